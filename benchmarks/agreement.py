@@ -67,18 +67,17 @@ def _timed_here(case: str, pairs: int, seconds: float) -> list[tuple[float, floa
     from dlbench import testing
     from dlbench.core.model import Policy
     from dlbench.harness.worker.backends.base import BACKENDS
-    from dlbench.harness.worker.measuring.measure import DeviceClock, Pace, take_samples
+    from dlbench.harness.worker.measuring.measure import DeviceClock, take_samples
 
     threads, cpu = usable_threads(), BACKENDS["cpu"]
     torch.set_num_threads(threads)
     name, params = CASES[case]
     work = testing.set_up(name, **params)
     clock = DeviceClock(lambda: None)
-    pace = Pace(cpu.block_s, min(cpu.warmup_s, seconds), cpu.warmup_calls)
-    policy = Policy(round_s=seconds, max_warmup_s=min(Policy().max_warmup_s, 5 * seconds))
+    policy = Policy(round_s=seconds, warmup_s=min(cpu.warmup_s, seconds), max_warmup_s=min(Policy().max_warmup_s, 5 * seconds))
     timer = Timer("call()", globals={"call": work.call}, num_threads=threads)
     return alternate(
-        lambda: statistics.median(take_samples(work, clock, pace, policy).block_s),
+        lambda: statistics.median(take_samples(work, clock, cpu, policy).block_s),
         lambda: float(timer.blocked_autorange(min_run_time=seconds).median),
         pairs,
     )

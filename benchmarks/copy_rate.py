@@ -43,14 +43,14 @@ def _timed(direction: str, pairs: int, seconds: float) -> list[tuple[float, floa
     from dlbench import testing
     from dlbench.core.model import Policy
     from dlbench.harness.worker.backends.base import find
-    from dlbench.harness.worker.measuring.measure import DeviceClock, Pace, take_samples
+    from dlbench.harness.worker.measuring.measure import DeviceClock, take_samples
 
     backend, device = find("cuda:0")
     backend.activate(device)
     work = testing.set_up("transfer", "cuda:0", bytes=SIZE, direction=direction, memory="pinned", blocking=False)
-    clock, pace = DeviceClock(lambda: backend.synchronize(device)), Pace(backend.block_s, backend.warmup_s, backend.warmup_calls)
+    clock = DeviceClock(lambda: backend.synchronize(device))
     policy, bare = Policy(round_s=seconds), _Bare(direction)
-    return alternate(lambda: statistics.median(take_samples(work, clock, pace, policy).block_s), lambda: bare.median_s(seconds), pairs)
+    return alternate(lambda: statistics.median(take_samples(work, clock, backend, policy).block_s), lambda: bare.median_s(seconds), pairs)
 
 
 class _Bare:

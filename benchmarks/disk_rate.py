@@ -14,7 +14,7 @@ from dlbench import testing
 from dlbench.core.model import Work
 from dlbench.core.units import byte_rate
 from dlbench.harness.process.scratch import ScratchFolders
-from dlbench.harness.worker.scratch import scratch_given
+from dlbench.harness.worker.scratch import give_scratch
 from dlbench.workloads.storage import IN_ORDER, SAMPLE_BYTES
 
 MINUTES = 1.5
@@ -47,8 +47,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     with ScratchFolders() as folders:
         folder = folders.of("disk_rate", options.path)
         for name, (params, how) in PATTERNS.items():
-            with scratch_given(str(folder)):
-                work = testing.set_up("storage", files="one", **params)
+            give_scratch(str(folder))
+            work = testing.set_up("storage", files="one", **params)
             (file,) = (path for path in folder.rglob("*") if path.is_file())
             command = [fio, *_COMMON, *how, f"--filename={file}", f"--runtime={options.seconds}"]
             pairs = alternate(lambda work=work: _ours(work, options.seconds), lambda command=command: _fio(command), options.pairs)

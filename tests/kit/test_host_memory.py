@@ -25,7 +25,7 @@ def test_memory_that_can_not_be_locked_is_a_sentence(monkeypatch: pytest.MonkeyP
     refusing(monkeypatch, "Cannot pin memory here\nstack")
     with pytest.raises(NotImplementedError) as raised:
         host_memory.page_locked(VALUES)
-    ended = (Status.UNSUPPORTED, "no page-locked memory: Cannot pin memory here (torch 2.6.0)", False)
+    ended = (Status.UNSUPPORTED, "no page-locked memory: Cannot pin memory here (torch 2.6.0)")
     assert failure_of(raised.value, "2.6.0") == ended
 
 

@@ -14,9 +14,7 @@ from dlbench.core.model import Case, Status
 from dlbench.harness.pool import process_for
 from dlbench.harness.process.worker_process import Ending
 from dlbench.harness.runner import _without_reply
-from dlbench.harness.worker import registry
-from dlbench.harness.worker.scratch import scratch_given
-from dlbench.harness.worker.stages import stages_told
+from dlbench.harness.worker import registry, scratch, stages
 from dlbench.kit import compiler, updates
 from dlbench.testing import ManualClock
 from dlbench.workloads import cnn
@@ -34,7 +32,7 @@ def tiny(monkeypatch):
 
 
 def compiles_as(monkeypatch, tmp_path, compiled):
-    """Have `torch.compile` return what ``compiled`` makes of a function, and a folder to write in; what that sets is undone."""
+    """Have `torch.compile` return what ``compiled`` makes of a function, and give a folder to write in; what that sets is undone."""
     for name in ("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR", "TMPDIR", "PYTHONHASHSEED"):
         monkeypatch.setenv(name, "")
     monkeypatch.setattr(tempfile, "tempdir", tempfile.tempdir)
@@ -49,7 +47,7 @@ def compiles_as(monkeypatch, tmp_path, compiled):
         return call
 
     monkeypatch.setattr(torch, "compile", compile_)
-    return scratch_given(str(tmp_path))
+    monkeypatch.setattr(scratch, "_folder", tmp_path)
 
 
 def test_defaults_leave_case_ids_and_parameters_of_old_files_as_they_are():
@@ -104,12 +102,12 @@ def test_an_update_that_is_another_one_is_refused():
 
 def test_compiling_is_counted_once_cold_and_then_warm_in_a_cache_of_its_own(tiny, monkeypatch, tmp_path):
     found = []
-    with compiles_as(monkeypatch, tmp_path, lambda function: function):
-        for number in ("1", "1", "2"):
-            monkeypatch.setenv("PYTHONHASHSEED", number)
-            work = cnn.train_step(CPU, model="resnet18", batch=2, mode="compile")
-            found.append(set(work.report(ManualClock())))
-            assert os.environ["TORCHINDUCTOR_CACHE_DIR"].startswith(str(tmp_path))
+    compiles_as(monkeypatch, tmp_path, lambda function: function)
+    for number in ("1", "1", "2"):
+        monkeypatch.setenv("PYTHONHASHSEED", number)
+        work = cnn.train_step(CPU, model="resnet18", batch=2, mode="compile")
+        found.append(set(work.report(ManualClock())))
+        assert os.environ["TORCHINDUCTOR_CACHE_DIR"].startswith(str(tmp_path))
     # The second set-up stands for a case that is measured again within its round.
     assert found == [
         {"compile_cold_s", "graph_breaks"},
@@ -151,8 +149,9 @@ def test_what_is_autotuned_shares_no_process_with_what_is_not():
 
 def test_a_case_that_is_killed_says_that_it_was_compiling(tiny, monkeypatch, tmp_path):
     told = []
-    with stages_told(told.append), compiles_as(monkeypatch, tmp_path, lambda function: function):
-        cnn.infer_step(CPU, model="resnet18", batch=2, mode="compile")
+    monkeypatch.setattr(stages, "_tell", told.append)
+    compiles_as(monkeypatch, tmp_path, lambda function: function)
+    cnn.infer_step(CPU, model="resnet18", batch=2, mode="compile")
     assert told == ["it was compiling", ""]
     status, reason = _without_reply(Ending("deadline", sentence=told[0]), 60, memory_ran_out=False)
     assert (status, reason) == (Status.TIMEOUT, "not done within 60 s (it was compiling); raise --timeout")
@@ -203,6 +202,6 @@ def test_of_a_process_that_compiles_the_error_is_told_and_not_the_heading(monkey
 def test_a_case_compiles_in_as_many_processes_as_it_has_threads(monkeypatch, tmp_path, users):
     monkeypatch.setattr(compiler, "_USERS_COMPILERS", users)
     monkeypatch.setenv("TORCHINDUCTOR_COMPILE_THREADS", "")
-    with compiles_as(monkeypatch, tmp_path, lambda function: function):
-        compiler.CompilerCache("case")
+    compiles_as(monkeypatch, tmp_path, lambda function: function)
+    compiler.CompilerCache("case")
     assert os.environ["TORCHINDUCTOR_COMPILE_THREADS"] == (users or str(torch.get_num_threads()))

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import torch
 
-from dlbench import Work, register_backend, workload
+from dlbench import Memory, Work, register_backend, workload
 from dlbench.harness.worker.backends.cuda import CudaBackend
 
 CARDS = os.environ["CARDS"].split()
@@ -86,7 +86,7 @@ class Cards(CudaBackend):
         pass
 
     def peak(self, device):
-        return super(CudaBackend, self).peak(device)
+        return Memory()
 
     def event_timer(self, device):
         return None

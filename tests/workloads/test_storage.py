@@ -14,8 +14,7 @@ import pytest
 import shared_hosts
 
 from dlbench.core.declared_json import from_json, to_json
-from dlbench.harness.worker import registry
-from dlbench.harness.worker.scratch import scratch_given
+from dlbench.harness.worker import registry, scratch
 from dlbench.testing import ManualClock, set_up
 from dlbench.workloads import storage
 
@@ -50,7 +49,8 @@ def disk():
 def folder(disk):
     found = disk / f".storage-{os.getpid()}"
     found.mkdir()
-    with scratch_given(str(found)):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(scratch, "_folder", found)
         yield found
     shutil.rmtree(found, ignore_errors=True)
 

@@ -1,7 +1,6 @@
 """Errors of torch and the libraries below it in plain words: of a case, and of a device that does not start. Standard library only."""
 
 import re
-from typing import NamedTuple
 
 from dlbench.core.errors import DlbenchError
 from dlbench.core.model import Status
@@ -54,23 +53,25 @@ error of the runtime that leaves the context as it was.
 """
 
 
-class Failure(NamedTuple):
-    """How a case ended, in one line, and whether the device, or this process on it, is of no use afterwards."""
+class Unmeasurable(Exception):
+    """A case whose device, limit of memory or deadline keeps it from being measured; the text says why."""
 
-    status: Status
-    reason: str
-    fault: bool = False
+    def __init__(self, status: Status, reason: str) -> None:
+        super().__init__(reason)
+        self.status = status
 
 
-def failure_of(error: Exception, torch_version: str) -> Failure:
-    """Tell out of memory, unsupported and a fault of the device from a failure."""
+def failure_of(error: Exception, torch_version: str) -> tuple[Status, str]:
+    """Return how a case ended, out of memory, unsupported, crashed by a fault of the device or failed, and why in one line."""
+    if isinstance(error, Unmeasurable):
+        return error.status, str(error)
     text, whole = first_line(error), str(error).lower()
     status = next((status for status, words in _MEANINGS.items() if any(word in whole for word in words)), Status.FAILED)
     if isinstance(error, MemoryError) or status is Status.OOM:
-        return Failure(Status.OOM, f"out of memory: {text}")
+        return Status.OOM, f"out of memory: {text}"
     if isinstance(error, NotImplementedError) or status is Status.UNSUPPORTED:
-        return Failure(Status.UNSUPPORTED, f"{text} (torch {torch_version})")
-    return Failure(status, f"{type(error).__name__}: {text}", fault=status is Status.CRASHED)
+        return Status.UNSUPPORTED, f"{text} (torch {torch_version})"
+    return status, f"{type(error).__name__}: {text}"
 
 
 _STARTS = (

@@ -12,7 +12,7 @@ from types import FrameType
 
 from dlbench.harness.process.wire import write_all
 
-_NO_DEVICE = {
+NO_DEVICE = {
     # Empty is none at all to CUDA, but the same as not set to HIP, whose own variable goes before the other:
     # https://github.com/ROCm/clr, rocclr/device/rocm/rocdevice.cpp, Device::init. Both stop at the first number that is no device.
     "CUDA_VISIBLE_DEVICES": "-1",
@@ -20,6 +20,11 @@ _NO_DEVICE = {
     # torch and Intel's driver take a mask that they can't read for none; this is the last device that torch can number.
     "ZE_AFFINITY_MASK": "127",
 }
+"""Variables with which a process finds no accelerator, unless it has started one already.
+
+On the CPU too an optimizer asks torch for the current accelerator in each step and `torch.compile` asks Triton: a context of CUDA
+would count as host memory, and start in a fork, or on a device in exclusive mode, where it ends the case.
+"""
 _PR_SET_PDEATHSIG = 1  # from linux/prctl.h
 
 
@@ -40,37 +45,24 @@ def die_with_parent(groups: list[int]) -> None:
         ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
-def watch_lifeline(lifeline: int, hand_on: int | None = None) -> None:
+def depend_on_lifeline(lifeline: int, hand_on: int | None = None) -> None:
     """End this process and its group at the end of file of a pipe, or a socket, whose other end only the top process holds.
 
     It works on every system, while the main thread is inside an operation of torch, and when a process in between is gone.
-    ``hand_on``: a pipe that gets what comes before the end.
+    The kernel ends this process, and not the user's session, when memory runs out. ``hand_on``: a pipe that gets what comes before the end.
     """
-    threading.Thread(target=_wait_for_end, args=(lifeline, hand_on), daemon=True, name="lifeline").start()
 
+    def wait_for_end() -> None:
+        # Blocked in read(2), without the interpreter's lock: it costs the measurement nothing.
+        with suppress(OSError):
+            while data := os.read(lifeline, 1 << 16):
+                if hand_on is not None:
+                    write_all(hand_on, data)
+        os.killpg(0, signal.SIGKILL)
 
-def _wait_for_end(lifeline: int, hand_on: int | None) -> None:
-    # Blocked in read(2), without the interpreter's lock: it costs the measurement nothing.
-    with suppress(OSError):
-        while data := os.read(lifeline, 1 << 16):
-            if hand_on is not None:
-                write_all(hand_on, data)
-    os.killpg(0, signal.SIGKILL)
-
-
-def prefer_for_oom_kill() -> None:
-    """Tell the kernel that this process is the one to end when memory runs out, not the user's session."""
     with suppress(OSError):  # not Linux, or /proc is read-only: then the kernel chooses
         Path("/proc/self/oom_score_adj").write_text("1000")
-
-
-def hide_accelerators() -> None:
-    """Have this process find no accelerator, unless it has started one already.
-
-    On the CPU too an optimizer asks torch for the current accelerator in each step and `torch.compile` asks Triton: a context of CUDA
-    would count as host memory, and start in a fork, or on a device in exclusive mode, where it ends the case.
-    """
-    os.environ.update(_NO_DEVICE)
+    threading.Thread(target=wait_for_end, daemon=True, name="lifeline").start()
 
 
 def memory_in_force(used_bytes: int) -> int | None:

@@ -4,7 +4,6 @@ import enum
 import importlib
 import importlib.util
 import inspect
-import itertools
 import pkgutil
 import re
 import sys
@@ -16,7 +15,7 @@ from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Annotated, Any, Literal, overload
 
-from dlbench.core.declarations import Ceiling, Declaration, Parallel, Role, Value
+from dlbench.core.declarations import Ceiling, Declaration, Parallel, ParameterRole, Role, Value
 from dlbench.core.declared_json import from_json, plain
 from dlbench.core.errors import UsageError, nearest
 from dlbench.core.model import Parameter, ParamValue, Signature, Work
@@ -59,10 +58,12 @@ class Workload:
 
     def set_up(self, device: Any, params: Mapping[str, ParamValue]) -> Work:
         """Call the function: allocate, initialise, and return what is to be timed. Raises TypeError if that is no Work."""
-        hints = {name: _unwrapped(hint)[0] for name, hint in typing.get_type_hints(self.function).items()}
-        enums = {name: hint for name, hint in hints.items() if isinstance(hint, type) and issubclass(hint, enum.Enum)}
+        hints = typing.get_type_hints(self.function)
         # A suite has an enum's member by its value; the function gets the member.
-        work = self.function(device, **{name: enums[name](value) if name in enums else value for name, value in params.items()})
+        members: dict[str, Any] = {
+            name: hint(value) for name, value in params.items() if isinstance(hint := _unwrapped(hints[name])[0], enum.EnumType)
+        }
+        work = self.function(device, **{**params, **members})
         if not isinstance(work, Work):
             raise TypeError(f"workload '{self.signature.name}' returned {type(work).__name__}; it has to return a dlbench.Work")
         return work
@@ -90,7 +91,7 @@ def workload(function: WorkloadFunction | None = None, /, **declared: Any) -> An
     """Register a function ``name(device, *, parameters…) -> Work`` under its own name; with nothing to declare, without brackets.
 
     A tag ``training`` says that it uses an optimizer, which is then imported once a round and not by each of its cases. ``values`` are
-    all that it reports beside its time; ``ceiling`` is for one whose rows say what the machine can do at most; ``parallel`` for one with a
+    all that it reports but its time; ``ceiling`` is for one whose rows say what the machine can do at most; ``parallel`` for one with a
     parameter ``ranks``; ``writes_files`` for one that writes into `scratch_folder`. What a parameter is for stands at the parameter.
 
     Raises UsageError if the name is taken by another function, a type in the signature says too little, or a declaration makes no sense.
@@ -140,10 +141,10 @@ def _registered(function: WorkloadFunction, given: Mapping[str, Any]) -> Workloa
         raise UsageError(f"two workloads are called '{function.__name__}': in {known.function.__module__} and {function.__module__}")
     about = (inspect.getdoc(function) or "").partition("\n")[0]
     parameters = tuple(_parameters(function))
-    roles = {parameter.name: {role.name: _standing_out(parameter, role) for role in own} for parameter, own in parameters if own}
+    roles = {parameter.name: own for parameter, own in parameters if own}
     declared, doubts = from_json({"parameters": roles, **{name: plain(each) for name, each in given.items()}})
     signature = Signature(function.__name__, about, tuple(parameter for parameter, _ in parameters), declared)
-    for wrong in itertools.chain(doubts, misfits(signature)):
+    for wrong in [*doubts, *misfits(signature)]:
         raise UsageError(f"workload '{function.__name__}', {wrong}")
     _workloads[function.__name__] = Workload(function, signature)
     return function
@@ -172,18 +173,17 @@ def load_builtins() -> None:
 def load_plugin(plugin: str) -> None:
     """Import a module, or a file ending in ``.py``, that registers workloads. Raises UsageError with the reason if it does not import."""
     try:
-        if not plugin.endswith(".py"):
-            if not all(part.isidentifier() for part in plugin.split(".")):
-                raise UsageError(f"plugin '{plugin}' is neither the name of a module nor a path that ends in .py")
+        if plugin.endswith(".py"):
+            path = Path(plugin).resolve()
+            spec = importlib.util.spec_from_file_location(path.stem, path)
+            if spec is None or spec.loader is None or not path.is_file():
+                raise UsageError(f"there is no plugin file {plugin}")
+            sys.modules[path.stem] = module = importlib.util.module_from_spec(spec)
+            spec.loader.exec_module(module)
+        elif all(part.isidentifier() for part in plugin.split(".")):
             importlib.import_module(plugin)
-            return
-        path = Path(plugin).resolve()
-        spec = importlib.util.spec_from_file_location(path.stem, path)
-        if spec is None or spec.loader is None or not path.is_file():
-            raise UsageError(f"there is no plugin file {plugin}")
-        module = importlib.util.module_from_spec(spec)
-        sys.modules[path.stem] = module
-        spec.loader.exec_module(module)
+        else:
+            raise UsageError(f"plugin '{plugin}' is neither the name of a module nor a path that ends in .py")
     except UsageError:
         raise
     except Exception as error:  # whatever a stranger's module raises is a sentence about that module
@@ -206,16 +206,8 @@ def refuse_imports_from(folder: str | None) -> None:
             )
 
 
-def _standing_out(parameter: Parameter, role: Role) -> str:
-    """Return the value that a role singles out; of a switch that is searched and has no default the first, where a search starts."""
-    if role.text or role.name not in ("switch", "copies"):
-        return role.text
-    plain = next(iter(parameter.choices), "") if parameter.default is None else parameter.default
-    return str(plain)
-
-
-def _parameters(function: WorkloadFunction) -> Iterator[tuple[Parameter, tuple[Role, ...]]]:
-    """Yield the parameters of a workload, each with its roles."""
+def _parameters(function: WorkloadFunction) -> Iterator[tuple[Parameter, dict[ParameterRole, str]]]:
+    """Yield the parameters of a workload, each with its roles and the value that each of them singles out."""
     hints = typing.get_type_hints(function, include_extras=True)
     device, *rest = inspect.signature(function).parameters.values()
     if device.kind is device.KEYWORD_ONLY:
@@ -229,32 +221,31 @@ def _parameters(function: WorkloadFunction) -> Iterator[tuple[Parameter, tuple[R
         required = each.default is each.empty
         default = None if required else each.default.value if isinstance(each.default, enum.Enum) else each.default
         minimum = next((mark.value for mark in marks if isinstance(mark, Least)), None)
-        parameter = Parameter(each.name, kind, required, default, choices, None if choices else minimum)
-        yield parameter, tuple(mark for mark in marks if isinstance(mark, Role))
+        # Of a switch that is searched and has no default the first value, where a search starts.
+        usual = dict.fromkeys(("switch", "copies"), next(iter(choices), "") if default is None else str(default))
+        roles = {mark.name: mark.text or usual.get(mark.name, "") for mark in marks if isinstance(mark, Role)}
+        yield Parameter(each.name, kind, required, default, choices, None if choices else minimum), roles
 
 
 def _unwrapped(hint: Any) -> tuple[Any, list[Any]]:
     """Return a type without ``| None`` and ``Annotated``, and all that is annotated."""
-    marks: list[Any] = []
-    while True:
-        origin, inner = typing.get_origin(hint), typing.get_args(hint)
-        if origin is Annotated:
-            hint, *more = inner
-            marks += more
-        elif origin in (typing.Union, types.UnionType):
-            hint = next(each for each in inner if each is not type(None))
-        else:
-            return hint, marks
+    origin, inner = typing.get_origin(hint), typing.get_args(hint)
+    if origin is Annotated:
+        plain_type, marks = _unwrapped(inner[0])
+        return plain_type, [*inner[1:], *marks]
+    if origin in (typing.Union, types.UnionType):
+        return _unwrapped(next(each for each in inner if each is not type(None)))
+    return hint, []
 
 
-def _meaning(hint: Any, where: str) -> tuple[Literal["integer", "number", "text", "flag"], tuple[str, ...]]:
+def _meaning(hint: Any, where: str) -> tuple[Any, tuple[str, ...]]:
+    """Return the kind and the choices of a parameter."""
     if typing.get_origin(hint) is Literal:
         return "text", tuple(map(str, typing.get_args(hint)))
     if isinstance(hint, type) and issubclass(hint, enum.Enum):
         return "text", tuple(str(member.value) for member in hint)
-    for kind, name in ((bool, "flag"), (int, "integer"), (float, "number"), (str, "text")):
-        if hint is kind:
-            return name, ()  # type: ignore[return-value]  # the four names above are the Literal's
+    if kind := {bool: "flag", int: "integer", float: "number", str: "text"}.get(hint):
+        return kind, ()
     if isinstance(hint, typing.TypeVar):
         raise UsageError(f"{where}: its role takes a type in brackets, as Sweep[Size] does")
     raise UsageError(f"{where}: annotate it with int, float, str, bool, a Literal or an Enum, not {hint!r}")

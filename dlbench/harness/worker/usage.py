@@ -1,6 +1,5 @@
 """Host memory and lost CPU time of a measuring process. Standard library only; reads few files, as it stands before the first call."""
 
-import ctypes
 import os
 import time
 from collections.abc import Callable, Mapping
@@ -30,12 +29,6 @@ class HostMemory:
         return max(0, peak - self._start) if peak is not None and self._start is not None else None
 
 
-def return_freed_memory() -> None:
-    """Have the C library (glibc; no other does) give back to the kernel what was freed: else a case takes it unseen by `HostMemory`."""
-    with suppress(AttributeError, OSError):
-        ctypes.CDLL(None).malloc_trim(0)
-
-
 def read_status(field: str) -> int | None:
     """Return a kB field of /proc/self/status in bytes; None where it is missing."""
     return memory_field(Path("/proc/self/status"), field)
@@ -48,18 +41,21 @@ class LostTime:
     """
 
     def __init__(self, root: Path = Path("/"), now: Callable[[], float] = time.perf_counter) -> None:
-        self._root = root
-        self._now = now
-        self._waited_s, self._stolen_s = _waited_s(root), _stolen_s(root)
-        self._children_s = _children_s()
-        self._begun_s = now()
+        self._root, self._now = root, now
+        self._begun = self._read()
+
+    def _read(self) -> tuple[Mapping[str, float], Mapping[str, float], float, float]:
+        """Return the waiting of each thread and the theft from each CPU, the CPU time of children that have ended, and the time, in s."""
+        spent = os.times()
+        return _waited_s(self._root), _stolen_s(self._root), spent.children_user + spent.children_system, self._now()
 
     def shares(self) -> tuple[Throttling, dict[str, Reasons]]:
         """Return ``waiting`` and ``stolen`` so far as shares of the time, and for each that is None why."""
-        seconds = max(self._now() - self._begun_s, 1e-9)
-        waited_s, stolen_s = _most(self._waited_s, _waited_s(self._root)), _most(self._stolen_s, _stolen_s(self._root))
+        waits, thefts, children_s, begun_s = self._begun
+        waits_now, thefts_now, children_now_s, now_s = self._read()
+        waited_s, stolen_s, seconds = _most(waits, waits_now), _most(thefts, thefts_now), max(now_s - begun_s, 1e-9)
         nulls: dict[str, Reasons] = {}
-        if _children_s() > self._children_s:
+        if children_now_s > children_s:
             waited_s, nulls["waiting"] = None, [Unknown.WAITING_OF_CHILDREN.reason()]
         elif waited_s is None:
             nulls["waiting"] = [Unknown.WAITING.reason()]
@@ -69,7 +65,9 @@ class LostTime:
             nulls["stolen"] = [Unknown.STOLEN.reason()]
         else:
             stolen_s -= TICK_S  # that many ticks at least have passed between two readings of a count of whole ones
-        return Throttling(waiting=_share(waited_s, seconds), stolen=_share(stolen_s, seconds)), nulls
+        # Rounded: the rounds of a large file then share few values.
+        waiting, stolen = (None if lost_s is None else round(min(1.0, max(0.0, lost_s) / seconds), 4) for lost_s in (waited_s, stolen_s))
+        return Throttling(waiting=waiting, stolen=stolen), nulls
 
 
 def _most(before: Mapping[str, float], after: Mapping[str, float]) -> float | None:
@@ -77,30 +75,20 @@ def _most(before: Mapping[str, float], after: Mapping[str, float]) -> float | No
     return max((value - before.get(name, 0.0) for name, value in after.items()), default=None)
 
 
-def _children_s() -> float:
-    """Return the CPU time of this process's own children that have ended."""
-    spent = os.times()
-    return spent.children_user + spent.children_system
-
-
-def _share(seconds: float | None, of_s: float) -> float | None:
-    # Rounded: the rounds of a large file then share few values.
-    return None if seconds is None else round(min(1.0, max(0.0, seconds) / of_s), 4)
-
-
 def _waited_s(root: Path) -> dict[str, float]:
     """Return for how long each thread of this process has waited in a run queue so far; empty where the kernel does not count it.
 
     The fields are nanoseconds on a CPU, nanoseconds in a run queue, and turns on a CPU (docs.kernel.org: scheduler/sched-stats).
     """
-    counts, folder = {}, str(root / "proc/self/task")
+    waited_s, counted, folder = {}, False, str(root / "proc/self/task")
     with suppress(OSError):  # not Linux, or hidden by a sandbox
         for thread in os.listdir(folder):  # noqa: PTH208  # pathlib takes five times as long, between set-up and first call
-            with suppress(OSError, ValueError), open(f"{folder}/{thread}/schedstat", "rb", 0) as file:  # noqa: PTH123  # likewise
+            with suppress(OSError, ValueError), open(f"{folder}/{thread}/schedstat", "rb", 0) as file:  # noqa: PTH123  # as slow
                 _, waited_ns, turns = map(int, file.read().split())
-                counts[thread] = (waited_ns / 1e9, turns)
+                waited_s[thread] = waited_ns / 1e9
+                counted |= turns > 0
     # A kernel that does not count shows zeros, also for the thread that reads them.
-    return {thread: waited_s for thread, (waited_s, _) in counts.items()} if any(turns for _, turns in counts.values()) else {}
+    return waited_s if counted else {}
 
 
 def _stolen_s(root: Path) -> dict[str, float]:

@@ -59,7 +59,7 @@ class Backend(ABC):
     def reset_peak(self, device: torch.device) -> None:  # noqa: B027  # not every kind counts
         """Start counting the memory peak afresh, with nothing cached."""
 
-    def restart_peak(self, device: torch.device) -> None:  # noqa: B027  # likewise
+    def restart_peak(self, device: torch.device) -> None:  # noqa: B027  # not every kind counts
         """Start counting the memory peak afresh, and keep what is cached."""
 
     def limit_memory(self, device: torch.device, limit_bytes: int | None) -> None:
@@ -109,6 +109,61 @@ class Backend(ABC):
             target.copy_(tensor.detach(), non_blocking=True)
 
 
+class CachingBackend(Backend):
+    """A kind with torch's caching allocator, by the functions that ``torch.cuda`` and ``torch.xpu`` share."""
+
+    def __init__(self) -> None:
+        self._torch: Any = getattr(torch, self.kind)
+
+    def count(self) -> int:
+        """Return how many are visible."""
+        return int(self._torch.device_count())
+
+    def activate(self, device: torch.device) -> None:
+        """Make it the current device."""
+        self._torch.set_device(device)
+
+    def synchronize(self, device: torch.device) -> None:
+        """Wait for all its streams."""
+        self._torch.synchronize(device)
+
+    def reset_peak(self, device: torch.device) -> None:
+        """Empty the cache first, so that reserved memory is this case's alone."""
+        self._torch.empty_cache()
+        self.restart_peak(device)
+
+    def restart_peak(self, device: torch.device) -> None:
+        """Leave the cache as it is."""
+        self._torch.reset_peak_memory_stats(device)
+
+    def limit_memory(self, device: torch.device, limit_bytes: int | None) -> None:
+        """Limit the allocator, and not what a context takes. Raises NotImplementedError for more than there is, and where torch can't."""
+        if not hasattr(self._torch, "set_per_process_memory_fraction"):
+            super().limit_memory(device, limit_bytes)
+            return
+        has_bytes = self._torch.get_device_properties(device).total_memory
+        if limit_bytes is not None and limit_bytes > has_bytes:
+            raise NotImplementedError(f"this device has {byte_count(has_bytes)} of memory, which is less than {byte_count(limit_bytes)}")
+        self._torch.set_per_process_memory_fraction(1.0 if limit_bytes is None else limit_bytes / has_bytes, device)
+
+    def free_memory(self, device: torch.device) -> int | None:
+        """Return what no process has taken, as the driver counts; what this one keeps unused is given back first."""
+        self._torch.empty_cache()
+        return int(self._torch.mem_get_info(device)[0])
+
+    def peak(self, device: torch.device) -> Memory:
+        """Return the allocator's peaks."""
+        return Memory(self._torch.max_memory_allocated(device), self._torch.max_memory_reserved(device))
+
+    def held(self, device: torch.device) -> Memory:
+        """Return the allocator's counts."""
+        return Memory(self._torch.memory_allocated(device), self._torch.memory_reserved(device))
+
+    def pin(self, tensors: Sequence[torch.Tensor]) -> list[torch.Tensor] | None:
+        """Return page-locked copies, as the kind of accelerator that torch was built for reads them directly."""
+        return [tensor.detach().pin_memory() for tensor in tensors]
+
+
 BACKENDS: dict[str, Backend] = {}
 """The kinds of device that are known, the CPU first."""
 
@@ -142,29 +197,14 @@ def describe_devices() -> Iterator[dict[str, Any]]:
                     raise broken
                 about |= backend.describe(index)
                 backend.start(index)
-            except Exception as error:  # noqa: BLE001  # likewise
+            except Exception as error:  # noqa: BLE001  # whatever a driver raises is a sentence about this device
                 about["unusable"] = why_not_started(error)
             yield about
-
-
-def memory_fraction(limit_bytes: int | None, has_bytes: int) -> float:
-    """Return a limit as a share of a device's memory, whatever else is on it. Raises NotImplementedError for more than there is."""
-    if limit_bytes is not None and limit_bytes > has_bytes:
-        raise NotImplementedError(f"this device has {byte_count(has_bytes)} of memory, which is less than {byte_count(limit_bytes)}")
-    return 1.0 if limit_bytes is None else limit_bytes / has_bytes
-
-
-def page_locked_copies(tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-    """Return copies that the kind of accelerator which torch was built for reads directly. Raises RuntimeError where the system refuses."""
-    return [tensor.detach().pin_memory() for tensor in tensors]
 
 
 def tensors_in(value: object) -> list[torch.Tensor]:
     """Return the tensors in what a call returned: a tensor, or tuples, lists and dicts of them."""
     if isinstance(value, torch.Tensor):
         return [value]
-    if isinstance(value, dict):
-        value = tuple(value.values())
-    if isinstance(value, (tuple, list)):
-        return [tensor for part in value for tensor in tensors_in(part)]
-    return []
+    parts = value.values() if isinstance(value, dict) else value if isinstance(value, (tuple, list)) else ()
+    return [tensor for part in parts for tensor in tensors_in(part)]

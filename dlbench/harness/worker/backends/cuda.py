@@ -7,13 +7,12 @@ from typing import Any
 import torch
 
 from dlbench.core.errors import DeviceAbsent
-from dlbench.core.measurement import Memory
 from dlbench.core.precision import PRECISIONS
-from dlbench.harness.worker.backends.base import Backend, memory_fraction, page_locked_copies
+from dlbench.harness.worker.backends.base import CachingBackend
 from dlbench.harness.worker.backends.device_time import EventTimer
 
 
-class CudaBackend(Backend):
+class CudaBackend(CachingBackend):
     """NVIDIA through CUDA, and AMD through ROCm, which torch calls cuda too."""
 
     kind = "cuda"
@@ -21,22 +20,19 @@ class CudaBackend(Backend):
 
     def count(self) -> int:
         """Return how many are visible, before CUDA has started by its driver's count. Raises RuntimeError where CUDA itself is broken."""
-        cuda: Any = torch.cuda
-        count = int(cuda.device_count())
+        count = super().count()
         if not count and (torch.version.cuda or torch.version.hip):
             try:
-                cuda.init()
+                self._torch.init()
             except RuntimeError as error:
-                if not any(word in str(error) for word in self._ABSENT):
+                # A machine without such a device is no fault.
+                if "Found no NVIDIA driver" not in str(error) and "GPUs are available" not in str(error):
                     raise
         return count
 
-    _ABSENT = ("Found no NVIDIA driver", "GPUs are available")
-    """Words in the errors of a machine without such a device, which is no fault."""
-
     def describe(self, index: int) -> dict[str, Any]:
         """Return name, memory, multiprocessors and what identifies the card to its driver."""
-        known: Any = torch.cuda.get_device_properties(index)
+        known = self._torch.get_device_properties(index)
         uuid = getattr(known, "uuid", None)
         domain, bus, slot = (getattr(known, f"pci_{part}_id", None) for part in ("domain", "bus", "device"))
         return {
@@ -45,15 +41,15 @@ class CudaBackend(Backend):
             "uuid": str(uuid) if uuid is not None else None,
             "pci_bus_id": f"{domain:04x}:{bus:02x}:{slot:02x}.0" if None not in (domain, bus, slot) else None,
             "memory_bytes": known.total_memory,
-            "compute_capability": getattr(known, "gcnArchName", "") if torch.version.hip else f"{known.major}.{known.minor}",
+            "compute_capability": known.gcnArchName if torch.version.hip else f"{known.major}.{known.minor}",
             "multiprocessors": known.multi_processor_count,
             "l2_bytes": getattr(known, "L2_cache_size", None),
         }
 
     def start(self, index: int) -> None:
         """Compare what torch was built for first, as its own error says less."""
-        known: Any = torch.cuda.get_device_properties(index)
-        arch = str(known.gcnArchName) if torch.version.hip else f"sm_{known.major}{known.minor}"
+        known = self._torch.get_device_properties(index)
+        arch = known.gcnArchName if torch.version.hip else f"sm_{known.major}{known.minor}"
         built_for = torch.cuda.get_arch_list()
         if not has_kernels(arch, built_for):
             raise DeviceAbsent(f"this torch has no kernels for {arch}, only for {', '.join(built_for)}; install one that was built for it")
@@ -61,12 +57,8 @@ class CudaBackend(Backend):
 
     def activate(self, device: torch.device) -> None:
         """Make it the current device and build its context, whose host memory is not the first case's."""
-        torch.cuda.set_device(device)
+        super().activate(device)
         torch.empty(1, device=device)
-
-    def synchronize(self, device: torch.device) -> None:
-        """Wait for all its streams."""
-        torch.cuda.synchronize(device)
 
     def unsupported(self, device: torch.device, dtype: str) -> str | None:
         """Compare what the precision needs with the compute capability, or of AMD with the architecture."""
@@ -74,7 +66,7 @@ class CudaBackend(Backend):
         if precision is None:
             return None
         if torch.version.hip:
-            arch = str(getattr(torch.cuda.get_device_properties(device), "gcnArchName", ""))
+            arch = self._torch.get_device_properties(device).gcnArchName
             return None if arch.startswith(precision.amd_family) else f"{arch} has no {precision.arithmetic.upper()}"
         least, own = precision.compute_capability, torch.cuda.get_device_capability(device)
         if own >= least:
@@ -85,42 +77,15 @@ class CudaBackend(Backend):
         """Empty the caches first, so that all of it is this case's alone: cuBLAS keeps a workspace for good (32 MiB on Hopper)."""
         for name in ("_cuda_clearCublasWorkspaces", "_host_emptyCache"):  # private, and not in every torch
             getattr(torch._C, name, lambda: None)()
-        torch.cuda.empty_cache()
-        torch.cuda.reset_peak_memory_stats(device)
-
-    def limit_memory(self, device: torch.device, limit_bytes: int | None) -> None:
-        """Limit torch's allocator; the context, some hundred MB, is beside it. Raises NotImplementedError for more than there is."""
-        fraction = memory_fraction(limit_bytes, torch.cuda.get_device_properties(device).total_memory)
-        torch.cuda.set_per_process_memory_fraction(fraction, device)
-
-    def free_memory(self, device: torch.device) -> int | None:
-        """Return what no process has taken, as the driver counts; what this one keeps unused is given back first."""
-        torch.cuda.empty_cache()
-        return int(torch.cuda.mem_get_info(device)[0])
+        super().reset_peak(device)
 
     def failed_allocations(self, device: torch.device) -> int:
         """Return the allocator's count."""
         return int(torch.cuda.memory_stats(device).get("num_ooms", 0))
 
-    def restart_peak(self, device: torch.device) -> None:
-        """Leave the caches as they are."""
-        torch.cuda.reset_peak_memory_stats(device)
-
-    def peak(self, device: torch.device) -> Memory:
-        """Return the allocator's peaks."""
-        return Memory(torch.cuda.max_memory_allocated(device), torch.cuda.max_memory_reserved(device))
-
-    def held(self, device: torch.device) -> Memory:
-        """Return the allocator's counts."""
-        return Memory(torch.cuda.memory_allocated(device), torch.cuda.memory_reserved(device))
-
     def event_timer(self, device: torch.device) -> EventTimer | None:
         """Return CUDA's events, with a kernel that spins as the delay; None in a torch that lacks that kernel."""
         return _CudaEvents() if hasattr(torch.cuda, "_sleep") else None
-
-    def pin(self, tensors: Sequence[torch.Tensor]) -> list[torch.Tensor] | None:
-        """Return page-locked copies."""
-        return page_locked_copies(tensors)
 
 
 def has_kernels(arch: str, built_for: Sequence[str]) -> bool:
@@ -133,15 +98,14 @@ def has_kernels(arch: str, built_for: Sequence[str]) -> bool:
         wanted = arch.partition(":")[0]
         return not built_for or any(each.partition(":")[0] == wanted or "generic" in each for each in built_for)
     device = int(arch.removeprefix("sm_"))
-    parts = [re.fullmatch(r"(sm|compute)_(\d+)([af]?)", each) for each in built_for]
-    return not parts or any(part is None or _runs(part[1], int(part[2]), part[3], device) for part in parts)
-
-
-def _runs(code: str, version: int, only: str, device: int) -> bool:
-    if only == "a":
-        return version == device
-    same_major = version // 10 == device // 10
-    return version <= device and (same_major or (code == "compute" and not only))
+    for each in built_for:
+        if (part := re.fullmatch(r"(sm|compute)_(\d+)([af]?)", each)) is None:
+            return True
+        code, version, only = part[1], int(part[2]), part[3]
+        later = version <= device and only != "a" and (version // 10 == device // 10 or (code == "compute" and not only))
+        if later or version == device:
+            return True
+    return not built_for
 
 
 class _CudaEvents:
@@ -151,7 +115,7 @@ class _CudaEvents:
 
     def __init__(self) -> None:
         self._cuda: Any = torch.cuda
-        self._spin = self._cuda._sleep  # private, but the one delay that ends by itself and moves no memory
+        self._spin = self._cuda._sleep  # private, but the one delay that moves no memory
         self._spin(self._CYCLES)  # the first launch loads the kernel
         start = self.mark()
         self._spin(self._CYCLES)

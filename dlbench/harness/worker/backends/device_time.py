@@ -1,12 +1,9 @@
 """Device time of a call, by the device's own events behind a queued delay, so that kernel launches don't show."""
 
-import math
 import statistics
-import time
-from collections.abc import Callable
-from functools import partial
 from itertools import repeat
-from typing import Any, NamedTuple, Protocol
+from time import perf_counter
+from typing import Any, Protocol
 
 from dlbench.core.measurement import Samples
 from dlbench.core.model import Clock, Work
@@ -42,29 +39,43 @@ def take_device_time(
     samples: Samples,
     timer: EventTimer,
     clock: Clock,
-    deadline: float = math.inf,
-    host_now: Callable[[], float] = time.perf_counter,
+    deadline: float,
 ) -> float:
     """Return seconds a call, the median of a few readings. ``samples`` is what the host measured of the same work.
 
     Each reading is: mark, delay, mark, calls, mark. The calls are queued before the delay ends, so that the device never waits for the
-    host (NVBench does so with a blocking kernel; a delay that ends by itself can't lock up). The delay's length between its marks shows
-    whether they were. ``clock`` waits for the device and ``host_now`` does not. Not for the first calls of a process: one that loads its
-    kernels would wait for the delay.
+    host (NVBench does so with a blocking kernel; a delay always ends, so it can't lock up). The delay's length between its marks shows
+    whether they were. ``clock`` waits for the device, which the timing of launches must not. Not for the first calls of a process: one
+    that loads its kernels would wait for the delay.
 
-    Raises Unavailable where calls can't be queued ahead, or where half of what is left until the deadline, on ``clock``'s scale, is not
-    enough.
+    Raises Unavailable where calls can't be queued ahead, or half of the time until the deadline, on ``clock``'s scale, is too short.
     """
     call_s = statistics.median(samples.block_s)
     until = (clock.now() + deadline) / 2  # the rest is for copies and checks
-    read = partial(_read, work, timer, clock, host_now)
+    call = work.call
+
+    def read(calls: int, delay_s: float) -> tuple[float, float, float]:
+        """Return seconds that the host took to queue delay and calls, and of the delay and of one call by the device's marks."""
+        if work.before is not None:
+            work.before()
+        clock.now()
+        begun = perf_counter()
+        delayed = timer.mark()
+        timer.delay(delay_s)
+        start = timer.mark()
+        for _ in repeat(None, calls):
+            call()  # type: ignore[misc]  # what is timed has a call
+        end = timer.mark()
+        launched_s = perf_counter() - begun
+        clock.now()
+        return launched_s, timer.seconds(delayed, start), timer.seconds(start, end) / calls
 
     def fits(calls: int, delay_s: float) -> bool:
         return clock.now() + delay_s + calls * call_s <= until
 
     if not fits(2, 0.0):  # one to measure its launches, and one reading
         raise Unavailable(Unknown.NO_TIME)
-    launched_s = read(1, 0.0).launched_s
+    launched_s, _, _ = read(1, 0.0)
     # No more than a timed block has: a reading of slow calls would otherwise take as many of them as of fast ones.
     calls = min(samples.calls, max(1, int(_QUEUED_S / max(launched_s, 1e-9))))
     delay_s, misses, begun = _MARGIN * launched_s * calls, 0, clock.now()
@@ -75,35 +86,9 @@ def take_device_time(
             if readings:
                 break
             raise Unavailable(Unknown.NOT_QUEUED if too_long else Unknown.NO_TIME)
-        reading = read(calls, delay_s)
-        if reading.launched_s < reading.delayed_s:
-            readings.append(reading.call_s)
+        launched_s, delayed_s, reading_s = read(calls, delay_s)
+        if launched_s < delayed_s:
+            readings.append(reading_s)
         else:
             delay_s, misses = 2 * delay_s, misses + 1
     return statistics.median(readings)
-
-
-class _Reading(NamedTuple):
-    """Seconds that the host took to queue delay and calls, and of the delay and of one call by the device's marks."""
-
-    launched_s: float
-    delayed_s: float
-    call_s: float
-
-
-def _read(work: Work, timer: EventTimer, clock: Clock, host_now: Callable[[], float], calls: int, delay_s: float) -> _Reading:
-    call = work.call
-    assert call is not None, "an observe is not timed"  # noqa: S101  # Work's own rule; the caller has chosen the branch
-    if work.before is not None:
-        work.before()
-    clock.now()
-    begun = host_now()
-    delayed = timer.mark()
-    timer.delay(delay_s)
-    start = timer.mark()
-    for _ in repeat(None, calls):
-        call()
-    end = timer.mark()
-    launched_s = host_now() - begun
-    clock.now()
-    return _Reading(launched_s, timer.seconds(delayed, start), timer.seconds(start, end) / calls)

@@ -4,11 +4,17 @@ import platform
 import sys
 import warnings
 from contextlib import suppress
-from typing import Any, cast
+from typing import Any
 
 import torch
 
 from dlbench.core.model import ParamValue
+
+# torch leaves much of these untyped.
+_matmul: Any = torch.backends.cuda.matmul
+_cudnn: Any = torch.backends.cudnn
+_mkldnn: Any = torch.backends.mkldnn
+_nccl: Any = torch.cuda.nccl
 
 
 def versions() -> dict[str, str | None]:
@@ -22,22 +28,19 @@ def versions() -> dict[str, str | None]:
         "cudnn": None,
         "nccl": None,
     }
-    backends: Any = torch.backends
-    nccl: Any = torch.cuda.nccl
     # Each of these raises where the build lacks the library: that is the answer None.
     with suppress(RuntimeError, AttributeError):
-        found["cudnn"] = str(backends.cudnn.version() or "") or None
+        found["cudnn"] = str(_cudnn.version() or "") or None
     with suppress(RuntimeError, AttributeError, ValueError):
-        found["nccl"] = ".".join(map(str, nccl.version())) if torch.cuda.is_available() else None
+        found["nccl"] = ".".join(map(str, _nccl.version())) if torch.cuda.is_available() else None
     return found
 
 
 def parallelism() -> dict[str, ParamValue]:
     """Return how torch computes on the host: threads, BLAS, instruction set."""
-    backends: Any = torch.backends
     return {
         "threads": torch.get_num_threads(),
-        "blas": "mkl" if backends.mkl.is_available() else "other",
+        "blas": "mkl" if torch.backends.mkl.is_available() else "other",  # type: ignore[no-untyped-call]  # torch leaves it untyped
         "isa": torch.backends.cpu.get_cpu_capability(),
     }
 
@@ -50,31 +53,29 @@ def set_math(dtype: str) -> None:
     and what `torch.compile` generates reads the old (https://github.com/pytorch/pytorch/issues/166387).
     """
     precision = "tf32" if dtype == "tf32" else "ieee"
-    backends: Any = torch.backends
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Please use the new API")  # torch 2.9 says so of the old ones
         # First, because it moves some of the new ones too.
-        backends.cuda.matmul.allow_tf32 = backends.cudnn.allow_tf32 = precision == "tf32"
-    if hasattr(backends.cuda.matmul, "fp32_precision"):
-        for operation in (backends.cuda.matmul, backends.cudnn.conv, backends.cudnn.rnn, backends.mkldnn.matmul, backends.mkldnn.conv):
+        _matmul.allow_tf32 = _cudnn.allow_tf32 = precision == "tf32"
+    if hasattr(_matmul, "fp32_precision"):
+        for operation in (_matmul, _cudnn.conv, _cudnn.rnn, _mkldnn.matmul, _mkldnn.conv):
             operation.fp32_precision = precision
-    backends.cudnn.benchmark = False
+    _cudnn.benchmark = False
     torch.set_flush_denormal(False)
 
 
 def math_flags() -> dict[str, ParamValue]:
     """Return the backend flags in force, as the result file records them."""
-    backends: Any = torch.backends
-    if hasattr(backends.cuda.matmul, "fp32_precision"):
-        matmul, conv = backends.cuda.matmul.fp32_precision, backends.cudnn.conv.fp32_precision
+    if hasattr(_matmul, "fp32_precision"):
+        matmul, conv = _matmul.fp32_precision, _cudnn.conv.fp32_precision
     else:
-        matmul, conv = ("tf32" if allowed else "ieee" for allowed in (backends.cuda.matmul.allow_tf32, backends.cudnn.allow_tf32))
+        matmul, conv = ("tf32" if allowed else "ieee" for allowed in (_matmul.allow_tf32, _cudnn.allow_tf32))
     return {
-        "fp32_matmul": cast(str, matmul),
-        "fp32_conv": cast(str, conv),
-        "fp16_reduced_sum": bool(backends.cuda.matmul.allow_fp16_reduced_precision_reduction),
-        "bf16_reduced_sum": bool(backends.cuda.matmul.allow_bf16_reduced_precision_reduction),
-        "cudnn_benchmark": bool(backends.cudnn.benchmark),
+        "fp32_matmul": matmul,
+        "fp32_conv": conv,
+        "fp16_reduced_sum": bool(_matmul.allow_fp16_reduced_precision_reduction),
+        "bf16_reduced_sum": bool(_matmul.allow_bf16_reduced_precision_reduction),
+        "cudnn_benchmark": bool(_cudnn.benchmark),
         "deterministic": torch.are_deterministic_algorithms_enabled(),
         "flush_denormal": sys.float_info.min / 2 == 0.0,  # torch tells only by what the processor then does
     }

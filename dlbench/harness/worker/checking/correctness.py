@@ -5,7 +5,7 @@ import timeit
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -18,6 +18,7 @@ from dlbench.core.unknown import Reason, Unavailable, Unknown
 from dlbench.harness.probe.memory import too_little_memory
 from dlbench.harness.worker.backends.base import Backend, find, tensors_in
 from dlbench.harness.worker.checking.operations import operations_of
+from dlbench.harness.worker.failures import first_line
 from dlbench.harness.worker.registry import Workload
 
 BUDGET_S = 1.0
@@ -30,19 +31,27 @@ SPREAD = 10.0
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """A case that can be set up again, here and on the CPU, and how long that took."""
+    """A timed case that can be set up again, here and on the CPU, how long that took, and how long is left until its deadline."""
 
+    result: Measurement
+    work: Work
     workload: Workload
     params: Mapping[str, ParamValue]
     seed: int
     backend: Backend
     device: torch.device
     setup_s: float
+    left_s: float
 
     @property
     def dtype(self) -> str:
         """Its precision; empty where it has none."""
         return str(self.params.get("dtype", ""))
+
+    @property
+    def call_s(self) -> float:
+        """Seconds of its slowest call."""
+        return max(self.result.samples.block_s)  # type: ignore[union-attr]  # it was timed
 
     @property
     def is_reference(self) -> bool:
@@ -60,55 +69,59 @@ class Subject:
         mode = {"mode": plain} if (plain := self.plain_mode) else {}
         return replace(self, params={**self.workload.resident(self.params), "dtype": "fp64", **mode}, backend=backend, device=device)
 
+    def refuse_longer(self, needed_s: float) -> None:
+        """Raise Unavailable where a check would take too long for what it is, or come near the deadline."""
+        if needed_s > min(BUDGET_S, self.left_s / 10):
+            raise Unavailable(Unknown.TOO_LONG, seconds=needed_s, seconds_most=BUDGET_S)
 
-def spot_checked(result: Measurement, work: Work, subject: Subject, left_s: float) -> Measurement:
+
+def spot_checked(subject: Subject) -> Measurement:
     """Return the measurement with its check, failed where rounding can't explain the error. The work's inputs hold other numbers then."""
     empty_call_s = min(timeit.repeat(lambda: None, number=1000, repeat=5)) / 1000
-    follows_input, no_inputs = _attempt(lambda: _follows_input(result, work, subject, left_s))
-    operations, uncounted = _attempt(lambda: _operations(result, work, subject, left_s))
-    compared, no_fp64 = _attempt(lambda: _compare(result, subject, left_s))
+    checks: dict[str, Callable[[Subject], Any]] = {"inputs": _follows_input, "fp64": _compare, "operations": _operations}
+    found: dict[str, Any] = {}
+    reasons: list[Reason] = []
+    for part, attempt in checks.items():
+        try:
+            if "ranks" in subject.params:  # a call that the other processes don't make too would wait for ever
+                raise Unavailable(Unknown.TOGETHER)
+            found[part] = attempt(subject)
+        except Unavailable as unavailable:
+            reasons.append({"part": part, **unavailable.reason})
+        except Exception as raised:  # noqa: BLE001  # what was measured stands, whatever a workload makes of being called once more
+            reasons.append({"part": part, **Unknown.EXCEPTION.reason(text=f"{type(raised).__name__}: {first_line(raised)}")})
     subject.backend.synchronize(subject.device)  # a device that a check has broken says so here
-    error, tolerance = compared or (None, None)
+    error, tolerance = found.get("fp64", (None, None))
     finite = error is not None and math.isfinite(error)
-    given = (("inputs", no_inputs), ("fp64", no_fp64), ("operations", uncounted))
-    reasons = [{"part": what, **reason} for what, reason in given if reason]
-    checked = replace(result, check=SpotCheck(follows_input, error if finite else None, tolerance, empty_call_s, operations))
-    checked = checked.with_reasons("check", *reasons)
+    check = SpotCheck(found.get("inputs"), error if finite else None, tolerance, empty_call_s, found.get("operations"))
+    result = replace(subject.result, check=check).with_reasons("check", *reasons)
     if error is None or error <= tolerance:
-        return checked
+        return result
     off = f"is {error:.2g} away from fp64 on the CPU, where rounding explains {tolerance:.2g}" if finite else "is not finite"
     reason = f"its output {off}; it computes something else than it says, or not in {subject.dtype}"
-    return replace(checked, status=Status.FAILED, reason=reason)
+    return replace(result, status=Status.FAILED, reason=reason)
 
 
-def _attempt(check: Callable[[], Any]) -> tuple[Any, Reason | None]:
-    try:
-        return check(), None
-    except Unavailable as unavailable:
-        return None, unavailable.reason
-    except Exception as error:  # noqa: BLE001  # what was measured stands, whatever a workload makes of being called once more
-        return None, Unknown.EXCEPTION.reason(text=f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0][:200]}")
-
-
-def _follows_input(result: Measurement, work: Work, subject: Subject, left_s: float) -> bool:
-    _refuse_ranks(subject)
-    if not work.inputs:
+def _follows_input(subject: Subject) -> bool:
+    if not subject.work.inputs:
         raise Unavailable(Unknown.NO_INPUTS)
-    _refuse_longer(2 * _slowest_s(result), left_s)
-    before = _output(work, subject.seed)
+    subject.refuse_longer(2 * subject.call_s)
+    before = _output(subject)
     subject.backend.synchronize(subject.device)  # copies of the inputs that a call has only started read what comes next
     # The same seed again: what differs is the inputs' doing and not that of dropout.
-    after = _output(work, subject.seed, lambda: _refill(work.inputs))
-    return not (len(before) == len(after) and all(torch.equal(a.nan_to_num(), b.nan_to_num()) for a, b in zip(before, after, strict=True)))
+    after = _output(subject, refill=True)
+    return not (len(before) == len(after) and all(map(torch.equal, before, after)))
 
 
-def _output(work: Work, seed: int, change: Callable[[], object] = lambda: None) -> list[Tensor]:
-    """Return copies of the floating-point numbers that a call gives, as others (a class, a count) may well stay the same."""
+def _output(subject: Subject, *, refill: bool = False) -> list[Tensor]:
+    """Return copies of the floating-point numbers that a call gives, as others (a class, a count) may well stay the same; 0 for NaN."""
+    work = subject.work
     if work.before:
         work.before()
-    change()
-    torch.manual_seed(seed)
-    found = [tensor.detach().clone() for tensor in tensors_in(work.call()) if tensor.is_floating_point()]  # type: ignore[misc]  # has a call
+    if refill:
+        _refill(work.inputs)
+    torch.manual_seed(subject.seed)
+    found = [tensor.detach().nan_to_num() for tensor in tensors_in(work.call()) if tensor.is_floating_point()]  # type: ignore[misc]  # has a call
     if not found:
         raise Unavailable(Unknown.NO_FLOATS)
     return found
@@ -122,7 +135,7 @@ def _refill(inputs: Sequence[Tensor]) -> None:
         if values.numel() < 2 or values.dtype is torch.bool or values.is_complex():
             continue
         low, high = (end.item() for end in values.aminmax())
-        if not (math.isfinite(low) and math.isfinite(high) and low < high):
+        if not -math.inf < low < high < math.inf:
             continue
         if values.is_floating_point():
             values.uniform_(low, high)
@@ -133,79 +146,50 @@ def _refill(inputs: Sequence[Tensor]) -> None:
         raise Unavailable(Unknown.ONE_VALUE)
 
 
-def _operations(result: Measurement, work: Work, subject: Subject, left_s: float) -> int:
+def _operations(subject: Subject) -> int:
     """Return how many operations one call hands to the device. Raises Unavailable where they can't be counted."""
-    _refuse_ranks(subject)
+    work = subject.work
     if not work.countable_operations:
         raise Unavailable(Unknown.COMPILED)
-    _refuse_longer(_slowest_s(result), left_s)
+    subject.refuse_longer(subject.call_s)
     if work.before:
         work.before()
     return operations_of(work.call)  # type: ignore[arg-type]  # has a call
 
 
-class _Distance(NamedTuple):
-    """An output tensor's error and tolerance, relative and in the 2-norm; the error is infinite where a number is not finite."""
-
-    error: float
-    tolerance: float
-
-
-def _compare(result: Measurement, subject: Subject, left_s: float) -> _Distance:
-    """Return how far the output is from fp64 on the CPU. Raises Unavailable where they would say nothing."""
-    _refuse_ranks(subject)
-    parameter = subject.workload.signature.parameter("dtype")
-    if parameter is None or "fp64" not in parameter.choices or subject.dtype not in PRECISIONS:
+def _compare(subject: Subject) -> tuple[float, float]:
+    """Return `_worst`'s error from fp64 on the CPU and its tolerance. Raises Unavailable where they would say nothing."""
+    result, flops = subject.result, subject.work.flops
+    parameter, precision = subject.workload.signature.parameter("dtype"), PRECISIONS.get(subject.dtype)
+    if parameter is None or "fp64" not in parameter.choices or precision is None:
         raise Unavailable(Unknown.NO_DTYPE)
     if subject.is_reference:
         raise Unavailable(Unknown.IS_FP64)
-    if not result.flops:
+    if not flops:
         raise Unavailable(Unknown.NO_FLOPS)
-    _refuse_cost(result, subject, left_s)
-    case = _first_call(subject)
-    reference = _first_call(subject.in_fp64())
-    precision = PRECISIONS[subject.dtype]
-    _refuse_unlike(case, reference, 4 * precision.roundoff)
-    flops = result.flops or 0.0
-    worst = _worst(case, reference, subject.dtype, flops)
-    if worst.tolerance > MOST_TOLERANCE:
-        raise Unavailable(Unknown.TOO_ROUGH)
-    if math.isinf(worst.error) and precision.narrow_range:
-        raise Unavailable(Unknown.OUT_OF_RANGE, precision=precision.arithmetic)
-    # Before a case fails for its numbers, they have to be the same each time.
-    if worst.error > worst.tolerance and _worst(_first_call(subject.in_fp64()), reference, subject.dtype, flops).error > worst.tolerance:
-        raise Unavailable(Unknown.CHANGING)
-    return worst
-
-
-def _refuse_ranks(subject: Subject) -> None:
-    """Raise Unavailable for what several processes do together: a call that the others don't make too would wait for ever."""
-    if "ranks" in subject.params:
-        raise Unavailable(Unknown.TOGETHER)
-
-
-def _refuse_cost(result: Measurement, subject: Subject, left_s: float) -> None:
-    call_s = _slowest_s(result)
+    call_s = subject.call_s
     if subject.params.get("mode") != subject.plain_mode and result.samples:
         call_s = result.samples.first_call_s or 0.0  # it compiles again
     matrix = torch.rand(256, 256, dtype=torch.float64)
     product_s = max(min(timeit.repeat(lambda: torch.mm(matrix, matrix), number=1, repeat=3)), 1e-9)
     # Twice the bytes, so twice the time to set up; convolutions reach a third of what products do in fp64.
-    _refuse_longer(3 * subject.setup_s + call_s + 3 * (result.flops or 0.0) / (2 * 256**3 / product_s), left_s)
+    subject.refuse_longer(3 * subject.setup_s + call_s + 3 * flops / (2 * 256**3 / product_s))
     peak = max(result.memory.peak_bytes or 0, result.memory.host_peak_bytes or 0)
-    needed = peak * (1 + 8 // PRECISIONS[subject.dtype].bytes)
-    if too_little_memory(needed) is not None:
+    if too_little_memory(peak * (1 + 8 // precision.bytes)) is not None:
         raise Unavailable(Unknown.NO_MEMORY_LEFT)
-
-
-def _refuse_longer(needed_s: float, left_s: float) -> None:
-    """Raise Unavailable where a check would take too long for what it is, or come near the deadline."""
-    if needed_s > min(BUDGET_S, left_s / 10):
-        raise Unavailable(Unknown.TOO_LONG, seconds=needed_s, seconds_most=BUDGET_S)
-
-
-def _slowest_s(result: Measurement) -> float:
-    return max(result.samples.block_s) if result.samples else 0.0
+    case, reference = _FirstCall(subject), _FirstCall(subject.in_fp64())
+    _refuse_unlike(case, reference, 4 * precision.roundoff)
+    error, tolerance = _worst(case, reference, subject.dtype, flops)
+    if tolerance > MOST_TOLERANCE:
+        raise Unavailable(Unknown.TOO_ROUGH)
+    if math.isinf(error) and precision.narrow_range:
+        raise Unavailable(Unknown.OUT_OF_RANGE, precision=precision.arithmetic)
+    # Before a case fails for its numbers, they have to be the same each time.
+    if error > tolerance:
+        again, _ = _worst(_FirstCall(subject.in_fp64()), reference, subject.dtype, flops)
+        if again > tolerance:
+            raise Unavailable(Unknown.CHANGING)
+    return error, tolerance
 
 
 class _Tally(TorchFunctionMode):
@@ -215,9 +199,7 @@ class _Tally(TorchFunctionMode):
     numbers = 0
     narrower = False
 
-    def __torch_function__(
-        self, func: Callable[..., Any], types: Sequence[type], args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
-    ) -> Any:
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Run one torch function and count what it gives."""
         value = func(*args, **(kwargs or {}))
         for tensor in tensors_in(value):
@@ -229,42 +211,36 @@ class _Tally(TorchFunctionMode):
         return value
 
 
-@dataclass(frozen=True, slots=True)
 class _FirstCall:
-    """What went into the first call after a set-up and came out, as far as it is floating-point: on the host, in fp64."""
+    """What goes into the first call after a set-up and comes out, as far as it is floating-point: on the host, in fp64."""
 
-    inputs: list[Tensor]
-    output: list[Tensor]
-    state: Tensor
-    """Of torch's generator on the CPU when the set-up was done."""
-    drew: bool
-    """Whether the call moved it."""
-    tally: _Tally
+    def __init__(self, subject: Subject) -> None:
+        def on_host(tensors: Sequence[Tensor]) -> list[Tensor]:
+            floats = [tensor.detach() for tensor in tensors if tensor.is_floating_point()]
+            return [tensor.to(torch.float64, copy=True) for tensor in subject.backend.to_host(floats)]
 
-
-def _first_call(subject: Subject) -> _FirstCall:
-    torch.manual_seed(subject.seed)
-    work = subject.workload.set_up(subject.device, subject.params)
-    state = torch.get_rng_state()
-    inputs = _on_host(subject, work.inputs)
-    if work.before:
-        work.before()
-    tally = _Tally()
-    # Only where it is wanted: a compiled call would be compiled once more because of it.
-    with tally if subject.is_reference else nullcontext():
-        output = work.call() if work.call else None
-    drew = not torch.equal(state, torch.get_rng_state())
-    return _FirstCall(inputs, _on_host(subject, tensors_in(output)), state, drew, tally)
-
-
-def _on_host(subject: Subject, tensors: Sequence[Tensor]) -> list[Tensor]:
-    floats = [tensor.detach() for tensor in tensors if tensor.is_floating_point()]
-    return [tensor.to(torch.float64, copy=True) for tensor in subject.backend.to_host(floats)]
+        torch.manual_seed(subject.seed)
+        work = subject.workload.set_up(subject.device, subject.params)
+        self.state = torch.get_rng_state()
+        """Of torch's generator on the CPU when the set-up was done."""
+        self.inputs = on_host(work.inputs)
+        if work.before:
+            work.before()
+        self.tally = _Tally()
+        # Only where it is wanted: a compiled call would be compiled once more because of it.
+        with self.tally if subject.is_reference else nullcontext():
+            output = work.call()  # type: ignore[misc]  # has a call
+        self.drew = not torch.equal(self.state, torch.get_rng_state())
+        """Whether the call moved it."""
+        self.output = on_host(tensors_in(output))
 
 
 def _refuse_unlike(case: _FirstCall, reference: _FirstCall, relative: float) -> None:
     """Raise Unavailable where the two don't compute the same thing by design; ``relative`` is how near the inputs have to be."""
-    if not torch.equal(case.state, reference.state) or not _near(case.inputs, reference.inputs, relative):
+    if not torch.equal(case.state, reference.state) or [each.shape for each in case.inputs] != [each.shape for each in reference.inputs]:
+        raise Unavailable(Unknown.OTHER_NUMBERS)
+    pairs = zip(case.inputs, reference.inputs, strict=True)
+    if not all((own - right).abs().max() <= relative * right.abs().max() for own, right in pairs if right.numel()):
         raise Unavailable(Unknown.OTHER_NUMBERS)
     if reference.drew:
         raise Unavailable(Unknown.RANDOM)
@@ -278,15 +254,18 @@ def _refuse_unlike(case: _FirstCall, reference: _FirstCall, relative: float) -> 
         raise Unavailable(Unknown.NO_OUTPUT)
 
 
-def _worst(case: _FirstCall, reference: _FirstCall, dtype: str, flops: float) -> _Distance:
-    """Return the output tensor whose error is largest for what rounding explains of it."""
+def _worst(case: _FirstCall, reference: _FirstCall, dtype: str, flops: float) -> tuple[float, float]:
+    """Return error and tolerance of the output tensor whose error is largest for what rounding explains of it.
+
+    Both are relative and in the 2-norm; the error is infinite where a number is not finite.
+    """
     tally = reference.tally
     found = []
     for output, right in zip(case.output, reference.output, strict=True):
         error = ((output - right).norm() / right.norm()).item()
         tolerance = tolerance_of(dtype, tally.results, tally.numbers, right.numel(), flops)
-        found.append(_Distance(error if math.isfinite(error) else math.inf, tolerance))
-    return max(found, key=lambda each: each.error / each.tolerance)
+        found.append((error if math.isfinite(error) else math.inf, tolerance))
+    return max(found, key=lambda each: each[0] / each[1])
 
 
 def tolerance_of(dtype: str, results: int, numbers: int, size: int, flops: float) -> float:
@@ -304,9 +283,3 @@ def tolerance_of(dtype: str, results: int, numbers: int, size: int, flops: float
     on_the_way = math.sqrt(max(1.0, flops / (2 * numbers))) * precision.sum_roundoff + precision.roundoff
     at_the_end = math.sqrt(flops / (2 * results * size)) * precision.sum_roundoff
     return SPREAD * math.hypot(math.sqrt(results) * on_the_way, at_the_end)
-
-
-def _near(these: Sequence[Tensor], those: Sequence[Tensor], relative: float) -> bool:
-    if [each.shape for each in these] != [each.shape for each in those]:
-        return False
-    return all((a - b).abs().max() <= relative * b.abs().max() for a, b in zip(these, those, strict=True) if b.numel())

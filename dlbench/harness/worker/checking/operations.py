@@ -1,6 +1,6 @@
 """Count of the operations that a call hands to its device: each is one launch at least."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from typing import Any
 
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -22,7 +22,7 @@ def operations_of(call: Callable[[], object]) -> int:
     return int(counter.count)
 
 
-class _Counter(TorchDispatchMode):  # type: ignore[no-untyped-call]  # likewise
+class _Counter(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch leaves it untyped
     """Counts below autograd, so that its own operations are seen, too."""
 
     count = 0
@@ -32,8 +32,6 @@ class _Counter(TorchDispatchMode):  # type: ignore[no-untyped-call]  # likewise
         """Return False: to keep its compiler from this mode torch would import it, 1 s in each case's process; nothing compiles here."""
         return False
 
-    def __torch_dispatch__(
-        self, func: Any, types: Sequence[type], args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
-    ) -> Any:
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         self.count += not (func.is_view or func.__name__.partition(".")[0] in _COMPUTE_NOTHING)
         return func(*args, **(kwargs or {}))

@@ -4,19 +4,18 @@ import gc
 import math
 import statistics
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from itertools import repeat
 from typing import Any
 
 from dlbench.core.measurement import Samples, Transfer
-from dlbench.core.model import Clock, Policy, Work
+from dlbench.core.model import Clock, Policy, Status, Work
 from dlbench.core.unknown import Unavailable, Unknown
 from dlbench.harness.probe.memory import too_much_to_lock
 from dlbench.harness.worker.backends.base import Backend
-from dlbench.harness.worker.failures import first_line
-from dlbench.harness.worker.measuring.stopping import SHORT_WINDOW, WINDOW, EnoughBlocks, Steadiness
+from dlbench.harness.worker.failures import Unmeasurable, first_line
+from dlbench.harness.worker.measuring.stopping import SHORT_WINDOW, WINDOW, enough, steady
 
 SLOW_CALL_S = 0.1
 """A call whose second and third time take longer is warm after two; blocks of one call, and their least number, carry the round."""
@@ -32,10 +31,6 @@ _TIMES = 5
 """An action is timed for `median_time`."""
 
 
-class TooSlow(Exception):
-    """The case can't end before its deadline; the text says by how much."""
-
-
 class DeviceClock:
     """Host time between synchronisations: one clock for every device."""
 
@@ -48,108 +43,84 @@ class DeviceClock:
         return time.perf_counter()
 
 
-@dataclass(frozen=True, slots=True)
-class Pace:
-    """What a device needs for its clock to be trusted: least length of a block, and least warm-up."""
+def take_samples(
+    work: Work, clock: Clock, backend: Backend, policy: Policy, deadline: float = math.inf, least_block_s: float = 0.0
+) -> Samples:
+    """Time ``work.call``, in blocks of ``least_block_s`` where the device's own least length is shorter.
 
-    block_s: float
-    warmup_s: float
-    warmup_calls: int
+    Raises Unmeasurable as soon as the blocks can't end before the deadline, which is on the clock's own scale.
+    """
+    call, before = work.call, work.before
 
+    def block(calls: int) -> float:
+        """Time a block of calls, in seconds a call."""
+        if before is not None:
+            before()
+        start = clock.now()
+        for _ in repeat(None, calls):
+            call()  # type: ignore[misc]  # what is timed has a call
+        return (clock.now() - start) / calls
 
-def take_samples(work: Work, clock: Clock, pace: Pace, policy: Policy, deadline: float = math.inf) -> Samples:
-    """Time ``work.call``. Raises TooSlow as soon as the blocks can't end before the deadline, which is on the clock's own scale."""
-    block = _block_timer(work, clock)
+    def refuse_behind_deadline(call_s: float, more: int) -> None:
+        if clock.now() + call_s * more > deadline:
+            late = f"one call takes {call_s:.3g} s, so {policy.min_blocks} timed ones would end behind the deadline"
+            raise Unmeasurable(Status.TIMEOUT, f"{late} of {policy.timeout_s:g} s; raise --timeout")
+
     gc.collect()
-    with _collector_off():
+    gc.disable()
+    try:
         begun = clock.now()
-        first_call_s, second_call_s = block(1), block(1)
-        fastest_s, called = second_call_s, 2
-        if second_call_s > SLOW_CALL_S:
+        first_call_s, *warm = block(1), block(1)
+        if warm[0] > SLOW_CALL_S:
             # A cold disk or a compiler may be in the second as well, so a third decides.
-            _refuse_behind(deadline, clock.now() + second_call_s, second_call_s, policy)
-            third_call_s = block(1)
-            fastest_s, called = min(second_call_s, third_call_s), 3
+            refuse_behind_deadline(warm[0], 1)
+            warm.append(block(1))
+            fastest_s = min(warm)
             if fastest_s > SLOW_CALL_S:
-                timed = [second_call_s, third_call_s] if policy.min_blocks > 1 and _agree(second_call_s, third_call_s) else [third_call_s]
-                warmup_s = clock.now() - begun - sum(timed)
-                more = policy.min_blocks - len(timed)
-                _refuse_behind(deadline, clock.now() + fastest_s * more, fastest_s, policy)
-                return Samples(1, (*timed, *(block(1) for _ in range(more))), first_call_s, warmup_s, steady=None)
-        least_s = pace.block_s if work.before is None else 0.0
-        calls, last_blocks, steady = _warm_up(block, fastest_s, called, least_s, pace, policy, clock)
-        enough = EnoughBlocks(policy, calls)
-        for seconds in last_blocks:
-            enough.add(seconds)
-        warmup_s = clock.now() - begun - calls * sum(last_blocks)
-        while not enough.done():
-            enough.add(block(calls))
-    return Samples(calls, tuple(enough.blocks), first_call_s, warmup_s, steady)
-
-
-def _agree(a: float, b: float) -> bool:
-    return abs(a - b) <= WARM_CALLS_AGREE * min(a, b)
-
-
-def _refuse_behind(deadline: float, end: float, call_s: float, policy: Policy) -> None:
-    if end > deadline:
-        raise TooSlow(f"one call takes {call_s:.3g} s, so {policy.min_blocks} timed ones would end behind the deadline")
+                if policy.min_blocks == 1 or max(warm) - fastest_s > WARM_CALLS_AGREE * fastest_s:
+                    del warm[0]
+                warmup_s = clock.now() - begun - sum(warm)
+                more = policy.min_blocks - len(warm)
+                refuse_behind_deadline(fastest_s, more)
+                return Samples(1, (*warm, *(block(1) for _ in range(more))), first_call_s, warmup_s, steady=None)
+        least_s = max(backend.block_s, least_block_s) if before is None else 0.0
+        calls, blocks, settled = _warm_up(block, warm, least_s, backend, policy, clock)
+        warmup_s = clock.now() - begun - calls * sum(blocks)
+        while not enough(blocks, calls, policy):
+            blocks.append(block(calls))
+    finally:
+        gc.enable()
+    return Samples(calls, tuple(blocks), first_call_s, warmup_s, settled)
 
 
 def _warm_up(
-    block: Callable[[int], float], call_s: float, called: int, least_s: float, pace: Pace, policy: Policy, clock: Clock
+    block: Callable[[int], float], warm: Sequence[float], least_s: float, backend: Backend, policy: Policy, clock: Clock
 ) -> tuple[int, list[float], bool]:
-    """Run blocks until time and calls suffice and they are steady.
+    """Run blocks until time and calls suffice and they are steady. ``warm``: seconds of the calls so far, without the very first.
 
     Return the calls of a block, the last ones, which are as good as any behind them, and whether they were steady; none where they were
-    not. ``called``: how many calls there were before, the fastest warm one of which took ``call_s``.
+    not.
     """
     begun = clock.now()
-    wanted_s = pace.warmup_s if policy.warmup_s is None else policy.warmup_s
-    calls = _calls_for(call_s, least_s)
-    steadiness = Steadiness(SHORT_WINDOW if calls * call_s > LONG_BLOCK_S else WINDOW)
+    wanted_s = backend.warmup_s if policy.warmup_s is None else policy.warmup_s
+    fastest_s, called, blocks = min(warm), 1 + len(warm), list[float]()
+    calls = _calls_for(fastest_s, least_s)
+    window = SHORT_WINDOW if calls * fastest_s > LONG_BLOCK_S else WINDOW
     while True:
         seconds = block(calls)
         called += calls
         if seconds * calls < _SHORT * least_s and calls < MOST_CALLS:
             # The calls before were cold: with as many a block, the clock would show.
-            calls, steadiness = _calls_for(seconds, least_s), Steadiness()
+            calls, window, blocks = _calls_for(seconds, least_s), WINDOW, []
         else:
-            steadiness.add(seconds)
-        spent_s, steady = clock.now() - begun, steadiness.done()
-        if (steady and spent_s >= wanted_s and called >= pace.warmup_calls) or spent_s >= max(policy.max_warmup_s, wanted_s):
-            return calls, steadiness.recent[-policy.max_blocks :] if steady else [], steady
+            blocks = [*blocks, seconds][-2 * window :]
+        spent_s, settled = clock.now() - begun, steady(blocks, window)
+        if (settled and spent_s >= wanted_s and called >= backend.warmup_calls) or spent_s >= max(policy.max_warmup_s, wanted_s):
+            return calls, blocks[-policy.max_blocks :] if settled else [], settled
 
 
 def _calls_for(seconds: float, least_s: float) -> int:
     return min(MOST_CALLS, max(1, math.ceil(least_s / max(seconds, 1e-9))))
-
-
-def _block_timer(work: Work, clock: Clock) -> Callable[[int], float]:
-    """Return a function that times a block of calls and gives its seconds a call."""
-    call, before = work.call, work.before
-    assert call is not None, "an observe is not timed"  # noqa: S101  # Work's own rule; the caller has chosen the branch
-
-    def timed(calls: int) -> float:
-        if before is not None:
-            before()
-        start = clock.now()
-        for _ in repeat(None, calls):
-            call()
-        return (clock.now() - start) / calls
-
-    return timed
-
-
-@contextmanager
-def _collector_off() -> Iterator[None]:
-    was_on = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_on:
-            gc.enable()
 
 
 def take_transfer(inputs: Sequence[Any], outputs: Sequence[Any], backend: Backend, device: Any, clock: Clock) -> Transfer:
@@ -170,7 +141,7 @@ def take_pinned_transfer(
     needed = transfer.h2d_bytes + transfer.d2h_bytes
     if (left := too_much_to_lock(needed)) is not None:
         raise Unavailable(Unknown.TOO_MUCH_TO_LOCK, bytes=needed, bytes_left=left)
-    on_host = [*backend.to_host(inputs), *backend.to_host(outputs)]
+    on_host = backend.to_host([*inputs, *outputs])
     try:
         pinned = backend.pin(on_host)
     except RuntimeError as error:  # torch's own kinds of it differ between versions

@@ -1,6 +1,7 @@
-"""Stopping rules within a round: each takes numbers by ``add``, says by ``done`` whether they suffice, and knows no clock."""
+"""Stopping rules within a round: whether the block times so far suffice. They know no clock."""
 
 import statistics
+from collections.abc import Sequence
 from itertools import combinations
 
 from dlbench.core.measurement import STEADY_SHIFT
@@ -17,47 +18,22 @@ PRECISE_FROM = 10
 """Blocks from which on that interval is believed."""
 
 
-class Steadiness:
-    """Whether the block times have stopped moving: two windows agree in level and show no trend."""
-
-    def __init__(self, window: int = WINDOW) -> None:
-        self._window = window
-        self.recent: list[float] = []
-        """The last blocks, as many as both windows have, or fewer at first."""
-
-    def add(self, seconds: float) -> None:
-        """Take one block's seconds a call."""
-        self.recent = [*self.recent[-(2 * self._window - 1) :], seconds]
-
-    def done(self) -> bool:
-        """Return whether the last blocks are steady."""
-        if len(self.recent) < 2 * self._window:
-            return False
-        before, after = statistics.median(self.recent[: self._window]), statistics.median(self.recent[self._window :])
-        pairs = list(combinations(self.recent, 2))
-        kendall_tau = sum((b > a) - (b < a) for a, b in pairs) / len(pairs)  # tau-a of the values against their order
-        return abs(after - before) <= STEADY_SHIFT * before and abs(kendall_tau) < STEADY_TREND[self._window]
+def steady(blocks: Sequence[float], window: int = WINDOW) -> bool:
+    """Whether block times have stopped moving: the last two windows of them agree in level and show no trend."""
+    before, after = blocks[-2 * window : -window], blocks[-window:]
+    if len(before) < window:
+        return False
+    level = statistics.median(before)
+    pairs = list(combinations((*before, *after), 2))
+    kendall_tau = sum((b > a) - (b < a) for a, b in pairs) / len(pairs)  # tau-a of the values against their order
+    return abs(statistics.median(after) - level) <= STEADY_SHIFT * level and abs(kendall_tau) < STEADY_TREND[window]
 
 
-class EnoughBlocks:
-    """Whether a round has the blocks it needs: precise enough, out of time, or at its most."""
-
-    def __init__(self, policy: Policy, calls: int) -> None:
-        self._policy = policy
-        self._calls = calls
-        self.blocks: list[float] = []
-        self._spent_s = 0.0
-
-    def add(self, seconds: float) -> None:
-        """Take one block's seconds a call."""
-        self.blocks.append(seconds)
-        self._spent_s += seconds * self._calls
-
-    def done(self) -> bool:
-        """Return whether to stop."""
-        count = len(self.blocks)
-        if count < self._policy.min_blocks:
-            return False
-        if count >= self._policy.max_blocks or self._spent_s >= self._policy.round_s:
-            return True
-        return count >= PRECISE_FROM and relative_half_width(self.blocks) <= PRECISE
+def enough(blocks: Sequence[float], calls: int, policy: Policy) -> bool:
+    """Whether a round has the blocks it needs, of so many calls: precise enough, out of time, or at its most."""
+    count = len(blocks)
+    if count < policy.min_blocks:
+        return False
+    if count >= policy.max_blocks or calls * sum(blocks) >= policy.round_s:
+        return True
+    return count >= PRECISE_FROM and relative_half_width(blocks) <= PRECISE

@@ -5,13 +5,14 @@ every child hangs, as OpenMP's threads do not survive a fork. In mode ``stay`` t
 it unfit; a hello that comes first is done by a fork all the same.
 """
 
+import ctypes
 import faulthandler
 import gc
 import os
 import signal
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
@@ -20,7 +21,7 @@ import torch
 
 from dlbench.core.declarations import Value
 from dlbench.core.errors import DlbenchError
-from dlbench.core.measurement import Measurement, Memory, Transfer
+from dlbench.core.measurement import Measurement, Memory
 from dlbench.core.model import Clock, Reported, Status, Work
 from dlbench.core.quantities import MOST
 from dlbench.core.records import signature_to_json
@@ -31,13 +32,13 @@ from dlbench.harness.worker.backends.base import BACKENDS, Backend, describe_dev
 from dlbench.harness.worker.backends.device_time import take_device_time
 from dlbench.harness.worker.backends.torch_build import math_flags, parallelism, set_math, versions
 from dlbench.harness.worker.checking.correctness import Subject, spot_checked
-from dlbench.harness.worker.failures import failure_of
-from dlbench.harness.worker.measuring.limits import DeviceMemory, TooLittleLeft, memory_limit, out_of_memory_named
-from dlbench.harness.worker.measuring.measure import DeviceClock, Pace, TooSlow, take_pinned_transfer, take_samples, take_transfer
-from dlbench.harness.worker.scratch import scratch_given
+from dlbench.harness.worker.failures import Unmeasurable, failure_of
+from dlbench.harness.worker.measuring.limits import DeviceMemory, memory_limit, out_of_memory_named
+from dlbench.harness.worker.measuring.measure import DeviceClock, take_pinned_transfer, take_samples, take_transfer
+from dlbench.harness.worker.scratch import give_scratch
 from dlbench.harness.worker.serving.ranks import BLOCK_S, Member, RanksClock, in_any_rank
-from dlbench.harness.worker.stages import stages_told
-from dlbench.harness.worker.usage import HostMemory, LostTime, return_freed_memory
+from dlbench.harness.worker.stages import tell_stages
+from dlbench.harness.worker.usage import HostMemory, LostTime
 
 
 def main() -> None:
@@ -46,96 +47,81 @@ def main() -> None:
     faulthandler.enable()
     case_groups: list[int] = []
     lifecycle.die_with_parent(case_groups)
-    if mode == "stay":
-        lifecycle.watch_lifeline(lifeline)
-        lifecycle.prefer_for_oom_kill()
-        serve(requests, replies, lambda request: _fork_and_wait(request, replies, lifeline, case_groups))
-        return
-    _end_imports()
-    for message in Reader(requests):
-        request = Request.from_json(message)
-        if isinstance(request, PrepareRequest):
-            _prepare(request, replies)
-        else:
-            _fork_and_wait(request, replies, lifeline, case_groups)
+    stays = mode == "stay"
+    if stays:
+        lifecycle.depend_on_lifeline(lifeline)
+
+    def fork(request: HelloRequest | MeasureRequest) -> int:
+        pid = os.fork()
+        if pid == 0:
+            try:
+                os.setpgid(0, 0)
+                lifecycle.die_with_parent([])
+                lifecycle.depend_on_lifeline(lifeline)
+                _answer(request, replies)
+            finally:
+                os._exit(0)  # without the exit handlers and buffers of the process it is a copy of
+        case_groups[:] = [pid]
+        _, status = os.waitpid(pid, 0)
+        with suppress(ProcessLookupError, PermissionError):  # what the case itself started goes with it
+            os.killpg(pid, signal.SIGKILL)
+        case_groups.clear()
+        return os.waitstatus_to_exitcode(status)
+
+    serve(requests, replies, fork, stays=stays)
 
 
-def _end_imports() -> None:
-    """Import the workloads, and turn on the garbage collector, which was off so far: looking through imported modules takes it 0.5 s."""
+def serve(
+    requests: int,
+    replies: int,
+    fork: Callable[[HelloRequest | MeasureRequest], int] | None = None,
+    member: Member | None = None,
+    *,
+    stays: bool = True,
+) -> None:
+    """Do requests until they end or a device fault leaves this process unfit; ``member``: as one of several ranks.
+
+    ``fork`` does a request in a fork and returns its exit code. A process that ``stays`` has it answer a hello, as long as nothing was
+    measured here: the fork gives all accelerators back, where a context of this process would take memory on each, and in exclusive mode
+    the device itself.
+    """
     registry.load_builtins()
-    # A collection would otherwise look through all of them again, 0.1 s a case, and in a fork copy every page of them.
+    # The garbage collector was off so far: looking through imported modules takes it 0.5 s. A collection would otherwise look through all
+    # of them again, 0.1 s a case, and in a fork copy every page of them.
     gc.freeze()
     gc.enable()
-
-
-def _prepare(request: PrepareRequest, replies: int) -> None:
-    if request.training:
-        # The first optimizer imports this: 0.7 s that every training case would pay again.
-        import torch._dynamo  # noqa: F401  # imported for its effect
-
-        gc.freeze()
-    send(replies, {"reply": Reply().to_json()})
-    send(replies, {"exit": 0})
-
-
-def serve(requests: int, replies: int, handshake: Callable[[HelloRequest], None] | None = None, member: Member | None = None) -> None:
-    """Do requests in this process until they end or a device fault leaves it unfit; ``member``: as one of several ranks.
-
-    ``handshake`` answers a hello in a fork, as long as nothing was measured here: the fork gives all accelerators back, where a context
-    of this process would take memory on each, and in exclusive mode the device itself.
-    """
-    _end_imports()
     for message in Reader(requests):
         request = Request.from_json(message)
+        fit, code = True, 0
         if isinstance(request, PrepareRequest):
-            _prepare(request, replies)
-            continue
-        if isinstance(request, HelloRequest) and handshake and sys.platform == "linux":
-            handshake(request)
-            continue
-        handshake = None
-        fit = _answer(request, replies, member)
-        if fit and isinstance(request, MeasureRequest):
-            _free_memory(_device_id(request, member))
-        send(replies, {"exit": 0})
+            if request.training:
+                # The first optimizer imports this: 0.7 s that every training case would pay again.
+                import torch._dynamo  # noqa: F401  # imported for its effect
+
+                gc.freeze()
+            send(replies, {"reply": Reply().to_json()})
+        elif fork and (not stays or (isinstance(request, HelloRequest) and sys.platform == "linux")):
+            code = fork(request)
+        else:
+            fork = None
+            fit = _answer(request, replies, member)
+            if fit and isinstance(request, MeasureRequest):
+                _free_memory(request.devices[member.rank if member else 0])
+        send(replies, {"exit": code})
         if not fit:
             os._exit(0)  # the exit handlers of a faulted device may hang
-
-
-def _device_id(request: MeasureRequest, member: Member | None) -> str:
-    """Return the id of the device to compute on: of several ranks each has its own."""
-    return request.case.device if member is None else request.devices[member.rank]
-
-
-def _fork_and_wait(request: HelloRequest | MeasureRequest, replies: int, lifeline: int, case_groups: list[int]) -> None:
-    pid = os.fork()
-    if pid == 0:
-        try:
-            os.setpgid(0, 0)
-            lifecycle.die_with_parent([])
-            lifecycle.watch_lifeline(lifeline)
-            lifecycle.prefer_for_oom_kill()
-            _answer(request, replies)
-        finally:
-            os._exit(0)  # without the exit handlers and buffers of the process it is a copy of
-    case_groups[:] = [pid]
-    _, status = os.waitpid(pid, 0)
-    with suppress(ProcessLookupError, PermissionError):  # what the case itself started goes with it
-        os.killpg(pid, signal.SIGKILL)
-    case_groups.clear()
-    send(replies, {"exit": os.waitstatus_to_exitcode(status)})
 
 
 def _answer(request: HelloRequest | MeasureRequest, replies: int, member: Member | None = None) -> bool:
     """Do one request. Return whether this process is fit for another."""
     send(replies, {"pid": os.getpid()})
     if isinstance(request, MeasureRequest) and request.hide_accelerators:
-        lifecycle.hide_accelerators()
+        os.environ.update(lifecycle.NO_DEVICE)
     try:
         for plugin in request.plugins:
             registry.load_plugin(plugin)
-        with stages_told(lambda text: send(replies, {"stage": text})):
-            reply = Reply(hello=hello(request)) if isinstance(request, HelloRequest) else measure(request, member)
+        tell_stages(lambda text: send(replies, {"stage": text}))
+        reply = Reply(hello=hello(request)) if isinstance(request, HelloRequest) else measure(request, member)
         registry.refuse_imports_from(request.not_from)
     except DlbenchError as error:
         reply = Reply(error=str(error))
@@ -146,7 +132,9 @@ def _answer(request: HelloRequest | MeasureRequest, replies: int, member: Member
 def _free_memory(device_id: str) -> None:
     """Give back what the last case held: the next one and, in an A/B, the other side's process need it."""
     gc.collect()
-    return_freed_memory()
+    # The C library (glibc; no other does) keeps what was freed, and a case that takes it would do so unseen by `HostMemory`.
+    with suppress(AttributeError, OSError):
+        ctypes.CDLL(None).malloc_trim(0)
     with suppress(DlbenchError, RuntimeError):  # the device was not there, or is not any more, and the next case says so
         backend, device = find(device_id)
         backend.reset_peak(device)
@@ -180,75 +168,68 @@ def measure(request: MeasureRequest, member: Member | None = None) -> Reply:
         started=datetime.now(UTC).isoformat(timespec="milliseconds"),
     )
     try:
-        with ExitStack() as stack:
-            return Reply(measurement=_measure_case(begun, request, member, stack))
-    except TooLittleLeft as error:
-        return Reply(measurement=replace(begun, status=Status.SKIPPED, reason=str(error)))
-    except TooSlow as error:
-        reason = f"{error} of {request.policy.timeout_s:g} s; raise --timeout"
-        return Reply(measurement=replace(begun, status=Status.TIMEOUT, reason=reason))
+        return Reply(measurement=_measure_case(begun, request, member))
     except Exception as error:  # noqa: BLE001  # any error of a workload or of torch is a row with a sentence
-        ended = failure_of(error, torch.__version__)
-        return Reply(measurement=replace(begun, status=ended.status, reason=ended.reason), fault=ended.fault)
+        status, reason = failure_of(error, torch.__version__)
+        # After a crash neither the device nor this process on it is of use.
+        return Reply(measurement=replace(begun, status=status, reason=reason), fault=status is Status.CRASHED)
 
 
-def _measure_case(begun: Measurement, request: MeasureRequest, member: Member | None, stack: ExitStack) -> Measurement:
-    case, policy = request.case, request.policy
+def _measure_case(begun: Measurement, request: MeasureRequest, member: Member | None) -> Measurement:
+    case, policy, rank = request.case, request.policy, member.rank if member else 0
+    backend, device = find(request.devices[rank])
     dtype = str(case.params.get("dtype", "fp32"))
-    backend, device = find(_device_id(request, member))
     if reason := backend.unsupported(device, dtype):
-        return replace(begun, status=Status.UNSUPPORTED, reason=reason)
+        raise Unmeasurable(Status.UNSUPPORTED, reason)
     torch.set_num_threads(request.threads)
     set_math(dtype)
     backend.activate(device)
-    clock: Clock = DeviceClock(lambda: backend.synchronize(device))
-    pace = Pace(backend.block_s, backend.warmup_s, backend.warmup_calls)
     if member:
         member.join(backend.collectives, device)
-        clock = RanksClock(lambda: backend.synchronize(device))
-        pace = replace(pace, block_s=max(BLOCK_S, pace.block_s))
+    clock = (RanksClock if member else DeviceClock)(lambda: backend.synchronize(device))
+    give_scratch(request.scratch)
     host_memory, workload = HostMemory(), registry.get(case.workload)
     declared = workload.signature.declared
-    begun.limit_bytes = stack.enter_context(memory_limit(declared, case.params, backend, device, request.memory_bytes))  # however it ends
-    stack.enter_context(out_of_memory_named(backend, device))
-    stack.enter_context(scratch_given(request.scratch))
-    device_memory = DeviceMemory(backend, device)
-    deadline = clock.now() + policy.timeout_s
-    torch.manual_seed(request.seed)
-    begun_s = clock.now()
-    work = workload.set_up(device, case.params)
-    setup_s = clock.now() - begun_s
-    # Set-up tries cuDNN's algorithms; a graph takes its memory there for good.
-    if math_flags()["cudnn_benchmark"] or not work.set_up_memory_counts:
-        device_memory.forget_set_up()
-    lost_time = LostTime()
-    if work.observe:
-        result = replace(begun, values=reported(work.observe(clock)))
-    else:
-        samples = take_samples(work, clock, pace, policy, deadline)
-        result = replace(begun, samples=samples, values=reported(work.report(clock)) if work.report else {})
-    if member is None:
-        lost, unknown = lost_time.shares()
-        result = replace(result, throttling=lost, nulls=unknown)
-        if result.samples:
+    with (
+        memory_limit(declared, case.params, backend, device, request.memory_bytes) as begun.limit_bytes,  # however it ends
+        out_of_memory_named(backend, device),
+    ):
+        device_memory = DeviceMemory(backend, device)
+        torch.manual_seed(request.seed)
+        begun_s = clock.now()
+        deadline = begun_s + policy.timeout_s
+        work = workload.set_up(device, case.params)
+        setup_s = clock.now() - begun_s
+        # Set-up tries cuDNN's algorithms; a graph takes its memory there for good.
+        if math_flags()["cudnn_benchmark"] or not work.set_up_memory_counts:
+            device_memory.forget_set_up()
+        counts = {name: getattr(work, name) for name in ("items", "flops", "least_flops", "bytes", "least_bytes")}
+        result = replace(begun, status=Status.OK, **counts)
+        lost_time = LostTime()
+        if work.observe:
+            result.values = reported(work.observe(clock))
+        else:
+            result.samples = take_samples(work, clock, backend, policy, deadline, BLOCK_S if member else 0.0)
+            result.values = reported(work.report(clock)) if work.report else {}
+        if member:
+            waits = [Unknown.WAITING_OF_RANKS.reason()]
+            result.nulls = {"waiting": waits, "stolen": waits, "device_s": [Unknown.SEVERAL_DEVICES.reason()]}
+        else:
+            result.throttling, result.nulls = lost_time.shares()
             result = _with_device_time(result, work, backend, device, clock, deadline)
-    else:
-        waits = [Unknown.WAITING_OF_RANKS.reason()]
-        result = replace(result, nulls={"waiting": waits, "stolen": waits, "device_s": [Unknown.SEVERAL_DEVICES.reason()]})
-    memory = replace(device_memory.peaks(), host_peak_bytes=host_memory.peak_bytes())
-    counts = {name: getattr(work, name) for name in ("items", "flops", "least_flops", "bytes", "least_bytes")}
-    result = replace(result, status=Status.OK, memory=memory, math=math_flags(), **counts)
-    result = result.with_reasons("memory", *_memory_reasons(memory, backend, device_memory.left_bytes))
-    result = _with_transfer(result, work, backend, device, clock, deadline, workload.resident(case.params) != case.params)
-    answers = member is None or member.rank == 0  # a case's values are those of rank 0
-    if answers and (wrong := undeclared(result.values, declared.values, case.params)):
-        return replace(result, status=Status.FAILED, reason=wrong)
-    if result.round or work.call is None:
-        return result
-    if case.params.get(declared.parameter("limit") or "") is not None:
-        return result.with_reasons("check", Unknown.WITHIN_LIMIT.reason())
-    subject = Subject(workload, case.params, request.seed, backend, device, setup_s)
-    return spot_checked(result, work, subject, deadline - clock.now())
+        result.memory = memory = replace(device_memory.peaks(), host_peak_bytes=host_memory.peak_bytes())
+        result.math = math_flags()
+        result = result.with_reasons("memory", *_memory_reasons(memory, backend, device_memory.left_bytes))
+        result = _with_transfer(result, work, backend, device, clock, deadline, workload.resident(case.params) != case.params)
+        # A case's values are those of rank 0.
+        if rank == 0 and (wrong := undeclared(result.values, declared.values, case.params)):
+            return replace(result, status=Status.FAILED, reason=wrong)
+        if result.round or work.call is None:
+            return result
+        if case.params.get(declared.parameter("limit") or "") is not None:
+            return result.with_reasons("check", Unknown.WITHIN_LIMIT.reason())
+        left_s = deadline - clock.now()
+        return spot_checked(Subject(result, work, workload, case.params, request.seed, backend, device, setup_s, left_s))
 
 
 def reported(returned: Mapping[str, Any]) -> dict[str, Reported]:
@@ -269,56 +250,56 @@ def undeclared(values: Mapping[str, Reported], declared: Sequence[Value], params
     wrong = [f"'{name}' was returned and is not declared" for name in values if name not in expected]
     for name, each in expected.items():
         value, kinds = values.get(name), ("scalar", "series")
-        if value is None and each.optional:
-            continue
+        size = len(value) if isinstance(value, Sequence) else None
         if value is None:
-            wrong.append(f"'{name}' is declared and was not returned")
-        elif isinstance(value, int | float) == each.series:
+            if not each.optional:
+                wrong.append(f"'{name}' is declared and was not returned")
+        elif (size is None) == each.series:
             wrong.append(f"'{name}' is declared as a {kinds[each.series]} and is a {kinds[not each.series]}")
-        elif not isinstance(value, int | float) and each.points and len(value) != len(each.points):
-            wrong.append(f"'{name}' is declared with {len(each.points)} points and has {len(value)}")
+        elif each.points and size != len(each.points):
+            wrong.append(f"'{name}' is declared with {len(each.points)} points and has {size}")
     return f"value {', and '.join(wrong)}; put it right in @workload(values=…)" if wrong else None
 
 
 def _with_device_time(
     result: Measurement, work: Work, backend: Backend, device: torch.device, clock: Clock, deadline: float
 ) -> Measurement:
-    assert result.samples is not None  # noqa: S101  # the caller has just taken them
+    if result.samples is None:
+        return result
     try:
         timer = backend.event_timer(device)
         if timer is None:
             raise Unavailable(Unknown.NO_CLOCK) if backend.is_host else Unavailable(Unknown.NO_EVENTS, kind=backend.kind)
-        device_s = take_device_time(work, result.samples, timer, clock, deadline)
+        result.samples.device_s = take_device_time(work, result.samples, timer, clock, deadline)
     except Unavailable as unavailable:
         return result.with_reasons("device_s", unavailable.reason)
-    return replace(result, samples=replace(result.samples, device_s=device_s))
+    return result
 
 
 def _with_transfer(
-    result: Measurement, work: Work, backend: Backend, device: torch.device, clock: Clock, deadline: float, within_calls: bool = False
+    result: Measurement, work: Work, backend: Backend, device: torch.device, clock: Clock, deadline: float, own_copies: bool
 ) -> Measurement:
     """Return it with the copies' times, and why some or all are unknown."""
-    transfer: Transfer | None = None
     try:
-        if within_calls or backend.is_host:
-            raise Unavailable(Unknown.OWN_COPIES if within_calls else Unknown.ON_HOST)
-        if work.call is None or result.samples is None:
+        if own_copies or backend.is_host:
+            raise Unavailable(Unknown.OWN_COPIES if own_copies else Unknown.ON_HOST)
+        if result.samples is None:
             raise Unavailable(Unknown.EXPERIMENT)
         if clock.now() + max(result.samples.block_s) > deadline:
             raise Unavailable(Unknown.NO_TIME_TO_COPY)
         if work.before:
             work.before()
-        outputs = tensors_in(work.call())
+        outputs = tensors_in(work.call())  # type: ignore[misc]  # what was timed has a call
         if not in_any_rank(bool(work.inputs or outputs)):
             raise Unavailable(Unknown.NOTHING_TO_COPY)
-        transfer = take_transfer(work.inputs, outputs, backend, device, clock)
+        result.transfer = take_transfer(work.inputs, outputs, backend, device, clock)
         if "ranks" in result.case.params:
             raise Unavailable(Unknown.SEVERAL_DEVICES)
-        transfer = take_pinned_transfer(transfer, work.inputs, outputs, backend, device, clock)
+        result.transfer = take_pinned_transfer(result.transfer, work.inputs, outputs, backend, device, clock)
     except Unavailable as unavailable:
-        part = {"part": "pinned"} if transfer else {}
-        result = result.with_reasons("transfer", {**part, **unavailable.reason})
-    return replace(result, transfer=transfer)
+        part = {"part": "pinned"} if result.transfer else {}
+        return result.with_reasons("transfer", {**part, **unavailable.reason})
+    return result
 
 
 def _memory_reasons(memory: Memory, backend: Backend, left_bytes: int) -> Iterator[Reason]:

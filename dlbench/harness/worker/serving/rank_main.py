@@ -21,8 +21,7 @@ def main() -> None:
     connection = call_parent(address)
     send(connection.fileno(), {"rank": rank, "pid": os.getpid()})
     requests, hand_on = os.pipe()
-    lifecycle.watch_lifeline(connection.fileno(), hand_on)
-    lifecycle.prefer_for_oom_kill()
+    lifecycle.depend_on_lifeline(connection.fileno(), hand_on)
     output = os.open(Path(folder) / str(rank), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     for stream in (1, 2):
         os.dup2(output, stream)

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Self
 
@@ -24,22 +25,25 @@ def control_group() -> "dist.ProcessGroup":
 
 
 def in_any_rank(truth: bool) -> bool:
-    """Whether it is so in any rank, of which all have to ask; in a process that is no rank, whether it is so there."""
-    if _control is None:
-        return truth
-    seen = torch.tensor(int(truth))
-    dist.all_reduce(seen, dist.ReduceOp.MAX, group=_control)
-    return bool(seen)
+    """Whether it is so in any rank, and all have to ask; in a process that is no rank, whether it is so there."""
+    return truth if _control is None else bool(_largest(truth))
 
 
+def _largest(number: float) -> float:
+    """Return the largest of the ranks' numbers, for which all of them have to ask."""
+    seen = torch.tensor([number], dtype=torch.float64)
+    dist.all_reduce(seen, dist.ReduceOp.MAX, group=control_group())
+    return seen.item()
+
+
+@dataclass(slots=True)
 class Member:
     """This process as one of the ranks that torchrun has started."""
 
-    def __init__(self, rank: int, size: int, store: Any) -> None:
-        self.rank = rank
-        self.size = size
-        self._store = store
-        self._joined = 0
+    rank: int
+    size: int
+    _store: Any
+    _joined: int = 0
 
     @classmethod
     def of_torchrun(cls, rank: int, size: int, store: str) -> Self:
@@ -90,8 +94,6 @@ class RanksClock:
     def now(self) -> float:
         """Wait for the device and for all ranks, then return seconds since it was made; every rank has to call it."""
         self._synchronize()
-        spent = torch.tensor([self._timer() - self._left], dtype=torch.float64)
-        dist.all_reduce(spent, dist.ReduceOp.MAX, group=control_group())
-        self._seconds += spent.item()
+        self._seconds += _largest(self._timer() - self._left)
         self._left = self._timer()
         return self._seconds

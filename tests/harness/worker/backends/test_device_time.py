@@ -7,6 +7,7 @@ import pytest
 from dlbench.core.measurement import Samples
 from dlbench.core.model import Work
 from dlbench.core.unknown import Unavailable
+from dlbench.harness.worker.backends import device_time as device_time_module
 from dlbench.harness.worker.backends.device_time import take_device_time
 
 NOT_QUEUED = "waits for the device by itself, or launches more kernels than a stream queues"
@@ -45,7 +46,9 @@ class QueuedDevice:
 def device_time(device, call, before=None, call_s=1e-5, deadline=math.inf):
     """Read it after a block of 20 ms was timed at so many seconds a call."""
     samples = Samples(1 if before else max(1, math.ceil(0.02 / call_s)), (call_s,) * 3, call_s, 0.5, steady=True)
-    return take_device_time(Work(call=call, before=before), samples, device, device, deadline, device.host_now)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(device_time_module, "perf_counter", device.host_now)
+        return take_device_time(Work(call=call, before=before), samples, device, device, deadline)
 
 
 class Kernel:

@@ -19,15 +19,18 @@ from dlbench.kit.precision import storage
 registry.load_builtins()
 BACKEND, CPU = find("cpu")
 PARAMS = {"n": 64, "dtype": "fp32", "batch": 1}
-SUBJECT = Subject(registry.get("matmul"), PARAMS, seed=1, backend=BACKEND, device=CPU, setup_s=0.0)
+MATMUL = registry.get("matmul")
 TIMED = Measurement(Case("matmul[n=64]@cpu", "mine", "matmul", PARAMS, "cpu"), 0, Status.OK, samples=Samples(1, (1e-6,), 1e-6, 0.1, True))
+
+WORK = MATMUL.set_up(CPU, PARAMS)
+SUBJECT = Subject(TIMED, WORK, MATMUL, PARAMS, seed=1, backend=BACKEND, device=CPU, setup_s=0.0, left_s=60.0)
 
 
 def checked(measurement, subject=SUBJECT, left_s=60.0):
     """What becomes of a measurement of a real product of 64 x 64."""
     torch.manual_seed(1)
     work = subject.workload.set_up(CPU, PARAMS)
-    return spot_checked(replace(measurement, flops=work.flops), work, subject, left_s)
+    return spot_checked(replace(subject, result=measurement, work=work, left_s=left_s))
 
 
 def test_a_real_product_passes():
@@ -61,8 +64,7 @@ def test_a_check_that_costs_too_much_or_would_wait_for_others_is_not_made(measur
 
 
 def test_a_call_that_does_not_hand_over_each_operation_is_not_counted():
-    work = replace(SUBJECT.workload.set_up(CPU, PARAMS), countable_operations=False)
-    found = spot_checked(replace(TIMED, flops=work.flops), work, SUBJECT, 60.0)
+    found = spot_checked(replace(SUBJECT, work=replace(WORK, countable_operations=False)))
     assert found.check.operations is None
     assert re.fullmatch("operations: what is compiled .*", explained(found.nulls["check"]))
 
@@ -79,7 +81,7 @@ def test_a_call_that_copies_follows_what_is_in_host_memory_and_is_held_against_o
     subject = replace(SUBJECT, params={**PARAMS, "copies": "pageable"})
     assert subject.in_fp64().params["copies"] == "none"
     torch.manual_seed(1)
-    found = spot_checked(replace(TIMED, flops=2 * 64**3), subject.workload.set_up(CPU, subject.params), subject, 60.0)
+    found = spot_checked(replace(subject, work=subject.workload.set_up(CPU, subject.params)))
     assert (found.status, found.check.follows_input, found.nulls) == (Status.OK, True, {})
     assert 0 < found.check.error < found.check.tolerance
 

@@ -39,7 +39,7 @@ def copied(backend, call_s=10.0, deadline=100.0, **params):
     work = Work(call=lambda: (clock.advance(call_s), calls.append(1), torch.ones(2))[2], inputs=(torch.ones(3),))
     samples = Samples(1, (call_s,) * 3, call_s, 0.0, steady=None)
     measured = Measurement(Case("a[]@twin:0", "s", "a", params, "twin:0"), 0, Status.OK, samples=samples)
-    return main._with_transfer(measured, work, backend, CPU, clock, deadline), len(calls)
+    return main._with_transfer(measured, work, backend, CPU, clock, deadline, own_copies=False), len(calls)
 
 
 def test_both_kinds_of_copies_are_timed_and_nothing_is_missing():
@@ -68,8 +68,8 @@ def test_a_call_for_its_output_is_made_only_if_it_ends_before_the_deadline(deadl
     assert made == calls
     assert (result.transfer is None) == (calls == 0)
     assert result.status is Status.OK
-    told = {} if calls else {"transfer": "one more call, for its output, would end behind the deadline; raise --timeout"}
-    assert {group: explained(reasons) for group, reasons in result.nulls.items()} == told
+    expected = {} if calls else {"transfer": "one more call, for its output, would end behind the deadline; raise --timeout"}
+    assert {group: explained(reasons) for group, reasons in result.nulls.items()} == expected
 
 
 def test_on_a_cpu_there_is_nothing_to_copy():

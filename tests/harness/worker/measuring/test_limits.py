@@ -6,9 +6,11 @@ from types import SimpleNamespace
 import pytest
 
 from dlbench.core.declarations import Declaration
+from dlbench.core.model import Status
 from dlbench.harness.worker.backends.base import find
+from dlbench.harness.worker.failures import Unmeasurable
 from dlbench.harness.worker.measuring import limits
-from dlbench.harness.worker.measuring.limits import TooLittleLeft, memory_limit
+from dlbench.harness.worker.measuring.limits import memory_limit
 
 LIMITED = Declaration(parameters={"memory_gib": {"limit": ""}})
 
@@ -18,9 +20,10 @@ def test_a_search_has_a_limit_where_memory_is_added_on_demand(monkeypatch):
     monkeypatch.setattr(limits, "added_memory", lambda: 10 * 2**30)
     monkeypatch.setattr(limits, "memory_in_force", lambda used: None)
     backend, device = find("cpu")
-    said = "memory_gib=9 is more than the 8.00 GiB that this process can be given"
-    with pytest.raises(TooLittleLeft, match=said), memory_limit(LIMITED, {"memory_gib": 9}, backend, device, None):
+    sentence = "memory_gib=9 is more than the 8.00 GiB that this process can be given"
+    with pytest.raises(Unmeasurable, match=sentence) as error, memory_limit(LIMITED, {"memory_gib": 9}, backend, device, None):
         pass
+    assert error.value.status is Status.SKIPPED
 
 
 @pytest.mark.parametrize(

@@ -1,17 +1,20 @@
 """The harness against a clock that only moves when a call says so: every number is exact."""
 
 import gc
+from types import SimpleNamespace
 
 import pytest
 
 from dlbench.core.measurement import Transfer
-from dlbench.core.model import Policy, Work
+from dlbench.core.model import Policy, Status, Work
 from dlbench.core.unknown import Unavailable
 from dlbench.harness.probe import memory
-from dlbench.harness.worker.measuring.measure import Pace, TooSlow, median_time, take_pinned_transfer, take_samples, take_transfer
+from dlbench.harness.worker.failures import Unmeasurable
+from dlbench.harness.worker.measuring.measure import median_time, take_pinned_transfer, take_samples, take_transfer
 from dlbench.testing import ManualClock
 
-PACE = Pace(block_s=0.002, warmup_s=0.2, warmup_calls=2)
+CPU = SimpleNamespace(block_s=0.002, warmup_s=0.2, warmup_calls=2)
+"""What timing asks of a backend."""
 
 
 def calls_taking(clock, *seconds):
@@ -27,7 +30,7 @@ def calls_taking(clock, *seconds):
 
 def test_a_steady_fast_call_is_timed_in_blocks_of_the_least_length():
     clock = ManualClock()
-    samples = take_samples(Work(call=calls_taking(clock, 0.5, 2**-16)), clock, PACE, Policy())
+    samples = take_samples(Work(call=calls_taking(clock, 0.5, 2**-16)), clock, CPU, Policy())
     assert samples.first_call_s == 0.5
     assert samples.calls == 132  # 2 ms / 15.26 µs, rounded up
     # Ten equal blocks have an interval of no width: the round is precise enough. They are the last of the warm-up's.
@@ -41,7 +44,7 @@ def test_a_steady_fast_call_is_timed_in_blocks_of_the_least_length():
 def test_the_blocks_that_showed_a_call_to_be_steady_are_the_first_of_its_round():
     clock = ManualClock()
     steady, later = [0.021, 0.02, 0.019, 0.02, 0.02, 0.02, 0.021, 0.02, 0.019, 0.02], [0.01, 0.03]
-    samples = take_samples(Work(call=calls_taking(clock, 0.9, 0.05, *steady, *later)), clock, PACE, Policy(round_s=0.235, warmup_s=0.0))
+    samples = take_samples(Work(call=calls_taking(clock, 0.9, 0.05, *steady, *later)), clock, CPU, Policy(round_s=0.235, warmup_s=0.0))
     assert samples.calls == 1
     assert samples.block_s == pytest.approx([*steady, *later])
     assert samples.warmup_s == pytest.approx(0.9 + 0.05)
@@ -50,14 +53,14 @@ def test_the_blocks_that_showed_a_call_to_be_steady_are_the_first_of_its_round()
 def test_a_round_of_few_blocks_gets_the_last_of_them():
     clock = ManualClock()
     samples = take_samples(
-        Work(call=calls_taking(clock, 0.9, 0.05, *[0.02] * 8, 0.021, 0.019)), clock, PACE, Policy(min_blocks=2, max_blocks=3, warmup_s=0.19)
+        Work(call=calls_taking(clock, 0.9, 0.05, *[0.02] * 8, 0.021, 0.019)), clock, CPU, Policy(min_blocks=2, max_blocks=3, warmup_s=0.19)
     )
     assert samples.block_s == pytest.approx((0.02, 0.021, 0.019))
 
 
 def test_blocks_that_turn_out_short_get_more_calls_and_the_short_ones_do_not_count():
     clock = ManualClock()
-    samples = take_samples(Work(call=calls_taking(clock, 0.9, 2**-9, *[2**-12] * 40)), clock, PACE, Policy(warmup_s=0.0))
+    samples = take_samples(Work(call=calls_taking(clock, 0.9, 2**-9, *[2**-12] * 40)), clock, CPU, Policy(warmup_s=0.0))
     assert samples.calls == 9  # 2 ms / 0.244 ms, rounded up
     assert samples.block_s == (2**-12,) * 10
     assert samples.warmup_s == 0.9 + 2**-9 + 2 * 2**-12  # the second call took 2 ms, so the first block was of two
@@ -65,20 +68,20 @@ def test_blocks_that_turn_out_short_get_more_calls_and_the_short_ones_do_not_cou
 
 def test_a_block_of_three_quarters_of_the_least_length_is_long_enough():
     clock = ManualClock()
-    samples = take_samples(Work(call=calls_taking(clock, 0.9, 0.002, 0.0016)), clock, PACE, Policy())
+    samples = take_samples(Work(call=calls_taking(clock, 0.9, 0.002, 0.0016)), clock, CPU, Policy())
     assert samples.calls == 1
 
 
 def test_lazy_initialisation_in_the_first_call_does_not_set_the_block_length():
     clock = ManualClock()
-    samples = take_samples(Work(call=calls_taking(clock, 3.0, 0.002, 2**-20)), clock, PACE, Policy())
+    samples = take_samples(Work(call=calls_taking(clock, 3.0, 0.002, 2**-20)), clock, CPU, Policy())
     assert samples.calls == 2098  # 2 ms / 0.9537 µs, rounded up
 
 
 def test_a_slow_call_is_warm_after_the_first_where_the_next_two_agree():
     clock = ManualClock()
     call = calls_taking(clock, 0.9, 0.418, 0.4)
-    samples = take_samples(Work(call=call), clock, PACE, Policy())
+    samples = take_samples(Work(call=call), clock, CPU, Policy())
     assert samples.first_call_s == 0.9
     assert samples.calls == 1
     assert samples.block_s == pytest.approx((0.418, 0.4, 0.4))
@@ -90,7 +93,7 @@ def test_a_slow_call_is_warm_after_the_first_where_the_next_two_agree():
 def test_a_slow_call_is_warm_after_two_where_they_do_not_agree():
     clock = ManualClock()
     call = calls_taking(clock, 0.9, 0.424, 0.4)
-    samples = take_samples(Work(call=call), clock, PACE, Policy())
+    samples = take_samples(Work(call=call), clock, CPU, Policy())
     assert samples.block_s == pytest.approx((0.4, 0.4, 0.4))
     assert samples.warmup_s == pytest.approx(1.324)
     assert call.count == 5
@@ -98,13 +101,13 @@ def test_a_slow_call_is_warm_after_two_where_they_do_not_agree():
 
 def test_a_round_of_one_slow_call_takes_the_third():
     clock = ManualClock()
-    samples = take_samples(Work(call=calls_taking(clock, 0.9, 0.41, 0.4)), clock, PACE, Policy(min_blocks=1))
+    samples = take_samples(Work(call=calls_taking(clock, 0.9, 0.41, 0.4)), clock, CPU, Policy(min_blocks=1))
     assert samples.block_s == pytest.approx((0.4,))
 
 
 def test_the_third_call_of_a_slow_one_is_its_first_block():
     clock = ManualClock()
-    samples = take_samples(Work(call=calls_taking(clock, 0.9, 0.5, 0.4, 0.3, 0.2)), clock, PACE, Policy())
+    samples = take_samples(Work(call=calls_taking(clock, 0.9, 0.5, 0.4, 0.3, 0.2)), clock, CPU, Policy())
     assert samples.block_s == pytest.approx((0.4, 0.3, 0.2))
     assert samples.warmup_s == pytest.approx(1.4)
 
@@ -112,7 +115,7 @@ def test_the_third_call_of_a_slow_one_is_its_first_block():
 def test_a_slow_second_call_alone_does_not_make_a_call_slow():
     clock = ManualClock()
     call = calls_taking(clock, 3.0, 15.0, 2**-10)
-    samples = take_samples(Work(call=call), clock, PACE, Policy(), deadline=60.0)
+    samples = take_samples(Work(call=call), clock, CPU, Policy(), deadline=60.0)
     assert (samples.first_call_s, samples.calls, samples.steady) == (3.0, 3, True)  # 2 ms / 0.98 ms, rounded up
     assert samples.block_s == (2**-10,) * 10
     # Both slow calls and all that follow until the times are steady, but the last ten: 0.2 s in blocks of 2.9 ms.
@@ -121,14 +124,14 @@ def test_a_slow_second_call_alone_does_not_make_a_call_slow():
 
 def test_a_slow_third_call_alone_does_not_either():
     clock = ManualClock()
-    samples = take_samples(Work(call=calls_taking(clock, 3.0, 2**-10, 0.2, 2**-10)), clock, PACE, Policy(warmup_s=0.3))
+    samples = take_samples(Work(call=calls_taking(clock, 3.0, 2**-10, 0.2, 2**-10)), clock, CPU, Policy(warmup_s=0.3))
     assert (samples.calls, samples.block_s) == (3, (2**-10,) * 10)
 
 
 def test_calls_made_to_look_whether_a_call_is_slow_count_as_warm_up():
     clock = ManualClock()
     call = calls_taking(clock, 0.09, 0.5, 0.09)
-    samples = take_samples(Work(call=call), clock, Pace(0.02, 0.0, 14), Policy(round_s=0.27))
+    samples = take_samples(Work(call=call), clock, SimpleNamespace(block_s=0.02, warmup_s=0.0, warmup_calls=14), Policy(round_s=0.27))
     assert call.count == 14  # three to look, and eleven blocks, of which the last six count
     assert samples.warmup_s == pytest.approx(0.09 + 0.5 + 6 * 0.09)
 
@@ -139,15 +142,17 @@ def test_calls_made_to_look_whether_a_call_is_slow_count_as_warm_up():
 def test_a_call_that_cannot_be_done_by_the_deadline_says_so_and_does_not_wait(call_s, calls):
     clock = ManualClock()
     call = calls_taking(clock, call_s)
-    with pytest.raises(TooSlow, match=rf"one call takes {call_s:.3g} s, so 3 timed ones would end behind the deadline"):
-        take_samples(Work(call=call), clock, PACE, Policy(), deadline=60.0)
+    late = rf"one call takes {call_s:.3g} s, so 3 timed ones would end behind the deadline of 60 s; raise --timeout"
+    with pytest.raises(Unmeasurable, match=late) as error:
+        take_samples(Work(call=call), clock, CPU, Policy(), deadline=60.0)
+    assert error.value.status is Status.TIMEOUT
     assert call.count == calls
 
 
 def test_a_call_that_never_settles_is_measured_and_flagged():
     clock = ManualClock()
     times = [1e-3 * 1.01**i for i in range(400)]
-    samples = take_samples(Work(call=calls_taking(clock, *times)), clock, PACE, Policy(max_warmup_s=0.5))
+    samples = take_samples(Work(call=calls_taking(clock, *times)), clock, CPU, Policy(max_warmup_s=0.5))
     assert not samples.steady
     assert samples.warmup_s == pytest.approx(0.5, abs=0.05)
     assert len(samples.block_s) >= 3
@@ -156,7 +161,7 @@ def test_a_call_that_never_settles_is_measured_and_flagged():
 def test_noise_gets_blocks_until_the_time_is_spent():
     clock = ManualClock()
     times = [0.01, 0.03] * 500
-    samples = take_samples(Work(call=calls_taking(clock, *times)), clock, PACE, Policy(round_s=0.3, max_warmup_s=0.3))
+    samples = take_samples(Work(call=calls_taking(clock, *times)), clock, CPU, Policy(round_s=0.3, max_warmup_s=0.3))
     assert samples.calls == 1
     assert sum(samples.block_s) == pytest.approx(0.3, abs=0.03)
 
@@ -164,7 +169,7 @@ def test_noise_gets_blocks_until_the_time_is_spent():
 def test_noise_never_gets_more_than_the_most_blocks():
     clock = ManualClock()
     times = [0.01, 0.03] * 500
-    samples = take_samples(Work(call=calls_taking(clock, *times)), clock, PACE, Policy(round_s=1e9, max_blocks=25, max_warmup_s=0.3))
+    samples = take_samples(Work(call=calls_taking(clock, *times)), clock, CPU, Policy(round_s=1e9, max_blocks=25, max_warmup_s=0.3))
     assert len(samples.block_s) == 25
 
 
@@ -172,7 +177,7 @@ def test_before_runs_untimed_ahead_of_every_single_call():
     clock = ManualClock()
     call = calls_taking(clock, 0.001)
     before = calls_taking(clock, 0.05)
-    samples = take_samples(Work(call=call, before=before), clock, PACE, Policy())
+    samples = take_samples(Work(call=call, before=before), clock, CPU, Policy())
     assert samples.calls == 1
     assert samples.block_s == pytest.approx([0.001] * 10)
     assert before.count == call.count
@@ -181,7 +186,7 @@ def test_before_runs_untimed_ahead_of_every_single_call():
 def test_an_accelerator_gets_longer_blocks_and_ten_calls_of_warm_up():
     clock = ManualClock()
     call = calls_taking(clock, 0.09)
-    samples = take_samples(Work(call=call), clock, Pace(0.02, 0.5, 10), Policy(round_s=0.27))
+    samples = take_samples(Work(call=call), clock, SimpleNamespace(block_s=0.02, warmup_s=0.5, warmup_calls=10), Policy(round_s=0.27))
     assert samples.calls == 1
     assert len(samples.block_s) == 6
     assert call.count == 10  # the last six of them, all of 0.09 s, are enough of a round, too
@@ -195,7 +200,7 @@ def test_the_garbage_collector_is_off_while_timing_and_back_on_afterwards():
         seen.add(gc.isenabled())
         clock.advance(0.2)
 
-    take_samples(Work(call=call), clock, PACE, Policy())
+    take_samples(Work(call=call), clock, CPU, Policy())
     assert seen == {False}
     assert gc.isenabled()
 
@@ -264,7 +269,7 @@ def test_pinned_copies_are_timed_likewise_and_memory_is_locked_once():
     assert transfer.pinned_d2h_s == pytest.approx(0.002)
     assert (transfer.h2d_s, transfer.d2h_s) == (0.3, 0.02)
     assert pins == [INPUTS + OUTPUTS]
-    timed = backend.copied[2:]  # after what to lock was brought to the host
+    timed = backend.copied[1:]  # after what to lock was brought to the host
     assert timed == [("pinned_to_device", [100, 20])] * 6 + [("to_pinned", [8])] * 6
 
 

@@ -11,7 +11,7 @@ from dlbench.core.model import Policy
 from dlbench.core.stats import median_interval
 from dlbench.harness.schedule import EnoughRounds
 from dlbench.harness.worker.measuring import stopping
-from dlbench.harness.worker.measuring.stopping import EnoughBlocks, Steadiness
+from dlbench.harness.worker.measuring.stopping import enough, steady
 
 
 def feed(rule, values):
@@ -21,6 +21,11 @@ def feed(rule, values):
         if rule.done():
             return count
     return None
+
+
+def first(rule, values):
+    """Return the first number of values that a rule holds for; None if it holds for none."""
+    return next((count for count in range(1, len(values) + 1) if rule(values[:count])), None)
 
 
 @pytest.mark.parametrize(
@@ -34,12 +39,12 @@ def feed(rule, values):
     ],
 )
 def test_steadiness(values, expected):
-    assert feed(Steadiness(), values) == expected
+    assert first(steady, values) == expected
 
 
 @pytest.mark.parametrize(("window", "blocks"), [(stopping.WINDOW, 10), (stopping.SHORT_WINDOW, 6)])
 def test_chance_makes_a_trend_as_seldom_of_six_blocks_as_of_ten(window, blocks):
-    assert feed(Steadiness(window), [1.0] * 20) == blocks
+    assert first(lambda times: steady(times, window), [1.0] * 20) == blocks
     noise = random.Random(3)
     orders = [noise.sample(range(blocks), blocks) for _ in range(20000)]
 
@@ -50,21 +55,21 @@ def test_chance_makes_a_trend_as_seldom_of_six_blocks_as_of_ten(window, blocks):
 
 
 def test_a_round_ends_when_ten_blocks_agree():
-    assert feed(EnoughBlocks(Policy(), calls=1), [0.001] * 99) == 10
+    assert first(lambda times: enough(times, 1, Policy()), [0.001] * 99) == 10
 
 
 def test_a_round_ends_after_one_second_of_noise():
-    assert feed(EnoughBlocks(Policy(), calls=10), [0.005, 0.015] * 99) == 10
-    assert feed(EnoughBlocks(Policy(), calls=1), [0.5, 0.7] * 99) == 3
+    assert first(lambda times: enough(times, 10, Policy()), [0.005, 0.015] * 99) == 10
+    assert first(lambda times: enough(times, 1, Policy()), [0.5, 0.7] * 99) == 3
 
 
 def test_a_round_ends_at_the_most_blocks():
-    assert feed(EnoughBlocks(Policy(), calls=1), [0.001, 0.002] * 99) == 50
+    assert first(lambda times: enough(times, 1, Policy()), [0.001, 0.002] * 99) == 50
 
 
 @given(st.lists(st.floats(1e-6, 1.0), min_size=1, max_size=80), st.integers(1, 1000))
 def test_a_round_has_between_the_least_and_the_most_blocks(values, calls):
-    count = feed(EnoughBlocks(Policy(), calls), values)
+    count = first(lambda times: enough(times, calls, Policy()), values)
     assert (count is None and len(values) < 50) or 3 <= count <= 50
 
 
