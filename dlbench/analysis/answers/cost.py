@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from dlbench.analysis.answers.parts.base import Answer, Missing, Question, Table, answered, table
-from dlbench.analysis.presentation.fields import of_row, own, place, whole_row
-from dlbench.analysis.presentation.names import by_device, choice, hardware, row_of, several_runs
+from dlbench.analysis.answers.parts.base import Answer, Findings, Missing, Question, Table, answered, table
+from dlbench.analysis.presentation.fields import THROUGHPUT, own, place, whole_row
+from dlbench.analysis.presentation.names import by_device, choice, hardware, several_runs
 from dlbench.analysis.presentation.wording import INTERVAL, few, interval, more_devices
 from dlbench.analysis.ratios.pairing import grouped
 from dlbench.analysis.read.table import Results
@@ -52,16 +52,16 @@ def answer(results: Results) -> Answer | Missing:
     if not steps:
         return Missing(QUESTION, f"{_no_steps(results)}, {_COMMAND_GIVES}", "dlbench run cnn")
     best = {
-        model: [min(of_device, key=lambda each: each.seconds) for of_device in by_device(found, row_of).values()]
+        model: [min(of_device, key=lambda each: each.seconds) for of_device in by_device(found).values()]
         for model, found in grouped(steps, lambda each: each.schedule.model).items()
     }
     models = [model for model in schedules() if model in best]
     headline = max(models, key=lambda model: len(best[model]))
     timed = next((model for model in models if model != headline and schedules()[model].took), None)
     estimates = [each for model in models for each in best[model]]
-    rows = list(map(row_of, estimates))
-    sentences = [_sentence(best[model], several_runs(rows)) for model in (headline, timed) if model]
-    return answered(QUESTION, sentences, rows, (_LEAVES_OUT, _NO_ENERGY), _table(estimates, models))
+    sentences = [_sentence(best[model], several_runs(estimates)) for model in (headline, timed) if model]
+    found = Findings(sentences, estimates, [_table(estimates, models)], weaknesses=(_LEAVES_OUT, _NO_ENERGY))
+    return answered(QUESTION, found)
 
 
 def _estimate(row: Row, schedule: Schedule, images_per_s: float) -> Estimate:
@@ -93,9 +93,9 @@ def _table(estimates: Sequence[Estimate], models: Sequence[str]) -> Table:
         "Time to train on ImageNet: an estimate",
         (
             own("network", str(Setting("param", "model")), Unit.TEXT, "the network", lambda each: each.schedule.model),
-            place(estimates, row_of),
+            place(estimates),
             own("at", "train.choice", Unit.TEXT, _CHOICE, lambda each: choice(each.row)),
-            ("images/s", of_row(lambda row: row.rate.items_per_s).on(row_of)),
+            ("images/s", THROUGHPUT[0]),
             own("epochs", "train.epochs", Unit.COUNT, _EPOCHS, lambda each: each.schedule.epochs),
             own(
                 "time to train", "train.seconds", Unit.SECONDS, "all steps of the schedule at that rate", lambda each: each.seconds, "lower"

@@ -1,10 +1,10 @@
 """Crossover: from what size on an accelerator stays ahead of the CPU, by the way in which operands get there."""
 
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product, takewhile
 
-from dlbench.analysis.answers.parts.base import Answer, Missing, Question, answered, table
+from dlbench.analysis.answers.parts.base import Answer, Findings, Missing, Question, answered, table, together
 from dlbench.analysis.answers.parts.pair_tables import ELSEWHERE, machines_of, sides_of, without_accelerator
 from dlbench.analysis.answers.parts.ways import in_other_ways
 from dlbench.analysis.presentation import pair_columns
@@ -114,12 +114,12 @@ def answer(results: Results) -> Answer | Missing:
     sentences = [_sentence(found, several) for found in grouped(lines, lambda line: machines_of(line.pair)).values()]
     # What other ways to compute the same bring is no answer to the question, so that it is open stands first.
     open_question = [] if lines else [f"From what size on an accelerator wins is open: {_missing(results).reason}."]
-    rows, place = [*both_sides(results, points), *ways.rows], _place(points)
+    place = _place(points)
     fields: Fields[_Line] = (("work", CASE), ("device", Field(PLACE, lambda line: place(line.pair))), *_FIELDS)
     title = "From what size on the accelerator stays ahead of the CPU"
     by_size = table(title, fields, lines, _NOTES, whole=lambda line: pair_columns.cells(line.pair))
-    tables = [*([by_size] if lines else ()), *ways.tables]
-    return answered(QUESTION, sentences or open_question, rows, (), *tables, reports=ways.sentences, figures=_figures(points, place))
+    found = Findings(sentences or open_question, both_sides(results, points), [by_size], _figures(points, place))
+    return answered(QUESTION, together((found, replace(ways, sentences=()))), ways.sentences)
 
 
 def _missing(results: Results) -> Missing:

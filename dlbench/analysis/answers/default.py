@@ -2,20 +2,17 @@
 
 import math
 from collections.abc import Hashable, Mapping, Sequence
-from contextlib import suppress
-from dataclasses import replace
 
-from dlbench.analysis.answers.parts.base import Answer, Missing, Question, Table, answered, table
-from dlbench.analysis.answers.parts.pair_tables import mark_of, of_ratios
+from dlbench.analysis.answers.parts.base import Answer, Findings, Missing, Question, Table, answered, table
+from dlbench.analysis.answers.parts.pair_tables import beside_defaults, mark_of, of_ratios
 from dlbench.analysis.presentation import pair_columns
-from dlbench.analysis.presentation.fields import CASE, RATIO, SIDES, Field, Fields, of_side, own, place, value_fields
+from dlbench.analysis.presentation.fields import CASE, RATIO, Field, Fields, of_side, own, place, value_fields
 from dlbench.analysis.presentation.figures import Figure
 from dlbench.analysis.presentation.names import by_device, flat
 from dlbench.analysis.presentation.wording import plural, short, value_name
-from dlbench.analysis.ratios.pairing import MATH, Pair, both_sides, grouped, pair, settings_named
+from dlbench.analysis.ratios.pairing import MATH, Pair, both_sides, grouped, settings_named
 from dlbench.analysis.ratios.ratio import among, middle, speedup_of
 from dlbench.analysis.read.table import Results
-from dlbench.core.errors import UsageError
 from dlbench.core.model import value_text
 from dlbench.core.rows.row import Row
 from dlbench.core.schema import Column, Unit
@@ -31,7 +28,6 @@ _NOT_SEARCHED = "only what a suite planned was compared; dlbench run fastest sea
 _CONVERGES = "whether training still converges in another precision or at another batch was not measured"
 _PAYS_OFF = "pays off after: steps that save what is spent once, such as compiling; empty where no saving is shown"
 _INTERVALS = "A value above 1 is faster than the default; the lines are 95 % intervals over rounds."
-_other = SIDES["other"]
 
 
 def _is_searched(best: Pair) -> bool:
@@ -92,31 +88,31 @@ _BEST_FIELDS: Fields[Pair] = (
 def answer(results: Results) -> Answer | Missing:
     """Return how many times as fast each device runs the same step at its best, and what each switch brings."""
     switched = results.where(lambda row: bool(row.declared.having("switch")))
-    effects = sorted(_effects(switched), key=_is_alone, reverse=True)
+    effects = sorted(_effects(switched), key=lambda effect: (not _is_alone(effect), _switch(effect)))
     bests, unfinished = _bests(switched), _unfinished(switched)
     if not effects and not bests:
         lacking = "no step was measured both with its plain defaults and with another switch"
         return Missing(QUESTION, "; ".join((lacking, *unfinished)), "dlbench run modes")
-    best_of, effects_of = by_device(bests, _other), by_device(effects, _other)
+    best_of, effects_of = by_device(bests), by_device(effects)
     sentences = [
         _sentence(where, best_of.get(where, ()), grouped(effects_of.get(where, ()), _is_alone)) for where in {**best_of, **effects_of}
     ]
     rows = both_sides(results, (*bests, *effects))
     bests, effects = flat(best_of), flat(effects_of)
     title = "Each step at its best beside its plain default: how many times the throughput"
-    by_work: Fields[Pair] = (("work", CASE), place(bests, _other), *_BEST_FIELDS)
+    by_work: Fields[Pair] = (("work", CASE), place(bests), *_BEST_FIELDS)
     tables = table(title, by_work, bests, whole=pair_columns.cells), _effect_table(effects, rows)
     searched = unfinished or any(map(_is_searched, bests))
     weaknesses = (*unfinished, *((_CHOSEN_FAST,) if bests else ()), *(() if searched else (_NOT_SEARCHED,)), _CONVERGES)
-    figures = [*_bars(title, bests, ("work", CASE), place(bests, _other)), *_effect_figures(effects_of)]
-    return answered(QUESTION, sentences, rows, weaknesses, *(each for each in tables if each.rows), figures=figures)
+    figures = [*_bars(title, bests, ("work", CASE), place(bests)), *_effect_figures(effects_of)]
+    return answered(QUESTION, Findings(sentences, rows, tables, figures, weaknesses))
 
 
 def _effect_table(effects: Sequence[Pair], rows: Sequence[Row]) -> Table:
     """Return the table of what switches bring, with the values that the workloads of these rows report."""
     fields: Fields[Pair] = (
         ("case", CASE),
-        place(effects, _other),
+        place(effects),
         own("switch", "default.switch", Unit.TEXT, "the parameter that differs from its default", _switch),
         _SET_TO,
         own("alone", "default.alone", Unit.FLAG, "whether all other switches are at their defaults", _is_alone),
@@ -134,7 +130,7 @@ def _effect_table(effects: Sequence[Pair], rows: Sequence[Row]) -> Table:
         own(
             "pays off after", "default.break_even_steps", Unit.COUNT, "steps after which what is spent once has been saved", _steps, "lower"
         ),
-        *((value_name(each.column), each.on(_other)) for each in value_fields(rows)),
+        *((value_name(each.column), each) for each in value_fields(rows)),
     )
     notes = (_PAYS_OFF,) if any(map(_spent_s, effects)) else ()
     return table("The same case with one switch set: how many times as fast", fields, effects, notes, whole=pair_columns.cells)
@@ -181,16 +177,8 @@ def _is_alone(effect: Pair) -> bool:
 
 def _effects(results: Results) -> list[Pair]:
     """Return the pairs of rows that differ in one switch only, each beside its default."""
-    planned = [row for row in results.rows if row.is_ok and not row.case.found]
-    having = grouped(
-        (((name, row.declared.plain_default(name) or ""), row) for row in planned for name in row.declared.having("switch")),
-        lambda each: each[0],
-    )
-    found: list[Pair] = []
-    for name, plain in sorted(having):
-        with suppress(UsageError):  # no row that went well has the default
-            found += pair(replace(results, rows=tuple(row for _, row in having[name, plain])), name, plain).rows
-    return found
+    planned = results.where(lambda row: row.is_ok and not row.case.found)
+    return [effect for pairs in beside_defaults(planned, "switch") for effect in pairs.rows]
 
 
 def _sentence(where: str, bests: Sequence[Pair], effects: Mapping[bool, Sequence[Pair]]) -> str:

@@ -3,11 +3,11 @@
 from collections import Counter
 from collections.abc import Sequence
 
-from dlbench.analysis.answers.parts.base import Answer, Missing, Question, Table, answered
+from dlbench.analysis.answers.parts.base import Answer, Findings, Missing, Question, Table, answered
 from dlbench.analysis.answers.parts.base import table as table_of
 from dlbench.analysis.presentation.fields import Field, Fields, own, place
 from dlbench.analysis.presentation.figures import Figure, figure
-from dlbench.analysis.presentation.names import row_of, several_runs
+from dlbench.analysis.presentation.names import several_runs
 from dlbench.analysis.presentation.wording import INTERVAL, plural, short
 from dlbench.analysis.ratios.pairing import grouped
 from dlbench.analysis.read.table import Results
@@ -72,7 +72,7 @@ def answer(results: Results) -> Answer | Missing:
         return Missing(QUESTION, "no case of several ranks went well beside the same work of one rank", "dlbench run scaling")
     groups = list(grouped(gained, lambda each: each.way).values())
     best = max(groups, key=lambda group: (not group[0].is_on_cpu, max(each.speedup or 0.0 for each in group)))
-    several = several_runs(map(row_of, gained))
+    several = several_runs(gained)
     sentences, doubts = [f"{_headline(best, several)}."], list[str]()
     if len(groups) > 1:
         counts = Counter(_VERDICTS[str(each.verdict)] for each in gained)
@@ -84,14 +84,14 @@ def answer(results: Results) -> Answer | Missing:
     on = [row for row in results.rows if row in sides]
     if best[0].is_on_cpu:
         doubts.append("ranks on a CPU share its cores, which says nothing of accelerators")
-    return answered(QUESTION, sentences, on, doubts, table(steps), figures=[_efficiencies(gained)])
+    return answered(QUESTION, Findings(sentences, on, [table(steps)], [_efficiencies(gained)], doubts))
 
 
 def what(steps: Sequence[Step]) -> Fields[Step]:
     """Return the columns that tell steps apart."""
     return (
         ("case", columns.WORK),
-        place(steps, row_of),
+        place(steps),
         ("scaling", columns.KIND),
         ("ranks", columns.RANKS),
         ("cores each", columns.CORES),
@@ -112,7 +112,7 @@ def table(steps: Sequence[Step]) -> Table:
 
 def _efficiencies(gained: Sequence[Step]) -> Figure:
     """Return the figure of scaling efficiency: a row a way, a dot for each number of ranks."""
-    _, where = place(gained, row_of)
+    _, where = place(gained)
 
     def way(step: Step) -> str:
         return " ".join(filter(None, (short(step.work), str(step.kind or ""), f"on {where.of(step)}")))

@@ -4,11 +4,11 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from dlbench.analysis.answers.parts import elsewhere
-from dlbench.analysis.answers.parts.base import Answer, Missing, Question, answered, not_usable, resting_on, table
+from dlbench.analysis.answers.parts.base import Answer, Findings, Missing, Question, answered, table
 from dlbench.analysis.answers.parts.published import beside_published
 from dlbench.analysis.compare.outliers import kinds, sentences
 from dlbench.analysis.presentation.fields import KEY, PLACE, Field, Fields, of_row, own, whole_row
-from dlbench.analysis.presentation.names import by_device, row_of
+from dlbench.analysis.presentation.names import by_device
 from dlbench.analysis.presentation.wording import plural, short
 from dlbench.analysis.read.table import Results
 from dlbench.core.rows.row import Row
@@ -56,9 +56,9 @@ _TROUBLE: Fields[Trouble] = (
 )
 _PEAKS: Fields[Peak] = (
     ("device", Field(PLACE, lambda peak: peak.place)),
-    ("reached by", KEY.on(row_of)),
-    ("peak", of_row(lambda row: row.rate.peak_fraction).on(row_of)),
-    ("of", of_row(lambda row: row.rate.peak).on(row_of)),
+    ("reached by", KEY),
+    ("peak", of_row(lambda row: row.rate.peak_fraction)),
+    ("of", of_row(lambda row: row.rate.peak)),
 )
 
 
@@ -67,7 +67,7 @@ def answer(results: Results) -> Answer | Missing:
     tried = [row for row in results.rows if row.is_ok or row.is_failure]
     if not tried:
         return Missing(QUESTION, "no case was measured", "dlbench run")
-    devices = by_device(tried, lambda row: row)
+    devices = by_device(tried)
     trouble = [Trouble(where, sign, count, len(found)) for where, found in devices.items() for sign, count in _signs(found).items()]
     signs = ", ".join(f"{count} {sign}" for sign, count in _signs(tried).items())
     measured = plural(len(tried), "case")
@@ -76,7 +76,7 @@ def answer(results: Results) -> Answer | Missing:
     several = len(results.files.environments) > 1
     beside, alone = elsewhere.beside_references(results) if results.references else ([], [])
     others = sentences(kinds(results.files)) if several else []
-    weaknesses = [*not_usable(tried), *results.circumstances, *others[1:]]
+    weaknesses = [*results.circumstances, *others[1:]]
     weaknesses += [] if peaks else ["no published peak of these devices is known for what was measured"]
     weaknesses += alone if several else [*alone, "one file says nothing of other days: dlbench compare"]
     tables = [
@@ -89,8 +89,8 @@ def answer(results: Results) -> Answer | Missing:
     for each in beside:
         clauses[each.cases[0].place].append(each.clause())
     told = [f"{where} {', and '.join(said)}." for where, said in clauses.items() if said]
-    found = answered(QUESTION, ["; ".join([summary, *others[:1]]) + ".", *told], (), weaknesses, *tables)
-    return resting_on(found, tried)  # their flags are what it tells
+    found = Findings(["; ".join([summary, *others[:1]]) + ".", *told], tried, tables, weaknesses=weaknesses)
+    return answered(QUESTION, found, flags_told=True)
 
 
 def _signs(rows: Sequence[Row]) -> dict[str, int]:

@@ -2,7 +2,7 @@
 
 from operator import itemgetter
 
-from dlbench.analysis.answers.parts.base import Answer, Missing, Question, answered
+from dlbench.analysis.answers.parts.base import Answer, Findings, Missing, Question, answered
 from dlbench.analysis.answers.parts.pair_tables import declared_values, furthest, on_its_device, ratio_figures, reported, same_case
 from dlbench.analysis.presentation.fields import CASE, of_row
 from dlbench.analysis.presentation.figures import Figure, figure
@@ -27,11 +27,10 @@ def answer(results: Results) -> Answer | Missing:
     weaknesses = ["whether training still converges in it was not measured"]
     if all(side.check.error is None for each in pairs.rows for side in each.sides):
         weaknesses.insert(0, "how far off its results are was not checked")
-    sentences = [_sentence(where, found) for where, found in by_device(pairs.rows, lambda each: each.other).items()]
+    sentences = [_sentence(where, found) for where, found in by_device(pairs.rows).items()]
     rows = both_sides(results, (*pairs.rows, *(with_values.rows if reports else ())))
-    tables = [each for each in (table, values) if each.rows]
     figures = [*ratio_figures(table.title, pairs.rows), *_errors(pairs.rows)]
-    return answered(QUESTION, sentences, rows, weaknesses if sentences else (), *tables, reports=reports, figures=figures)
+    return answered(QUESTION, Findings(sentences, rows, [table, values], figures, weaknesses if sentences else ()), reports)
 
 
 def _errors(pairs: tuple[Pair, ...]) -> list[Figure]:

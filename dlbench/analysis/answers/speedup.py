@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import chain
 
-from dlbench.analysis.answers.parts.base import Answer, Missing, Question, Table, answered, table
+from dlbench.analysis.answers.parts.base import Answer, Findings, Missing, Question, Table, answered, table
 from dlbench.analysis.answers.parts.best import best
 from dlbench.analysis.answers.parts.pair_tables import (
     ELSEWHERE,
@@ -84,9 +84,9 @@ def answer(results: Results) -> Answer | Missing:
     several = several_runs(sides_of(family.middle for found in of_machines for family in found))
     sentences = [_sentence(found, several) for found in of_machines]
     of_cases, of_bests = same_case(same), own_best(bests)
-    tables = [each for each in (_table(of_machines, several), of_cases, of_bests, values) if each.rows]
     figures = [*ratio_figures(of_cases.title, same.rows), *ratio_figures(of_bests.title, bests.rows, WORK)]
-    return answered(QUESTION, sentences, rows, (), *tables, reports=reports, figures=figures)
+    tables = [_table(of_machines, several), of_cases, of_bests, values]
+    return answered(QUESTION, Findings(sentences, rows, tables, figures), reports)
 
 
 def _is_work(row: Row) -> bool:

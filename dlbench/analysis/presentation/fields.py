@@ -1,11 +1,11 @@
 """Fields of records that tables and figures show: a column, and how a record has it."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Generic, Literal, Protocol, TypeVar, cast
 
 from dlbench.analysis.presentation import pair_columns
-from dlbench.analysis.presentation.names import HasRow, device_label, several_runs
+from dlbench.analysis.presentation.names import HasRow, device_label, row_of, several_runs
 from dlbench.analysis.presentation.wording import INTERVAL, value_name
 from dlbench.analysis.ratios.pairing import Pair
 from dlbench.analysis.ratios.ratio import HasRatio, speedup_of
@@ -58,17 +58,17 @@ class _Path:
         return self._text
 
 
-def of_row(field: Callable[[Row], object]) -> Field[Row]:
-    """Return the field of a row that is a column of the table: ``of_row(lambda row: row.time.median_s)``."""
-    return Field(BY_NAME[str(field(cast(Row, _Path())))], field)
+def of_row(field: Callable[[Row], object]) -> Field[Row | HasRow]:
+    """Return the field of rows, and of records of one, that is a column of the table: ``of_row(lambda row: row.time.median_s)``."""
+    return Field(BY_NAME[str(field(cast(Row, _Path())))], lambda record: field(row_of(record)))
 
 
-def value_field(column: Column) -> Field[Row]:
+def value_field(column: Column) -> Field[Row | HasRow]:
     """Return the field of a value that workloads report."""
-    return Field(column, lambda row: row.values.get(value_name(column)))
+    return Field(column, lambda record: row_of(record).values.get(value_name(column)))
 
 
-def value_fields(rows: Iterable[Row]) -> list[Field[Row]]:
+def value_fields(rows: Iterable[Row]) -> list[Field[Row | HasRow]]:
     """Return those of the numbers that the workloads of rows declare."""
     declared = {column.name: column for row in rows for column in columns(row) if not column.series}
     return [value_field(each) for each in declared.values()]
@@ -98,8 +98,10 @@ SPEEDUP: tuple[Field[HasRatio], ...] = (
 )
 """A ratio, and the ends of the interval."""
 RATIO: Fields[HasRatio] = tuple(zip(("ratio", INTERVAL, INTERVAL), SPEEDUP, strict=True))
-KEY = replace(of_row(lambda row: row.case.id), of=lambda row: row.key)
+KEY = replace(of_row(lambda row: row.case.id), of=lambda record: row_of(record).key)
 """The case without its device, in the column of the case."""
+WORK_OF_ROW = replace(KEY, column=pair_columns.CASE)
+"""The same in the column of what is done."""
 THROUGHPUT = (
     of_row(lambda row: row.rate.items_per_s),
     of_row(lambda row: row.rate.items_per_s_low),
@@ -108,10 +110,10 @@ THROUGHPUT = (
 """Items a second, and the ends of the interval."""
 
 
-def place(found: Sequence[S], row: Callable[[S], Row]) -> tuple[str, Field[S]]:
-    """Return the column of where records ran, each by one row of its own."""
-    several = several_runs(map(row, found))
-    return "device", Field(PLACE, lambda each: device_label(row(each), several))
+def place(found: Iterable[Row | HasRow]) -> tuple[str, Field[Row | HasRow]]:
+    """Return the column of where rows ran, or records of one."""
+    several = several_runs(found)
+    return "device", Field(PLACE, lambda each: device_label(each, several))
 
 
 def whole_row(record: HasRow) -> dict[str, ParamValue | None]:

@@ -7,12 +7,12 @@ from itertools import chain
 from operator import itemgetter
 from typing import NamedTuple
 
-from dlbench.analysis.answers.parts.base import Findings, Table, table
+from dlbench.analysis.answers.parts.base import Findings, of_devices
 from dlbench.analysis.answers.parts.lines import MOST_OFF
 from dlbench.analysis.answers.parts.transfer_fit import Fit, OverRounds, latency_and_bandwidth
-from dlbench.analysis.presentation.fields import Field, Fields, of_row, own, place
+from dlbench.analysis.presentation.fields import Field, Fields, of_row, own
 from dlbench.analysis.presentation.figures import Figure, figure
-from dlbench.analysis.presentation.names import by_device, by_workload, flat, row_of
+from dlbench.analysis.presentation.names import by_device, by_workload
 from dlbench.analysis.presentation.wording import INTERVAL, interval, short
 from dlbench.analysis.ratios.pairing import grouped, label, settings_named
 from dlbench.analysis.read.table import Results
@@ -58,23 +58,43 @@ class Way(NamedTuple):
         return f"{' and '.join(parts)}{at_best}"
 
 
+def _over_rounds(heading: str, column: Column, of: Callable[[Way], OverRounds | None]) -> Fields[Way]:
+    """Return the columns of a median over rounds and of the ends of its interval."""
+    ends = {"low": "lower end of its 95 % interval; null below six rounds", "high": "upper end of it"}
+    low, high = (Column(f"{column.name}_{end}", column.unit, meaning) for end, meaning in ends.items())
+    return (
+        (heading, Field(column, lambda way: found.value if (found := of(way)) else None)),
+        (INTERVAL, Field(low, lambda way: found.low if (found := of(way)) else None)),
+        (INTERVAL, Field(high, lambda way: found.high if (found := of(way)) else None)),
+    )
+
+
+_FIELDS: Fields[Way] = (
+    ("copy", Field(_WAY, lambda way: way.name)),
+    own("sizes", "copies.sizes", Unit.COUNT, "sizes whose times the line is fitted to", lambda way: way.fit.sizes),
+    *_over_rounds("latency", Column("copies.latency_s", Unit.SECONDS, _LATENCY, "lower"), lambda way: way.fit.latency_s),
+    *_over_rounds("bandwidth", Column("copies.bytes_per_s", Unit.BYTES_PER_S, _BANDWIDTH, "higher"), lambda way: way.fit.bytes_per_s),
+    own("off the line", "copies.off", Unit.FRACTION, _OFF, lambda way: way.fit.off),
+    ("fastest size", _RATE),
+    own("link", "copies.link_bytes_per_s", Unit.BYTES_PER_S, _LINK, lambda way: way.link),
+    own("of the link", "copies.link_share", Unit.FRACTION, "the fastest size over that", lambda way: way.share, "higher"),
+    own("no line", "copies.reason", Unit.TEXT, "why there is no line", lambda way: way.fit.reason),
+)
+
+
 def findings(results: Results) -> Findings:
     """Return latency and bandwidth of each way to copy that was measured over sizes, and what of its link that is."""
     groups = _groups(results)
-    if not groups:
-        return Findings()
-    devices = by_device(list(map(_way, groups)), row_of)
-    for where, found in devices.items():
-        if _over_another_link(where, found):
-            devices[where] = [way._replace(share=None) for way in found]
+    ways, doubts = list[Way](), list[str]()
+    for where, found in by_device(list(map(_way, groups))).items():
+        if beyond := _over_another_link(where, found):
+            ways += [way._replace(share=None) for way in found]
+        else:
+            ways += found
+        doubts += filter(None, (beyond or _trained_down(where, found), _bent(where, found)))
     copies = list(chain.from_iterable(groups))
-    return Findings(
-        sentences=[_sentence(where, found) for where, found in devices.items()],
-        rows=copies,
-        tables=[_table(flat(devices))],
-        figures=_figures(copies),
-        weaknesses=[text for each in devices.items() for doubt in _DOUBTS if (text := doubt(*each))],
-    )
+    title = "Copies: latency and bandwidth"
+    return of_devices(title, _FIELDS, ways, _sentence, rows=copies, figures=_figures(copies), weaknesses=doubts)
 
 
 def _groups(results: Results) -> list[list[Row]]:
@@ -113,33 +133,6 @@ def _way(copies: Sequence[Row]) -> Way:
     return Way(_name(fastest), fastest, rate, fit, link, rate / link if link else None)
 
 
-def _table(ways: Sequence[Way]) -> Table:
-    fields: Fields[Way] = (
-        ("copy", Field(_WAY, lambda way: way.name)),
-        place(ways, row_of),
-        own("sizes", "copies.sizes", Unit.COUNT, "sizes whose times the line is fitted to", lambda way: way.fit.sizes),
-        *_over_rounds("latency", Column("copies.latency_s", Unit.SECONDS, _LATENCY, "lower"), lambda way: way.fit.latency_s),
-        *_over_rounds("bandwidth", Column("copies.bytes_per_s", Unit.BYTES_PER_S, _BANDWIDTH, "higher"), lambda way: way.fit.bytes_per_s),
-        own("off the line", "copies.off", Unit.FRACTION, _OFF, lambda way: way.fit.off),
-        ("fastest size", _RATE.on(row_of)),
-        own("link", "copies.link_bytes_per_s", Unit.BYTES_PER_S, _LINK, lambda way: way.link),
-        own("of the link", "copies.link_share", Unit.FRACTION, "the fastest size over that", lambda way: way.share, "higher"),
-        own("no line", "copies.reason", Unit.TEXT, "why there is no line", lambda way: way.fit.reason),
-    )
-    return table("Copies: latency and bandwidth", fields, ways)
-
-
-def _over_rounds(heading: str, column: Column, of: Callable[[Way], OverRounds | None]) -> Fields[Way]:
-    """Return the columns of a median over rounds and of the ends of its interval."""
-    ends = {"low": "lower end of its 95 % interval; null below six rounds", "high": "upper end of it"}
-    low, high = (Column(f"{column.name}_{end}", column.unit, meaning) for end, meaning in ends.items())
-    return (
-        (heading, Field(column, lambda way: found.value if (found := of(way)) else None)),
-        (INTERVAL, Field(low, lambda way: found.low if (found := of(way)) else None)),
-        (INTERVAL, Field(high, lambda way: found.high if (found := of(way)) else None)),
-    )
-
-
 def _sentence(where: str, ways: Sequence[Way]) -> str:
     """Say how quick copies over the link are, at the largest share of it and the smallest; where none was read, all by bandwidth."""
     of_link = [way for way in ways if way.share is not None] or ways
@@ -161,7 +154,7 @@ def _sentence(where: str, ways: Sequence[Way]) -> str:
 def _trained_down(where: str, ways: Sequence[Way]) -> str | None:
     """Say of a link that was slower while copying than device and slot can have it; None where it was not, or nothing tells."""
     read = [(way.link, most) for way in ways if way.link and (most := way.row.transfer.link_bytes_per_s)]
-    if not read or _over_another_link(where, ways):
+    if not read:
         return None
     # The median: copies both ways at once have twice the rate.
     link, most = statistics.median(now for now, _ in read), statistics.median(most for _, most in read)
@@ -189,9 +182,6 @@ def _bent(where: str, ways: Sequence[Way]) -> str | None:
     return f"on {where} the sizes of {short(way.name)} are {units.percent(off)} off their line in the median: {bends}"
 
 
-_DOUBTS = (_over_another_link, _trained_down, _bent)
-
-
 def _figures(copies: Sequence[Row]) -> list[Figure]:
     """Return bandwidth against size, of each workload and device a figure, with a line a way."""
     about = "One line a way to copy; from where it is level on, bandwidth bounds a copy, and left of that latency."
@@ -205,7 +195,7 @@ def _figures(copies: Sequence[Row]) -> list[Figure]:
     axes = size, ("bytes a second", _RATE), ("copy", way)
     return [
         figure(f"Bandwidth by size: {workload} on {where}", about, "line", alike, *axes, log="xy", interval=ends)
-        for (workload, where), alike in by_workload(copies, lambda row: row).items()
+        for (workload, where), alike in by_workload(copies).items()
     ]
 
 

@@ -4,10 +4,9 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
 from dlbench.analysis.answers.parts.base import Findings, table
-from dlbench.analysis.presentation.fields import PLACE, Field, Fields, of_row, own
+from dlbench.analysis.presentation.fields import PLACE, WORK_OF_ROW, Field, Fields, of_row, own
 from dlbench.analysis.presentation.figures import Figure, figure
-from dlbench.analysis.presentation.names import hardware, row_of
-from dlbench.analysis.presentation.pair_columns import CASE
+from dlbench.analysis.presentation.names import HasRow, hardware
 from dlbench.analysis.presentation.wording import plural, short
 from dlbench.analysis.ratios.pairing import grouped
 from dlbench.analysis.read.ceilings import Ceilings, Machine, computed_in, from_caches, machine, reached_by
@@ -22,7 +21,7 @@ ORDER = 20
 _TIME = of_row(lambda row: row.time.median_s)
 _FLOPS, _BYTES = of_row(lambda row: row.rate.flops_per_s), of_row(lambda row: row.rate.bytes_per_s)
 _WORKLOAD, _SHARE = of_row(lambda row: row.case.workload), of_row(lambda row: row.rate.ceiling_fraction)
-_SHOWN: Mapping[Ceiling, Field[Row]] = {"arithmetic": _FLOPS, "memory": _BYTES, "launch": _TIME, "synchronisation": _TIME}
+_SHOWN: Mapping[Ceiling, Field[Row | HasRow]] = {"arithmetic": _FLOPS, "memory": _BYTES, "launch": _TIME, "synchronisation": _TIME}
 """What is shown of each kind of ceiling."""
 _NOTE = (
     "FLOP/byte is what the workload states of both; caches that hold what a call comes back to, and layers that are fused, "
@@ -81,9 +80,9 @@ class Point(NamedTuple):
     """Stated operations over stated bytes."""
 
 
-def _of_its_kind(field: Field[Row]) -> Field[Top]:
+def _of_its_kind(field: Field[Row | HasRow]) -> Field[Top]:
     """Return a field of rows that reach a ceiling that is shown by it."""
-    return Field(field.column, lambda top: field.of(top.row) if _SHOWN[top.kind] is field else None)
+    return Field(field.column, lambda top: field.of(top) if _SHOWN[top.kind] is field else None)
 
 
 _CEILINGS: Fields[Top] = (
@@ -91,24 +90,24 @@ _CEILINGS: Fields[Top] = (
     own(
         "ceiling", "ceiling.what", Unit.TEXT, "arithmetic and its precision, memory, or what takes that time at least", lambda top: top.what
     ),
-    ("reached by", Field(CASE, lambda top: top.row.key)),
+    ("reached by", WORK_OF_ROW),
     ("FLOP/s", _of_its_kind(_FLOPS)),
     ("bytes/s", _of_its_kind(_BYTES)),
     ("time", _of_its_kind(_TIME)),
-    ("of the best", _SHARE.on(row_of)),
-    ("peak", of_row(lambda row: row.rate.peak_fraction).on(row_of)),
-    ("of", of_row(lambda row: row.rate.peak).on(row_of)),
+    ("of the best", _SHARE),
+    ("peak", of_row(lambda row: row.rate.peak_fraction)),
+    ("of", of_row(lambda row: row.rate.peak)),
 )
 _INTENSITY: Field[Point] = Field(
     Column("roofline.intensity", Unit.NUMBER, "stated operations over stated bytes"), lambda point: point.intensity
 )
 _BELOW: Fields[Point] = (
-    ("case", Field(CASE, lambda point: point.row.key)),
+    ("case", WORK_OF_ROW),
     ("device", Field(PLACE, lambda point: point.roof.place(point.row))),
     ("FLOP/byte", _INTENSITY),
-    ("FLOP/s", _FLOPS.on(row_of)),
-    ("bytes/s", _BYTES.on(row_of)),
-    ("ceiling", _SHARE.on(row_of)),
+    ("FLOP/s", _FLOPS),
+    ("bytes/s", _BYTES),
+    ("ceiling", _SHARE),
     own("of", "roofline.nearest", Unit.TEXT, "the nearest ceiling", lambda point: point.row.rate.ceiling and point.row.rate.ceiling.kind),
 )
 
@@ -183,7 +182,7 @@ def _figures(below: Sequence[Point]) -> list[Figure]:
             f"The line is the most that was measured: {byte_rate(bandwidth)} on the slope, {flop_rate(arithmetic.per_s)} from "
             f"{three_digits(ridge)} FLOP a byte on. A dot far below it is held up by something else."
         )
-        x, y, series = ("operations a byte", _INTENSITY), ("FLOP/s", _FLOPS.on(row_of)), ("workload", _WORKLOAD.on(row_of))
+        x, y, series = ("operations a byte", _INTENSITY), ("FLOP/s", _FLOPS), ("workload", _WORKLOAD)
         line = tuple({_INTENSITY.column.name: at, _FLOPS.column.name: min(at * bandwidth, arithmetic.per_s)} for at in corners)
         title = f"Roofline in {precision}: {roof.place(alike[0].row)}"
         found.append(figure(title, about, "dot", alike, x, y, series, log="xy", bound=line, spread=lambda point: point.intensity))

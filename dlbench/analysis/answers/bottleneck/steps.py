@@ -7,7 +7,7 @@ from dlbench.analysis.answers.parts.base import Findings, Table, table
 from dlbench.analysis.answers.parts.step_bottleneck import ADDS_UP, REMEDIES, REPORTED, Diagnosis, Parts, Resource, diagnose
 from dlbench.analysis.presentation.fields import Field, Fields, of_row, own, place, whole_row
 from dlbench.analysis.presentation.figures import Axis, Figure, drawn
-from dlbench.analysis.presentation.names import by_device, device_label, flat, row_of, several_runs
+from dlbench.analysis.presentation.names import by_device, device_label, flat, several_runs
 from dlbench.analysis.presentation.wording import plural, short
 from dlbench.analysis.ratios.pairing import grouped
 from dlbench.analysis.read.ceilings import Ceilings, computed_in, from_caches, machine
@@ -105,7 +105,7 @@ def findings(results: Results) -> Findings:
         doubts.append(f"of {plural(len(steps) - len(judged), 'step')} no part was measured; {_WOULD_TELL}")
     if not judged:
         return Findings(weaknesses=doubts)
-    devices = by_device(judged, row_of)
+    devices = by_device(judged)
     # Those that are fed in several ways on purpose are told of by themselves.
     told = {where: [step for step in found if not step.row.declared.having("feeding")] or found for where, found in devices.items()}
     known_first = sorted(told.items(), key=lambda each: not any(step.bound for step in each[1]))
@@ -113,7 +113,7 @@ def findings(results: Results) -> Findings:
     without = [where for where, found in devices.items() if not any(step.ceilings for step in found)]
     doubts += [f"no ceiling of {where} was measured; give the file of dlbench run ceilings beside this one" for where in without]
     shown = flat(devices)
-    return Findings(sentences, list(map(row_of, judged)), [_table(shown)], [_figure(shown)], doubts)
+    return Findings(sentences, judged, [_table(shown)], [_figure(shown)], doubts)
 
 
 def _is_step(row: Row) -> bool:
@@ -164,8 +164,8 @@ def _whole_s(step: JudgedStep) -> float:
 def _table(steps: Sequence[JudgedStep]) -> Table:
     fields: Fields[JudgedStep] = (
         own("step", "step.case", Unit.TEXT, "the case", lambda step: step.row.key),
-        place(steps, row_of),
-        ("time", of_row(lambda row: row.time.median_s).on(row_of)),
+        place(steps),
+        ("time", of_row(lambda row: row.time.median_s)),
         own("bound by", "step.bound", Unit.TEXT, "the part that takes most of its time", lambda step: step.bound),
         *map(_part, _NAMES),
         own(_REST, "step.unexplained_s", Unit.SECONDS, _UNEXPLAINED, lambda step: step.found.unexplained_s),
@@ -182,13 +182,13 @@ def _part(part: Resource) -> tuple[str, Field[JudgedStep]]:
 def _figure(steps: Sequence[JudgedStep]) -> Figure:
     """Return the steps as stacks of their parts, each over its own time."""
     shown, left_out = drawn(steps, _whole_s)
-    several = several_runs(map(row_of, shown))
+    several = several_runs(shown)
     parts = []
     for step in shown:
         # All of them, in the same order and colours in every figure.
         known = {name: step.found.seconds.get(part, 0.0) for part, name in _NAMES.items()} | {_REST: step.found.unexplained_s}
         whole_s = sum(known.values())
-        name = f"{short(step.row.key)} on {device_label(step.row, several)}, {seconds(step.parts.whole_s)}"
+        name = f"{short(step.row.key)} on {device_label(step, several)}, {seconds(step.parts.whole_s)}"
         parts += [
             {_STEP.column.name: name, _PART.column.name: part, _SHARE.column.name: part_s / whole_s} for part, part_s in known.items()
         ]

@@ -5,10 +5,10 @@ from dataclasses import dataclass
 
 from dlbench.analysis.answers.parts.base import Findings, table
 from dlbench.analysis.answers.parts.pair_tables import of_ratios
-from dlbench.analysis.presentation.fields import RATIO, THROUGHPUT, Field, Fields, of_row, own, place
+from dlbench.analysis.presentation.fields import RATIO, THROUGHPUT, WORK_OF_ROW, Fields, of_row, own, place
 from dlbench.analysis.presentation.figures import Figure
 from dlbench.analysis.presentation.names import device_label
-from dlbench.analysis.presentation.pair_columns import CASE, of_ratio
+from dlbench.analysis.presentation.pair_columns import of_ratio
 from dlbench.analysis.presentation.wording import INTERVAL, short
 from dlbench.analysis.ratios.pairing import grouped
 from dlbench.analysis.ratios.ratio import Ratio, speed_ratio
@@ -29,7 +29,8 @@ class Supplied:
     """That, and where it ran."""
     consumed: float
     """Samples that it takes in a second."""
-    read: Row
+    row: Row
+    """The reading."""
     ratio: Ratio
     """Samples supplied over samples consumed."""
 
@@ -37,10 +38,10 @@ class Supplied:
 _FIELDS: Fields[Supplied] = (
     own("step", "supply.step", Unit.TEXT, "the training step, and where it ran", lambda each: each.step),
     own("consumes", "supply.consumed_per_s", Unit.ITEMS_PER_S, "samples that the step takes in a second", lambda each: each.consumed),
-    own("read by", "supply.way", Unit.TEXT, "how the samples are read", lambda each: short(each.read.key)),
+    own("read by", "supply.way", Unit.TEXT, "how the samples are read", lambda each: short(each.row.key)),
 )
 _STEP, _CONSUMED, _WAY = _FIELDS
-_BESIDE: Fields[Supplied] = (*_FIELDS, ("supplies", THROUGHPUT[0].on(lambda each: each.read)), *RATIO)
+_BESIDE: Fields[Supplied] = (*_FIELDS, ("supplies", THROUGHPUT[0]), *RATIO)
 _NOTES = (
     "ratio: samples supplied over samples consumed; below 1 the step waits for storage however it is fed",
     "of each step the slowest and the fastest way to read from storage itself; decoding and augmenting are not in it",
@@ -65,8 +66,8 @@ def findings(results: Results) -> Findings:
         table(
             "Samples read from storage",
             (
-                ("reading", Field(CASE, lambda row: row.key)),
-                place(read, lambda row: row),
+                ("reading", WORK_OF_ROW),
+                place(read),
                 ("bandwidth", of_row(lambda row: row.rate.bytes_per_s)),
                 *zip(("samples/s", INTERVAL, INTERVAL), THROUGHPUT, strict=True),
             ),
@@ -111,7 +112,7 @@ def _beside_steps(found: Sequence[Supplied]) -> str:
 
 
 def _fed(found: Supplied) -> str:
-    return f"{found.ratio}, read by {short(found.read.key)} ({item_rate(found.read.throughput)})"
+    return f"{found.ratio}, read by {short(found.row.key)} ({item_rate(found.row.throughput)})"
 
 
 def _figure(found: Sequence[Supplied]) -> Figure:

@@ -7,9 +7,9 @@ from functools import cached_property
 from operator import itemgetter
 
 from dlbench.analysis.answers.parts.base import Table, table
-from dlbench.analysis.presentation.fields import PLACE, RATIO, Field, Fields, of_row, own, whole_row
-from dlbench.analysis.presentation.names import by_device, hardware, row_of, several_runs
-from dlbench.analysis.presentation.pair_columns import CASE, of_ratio
+from dlbench.analysis.presentation.fields import PLACE, RATIO, WORK_OF_ROW, Field, Fields, of_row, own, whole_row
+from dlbench.analysis.presentation.names import by_device, hardware, several_runs
+from dlbench.analysis.presentation.pair_columns import of_ratio
 from dlbench.analysis.presentation.wording import plural, short
 from dlbench.analysis.ratios.pairing import RUN, grouped, pair_of
 from dlbench.analysis.ratios.ratio import Ratio, among, middle
@@ -53,9 +53,9 @@ class SameCase:
 
 _OFF = f"whether it is beyond a factor of {NORMAL:g}, all of its interval, on hardware of that name"
 _FIELDS: Fields[SameCase] = (
-    ("case", Field(CASE, lambda case: case.row.key)),
+    ("case", WORK_OF_ROW),
     ("device", Field(PLACE, lambda case: case.place)),
-    ("here", of_row(lambda row: row.time.median_s).on(row_of)),
+    ("here", of_row(lambda row: row.time.median_s)),
     own("there", "reference.median_s", Unit.SECONDS, "one call in the reference run", lambda case: case.there.time.median_s),
     *RATIO,
     own("off", "reference.off", Unit.TEXT, _OFF, lambda case: "off" if case.is_off else None),
@@ -97,7 +97,7 @@ def beside_references(results: Results) -> tuple[list[Beside], list[str]]:
     themselves = {run.machine for run in runs if origin(run.environment) in own}
     others = [run for run in runs if run.machine not in themselves]
     found, alone = [], list[Row]()
-    for place, mine in by_device([row for row in results.rows if row.has_times], lambda row: row).items():
+    for place, mine in by_device([row for row in results.rows if row.has_times]).items():
         nearest = _nearest(place, mine, others, results)
         found += [nearest] if nearest else []
         alone += [] if nearest else mine[:1]

@@ -1,19 +1,23 @@
 """Tables of pairs: how many times as fast one side is, or how many times its throughput."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from itertools import chain
+from operator import itemgetter
 from typing import TypeVar
 
 from dlbench.analysis.answers.parts.base import Table, table
 from dlbench.analysis.presentation import pair_columns
 from dlbench.analysis.presentation.fields import CASE, PLACE, RATIO, SIDES, SPEEDUP, WORK, Field, Fields, Side, of_side, own, value_fields
 from dlbench.analysis.presentation.figures import Figure, Mark, figure
-from dlbench.analysis.presentation.names import by_device, choice, device_label, several_runs
+from dlbench.analysis.presentation.names import HasRow, by_device, choice, device_label, several_runs
 from dlbench.analysis.presentation.wording import cell, short, value_name
 from dlbench.analysis.ratios.pairing import DEVICE, DTYPE, MODE, RUN, Pair, Pairs, grouped, one_device, pair
 from dlbench.analysis.ratios.ratio import HasRatio, middle, speedup_of
 from dlbench.analysis.read.table import Results
+from dlbench.core.declarations import ParameterRole
+from dlbench.core.errors import UsageError
 from dlbench.core.model import Status
 from dlbench.core.rows.row import Row, Setting
 from dlbench.core.schema import Column, Unit
@@ -34,6 +38,19 @@ _AT: Mapping[Setting | None, str] = {DEVICE: "on", DTYPE: "in", MODE: "in", RUN:
 _WHICH: Field[Pair] = Field(pair_columns.TIME, lambda pair: "device" if pair.on_device else "wall")
 
 
+def beside_defaults(results: Results, role: ParameterRole) -> list[Pairs]:
+    """Return the pairs of rows that differ in one parameter of a role, beside the plain default that workloads declare of it.
+
+    One for each name and default that rows have, in their order.
+    """
+    declared = (((name, row.declared.plain_default(name) or ""), row) for row in results.rows for name in row.declared.having(role))
+    found = []
+    for (name, plain), having in grouped(declared, itemgetter(0)).items():
+        with suppress(UsageError):  # no row that went well has the default
+            found.append(pair(replace(results, rows=tuple(row for _, row in having)), name, plain))
+    return found
+
+
 def without_accelerator(results: Results) -> bool:
     """Return whether no row was measured on an accelerator, and no file lists one."""
     identities = [environment.get("identity") for environment in results.environments.values()]
@@ -41,7 +58,7 @@ def without_accelerator(results: Results) -> bool:
     return not present and all(row.is_on_cpu or row.case.status is Status.SKIPPED for row in results.rows)
 
 
-def same_case(pairs: Pairs, *more: Field[Row]) -> Table:
+def same_case(pairs: Pairs, *more: Field[Row | HasRow]) -> Table:
     """Return the table of rows that differ in one setting: how many times as fast the other is.
 
     Behind that stand ``more`` fields, and the numbers that workloads declare, of both sides.
@@ -92,7 +109,7 @@ def _is_apart(pair: Pair) -> bool:
 def reported(results: Results, by: str) -> tuple[Pairs, Table, list[str]]:
     """Return the pairs of rows that differ in one setting and report values, not times; their table; what each device's first reports."""
     pairs = pair(results, by, timed=False) if results.has_values else Pairs()  # most files report none, and pairing takes a while
-    firsts = [found[0] for found in by_device(pairs.rows, SIDES["other"]).values()]
+    firsts = [found[0] for found in by_device(pairs.rows).values()]
     told = [f"{short(each.case)} reports {'; '.join(parts)}." for each in firsts if (parts := declared_values(each))]
     return pairs, same_case(pairs), told
 
@@ -181,7 +198,7 @@ def _shared(pairs: Sequence[Pair], name: Side) -> tuple[Callable[[Pair], str], s
     return label, labels.pop() if len(labels) == 1 else None
 
 
-def _of_side(field: Field[Row], pairs: Sequence[Pair], name: Side) -> tuple[str, Field[Pair]]:
+def _of_side(field: Field[Row | HasRow], pairs: Sequence[Pair], name: Side) -> tuple[str, Field[Pair]]:
     """Return a field of rows as that of a side, headed ``p99_s in bf16`` where all pairs share its label, else ``p99_s of other``."""
     (_, shared), column = _shared(pairs, name), field.column
     where = f"{_AT.get(pairs[0].by, 'at')} {shared}" if shared else f"of {name}"

@@ -44,7 +44,7 @@ def beside_published(results: Results) -> list[Table]:
     Of the figures of one work and precision each device stands beside the nearest: of a device of its name, else of the most alike name.
     """
     found: list[Counterpart] = []
-    for on_device in by_device([row for row in results.rows if row.is_sound], lambda row: row).values():
+    for on_device in by_device([row for row in results.rows if row.is_sound]).values():
         on_cpu = on_device[0].is_on_cpu
         figures = [figure for figure in published_figures() if figure.on_cpu is on_cpu]
         for of_work in grouped(figures, lambda each: (each.column, each.tags, str(each.params), each.dtype)).values():
