@@ -153,20 +153,21 @@ def _place(points: Sequence[Pair]) -> Callable[[Pair], str]:
 
 
 def _races(group: Sequence[Row]) -> list[Pair]:
-    """Return the points of one work, of each accelerator and way beside each CPU, first that of the CPU itself, which needs no copies."""
+    """Return the points of one work, of each accelerator and way against each CPU, first that of the CPU itself, which needs no copies.
+
+    One for each size that both were measured at, if there are two or more.
+    """
     devices = grouped(group, lambda row: (one_device(row), _way(row))).values()
     cpus = [found for found in devices if found[0].is_on_cpu]
     others = [found for found in devices if not found[0].is_on_cpu]
     resident = {_way(found[0]) for found in cpus}
     others.sort(key=lambda found: _way(found[0]) not in resident)
-    return [point for cpu, other in product(cpus, others) for point in _raced(cpu, other)]
-
-
-def _raced(cpu: Sequence[Row], other: Sequence[Row]) -> list[Pair]:
-    """Return a point for each size that both were measured at; none for fewer than two."""
-    bases, others = ({_size(row): row for row in side} for side in (cpu, other))
-    sizes = sorted(bases.keys() & others.keys())
-    return [pair_of(bases[size], others[size], DEVICE, *_names(cpu[0])) for size in sizes if len(sizes) > 1]
+    points = []
+    for cpu, other in product(cpus, others):
+        bases, raced = ({_size(row): row for row in side} for side in (cpu, other))
+        sizes = sorted(bases.keys() & raced.keys())
+        points += [pair_of(bases[size], raced[size], DEVICE, *_names(cpu[0])) for size in sizes if len(sizes) > 1]
+    return points
 
 
 def _names(row: Row) -> tuple[str, ...]:

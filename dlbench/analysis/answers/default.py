@@ -88,15 +88,18 @@ _BEST_FIELDS: Fields[Pair] = (
 def answer(results: Results) -> Answer | Missing:
     """Return how many times as fast each device runs the same step at its best, and what each switch brings."""
     switched = results.where(lambda row: bool(row.declared.having("switch")))
-    effects = sorted(_effects(switched), key=lambda effect: (not _is_alone(effect), _switch(effect)))
-    bests, unfinished = _bests(switched), _unfinished(switched)
+    # Of a search nobody knows what its switches bring alone.
+    planned = switched.where(lambda row: row.is_ok and not row.case.found)
+    effects = [effect for pairs in beside_defaults(planned, "switch") for effect in pairs.rows]
+    effects.sort(key=lambda effect: (not _is_alone(effect), _switch(effect)))
+    bests = _bests(switched)
+    searches = [row for row in switched.rows if row.declared.searched and not row.declared.value("largest")]
+    unfinished = [f"the search for the fastest {short(row.key)}: {row.case.reason}" for row in searches if row.case.unfinished]
     if not effects and not bests:
         lacking = "no step was measured both with its plain defaults and with another switch"
         return Missing(QUESTION, "; ".join((lacking, *unfinished)), "dlbench run modes")
     best_of, effects_of = by_device(bests), by_device(effects)
-    sentences = [
-        _sentence(where, best_of.get(where, ()), grouped(effects_of.get(where, ()), _is_alone)) for where in {**best_of, **effects_of}
-    ]
+    sentences = [_sentence(where, best_of.get(where, ()), effects_of.get(where, ())) for where in {**best_of, **effects_of}]
     rows = both_sides(results, (*bests, *effects))
     bests, effects = flat(best_of), flat(effects_of)
     title = "Each step at its best beside its plain default: how many times the throughput"
@@ -136,12 +139,6 @@ def _effect_table(effects: Sequence[Pair], rows: Sequence[Row]) -> Table:
     return table("The same case with one switch set: how many times as fast", fields, effects, notes, whole=pair_columns.cells)
 
 
-def _unfinished(results: Results) -> list[str]:
-    """Say of each search for the fastest that was cut short what is the fastest so far, and why it went no further."""
-    searches = [row for row in results.rows if row.declared.searched and not row.declared.value("largest")]
-    return [f"the search for the fastest {short(row.key)}: {row.case.reason}" for row in searches if row.case.unfinished]
-
-
 def _bests(results: Results) -> list[Pair]:
     """Return of each work and device its fastest row beside the one with the plain defaults, where both were measured."""
 
@@ -175,31 +172,23 @@ def _is_alone(effect: Pair) -> bool:
     return _is_plain(effect.base)
 
 
-def _effects(results: Results) -> list[Pair]:
-    """Return the pairs of rows that differ in one switch only, each beside its default."""
-    planned = results.where(lambda row: row.is_ok and not row.case.found)
-    return [effect for pairs in beside_defaults(planned, "switch") for effect in pairs.rows]
-
-
-def _sentence(where: str, bests: Sequence[Pair], effects: Mapping[bool, Sequence[Pair]]) -> str:
-    """Say what the best of a device is beside the default, what each switch brings alone, and whether compiling pays off.
-
-    ``effects``: those of switches that are set alone, and of those that are not.
-    """
+def _sentence(where: str, bests: Sequence[Pair], effects: Sequence[Pair]) -> str:
+    """Say what the best of a device has over the default, what each switch brings alone, and whether compiling pays off."""
     searched, measured = ([best for best in bests if _is_searched(best) is chosen] for chosen in (True, False))
     parts = [f"{_of_best(searched)}, found by a search"] if searched else []
     parts += [f"{_of_best(measured)}, the best of what was planned"] if measured else []
-    alone = grouped(effects.get(True, ()), lambda effect: (_switch(effect), _setting(effect)))
+    alone = grouped(filter(_is_alone, effects), lambda effect: (_switch(effect), _setting(effect)))
     middles = [middle(found) for found in alone.values()]
     of_switch = grouped(middles, _switch)
     most = sorted((max(found, key=speedup_of) for found in of_switch.values()), key=speedup_of, reverse=True)
     parts += [f"alone {', '.join(f'{_setting(effect)} {effect.ratio.times}' for effect in most)}"] if most else []
-    beside = [effect for effect in effects.get(False, ()) if _switch(effect) not in of_switch]
+    beside = [effect for effect in effects if not _is_alone(effect) and _switch(effect) not in of_switch]
     parts += [f"{_setting(effect)} {effect.ratio.times} beside {short(effect.case)}" for effect in beside[:1]]
-    parts += [_pays_off(effect) for effect in (*middles, *beside) if _spent_s(effect)][:1]
-    if not parts:
-        parts = ["the table has what switches bring beside others"]
-    return f"On {where} beside the default: {'; '.join(parts)}."
+    for effect in [each for each in (*middles, *beside) if _spent_s(each)][:1]:
+        steps = _steps(effect)
+        when = "never pays off there" if steps is None else f"pays off there after {plural(steps, 'step')}"
+        parts.append(f"{_setting(effect)} {when}")
+    return f"On {where} beside the default: {'; '.join(parts) or 'the table has what switches bring beside others'}."
 
 
 def _of_best(found: Sequence[Pair]) -> str:
@@ -209,12 +198,6 @@ def _of_best(found: Sequence[Pair]) -> str:
         return f"{work} runs fastest as it is{among(found)}"
     at = f" of its default{'' if batch is None else f' at batch={batch}'}"
     return f"{work} has {best.ratio} the throughput{at} with {_choice(best)}{best.ratio.hedge('no faster')}{among(found)}"
-
-
-def _pays_off(effect: Pair) -> str:
-    steps = _steps(effect)
-    when = "never pays off there" if steps is None else f"pays off there after {plural(steps, 'step')}"
-    return f"{_setting(effect)} {when}"
 
 
 def _effect_figures(devices: Mapping[str, Sequence[Pair]]) -> list[Figure]:

@@ -73,7 +73,12 @@ def answer(results: Results) -> Answer | Missing:
     """Return the speed-up of each accelerator by kind of work, in the case in the middle of each, and at each one's best."""
     if without_accelerator(results):
         return Missing(QUESTION, ELSEWHERE)
-    results = results.where(_is_work)
+    results = results.where(
+        # A device was there for it, and it measures no launch or copy, nor dlbench itself.
+        lambda row: (
+            row.case.status is not Status.SKIPPED and row.declared.ceiling not in _APART and not _NO_WORK.intersection(row.declared.tags)
+        )
+    )
     if {row.is_on_cpu for row in results.rows} != {True, False}:
         return Missing(QUESTION, "only one kind of device was measured", "dlbench run")
     same, bests, (with_values, values, reports) = pair(results, "device"), best(results), reported(results, "device")
@@ -87,11 +92,6 @@ def answer(results: Results) -> Answer | Missing:
     figures = [*ratio_figures(of_cases.title, same.rows), *ratio_figures(of_bests.title, bests.rows, WORK)]
     tables = [_table(of_machines, several), of_cases, of_bests, values]
     return answered(QUESTION, Findings(sentences, rows, tables, figures), reports)
-
-
-def _is_work(row: Row) -> bool:
-    """Whether a device was there for a row, and it measures no launch or copy, nor dlbench itself."""
-    return row.case.status is not Status.SKIPPED and row.declared.ceiling not in _APART and not _NO_WORK.intersection(row.declared.tags)
 
 
 def _families(same: Pairs, own_best: Pairs) -> list[list[Family]]:

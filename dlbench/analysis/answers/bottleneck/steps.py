@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from dlbench.analysis.answers.parts.base import Findings, Table, table
+from dlbench.analysis.answers.parts.base import Findings, table
 from dlbench.analysis.answers.parts.step_bottleneck import ADDS_UP, REMEDIES, REPORTED, Diagnosis, Parts, Resource, diagnose
 from dlbench.analysis.presentation.fields import Field, Fields, of_row, own, place, whole_row
 from dlbench.analysis.presentation.figures import Axis, Figure, drawn
@@ -97,7 +97,9 @@ def findings(results: Results) -> Findings:
     steps = [
         _step(row, whole_s, ceilings.get(machine(row, results.environments), {}))
         for row in results.rows
-        if _is_step(row) and (whole_s := row.time.median_s)
+        # What several ranks wait for each other is none of these parts.
+        if row.is_sound and row.is_single_rank and _TAGS.intersection(row.declared.tags) and _OF_DLBENCH_ITSELF not in row.declared.tags
+        if (whole_s := row.time.median_s)
     ]
     judged = [step for step in steps if step.found.seconds]
     doubts: list[str] = []
@@ -113,13 +115,16 @@ def findings(results: Results) -> Findings:
     without = [where for where, found in devices.items() if not any(step.ceilings for step in found)]
     doubts += [f"no ceiling of {where} was measured; give the file of dlbench run ceilings beside this one" for where in without]
     shown = flat(devices)
-    return Findings(sentences, judged, [_table(shown)], [_figure(shown)], doubts)
-
-
-def _is_step(row: Row) -> bool:
-    tags = row.declared.tags
-    # What several ranks wait for each other is none of these parts.
-    return row.is_sound and row.is_single_rank and bool(_TAGS.intersection(tags)) and _OF_DLBENCH_ITSELF not in tags
+    fields: Fields[JudgedStep] = (
+        own("step", "step.case", Unit.TEXT, "the case", lambda step: step.row.key),
+        place(shown),
+        ("time", of_row(lambda row: row.time.median_s)),
+        own("bound by", "step.bound", Unit.TEXT, "the part that takes most of its time", lambda step: step.bound),
+        *map(_part, _NAMES),
+        own(_REST, "step.unexplained_s", Unit.SECONDS, _UNEXPLAINED, lambda step: step.found.unexplained_s),
+        own("verdict", "step.verdict", Unit.TEXT, _VERDICT, lambda step: step.verdict),
+    )
+    return Findings(sentences, judged, [table("What bounds each step", fields, shown, whole=whole_row)], [_figure(shown)], doubts)
 
 
 def _step(row: Row, whole_s: float, ceilings: Ceilings) -> JudgedStep:
@@ -159,19 +164,6 @@ def _sentence(where: str, steps: Sequence[JudgedStep]) -> str:
 
 def _whole_s(step: JudgedStep) -> float:
     return step.parts.whole_s
-
-
-def _table(steps: Sequence[JudgedStep]) -> Table:
-    fields: Fields[JudgedStep] = (
-        own("step", "step.case", Unit.TEXT, "the case", lambda step: step.row.key),
-        place(steps),
-        ("time", of_row(lambda row: row.time.median_s)),
-        own("bound by", "step.bound", Unit.TEXT, "the part that takes most of its time", lambda step: step.bound),
-        *map(_part, _NAMES),
-        own(_REST, "step.unexplained_s", Unit.SECONDS, _UNEXPLAINED, lambda step: step.found.unexplained_s),
-        own("verdict", "step.verdict", Unit.TEXT, _VERDICT, lambda step: step.verdict),
-    )
-    return table("What bounds each step", fields, steps, whole=whole_row)
 
 
 def _part(part: Resource) -> tuple[str, Field[JudgedStep]]:
