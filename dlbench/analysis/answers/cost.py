@@ -87,6 +87,10 @@ def _sentence(found: Sequence[Estimate], several: bool) -> str:
 
 
 def _table(estimates: Sequence[Estimate], models: Sequence[str]) -> Table:
+    chosen = [schedules()[model] for model in models]
+    families = grouped(chosen, lambda each: each.source)
+    epochs = [f"epochs of {', '.join(each.model for each in family)}: {source}" for source, family in families.items()]
+    took = dict.fromkeys(f"{each.took}: {each.took_source}" for each in chosen if each.took)
     return table(
         "Time to train on ImageNet: an estimate",
         (
@@ -103,15 +107,6 @@ def _table(estimates: Sequence[Estimate], models: Sequence[str]) -> Table:
             own("its authors", "train.took", Unit.TEXT, "how long it took them, and on what", lambda each: each.schedule.took),
         ),
         estimates,
-        _sources(models),
+        (f"images: {chosen[0].images:,} in ImageNet's training set", *epochs, *took),
         whole=whole_row,
     )
-
-
-def _sources(models: Sequence[str]) -> tuple[str, ...]:
-    """Return where the epochs and the times of the authors are from, each once."""
-    chosen = [schedules()[model] for model in models]
-    families = grouped(chosen, lambda each: each.source)
-    epochs = [f"epochs of {', '.join(each.model for each in family)}: {source}" for source, family in families.items()]
-    took = dict.fromkeys(f"{each.took}: {each.took_source}" for each in chosen if each.took)
-    return (f"images: {chosen[0].images:,} in ImageNet's training set", *epochs, *took)

@@ -6,7 +6,7 @@ from collections.abc import Hashable, Mapping, Sequence
 from dlbench.analysis.answers.parts.base import Answer, Findings, Missing, Question, Table, answered, table
 from dlbench.analysis.answers.parts.pair_tables import beside_defaults, mark_of, of_ratios
 from dlbench.analysis.presentation import pair_columns
-from dlbench.analysis.presentation.fields import CASE, RATIO, Field, Fields, of_side, own, place, value_fields
+from dlbench.analysis.presentation.fields import CASE, RATIO, Field, Fields, Headed, of_side, own, place, value_fields
 from dlbench.analysis.presentation.figures import Figure
 from dlbench.analysis.presentation.names import by_device, flat
 from dlbench.analysis.presentation.wording import plural, short, value_name
@@ -68,11 +68,11 @@ def _steps(effect: Pair) -> int | None:
     return math.ceil(steps) if steps < _NEVER else None
 
 
-_SET_TO: tuple[str, Field[Pair]] = own("set to", "default.setting", Unit.TEXT, "what it is set to", _setting)
+_SET_TO: Headed[Pair] = own("set to", "default.setting", Unit.TEXT, "what it is set to", _setting)
 _BEST_FIELDS: Fields[Pair] = (
-    ("batch", of_side("base", lambda row: row.batch)),
-    ("default", of_side("base", lambda row: row.rate.items_per_s)),
-    ("best", of_side("other", lambda row: row.rate.items_per_s)),
+    ("batch", of_side("base", "batch")),
+    ("default", of_side("base", "rate.items_per_s")),
+    ("best", of_side("other", "rate.items_per_s")),
     own("at", "default.choice", Unit.TEXT, "what the fastest row has otherwise than the default", _choice),
     own(
         "searched",
@@ -119,8 +119,8 @@ def _effect_table(effects: Sequence[Pair], rows: Sequence[Row]) -> Table:
         own("switch", "default.switch", Unit.TEXT, "the parameter that differs from its default", _switch),
         _SET_TO,
         own("alone", "default.alone", Unit.FLAG, "whether all other switches are at their defaults", _is_alone),
-        ("default", of_side("base", lambda row: row.time.median_s)),
-        ("time", of_side("other", lambda row: row.time.median_s)),
+        ("default", of_side("base", "time.median_s")),
+        ("time", of_side("other", "time.median_s")),
         *RATIO,
         own(
             "spent once",
@@ -210,7 +210,7 @@ def _effect_figures(devices: Mapping[str, Sequence[Pair]]) -> list[Figure]:
     return figures
 
 
-def _bars(title: str, found: Sequence[Pair], named: tuple[str, Field[Pair]], series: tuple[str, Field[Pair]]) -> list[Figure]:
+def _bars(title: str, found: Sequence[Pair], named: Headed[Pair], series: Headed[Pair]) -> list[Figure]:
     """Return ratios over the default as bars, or as dots where several share a line."""
     if not found:
         return []

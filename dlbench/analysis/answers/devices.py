@@ -19,7 +19,6 @@ from dlbench.core.schema import Column, Unit
 
 ORDER = 70
 QUESTION = Question("devices", "Does another device help, and under which parallelism?")
-_SECOND = 2  # above it, "a second GPU" is "4 GPUs"
 _ON_CPU = (
     "Ranks on a CPU share its cores and its memory, so efficiency is that of its cores: "
     "it shows that a form works and what it costs here, not how accelerators scale."
@@ -134,24 +133,16 @@ def _efficiencies(gained: Sequence[Step]) -> Figure:
 def _headline(steps: Sequence[Step], several: bool) -> str:
     """Return what one way brings: ``A second GPU buys 1.83 × (1.80…1.86): data_parallel ddp …, weak``."""
     first = steps[0]
-    if first.is_on_cpu:
-        gains = [
-            f"{_ranks(each)} do {each.ratio} the work of one rank with {plural(each.base.processors if each.base else 0, 'core')}"
-            for each in steps
-        ]
-    else:
-        buys = "buys " if first.ranks == _SECOND else "buy "
-        gains = [f"{_devices(each)} {buys if each is first else ''}{each.ratio}" for each in steps]
+    noun = "GPU" if kind_of(first.row.case.device) in ("cuda", "xpu", "mps") else "device"
+    gains = []
+    for each in steps:
+        if first.is_on_cpu:
+            ranks = str(each.ranks) if each.cores is None else f"{plural(each.ranks, 'rank')} of {plural(each.cores, 'core')}"
+            cores = plural(each.base.processors if each.base else 0, "core")
+            gains.append(f"{ranks} do {each.ratio} the work of one rank with {cores}")
+        else:
+            buys = "" if each is not first else "buys " if first.ranks == 2 else "buy "
+            gains.append(f"{f'a second {noun}' if each.ranks == 2 else f'{each.ranks} {noun}s'} {buys}{each.ratio}")
     text = ", ".join(gains)
     about = [short(first.work), str(first.kind or ""), first.row.case.run if several else ""]
     return f"{text[0].upper()}{text[1:]}: {', '.join(filter(None, about))}"
-
-
-def _devices(step: Step) -> str:
-    noun = "GPU" if kind_of(step.row.case.device) in ("cuda", "xpu", "mps") else "device"
-    return f"a second {noun}" if step.ranks == _SECOND else f"{step.ranks} {noun}s"
-
-
-def _ranks(step: Step) -> str:
-    """Return ``4``, or on a CPU ``2 ranks of 1 core``."""
-    return str(step.ranks) if step.cores is None else f"{plural(step.ranks, 'rank')} of {plural(step.cores, 'core')}"

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from dlbench.analysis.answers.parts.base import Findings, of_devices
 from dlbench.analysis.answers.parts.lines import MOST_OFF
 from dlbench.analysis.answers.parts.transfer_fit import Fit, OverRounds, latency_and_bandwidth
-from dlbench.analysis.presentation.fields import Field, Fields, of_row, own
+from dlbench.analysis.presentation.fields import Field, Fields, Headed, of_row, own
 from dlbench.analysis.presentation.figures import Figure, figure
 from dlbench.analysis.presentation.names import by_device, by_workload
 from dlbench.analysis.presentation.wording import INTERVAL, interval, short
@@ -22,7 +22,7 @@ from dlbench.core.rows.row import Row
 from dlbench.core.schema import Column, Unit
 
 ORDER = 30
-_RATE = of_row(lambda row: row.rate.bytes_per_s)
+_RATE = of_row("rate.bytes_per_s")
 _WAY = Column("copies.way", Unit.TEXT, "the copy, without its size")
 _LATENCY = "what a copy takes however small it is: median of the rounds' lines; null where it does not show"
 _BANDWIDTH = "bytes over the time beyond the latency: median of the rounds' lines"
@@ -91,7 +91,11 @@ def findings(results: Results) -> Findings:
             ways += [way._replace(share=None) for way in found]
         else:
             ways += found
-        doubts += filter(None, (beyond or _trained_down(where, found), _bent(where, found)))
+        doubts += filter(None, (beyond or _trained_down(where, found),))
+        worst = max(found, key=lambda way: way.fit.off or 0.0)
+        if (off := worst.fit.off or 0.0) >= MOST_OFF:
+            bends = "caches and protocols bend it, so the figure says more than latency and bandwidth"
+            doubts.append(f"on {where} the sizes of {short(worst.name)} are {units.percent(off)} off their line in the median: {bends}")
     copies = list(chain.from_iterable(groups))
     title = "Copies: latency and bandwidth"
     return of_devices(title, _FIELDS, ways, _sentence, rows=copies, figures=_figures(copies), weaknesses=doubts)
@@ -173,20 +177,11 @@ def _over_another_link(where: str, ways: Sequence[Way]) -> str | None:
     return f"on {where} {short(fastest.name)} reaches {units.byte_rate(fastest.rate)}, {OTHER_LINK.format(rate=units.byte_rate(link))}"
 
 
-def _bent(where: str, ways: Sequence[Way]) -> str | None:
-    """Say that times do not follow a line, of the way to copy of which that is worst; None where all do."""
-    off, way = max(((way.fit.off or 0.0, way) for way in ways), key=lambda each: each[0])
-    if off < MOST_OFF:
-        return None
-    bends = "caches and protocols bend it, so the figure says more than latency and bandwidth"
-    return f"on {where} the sizes of {short(way.name)} are {units.percent(off)} off their line in the median: {bends}"
-
-
 def _figures(copies: Sequence[Row]) -> list[Figure]:
     """Return bandwidth against size, of each workload and device a figure, with a line a way."""
     about = "One line a way to copy; from where it is level on, bandwidth bounds a copy, and left of that latency."
     about += " The vertical lines are 95 % intervals over rounds."
-    size: tuple[str, Field[Row]] = own("bytes", "copies.size", Unit.BYTES, "bytes that a copy counts", _bytes)
+    size: Headed[Row] = own("bytes", "copies.size", Unit.BYTES, "bytes that a copy counts", _bytes)
     way: Field[Row] = Field(_WAY, lambda row: short(_name(row)))
     ends: list[Field[Row]] = [
         Field(Column("copies.rate_low", Unit.BYTES_PER_S, "lower end of its 95 % interval"), lambda row: _rate_at(row, row.time.ci_high_s)),

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from dlbench.analysis.answers.parts.base import Findings, of_devices
-from dlbench.analysis.presentation.fields import CASE, RATIO, THROUGHPUT, Field, Fields, own, value_field, whole_row
+from dlbench.analysis.presentation.fields import CASE, RATIO, THROUGHPUT, Fields, Headed, own, value_field, whole_row
 from dlbench.analysis.presentation.figures import Figure, figure
 from dlbench.analysis.presentation.names import by_device, by_workload
 from dlbench.analysis.presentation.wording import INTERVAL, short
@@ -45,7 +45,7 @@ class Fed:
 
 
 _RATE, *_ENDS = THROUGHPUT
-_WAY: tuple[str, Field[Fed]] = own("batches", "feeding.way", Unit.TEXT, "how a step gets its batch", lambda fed: fed.way)
+_WAY: Headed[Fed] = own("batches", "feeding.way", Unit.TEXT, "how a step gets its batch", lambda fed: fed.way)
 _RESULTS: Fields[Fed] = (
     ("work", CASE),
     _WAY,

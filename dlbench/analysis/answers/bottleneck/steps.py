@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from dlbench.analysis.answers.parts.base import Findings, table
 from dlbench.analysis.answers.parts.step_bottleneck import ADDS_UP, REMEDIES, REPORTED, Diagnosis, Parts, Resource, diagnose
-from dlbench.analysis.presentation.fields import Field, Fields, of_row, own, place, whole_row
+from dlbench.analysis.presentation.fields import Fields, Headed, of_row, own, place, whole_row
 from dlbench.analysis.presentation.figures import Axis, Figure, drawn
 from dlbench.analysis.presentation.names import by_device, device_label, flat, several_runs
 from dlbench.analysis.presentation.wording import plural, short
@@ -118,7 +118,7 @@ def findings(results: Results) -> Findings:
     fields: Fields[JudgedStep] = (
         own("step", "step.case", Unit.TEXT, "the case", lambda step: step.row.key),
         place(shown),
-        ("time", of_row(lambda row: row.time.median_s)),
+        ("time", of_row("time.median_s")),
         own("bound by", "step.bound", Unit.TEXT, "the part that takes most of its time", lambda step: step.bound),
         *map(_part, _NAMES),
         own(_REST, "step.unexplained_s", Unit.SECONDS, _UNEXPLAINED, lambda step: step.found.unexplained_s),
@@ -166,7 +166,7 @@ def _whole_s(step: JudgedStep) -> float:
     return step.parts.whole_s
 
 
-def _part(part: Resource) -> tuple[str, Field[JudgedStep]]:
+def _part(part: Resource) -> Headed[JudgedStep]:
     name = _NAMES[part]
     return own(name, f"step.{part}_s", Unit.SECONDS, f"of its time: {name}", lambda step: step.found.seconds.get(part))
 

@@ -9,7 +9,21 @@ from typing import TypeVar
 
 from dlbench.analysis.answers.parts.base import Table, table
 from dlbench.analysis.presentation import pair_columns
-from dlbench.analysis.presentation.fields import CASE, PLACE, RATIO, SIDES, SPEEDUP, WORK, Field, Fields, Side, of_side, own, value_fields
+from dlbench.analysis.presentation.fields import (
+    CASE,
+    PLACE,
+    RATIO,
+    SIDES,
+    SPEEDUP,
+    WORK,
+    Field,
+    Fields,
+    Headed,
+    Side,
+    of_side,
+    own,
+    value_fields,
+)
 from dlbench.analysis.presentation.figures import Figure, Mark, figure
 from dlbench.analysis.presentation.names import HasRow, by_device, choice, device_label, several_runs
 from dlbench.analysis.presentation.wording import cell, short, value_name
@@ -61,7 +75,8 @@ def without_accelerator(results: Results) -> bool:
 def same_case(pairs: Pairs, *more: Field[Row | HasRow]) -> Table:
     """Return the table of rows that differ in one setting: how many times as fast the other is.
 
-    Behind that stand ``more`` fields, and the numbers that workloads declare, of both sides.
+    Behind that stand ``more`` fields, and the numbers that workloads declare, of both sides: ``p99_s in bf16`` where all pairs share the
+    label of a side, else ``p99_s of other``.
     """
     found = pairs.rows
     if not found:
@@ -78,14 +93,18 @@ def same_case(pairs: Pairs, *more: Field[Row | HasRow]) -> Table:
         fields += _side(found, name, _time(name))
     fields += RATIO if timed else ()
     for field in [*more, *value_fields(sides_of(found))]:
-        fields += tuple(_of_side(field, found, name) for name in SIDES)
+        for name, side in SIDES.items():
+            _, shared = _shared(found, name)
+            where = f"{_AT.get(by, 'at')} {shared}" if shared else f"of {name}"
+            column = replace(field.column, name=f"{name}.{field.column.name}")
+            fields += ((f"{value_name(field.column)} {where}", Field(column, field.on(side).of)),)
     differ = "on both sides" if on_devices else f"with another {by.name if by else ''}"
     title = f"The same case {differ}: {'how many times as fast' if timed else 'what it reports'}"
     notes = (*((_DEVICE_TIME,) if which else ()), *((_OVER_ROUNDS,) if any(map(_is_apart, found)) else ()))
     return table(title, fields, found, notes, whole=pair_columns.cells)
 
 
-def _time(name: Side) -> tuple[str, Field[Pair]]:
+def _time(name: Side) -> Headed[Pair]:
     """Return the time of a side that the ratio is of."""
     return own("time", f"{name}.time_s", Unit.SECONDS, f"{name}: one call", lambda pair: pair.time_s(SIDES[name](pair)))
 
@@ -145,7 +164,7 @@ def own_best(pairs: Pairs) -> Table:
     found = pairs.rows
     fields: Fields[Pair] = (("work", WORK),)
     for name, side in SIDES.items():
-        items, flops = of_side(name, lambda row: row.rate.items_per_s), of_side(name, lambda row: row.rate.flops_per_s)
+        items, flops = of_side(name, "rate.items_per_s"), of_side(name, "rate.flops_per_s")
         without = [side(each).rate.items_per_s is None for each in found]  # their workloads count operations only
         fields += _side(found, name, ("throughput", flops if all(without) else items))
         if any(without) and not all(without):
@@ -165,7 +184,7 @@ def ratio_figures(title: str, pairs: Sequence[Pair], named: Field[Pair] = CASE) 
     base = base or "the other side"
     named, by = on_its_device(named, found), (found[0].by or DEVICE).name
     about = f"A value above 1 is faster than {base}; the lines are 95 % intervals over rounds."
-    other: tuple[str, Field[Pair]] = own(by, "other.label", Unit.TEXT, "the side that is compared with the base", label)
+    other: Headed[Pair] = own(by, "other.label", Unit.TEXT, "the side that is compared with the base", label)
     return [of_ratios(title, about, f"times as fast as {base}", mark_of(named, found), found, ("case", named), other)]
 
 
@@ -181,7 +200,7 @@ def mark_of(named: Field[S], found: Sequence[S]) -> Mark:
     return "dot" if len(found) > len({str(named.of(each)) for each in found}) else "bar"
 
 
-def of_ratios(title: str, about: str, times: str, mark: Mark, found: Sequence[S], *named: tuple[str, Field[S]]) -> Figure:
+def of_ratios(title: str, about: str, times: str, mark: Mark, found: Sequence[S], *named: Headed[S]) -> Figure:
     """Return the figure of the ratios of records, a row each, by their name and the series that they are of; ``times`` says of what."""
     ratio, *ends = SPEEDUP
     return figure(title, about, mark, found, (times, ratio), *named, log="x", interval=ends, reference=1.0, spread=speedup_of)
@@ -198,14 +217,7 @@ def _shared(pairs: Sequence[Pair], name: Side) -> tuple[Callable[[Pair], str], s
     return label, labels.pop() if len(labels) == 1 else None
 
 
-def _of_side(field: Field[Row | HasRow], pairs: Sequence[Pair], name: Side) -> tuple[str, Field[Pair]]:
-    """Return a field of rows as that of a side, headed ``p99_s in bf16`` where all pairs share its label, else ``p99_s of other``."""
-    (_, shared), column = _shared(pairs, name), field.column
-    where = f"{_AT.get(pairs[0].by, 'at')} {shared}" if shared else f"of {name}"
-    return f"{value_name(column)} {where}", Field(replace(column, name=f"{name}.{column.name}"), field.on(SIDES[name]).of)
-
-
-def _side(pairs: Sequence[Pair], name: Side, value: tuple[str, Field[Pair]]) -> Fields[Pair]:
+def _side(pairs: Sequence[Pair], name: Side, value: Headed[Pair]) -> Fields[Pair]:
     """Return one column headed by the side's label where all pairs share it, else the labels in a column of their own."""
     label, shared = _shared(pairs, name)
     return ((shared, value[1]),) if shared else (own(name, f"{name}.label", Unit.TEXT, f"{name}: which it is", label), value)

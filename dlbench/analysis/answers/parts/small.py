@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from operator import itemgetter
 
 from dlbench.analysis.answers.parts.base import Findings, of_devices
-from dlbench.analysis.presentation.fields import CASE, RATIO, Field, Fields, own, whole_row
+from dlbench.analysis.presentation.fields import CASE, RATIO, Field, Fields, Headed, own, whole_row
 from dlbench.analysis.presentation.figures import Figure, figure
 from dlbench.analysis.presentation.names import by_workload
 from dlbench.analysis.presentation.pair_columns import of_ratio
@@ -40,11 +40,11 @@ class Training:
 
 
 _LINE: Field[Training] = Field(CASE.column, lambda each: short(each.case).partition(" ")[2])
-_BATCH: tuple[str, Field[Training]] = own("batch", "small.batch", Unit.COUNT, "samples of a step", lambda each: each.batch)
-_SECONDS: tuple[str, Field[Training]] = own(
+_BATCH: Headed[Training] = own("batch", "small.batch", Unit.COUNT, "samples of a step", lambda each: each.batch)
+_SECONDS: Headed[Training] = own(
     "a sample", "small.sample_s", Unit.SECONDS, "time of a sample", lambda each: each.row.in_role("sample"), "lower"
 )
-_ACCURACY: tuple[str, Field[Training]] = own(
+_ACCURACY: Headed[Training] = own(
     "accuracy", "small.accuracy", Unit.FRACTION, "accuracy when the training has ended", lambda each: each.row.in_role("accuracy"), "higher"
 )
 _FIELDS: Fields[Training] = (
