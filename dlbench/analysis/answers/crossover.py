@@ -5,15 +5,22 @@ from dataclasses import dataclass, replace
 from itertools import product, takewhile
 
 from dlbench.analysis.answers.parts.base import Answer, Findings, Missing, Question, answered, table, together
-from dlbench.analysis.answers.parts.pair_tables import ELSEWHERE, machines_of, sides_of, without_accelerator
-from dlbench.analysis.answers.parts.ways import in_other_ways
+from dlbench.analysis.answers.parts.pair_tables import (
+    ELSEWHERE,
+    beside_defaults,
+    furthest,
+    machines_of,
+    same_case,
+    sides_of,
+    without_accelerator,
+)
 from dlbench.analysis.presentation import pair_columns
 from dlbench.analysis.presentation.fields import CASE, PLACE, RATIO, SPEEDUP, Field, Fields, own
 from dlbench.analysis.presentation.figures import Figure, figure
 from dlbench.analysis.presentation.names import device_label, machine_name, several_runs
 from dlbench.analysis.presentation.wording import INTERVAL, short
-from dlbench.analysis.ratios.pairing import DEVICE, Pair, both_sides, grouped, one_device, pair_of, unfit
-from dlbench.analysis.ratios.ratio import Ratio, middle
+from dlbench.analysis.ratios.pairing import DEVICE, Pair, Pairs, both_sides, grouped, one_device, pair_of, unfit
+from dlbench.analysis.ratios.ratio import Ratio, among, middle
 from dlbench.analysis.read.table import Results
 from dlbench.core.rows.row import MACHINE, Row, Setting
 from dlbench.core.schema import Column, Unit, text
@@ -105,7 +112,7 @@ _FIELDS: Fields[_Line] = (
 
 def answer(results: Results) -> Answer | Missing:
     """Return from what size on each accelerator stays ahead, in the work in the middle, and what other ways to compute the same bring."""
-    points, ways = _points(results), in_other_ways(results)
+    points, ways = _points(results), _other_ways(results)
     if not points and not ways.tables:
         return _missing(results)
     by_line = grouped(points, lambda point: (point.case, machines_of(point), _parameter(point), _way(point.other)))
@@ -120,6 +127,24 @@ def answer(results: Results) -> Answer | Missing:
     by_size = table(title, fields, lines, _NOTES, whole=lambda line: pair_columns.cells(line.pair))
     found = Findings(sentences or open_question, both_sides(results, points), [by_size], _figures(points, place))
     return answered(QUESTION, together((found, replace(ways, sentences=()))), ways.sentences)
+
+
+def _other_ways(results: Results) -> Findings:
+    """Return what is computed in several ways on one device, each against the one that its workload declares as the base."""
+    found = [pairs for pairs in beside_defaults(results, "way") if pairs.rows]
+    if not found:
+        return Findings()
+    rows = both_sides(results, (each for pairs in found for each in pairs.rows))
+    return Findings([f"The same work in other ways: {'; '.join(map(_faster, found))}."], rows, list(map(same_case, found)))
+
+
+def _faster(pairs: Pairs) -> str:
+    """Return the ratio in the middle of the way that is furthest ahead of the base."""
+    best, found = furthest(pairs.rows)
+    name = pairs.by and pairs.by.name
+    return (
+        f"{short(best.case)} runs {best.ratio} as fast with {name}={best.value(best.other)} as with {name}={pairs.base_value}{among(found)}"
+    )
 
 
 def _missing(results: Results) -> Missing:

@@ -3,13 +3,13 @@
 import math
 import statistics
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from itertools import chain
 from operator import itemgetter
 from typing import NamedTuple
 
 from dlbench.analysis.answers.parts.base import Findings, of_devices
-from dlbench.analysis.answers.parts.lines import MOST_OFF
-from dlbench.analysis.answers.parts.transfer_fit import Fit, OverRounds, latency_and_bandwidth
+from dlbench.analysis.answers.parts.lines import LEAST_SIZES, MOST_OFF, Line, fit
 from dlbench.analysis.presentation.fields import Field, Fields, Headed, of_row, own
 from dlbench.analysis.presentation.figures import Figure, figure
 from dlbench.analysis.presentation.names import by_device, by_workload
@@ -18,8 +18,10 @@ from dlbench.analysis.ratios.pairing import grouped, label, settings_named
 from dlbench.analysis.read.table import Results
 from dlbench.core import units
 from dlbench.core.reference.peaks import OTHER_LINK
+from dlbench.core.rows.rounds import Rounds
 from dlbench.core.rows.row import Row
 from dlbench.core.schema import Column, Unit
+from dlbench.core.stats import median_interval
 
 ORDER = 30
 _RATE = of_row("rate.bytes_per_s")
@@ -30,6 +32,60 @@ _LINK = "the most that the link carries as it was while copying; null where not 
 _OFF = "how far a size is from its round's line, in the median: caches and protocols bend it"
 _TRAINED_DOWN = 0.99
 """Of what device and slot can have: a link that carries less has another generation, or fewer lanes."""
+
+
+class OverRounds(NamedTuple):
+    """The median of what each round gave, and its 95 % interval, without ends below six rounds."""
+
+    value: float
+    low: float | None
+    high: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Fit:
+    """Latency and bandwidth of copies that differ in their size alone."""
+
+    sizes: int
+    """How many there are."""
+    latency_s: OverRounds | None = None
+    """What a copy takes however small it is; None where it does not show."""
+    bytes_per_s: OverRounds | None = None
+    """Bytes over the time beyond the latency."""
+    off: float | None = None
+    """How far a size is from its round's line, relative, in the median."""
+    reason: str | None = None
+    """Why there is no line."""
+
+
+def latency_and_bandwidth(sizes: Sequence[tuple[float, Rounds]]) -> Fit:
+    """Fit copies that differ in their size alone: of each the bytes, and what its rounds gave.
+
+    A copy takes latency + bytes / bandwidth (Hockney, The Communication Challenge for MPP, Parallel Computing 20(3), 1994). A line is
+    fitted in each round, whose sizes one state of the machine has in common; the intervals are over rounds. Of a line that fits nothing
+    neither is told (`lines.MOST_OFF`), nor a latency that is less than the line is off at the smallest size.
+    """
+    count = len({size for size, _ in sizes})
+    points = [(number, (size, seconds)) for size, each in sizes for number, seconds in zip(each.numbers, each.median_s, strict=False)]
+    by_round = [[point for _, point in found] for found in grouped(points, lambda each: each[0]).values()]
+    fitted = [(line, each) for each in by_round if (line := fit(each))]
+    if not fitted:
+        return Fit(count, reason=f"no round has {LEAST_SIZES} sizes, the fewest that tell latency from bandwidth")
+    off = statistics.median(line.off(each) for line, each in fitted)
+    if off >= MOST_OFF:
+        return Fit(
+            count, off=off, reason=f"the sizes are {units.percent(off)} off the best line in the median, so it tells nothing of them"
+        )
+    fixed, slopes = [line.fixed for line, _ in fitted], [line.slope for line, _ in fitted]
+    middle = Line(statistics.median(fixed), statistics.median(slopes))
+    shows = middle.shows_fixed(min(size for size, _ in sizes if size > 0), off)
+    return Fit(count, _over_rounds(fixed) if shows else None, _over_rounds([1 / slope for slope in slopes]), off)
+
+
+def _over_rounds(values: Sequence[float]) -> OverRounds:
+    interval = median_interval(values)
+    low, high = (interval.low, interval.high) if interval else (None, None)
+    return OverRounds(statistics.median(values), low, high)
 
 
 class Way(NamedTuple):
@@ -58,7 +114,7 @@ class Way(NamedTuple):
         return f"{' and '.join(parts)}{at_best}"
 
 
-def _over_rounds(heading: str, column: Column, of: Callable[[Way], OverRounds | None]) -> Fields[Way]:
+def _with_interval(heading: str, column: Column, of: Callable[[Way], OverRounds | None]) -> Fields[Way]:
     """Return the columns of a median over rounds and of the ends of its interval."""
     ends = {"low": "lower end of its 95 % interval; null below six rounds", "high": "upper end of it"}
     low, high = (Column(f"{column.name}_{end}", column.unit, meaning) for end, meaning in ends.items())
@@ -72,8 +128,8 @@ def _over_rounds(heading: str, column: Column, of: Callable[[Way], OverRounds | 
 _FIELDS: Fields[Way] = (
     ("copy", Field(_WAY, lambda way: way.name)),
     own("sizes", "copies.sizes", Unit.COUNT, "sizes whose times the line is fitted to", lambda way: way.fit.sizes),
-    *_over_rounds("latency", Column("copies.latency_s", Unit.SECONDS, _LATENCY, "lower"), lambda way: way.fit.latency_s),
-    *_over_rounds("bandwidth", Column("copies.bytes_per_s", Unit.BYTES_PER_S, _BANDWIDTH, "higher"), lambda way: way.fit.bytes_per_s),
+    *_with_interval("latency", Column("copies.latency_s", Unit.SECONDS, _LATENCY, "lower"), lambda way: way.fit.latency_s),
+    *_with_interval("bandwidth", Column("copies.bytes_per_s", Unit.BYTES_PER_S, _BANDWIDTH, "higher"), lambda way: way.fit.bytes_per_s),
     own("off the line", "copies.off", Unit.FRACTION, _OFF, lambda way: way.fit.off),
     ("fastest size", _RATE),
     own("link", "copies.link_bytes_per_s", Unit.BYTES_PER_S, _LINK, lambda way: way.link),
