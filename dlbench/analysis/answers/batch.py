@@ -75,7 +75,7 @@ _FREE = {BATCH, *MACHINE} - {DEVICE, RUN}
 
 
 def answer(results: Results) -> Answer | Missing:
-    """Return the batch that is enough in the work in the middle of each device, and what the smallest gives beside it."""
+    """Return the batch that is enough in the work in the middle of each device, and what it has over the smallest."""
     groups = grouped((row for row in results.rows if row.batch and row.is_single_rank), lambda row: row.differing_from(_FREE))
     sweeps = [sweep for group in groups.values() if (sweep := _sweep(group))]
     swept, searches = [row for sweep in sweeps for row in sweep.rows], memory.searches(results)

@@ -1,6 +1,6 @@
 """Crossover: from what size on an accelerator stays ahead of the CPU, by the way in which operands get there."""
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import product, takewhile
 
@@ -19,10 +19,10 @@ from dlbench.analysis.presentation.fields import CASE, PLACE, RATIO, SPEEDUP, Fi
 from dlbench.analysis.presentation.figures import Figure, figure
 from dlbench.analysis.presentation.names import device_label, machine_name, several_runs
 from dlbench.analysis.presentation.wording import INTERVAL, short
-from dlbench.analysis.ratios.pairing import DEVICE, Pair, Pairs, both_sides, grouped, one_device, pair_of, unfit
+from dlbench.analysis.ratios.pairing import DEVICE, Pair, Pairs, both_sides, grouped, one_device, pair_of, settings_named, unfit
 from dlbench.analysis.ratios.ratio import Ratio, among, middle
 from dlbench.analysis.read.table import Results
-from dlbench.core.rows.row import MACHINE, Row, Setting
+from dlbench.core.rows.row import MACHINE, Row
 from dlbench.core.schema import Column, Unit, text
 
 ORDER = 20
@@ -45,7 +45,7 @@ _CROSSES, _THROUGHOUT, _NONE = "crossover", "ahead at every size measured", "no 
 
 @dataclass(frozen=True, slots=True)
 class _Line:
-    """An accelerator beside a CPU at all sizes of one work, with one way to get its operands."""
+    """An accelerator against a CPU at all sizes of one work, with one way to get its operands."""
 
     pair: Pair
     """That at the largest size."""
@@ -156,14 +156,10 @@ def _missing(results: Results) -> Missing:
 
 
 def _points(results: Results) -> list[Pair]:
-    """Return each accelerator beside each CPU at each size, in the order of work, way and size, of work at several sizes."""
+    """Return each accelerator against each CPU at each size, in the order of work, way and size, of work at several sizes."""
     fit = [row for row in results.rows if _size(row) and unfit(row, DEVICE, timed=True) is None]
-
-    def work(row: Row) -> Hashable:
-        names = _names(row)
-        return names, row.differing_from((*MACHINE, *(Setting("param", name) for name in names)))
-
-    return [point for group in grouped(fit, work).values() for point in _races(group)]
+    by_work = grouped(fit, lambda row: (_names(row), row.differing_from((*MACHINE, *settings_named(_names(row))))))
+    return [point for group in by_work.values() for point in _races(group)]
 
 
 def _place(points: Sequence[Pair]) -> Callable[[Pair], str]:
@@ -231,20 +227,20 @@ def _ahead_from(points: Sequence[Pair], speedup: Callable[[Ratio], float | None]
 
 
 def _sentence(lines: Sequence[_Line], several: bool) -> str:
-    """Return what an accelerator beside a CPU comes to in the work whose speed-up at the largest size is in the middle, and in how many."""
+    """Return what an accelerator has over a CPU in the work whose speed-up at the largest size is in the middle, and in how many."""
     works = grouped(lines, lambda line: line.case)
     case = middle(found[0] for found in works.values()).case
     cpu, accelerator = (machine_name(side, several) for side in lines[0].pair.sides)
-    parts = [f"{told}{_with(found)}" for told, found in grouped(works[case], _told).items()]
-    said = f"{accelerator} beside {cpu} in {short(case)}: {', '.join(parts)}"
+    parts = [f"{outcome}{_with(found)}" for outcome, found in grouped(works[case], _outcome).items()]
+    text = f"{accelerator} beside {cpu} in {short(case)}: {', '.join(parts)}"
     if len(works) == 1:
-        return f"{said}."
+        return f"{text}."
     by_way = grouped(lines, lambda line: line.way).values()
     counts = [f"{sum(line.result != _NONE for line in found)} of {len(found)}{_with(found[:1])}" for found in by_way]
-    return f"{said}; of the works it gets ahead for good in {', in '.join(counts)}."
+    return f"{text}; of the works it gets ahead for good in {', in '.join(counts)}."
 
 
-def _told(line: _Line) -> str:
+def _outcome(line: _Line) -> str:
     name = _parameter(line.pair)
     start, low, high, smallest, largest = (
         None if size is None else text(size, Unit.COUNT) for size in (line.ahead_from, line.low, line.high, line.smallest, line.largest)

@@ -140,7 +140,7 @@ def _effect_table(effects: Sequence[Pair], rows: Sequence[Row]) -> Table:
 
 
 def _bests(results: Results) -> list[Pair]:
-    """Return of each work and device its fastest row beside the one with the plain defaults, where both were measured."""
+    """Return of each work and device its fastest row against the one with the plain defaults, where both were measured."""
 
     def work(row: Row) -> Hashable:
         return row.differing_from((MATH, *settings_named(_free(row))))

@@ -19,7 +19,7 @@ QUESTION = Question("precision", "Which precision; how much faster is it, and ho
 
 
 def answer(results: Results) -> Answer | Missing:
-    """Return the fastest precision of each device beside fp32, in the case in the middle, and how far off its results are."""
+    """Return the fastest precision of each device against fp32, in the case in the middle, and how far off its results are."""
     pairs, (with_values, values, reports) = pair(results, "dtype"), reported(results, "dtype")
     if not pairs.rows and not reports:
         return Missing(QUESTION, "no two rows differ in their precision alone", "dlbench run precision")
@@ -58,13 +58,13 @@ def _sentence(where: str, pairs: list[Pair]) -> str:
     best, fastest = furthest(pairs)
     ratio, base, other = best.ratio, best.value(best.base), best.value(best.other)
     if ratio.is_ahead:
-        told = f"the fastest beside {base} is {other}"
+        fastest_is = f"the fastest beside {base} is {other}"
     elif ratio.interval is None and ratio.speedup > 1:
-        told = f"the fastest measured beside {base} is {other}{ratio.hedge('no faster')}"
+        fastest_is = f"the fastest measured beside {base} is {other}{ratio.hedge('no faster')}"
     else:
         limit = f" {ratio.as_far_as}" if ratio.interval and ratio.interval.high >= 1 else ""
-        told = f"nothing is faster than {base}{limit}, and nearest comes {other}"
-    parts = [f"On {where} {told}: {short(best.case)} runs {ratio} as fast{among(fastest)}"]
+        fastest_is = f"nothing is faster than {base}{limit}, and nearest comes {other}"
+    parts = [f"On {where} {fastest_is}: {short(best.case)} runs {ratio} as fast{among(fastest)}"]
     off = []
     for precision, sides in ((other, [each.other for each in fastest]), (base, [each.base for each in fastest])):
         errors = [side.check.error for side in sides if side.check.error is not None]

@@ -32,7 +32,7 @@ QUESTION = Question("speed-up", "How much faster is the accelerator than the CPU
 _STEPS = ("training", "inference")
 """Tags that are families of their own, the first to be told."""
 _NO_WORK = frozenset(("copy", "self"))
-"""Tags of what nobody wants done by itself, and of what tests dlbench."""
+"""Tags of copies, which nobody wants done for their own sake, and of what tests dlbench."""
 _APART = ("launch", "synchronisation", "copy")
 """Ceilings of what measures a launch or a copy."""
 _MOST_TOLD = 4
@@ -95,7 +95,7 @@ def answer(results: Results) -> Answer | Missing:
 
 
 def _families(same: Pairs, own_best: Pairs) -> list[list[Family]]:
-    """Return the families of each accelerator beside each CPU: training and inference first, then those of most cases."""
+    """Return the families of each accelerator against each CPU: training and inference first, then those of most cases."""
     bests = {(machines_of(each), each.case): each for each in own_best.rows}
     found = []
     for machines, group in grouped(sorted(same.rows, key=machines_of), machines_of).items():
@@ -113,7 +113,7 @@ def _family(row: Row) -> str:
 
 
 def _sentence(found: Sequence[Family], several: bool) -> str:
-    """Return the speed-up of an accelerator beside a CPU.
+    """Return the speed-up of an accelerator over a CPU.
 
     Of each kind of work it tells the case in the middle and not the fastest, because a headline that picks its case says nothing about
     the others; and never one of all kinds, which would tell of the suites that ran.

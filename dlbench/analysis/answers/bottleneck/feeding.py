@@ -84,7 +84,7 @@ _NOTES = (
 
 
 def findings(results: Results) -> Findings:
-    """Return throughput by the way that steps get their batches, each beside the best, and what part of a step that takes."""
+    """Return throughput by the way that steps get their batches, each against the best, and what part of a step that takes."""
     steps = _steps(results)
     every = [fed for step in steps for fed in (step, *step.others)]
     by_place = [fed for found in by_device(steps).values() for step in _beside_largest(found) for fed in (step, *step.others)]

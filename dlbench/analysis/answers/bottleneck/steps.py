@@ -108,9 +108,9 @@ def findings(results: Results) -> Findings:
     if not judged:
         return Findings(weaknesses=doubts)
     devices = by_device(judged)
-    # Those that are fed in several ways on purpose are told of by themselves.
-    told = {where: [step for step in found if not step.row.declared.having("feeding")] or found for where, found in devices.items()}
-    known_first = sorted(told.items(), key=lambda each: not any(step.bound for step in each[1]))
+    # Those that are fed in several ways on purpose are a part of their own.
+    of_interest = {where: [step for step in found if not step.row.declared.having("feeding")] or found for where, found in devices.items()}
+    known_first = sorted(of_interest.items(), key=lambda each: not any(step.bound for step in each[1]))
     sentences = [_sentence(where, found) for where, found in known_first]
     without = [where for where, found in devices.items() if not any(step.ceilings for step in found)]
     doubts += [f"no ceiling of {where} was measured; give the file of dlbench run ceilings beside this one" for where in without]
@@ -155,11 +155,11 @@ def _sentence(where: str, steps: Sequence[JudgedStep]) -> str:
     """
     bounds = grouped([step for step in steps if step.bound], lambda step: step.bound)
     most_first = sorted(bounds.items(), key=lambda found: -len(found[1]))
-    told = [f"{bound} {'bound' if bound == _NAMES['launch'] else 'bounds'} {len(found)}" for bound, found in most_first]
+    counts = [f"{bound} {'bound' if bound == _NAMES['launch'] else 'bounds'} {len(found)}" for bound, found in most_first]
     if unknown := sum(step.bound is None for step in steps):
-        told.append(f"what bounds {unknown} was not measured")
+        counts.append(f"what bounds {unknown} was not measured")
     most = max(most_first[0][1] if most_first else steps, key=_whole_s)
-    return f"Of {plural(len(steps), 'step')} on {where} {', '.join(told)}; {short(most.row.key)}: {most.verdict}."
+    return f"Of {plural(len(steps), 'step')} on {where} {', '.join(counts)}; {short(most.row.key)}: {most.verdict}."
 
 
 def _whole_s(step: JudgedStep) -> float:

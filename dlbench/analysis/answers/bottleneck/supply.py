@@ -1,4 +1,4 @@
-"""Storage: how fast it supplies samples, beside what the training steps of its machine consume."""
+"""Storage: how fast it supplies samples, against what the training steps of its machine consume."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -22,7 +22,7 @@ ORDER = 40
 
 @dataclass(frozen=True, slots=True)
 class Supplied:
-    """A way to read samples from storage, beside a training step that consumes such."""
+    """A way to read samples from storage, and a training step that consumes such."""
 
     step: str
     """That, and where it ran."""

@@ -54,7 +54,7 @@ class Table:
 def table(
     title: str, fields: Fields[R], found: Sequence[R], notes: Sequence[str] = (), *, whole: Callable[[R], Cells] | None = None
 ) -> Table:
-    """Return the table of records; ``whole`` is what programs get of each beside what is shown."""
+    """Return the table of records; ``whole`` is what programs get of each in front of what is shown."""
     columns = tuple((heading, field.column) for heading, field in fields)
     return Table(title, columns, cells((field for _, field in fields), found, whole), tuple(notes))
 

@@ -12,7 +12,7 @@ _RATES = ("items_per_s", "flops_per_s")
 
 
 def best(results: Results) -> Pairs:
-    """Set each accelerator at its best beside the CPU at its best: batch, precision, layout, mode and the optimizer's implementation.
+    """Set each accelerator at its best against the CPU at its best: batch, precision, layout, mode and the optimizer's implementation.
 
     Each side chooses its own. One comparison for each workload and set of parameters other than those (a model, a shape); a case that
     searched for the fastest takes part with what it found. Chosen is the ``ok`` row of highest throughput,

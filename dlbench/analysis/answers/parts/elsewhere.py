@@ -1,4 +1,4 @@
-"""Same hardware elsewhere: each case beside that of the nearest reference run."""
+"""Same hardware elsewhere: each case against that of the nearest reference run."""
 
 import math
 from collections.abc import Sequence
@@ -64,7 +64,7 @@ _FIELDS: Fields[SameCase] = (
 
 @dataclass(frozen=True)
 class Beside:
-    """The cases of one device beside those of the nearest reference run."""
+    """The cases of one device against those of the nearest reference run."""
 
     device: str
     """The name of the reference's device, on a CPU with its threads."""
@@ -89,7 +89,7 @@ class Beside:
 
 
 def beside_references(results: Results) -> tuple[list[Beside], list[str]]:
-    """Return each device beside the nearest reference run that has cases of it, and why others stand beside none."""
+    """Return each device against the nearest reference run that has cases of it, and why others have none."""
     if len(results.environments) > _MOST_MACHINES:
         return [], []
     own = {origin(environment) for environment in results.files.environments.values()} - {None}
@@ -112,7 +112,7 @@ def tables(found: Sequence[Beside]) -> list[Table]:
 
 
 def _nearest(place: str, mine: Sequence[Row], runs: Sequence[ReferenceRun], results: Results) -> Beside | None:
-    """Return the rows of one device beside those of the nearest machine that measured any of them."""
+    """Return the rows of one device against those of the nearest machine that measured any of them."""
     kind, environment = kind_of(mine[0].case.device), results.environments[mine[0].case.run]
     threads = max(row.case.threads or 1 for row in mine)
     workloads = frozenset(row.case.workload for row in mine)
@@ -126,10 +126,10 @@ def _nearest(place: str, mine: Sequence[Row], runs: Sequence[ReferenceRun], resu
         theirs = {row.key: row for row in rows_of(tuple(machine)).rows if row.has_times and kind_of(row.case.device) == kind}
         cases = [SameCase(place, row, there, same) for row in mine if (there := theirs.get(row.key)) and there.case.found == row.case.found]
         if cases:
-            told = [machine[0].name_of(kind)]
+            words = [machine[0].name_of(kind)]
             if kind == "cpu":
-                told += [plural(machine[0].threads or 1, "thread"), None if same else _isa(machine[0].environment)]
-            device = ", ".join(filter(None, told))
+                words += [plural(machine[0].threads or 1, "thread"), None if same else _isa(machine[0].environment)]
+            device = ", ".join(filter(None, words))
             return Beside(device, cases, _notes(device, machine, environment))
     return None
 

@@ -53,7 +53,7 @@ _WHICH: Field[Pair] = Field(pair_columns.TIME, lambda pair: "device" if pair.on_
 
 
 def beside_defaults(results: Results, role: ParameterRole) -> list[Pairs]:
-    """Return the pairs of rows that differ in one parameter of a role, beside the plain default that workloads declare of it.
+    """Return the pairs of rows that differ in one parameter of a role, against the plain default that workloads declare of it.
 
     One for each name and default that rows have, in their order.
     """
@@ -120,7 +120,7 @@ def machines_of(pair: Pair) -> tuple[str, ...]:
 
 
 def _is_apart(pair: Pair) -> bool:
-    """Whether the ratio is far from the quotient of the two times that stand beside it."""
+    """Whether the ratio is far from the quotient of the two times in its row."""
     base, other = pair.time_s(pair.base), pair.time_s(pair.other)
     return bool(pair.speeds and base and other and abs(base / other / speedup_of(pair) - 1) > _APART)
 
@@ -129,8 +129,8 @@ def reported(results: Results, by: str) -> tuple[Pairs, Table, list[str]]:
     """Return the pairs of rows that differ in one setting and report values, not times; their table; what each device's first reports."""
     pairs = pair(results, by, timed=False) if results.has_values else Pairs()  # most files report none, and pairing takes a while
     firsts = [found[0] for found in by_device(pairs.rows).values()]
-    told = [f"{short(each.case)} reports {'; '.join(parts)}." for each in firsts if (parts := declared_values(each))]
-    return pairs, same_case(pairs), told
+    reports = [f"{short(each.case)} reports {'; '.join(parts)}." for each in firsts if (parts := declared_values(each))]
+    return pairs, same_case(pairs), reports
 
 
 def declared_values(pair: Pair) -> list[str]:
@@ -139,11 +139,11 @@ def declared_values(pair: Pair) -> list[str]:
     for field in value_fields(pair.sides):
         other, base = field.of(pair.other), field.of(pair.base)
         if isinstance(other, int | float) and isinstance(base, int | float):
-            told = [
+            texts = [
                 f"{cell(value, field.column)} in {side_label(pair, of, several_runs(pair.sides))}"
                 for value, of in ((other, pair.other), (base, pair.base))
             ]
-            found.append(f"{value_name(field.column)} {' and '.join(told)}")
+            found.append(f"{value_name(field.column)} {' and '.join(texts)}")
     return found
 
 

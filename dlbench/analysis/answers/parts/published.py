@@ -1,4 +1,4 @@
-"""Published figures: each beside the measured row of the nearest configuration."""
+"""Published figures: each against the measured row of the nearest configuration."""
 
 import math
 from operator import attrgetter
@@ -39,7 +39,7 @@ class Counterpart(NamedTuple):
 def beside_published(results: Results) -> list[Table]:
     """Return a table for each column of which there are published figures of the same work in the same precision.
 
-    Of the figures of one work and precision each device stands beside the nearest: of a device of its name, else of the most alike name.
+    Of the figures of one work and precision each device is set against the nearest: of a device of its name, else of the most alike name.
     """
     found: list[Counterpart] = []
     for on_device in by_device([row for row in results.rows if row.is_sound]).values():

@@ -58,7 +58,7 @@ _FIELDS: Fields[Training] = (
 
 
 def findings(results: Results) -> Findings:
-    """Return what a sample costs at each batch of the same training beside the largest batch, and what became of the training."""
+    """Return what a sample costs at each batch of the same training over that at the largest batch, and what became of the training."""
     trained = [row for row in results.rows if row.declared.value("sample") and row.is_sound]
     found = [each for rows in grouped(trained, lambda row: row.differing_from({BATCH})).values() for each in _trainings(rows)]
     return of_devices(
