@@ -3,8 +3,8 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
-from dlbench.analysis.answers.parts import elsewhere
 from dlbench.analysis.answers.parts.base import Answer, Findings, Missing, Question, answered, table
+from dlbench.analysis.answers.parts.elsewhere import against_references
 from dlbench.analysis.answers.parts.published import beside_published
 from dlbench.analysis.compare.outliers import kinds, sentences
 from dlbench.analysis.presentation.fields import KEY, PLACE, Field, Fields, of_row, own, place, whole_row
@@ -61,25 +61,26 @@ def answer(results: Results) -> Answer | Missing:
         if (known := [row for row in found if not row.flag.implausible and row.rate.peak_fraction is not None])
     }
     several = len(results.files.environments) > 1
-    beside, alone = elsewhere.beside_references(results) if results.references else ([], [])
+    elsewhere, of_references = against_references(results, devices) if results.references else ({}, Findings())
     others = sentences(kinds(results.files)) if several else []
     weaknesses = [*results.circumstances, *others[1:]]
     weaknesses += [] if peaks else ["no published peak of these devices is known for what was measured"]
-    weaknesses += alone if several else [*alone, "one file says nothing of other days: dlbench compare"]
+    weaknesses += of_references.weaknesses
+    weaknesses += [] if several else ["one file says nothing of other days: dlbench compare"]
     of_peaks = place(tried), ("reached by", KEY), ("peak", of_row("rate.peak_fraction")), ("of", of_row("rate.peak"))
     tables = [
         table("Signs of trouble", _TROUBLE, trouble if len(devices) > 1 else ()),
         table("Shares of published peaks", of_peaks, list(peaks.values()), whole=whole_row),
-        *elsewhere.tables(beside),
+        *of_references.tables,
         *beside_published(results),
     ]
     clauses = {where: list[str]() for where in devices}
     for where, row in peaks.items():
         share = percent(row.rate.peak_fraction or 0.0)
         clauses[where].append(f"reaches {share} of its published peak in {short(row.key)} ({row.rate.peak})")
-    for each in beside:
-        clauses[each.cases[0].place].append(each.clause())
-    of_devices = [f"{where} {', and '.join(clause)}." for where, clause in clauses.items() if clause]
+    for where, clause in elsewhere.items():
+        clauses[where].append(clause)
+    of_devices = [f"{where} {', and '.join(of_device)}." for where, of_device in clauses.items() if of_device]
     found = Findings(["; ".join([summary, *others[:1]]) + ".", *of_devices], tried, tables, weaknesses=weaknesses)
     return answered(QUESTION, found, flags_told=True)
 
