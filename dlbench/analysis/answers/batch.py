@@ -119,7 +119,7 @@ def _figures(swept: Sequence[Row], tried: Sequence[Row]) -> list[Figure]:
             about = f"One line a network or shape; further right is a larger batch.{_INTERVALS if ends else ''}"
             about += _OF_TRIES if not of_tries.isdisjoint(shown) else ""
             named, axes = f"{title.capitalize()} by batch size: {workload} on {where}", (("batch", _BATCH), (title, quantity), work)
-            figures += [figure(named, about, "line", shown, *axes, log="xy", interval=ends)] if shown else []
+            figures.append(figure(named, about, "line", shown, *axes, log="xy", interval=ends))
     return figures
 
 

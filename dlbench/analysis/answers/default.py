@@ -1,21 +1,22 @@
 """Default: how much faster the same step runs with other switches than the plain defaults, by each alone and by all together."""
 
 import math
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Sequence
+from itertools import starmap
 
 from dlbench.analysis.answers.parts.base import Answer, Findings, Missing, Question, Table, answered, table
 from dlbench.analysis.answers.parts.pair_tables import beside_defaults, mark_of, of_ratios
 from dlbench.analysis.presentation import pair_columns
-from dlbench.analysis.presentation.fields import CASE, RATIO, Field, Fields, Headed, of_side, own, place, value_fields
+from dlbench.analysis.presentation.fields import CASE, RATIO, Fields, Headed, of_side, own, place, value_fields
 from dlbench.analysis.presentation.figures import Figure
-from dlbench.analysis.presentation.names import by_device, flat
+from dlbench.analysis.presentation.names import by_device, by_workload, flat
 from dlbench.analysis.presentation.wording import plural, short, value_name
 from dlbench.analysis.ratios.pairing import MATH, Pair, both_sides, grouped, settings_named
 from dlbench.analysis.ratios.ratio import among, middle, speedup_of
 from dlbench.analysis.read.table import Results
 from dlbench.core.model import value_text
 from dlbench.core.rows.row import Row
-from dlbench.core.schema import Column, Unit
+from dlbench.core.schema import Unit
 
 ORDER = 60
 QUESTION = Question("default", "What does the default leave on the table?")
@@ -69,6 +70,7 @@ def _steps(effect: Pair) -> int | None:
 
 
 _SET_TO: Headed[Pair] = own("set to", "default.setting", Unit.TEXT, "what it is set to", _setting)
+_DEFAULT: Headed[Pair] = own("default", "default.case", Unit.TEXT, "the case with its plain defaults", lambda effect: effect.base.case.id)
 _BEST_FIELDS: Fields[Pair] = (
     ("batch", of_side("base", "batch")),
     ("default", of_side("base", "rate.items_per_s")),
@@ -98,16 +100,17 @@ def answer(results: Results) -> Answer | Missing:
     if not effects and not bests:
         lacking = "no step was measured both with its plain defaults and with another switch"
         return Missing(QUESTION, "; ".join((lacking, *unfinished)), "dlbench run modes")
-    best_of, effects_of = by_device(bests), by_device(effects)
-    sentences = [_sentence(where, best_of.get(where, ()), effects_of.get(where, ())) for where in {**best_of, **effects_of}]
+    sentences = list(starmap(_sentence, by_device([*bests, *effects]).items()))
     rows = both_sides(results, (*bests, *effects))
-    bests, effects = flat(best_of), flat(effects_of)
+    bests, effects = flat(by_device(bests)), flat(by_device(effects))
     title = "Each step at its best beside its plain default: how many times the throughput"
     by_work: Fields[Pair] = (("work", CASE), place(bests), *_BEST_FIELDS)
     tables = table(title, by_work, bests, whole=pair_columns.cells), _effect_table(effects, rows)
     searched = unfinished or any(map(_is_searched, bests))
     weaknesses = (*unfinished, *((_CHOSEN_FAST,) if bests else ()), *(() if searched else (_NOT_SEARCHED,)), _CONVERGES)
-    figures = [*_bars(title, bests, ("work", CASE), place(bests)), *_effect_figures(effects_of)]
+    figures = [_bars(title, bests, ("work", CASE), place(bests))]
+    for (workload, where), found in by_workload(list(filter(_is_alone, effects))).items():
+        figures.append(_bars(f"What each switch brings alone: {workload} on {where}", found, _SET_TO, _DEFAULT))
     return answered(QUESTION, Findings(sentences, rows, tables, figures, weaknesses))
 
 
@@ -172,17 +175,17 @@ def _is_alone(effect: Pair) -> bool:
     return _is_plain(effect.base)
 
 
-def _sentence(where: str, bests: Sequence[Pair], effects: Sequence[Pair]) -> str:
+def _sentence(where: str, found: Sequence[Pair]) -> str:
     """Say what the best of a device has over the default, what each switch brings alone, and whether compiling pays off."""
-    searched, measured = ([best for best in bests if _is_searched(best) is chosen] for chosen in (True, False))
+    searched, measured = ([each for each in found if not each.by and _is_searched(each) is chosen] for chosen in (True, False))
+    alone, beside = ([each for each in found if each.by and _is_alone(each) is of_one] for of_one in (True, False))
     parts = [f"{_of_best(searched)}, found by a search"] if searched else []
     parts += [f"{_of_best(measured)}, the best of what was planned"] if measured else []
-    alone = grouped(filter(_is_alone, effects), lambda effect: (_switch(effect), _setting(effect)))
-    middles = [middle(found) for found in alone.values()]
+    middles = [middle(alike) for alike in grouped(alone, lambda effect: (_switch(effect), _setting(effect))).values()]
     of_switch = grouped(middles, _switch)
-    most = sorted((max(found, key=speedup_of) for found in of_switch.values()), key=speedup_of, reverse=True)
+    most = sorted((max(alike, key=speedup_of) for alike in of_switch.values()), key=speedup_of, reverse=True)
     parts += [f"alone {', '.join(f'{_setting(effect)} {effect.ratio.times}' for effect in most)}"] if most else []
-    beside = [effect for effect in effects if not _is_alone(effect) and _switch(effect) not in of_switch]
+    beside = [effect for effect in beside if _switch(effect) not in of_switch]
     parts += [f"{_setting(effect)} {effect.ratio.times} beside {short(effect.case)}" for effect in beside[:1]]
     for effect in [each for each in (*middles, *beside) if _spent_s(each)][:1]:
         steps = _steps(effect)
@@ -200,20 +203,8 @@ def _of_best(found: Sequence[Pair]) -> str:
     return f"{work} has {best.ratio} the throughput{at} with {_choice(best)}{best.ratio.hedge('no faster')}{among(found)}"
 
 
-def _effect_figures(devices: Mapping[str, Sequence[Pair]]) -> list[Figure]:
-    """Return what each switch alone brings, of each workload and device a figure."""
-    default: Field[Pair] = Field(Column("default.case", Unit.TEXT, "the case with its plain defaults"), lambda effect: effect.base.case.id)
-    figures = []
-    for where, effects in devices.items():
-        for workload, found in grouped(filter(_is_alone, effects), lambda effect: effect.base.case.workload).items():
-            figures += _bars(f"What each switch brings alone: {workload} on {where}", found, _SET_TO, ("default", default))
-    return figures
-
-
-def _bars(title: str, found: Sequence[Pair], named: Headed[Pair], series: Headed[Pair]) -> list[Figure]:
+def _bars(title: str, found: Sequence[Pair], named: Headed[Pair], series: Headed[Pair]) -> Figure:
     """Return ratios over the default as bars, or as dots where several share a line."""
-    if not found:
-        return []
     mark = mark_of(named[1], found)
     told_apart = (named, series) if mark == "dot" else (named,)
-    return [of_ratios(title, _INTERVALS, "times as fast as the default", mark, found, *told_apart)]
+    return of_ratios(title, _INTERVALS, "times as fast as the default", mark, found, *told_apart)

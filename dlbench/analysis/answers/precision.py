@@ -1,5 +1,6 @@
 """Precision: how much faster each is, and how far off its results are."""
 
+from collections.abc import Sequence
 from operator import itemgetter
 
 from dlbench.analysis.answers.parts.base import Answer, Findings, Missing, Question, answered
@@ -29,29 +30,24 @@ def answer(results: Results) -> Answer | Missing:
         weaknesses.insert(0, "how far off its results are was not checked")
     sentences = [_sentence(where, found) for where, found in by_device(pairs.rows).items()]
     rows = both_sides(results, (*pairs.rows, *(with_values.rows if reports else ())))
-    figures = [*ratio_figures(table.title, pairs.rows), *_errors(pairs.rows)]
+    figures = [*ratio_figures(table.title, pairs.rows), _errors(pairs.rows)]
     return answered(QUESTION, Findings(sentences, rows, [table, values], figures, weaknesses if sentences else ()), reports)
 
 
-def _errors(pairs: tuple[Pair, ...]) -> list[Figure]:
-    """Return the figure of how far off results are, a dot for each precision; none where nothing was checked."""
+def _errors(pairs: Sequence[Pair]) -> Figure:
+    """Return the figure of how far off results are, a dot for each precision."""
     sides = {(each.case, each.other.case.run, side.case.id): (each, side) for each in pairs for side in reversed(each.sides)}
-    found = [(each, side) for each, side in sides.values() if side.check.error]  # zero has no logarithm
-    if not found:
-        return []
-    return [
-        figure(
-            "How far off the results are",
-            "Relative distance from the result in fp64 on the CPU, in the 2-norm; further left is nearer.",
-            "dot",
-            found,
-            ("error", _ERROR.on(itemgetter(1))),
-            ("case", on_its_device(CASE, pairs).on(itemgetter(0))),
-            ("precision", _PRECISION.on(itemgetter(1))),
-            log="x",
-            spread=lambda each: each[1].check.error or 0.0,
-        )
-    ]
+    return figure(
+        "How far off the results are",
+        "Relative distance from the result in fp64 on the CPU, in the 2-norm; further left is nearer.",
+        "dot",
+        [each for each in sides.values() if each[1].check.error],  # zero has no logarithm
+        ("error", _ERROR.on(itemgetter(1))),
+        ("case", on_its_device(CASE, pairs).on(itemgetter(0))),
+        ("precision", _PRECISION.on(itemgetter(1))),
+        log="x",
+        spread=lambda each: each[1].check.error or 0.0,
+    )
 
 
 def _sentence(where: str, pairs: list[Pair]) -> str:

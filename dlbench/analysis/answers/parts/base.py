@@ -128,7 +128,7 @@ def of_devices(
 
 
 def answered(question: Question, found: Findings, reports: Sequence[str] = (), *, flags_told: bool = False) -> Answer:
-    """Return the answer in the first two of its sentences, and of those on reported values, with the tables that have rows.
+    """Return the answer in the first two of its sentences, and of those on reported values, with the tables and figures that have rows.
 
     Flags of the rows that it rests on weaken it, unless they are what it tells.
     """
@@ -147,7 +147,7 @@ def answered(question: Question, found: Findings, reports: Sequence[str] = (), *
         tuple(of_case),
         (*doubts, *found.weaknesses, *more),
         tuple(each for each in found.tables if each.rows),
-        tuple(found.figures),
+        tuple(each for each in found.figures if each.rows),
         files={case: names for case, names in files.items() if names},
     )
 
