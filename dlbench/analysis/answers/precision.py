@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from operator import itemgetter
 
 from dlbench.analysis.answers.parts.base import Answer, Findings, Missing, Question, answered
-from dlbench.analysis.answers.parts.pair_tables import declared_values, furthest, on_its_device, ratio_figures, reported, same_case
+from dlbench.analysis.answers.parts.pair_tables import declared_values, furthest, on_its_device, ratio_figure, reported, same_case
 from dlbench.analysis.presentation.fields import CASE, of_row
 from dlbench.analysis.presentation.figures import Figure, figure
 from dlbench.analysis.presentation.names import by_device
@@ -30,7 +30,7 @@ def answer(results: Results) -> Answer | Missing:
         weaknesses.insert(0, "how far off its results are was not checked")
     sentences = [_sentence(where, found) for where, found in by_device(pairs.rows).items()]
     rows = both_sides(results, (*pairs.rows, *(with_values.rows if reports else ())))
-    figures = [*ratio_figures(table.title, pairs.rows), _errors(pairs.rows)]
+    figures = [ratio_figure(table.title, pairs), _errors(pairs.rows)]
     return answered(QUESTION, Findings(sentences, rows, [table, values], figures, weaknesses if sentences else ()), reports)
 
 

@@ -10,7 +10,7 @@ from dlbench.analysis.answers.parts.pair_tables import (
     ELSEWHERE,
     machines_of,
     own_best,
-    ratio_figures,
+    ratio_figure,
     reported,
     same_case,
     sides_of,
@@ -89,7 +89,7 @@ def answer(results: Results) -> Answer | Missing:
     several = several_runs(sides_of(family.middle for found in of_machines for family in found))
     sentences = [_sentence(found, several) for found in of_machines]
     of_cases, of_bests = same_case(same), own_best(bests)
-    figures = [*ratio_figures(of_cases.title, same.rows), *ratio_figures(of_bests.title, bests.rows, WORK)]
+    figures = [ratio_figure(of_cases.title, same), ratio_figure(of_bests.title, bests, WORK)]
     tables = [_table(of_machines, several), of_cases, of_bests, values]
     return answered(QUESTION, Findings(sentences, rows, tables, figures), reports)
 

@@ -1,10 +1,11 @@
 """Ceilings of each device, and the rows below them: the roofline of Williams and others (2009, https://doi.org/10.1145/1498765.1498785)."""
 
+import math
 from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
 from dlbench.analysis.answers.parts.base import Findings, table
-from dlbench.analysis.presentation.fields import PLACE, WORK_OF_ROW, Field, Fields, of_row, own
+from dlbench.analysis.presentation.fields import PLACE, WORK_OF_ROW, Field, Fields, Headed, of_row, own
 from dlbench.analysis.presentation.figures import Figure, figure
 from dlbench.analysis.presentation.names import HasRow, hardware
 from dlbench.analysis.presentation.wording import plural, short
@@ -53,40 +54,38 @@ class Roof(NamedTuple):
         words = [*([hardware(row)] if key in others else ()), *([row.case.run] if others - {key} else ())]
         return f"{device} ({', '.join(words)})" if words else str(device)
 
-    def reached(self) -> list["Top"]:
+    def reached(self) -> list["Placed"]:
         """Return the row that reached each ceiling."""
-        return [Top(self, reached_by(each, self.rows), each.kind) for each in self.ceilings.values()]
+        return [Placed(self, reached_by(each, self.rows), each.kind) for each in self.ceilings.values()]
 
 
-class Top(NamedTuple):
-    """A row that reached a ceiling, or of memory another that measures it."""
+class Placed(NamedTuple):
+    """A row with the ceilings of its device, which it is below or reaches."""
 
     roof: Roof
     row: Row
-    kind: Ceiling
+    kind: Ceiling | None = None
+    """The ceiling that it reached; of memory those that another row measures have it, too."""
 
     @property
-    def what(self) -> str:
+    def what(self) -> str | None:
         """The kind, of arithmetic with its precision."""
         return f"{self.kind} in {computed_in(self.row)}" if self.kind == "arithmetic" else self.kind
 
-
-class Point(NamedTuple):
-    """A row below the ceilings of its device."""
-
-    roof: Roof
-    row: Row
-    intensity: float
-    """Stated operations over stated bytes."""
+    @property
+    def intensity(self) -> float:
+        """Stated operations over stated bytes; zero where it states either not."""
+        return (self.row.rate.flops_per_s or 0.0) / (self.row.rate.bytes_per_s or math.inf)
 
 
-def _of_its_kind(field: Field[Row | HasRow]) -> Field[Top]:
+def _of_its_kind(field: Field[Row | HasRow]) -> Field[Placed]:
     """Return a field of rows that reach a ceiling that is shown by it."""
-    return Field(field.column, lambda top: field.of(top) if _SHOWN[top.kind] is field else None)
+    return Field(field.column, lambda top: field.of(top) if top.kind and _SHOWN[top.kind] is field else None)
 
 
-_CEILINGS: Fields[Top] = (
-    ("device", Field(PLACE, lambda top: top.roof.place(top.row))),
+_DEVICE: Headed[Placed] = ("device", Field(PLACE, lambda placed: placed.roof.place(placed.row)))
+_CEILINGS: Fields[Placed] = (
+    _DEVICE,
     own(
         "ceiling", "ceiling.what", Unit.TEXT, "arithmetic and its precision, memory, or what takes that time at least", lambda top: top.what
     ),
@@ -98,12 +97,12 @@ _CEILINGS: Fields[Top] = (
     ("peak", of_row("rate.peak_fraction")),
     ("of", of_row("rate.peak")),
 )
-_INTENSITY: Field[Point] = Field(
+_INTENSITY: Field[Placed] = Field(
     Column("roofline.intensity", Unit.NUMBER, "stated operations over stated bytes"), lambda point: point.intensity
 )
-_BELOW: Fields[Point] = (
+_BELOW: Fields[Placed] = (
     ("case", WORK_OF_ROW),
-    ("device", Field(PLACE, lambda point: point.roof.place(point.row))),
+    _DEVICE,
     ("FLOP/byte", _INTENSITY),
     ("FLOP/s", _FLOPS),
     ("bytes/s", _BYTES),
@@ -120,31 +119,27 @@ def findings(results: Results) -> Findings:
     if not known:
         return Findings()
     roofs = {where: Roof(where, every[where], [row for at, row in sound if at == where], known) for where in known}
-    placed = [(roofs[where], row) for where, row in sound if where in roofs]
-    stated = [
-        Point(roof, row, flops / moved)
-        for roof, row in placed
-        if row.is_single_rank and (flops := row.rate.flops_per_s) and (moved := row.rate.bytes_per_s)
-    ]
+    placed = [Placed(roofs[where], row) for where, row in sound if where in roofs]
+    stated = [point for point in placed if point.row.is_single_rank and point.intensity]
     below = [point for point in stated if not from_caches(point.row, point.roof.memory)]
     beyond = len(stated) - len(below)
     notes = (_NOTE, *([_FROM_CACHES.format(plural(beyond, "case"))] if beyond else []))
     tables = [table("What each device can do at most", _CEILINGS, [top for roof in roofs.values() for top in _tops(roof)])]
-    tables += [table("Cases below the measured ceilings", _BELOW, below, notes)] if below else []
-    rests = [row for _, row in placed if row.declared.ceiling in _SHOWN]
+    tables.append(table("Cases below the measured ceilings", _BELOW, below, notes))
+    rests = [point.row for point in placed if point.row.declared.ceiling in _SHOWN]
     rests += [top.row for roof in roofs.values() for top in roof.reached()]
     return Findings(list(map(_sentence, roofs.values())), rests, tables, _figures(below))
 
 
-def _tops(roof: Roof) -> list[Top]:
+def _tops(roof: Roof) -> list[Placed]:
     """Return the best of each kind, and of memory each case at its best."""
     reached = roof.reached()
     moves = [row for row in roof.rows if row.declared.ceiling == "memory"]
     moves += [top.row for top in reached if top.kind == "memory"]  # which may declare no ceiling
     each_best = {row.key: row for row in sorted(moves, key=lambda row: row.rate.bytes_per_s or 0.0)}
-    chosen = [*(top for top in reached if top.kind != "memory"), *(Top(roof, row, "memory") for row in reversed(each_best.values()))]
+    chosen = [*(top for top in reached if top.kind != "memory"), *(Placed(roof, row, "memory") for row in reversed(each_best.values()))]
     kinds = list(_SHOWN)
-    return sorted(chosen, key=lambda top: kinds.index(top.kind))
+    return sorted(chosen, key=lambda top: kinds.index(top.kind or "memory"))
 
 
 def _sentence(roof: Roof) -> str:
@@ -165,7 +160,7 @@ def _sentence(roof: Roof) -> str:
     return f"{text}."
 
 
-def _figures(below: Sequence[Point]) -> list[Figure]:
+def _figures(below: Sequence[Placed]) -> list[Figure]:
     """Return a roofline for each device and precision that has a roof and rows below it, those with the most rows first."""
     groups = grouped(below, lambda point: (point.roof.where, computed_in(point.row)))
     found = []

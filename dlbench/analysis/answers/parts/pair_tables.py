@@ -78,10 +78,7 @@ def same_case(pairs: Pairs, *more: Field[Row | HasRow]) -> Table:
     Behind that stand ``more`` fields, and the numbers that workloads declare, of both sides: ``p99_s in bf16`` where all pairs share the
     label of a side, else ``p99_s of other``.
     """
-    found = pairs.rows
-    if not found:
-        return Table("", (), ())
-    by = found[0].by
+    found, by = pairs.rows, pairs.by
     several, on_devices = several_runs(sides_of(found)), by == DEVICE
     timed = any(each.speeds for each in found)
     which = any(each.on_device for each in found)
@@ -175,17 +172,15 @@ def own_best(pairs: Pairs) -> Table:
     return table(title, (*fields, *RATIO), found, whole=pair_columns.cells)
 
 
-def ratio_figures(title: str, pairs: Sequence[Pair], named: Field[Pair] = CASE) -> list[Figure]:
-    """Return the figure of the ratios of pairs, a row each; none where they have none."""
-    found = [each for each in pairs if each.speeds]
-    if not found:
-        return []
+def ratio_figure(title: str, pairs: Pairs, named: Field[Pair] = CASE) -> Figure:
+    """Return the figure of the ratios of pairs, a row each."""
+    found = [each for each in pairs.rows if each.speeds]
     (_, base), (label, _) = _shared(found, "base"), _shared(found, "other")
     base = base or "the other side"
-    named, by = on_its_device(named, found), (found[0].by or DEVICE).name
+    named, by = on_its_device(named, found), (pairs.by or DEVICE).name
     about = f"A value above 1 is faster than {base}; the lines are 95 % intervals over rounds."
     other: Headed[Pair] = own(by, "other.label", Unit.TEXT, "the side that is compared with the base", label)
-    return [of_ratios(title, about, f"times as fast as {base}", mark_of(named, found), found, ("case", named), other)]
+    return of_ratios(title, about, f"times as fast as {base}", mark_of(named, found), found, ("case", named), other)
 
 
 def on_its_device(named: Field[Pair], pairs: Sequence[Pair]) -> Field[Pair]:
