@@ -1,14 +1,13 @@
 """Batch size: what a small one costs, and how large a one is needed and fits."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from itertools import starmap
+from dataclasses import dataclass, replace
 
 from dlbench.analysis.answers.parts import memory, small
-from dlbench.analysis.answers.parts.base import Answer, Missing, Question, answered, table
-from dlbench.analysis.presentation.fields import CASE, RATIO, THROUGHPUT, Field, Fields, of_row, own, place
+from dlbench.analysis.answers.parts.base import Answer, Findings, Missing, Question, answered, of_devices, together
+from dlbench.analysis.presentation.fields import CASE, RATIO, THROUGHPUT, Field, Fields, of_row, own
 from dlbench.analysis.presentation.figures import Figure, figure
-from dlbench.analysis.presentation.names import by_device, by_workload, flat
+from dlbench.analysis.presentation.names import HasRow, by_workload
 from dlbench.analysis.presentation.pair_columns import of_ratio
 from dlbench.analysis.presentation.wording import short
 from dlbench.analysis.ratios.pairing import BATCH, DEVICE, RUN, grouped, label
@@ -31,7 +30,7 @@ class BatchSweep:
 
     rows: Sequence[Row]
     """What went well, the smallest batch first."""
-    enough: Row
+    row: Row
     """Of the smallest batch near the best throughput."""
     ratio: Ratio
     """Its throughput over that of the smallest batch."""
@@ -45,14 +44,9 @@ class BatchSweep:
 
 
 _RESULTS: Fields[BatchSweep] = (
-    own(
-        "batch",
-        "batch.enough",
-        Unit.COUNT,
-        f"the smallest batch with {ENOUGH:.0%} of the best throughput",
-        lambda sweep: sweep.enough.batch,
-    ),
-    ("items/s", THROUGHPUT[0].on(lambda sweep: sweep.enough)),
+    ("work", CASE),
+    own("batch", "batch.enough", Unit.COUNT, f"the smallest batch with {ENOUGH:.0%} of the best throughput", lambda sweep: sweep.row.batch),
+    ("items/s", THROUGHPUT[0]),
     own(
         "smallest",
         "batch.smallest",
@@ -66,9 +60,9 @@ _RESULTS: Fields[BatchSweep] = (
 )
 _BATCH: Field[Row] = Field(Column(str(BATCH), Unit.COUNT, "items of one call"), lambda row: row.batch)
 _LINE = Column("batch.sweep", Unit.TEXT, "the parameters that stay the same while the batch grows")
-_QUANTITIES: Mapping[str, tuple[Field[Row], ...]] = {
+_QUANTITIES: Mapping[str, tuple[Field[Row] | Field[Row | HasRow], ...]] = {
     "throughput": THROUGHPUT,
-    "latency": (of_row(lambda row: row.time.median_s), of_row(lambda row: row.time.ci_low_s), of_row(lambda row: row.time.ci_high_s)),
+    "latency": (of_row("time.median_s"), of_row("time.ci_low_s"), of_row("time.ci_high_s")),
     "memory": (
         Field(Column("batch.memory_bytes", Unit.BYTES, "peak on the accelerator, or on a CPU of the process", "lower"), memory.peak_bytes),
     ),
@@ -81,31 +75,20 @@ _FREE = {BATCH, *MACHINE} - {DEVICE, RUN}
 
 
 def answer(results: Results) -> Answer | Missing:
-    """Return the batch that is enough in the work in the middle of each device, and what the smallest gives beside it."""
+    """Return the batch that is enough in the work in the middle of each device, and what it has over the smallest."""
     groups = grouped((row for row in results.rows if row.batch and row.is_single_rank), lambda row: row.differing_from(_FREE))
     sweeps = [sweep for group in groups.values() if (sweep := _sweep(group))]
     swept, searches = [row for sweep in sweeps for row in sweep.rows], memory.searches(results)
+    figures = _figures(swept, [row for search in searches for row in search.fits if row.has_throughput])
+    enough = of_devices("Throughput by batch size", _RESULTS, sweeps, _sentence, whole=of_ratio, rows=swept)
     memories, learned = memory.findings(searches, (sweep.rows for sweep in sweeps)), small.findings(results)
-    devices = by_device(sweeps, lambda sweep: sweep.enough)
-    by_batch = table(
-        "Throughput by batch size", (("work", CASE), place(sweeps, lambda sweep: sweep.enough), *_RESULTS), flat(devices), whole=of_ratio
-    )
-    tables = [*([by_batch] if sweeps else ()), *memories.tables, *learned.tables]
-    if not tables:
+    found = together((enough, Findings(figures=figures), memories, learned))
+    if not found.tables:
         return Missing(QUESTION, "no work was measured at several batch sizes", "dlbench run batch")
-    enough = list(starmap(_sentence, devices.items()))
     # One of each where there are both, as there is room for two.
     most = 1 if memories.sentences and learned.sentences else None
     others = [*memories.sentences[:most], *learned.sentences[:most]]
-    return answered(
-        QUESTION,
-        enough or others,
-        [*swept, *memories.rows, *learned.rows],
-        memories.weaknesses,
-        *tables,
-        reports=others if enough else (),
-        figures=[*_figures(swept, [row for search in searches for row in search.fits if row.has_throughput]), *learned.figures],
-    )
+    return answered(QUESTION, replace(found, sentences=enough.sentences or others), others if sweeps else ())
 
 
 def _sweep(group: Sequence[Row]) -> BatchSweep | None:
@@ -130,19 +113,19 @@ def _figures(swept: Sequence[Row], tried: Sequence[Row]) -> list[Figure]:
 
     of_tries, work = frozenset(tried), ("work", Field(_LINE, line))
     figures = list[Figure]()
-    for (workload, where), found in by_workload([*swept, *tried], lambda row: row).items():
+    for (workload, where), found in by_workload([*swept, *tried]).items():
         for title, (quantity, *ends) in _QUANTITIES.items():
             shown = [row for row in found if quantity.of(row) is not None]
             about = f"One line a network or shape; further right is a larger batch.{_INTERVALS if ends else ''}"
             about += _OF_TRIES if not of_tries.isdisjoint(shown) else ""
             named, axes = f"{title.capitalize()} by batch size: {workload} on {where}", (("batch", _BATCH), (title, quantity), work)
-            figures += [figure(named, about, "line", shown, *axes, log="xy", interval=ends)] if shown else []
+            figures.append(figure(named, about, "line", shown, *axes, log="xy", interval=ends))
     return figures
 
 
 def _sentence(where: str, sweeps: Sequence[BatchSweep]) -> str:
     sweep = middle(sweeps)
-    smallest, enough, largest = sweep.rows[0], sweep.enough, sweep.rows[-1]
+    smallest, enough, largest = sweep.rows[0], sweep.row, sweep.rows[-1]
     last = enough is largest and not sweep.too_large
     what = f"is the largest measured{' and gives most' if sweep.ratio.is_ahead else ''}" if last else "is enough"
     text = f"On {where} batch={enough.batch} {what} for {short(sweep.case)}: {item_rate(enough.throughput)}"

@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from dlbench.analysis.answers.parts.base import Answer, Missing, Question, Table, answered, table
-from dlbench.analysis.presentation.fields import of_row, own, place, whole_row
-from dlbench.analysis.presentation.names import by_device, choice, hardware, row_of, several_runs
+from dlbench.analysis.answers.parts.base import Answer, Findings, Missing, Question, Table, answered, table
+from dlbench.analysis.presentation.fields import THROUGHPUT, own, place, whole_row
+from dlbench.analysis.presentation.names import by_device, choice, hardware, several_runs
 from dlbench.analysis.presentation.wording import INTERVAL, few, interval, more_devices
 from dlbench.analysis.ratios.pairing import grouped
 from dlbench.analysis.read.table import Results
@@ -28,53 +28,51 @@ _EPOCHS = "passes over ImageNet's training set, of the published schedule"
 
 
 class Estimate(NamedTuple):
-    """A training step, and how long all steps of the schedule of its network would take, in seconds."""
+    """A training step, and how long all steps of the schedule of its network would take."""
 
     row: Row
     schedule: Schedule
-    seconds: float
-    low: float | None
-    """Lower end of its 95 % interval, as of the throughput."""
-    high: float | None
+
+    @property
+    def seconds(self) -> float:
+        """That time."""
+        return self.schedule.seconds(self.row.throughput)
+
+    @property
+    def ends(self) -> tuple[float, float] | tuple[None, None]:
+        """The ends of its 95 % interval, as of the throughput; None of too few rounds."""
+        low, high = self.row.rate.items_per_s_low, self.row.rate.items_per_s_high
+        return (self.schedule.seconds(high), self.schedule.seconds(low)) if low and high else (None, None)
 
     def __str__(self) -> str:
-        return f"{units.seconds(self.seconds)} ({interval(self.low, self.high, units.seconds)})"
+        low, high = self.ends
+        return f"{units.seconds(self.seconds)} ({interval(low, high, units.seconds)})"
 
 
 def answer(results: Results) -> Answer | Missing:
     """Return the time that each device would take to train the published networks, at its best measured throughput."""
     steps = [
-        _estimate(row, schedule, rate)
+        Estimate(row, schedule)
         for row in results.rows
         if row.is_sound and row.is_single_rank and _TRAINING.issubset(row.declared.tags)
-        if (rate := row.rate.items_per_s) and (schedule := schedules().get(str(row.params.get("model"))))
+        if row.throughput and (schedule := schedules().get(str(row.params.get("model"))))
     ]
     if not steps:
-        return Missing(QUESTION, f"{_no_steps(results)}, {_COMMAND_GIVES}", "dlbench run cnn")
+        names = dict.fromkeys(f"{row.case.workload} {row.params.get('model', '')}".rstrip() for row in results.rows if row.is_ok)
+        none = f"{few(names)}: none of it is a training step, by one process, of a network with a published schedule"
+        lacking = none if names else "no training step of a published network was measured"
+        return Missing(QUESTION, f"{lacking}, {_COMMAND_GIVES}", "dlbench run cnn")
     best = {
-        model: [min(of_device, key=lambda each: each.seconds) for of_device in by_device(found, row_of).values()]
+        model: [min(of_device, key=lambda each: each.seconds) for of_device in by_device(found).values()]
         for model, found in grouped(steps, lambda each: each.schedule.model).items()
     }
     models = [model for model in schedules() if model in best]
     headline = max(models, key=lambda model: len(best[model]))
     timed = next((model for model in models if model != headline and schedules()[model].took), None)
     estimates = [each for model in models for each in best[model]]
-    rows = list(map(row_of, estimates))
-    sentences = [_sentence(best[model], several_runs(rows)) for model in (headline, timed) if model]
-    return answered(QUESTION, sentences, rows, (_LEAVES_OUT, _NO_ENERGY), _table(estimates, models))
-
-
-def _estimate(row: Row, schedule: Schedule, images_per_s: float) -> Estimate:
-    ends = (row.rate.items_per_s_high, row.rate.items_per_s_low)
-    return Estimate(row, schedule, schedule.seconds(images_per_s), *(schedule.seconds(end) if end else None for end in ends))
-
-
-def _no_steps(results: Results) -> str:
-    """Say that none of the measured work is a training step with a published schedule, and name that work."""
-    names = dict.fromkeys(f"{row.case.workload} {row.params.get('model', '')}".rstrip() for row in results.rows if row.is_ok)
-    if not names:
-        return "no training step of a published network was measured"
-    return f"{few(names)}: none of it is a training step, by one process, of a network with a published schedule"
+    sentences = [_sentence(best[model], several_runs(estimates)) for model in (headline, timed) if model]
+    found = Findings(sentences, estimates, [_table(estimates, models)], weaknesses=(_LEAVES_OUT, _NO_ENERGY))
+    return answered(QUESTION, found)
 
 
 def _sentence(found: Sequence[Estimate], several: bool) -> str:
@@ -89,31 +87,26 @@ def _sentence(found: Sequence[Estimate], several: bool) -> str:
 
 
 def _table(estimates: Sequence[Estimate], models: Sequence[str]) -> Table:
-    return table(
-        "Time to train on ImageNet: an estimate",
-        (
-            own("network", str(Setting("param", "model")), Unit.TEXT, "the network", lambda each: each.schedule.model),
-            place(estimates, row_of),
-            own("at", "train.choice", Unit.TEXT, _CHOICE, lambda each: choice(each.row)),
-            ("images/s", of_row(lambda row: row.rate.items_per_s).on(row_of)),
-            own("epochs", "train.epochs", Unit.COUNT, _EPOCHS, lambda each: each.schedule.epochs),
-            own(
-                "time to train", "train.seconds", Unit.SECONDS, "all steps of the schedule at that rate", lambda each: each.seconds, "lower"
-            ),
-            own(INTERVAL, "train.low", Unit.SECONDS, "lower end of its 95 % interval, as of the throughput", lambda each: each.low),
-            own(INTERVAL, "train.high", Unit.SECONDS, "upper end of it", lambda each: each.high),
-            own("its authors", "train.took", Unit.TEXT, "how long it took them, and on what", lambda each: each.schedule.took),
-        ),
-        estimates,
-        _sources(models),
-        whole=whole_row,
-    )
-
-
-def _sources(models: Sequence[str]) -> tuple[str, ...]:
-    """Return where the epochs and the times of the authors are from, each once."""
     chosen = [schedules()[model] for model in models]
     families = grouped(chosen, lambda each: each.source)
     epochs = [f"epochs of {', '.join(each.model for each in family)}: {source}" for source, family in families.items()]
     took = dict.fromkeys(f"{each.took}: {each.took_source}" for each in chosen if each.took)
-    return (f"images: {chosen[0].images:,} in ImageNet's training set", *epochs, *took)
+    return table(
+        "Time to train on ImageNet: an estimate",
+        (
+            own("network", str(Setting("param", "model")), Unit.TEXT, "the network", lambda each: each.schedule.model),
+            place(estimates),
+            own("at", "train.choice", Unit.TEXT, _CHOICE, lambda each: choice(each.row)),
+            ("images/s", THROUGHPUT[0]),
+            own("epochs", "train.epochs", Unit.COUNT, _EPOCHS, lambda each: each.schedule.epochs),
+            own(
+                "time to train", "train.seconds", Unit.SECONDS, "all steps of the schedule at that rate", lambda each: each.seconds, "lower"
+            ),
+            own(INTERVAL, "train.low", Unit.SECONDS, "lower end of its 95 % interval, as of the throughput", lambda each: each.ends[0]),
+            own(INTERVAL, "train.high", Unit.SECONDS, "upper end of it", lambda each: each.ends[1]),
+            own("its authors", "train.took", Unit.TEXT, "how long it took them, and on what", lambda each: each.schedule.took),
+        ),
+        estimates,
+        (f"images: {chosen[0].images:,} in ImageNet's training set", *epochs, *took),
+        whole=whole_row,
+    )

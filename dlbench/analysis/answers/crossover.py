@@ -1,21 +1,28 @@
 """Crossover: from what size on an accelerator stays ahead of the CPU, by the way in which operands get there."""
 
-from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from itertools import product, takewhile
 
-from dlbench.analysis.answers.parts.base import Answer, Missing, Question, answered, table
-from dlbench.analysis.answers.parts.pair_tables import ELSEWHERE, machines_of, sides_of, without_accelerator
-from dlbench.analysis.answers.parts.ways import in_other_ways
+from dlbench.analysis.answers.parts.base import Answer, Findings, Missing, Question, answered, table, together
+from dlbench.analysis.answers.parts.pair_tables import (
+    ELSEWHERE,
+    beside_defaults,
+    furthest,
+    machines_of,
+    same_case,
+    sides_of,
+    without_accelerator,
+)
 from dlbench.analysis.presentation import pair_columns
 from dlbench.analysis.presentation.fields import CASE, PLACE, RATIO, SPEEDUP, Field, Fields, own
 from dlbench.analysis.presentation.figures import Figure, figure
 from dlbench.analysis.presentation.names import device_label, machine_name, several_runs
 from dlbench.analysis.presentation.wording import INTERVAL, short
-from dlbench.analysis.ratios.pairing import DEVICE, Pair, both_sides, grouped, one_device, pair_of, unfit
-from dlbench.analysis.ratios.ratio import Ratio, middle
+from dlbench.analysis.ratios.pairing import DEVICE, Pair, Pairs, both_sides, grouped, one_device, pair_of, settings_named, unfit
+from dlbench.analysis.ratios.ratio import Ratio, among, middle
 from dlbench.analysis.read.table import Results
-from dlbench.core.rows.row import MACHINE, Row, Setting
+from dlbench.core.rows.row import MACHINE, Row
 from dlbench.core.schema import Column, Unit, text
 
 ORDER = 20
@@ -38,7 +45,7 @@ _CROSSES, _THROUGHOUT, _NONE = "crossover", "ahead at every size measured", "no 
 
 @dataclass(frozen=True, slots=True)
 class _Line:
-    """An accelerator beside a CPU at all sizes of one work, with one way to get its operands."""
+    """An accelerator against a CPU at all sizes of one work, with one way to get its operands."""
 
     pair: Pair
     """That at the largest size."""
@@ -105,7 +112,7 @@ _FIELDS: Fields[_Line] = (
 
 def answer(results: Results) -> Answer | Missing:
     """Return from what size on each accelerator stays ahead, in the work in the middle, and what other ways to compute the same bring."""
-    points, ways = _points(results), in_other_ways(results)
+    points, ways = _points(results), _other_ways(results)
     if not points and not ways.tables:
         return _missing(results)
     by_line = grouped(points, lambda point: (point.case, machines_of(point), _parameter(point), _way(point.other)))
@@ -114,12 +121,30 @@ def answer(results: Results) -> Answer | Missing:
     sentences = [_sentence(found, several) for found in grouped(lines, lambda line: machines_of(line.pair)).values()]
     # What other ways to compute the same bring is no answer to the question, so that it is open stands first.
     open_question = [] if lines else [f"From what size on an accelerator wins is open: {_missing(results).reason}."]
-    rows, place = [*both_sides(results, points), *ways.rows], _place(points)
+    place = _place(points)
     fields: Fields[_Line] = (("work", CASE), ("device", Field(PLACE, lambda line: place(line.pair))), *_FIELDS)
     title = "From what size on the accelerator stays ahead of the CPU"
     by_size = table(title, fields, lines, _NOTES, whole=lambda line: pair_columns.cells(line.pair))
-    tables = [*([by_size] if lines else ()), *ways.tables]
-    return answered(QUESTION, sentences or open_question, rows, (), *tables, reports=ways.sentences, figures=_figures(points, place))
+    found = Findings(sentences or open_question, both_sides(results, points), [by_size], _figures(points, place))
+    return answered(QUESTION, together((found, replace(ways, sentences=()))), ways.sentences)
+
+
+def _other_ways(results: Results) -> Findings:
+    """Return what is computed in several ways on one device, each against the one that its workload declares as the base."""
+    found = [pairs for pairs in beside_defaults(results, "way") if pairs.rows]
+    if not found:
+        return Findings()
+    rows = both_sides(results, (each for pairs in found for each in pairs.rows))
+    return Findings([f"The same work in other ways: {'; '.join(map(_faster, found))}."], rows, list(map(same_case, found)))
+
+
+def _faster(pairs: Pairs) -> str:
+    """Return the ratio in the middle of the way that is furthest ahead of the base."""
+    best, found = furthest(pairs.rows)
+    name = pairs.by and pairs.by.name
+    return (
+        f"{short(best.case)} runs {best.ratio} as fast with {name}={best.value(best.other)} as with {name}={pairs.base_value}{among(found)}"
+    )
 
 
 def _missing(results: Results) -> Missing:
@@ -131,14 +156,10 @@ def _missing(results: Results) -> Missing:
 
 
 def _points(results: Results) -> list[Pair]:
-    """Return each accelerator beside each CPU at each size, in the order of work, way and size, of work at several sizes."""
+    """Return each accelerator against each CPU at each size, in the order of work, way and size, of work at several sizes."""
     fit = [row for row in results.rows if _size(row) and unfit(row, DEVICE, timed=True) is None]
-
-    def work(row: Row) -> Hashable:
-        names = _names(row)
-        return names, row.differing_from((*MACHINE, *(Setting("param", name) for name in names)))
-
-    return [point for group in grouped(fit, work).values() for point in _races(group)]
+    by_work = grouped(fit, lambda row: (_names(row), row.differing_from((*MACHINE, *settings_named(_names(row))))))
+    return [point for group in by_work.values() for point in _races(group)]
 
 
 def _place(points: Sequence[Pair]) -> Callable[[Pair], str]:
@@ -153,20 +174,21 @@ def _place(points: Sequence[Pair]) -> Callable[[Pair], str]:
 
 
 def _races(group: Sequence[Row]) -> list[Pair]:
-    """Return the points of one work, of each accelerator and way beside each CPU, first that of the CPU itself, which needs no copies."""
+    """Return the points of one work, of each accelerator and way against each CPU, first that of the CPU itself, which needs no copies.
+
+    One for each size that both were measured at, if there are two or more.
+    """
     devices = grouped(group, lambda row: (one_device(row), _way(row))).values()
     cpus = [found for found in devices if found[0].is_on_cpu]
     others = [found for found in devices if not found[0].is_on_cpu]
     resident = {_way(found[0]) for found in cpus}
     others.sort(key=lambda found: _way(found[0]) not in resident)
-    return [point for cpu, other in product(cpus, others) for point in _raced(cpu, other)]
-
-
-def _raced(cpu: Sequence[Row], other: Sequence[Row]) -> list[Pair]:
-    """Return a point for each size that both were measured at; none for fewer than two."""
-    bases, others = ({_size(row): row for row in side} for side in (cpu, other))
-    sizes = sorted(bases.keys() & others.keys())
-    return [pair_of(bases[size], others[size], DEVICE, *_names(cpu[0])) for size in sizes if len(sizes) > 1]
+    points = []
+    for cpu, other in product(cpus, others):
+        bases, raced = ({_size(row): row for row in side} for side in (cpu, other))
+        sizes = sorted(bases.keys() & raced.keys())
+        points += [pair_of(bases[size], raced[size], DEVICE, *_names(cpu[0])) for size in sizes if len(sizes) > 1]
+    return points
 
 
 def _names(row: Row) -> tuple[str, ...]:
@@ -205,20 +227,20 @@ def _ahead_from(points: Sequence[Pair], speedup: Callable[[Ratio], float | None]
 
 
 def _sentence(lines: Sequence[_Line], several: bool) -> str:
-    """Return what an accelerator beside a CPU comes to in the work whose speed-up at the largest size is in the middle, and in how many."""
+    """Return what an accelerator has over a CPU in the work whose speed-up at the largest size is in the middle, and in how many."""
     works = grouped(lines, lambda line: line.case)
     case = middle(found[0] for found in works.values()).case
     cpu, accelerator = (machine_name(side, several) for side in lines[0].pair.sides)
-    parts = [f"{told}{_with(found)}" for told, found in grouped(works[case], _told).items()]
-    said = f"{accelerator} beside {cpu} in {short(case)}: {', '.join(parts)}"
+    parts = [f"{outcome}{_with(found)}" for outcome, found in grouped(works[case], _outcome).items()]
+    text = f"{accelerator} beside {cpu} in {short(case)}: {', '.join(parts)}"
     if len(works) == 1:
-        return f"{said}."
+        return f"{text}."
     by_way = grouped(lines, lambda line: line.way).values()
     counts = [f"{sum(line.result != _NONE for line in found)} of {len(found)}{_with(found[:1])}" for found in by_way]
-    return f"{said}; of the works it gets ahead for good in {', in '.join(counts)}."
+    return f"{text}; of the works it gets ahead for good in {', in '.join(counts)}."
 
 
-def _told(line: _Line) -> str:
+def _outcome(line: _Line) -> str:
     name = _parameter(line.pair)
     start, low, high, smallest, largest = (
         None if size is None else text(size, Unit.COUNT) for size in (line.ahead_from, line.low, line.high, line.smallest, line.largest)

@@ -1,24 +1,22 @@
 """Default: how much faster the same step runs with other switches than the plain defaults, by each alone and by all together."""
 
 import math
-from collections.abc import Hashable, Mapping, Sequence
-from contextlib import suppress
-from dataclasses import replace
+from collections.abc import Hashable, Sequence
+from itertools import starmap
 
-from dlbench.analysis.answers.parts.base import Answer, Missing, Question, Table, answered, table
-from dlbench.analysis.answers.parts.pair_tables import mark_of, of_ratios
+from dlbench.analysis.answers.parts.base import Answer, Findings, Missing, Question, Table, answered, table
+from dlbench.analysis.answers.parts.pair_tables import beside_defaults, mark_of, of_ratios
 from dlbench.analysis.presentation import pair_columns
-from dlbench.analysis.presentation.fields import CASE, RATIO, SIDES, Field, Fields, of_side, own, place, value_fields
+from dlbench.analysis.presentation.fields import CASE, RATIO, Fields, Headed, of_side, own, place, value_fields
 from dlbench.analysis.presentation.figures import Figure
-from dlbench.analysis.presentation.names import by_device, flat
+from dlbench.analysis.presentation.names import by_device, by_workload, flat
 from dlbench.analysis.presentation.wording import plural, short, value_name
-from dlbench.analysis.ratios.pairing import MATH, Pair, both_sides, grouped, pair, settings_named
+from dlbench.analysis.ratios.pairing import MATH, Pair, both_sides, grouped, settings_named
 from dlbench.analysis.ratios.ratio import among, middle, speedup_of
 from dlbench.analysis.read.table import Results
-from dlbench.core.errors import UsageError
 from dlbench.core.model import value_text
 from dlbench.core.rows.row import Row
-from dlbench.core.schema import Column, Unit
+from dlbench.core.schema import Unit
 
 ORDER = 60
 QUESTION = Question("default", "What does the default leave on the table?")
@@ -31,7 +29,6 @@ _NOT_SEARCHED = "only what a suite planned was compared; dlbench run fastest sea
 _CONVERGES = "whether training still converges in another precision or at another batch was not measured"
 _PAYS_OFF = "pays off after: steps that save what is spent once, such as compiling; empty where no saving is shown"
 _INTERVALS = "A value above 1 is faster than the default; the lines are 95 % intervals over rounds."
-_other = SIDES["other"]
 
 
 def _is_searched(best: Pair) -> bool:
@@ -72,11 +69,12 @@ def _steps(effect: Pair) -> int | None:
     return math.ceil(steps) if steps < _NEVER else None
 
 
-_SET_TO: tuple[str, Field[Pair]] = own("set to", "default.setting", Unit.TEXT, "what it is set to", _setting)
+_SET_TO: Headed[Pair] = own("set to", "default.setting", Unit.TEXT, "what it is set to", _setting)
+_DEFAULT: Headed[Pair] = own("default", "default.case", Unit.TEXT, "the case with its plain defaults", lambda effect: effect.base.case.id)
 _BEST_FIELDS: Fields[Pair] = (
-    ("batch", of_side("base", lambda row: row.batch)),
-    ("default", of_side("base", lambda row: row.rate.items_per_s)),
-    ("best", of_side("other", lambda row: row.rate.items_per_s)),
+    ("batch", of_side("base", "batch")),
+    ("default", of_side("base", "rate.items_per_s")),
+    ("best", of_side("other", "rate.items_per_s")),
     own("at", "default.choice", Unit.TEXT, "what the fastest row has otherwise than the default", _choice),
     own(
         "searched",
@@ -92,36 +90,40 @@ _BEST_FIELDS: Fields[Pair] = (
 def answer(results: Results) -> Answer | Missing:
     """Return how many times as fast each device runs the same step at its best, and what each switch brings."""
     switched = results.where(lambda row: bool(row.declared.having("switch")))
-    effects = sorted(_effects(switched), key=_is_alone, reverse=True)
-    bests, unfinished = _bests(switched), _unfinished(switched)
+    # Of a search nobody knows what its switches bring alone.
+    planned = switched.where(lambda row: row.is_ok and not row.case.found)
+    effects = [effect for pairs in beside_defaults(planned, "switch") for effect in pairs.rows]
+    effects.sort(key=lambda effect: (not _is_alone(effect), _switch(effect)))
+    bests = _bests(switched)
+    searches = [row for row in switched.rows if row.declared.searched and not row.declared.value("largest")]
+    unfinished = [f"the search for the fastest {short(row.key)}: {row.case.reason}" for row in searches if row.case.unfinished]
     if not effects and not bests:
         lacking = "no step was measured both with its plain defaults and with another switch"
         return Missing(QUESTION, "; ".join((lacking, *unfinished)), "dlbench run modes")
-    best_of, effects_of = by_device(bests, _other), by_device(effects, _other)
-    sentences = [
-        _sentence(where, best_of.get(where, ()), grouped(effects_of.get(where, ()), _is_alone)) for where in {**best_of, **effects_of}
-    ]
+    sentences = list(starmap(_sentence, by_device([*bests, *effects]).items()))
     rows = both_sides(results, (*bests, *effects))
-    bests, effects = flat(best_of), flat(effects_of)
+    bests, effects = flat(by_device(bests)), flat(by_device(effects))
     title = "Each step at its best beside its plain default: how many times the throughput"
-    by_work: Fields[Pair] = (("work", CASE), place(bests, _other), *_BEST_FIELDS)
+    by_work: Fields[Pair] = (("work", CASE), place(bests), *_BEST_FIELDS)
     tables = table(title, by_work, bests, whole=pair_columns.cells), _effect_table(effects, rows)
     searched = unfinished or any(map(_is_searched, bests))
     weaknesses = (*unfinished, *((_CHOSEN_FAST,) if bests else ()), *(() if searched else (_NOT_SEARCHED,)), _CONVERGES)
-    figures = [*_bars(title, bests, ("work", CASE), place(bests, _other)), *_effect_figures(effects_of)]
-    return answered(QUESTION, sentences, rows, weaknesses, *(each for each in tables if each.rows), figures=figures)
+    figures = [_bars(title, bests, ("work", CASE), place(bests))]
+    for (workload, where), found in by_workload(list(filter(_is_alone, effects))).items():
+        figures.append(_bars(f"What each switch brings alone: {workload} on {where}", found, _SET_TO, _DEFAULT))
+    return answered(QUESTION, Findings(sentences, rows, tables, figures, weaknesses))
 
 
 def _effect_table(effects: Sequence[Pair], rows: Sequence[Row]) -> Table:
     """Return the table of what switches bring, with the values that the workloads of these rows report."""
     fields: Fields[Pair] = (
         ("case", CASE),
-        place(effects, _other),
+        place(effects),
         own("switch", "default.switch", Unit.TEXT, "the parameter that differs from its default", _switch),
         _SET_TO,
         own("alone", "default.alone", Unit.FLAG, "whether all other switches are at their defaults", _is_alone),
-        ("default", of_side("base", lambda row: row.time.median_s)),
-        ("time", of_side("other", lambda row: row.time.median_s)),
+        ("default", of_side("base", "time.median_s")),
+        ("time", of_side("other", "time.median_s")),
         *RATIO,
         own(
             "spent once",
@@ -134,20 +136,14 @@ def _effect_table(effects: Sequence[Pair], rows: Sequence[Row]) -> Table:
         own(
             "pays off after", "default.break_even_steps", Unit.COUNT, "steps after which what is spent once has been saved", _steps, "lower"
         ),
-        *((value_name(each.column), each.on(_other)) for each in value_fields(rows)),
+        *((value_name(each.column), each) for each in value_fields(rows)),
     )
     notes = (_PAYS_OFF,) if any(map(_spent_s, effects)) else ()
     return table("The same case with one switch set: how many times as fast", fields, effects, notes, whole=pair_columns.cells)
 
 
-def _unfinished(results: Results) -> list[str]:
-    """Say of each search for the fastest that was cut short what is the fastest so far, and why it went no further."""
-    searches = [row for row in results.rows if row.declared.searched and not row.declared.value("largest")]
-    return [f"the search for the fastest {short(row.key)}: {row.case.reason}" for row in searches if row.case.unfinished]
-
-
 def _bests(results: Results) -> list[Pair]:
-    """Return of each work and device its fastest row beside the one with the plain defaults, where both were measured."""
+    """Return of each work and device its fastest row against the one with the plain defaults, where both were measured."""
 
     def work(row: Row) -> Hashable:
         return row.differing_from((MATH, *settings_named(_free(row))))
@@ -179,39 +175,23 @@ def _is_alone(effect: Pair) -> bool:
     return _is_plain(effect.base)
 
 
-def _effects(results: Results) -> list[Pair]:
-    """Return the pairs of rows that differ in one switch only, each beside its default."""
-    planned = [row for row in results.rows if row.is_ok and not row.case.found]
-    having = grouped(
-        (((name, row.declared.plain_default(name) or ""), row) for row in planned for name in row.declared.having("switch")),
-        lambda each: each[0],
-    )
-    found: list[Pair] = []
-    for name, plain in sorted(having):
-        with suppress(UsageError):  # no row that went well has the default
-            found += pair(replace(results, rows=tuple(row for _, row in having[name, plain])), name, plain).rows
-    return found
-
-
-def _sentence(where: str, bests: Sequence[Pair], effects: Mapping[bool, Sequence[Pair]]) -> str:
-    """Say what the best of a device is beside the default, what each switch brings alone, and whether compiling pays off.
-
-    ``effects``: those of switches that are set alone, and of those that are not.
-    """
-    searched, measured = ([best for best in bests if _is_searched(best) is chosen] for chosen in (True, False))
+def _sentence(where: str, found: Sequence[Pair]) -> str:
+    """Say what the best of a device has over the default, what each switch brings alone, and whether compiling pays off."""
+    searched, measured = ([each for each in found if not each.by and _is_searched(each) is chosen] for chosen in (True, False))
+    alone, beside = ([each for each in found if each.by and _is_alone(each) is of_one] for of_one in (True, False))
     parts = [f"{_of_best(searched)}, found by a search"] if searched else []
     parts += [f"{_of_best(measured)}, the best of what was planned"] if measured else []
-    alone = grouped(effects.get(True, ()), lambda effect: (_switch(effect), _setting(effect)))
-    middles = [middle(found) for found in alone.values()]
+    middles = [middle(alike) for alike in grouped(alone, lambda effect: (_switch(effect), _setting(effect))).values()]
     of_switch = grouped(middles, _switch)
-    most = sorted((max(found, key=speedup_of) for found in of_switch.values()), key=speedup_of, reverse=True)
+    most = sorted((max(alike, key=speedup_of) for alike in of_switch.values()), key=speedup_of, reverse=True)
     parts += [f"alone {', '.join(f'{_setting(effect)} {effect.ratio.times}' for effect in most)}"] if most else []
-    beside = [effect for effect in effects.get(False, ()) if _switch(effect) not in of_switch]
+    beside = [effect for effect in beside if _switch(effect) not in of_switch]
     parts += [f"{_setting(effect)} {effect.ratio.times} beside {short(effect.case)}" for effect in beside[:1]]
-    parts += [_pays_off(effect) for effect in (*middles, *beside) if _spent_s(effect)][:1]
-    if not parts:
-        parts = ["the table has what switches bring beside others"]
-    return f"On {where} beside the default: {'; '.join(parts)}."
+    for effect in [each for each in (*middles, *beside) if _spent_s(each)][:1]:
+        steps = _steps(effect)
+        when = "never pays off there" if steps is None else f"pays off there after {plural(steps, 'step')}"
+        parts.append(f"{_setting(effect)} {when}")
+    return f"On {where} beside the default: {'; '.join(parts) or 'the table has what switches bring beside others'}."
 
 
 def _of_best(found: Sequence[Pair]) -> str:
@@ -223,26 +203,8 @@ def _of_best(found: Sequence[Pair]) -> str:
     return f"{work} has {best.ratio} the throughput{at} with {_choice(best)}{best.ratio.hedge('no faster')}{among(found)}"
 
 
-def _pays_off(effect: Pair) -> str:
-    steps = _steps(effect)
-    when = "never pays off there" if steps is None else f"pays off there after {plural(steps, 'step')}"
-    return f"{_setting(effect)} {when}"
-
-
-def _effect_figures(devices: Mapping[str, Sequence[Pair]]) -> list[Figure]:
-    """Return what each switch alone brings, of each workload and device a figure."""
-    default: Field[Pair] = Field(Column("default.case", Unit.TEXT, "the case with its plain defaults"), lambda effect: effect.base.case.id)
-    figures = []
-    for where, effects in devices.items():
-        for workload, found in grouped(filter(_is_alone, effects), lambda effect: effect.base.case.workload).items():
-            figures += _bars(f"What each switch brings alone: {workload} on {where}", found, _SET_TO, ("default", default))
-    return figures
-
-
-def _bars(title: str, found: Sequence[Pair], named: tuple[str, Field[Pair]], series: tuple[str, Field[Pair]]) -> list[Figure]:
+def _bars(title: str, found: Sequence[Pair], named: Headed[Pair], series: Headed[Pair]) -> Figure:
     """Return ratios over the default as bars, or as dots where several share a line."""
-    if not found:
-        return []
     mark = mark_of(named[1], found)
     told_apart = (named, series) if mark == "dot" else (named,)
-    return [of_ratios(title, _INTERVALS, "times as fast as the default", mark, found, *told_apart)]
+    return of_ratios(title, _INTERVALS, "times as fast as the default", mark, found, *told_apart)

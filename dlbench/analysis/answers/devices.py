@@ -3,11 +3,11 @@
 from collections import Counter
 from collections.abc import Sequence
 
-from dlbench.analysis.answers.parts.base import Answer, Missing, Question, Table, answered
+from dlbench.analysis.answers.parts.base import Answer, Findings, Missing, Question, Table, answered
 from dlbench.analysis.answers.parts.base import table as table_of
 from dlbench.analysis.presentation.fields import Field, Fields, own, place
 from dlbench.analysis.presentation.figures import Figure, figure
-from dlbench.analysis.presentation.names import row_of, several_runs
+from dlbench.analysis.presentation.names import several_runs
 from dlbench.analysis.presentation.wording import INTERVAL, plural, short
 from dlbench.analysis.ratios.pairing import grouped
 from dlbench.analysis.read.table import Results
@@ -19,7 +19,6 @@ from dlbench.core.schema import Column, Unit
 
 ORDER = 70
 QUESTION = Question("devices", "Does another device help, and under which parallelism?")
-_SECOND = 2  # above it, "a second GPU" is "4 GPUs"
 _ON_CPU = (
     "Ranks on a CPU share its cores and its memory, so efficiency is that of its cores: "
     "it shows that a form works and what it costs here, not how accelerators scale."
@@ -72,7 +71,7 @@ def answer(results: Results) -> Answer | Missing:
         return Missing(QUESTION, "no case of several ranks went well beside the same work of one rank", "dlbench run scaling")
     groups = list(grouped(gained, lambda each: each.way).values())
     best = max(groups, key=lambda group: (not group[0].is_on_cpu, max(each.speedup or 0.0 for each in group)))
-    several = several_runs(map(row_of, gained))
+    several = several_runs(gained)
     sentences, doubts = [f"{_headline(best, several)}."], list[str]()
     if len(groups) > 1:
         counts = Counter(_VERDICTS[str(each.verdict)] for each in gained)
@@ -84,14 +83,14 @@ def answer(results: Results) -> Answer | Missing:
     on = [row for row in results.rows if row in sides]
     if best[0].is_on_cpu:
         doubts.append("ranks on a CPU share its cores, which says nothing of accelerators")
-    return answered(QUESTION, sentences, on, doubts, table(steps), figures=[_efficiencies(gained)])
+    return answered(QUESTION, Findings(sentences, on, [table(steps)], [_efficiencies(gained)], doubts))
 
 
 def what(steps: Sequence[Step]) -> Fields[Step]:
     """Return the columns that tell steps apart."""
     return (
         ("case", columns.WORK),
-        place(steps, row_of),
+        place(steps),
         ("scaling", columns.KIND),
         ("ranks", columns.RANKS),
         ("cores each", columns.CORES),
@@ -112,7 +111,7 @@ def table(steps: Sequence[Step]) -> Table:
 
 def _efficiencies(gained: Sequence[Step]) -> Figure:
     """Return the figure of scaling efficiency: a row a way, a dot for each number of ranks."""
-    _, where = place(gained, row_of)
+    _, where = place(gained)
 
     def way(step: Step) -> str:
         return " ".join(filter(None, (short(step.work), str(step.kind or ""), f"on {where.of(step)}")))
@@ -134,24 +133,16 @@ def _efficiencies(gained: Sequence[Step]) -> Figure:
 def _headline(steps: Sequence[Step], several: bool) -> str:
     """Return what one way brings: ``A second GPU buys 1.83 × (1.80…1.86): data_parallel ddp …, weak``."""
     first = steps[0]
-    if first.is_on_cpu:
-        gains = [
-            f"{_ranks(each)} do {each.ratio} the work of one rank with {plural(each.base.processors if each.base else 0, 'core')}"
-            for each in steps
-        ]
-    else:
-        buys = "buys " if first.ranks == _SECOND else "buy "
-        gains = [f"{_devices(each)} {buys if each is first else ''}{each.ratio}" for each in steps]
+    noun = "GPU" if kind_of(first.row.case.device) in ("cuda", "xpu", "mps") else "device"
+    gains = []
+    for each in steps:
+        if first.is_on_cpu:
+            ranks = str(each.ranks) if each.cores is None else f"{plural(each.ranks, 'rank')} of {plural(each.cores, 'core')}"
+            cores = plural(each.base.processors if each.base else 0, "core")
+            gains.append(f"{ranks} do {each.ratio} the work of one rank with {cores}")
+        else:
+            buys = "" if each is not first else "buys " if first.ranks == 2 else "buy "
+            gains.append(f"{f'a second {noun}' if each.ranks == 2 else f'{each.ranks} {noun}s'} {buys}{each.ratio}")
     text = ", ".join(gains)
     about = [short(first.work), str(first.kind or ""), first.row.case.run if several else ""]
     return f"{text[0].upper()}{text[1:]}: {', '.join(filter(None, about))}"
-
-
-def _devices(step: Step) -> str:
-    noun = "GPU" if kind_of(step.row.case.device) in ("cuda", "xpu", "mps") else "device"
-    return f"a second {noun}" if step.ranks == _SECOND else f"{step.ranks} {noun}s"
-
-
-def _ranks(step: Step) -> str:
-    """Return ``4``, or on a CPU ``2 ranks of 1 core``."""
-    return str(step.ranks) if step.cores is None else f"{plural(step.ranks, 'rank')} of {plural(step.cores, 'core')}"

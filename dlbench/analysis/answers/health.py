@@ -3,12 +3,12 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
-from dlbench.analysis.answers.parts import elsewhere
-from dlbench.analysis.answers.parts.base import Answer, Missing, Question, answered, not_usable, resting_on, table
+from dlbench.analysis.answers.parts.base import Answer, Findings, Missing, Question, answered, table
+from dlbench.analysis.answers.parts.elsewhere import against_references
 from dlbench.analysis.answers.parts.published import beside_published
 from dlbench.analysis.compare.outliers import kinds, sentences
-from dlbench.analysis.presentation.fields import KEY, PLACE, Field, Fields, of_row, own, whole_row
-from dlbench.analysis.presentation.names import by_device, row_of
+from dlbench.analysis.presentation.fields import KEY, PLACE, Field, Fields, of_row, own, place, whole_row
+from dlbench.analysis.presentation.names import by_device
 from dlbench.analysis.presentation.wording import plural, short
 from dlbench.analysis.read.table import Results
 from dlbench.core.rows.row import Row
@@ -37,28 +37,11 @@ class Trouble(NamedTuple):
     """Cases of that device."""
 
 
-class Peak(NamedTuple):
-    """The case of a device that comes nearest to a published peak."""
-
-    place: str
-    row: Row
-    share: float
-
-    def __str__(self) -> str:
-        return f"reaches {percent(self.share)} of its published peak in {short(self.row.key)} ({self.row.rate.peak})"
-
-
 _TROUBLE: Fields[Trouble] = (
     ("device", Field(PLACE, lambda trouble: trouble.place)),
     own("sign", "sign", Unit.TEXT, "what was the matter", lambda trouble: trouble.sign),
     own("cases", "cases", Unit.COUNT, "cases with it", lambda trouble: trouble.cases, "lower"),
     own("measured", "measured", Unit.COUNT, "cases that were measured", lambda trouble: trouble.measured),
-)
-_PEAKS: Fields[Peak] = (
-    ("device", Field(PLACE, lambda peak: peak.place)),
-    ("reached by", KEY.on(row_of)),
-    ("peak", of_row(lambda row: row.rate.peak_fraction).on(row_of)),
-    ("of", of_row(lambda row: row.rate.peak).on(row_of)),
 )
 
 
@@ -67,38 +50,41 @@ def answer(results: Results) -> Answer | Missing:
     tried = [row for row in results.rows if row.is_ok or row.is_failure]
     if not tried:
         return Missing(QUESTION, "no case was measured", "dlbench run")
-    devices = by_device(tried, lambda row: row)
+    devices = by_device(tried)
     trouble = [Trouble(where, sign, count, len(found)) for where, found in devices.items() for sign, count in _signs(found).items()]
     signs = ", ".join(f"{count} {sign}" for sign, count in _signs(tried).items())
     measured = plural(len(tried), "case")
     summary = f"Signs of trouble among {measured}: {signs}" if signs else f"No sign of trouble in {measured}"
-    peaks = [peak for where, found in devices.items() if (peak := _nearest_peak(where, found))]
+    peaks = {
+        where: max(known, key=lambda row: row.rate.peak_fraction or 0.0)
+        for where, found in devices.items()
+        if (known := [row for row in found if not row.flag.implausible and row.rate.peak_fraction is not None])
+    }
     several = len(results.files.environments) > 1
-    beside, alone = elsewhere.beside_references(results) if results.references else ([], [])
+    elsewhere, of_references = against_references(results, devices) if results.references else ({}, Findings())
     others = sentences(kinds(results.files)) if several else []
-    weaknesses = [*not_usable(tried), *results.circumstances, *others[1:]]
+    weaknesses = [*results.circumstances, *others[1:]]
     weaknesses += [] if peaks else ["no published peak of these devices is known for what was measured"]
-    weaknesses += alone if several else [*alone, "one file says nothing of other days: dlbench compare"]
+    weaknesses += of_references.weaknesses
+    weaknesses += [] if several else ["one file says nothing of other days: dlbench compare"]
+    of_peaks = place(tried), ("reached by", KEY), ("peak", of_row("rate.peak_fraction")), ("of", of_row("rate.peak"))
     tables = [
         table("Signs of trouble", _TROUBLE, trouble if len(devices) > 1 else ()),
-        table("Shares of published peaks", _PEAKS, peaks, whole=whole_row),
-        *elsewhere.tables(beside),
+        table("Shares of published peaks", of_peaks, list(peaks.values()), whole=whole_row),
+        *of_references.tables,
         *beside_published(results),
     ]
-    clauses = {where: [str(peak) for peak in peaks if peak.place == where] for where in devices}
-    for each in beside:
-        clauses[each.cases[0].place].append(each.clause())
-    told = [f"{where} {', and '.join(said)}." for where, said in clauses.items() if said]
-    found = answered(QUESTION, ["; ".join([summary, *others[:1]]) + ".", *told], (), weaknesses, *tables)
-    return resting_on(found, tried)  # their flags are what it tells
+    clauses = {where: list[str]() for where in devices}
+    for where, row in peaks.items():
+        share = percent(row.rate.peak_fraction or 0.0)
+        clauses[where].append(f"reaches {share} of its published peak in {short(row.key)} ({row.rate.peak})")
+    for where, clause in elsewhere.items():
+        clauses[where].append(clause)
+    of_devices = [f"{where} {', and '.join(of_device)}." for where, of_device in clauses.items() if of_device]
+    found = Findings(["; ".join([summary, *others[:1]]) + ".", *of_devices], tried, tables, weaknesses=weaknesses)
+    return answered(QUESTION, found, flags_told=True)
 
 
 def _signs(rows: Sequence[Row]) -> dict[str, int]:
     """Return how many rows show each sign of trouble, of those that any shows."""
     return {sign: count for sign, shows in _SIGNS.items() if (count := sum(bool(shows(row)) for row in rows))}
-
-
-def _nearest_peak(where: str, rows: Sequence[Row]) -> Peak | None:
-    """Return the row that comes nearest to a published peak; None where there is none, or only rows that can't be true."""
-    peaks = [Peak(where, row, share) for row in rows if not row.flag.implausible and (share := row.rate.peak_fraction) is not None]
-    return max(peaks, key=lambda peak: peak.share, default=None)

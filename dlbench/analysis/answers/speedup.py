@@ -4,13 +4,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import chain
 
-from dlbench.analysis.answers.parts.base import Answer, Missing, Question, Table, answered, table
+from dlbench.analysis.answers.parts.base import Answer, Findings, Missing, Question, Table, answered, table
 from dlbench.analysis.answers.parts.best import best
 from dlbench.analysis.answers.parts.pair_tables import (
     ELSEWHERE,
     machines_of,
     own_best,
-    ratio_figures,
+    ratio_figure,
     reported,
     same_case,
     sides_of,
@@ -32,7 +32,7 @@ QUESTION = Question("speed-up", "How much faster is the accelerator than the CPU
 _STEPS = ("training", "inference")
 """Tags that are families of their own, the first to be told."""
 _NO_WORK = frozenset(("copy", "self"))
-"""Tags of what nobody wants done by itself, and of what tests dlbench."""
+"""Tags of copies, which nobody wants done for their own sake, and of what tests dlbench."""
 _APART = ("launch", "synchronisation", "copy")
 """Ceilings of what measures a launch or a copy."""
 _MOST_TOLD = 4
@@ -73,7 +73,12 @@ def answer(results: Results) -> Answer | Missing:
     """Return the speed-up of each accelerator by kind of work, in the case in the middle of each, and at each one's best."""
     if without_accelerator(results):
         return Missing(QUESTION, ELSEWHERE)
-    results = results.where(_is_work)
+    results = results.where(
+        # A device was there for it, and it measures no launch or copy, nor dlbench itself.
+        lambda row: (
+            row.case.status is not Status.SKIPPED and row.declared.ceiling not in _APART and not _NO_WORK.intersection(row.declared.tags)
+        )
+    )
     if {row.is_on_cpu for row in results.rows} != {True, False}:
         return Missing(QUESTION, "only one kind of device was measured", "dlbench run")
     same, bests, (with_values, values, reports) = pair(results, "device"), best(results), reported(results, "device")
@@ -84,18 +89,13 @@ def answer(results: Results) -> Answer | Missing:
     several = several_runs(sides_of(family.middle for found in of_machines for family in found))
     sentences = [_sentence(found, several) for found in of_machines]
     of_cases, of_bests = same_case(same), own_best(bests)
-    tables = [each for each in (_table(of_machines, several), of_cases, of_bests, values) if each.rows]
-    figures = [*ratio_figures(of_cases.title, same.rows), *ratio_figures(of_bests.title, bests.rows, WORK)]
-    return answered(QUESTION, sentences, rows, (), *tables, reports=reports, figures=figures)
-
-
-def _is_work(row: Row) -> bool:
-    """Whether a device was there for a row, and it measures no launch or copy, nor dlbench itself."""
-    return row.case.status is not Status.SKIPPED and row.declared.ceiling not in _APART and not _NO_WORK.intersection(row.declared.tags)
+    figures = [ratio_figure(of_cases.title, same), ratio_figure(of_bests.title, bests, WORK)]
+    tables = [_table(of_machines, several), of_cases, of_bests, values]
+    return answered(QUESTION, Findings(sentences, rows, tables, figures), reports)
 
 
 def _families(same: Pairs, own_best: Pairs) -> list[list[Family]]:
-    """Return the families of each accelerator beside each CPU: training and inference first, then those of most cases."""
+    """Return the families of each accelerator against each CPU: training and inference first, then those of most cases."""
     bests = {(machines_of(each), each.case): each for each in own_best.rows}
     found = []
     for machines, group in grouped(sorted(same.rows, key=machines_of), machines_of).items():
@@ -113,7 +113,7 @@ def _family(row: Row) -> str:
 
 
 def _sentence(found: Sequence[Family], several: bool) -> str:
-    """Return the speed-up of an accelerator beside a CPU.
+    """Return the speed-up of an accelerator over a CPU.
 
     Of each kind of work it tells the case in the middle and not the fastest, because a headline that picks its case says nothing about
     the others; and never one of all kinds, which would tell of the suites that ran.

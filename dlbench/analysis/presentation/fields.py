@@ -1,11 +1,12 @@
 """Fields of records that tables and figures show: a column, and how a record has it."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Generic, Literal, Protocol, TypeVar, cast
+from operator import attrgetter
+from typing import Any, Generic, Literal, Protocol, TypeVar
 
 from dlbench.analysis.presentation import pair_columns
-from dlbench.analysis.presentation.names import HasRow, device_label, several_runs
+from dlbench.analysis.presentation.names import HasRow, device_label, row_of, several_runs
 from dlbench.analysis.presentation.wording import INTERVAL, value_name
 from dlbench.analysis.ratios.pairing import Pair
 from dlbench.analysis.ratios.ratio import HasRatio, speedup_of
@@ -34,50 +35,37 @@ class Field(Generic[R]):
         return Field(self.column, lambda found: self.of(record(found)))
 
 
-Fields = tuple[tuple[str, Field[R]], ...]
-"""Of each column of a table its heading and its field; two of one heading in turn are the ends of an interval."""
+Headed = tuple[str, Field[R]]
+"""A column of a table, or an axis of a figure: its heading and its field."""
+Fields = tuple[Headed[R], ...]
+"""The columns of a table; two of one heading, one behind the other, are the ends of an interval."""
 
 
-def own(
-    heading: str, name: str, unit: Unit, meaning: str, of: Callable[[R], object], better: Direction | None = None
-) -> tuple[str, Field[R]]:
+def own(heading: str, name: str, unit: Unit, meaning: str, of: Callable[[R], object], better: Direction | None = None) -> Headed[R]:
     """Return a column that only one table has."""
     return heading, Field(Column(name, unit, meaning, better), of)
 
 
-class _Path:
-    """A path of attributes, as text: ``time.median_s``."""
-
-    def __init__(self, text: str = "") -> None:
-        self._text = text
-
-    def __getattr__(self, name: str) -> "_Path":
-        return _Path(f"{self._text}.{name}" if self._text else name)
-
-    def __str__(self) -> str:
-        return self._text
+def of_row(name: str) -> Field[Row | HasRow]:
+    """Return the field of rows, and of records of one, that is a column of the table, such as ``time.median_s``."""
+    of = attrgetter(name)
+    return Field(BY_NAME[name], lambda record: of(row_of(record)))
 
 
-def of_row(field: Callable[[Row], object]) -> Field[Row]:
-    """Return the field of a row that is a column of the table: ``of_row(lambda row: row.time.median_s)``."""
-    return Field(BY_NAME[str(field(cast(Row, _Path())))], field)
-
-
-def value_field(column: Column) -> Field[Row]:
+def value_field(column: Column) -> Field[Row | HasRow]:
     """Return the field of a value that workloads report."""
-    return Field(column, lambda row: row.values.get(value_name(column)))
+    return Field(column, lambda record: row_of(record).values.get(value_name(column)))
 
 
-def value_fields(rows: Iterable[Row]) -> list[Field[Row]]:
+def value_fields(rows: Iterable[Row]) -> list[Field[Row | HasRow]]:
     """Return those of the numbers that the workloads of rows declare."""
     declared = {column.name: column for row in rows for column in columns(row) if not column.series}
     return [value_field(each) for each in declared.values()]
 
 
-def of_side(side: Side, field: Callable[[Row], object]) -> Field[Pair]:
-    """Return the field of a side of a pair: ``of_side("base", lambda row: row.time.median_s)`` is the column ``base.median_s``."""
-    name = str(field(cast(Row, _Path()))).rpartition(".")[2]
-    return Field(pair_columns.PAIR_COLUMNS[f"{side}.{name}"], lambda pair: field(SIDES[side](pair)))
+def of_side(side: Side, name: str) -> Field[Pair]:
+    """Return the field of a side of a pair by its name in a row: ``of_side("base", "time.median_s")`` is the column ``base.median_s``."""
+    return Field(pair_columns.PAIR_COLUMNS[f"{side}.{name.rpartition('.')[2]}"], attrgetter(f"{side}.{name}"))
 
 
 class HasCase(Protocol):
@@ -98,25 +86,27 @@ SPEEDUP: tuple[Field[HasRatio], ...] = (
 )
 """A ratio, and the ends of the interval."""
 RATIO: Fields[HasRatio] = tuple(zip(("ratio", INTERVAL, INTERVAL), SPEEDUP, strict=True))
-KEY = replace(of_row(lambda row: row.case.id), of=lambda row: row.key)
+KEY = replace(of_row("case.id"), of=lambda record: row_of(record).key)
 """The case without its device, in the column of the case."""
+WORK_OF_ROW = replace(KEY, column=pair_columns.CASE)
+"""The same in the column of what is done."""
 THROUGHPUT = (
-    of_row(lambda row: row.rate.items_per_s),
-    of_row(lambda row: row.rate.items_per_s_low),
-    of_row(lambda row: row.rate.items_per_s_high),
+    of_row("rate.items_per_s"),
+    of_row("rate.items_per_s_low"),
+    of_row("rate.items_per_s_high"),
 )
 """Items a second, and the ends of the interval."""
 
 
-def place(found: Sequence[S], row: Callable[[S], Row]) -> tuple[str, Field[S]]:
-    """Return the column of where records ran, each by one row of its own."""
-    several = several_runs(map(row, found))
-    return "device", Field(PLACE, lambda each: device_label(row(each), several))
+def place(found: Iterable[Row | HasRow]) -> Headed[Row | HasRow]:
+    """Return the column of where rows ran, or records of one."""
+    several = several_runs(found)
+    return "device", Field(PLACE, lambda each: device_label(each, several))
 
 
-def whole_row(record: HasRow) -> dict[str, ParamValue | None]:
-    """Return all cells of the row of a record."""
-    return row_cells(record.row)
+def whole_row(record: Row | HasRow) -> dict[str, ParamValue | None]:
+    """Return all cells of a row, or of that of a record."""
+    return row_cells(row_of(record))
 
 
 def cells(

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeVar
 
-from dlbench.analysis.presentation.fields import Field, cells
+from dlbench.analysis.presentation.fields import Field, Headed, cells
 from dlbench.core.rows.row import Cells
 from dlbench.core.schema import Column
 
@@ -62,7 +62,7 @@ def figure(
     about: str,
     mark: Mark,
     found: Sequence[T],
-    *axes: tuple[str, Field[T]],
+    *axes: Headed[T],
     log: str = "",
     interval: Sequence[Field[T]] = (),
     reference: float | None = None,

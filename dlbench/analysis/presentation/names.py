@@ -1,6 +1,6 @@
 """Names of cases, devices and machines, for tables and sentences."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
 from typing import Protocol, TypeVar
 
@@ -8,7 +8,6 @@ from dlbench.analysis.presentation.wording import plural
 from dlbench.analysis.ratios.pairing import grouped
 from dlbench.core.rows.row import Row
 
-T = TypeVar("T")
 _USUAL = {"layout": "nchw", "mode": "eager", "optimizer": "sgd", "implementation": "default"}
 
 
@@ -20,19 +19,23 @@ class HasRow(Protocol):
         """It."""
 
 
-def row_of(record: HasRow) -> Row:
-    """Return the row of a record."""
-    return record.row
+T = TypeVar("T", bound=Row | HasRow)
 
 
-def several_runs(rows: Iterable[Row]) -> bool:
-    """Whether the rows are of more than one place; see `read.places`, without which each file is one."""
-    return len({row.case.run for row in rows}) > 1
+def row_of(record: Row | HasRow) -> Row:
+    """Return a row, or that of a record."""
+    return record if isinstance(record, Row) else record.row
 
 
-def device_label(row: Row, with_run: bool) -> str:
+def several_runs(found: Iterable[Row | HasRow]) -> bool:
+    """Whether rows are of more than one place; see `read.places`, without which each file is one."""
+    return len({row_of(each).case.run for each in found}) > 1
+
+
+def device_label(record: Row | HasRow, with_run: bool) -> str:
     """Return where a row was measured: ``cuda:0``, or with its place ``cuda:0 (torch 2.13.0)``."""
-    return f"{row.case.device} ({row.case.run})" if with_run else row.case.device
+    case = row_of(record).case
+    return f"{case.device} ({case.run})" if with_run else case.device
 
 
 def machine_name(row: Row, with_run: bool) -> str:
@@ -71,11 +74,10 @@ def choice(row: Row) -> str:
     return " ".join(str(part) for part in (None if batch is None else f"batch={batch}", row.case.dtype, *others) if part)
 
 
-def by_device(found: Sequence[T], row_of: Callable[[T], Row]) -> dict[str, list[T]]:
+def by_device(found: Sequence[T]) -> dict[str, list[T]]:
     """Return records by where their rows ran; accelerators first."""
-    several = several_runs(map(row_of, found))
-    accelerators_first = sorted(found, key=lambda each: row_of(each).is_on_cpu)
-    return grouped(accelerators_first, lambda each: device_label(row_of(each), several))
+    several = several_runs(found)
+    return grouped(sorted(found, key=lambda each: row_of(each).is_on_cpu), lambda each: device_label(each, several))
 
 
 def flat(groups: Mapping[str, list[T]]) -> list[T]:
@@ -83,7 +85,7 @@ def flat(groups: Mapping[str, list[T]]) -> list[T]:
     return list(chain.from_iterable(groups.values()))
 
 
-def by_workload(found: Sequence[T], row_of: Callable[[T], Row]) -> dict[tuple[str, str], list[T]]:
+def by_workload(found: Sequence[T]) -> dict[tuple[str, str], list[T]]:
     """Return records by the workload of their rows, and by where those ran."""
-    several = several_runs(map(row_of, found))
-    return grouped(found, lambda each: (row_of(each).case.workload, device_label(row_of(each), several)))
+    several = several_runs(found)
+    return grouped(found, lambda each: (row_of(each).case.workload, device_label(each, several)))

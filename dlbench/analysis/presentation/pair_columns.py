@@ -88,11 +88,7 @@ def of_ratio(found: HasRatio) -> dict[str, ParamValue | None]:
 
 def _side(pair: Pair, side: Row) -> dict[str, ParamValue | None]:
     return {
-        "id": side.case.id,
-        "run": side.case.run,
-        "device": side.case.device,
-        "device_name": side.case.device_name,
-        "threads": side.case.threads,
+        **{name: getattr(side.case, name) for name in ("id", "run", "device", "device_name", "threads")},
         **{name: side.setting(name) for name in ("dtype", "mode", "batch", "layout", "optimizer", "implementation")},
         "value": pair.value(side),
         "rounds": len(side.rounds.median_s),

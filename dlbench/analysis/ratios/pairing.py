@@ -76,6 +76,11 @@ class Pair:
         return speed_ratio(*self.speeds, among=self.among)
 
     @property
+    def row(self) -> Row:
+        """The row that says where it ran: the other."""
+        return self.other
+
+    @property
     def sides(self) -> tuple[Row, Row]:
         """The base and the other."""
         return self.base, self.other

@@ -65,8 +65,8 @@ def bandwidths(results: Results) -> Table:
     lines = list(same_line.values())
     fields: Fields[list[Row]] = (
         own("case", "param.bytes", Unit.BYTES, "size of the message", lambda rows: rows[0].count("bytes")),
-        place(lines, _first),
-        ("dtype", of_row(lambda row: row.case.dtype).on(_first)),
+        ("device", place(known)[1].on(_first)),
+        ("dtype", of_row("case.dtype").on(_first)),
         own("ranks", "param.ranks", Unit.COUNT, "ranks that take part", lambda rows: rows[0].ranks),
     )
     fields += tuple(map(_bandwidth, dict.fromkeys(map(_operation, known))))
@@ -103,7 +103,7 @@ def values(results: Results) -> list[Table]:
     return [
         table(
             f"Values of {workload}",
-            (("case", KEY), place(rows, lambda row: row), *((value_name(each), value_field(each)) for each in columns)),
+            (("case", KEY), place(rows), *((value_name(each), value_field(each)) for each in columns)),
             rows,
             [units.one_line(f"{value_name(each)}: {each.meaning}") for each in columns],
         )

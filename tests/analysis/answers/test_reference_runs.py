@@ -7,6 +7,7 @@ import made_up
 import pytest
 
 from dlbench.analysis.read.references import ReferenceRun
+from dlbench.core.model import Status
 
 REFERENCE = front_door.FILES / "intel-xeon-processor" / "quick.jsonl"
 XEON = "Intel(R) Xeon(R) Processor, 2 threads"
@@ -135,3 +136,11 @@ def test_the_rows_alone_read_no_reference(monkeypatch, tmp_path):
     monkeypatch.setattr("dlbench.analysis.answers.parts.elsewhere.reference_runs", lambda: pytest.fail("read"))
     for arguments in (["show", str(REFERENCE)], ["show", str(REFERENCE), "--by", "dtype"], ["compare", str(REFERENCE), "--by", "dtype"]):
         assert front_door.in_process(tmp_path, *arguments).out
+
+
+def test_a_second_machine_on_which_all_failed_has_no_part_in_it(asked):
+    case = made_up.case("matmul", "cpu", n=512, dtype="fp32")
+    timed = made_up.rounds_of(case, made_up.flat(made_up.SEVEN))
+    health = asked(timed, [made_up.ended(case, Status.CRASHED, "gone")])["health"]
+    assert health["sentences"][1].startswith("cpu (run0) runs matmul n=512 fp32 ")
+    assert [row["place"] for row in beside(health)["rows"]] == ["cpu (run0)"]

@@ -1,6 +1,8 @@
 """Bottleneck: what bounds each step, and what the machine can do at most. Every module of this folder is a part of the answer."""
 
-from dlbench.analysis.answers.parts.base import Answer, Findings, Missing, Question, answered
+from dataclasses import replace
+
+from dlbench.analysis.answers.parts.base import Answer, Findings, Missing, Question, answered, together
 from dlbench.analysis.read.table import Results
 from dlbench.core import modules
 
@@ -11,17 +13,10 @@ QUESTION = Question("bottleneck", "What is the bottleneck: arithmetic, memory ba
 def answer(results: Results) -> Answer | Missing:
     """Return what bounds the steps that were measured, and what bandwidths and latencies that rests on."""
     every: list[Findings] = [part.findings(results) for part in modules.ordered(__name__)]  # the most important first
-    if not any(found.tables for found in every):
-        doubts = "; ".join(doubt for found in every for doubt in found.weaknesses)
+    found = together(every)
+    if not found.tables:
+        doubts = "; ".join(found.weaknesses)
         return Missing(QUESTION, doubts or "neither a step nor what the machine can do at most was measured", "dlbench run ceilings")
     # All devices in what matters most, and of each of the others the first.
-    most, *others = [found.sentences for found in every if found.sentences]
-    return answered(
-        QUESTION,
-        most,
-        [row for found in every for row in found.rows],
-        [doubt for found in every for doubt in found.weaknesses],
-        *(table for found in every for table in found.tables),
-        reports=[sentences[0] for sentences in others[:2]],
-        figures=[figure for found in every for figure in found.figures],
-    )
+    most, *others = [part.sentences for part in every if part.sentences]
+    return answered(QUESTION, replace(found, sentences=most), [sentences[0] for sentences in others[:2]])

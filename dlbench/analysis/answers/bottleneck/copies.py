@@ -3,26 +3,28 @@
 import math
 import statistics
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from itertools import chain
 from operator import itemgetter
 from typing import NamedTuple
 
-from dlbench.analysis.answers.parts.base import Findings, Table, table
-from dlbench.analysis.answers.parts.lines import MOST_OFF
-from dlbench.analysis.answers.parts.transfer_fit import Fit, OverRounds, latency_and_bandwidth
-from dlbench.analysis.presentation.fields import Field, Fields, of_row, own, place
+from dlbench.analysis.answers.parts.base import Findings, of_devices
+from dlbench.analysis.answers.parts.lines import LEAST_SIZES, MOST_OFF, Line, fit
+from dlbench.analysis.presentation.fields import Field, Fields, Headed, of_row, own
 from dlbench.analysis.presentation.figures import Figure, figure
-from dlbench.analysis.presentation.names import by_device, by_workload, flat, row_of
+from dlbench.analysis.presentation.names import by_device, by_workload
 from dlbench.analysis.presentation.wording import INTERVAL, interval, short
 from dlbench.analysis.ratios.pairing import grouped, label, settings_named
 from dlbench.analysis.read.table import Results
 from dlbench.core import units
 from dlbench.core.reference.peaks import OTHER_LINK
+from dlbench.core.rows.rounds import Rounds
 from dlbench.core.rows.row import Row
 from dlbench.core.schema import Column, Unit
+from dlbench.core.stats import median_interval
 
 ORDER = 30
-_RATE = of_row(lambda row: row.rate.bytes_per_s)
+_RATE = of_row("rate.bytes_per_s")
 _WAY = Column("copies.way", Unit.TEXT, "the copy, without its size")
 _LATENCY = "what a copy takes however small it is: median of the rounds' lines; null where it does not show"
 _BANDWIDTH = "bytes over the time beyond the latency: median of the rounds' lines"
@@ -30,6 +32,60 @@ _LINK = "the most that the link carries as it was while copying; null where not 
 _OFF = "how far a size is from its round's line, in the median: caches and protocols bend it"
 _TRAINED_DOWN = 0.99
 """Of what device and slot can have: a link that carries less has another generation, or fewer lanes."""
+
+
+class OverRounds(NamedTuple):
+    """The median of what each round gave, and its 95 % interval, without ends below six rounds."""
+
+    value: float
+    low: float | None
+    high: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Fit:
+    """Latency and bandwidth of copies that differ in their size alone."""
+
+    sizes: int
+    """How many there are."""
+    latency_s: OverRounds | None = None
+    """What a copy takes however small it is; None where it does not show."""
+    bytes_per_s: OverRounds | None = None
+    """Bytes over the time beyond the latency."""
+    off: float | None = None
+    """How far a size is from its round's line, relative, in the median."""
+    reason: str | None = None
+    """Why there is no line."""
+
+
+def latency_and_bandwidth(sizes: Sequence[tuple[float, Rounds]]) -> Fit:
+    """Fit copies that differ in their size alone: of each the bytes, and what its rounds gave.
+
+    A copy takes latency + bytes / bandwidth (Hockney, The Communication Challenge for MPP, Parallel Computing 20(3), 1994). A line is
+    fitted in each round, whose sizes one state of the machine has in common; the intervals are over rounds. Of a line that fits nothing
+    neither is told (`lines.MOST_OFF`), nor a latency that is less than the line is off at the smallest size.
+    """
+    count = len({size for size, _ in sizes})
+    points = [(number, (size, seconds)) for size, each in sizes for number, seconds in zip(each.numbers, each.median_s, strict=False)]
+    by_round = [[point for _, point in found] for found in grouped(points, lambda each: each[0]).values()]
+    fitted = [(line, each) for each in by_round if (line := fit(each))]
+    if not fitted:
+        return Fit(count, reason=f"no round has {LEAST_SIZES} sizes, the fewest that tell latency from bandwidth")
+    off = statistics.median(line.off(each) for line, each in fitted)
+    if off >= MOST_OFF:
+        return Fit(
+            count, off=off, reason=f"the sizes are {units.percent(off)} off the best line in the median, so it tells nothing of them"
+        )
+    fixed, slopes = [line.fixed for line, _ in fitted], [line.slope for line, _ in fitted]
+    middle = Line(statistics.median(fixed), statistics.median(slopes))
+    shows = middle.shows_fixed(min(size for size, _ in sizes if size > 0), off)
+    return Fit(count, _over_rounds(fixed) if shows else None, _over_rounds([1 / slope for slope in slopes]), off)
+
+
+def _over_rounds(values: Sequence[float]) -> OverRounds:
+    interval = median_interval(values)
+    low, high = (interval.low, interval.high) if interval else (None, None)
+    return OverRounds(statistics.median(values), low, high)
 
 
 class Way(NamedTuple):
@@ -58,23 +114,47 @@ class Way(NamedTuple):
         return f"{' and '.join(parts)}{at_best}"
 
 
+def _with_interval(heading: str, column: Column, of: Callable[[Way], OverRounds | None]) -> Fields[Way]:
+    """Return the columns of a median over rounds and of the ends of its interval."""
+    ends = {"low": "lower end of its 95 % interval; null below six rounds", "high": "upper end of it"}
+    low, high = (Column(f"{column.name}_{end}", column.unit, meaning) for end, meaning in ends.items())
+    return (
+        (heading, Field(column, lambda way: found.value if (found := of(way)) else None)),
+        (INTERVAL, Field(low, lambda way: found.low if (found := of(way)) else None)),
+        (INTERVAL, Field(high, lambda way: found.high if (found := of(way)) else None)),
+    )
+
+
+_FIELDS: Fields[Way] = (
+    ("copy", Field(_WAY, lambda way: way.name)),
+    own("sizes", "copies.sizes", Unit.COUNT, "sizes whose times the line is fitted to", lambda way: way.fit.sizes),
+    *_with_interval("latency", Column("copies.latency_s", Unit.SECONDS, _LATENCY, "lower"), lambda way: way.fit.latency_s),
+    *_with_interval("bandwidth", Column("copies.bytes_per_s", Unit.BYTES_PER_S, _BANDWIDTH, "higher"), lambda way: way.fit.bytes_per_s),
+    own("off the line", "copies.off", Unit.FRACTION, _OFF, lambda way: way.fit.off),
+    ("fastest size", _RATE),
+    own("link", "copies.link_bytes_per_s", Unit.BYTES_PER_S, _LINK, lambda way: way.link),
+    own("of the link", "copies.link_share", Unit.FRACTION, "the fastest size over that", lambda way: way.share, "higher"),
+    own("no line", "copies.reason", Unit.TEXT, "why there is no line", lambda way: way.fit.reason),
+)
+
+
 def findings(results: Results) -> Findings:
     """Return latency and bandwidth of each way to copy that was measured over sizes, and what of its link that is."""
     groups = _groups(results)
-    if not groups:
-        return Findings()
-    devices = by_device(list(map(_way, groups)), row_of)
-    for where, found in devices.items():
-        if _over_another_link(where, found):
-            devices[where] = [way._replace(share=None) for way in found]
+    ways, doubts = list[Way](), list[str]()
+    for where, found in by_device(list(map(_way, groups))).items():
+        if beyond := _over_another_link(where, found):
+            ways += [way._replace(share=None) for way in found]
+        else:
+            ways += found
+        doubts += filter(None, (beyond or _trained_down(where, found),))
+        worst = max(found, key=lambda way: way.fit.off or 0.0)
+        if (off := worst.fit.off or 0.0) >= MOST_OFF:
+            bends = "caches and protocols bend it, so the figure says more than latency and bandwidth"
+            doubts.append(f"on {where} the sizes of {short(worst.name)} are {units.percent(off)} off their line in the median: {bends}")
     copies = list(chain.from_iterable(groups))
-    return Findings(
-        sentences=[_sentence(where, found) for where, found in devices.items()],
-        rows=copies,
-        tables=[_table(flat(devices))],
-        figures=_figures(copies),
-        weaknesses=[text for each in devices.items() for doubt in _DOUBTS if (text := doubt(*each))],
-    )
+    title = "Copies: latency and bandwidth"
+    return of_devices(title, _FIELDS, ways, _sentence, rows=copies, figures=_figures(copies), weaknesses=doubts)
 
 
 def _groups(results: Results) -> list[list[Row]]:
@@ -113,33 +193,6 @@ def _way(copies: Sequence[Row]) -> Way:
     return Way(_name(fastest), fastest, rate, fit, link, rate / link if link else None)
 
 
-def _table(ways: Sequence[Way]) -> Table:
-    fields: Fields[Way] = (
-        ("copy", Field(_WAY, lambda way: way.name)),
-        place(ways, row_of),
-        own("sizes", "copies.sizes", Unit.COUNT, "sizes whose times the line is fitted to", lambda way: way.fit.sizes),
-        *_over_rounds("latency", Column("copies.latency_s", Unit.SECONDS, _LATENCY, "lower"), lambda way: way.fit.latency_s),
-        *_over_rounds("bandwidth", Column("copies.bytes_per_s", Unit.BYTES_PER_S, _BANDWIDTH, "higher"), lambda way: way.fit.bytes_per_s),
-        own("off the line", "copies.off", Unit.FRACTION, _OFF, lambda way: way.fit.off),
-        ("fastest size", _RATE.on(row_of)),
-        own("link", "copies.link_bytes_per_s", Unit.BYTES_PER_S, _LINK, lambda way: way.link),
-        own("of the link", "copies.link_share", Unit.FRACTION, "the fastest size over that", lambda way: way.share, "higher"),
-        own("no line", "copies.reason", Unit.TEXT, "why there is no line", lambda way: way.fit.reason),
-    )
-    return table("Copies: latency and bandwidth", fields, ways)
-
-
-def _over_rounds(heading: str, column: Column, of: Callable[[Way], OverRounds | None]) -> Fields[Way]:
-    """Return the columns of a median over rounds and of the ends of its interval."""
-    ends = {"low": "lower end of its 95 % interval; null below six rounds", "high": "upper end of it"}
-    low, high = (Column(f"{column.name}_{end}", column.unit, meaning) for end, meaning in ends.items())
-    return (
-        (heading, Field(column, lambda way: found.value if (found := of(way)) else None)),
-        (INTERVAL, Field(low, lambda way: found.low if (found := of(way)) else None)),
-        (INTERVAL, Field(high, lambda way: found.high if (found := of(way)) else None)),
-    )
-
-
 def _sentence(where: str, ways: Sequence[Way]) -> str:
     """Say how quick copies over the link are, at the largest share of it and the smallest; where none was read, all by bandwidth."""
     of_link = [way for way in ways if way.share is not None] or ways
@@ -161,7 +214,7 @@ def _sentence(where: str, ways: Sequence[Way]) -> str:
 def _trained_down(where: str, ways: Sequence[Way]) -> str | None:
     """Say of a link that was slower while copying than device and slot can have it; None where it was not, or nothing tells."""
     read = [(way.link, most) for way in ways if way.link and (most := way.row.transfer.link_bytes_per_s)]
-    if not read or _over_another_link(where, ways):
+    if not read:
         return None
     # The median: copies both ways at once have twice the rate.
     link, most = statistics.median(now for now, _ in read), statistics.median(most for _, most in read)
@@ -180,23 +233,11 @@ def _over_another_link(where: str, ways: Sequence[Way]) -> str | None:
     return f"on {where} {short(fastest.name)} reaches {units.byte_rate(fastest.rate)}, {OTHER_LINK.format(rate=units.byte_rate(link))}"
 
 
-def _bent(where: str, ways: Sequence[Way]) -> str | None:
-    """Say that times do not follow a line, of the way to copy of which that is worst; None where all do."""
-    off, way = max(((way.fit.off or 0.0, way) for way in ways), key=lambda each: each[0])
-    if off < MOST_OFF:
-        return None
-    bends = "caches and protocols bend it, so the figure says more than latency and bandwidth"
-    return f"on {where} the sizes of {short(way.name)} are {units.percent(off)} off their line in the median: {bends}"
-
-
-_DOUBTS = (_over_another_link, _trained_down, _bent)
-
-
 def _figures(copies: Sequence[Row]) -> list[Figure]:
     """Return bandwidth against size, of each workload and device a figure, with a line a way."""
     about = "One line a way to copy; from where it is level on, bandwidth bounds a copy, and left of that latency."
     about += " The vertical lines are 95 % intervals over rounds."
-    size: tuple[str, Field[Row]] = own("bytes", "copies.size", Unit.BYTES, "bytes that a copy counts", _bytes)
+    size: Headed[Row] = own("bytes", "copies.size", Unit.BYTES, "bytes that a copy counts", _bytes)
     way: Field[Row] = Field(_WAY, lambda row: short(_name(row)))
     ends: list[Field[Row]] = [
         Field(Column("copies.rate_low", Unit.BYTES_PER_S, "lower end of its 95 % interval"), lambda row: _rate_at(row, row.time.ci_high_s)),
@@ -205,7 +246,7 @@ def _figures(copies: Sequence[Row]) -> list[Figure]:
     axes = size, ("bytes a second", _RATE), ("copy", way)
     return [
         figure(f"Bandwidth by size: {workload} on {where}", about, "line", alike, *axes, log="xy", interval=ends)
-        for (workload, where), alike in by_workload(copies, lambda row: row).items()
+        for (workload, where), alike in by_workload(copies).items()
     ]
 
 

@@ -3,12 +3,11 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from itertools import chain, starmap
 
-from dlbench.analysis.answers.parts.base import Findings, table
-from dlbench.analysis.presentation.fields import CASE, RATIO, THROUGHPUT, Fields, own, place, value_field, whole_row
+from dlbench.analysis.answers.parts.base import Findings, of_devices
+from dlbench.analysis.presentation.fields import CASE, RATIO, THROUGHPUT, Fields, Headed, own, value_field, whole_row
 from dlbench.analysis.presentation.figures import Figure, figure
-from dlbench.analysis.presentation.names import by_device, by_workload, flat, row_of
+from dlbench.analysis.presentation.names import by_device, by_workload
 from dlbench.analysis.presentation.wording import INTERVAL, short
 from dlbench.analysis.ratios.pairing import grouped, label, settings_named
 from dlbench.analysis.ratios.ratio import Ratio, speed_ratio
@@ -29,6 +28,8 @@ class Fed:
     way: str
     ratio: Ratio
     """Over the way of most items a second."""
+    others: Sequence["Fed"] = ()
+    """Of a step's best way the others, the best first."""
     of_largest: Ratio | None = None
     """Of the smallest batch at its best: over the same step with the largest at its best."""
 
@@ -43,11 +44,11 @@ class Fed:
         return None if seconds is None or not call else seconds / call
 
 
-Ways = list[Fed]
-"""One step in each of its ways to get its batch, the best first."""
-_RATE, *_ENDS = (each.on(row_of) for each in THROUGHPUT)
+_RATE, *_ENDS = THROUGHPUT
+_WAY: Headed[Fed] = own("batches", "feeding.way", Unit.TEXT, "how a step gets its batch", lambda fed: fed.way)
 _RESULTS: Fields[Fed] = (
-    own("batches", "feeding.way", Unit.TEXT, "how a step gets its batch", lambda fed: fed.way),
+    ("work", CASE),
+    _WAY,
     ("items/s", _RATE),
     *RATIO,
     own(
@@ -83,42 +84,30 @@ _NOTES = (
 
 
 def findings(results: Results) -> Findings:
-    """Return throughput by the way that steps get their batches, each beside the best, and what part of a step that takes."""
+    """Return throughput by the way that steps get their batches, each against the best, and what part of a step that takes."""
     steps = _steps(results)
-    if not steps:
-        return Findings()
-    devices = {where: _beside_largest(found) for where, found in by_device(steps, lambda step: step[0].row).items()}
-    every = list(chain.from_iterable(steps))
-    # What the workloads report beside the parts of a call.
+    every = [fed for step in steps for fed in (step, *step.others)]
+    by_place = [fed for found in by_device(steps).values() for step in _beside_largest(found) for fed in (step, *step.others)]
+    # What the workloads report that is no part of a call.
     values = (each for fed in every for each in fed.row.declared.values if each.role is None and not each.series)
-    others = {each.name: (each.name, value_field(each.column).on(row_of)) for each in values}
-    shown = [fed for step in flat(devices) for fed in step]
-    of_ways = table(
-        "Throughput by how a step gets its batch",
-        (("work", CASE), place(every, row_of), *_RESULTS, *others.values()),
-        shown,
-        _NOTES,
-        whole=whole_row,
-    )
-    return Findings(list(starmap(_sentence, devices.items())), list(map(row_of, every)), [of_ways], _figures(every))
+    reported = {each.name: (each.name, value_field(each.column)) for each in values}
+    fields: Fields[Fed] = (*_RESULTS, *reported.values())
+    title, rows = "Throughput by how a step gets its batch", [fed.row for fed in every]
+    return of_devices(title, fields, by_place, _sentence, _NOTES, whole=whole_row, rows=rows, figures=_figures(every))
 
 
-def _steps(results: Results) -> list[Ways]:
-    """Return the steps of which it is declared what only says how they get their batch, the largest batch first."""
+def _steps(results: Results) -> list[Fed]:
+    """Return the best way of each step of which it is declared what only says how it gets its batch, the largest batch first."""
     fit = [row for row in results.rows if row.declared.having("feeding") and row.has_throughput]
     alike = grouped(fit, lambda row: row.differing_from(settings_named(row.declared.having("feeding"))))
     return [_step(rows) for rows in sorted(alike.values(), key=lambda rows: -(rows[0].batch or 0))]
 
 
-def _step(rows: Sequence[Row]) -> Ways:
-    """Return the ways of a step."""
+def _step(rows: Sequence[Row]) -> Fed:
     best, *others = sorted(rows, key=lambda row: -row.throughput)
     base, pairs = best.rounds.items_per_s, math.comb(len(rows), 2)  # the best is chosen, and the worst
-    by_itself = Ratio(1.0, None, (len(base), len(base)))
-    return [
-        Fed(best, _way(best, rows), by_itself),
-        *(Fed(row, _way(row, rows), speed_ratio(base, row.rounds.items_per_s, among=pairs)) for row in others),
-    ]
+    slower = [Fed(row, _way(row, rows), speed_ratio(base, row.rounds.items_per_s, among=pairs)) for row in others]
+    return Fed(best, _way(best, rows), Ratio(1.0, None, (len(base), len(base))), slower)
 
 
 def _way(row: Row, rows: Sequence[Row]) -> str:
@@ -134,32 +123,30 @@ def _words(row: Row) -> list[str]:
     return [value for name in row.declared.having("feeding") if isinstance(value := row.params.get(name), str)]
 
 
-def _beside_largest(steps: list[Ways]) -> list[Ways]:
-    """Return the steps of a device, that of the smallest batch at its best with what it gives beside the same step with the largest."""
-    alike = [step for step in steps if _but_batch(step) == _but_batch(steps[0])]
-    largest, smallest = alike[0], alike[-1]
-    best, *others = smallest
-    if smallest is largest or not best.row.batch:
+def _beside_largest(steps: list[Fed]) -> list[Fed]:
+    """Return the steps of a device, that of the smallest batch with its throughput over that of the same step with the largest."""
+    largest = steps[0]
+    smallest = [step for step in steps if _but_batch(step.row) == _but_batch(largest.row)][-1]
+    if smallest is largest or not smallest.row.batch:
         return steps
-    ways = len(largest) * len(smallest)  # of which each is its step's best
-    ratio = speed_ratio(largest[0].row.rounds.items_per_s, best.row.rounds.items_per_s, among=ways)
-    return [[replace(best, of_largest=ratio), *others] if step is smallest else step for step in steps]
+    ways = (1 + len(largest.others)) * (1 + len(smallest.others))  # of all these each is its step's best
+    ratio = speed_ratio(largest.row.rounds.items_per_s, smallest.row.rounds.items_per_s, among=ways)
+    return [replace(step, of_largest=ratio) if step is smallest else step for step in steps]
 
 
-def _but_batch(step: Ways) -> str:
-    row = step[0].row
+def _but_batch(row: Row) -> str:
     return label(row, (*row.declared.having("feeding"), "batch"))
 
 
-def _sentence(where: str, steps: Sequence[Ways]) -> str:
-    """Say of the step with the largest batch by which way it is fed best and worst, and what the smallest batch gives beside it."""
-    best, *others = steps[0]
+def _sentence(where: str, found: Sequence[Fed]) -> str:
+    """Say of the step with the largest batch by which way it is fed best and worst, and what the smallest batch gives."""
+    best = found[0]
     text = f"On {where} {short(best.case)} is fed best by {best.way}: {item_rate(best.row.throughput)}{_getting(best)}"
-    if others:
-        worst = others[-1]
+    if best.others:
+        worst = best.others[-1]
         how = "worst by" if worst.ratio.is_behind else f"no worse {worst.ratio.as_far_as} by any other, last"
         text += f"; {how} {worst.way}: {worst.ratio} of that{_getting(worst)}"
-    for small in (step[0] for step in steps if step[0].of_largest):
+    for small in (fed for fed in found if fed.of_largest):
         text += f"; batch={small.row.batch} at its best has {small.of_largest} the throughput of this step at its best"
     return f"{text}."
 
@@ -172,7 +159,7 @@ def _getting(fed: Fed) -> str:
 def _figures(every: Sequence[Fed]) -> list[Figure]:
     """Return throughput by the way of batches, of each workload and device a figure."""
     found = list[Figure]()
-    for (workload, where), ways in by_workload(every, row_of).items():
+    for (workload, where), ways in by_workload(every).items():
         one = len({fed.case for fed in ways}) == 1
         found.append(
             figure(
@@ -181,7 +168,7 @@ def _figures(every: Sequence[Fed]) -> list[Figure]:
                 "bar" if one else "dot",
                 ways,
                 ("throughput", _RATE),
-                _RESULTS[0],
+                _WAY,
                 *([] if one else [("work", CASE)]),
                 interval=_ENDS,
                 spread=lambda fed: fed.row.throughput,

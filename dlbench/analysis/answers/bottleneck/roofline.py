@@ -1,13 +1,13 @@
 """Ceilings of each device, and the rows below them: the roofline of Williams and others (2009, https://doi.org/10.1145/1498765.1498785)."""
 
+import math
 from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
 from dlbench.analysis.answers.parts.base import Findings, table
-from dlbench.analysis.presentation.fields import PLACE, Field, Fields, of_row, own
+from dlbench.analysis.presentation.fields import PLACE, WORK_OF_ROW, Field, Fields, Headed, of_row, own
 from dlbench.analysis.presentation.figures import Figure, figure
-from dlbench.analysis.presentation.names import hardware, row_of
-from dlbench.analysis.presentation.pair_columns import CASE
+from dlbench.analysis.presentation.names import HasRow, hardware
 from dlbench.analysis.presentation.wording import plural, short
 from dlbench.analysis.ratios.pairing import grouped
 from dlbench.analysis.read.ceilings import Ceilings, Machine, computed_in, from_caches, machine, reached_by
@@ -19,10 +19,10 @@ from dlbench.core.schema import Column, Unit
 from dlbench.core.units import byte_rate, flop_rate, seconds, three_digits
 
 ORDER = 20
-_TIME = of_row(lambda row: row.time.median_s)
-_FLOPS, _BYTES = of_row(lambda row: row.rate.flops_per_s), of_row(lambda row: row.rate.bytes_per_s)
-_WORKLOAD, _SHARE = of_row(lambda row: row.case.workload), of_row(lambda row: row.rate.ceiling_fraction)
-_SHOWN: Mapping[Ceiling, Field[Row]] = {"arithmetic": _FLOPS, "memory": _BYTES, "launch": _TIME, "synchronisation": _TIME}
+_TIME = of_row("time.median_s")
+_FLOPS, _BYTES = of_row("rate.flops_per_s"), of_row("rate.bytes_per_s")
+_WORKLOAD, _SHARE = of_row("case.workload"), of_row("rate.ceiling_fraction")
+_SHOWN: Mapping[Ceiling, Field[Row | HasRow]] = {"arithmetic": _FLOPS, "memory": _BYTES, "launch": _TIME, "synchronisation": _TIME}
 """What is shown of each kind of ceiling."""
 _NOTE = (
     "FLOP/byte is what the workload states of both; caches that hold what a call comes back to, and layers that are fused, "
@@ -54,61 +54,59 @@ class Roof(NamedTuple):
         words = [*([hardware(row)] if key in others else ()), *([row.case.run] if others - {key} else ())]
         return f"{device} ({', '.join(words)})" if words else str(device)
 
-    def reached(self) -> list["Top"]:
+    def reached(self) -> list["Placed"]:
         """Return the row that reached each ceiling."""
-        return [Top(self, reached_by(each, self.rows), each.kind) for each in self.ceilings.values()]
+        return [Placed(self, reached_by(each, self.rows), each.kind) for each in self.ceilings.values()]
 
 
-class Top(NamedTuple):
-    """A row that reached a ceiling, or of memory another that measures it."""
+class Placed(NamedTuple):
+    """A row with the ceilings of its device, which it is below or reaches."""
 
     roof: Roof
     row: Row
-    kind: Ceiling
+    kind: Ceiling | None = None
+    """The ceiling that it reached; of memory those that another row measures have it, too."""
 
     @property
-    def what(self) -> str:
+    def what(self) -> str | None:
         """The kind, of arithmetic with its precision."""
         return f"{self.kind} in {computed_in(self.row)}" if self.kind == "arithmetic" else self.kind
 
-
-class Point(NamedTuple):
-    """A row below the ceilings of its device."""
-
-    roof: Roof
-    row: Row
-    intensity: float
-    """Stated operations over stated bytes."""
+    @property
+    def intensity(self) -> float:
+        """Stated operations over stated bytes; zero where it states either not."""
+        return (self.row.rate.flops_per_s or 0.0) / (self.row.rate.bytes_per_s or math.inf)
 
 
-def _of_its_kind(field: Field[Row]) -> Field[Top]:
+def _of_its_kind(field: Field[Row | HasRow]) -> Field[Placed]:
     """Return a field of rows that reach a ceiling that is shown by it."""
-    return Field(field.column, lambda top: field.of(top.row) if _SHOWN[top.kind] is field else None)
+    return Field(field.column, lambda top: field.of(top) if top.kind and _SHOWN[top.kind] is field else None)
 
 
-_CEILINGS: Fields[Top] = (
-    ("device", Field(PLACE, lambda top: top.roof.place(top.row))),
+_DEVICE: Headed[Placed] = ("device", Field(PLACE, lambda placed: placed.roof.place(placed.row)))
+_CEILINGS: Fields[Placed] = (
+    _DEVICE,
     own(
         "ceiling", "ceiling.what", Unit.TEXT, "arithmetic and its precision, memory, or what takes that time at least", lambda top: top.what
     ),
-    ("reached by", Field(CASE, lambda top: top.row.key)),
+    ("reached by", WORK_OF_ROW),
     ("FLOP/s", _of_its_kind(_FLOPS)),
     ("bytes/s", _of_its_kind(_BYTES)),
     ("time", _of_its_kind(_TIME)),
-    ("of the best", _SHARE.on(row_of)),
-    ("peak", of_row(lambda row: row.rate.peak_fraction).on(row_of)),
-    ("of", of_row(lambda row: row.rate.peak).on(row_of)),
+    ("of the best", _SHARE),
+    ("peak", of_row("rate.peak_fraction")),
+    ("of", of_row("rate.peak")),
 )
-_INTENSITY: Field[Point] = Field(
+_INTENSITY: Field[Placed] = Field(
     Column("roofline.intensity", Unit.NUMBER, "stated operations over stated bytes"), lambda point: point.intensity
 )
-_BELOW: Fields[Point] = (
-    ("case", Field(CASE, lambda point: point.row.key)),
-    ("device", Field(PLACE, lambda point: point.roof.place(point.row))),
+_BELOW: Fields[Placed] = (
+    ("case", WORK_OF_ROW),
+    _DEVICE,
     ("FLOP/byte", _INTENSITY),
-    ("FLOP/s", _FLOPS.on(row_of)),
-    ("bytes/s", _BYTES.on(row_of)),
-    ("ceiling", _SHARE.on(row_of)),
+    ("FLOP/s", _FLOPS),
+    ("bytes/s", _BYTES),
+    ("ceiling", _SHARE),
     own("of", "roofline.nearest", Unit.TEXT, "the nearest ceiling", lambda point: point.row.rate.ceiling and point.row.rate.ceiling.kind),
 )
 
@@ -121,31 +119,27 @@ def findings(results: Results) -> Findings:
     if not known:
         return Findings()
     roofs = {where: Roof(where, every[where], [row for at, row in sound if at == where], known) for where in known}
-    placed = [(roofs[where], row) for where, row in sound if where in roofs]
-    stated = [
-        Point(roof, row, flops / moved)
-        for roof, row in placed
-        if row.is_single_rank and (flops := row.rate.flops_per_s) and (moved := row.rate.bytes_per_s)
-    ]
+    placed = [Placed(roofs[where], row) for where, row in sound if where in roofs]
+    stated = [point for point in placed if point.row.is_single_rank and point.intensity]
     below = [point for point in stated if not from_caches(point.row, point.roof.memory)]
     beyond = len(stated) - len(below)
     notes = (_NOTE, *([_FROM_CACHES.format(plural(beyond, "case"))] if beyond else []))
     tables = [table("What each device can do at most", _CEILINGS, [top for roof in roofs.values() for top in _tops(roof)])]
-    tables += [table("Cases below the measured ceilings", _BELOW, below, notes)] if below else []
-    rests = [row for _, row in placed if row.declared.ceiling in _SHOWN]
+    tables.append(table("Cases below the measured ceilings", _BELOW, below, notes))
+    rests = [point.row for point in placed if point.row.declared.ceiling in _SHOWN]
     rests += [top.row for roof in roofs.values() for top in roof.reached()]
     return Findings(list(map(_sentence, roofs.values())), rests, tables, _figures(below))
 
 
-def _tops(roof: Roof) -> list[Top]:
+def _tops(roof: Roof) -> list[Placed]:
     """Return the best of each kind, and of memory each case at its best."""
     reached = roof.reached()
     moves = [row for row in roof.rows if row.declared.ceiling == "memory"]
     moves += [top.row for top in reached if top.kind == "memory"]  # which may declare no ceiling
     each_best = {row.key: row for row in sorted(moves, key=lambda row: row.rate.bytes_per_s or 0.0)}
-    chosen = [*(top for top in reached if top.kind != "memory"), *(Top(roof, row, "memory") for row in reversed(each_best.values()))]
+    chosen = [*(top for top in reached if top.kind != "memory"), *(Placed(roof, row, "memory") for row in reversed(each_best.values()))]
     kinds = list(_SHOWN)
-    return sorted(chosen, key=lambda top: kinds.index(top.kind))
+    return sorted(chosen, key=lambda top: kinds.index(top.kind or "memory"))
 
 
 def _sentence(roof: Roof) -> str:
@@ -166,7 +160,7 @@ def _sentence(roof: Roof) -> str:
     return f"{text}."
 
 
-def _figures(below: Sequence[Point]) -> list[Figure]:
+def _figures(below: Sequence[Placed]) -> list[Figure]:
     """Return a roofline for each device and precision that has a roof and rows below it, those with the most rows first."""
     groups = grouped(below, lambda point: (point.roof.where, computed_in(point.row)))
     found = []
@@ -183,7 +177,7 @@ def _figures(below: Sequence[Point]) -> list[Figure]:
             f"The line is the most that was measured: {byte_rate(bandwidth)} on the slope, {flop_rate(arithmetic.per_s)} from "
             f"{three_digits(ridge)} FLOP a byte on. A dot far below it is held up by something else."
         )
-        x, y, series = ("operations a byte", _INTENSITY), ("FLOP/s", _FLOPS.on(row_of)), ("workload", _WORKLOAD.on(row_of))
+        x, y, series = ("operations a byte", _INTENSITY), ("FLOP/s", _FLOPS), ("workload", _WORKLOAD)
         line = tuple({_INTENSITY.column.name: at, _FLOPS.column.name: min(at * bandwidth, arithmetic.per_s)} for at in corners)
         title = f"Roofline in {precision}: {roof.place(alike[0].row)}"
         found.append(figure(title, about, "dot", alike, x, y, series, log="xy", bound=line, spread=lambda point: point.intensity))

@@ -3,11 +3,11 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from dlbench.analysis.answers.parts.base import Findings, Table, table
+from dlbench.analysis.answers.parts.base import Findings, table
 from dlbench.analysis.answers.parts.step_bottleneck import ADDS_UP, REMEDIES, REPORTED, Diagnosis, Parts, Resource, diagnose
-from dlbench.analysis.presentation.fields import Field, Fields, of_row, own, place, whole_row
+from dlbench.analysis.presentation.fields import Fields, Headed, of_row, own, place, whole_row
 from dlbench.analysis.presentation.figures import Axis, Figure, drawn
-from dlbench.analysis.presentation.names import by_device, device_label, flat, row_of, several_runs
+from dlbench.analysis.presentation.names import by_device, device_label, flat, several_runs
 from dlbench.analysis.presentation.wording import plural, short
 from dlbench.analysis.ratios.pairing import grouped
 from dlbench.analysis.read.ceilings import Ceilings, computed_in, from_caches, machine
@@ -97,7 +97,9 @@ def findings(results: Results) -> Findings:
     steps = [
         _step(row, whole_s, ceilings.get(machine(row, results.environments), {}))
         for row in results.rows
-        if _is_step(row) and (whole_s := row.time.median_s)
+        # What several ranks wait for each other is none of these parts.
+        if row.is_sound and row.is_single_rank and _TAGS.intersection(row.declared.tags) and _OF_DLBENCH_ITSELF not in row.declared.tags
+        if (whole_s := row.time.median_s)
     ]
     judged = [step for step in steps if step.found.seconds]
     doubts: list[str] = []
@@ -105,21 +107,24 @@ def findings(results: Results) -> Findings:
         doubts.append(f"of {plural(len(steps) - len(judged), 'step')} no part was measured; {_WOULD_TELL}")
     if not judged:
         return Findings(weaknesses=doubts)
-    devices = by_device(judged, row_of)
-    # Those that are fed in several ways on purpose are told of by themselves.
-    told = {where: [step for step in found if not step.row.declared.having("feeding")] or found for where, found in devices.items()}
-    known_first = sorted(told.items(), key=lambda each: not any(step.bound for step in each[1]))
+    devices = by_device(judged)
+    # Those that are fed in several ways on purpose are a part of their own.
+    of_interest = {where: [step for step in found if not step.row.declared.having("feeding")] or found for where, found in devices.items()}
+    known_first = sorted(of_interest.items(), key=lambda each: not any(step.bound for step in each[1]))
     sentences = [_sentence(where, found) for where, found in known_first]
     without = [where for where, found in devices.items() if not any(step.ceilings for step in found)]
     doubts += [f"no ceiling of {where} was measured; give the file of dlbench run ceilings beside this one" for where in without]
     shown = flat(devices)
-    return Findings(sentences, list(map(row_of, judged)), [_table(shown)], [_figure(shown)], doubts)
-
-
-def _is_step(row: Row) -> bool:
-    tags = row.declared.tags
-    # What several ranks wait for each other is none of these parts.
-    return row.is_sound and row.is_single_rank and bool(_TAGS.intersection(tags)) and _OF_DLBENCH_ITSELF not in tags
+    fields: Fields[JudgedStep] = (
+        own("step", "step.case", Unit.TEXT, "the case", lambda step: step.row.key),
+        place(shown),
+        ("time", of_row("time.median_s")),
+        own("bound by", "step.bound", Unit.TEXT, "the part that takes most of its time", lambda step: step.bound),
+        *map(_part, _NAMES),
+        own(_REST, "step.unexplained_s", Unit.SECONDS, _UNEXPLAINED, lambda step: step.found.unexplained_s),
+        own("verdict", "step.verdict", Unit.TEXT, _VERDICT, lambda step: step.verdict),
+    )
+    return Findings(sentences, judged, [table("What bounds each step", fields, shown, whole=whole_row)], [_figure(shown)], doubts)
 
 
 def _step(row: Row, whole_s: float, ceilings: Ceilings) -> JudgedStep:
@@ -150,31 +155,18 @@ def _sentence(where: str, steps: Sequence[JudgedStep]) -> str:
     """
     bounds = grouped([step for step in steps if step.bound], lambda step: step.bound)
     most_first = sorted(bounds.items(), key=lambda found: -len(found[1]))
-    told = [f"{bound} {'bound' if bound == _NAMES['launch'] else 'bounds'} {len(found)}" for bound, found in most_first]
+    counts = [f"{bound} {'bound' if bound == _NAMES['launch'] else 'bounds'} {len(found)}" for bound, found in most_first]
     if unknown := sum(step.bound is None for step in steps):
-        told.append(f"what bounds {unknown} was not measured")
+        counts.append(f"what bounds {unknown} was not measured")
     most = max(most_first[0][1] if most_first else steps, key=_whole_s)
-    return f"Of {plural(len(steps), 'step')} on {where} {', '.join(told)}; {short(most.row.key)}: {most.verdict}."
+    return f"Of {plural(len(steps), 'step')} on {where} {', '.join(counts)}; {short(most.row.key)}: {most.verdict}."
 
 
 def _whole_s(step: JudgedStep) -> float:
     return step.parts.whole_s
 
 
-def _table(steps: Sequence[JudgedStep]) -> Table:
-    fields: Fields[JudgedStep] = (
-        own("step", "step.case", Unit.TEXT, "the case", lambda step: step.row.key),
-        place(steps, row_of),
-        ("time", of_row(lambda row: row.time.median_s).on(row_of)),
-        own("bound by", "step.bound", Unit.TEXT, "the part that takes most of its time", lambda step: step.bound),
-        *map(_part, _NAMES),
-        own(_REST, "step.unexplained_s", Unit.SECONDS, _UNEXPLAINED, lambda step: step.found.unexplained_s),
-        own("verdict", "step.verdict", Unit.TEXT, _VERDICT, lambda step: step.verdict),
-    )
-    return table("What bounds each step", fields, steps, whole=whole_row)
-
-
-def _part(part: Resource) -> tuple[str, Field[JudgedStep]]:
+def _part(part: Resource) -> Headed[JudgedStep]:
     name = _NAMES[part]
     return own(name, f"step.{part}_s", Unit.SECONDS, f"of its time: {name}", lambda step: step.found.seconds.get(part))
 
@@ -182,13 +174,13 @@ def _part(part: Resource) -> tuple[str, Field[JudgedStep]]:
 def _figure(steps: Sequence[JudgedStep]) -> Figure:
     """Return the steps as stacks of their parts, each over its own time."""
     shown, left_out = drawn(steps, _whole_s)
-    several = several_runs(map(row_of, shown))
+    several = several_runs(shown)
     parts = []
     for step in shown:
         # All of them, in the same order and colours in every figure.
         known = {name: step.found.seconds.get(part, 0.0) for part, name in _NAMES.items()} | {_REST: step.found.unexplained_s}
         whole_s = sum(known.values())
-        name = f"{short(step.row.key)} on {device_label(step.row, several)}, {seconds(step.parts.whole_s)}"
+        name = f"{short(step.row.key)} on {device_label(step, several)}, {seconds(step.parts.whole_s)}"
         parts += [
             {_STEP.column.name: name, _PART.column.name: part, _SHARE.column.name: part_s / whole_s} for part, part_s in known.items()
         ]

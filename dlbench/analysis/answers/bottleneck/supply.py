@@ -1,20 +1,19 @@
-"""Storage: how fast it supplies samples, beside what the training steps of its machine consume."""
+"""Storage: how fast it supplies samples, against what the training steps of its machine consume."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from dlbench.analysis.answers.parts.base import Findings, table
 from dlbench.analysis.answers.parts.pair_tables import of_ratios
-from dlbench.analysis.presentation.fields import RATIO, THROUGHPUT, Field, Fields, of_row, own, place
-from dlbench.analysis.presentation.figures import Figure
+from dlbench.analysis.presentation.fields import RATIO, THROUGHPUT, WORK_OF_ROW, Fields, of_row, own, place, whole_row
 from dlbench.analysis.presentation.names import device_label
-from dlbench.analysis.presentation.pair_columns import CASE, of_ratio
+from dlbench.analysis.presentation.pair_columns import of_ratio
 from dlbench.analysis.presentation.wording import INTERVAL, short
 from dlbench.analysis.ratios.pairing import grouped
 from dlbench.analysis.ratios.ratio import Ratio, speed_ratio
 from dlbench.analysis.read.ceilings import machine
 from dlbench.analysis.read.table import Results
-from dlbench.core.rows.row import Row, cells
+from dlbench.core.rows.row import Row
 from dlbench.core.schema import Unit
 from dlbench.core.units import item_rate
 
@@ -23,13 +22,14 @@ ORDER = 40
 
 @dataclass(frozen=True, slots=True)
 class Supplied:
-    """A way to read samples from storage, beside a training step that consumes such."""
+    """A way to read samples from storage, and a training step that consumes such."""
 
     step: str
     """That, and where it ran."""
     consumed: float
     """Samples that it takes in a second."""
-    read: Row
+    row: Row
+    """The reading."""
     ratio: Ratio
     """Samples supplied over samples consumed."""
 
@@ -37,10 +37,10 @@ class Supplied:
 _FIELDS: Fields[Supplied] = (
     own("step", "supply.step", Unit.TEXT, "the training step, and where it ran", lambda each: each.step),
     own("consumes", "supply.consumed_per_s", Unit.ITEMS_PER_S, "samples that the step takes in a second", lambda each: each.consumed),
-    own("read by", "supply.way", Unit.TEXT, "how the samples are read", lambda each: short(each.read.key)),
+    own("read by", "supply.way", Unit.TEXT, "how the samples are read", lambda each: short(each.row.key)),
 )
 _STEP, _CONSUMED, _WAY = _FIELDS
-_BESIDE: Fields[Supplied] = (*_FIELDS, ("supplies", THROUGHPUT[0].on(lambda each: each.read)), *RATIO)
+_BESIDE: Fields[Supplied] = (*_FIELDS, ("supplies", THROUGHPUT[0]), *RATIO)
 _NOTES = (
     "ratio: samples supplied over samples consumed; below 1 the step waits for storage however it is fed",
     "of each step the slowest and the fastest way to read from storage itself; decoding and augmenting are not in it",
@@ -57,32 +57,25 @@ def findings(results: Results) -> Findings:
     def host(row: Row) -> object:
         return machine(row, results.environments)[-1]
 
-    supplies = grouped(filter(_is_of_storage, read), host)
+    # What comes from memory is no supply.
+    stored = (row for row in read if not row.declared.having("supply") or row.declared.stands_out("supply", row.params))
+    supplies = grouped(stored, host)
     steps = [row for row in sound if "training" in row.declared.tags and row.is_single_rank]
     several = len(results.environments) > 1
     found = [each for step in steps for each in _beside(step, supplies.get(host(step), []), several)]
-    tables = [
-        table(
-            "Samples read from storage",
-            (
-                ("reading", Field(CASE, lambda row: row.key)),
-                place(read, lambda row: row),
-                ("bandwidth", of_row(lambda row: row.rate.bytes_per_s)),
-                *zip(("samples/s", INTERVAL, INTERVAL), THROUGHPUT, strict=True),
-            ),
-            read,
-            whole=cells,
-        )
-    ]
+    samples = zip(("samples/s", INTERVAL, INTERVAL), THROUGHPUT, strict=True)
+    fields = ("reading", WORK_OF_ROW), place(read), ("bandwidth", of_row("rate.bytes_per_s")), *samples
+    of_reading = table("Samples read from storage", fields, read, whole=whole_row)
     if not found:
-        return Findings([_alone(read)], read, tables)
-    beside = table("What storage supplies beside what steps consume", _BESIDE, found, _NOTES, whole=of_ratio)
-    return Findings([_beside_steps(found)], [*read, *steps], [beside, *tables], [_figure(found)])
-
-
-def _is_of_storage(row: Row) -> bool:
-    """Whether what a row reads comes from storage and not from memory."""
-    return not row.declared.having("supply") or row.declared.stands_out("supply", row.params)
+        slowest, fastest = (choose(read, key=lambda row: row.throughput) for choose in (min, max))
+        rates = dict.fromkeys(f"{item_rate(row.throughput)} ({short(row.key)})" for row in (slowest, fastest))
+        alone = f"Samples are read at {' to '.join(rates)}; no training step that consumes such samples was measured beside that."
+        return Findings([alone], read, [of_reading])
+    of_steps = table("What storage supplies beside what steps consume", _BESIDE, found, _NOTES, whole=of_ratio)
+    about = "Bars to the left of 1: the step waits for storage. The lines are 95 % intervals over rounds."
+    title, times = "What storage feeds of each training step", "samples supplied over samples consumed"
+    drawn = of_ratios(title, about, times, "bar", found, _STEP, _WAY)
+    return Findings([_sentence(found)], [*read, *steps], [of_steps, of_reading], [drawn])
 
 
 def _beside(step: Row, supplies: Iterable[Row], several: bool) -> list[Supplied]:
@@ -96,14 +89,7 @@ def _beside(step: Row, supplies: Iterable[Row], several: bool) -> list[Supplied]
     ]
 
 
-def _alone(read: Sequence[Row]) -> str:
-    """Say how many samples are read in a second, where nothing was measured that consumes them."""
-    slowest, fastest = (choose(read, key=lambda row: row.throughput) for choose in (min, max))
-    told = dict.fromkeys(f"{item_rate(row.throughput)} ({short(row.key)})" for row in (slowest, fastest))
-    return f"Samples are read at {' to '.join(told)}; no training step that consumes such samples was measured beside that."
-
-
-def _beside_steps(found: Sequence[Supplied]) -> str:
+def _sentence(found: Sequence[Supplied]) -> str:
     """Say of the step that consumes most how much of that storage supplies."""
     slowest, *fastest = max(grouped(found, lambda each: each.step).values(), key=lambda of_step: of_step[0].consumed)
     text = f"Of what {slowest.step} consumes ({item_rate(slowest.consumed)}) this storage feeds {_fed(slowest)}"
@@ -111,11 +97,4 @@ def _beside_steps(found: Sequence[Supplied]) -> str:
 
 
 def _fed(found: Supplied) -> str:
-    return f"{found.ratio}, read by {short(found.read.key)} ({item_rate(found.read.throughput)})"
-
-
-def _figure(found: Sequence[Supplied]) -> Figure:
-    """Return for each step how much of what it consumes storage supplies, as bars from 1."""
-    about = "Bars to the left of 1: the step waits for storage. The lines are 95 % intervals over rounds."
-    title, times = "What storage feeds of each training step", "samples supplied over samples consumed"
-    return of_ratios(title, about, times, "bar", found, _STEP, _WAY)
+    return f"{found.ratio}, read by {short(found.row.key)} ({item_rate(found.row.throughput)})"

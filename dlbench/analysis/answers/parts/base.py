@@ -1,11 +1,13 @@
 """Answer to a question by the rows of result files, and what is missing where they give none."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+from itertools import chain, starmap
 from typing import TypeVar
 
-from dlbench.analysis.presentation.fields import PLACE, Fields, cells
+from dlbench.analysis.presentation.fields import PLACE, Fields, cells, place
 from dlbench.analysis.presentation.figures import Figure
+from dlbench.analysis.presentation.names import HasRow, by_device, flat, row_of
 from dlbench.analysis.presentation.wording import cell, more_devices
 from dlbench.analysis.ratios.pairing import grouped
 from dlbench.core import units
@@ -13,6 +15,7 @@ from dlbench.core.rows.row import Cells, Row
 from dlbench.core.schema import Column
 
 R = TypeVar("R")
+P = TypeVar("P", bound=Row | HasRow)
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +32,7 @@ class Table:
 
     title: str
     columns: tuple[tuple[str, Column], ...]
-    """Each with its heading; two of one heading in turn are the ends of an interval."""
+    """Each with its heading; two of one heading, one behind the other, are the ends of an interval."""
     rows: tuple[Cells, ...]
     notes: tuple[str, ...] = ()
     """What a reader has to know of it."""
@@ -51,7 +54,7 @@ class Table:
 def table(
     title: str, fields: Fields[R], found: Sequence[R], notes: Sequence[str] = (), *, whole: Callable[[R], Cells] | None = None
 ) -> Table:
-    """Return the table of records; ``whole`` is what programs get of each beside what is shown."""
+    """Return the table of records; ``whole`` is what programs get of each in front of what is shown."""
     columns = tuple((heading, field.column) for heading, field in fields)
     return Table(title, columns, cells((field for _, field in fields), found, whole), tuple(notes))
 
@@ -75,11 +78,11 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Findings:
-    """What rows say to a part of a question."""
+    """What rows say to a question, or to a part of one."""
 
     sentences: Sequence[str] = ()
-    rows: Sequence[Row] = ()
-    """Those of the tidy table that it rests on."""
+    rows: Sequence[Row | HasRow] = ()
+    """Rows of the tidy table, or records of one."""
     tables: Sequence[Table] = ()
     figures: Sequence[Figure] = ()
     weaknesses: Sequence[str] = ()
@@ -94,43 +97,72 @@ class Missing:
     command: str | None = None
 
 
-def answered(
-    question: Question,
-    sentences: Sequence[str],
-    rows: Sequence[Row],
-    weaknesses: Iterable[str],
-    *tables: Table,
-    reports: Sequence[str] = (),
+def together(parts: Iterable[Findings]) -> Findings:
+    """Return what parts say, one behind the other."""
+    every = [(part.sentences, part.rows, part.tables, part.figures, part.weaknesses) for part in parts]
+    return Findings(*(list(chain.from_iterable(of_parts)) for of_parts in zip(*every, strict=True)))
+
+
+def of_devices(
+    title: str,
+    fields: Fields[P],
+    found: Sequence[P],
+    sentence: Callable[[str, list[P]], str],
+    notes: Sequence[str] = (),
+    *,
+    whole: Callable[[P], Cells] | None = None,
+    rows: Sequence[Row] | None = None,
     figures: Sequence[Figure] = (),
-) -> Answer:
-    """Return the answer in the first two of its sentences, and of those on reported values, that rests on these rows of the tidy table."""
+    weaknesses: Sequence[str] = (),
+) -> Findings:
+    """Return a sentence on the records of each device, and the table of all, with the column of devices behind the first of ``fields``.
+
+    Accelerators come first. ``rows`` are those that it rests on, if not those of the records, without which only weaknesses are left.
+    """
+    if not found:
+        return Findings(weaknesses=tuple(weaknesses))
+    devices = by_device(found)
+    columns: Fields[P] = (fields[0], place(found), *fields[1:])
+    shown = table(title, columns, flat(devices), notes, whole=whole)
+    return Findings(list(starmap(sentence, devices.items())), found if rows is None else rows, [shown], figures, weaknesses)
+
+
+def answered(question: Question, found: Findings, reports: Sequence[str] = (), *, flags_told: bool = False) -> Answer:
+    """Return the answer in the first two of its sentences, and of those on reported values, with the tables and figures that have rows.
+
+    Flags of the rows that it rests on weaken it, unless they are what it tells.
+    """
+    rows = list(map(row_of, found.rows))
     once = list({(row.case.run, row.case.id): row for row in rows}.values())  # several parts may rest on one case
-    flags = [row.flag for row in once]
-    counts = {
-        "throttled": sum(bool(flag.throttled) for flag in flags),
-        "disturbed": sum(bool(flag.disturbed) for flag in flags),
-        "unsteady": sum(bool(flag.not_steady) for flag in flags),
-        "noisy": sum(bool(flag.noisy) for flag in flags),
-    }
-    doubts = [f"{count} of {len(once)} cases it rests on are {mark}" for mark, count in counts.items() if count]
-    files = [{row.file for row in of_place} for of_place in grouped(once, lambda row: row.case.run).values()]
-    if (most := max(map(len, files), default=1)) > 1:
-        doubts.append(f"its cases are from {most} files of one machine: no interval holds what changed there between them")
-    told = (("", sentences), ("what is reported on ", reports))
-    more = [f"{what}{devices}" for what, each in told if (devices := more_devices(len(each) - 2))]
-    said = tuple(map(units.one_line, (*sentences[:2], *reports[:2])))
-    found = Answer(question, said, (), (*not_usable(rows), *doubts, *weaknesses, *more), tables, tuple(figures))
-    return resting_on(found, rows)
-
-
-def not_usable(rows: Sequence[Row]) -> list[str]:
-    """Return what to say first of an answer that rests on rows of runs that are not usable; nothing where all are."""
-    runs = dict.fromkeys(row.file for row in rows if row.flag.not_usable)
-    return [f"not usable, as most cases of {', '.join(runs)} were throttled or disturbed in most rounds"] if runs else []
-
-
-def resting_on(found: Answer, rows: Iterable[Row]) -> Answer:
-    """Return the answer with the cases of these rows as those that it rests on."""
+    doubts = [] if flags_told else _doubts(once)
+    if runs := dict.fromkeys(row.file for row in rows if row.flag.not_usable):
+        doubts.insert(0, f"not usable, as most cases of {', '.join(runs)} were throttled or disturbed in most rounds")
+    counted = (("", found.sentences), ("what is reported on ", reports))
+    more = [f"{what}{devices}" for what, each in counted if (devices := more_devices(len(each) - 2))]
     of_case = grouped(rows, lambda row: row.case.id)
     files = {case: tuple(dict.fromkeys(row.case.file for row in each if row.case.file)) for case, each in of_case.items()}
-    return replace(found, cases=tuple(of_case), files={case: names for case, names in files.items() if names})
+    return Answer(
+        question,
+        tuple(map(units.one_line, (*found.sentences[:2], *reports[:2]))),
+        tuple(of_case),
+        (*doubts, *found.weaknesses, *more),
+        tuple(each for each in found.tables if each.rows),
+        tuple(each for each in found.figures if each.rows),
+        files={case: names for case, names in files.items() if names},
+    )
+
+
+def _doubts(rows: Sequence[Row]) -> list[str]:
+    """Return what makes an answer doubtful that rests on these rows: their flags, and files of other days."""
+    flags = [row.flag for row in rows]
+    marks = {
+        "throttled": [flag.throttled for flag in flags],
+        "disturbed": [flag.disturbed for flag in flags],
+        "unsteady": [flag.not_steady for flag in flags],
+        "noisy": [flag.noisy for flag in flags],
+    }
+    doubts = [f"{count} of {len(rows)} cases it rests on are {mark}" for mark, shown in marks.items() if (count := shown.count(True))]
+    most = max((len({row.file for row in of_place}) for of_place in grouped(rows, lambda row: row.case.run).values()), default=1)
+    if most > 1:
+        doubts.append(f"its cases are from {most} files of one machine: no interval holds what changed there between them")
+    return doubts

@@ -1,15 +1,15 @@
-"""Same hardware elsewhere: each case beside that of the nearest reference run."""
+"""Same hardware elsewhere: each case against that of the nearest reference run."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from operator import itemgetter
 
-from dlbench.analysis.answers.parts.base import Table, table
-from dlbench.analysis.presentation.fields import PLACE, RATIO, Field, Fields, of_row, own, whole_row
-from dlbench.analysis.presentation.names import by_device, hardware, row_of, several_runs
-from dlbench.analysis.presentation.pair_columns import CASE, of_ratio
+from dlbench.analysis.answers.parts.base import Findings, table
+from dlbench.analysis.presentation.fields import PLACE, RATIO, WORK_OF_ROW, Field, Fields, of_row, own, whole_row
+from dlbench.analysis.presentation.names import hardware, several_runs
+from dlbench.analysis.presentation.pair_columns import of_ratio
 from dlbench.analysis.presentation.wording import plural, short
 from dlbench.analysis.ratios.pairing import RUN, grouped, pair_of
 from dlbench.analysis.ratios.ratio import Ratio, among, middle
@@ -53,66 +53,59 @@ class SameCase:
 
 _OFF = f"whether it is beyond a factor of {NORMAL:g}, all of its interval, on hardware of that name"
 _FIELDS: Fields[SameCase] = (
-    ("case", Field(CASE, lambda case: case.row.key)),
+    ("case", WORK_OF_ROW),
     ("device", Field(PLACE, lambda case: case.place)),
-    ("here", of_row(lambda row: row.time.median_s).on(row_of)),
+    ("here", of_row("time.median_s")),
     own("there", "reference.median_s", Unit.SECONDS, "one call in the reference run", lambda case: case.there.time.median_s),
     *RATIO,
     own("off", "reference.off", Unit.TEXT, _OFF, lambda case: "off" if case.is_off else None),
 )
 
 
-@dataclass(frozen=True)
-class Beside:
-    """The cases of one device beside those of the nearest reference run."""
+def against_references(results: Results, devices: Mapping[str, Sequence[Row]]) -> tuple[dict[str, str], Findings]:
+    """Return of each of these devices how it compares with the nearest reference run that has cases of it, and all of these cases.
 
-    device: str
-    """The name of the reference's device, on a CPU with its threads."""
-    cases: Sequence[SameCase]
-    notes: Sequence[str]
-    """What reference it is, and where its software is another."""
-
-    def clause(self) -> str:
-        """Say how it compares, in the case in the middle, and what is off."""
-        case = middle(self.cases)
-        which = f"the reference run on the same {self.device}" if case.is_same else f"the nearest reference run, on {self.device}"
-        text = f"runs {short(case.row.key)} {case.ratio} as fast as {which}{among(self.cases)}"
-        if not case.is_same:
-            return text
-        off = [case for case in self.cases if case.is_off]
-        if not off:
-            return f"{text}, and no case is off by more than {NORMAL:g} ×"
-        farthest = max(off, key=lambda case: abs(math.log(case.ratio.speedup)))
-        return f"{text}; off by more than {NORMAL:g} × {'is' if len(off) == 1 else 'are'} {len(off)} of " + (
-            f"{plural(len(self.cases), 'case')}, most {short(farthest.row.key)}: {farthest.ratio.times}"
-        )
-
-
-def beside_references(results: Results) -> tuple[list[Beside], list[str]]:
-    """Return each device beside the nearest reference run that has cases of it, and why others stand beside none."""
+    Weaknesses say why other devices are not compared.
+    """
     if len(results.environments) > _MOST_MACHINES:
-        return [], []
+        return {}, Findings()
     own = {origin(environment) for environment in results.files.environments.values()} - {None}
     runs = reference_runs()
     themselves = {run.machine for run in runs if origin(run.environment) in own}
     others = [run for run in runs if run.machine not in themselves]
-    found, alone = [], list[Row]()
-    for place, mine in by_device([row for row in results.rows if row.has_times], lambda row: row).items():
-        nearest = _nearest(place, mine, others, results)
-        found += [nearest] if nearest else []
-        alone += [] if nearest else mine[:1]
-    return found, [_alone(alone, bool(themselves))] if alone else []
+    clauses, cases, notes, alone = dict[str, str](), list[SameCase](), dict[str, None](), list[Row]()
+    for place, rows in devices.items():
+        if not (mine := [row for row in rows if row.has_times]):
+            continue
+        device, of_device, about = _nearest(place, mine, others, results)
+        if of_device:
+            clauses[place] = _clause(device, of_device)
+            cases += of_device
+            notes |= dict.fromkeys(about)
+        else:
+            alone.append(mine[0])
+    title = "Beside reference runs: how many times as fast"
+    of_cases = table(title, _FIELDS, cases, tuple(notes), whole=lambda case: whole_row(case) | of_ratio(case))
+    return clauses, Findings(tables=[of_cases], weaknesses=_alone(alone, bool(themselves)))
 
 
-def tables(found: Sequence[Beside]) -> list[Table]:
-    """Return all cases of them as a table; none where there are none."""
-    title, notes = "Beside reference runs: how many times as fast", dict.fromkeys(note for each in found for note in each.notes)
-    cases = [case for each in found for case in each.cases]
-    return [table(title, _FIELDS, cases, tuple(notes), whole=lambda case: whole_row(case) | of_ratio(case))] if found else []
+def _clause(device: str, cases: Sequence[SameCase]) -> str:
+    """Say how a device compares with that of a reference, in the case in the middle, and what is off."""
+    case = middle(cases)
+    which = f"the reference run on the same {device}" if case.is_same else f"the nearest reference run, on {device}"
+    text = f"runs {short(case.row.key)} {case.ratio} as fast as {which}{among(cases)}"
+    if not case.is_same:
+        return text
+    off = [case for case in cases if case.is_off]
+    if not off:
+        return f"{text}, and no case is off by more than {NORMAL:g} ×"
+    farthest = max(off, key=lambda case: abs(math.log(case.ratio.speedup)))
+    most = f"{plural(len(cases), 'case')}, most {short(farthest.row.key)}: {farthest.ratio.times}"
+    return f"{text}; off by more than {NORMAL:g} × {'is' if len(off) == 1 else 'are'} {len(off)} of {most}"
 
 
-def _nearest(place: str, mine: Sequence[Row], runs: Sequence[ReferenceRun], results: Results) -> Beside | None:
-    """Return the rows of one device beside those of the nearest machine that measured any of them."""
+def _nearest(place: str, mine: Sequence[Row], runs: Sequence[ReferenceRun], results: Results) -> tuple[str, list[SameCase], list[str]]:
+    """Return the nearest machine that measured any of these rows: its device, its cases against them, and notes on it."""
     kind, environment = kind_of(mine[0].case.device), results.environments[mine[0].case.run]
     threads = max(row.case.threads or 1 for row in mine)
     workloads = frozenset(row.case.workload for row in mine)
@@ -126,12 +119,12 @@ def _nearest(place: str, mine: Sequence[Row], runs: Sequence[ReferenceRun], resu
         theirs = {row.key: row for row in rows_of(tuple(machine)).rows if row.has_times and kind_of(row.case.device) == kind}
         cases = [SameCase(place, row, there, same) for row in mine if (there := theirs.get(row.key)) and there.case.found == row.case.found]
         if cases:
-            told = [machine[0].name_of(kind)]
+            words = [machine[0].name_of(kind)]
             if kind == "cpu":
-                told += [plural(machine[0].threads or 1, "thread"), None if same else _isa(machine[0].environment)]
-            device = ", ".join(filter(None, told))
-            return Beside(device, cases, _notes(device, machine, environment))
-    return None
+                words += [plural(machine[0].threads or 1, "thread"), None if same else _isa(machine[0].environment)]
+            device = ", ".join(filter(None, words))
+            return device, cases, _notes(device, machine, environment)
+    return "", [], []
 
 
 def _distance(run: ReferenceRun, here: Row, threads: int, environment: object) -> tuple[bool, bool, int, float]:
@@ -161,9 +154,11 @@ def _notes(device: str, machine: Sequence[ReferenceRun], environment: object) ->
     return list(map(one_line, notes))
 
 
-def _alone(rows: Sequence[Row], is_reference: bool) -> str:
+def _alone(rows: Sequence[Row], is_reference: bool) -> list[str]:
+    """Say why these devices are compared with no reference."""
+    if not rows:
+        return []
     several = several_runs(rows)
     what = one_line(" or ".join(f"{row.case.device} ({hardware(row, several)})" for row in rows))
-    if is_reference:
-        return f"the reference run is shown here itself, and no other has a case of {what}"
-    return f"no reference run has a case of {what}; dlbench contribute makes one"
+    itself = f"the reference run is shown here itself, and no other has a case of {what}"
+    return [itself if is_reference else f"no reference run has a case of {what}; dlbench contribute makes one"]

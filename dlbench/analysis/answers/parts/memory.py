@@ -4,13 +4,11 @@ import math
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import starmap
 from typing import NamedTuple
 
-from dlbench.analysis.answers.parts.base import Findings, table
+from dlbench.analysis.answers.parts.base import Findings, of_devices
 from dlbench.analysis.answers.parts.lines import MOST_OFF, fit
-from dlbench.analysis.presentation.fields import CASE, Fields, own, place
-from dlbench.analysis.presentation.names import by_device, flat, row_of
+from dlbench.analysis.presentation.fields import CASE, Fields, own
 from dlbench.analysis.presentation.wording import short
 from dlbench.analysis.ratios.pairing import BATCH, DEVICE, DTYPE, MODE, RUN, grouped, label
 from dlbench.analysis.read.table import Results
@@ -114,6 +112,7 @@ class Demand:
 
 
 _RESULTS: Fields[Demand] = (
+    ("work", CASE),
     own(
         "limit",
         "batch.limit_bytes",
@@ -180,16 +179,10 @@ def _search(row: Row) -> Hashable:
 
 def findings(found: Sequence[Demand], sweeps: Iterable[Sequence[Row]]) -> Findings:
     """Return the largest batches that searches found, and the line through the peaks of each and of each sweep of batches."""
-    told = [*found, *(sweep for rows in sweeps if (sweep := Demand(rows[0], rows)).line)]
-    if not told:
-        return Findings()
-    devices = by_device(told, row_of)
-    return Findings(
-        sentences=list(starmap(_sentence, devices.items())),
-        rows=list(map(row_of, found)),
-        tables=[table("Memory by batch size", (("work", CASE), place(told, row_of), *_RESULTS), flat(devices), (_NOTE,))],
-        weaknesses=list(_weaknesses(told)),
-    )
+    lines = (sweep for rows in sweeps if (sweep := Demand(rows[0], rows)).line)
+    of_both = [*found, *lines]
+    rows, weaknesses = [each.row for each in found], list(_weaknesses(of_both))
+    return of_devices("Memory by batch size", _RESULTS, of_both, _sentence, (_NOTE,), rows=rows, weaknesses=weaknesses)
 
 
 def peak_bytes(row: Row) -> float | None:

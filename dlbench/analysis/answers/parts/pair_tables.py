@@ -1,19 +1,37 @@
 """Tables of pairs: how many times as fast one side is, or how many times its throughput."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from itertools import chain
+from operator import itemgetter
 from typing import TypeVar
 
 from dlbench.analysis.answers.parts.base import Table, table
 from dlbench.analysis.presentation import pair_columns
-from dlbench.analysis.presentation.fields import CASE, PLACE, RATIO, SIDES, SPEEDUP, WORK, Field, Fields, Side, of_side, own, value_fields
+from dlbench.analysis.presentation.fields import (
+    CASE,
+    PLACE,
+    RATIO,
+    SIDES,
+    SPEEDUP,
+    WORK,
+    Field,
+    Fields,
+    Headed,
+    Side,
+    of_side,
+    own,
+    value_fields,
+)
 from dlbench.analysis.presentation.figures import Figure, Mark, figure
-from dlbench.analysis.presentation.names import by_device, choice, device_label, several_runs
+from dlbench.analysis.presentation.names import HasRow, by_device, choice, device_label, several_runs
 from dlbench.analysis.presentation.wording import cell, short, value_name
 from dlbench.analysis.ratios.pairing import DEVICE, DTYPE, MODE, RUN, Pair, Pairs, grouped, one_device, pair
 from dlbench.analysis.ratios.ratio import HasRatio, middle, speedup_of
 from dlbench.analysis.read.table import Results
+from dlbench.core.declarations import ParameterRole
+from dlbench.core.errors import UsageError
 from dlbench.core.model import Status
 from dlbench.core.rows.row import Row, Setting
 from dlbench.core.schema import Column, Unit
@@ -34,6 +52,19 @@ _AT: Mapping[Setting | None, str] = {DEVICE: "on", DTYPE: "in", MODE: "in", RUN:
 _WHICH: Field[Pair] = Field(pair_columns.TIME, lambda pair: "device" if pair.on_device else "wall")
 
 
+def beside_defaults(results: Results, role: ParameterRole) -> list[Pairs]:
+    """Return the pairs of rows that differ in one parameter of a role, against the plain default that workloads declare of it.
+
+    One for each name and default that rows have, in their order.
+    """
+    declared = (((name, row.declared.plain_default(name) or ""), row) for row in results.rows for name in row.declared.having(role))
+    found = []
+    for (name, plain), having in grouped(declared, itemgetter(0)).items():
+        with suppress(UsageError):  # no row that went well has the default
+            found.append(pair(replace(results, rows=tuple(row for _, row in having)), name, plain))
+    return found
+
+
 def without_accelerator(results: Results) -> bool:
     """Return whether no row was measured on an accelerator, and no file lists one."""
     identities = [environment.get("identity") for environment in results.environments.values()]
@@ -41,15 +72,13 @@ def without_accelerator(results: Results) -> bool:
     return not present and all(row.is_on_cpu or row.case.status is Status.SKIPPED for row in results.rows)
 
 
-def same_case(pairs: Pairs, *more: Field[Row]) -> Table:
+def same_case(pairs: Pairs, *more: Field[Row | HasRow]) -> Table:
     """Return the table of rows that differ in one setting: how many times as fast the other is.
 
-    Behind that stand ``more`` fields, and the numbers that workloads declare, of both sides.
+    Behind that stand ``more`` fields, and the numbers that workloads declare, of both sides: ``p99_s in bf16`` where all pairs share the
+    label of a side, else ``p99_s of other``.
     """
-    found = pairs.rows
-    if not found:
-        return Table("", (), ())
-    by = found[0].by
+    found, by = pairs.rows, pairs.by
     several, on_devices = several_runs(sides_of(found)), by == DEVICE
     timed = any(each.speeds for each in found)
     which = any(each.on_device for each in found)
@@ -61,14 +90,18 @@ def same_case(pairs: Pairs, *more: Field[Row]) -> Table:
         fields += _side(found, name, _time(name))
     fields += RATIO if timed else ()
     for field in [*more, *value_fields(sides_of(found))]:
-        fields += tuple(_of_side(field, found, name) for name in SIDES)
+        for name, side in SIDES.items():
+            _, shared = _shared(found, name)
+            where = f"{_AT.get(by, 'at')} {shared}" if shared else f"of {name}"
+            column = replace(field.column, name=f"{name}.{field.column.name}")
+            fields += ((f"{value_name(field.column)} {where}", Field(column, field.on(side).of)),)
     differ = "on both sides" if on_devices else f"with another {by.name if by else ''}"
     title = f"The same case {differ}: {'how many times as fast' if timed else 'what it reports'}"
     notes = (*((_DEVICE_TIME,) if which else ()), *((_OVER_ROUNDS,) if any(map(_is_apart, found)) else ()))
     return table(title, fields, found, notes, whole=pair_columns.cells)
 
 
-def _time(name: Side) -> tuple[str, Field[Pair]]:
+def _time(name: Side) -> Headed[Pair]:
     """Return the time of a side that the ratio is of."""
     return own("time", f"{name}.time_s", Unit.SECONDS, f"{name}: one call", lambda pair: pair.time_s(SIDES[name](pair)))
 
@@ -84,7 +117,7 @@ def machines_of(pair: Pair) -> tuple[str, ...]:
 
 
 def _is_apart(pair: Pair) -> bool:
-    """Whether the ratio is far from the quotient of the two times that stand beside it."""
+    """Whether the ratio is far from the quotient of the two times in its row."""
     base, other = pair.time_s(pair.base), pair.time_s(pair.other)
     return bool(pair.speeds and base and other and abs(base / other / speedup_of(pair) - 1) > _APART)
 
@@ -92,9 +125,9 @@ def _is_apart(pair: Pair) -> bool:
 def reported(results: Results, by: str) -> tuple[Pairs, Table, list[str]]:
     """Return the pairs of rows that differ in one setting and report values, not times; their table; what each device's first reports."""
     pairs = pair(results, by, timed=False) if results.has_values else Pairs()  # most files report none, and pairing takes a while
-    firsts = [found[0] for found in by_device(pairs.rows, SIDES["other"]).values()]
-    told = [f"{short(each.case)} reports {'; '.join(parts)}." for each in firsts if (parts := declared_values(each))]
-    return pairs, same_case(pairs), told
+    firsts = [found[0] for found in by_device(pairs.rows).values()]
+    reports = [f"{short(each.case)} reports {'; '.join(parts)}." for each in firsts if (parts := declared_values(each))]
+    return pairs, same_case(pairs), reports
 
 
 def declared_values(pair: Pair) -> list[str]:
@@ -103,11 +136,11 @@ def declared_values(pair: Pair) -> list[str]:
     for field in value_fields(pair.sides):
         other, base = field.of(pair.other), field.of(pair.base)
         if isinstance(other, int | float) and isinstance(base, int | float):
-            told = [
+            texts = [
                 f"{cell(value, field.column)} in {side_label(pair, of, several_runs(pair.sides))}"
                 for value, of in ((other, pair.other), (base, pair.base))
             ]
-            found.append(f"{value_name(field.column)} {' and '.join(told)}")
+            found.append(f"{value_name(field.column)} {' and '.join(texts)}")
     return found
 
 
@@ -128,7 +161,7 @@ def own_best(pairs: Pairs) -> Table:
     found = pairs.rows
     fields: Fields[Pair] = (("work", WORK),)
     for name, side in SIDES.items():
-        items, flops = of_side(name, lambda row: row.rate.items_per_s), of_side(name, lambda row: row.rate.flops_per_s)
+        items, flops = of_side(name, "rate.items_per_s"), of_side(name, "rate.flops_per_s")
         without = [side(each).rate.items_per_s is None for each in found]  # their workloads count operations only
         fields += _side(found, name, ("throughput", flops if all(without) else items))
         if any(without) and not all(without):
@@ -139,17 +172,15 @@ def own_best(pairs: Pairs) -> Table:
     return table(title, (*fields, *RATIO), found, whole=pair_columns.cells)
 
 
-def ratio_figures(title: str, pairs: Sequence[Pair], named: Field[Pair] = CASE) -> list[Figure]:
-    """Return the figure of the ratios of pairs, a row each; none where they have none."""
-    found = [each for each in pairs if each.speeds]
-    if not found:
-        return []
+def ratio_figure(title: str, pairs: Pairs, named: Field[Pair] = CASE) -> Figure:
+    """Return the figure of the ratios of pairs, a row each."""
+    found = [each for each in pairs.rows if each.speeds]
     (_, base), (label, _) = _shared(found, "base"), _shared(found, "other")
     base = base or "the other side"
-    named, by = on_its_device(named, found), (found[0].by or DEVICE).name
+    named, by = on_its_device(named, found), (pairs.by or DEVICE).name
     about = f"A value above 1 is faster than {base}; the lines are 95 % intervals over rounds."
-    other: tuple[str, Field[Pair]] = own(by, "other.label", Unit.TEXT, "the side that is compared with the base", label)
-    return [of_ratios(title, about, f"times as fast as {base}", mark_of(named, found), found, ("case", named), other)]
+    other: Headed[Pair] = own(by, "other.label", Unit.TEXT, "the side that is compared with the base", label)
+    return of_ratios(title, about, f"times as fast as {base}", mark_of(named, found), found, ("case", named), other)
 
 
 def on_its_device(named: Field[Pair], pairs: Sequence[Pair]) -> Field[Pair]:
@@ -164,7 +195,7 @@ def mark_of(named: Field[S], found: Sequence[S]) -> Mark:
     return "dot" if len(found) > len({str(named.of(each)) for each in found}) else "bar"
 
 
-def of_ratios(title: str, about: str, times: str, mark: Mark, found: Sequence[S], *named: tuple[str, Field[S]]) -> Figure:
+def of_ratios(title: str, about: str, times: str, mark: Mark, found: Sequence[S], *named: Headed[S]) -> Figure:
     """Return the figure of the ratios of records, a row each, by their name and the series that they are of; ``times`` says of what."""
     ratio, *ends = SPEEDUP
     return figure(title, about, mark, found, (times, ratio), *named, log="x", interval=ends, reference=1.0, spread=speedup_of)
@@ -181,14 +212,7 @@ def _shared(pairs: Sequence[Pair], name: Side) -> tuple[Callable[[Pair], str], s
     return label, labels.pop() if len(labels) == 1 else None
 
 
-def _of_side(field: Field[Row], pairs: Sequence[Pair], name: Side) -> tuple[str, Field[Pair]]:
-    """Return a field of rows as that of a side, headed ``p99_s in bf16`` where all pairs share its label, else ``p99_s of other``."""
-    (_, shared), column = _shared(pairs, name), field.column
-    where = f"{_AT.get(pairs[0].by, 'at')} {shared}" if shared else f"of {name}"
-    return f"{value_name(column)} {where}", Field(replace(column, name=f"{name}.{column.name}"), field.on(SIDES[name]).of)
-
-
-def _side(pairs: Sequence[Pair], name: Side, value: tuple[str, Field[Pair]]) -> Fields[Pair]:
+def _side(pairs: Sequence[Pair], name: Side, value: Headed[Pair]) -> Fields[Pair]:
     """Return one column headed by the side's label where all pairs share it, else the labels in a column of their own."""
     label, shared = _shared(pairs, name)
     return ((shared, value[1]),) if shared else (own(name, f"{name}.label", Unit.TEXT, f"{name}: which it is", label), value)

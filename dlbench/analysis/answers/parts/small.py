@@ -2,13 +2,12 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import starmap
 from operator import itemgetter
 
-from dlbench.analysis.answers.parts.base import Findings, table
-from dlbench.analysis.presentation.fields import CASE, RATIO, Field, Fields, own, place, whole_row
+from dlbench.analysis.answers.parts.base import Findings, of_devices
+from dlbench.analysis.presentation.fields import CASE, RATIO, Field, Fields, Headed, own, whole_row
 from dlbench.analysis.presentation.figures import Figure, figure
-from dlbench.analysis.presentation.names import by_device, by_workload, flat, row_of
+from dlbench.analysis.presentation.names import by_workload
 from dlbench.analysis.presentation.pair_columns import of_ratio
 from dlbench.analysis.presentation.wording import plural, short
 from dlbench.analysis.ratios.pairing import BATCH, grouped, label
@@ -41,38 +40,36 @@ class Training:
 
 
 _LINE: Field[Training] = Field(CASE.column, lambda each: short(each.case).partition(" ")[2])
+_BATCH: Headed[Training] = own("batch", "small.batch", Unit.COUNT, "samples of a step", lambda each: each.batch)
+_SECONDS: Headed[Training] = own(
+    "a sample", "small.sample_s", Unit.SECONDS, "time of a sample", lambda each: each.row.in_role("sample"), "lower"
+)
+_ACCURACY: Headed[Training] = own(
+    "accuracy", "small.accuracy", Unit.FRACTION, "accuracy when the training has ended", lambda each: each.row.in_role("accuracy"), "higher"
+)
 _FIELDS: Fields[Training] = (
-    own("batch", "small.batch", Unit.COUNT, "samples of a step", lambda each: each.batch),
-    own("a sample", "small.sample_s", Unit.SECONDS, "time of a sample", lambda each: each.row.in_role("sample"), "lower"),
-    own(
-        "accuracy",
-        "small.accuracy",
-        Unit.FRACTION,
-        "accuracy when the training has ended",
-        lambda each: each.row.in_role("accuracy"),
-        "higher",
-    ),
+    ("training", CASE),
+    _BATCH,
+    _SECONDS,
+    *RATIO,
+    _ACCURACY,
     own("diverged after", "small.diverged_at", Unit.COUNT, "samples after which it had diverged", lambda each: each.diverged),
 )
-_BATCH, _SECONDS, _ACCURACY, _DIVERGED = _FIELDS
-_NOTES = ("ratio: how many times as long as at the largest batch a sample takes",)
 
 
 def findings(results: Results) -> Findings:
-    """Return what a sample costs at each batch of the same training beside the largest batch, and what became of the training."""
+    """Return what a sample costs at each batch of the same training over that at the largest batch, and what became of the training."""
     trained = [row for row in results.rows if row.declared.value("sample") and row.is_sound]
     found = [each for rows in grouped(trained, lambda row: row.differing_from({BATCH})).values() for each in _trainings(rows)]
-    if not found:
-        return Findings()
-    devices = by_device(found, row_of)
-    by_batch = table(
+    return of_devices(
         "Training by batch size",
-        (("training", CASE), place(found, row_of), _BATCH, _SECONDS, *RATIO, _ACCURACY, _DIVERGED),
-        flat(devices),
-        _NOTES,
+        _FIELDS,
+        found,
+        _sentence,
+        ("ratio: how many times as long as at the largest batch a sample takes",),
         whole=lambda each: whole_row(each) | of_ratio(each),
+        figures=_figures(found),
     )
-    return Findings(list(starmap(_sentence, devices.items())), list(map(row_of, found)), [by_batch], _figures(found))
 
 
 def _trainings(rows: Sequence[Row]) -> list[Training]:
@@ -113,7 +110,7 @@ def _figures(found: Sequence[Training]) -> list[Figure]:
     about, line = "One line a training; further right is a larger batch.", ("training", _LINE)
     return [
         figure(f"{title} by batch: {workload} on {where}", about, "line", shown, _BATCH, (title.lower(), field), line, log=log)
-        for (workload, where), trainings in by_workload(found, row_of).items()
+        for (workload, where), trainings in by_workload(found).items()
         for title, (_, field), log in (("Time of a sample", _SECONDS, "xy"), ("Accuracy", _ACCURACY, "x"))
         if (shown := [each for each in trainings if field.of(each) is not None])
     ]

@@ -61,9 +61,10 @@ class Diagnosis:
 def diagnose(parts: Parts) -> Diagnosis:
     """Return what bounds a step.
 
-    An accelerator computes beside the host. Where it does nothing for longer than it works, or the host's own parts take longer than it
-    works, the host sets the pace: with its input, its launches, or code that is neither. Else the device does, and the host counts as far
-    as the device does nothing meanwhile. On a CPU, and where the device's own time was not read, all parts are taken to take turns.
+    An accelerator computes while the host goes on. Where it does nothing for longer than it works, or the host's own parts take longer
+    than it works, the host sets the pace: with its input, its launches, or code that is neither. Else the device does, and the host
+    counts as far as the device does nothing meanwhile. On a CPU, and where the device's own time was not read, all parts are taken to
+    take turns.
 
     The device's time is bound by arithmetic or by memory, whichever takes longer at its ceiling (Williams, Waterman and Patterson,
     Roofline, CACM 52(4), 2009), if that explains enough of it.
@@ -93,7 +94,7 @@ def diagnose(parts: Parts) -> Diagnosis:
 
 
 def _of_host(parts: Parts, idle_s: float, paced_by_host: bool, seconds: dict[Resource, float]) -> None:
-    """Set what the host's parts count, of which launches are known by their number, and other code by what is left."""
+    """Set what the host's parts count: launches by their number, and other code by what is left."""
     if not paced_by_host:
         for name in ("input", "host"):
             if name in seconds:

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dlbench.analysis.answers.bottleneck.copies import latency_and_bandwidth
 from dlbench.analysis.answers.parts.lines import fit
-from dlbench.analysis.answers.parts.transfer_fit import latency_and_bandwidth
 from dlbench.core.rows.rounds import Rounds
 
 SIZES = [4.0**power for power in range(6, 16)]  # 4 KiB to 1 GiB
