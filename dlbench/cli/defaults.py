@@ -64,12 +64,9 @@ class Defaults:
     """For each option the one that counts."""
     used: list[UserDefault] = field(default_factory=list)
 
-    def as_map(self) -> dict[str, dict[str, Callable[[], Given]]]:
-        """Return click's ``default_map``; click asks for a value only where the command line gives none, which is kept in ``used``."""
-        by_command: dict[str, dict[str, Callable[[], Given]]] = {}
-        for each in self.settings:
-            by_command.setdefault(each.command, {})[each.parameter] = partial(self._use, each)
-        return by_command
+    def of_command(self, name: str) -> dict[str, Callable[[], Given]]:
+        """Return a command's part of click's ``default_map``; click asks for what the command line leaves out, which `used` keeps."""
+        return {each.parameter: partial(self._use, each) for each in self.settings if each.command == name}
 
     def _use(self, setting: UserDefault) -> Given:
         self.used.append(setting)
@@ -87,7 +84,7 @@ class Defaults:
 def in_force() -> Defaults:
     """Return the defaults of the command that is running; none outside of one."""
     context = click.get_current_context(silent=True)
-    return context.obj if context is not None and isinstance(context.obj, Defaults) else Defaults()
+    return (context and context.obj) or Defaults()
 
 
 def yields(*names: str) -> Callable[[click.Context, click.Parameter, Any], Any]:

@@ -20,7 +20,7 @@ from dlbench.core.model import Status, settings_text
 from dlbench.core.rows.row import Row
 from dlbench.core.rows.summary import per_round, planned_row, summarise
 from dlbench.harness.observer import Observer
-from dlbench.harness.plan.adaptive import AdaptivePlan
+from dlbench.harness.plan.adaptive import usual_tries
 from dlbench.harness.probe.programs import OtherPrograms
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ class _Tracker(Observer):
         self.round = 0
         self.left_in_round = len(session.tasks)
         self.current: Series | None = None
-        devices = dict.fromkeys(task.case.device for task in session.tasks if task.case.device in task.side.devices)
+        devices = dict.fromkeys(task.case.device for task in session.tasks if task.has_device)
         self._starting = f"starting workers for {', '.join(devices)}" if devices else ""
         """What a round begins with, which takes seconds on an accelerator; empty where none of its devices is there."""
         self._time_left = TimeLeft(session.tasks, self.policy, _case_s(session), session.settings.budget_ends, session.done)
@@ -108,10 +108,9 @@ class _Tracker(Observer):
 
 def _case_s(session: Session) -> float:
     """Return how long a case whose device is there takes in a round, by the policy and the usual tries of searches."""
-    there = [task.case for task in session.tasks if task.case.device in task.side.devices]
-    found = [AdaptivePlan.of(case, session.signatures.get(case.workload)) for case in there]
+    cases = [task.case for task in session.tasks if task.has_device]
     one_round = replace(session.settings.policy, rounds=1, budget_s=None)
-    return estimated_s(one_round, len(found), sum(each.usual_tries() for each in found if each)) / max(1, len(found))
+    return estimated_s(one_round, len(cases), usual_tries(cases, session.signatures)) / max(1, len(cases))
 
 
 def again_because(measurement: Measurement) -> str:

@@ -24,6 +24,12 @@ if TYPE_CHECKING:
 CALIBRATIONS = Path("results", "calibration")
 """Where `dlbench calibrate` keeps what it finds, beside the runs that it stands on."""
 
+PATH = click.Path(path_type=Path)
+file_argument = click.argument("file", type=PATH, shell_complete=completion.result_files)
+files_argument = click.argument(
+    "files", metavar="FILE|FOLDER...", nargs=-1, required=True, type=PATH, shell_complete=completion.result_files
+)
+
 Command = Callable[..., Any]
 Decorator = Callable[[Command], Command]
 
@@ -120,7 +126,7 @@ def measuring_options(rounds: str, budget: str) -> Decorator:
     return gathered(
         "measuring",
         MeasureOptions,
-        click.option("-o", "--output", type=click.Path(path_type=Path), metavar="FILE", help="Result file; never overwritten."),
+        click.option("-o", "--output", type=PATH, metavar="FILE", help="Result file; never overwritten."),
         click.option("--rounds", type=click.IntRange(1, 1000), help=rounds),
         click.option("--budget", type=duration, help=budget),
         click.option("--timeout", type=duration, help="Deadline of one case in one round (default: the suite's, 60s)."),
@@ -141,7 +147,7 @@ def must_see_option(meaning: str) -> Decorator:
     return click.option("--must-see", metavar="PERCENT", help=meaning)
 
 
-def parse_thresholds(thresholds: Iterable[str], must_see: str | None = None) -> dict[str, str]:
+def parse_thresholds(thresholds: Iterable[str], must_see: str | None) -> dict[str, str]:
     """Return the threshold of each metric from ``5%`` (of time) and ``memory=0.1``, as written, and what must be seen.
 
     Raises UsageError for what makes no sense.
@@ -215,9 +221,9 @@ output_options = gathered(
         "--strict/--no-strict",
         help="Exit with 4 if any case is inconclusive or incomparable, may have lost a round, or is of another, uncalibrated occasion.",
     ),
-    click.option("--junit", type=click.Path(path_type=Path), metavar="FILE", help="Write the verdicts as JUnit XML, too."),
-    click.option("--verdict", type=click.Path(path_type=Path), metavar="FILE", help="Write all of it as one JSON document, too."),
-    click.option("--report", type=click.Path(path_type=Path), metavar="PAGE", help="Write a page with a plot, too; never overwritten."),
+    click.option("--junit", type=PATH, metavar="FILE", help="Write the verdicts as JUnit XML, too."),
+    click.option("--verdict", type=PATH, metavar="FILE", help="Write all of it as one JSON document, too."),
+    click.option("--report", type=PATH, metavar="PAGE", help="Write a page with a plot, too; never overwritten."),
     click.option("--github", is_flag=True, help="In GitHub Actions, add a summary to the step and annotations to the run."),
     format_option,
 )

@@ -135,6 +135,7 @@ def conclude(comparisons: Sequence["Comparison"], notes: Sequence[str], options:
     code = exit_code(comparisons, options.strict)
     conclusion = f"{compare_terminal.summary(comparisons)}; exit {code.value}"
     notes = [
+        *results.notes,
         *notes,
         *(line for comparison in comparisons for line in sentences.unpaired(comparison.unpaired)),
         *(doubt for comparison in comparisons for doubt in comparison.doubts),

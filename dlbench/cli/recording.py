@@ -3,7 +3,7 @@
 import time
 from collections.abc import Mapping
 from types import TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Self
 
 import click
 
@@ -15,6 +15,9 @@ from dlbench.harness.process.interrupt import Interruption
 from dlbench.harness.process.worker_process import WorkerProcess
 from dlbench.harness.runner import Runner
 
+if TYPE_CHECKING:
+    from dlbench.analysis.read.table import Results
+
 
 class Recording:
     """Measures into the file of a session, which it closes when it is left as a context manager.
@@ -23,8 +26,8 @@ class Recording:
     """
 
     def __init__(self, session: Session, interruption: Interruption) -> None:
-        self._interruption = interruption
         self._devices = session.devices
+        self.interruption = interruption
         self._writer = session.open_writer()
         if why := self._writer.unlocked:
             path = self._writer.path
@@ -41,13 +44,25 @@ class Recording:
         """Since it began."""
         return time.monotonic() - self._started
 
+    @property
+    def stopped(self) -> bool:
+        """Whether an interruption or a device's fault ended it early."""
+        return bool(self.interruption.requested or self.fault)
+
+    def results(self) -> "Results":
+        """Read what its file has by now."""
+        from dlbench.analysis.read.table import collect  # not at the top, so that --help stays quick
+
+        return collect((self.path,))
+
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> bool:
         try:
-            if error is None and not self._interruption.requested:
-                self._writer.append(self._footer())
+            if error is None and not self.interruption.requested:
+                state = fingerprint.read_state(self._devices)
+                self._writer.append({"kind": "footer", "rounds": self.rounds, "seconds": self.seconds, "state": state})
         finally:
             self._writer.close()
         if isinstance(error, DeviceFault):
@@ -59,12 +74,11 @@ class Recording:
         from dlbench.cli.live import screen  # not at the top, so that --help stays quick
 
         with screen(session, self.path) as observer, Watch(session.devices, session.settings.threads) as watch:
-            save = self._writer.append
             outcome = Runner(
                 session.tasks,
                 session.settings,
-                self._interruption,
-                save,
+                self.interruption,
+                self._writer.append,
                 observer,
                 watch,
                 session.done,
@@ -76,6 +90,3 @@ class Recording:
         self.rounds = max(self.rounds, outcome.rounds)
         if outcome.faults:
             self.fault = DeviceFault(f"{'; '.join(outcome.faults)}; the remaining cases there were skipped; check it, then measure again")
-
-    def _footer(self) -> dict[str, Any]:
-        return {"kind": "footer", "rounds": self.rounds, "seconds": self.seconds, "state": fingerprint.read_state(self._devices)}

@@ -148,9 +148,8 @@ def start(
 def _check_places(tasks: Sequence[Task], signatures: Mapping[str, Signature]) -> None:
     """Raise UsageError for a parameter of a case that names a folder that can't be written."""
     parameters = {name: place for name, each in signatures.items() if (place := each.declared.parameter("scratch"))}
-    cases = [each.case for each in tasks if each.case.workload in parameters]
-    places = {(parameters[each.workload], each.params.get(parameters[each.workload])) for each in cases}
-    for name, place in sorted((name, str(place)) for name, place in places if place):
+    named = [(name, each.case.params.get(name)) for each in tasks if (name := parameters.get(each.case.workload))]
+    for name, place in sorted({(name, str(place)) for name, place in named if place}):
         try:
             refuse_unwritable(Path(place))
         except OSError as error:
@@ -241,8 +240,7 @@ def resume(run: RunFile, writer: ResultWriter, suites: Sequence[Suite], opened: 
 
 def is_complete(run: RunFile, session: Session) -> bool:
     """Whether a run has come to its end, with each case measured whose device is there now, and what damaged lines took made up for."""
-    present = {device.id for device in machine.usable(session.devices)}
-    mine = [task for task in session.tasks if task.case.device in present]
+    mine = [task for task in session.tasks if task.has_device]
     damaged = any(not each.copy for each in run.left_out)
     if run.footer is None or (damaged and Progress(mine, session.settings.policy, run.measurements).left()):
         return False
@@ -257,11 +255,15 @@ def _declared_anew(workloads: Mapping[str, Any], signatures: Mapping[str, Signat
     found = []
     for name in filter(signatures.__contains__, workloads):
         (was, _), declared = declaration_of(name, workloads[name]), signatures[name].declared
-        before, now = ({each.name: each for each in values} for values in (was.values, declared.values))
-        found += [f"value '{each}' of {name}" for each in {**before, **now} if before.get(each) != now.get(each)]
-        roles, roles_now = was.parameters, declared.parameters
-        found += [f"parameter '{each}' of {name}" for each in {**roles, **roles_now} if roles.get(each) != roles_now.get(each)]
-        found += [f"parallel of {name}"] if was.parallel != declared.parallel else []
+        before, now = (
+            {
+                **{f"value '{value.name}'": value for value in side.values},
+                **{f"parameter '{parameter}'": role for parameter, role in side.parameters.items()},
+                "parallel": side.parallel,
+            }
+            for side in (was, declared)
+        )
+        found += [f"{each} of {name}" for each in {**before, **now} if before.get(each) != now.get(each)]
     return found
 
 

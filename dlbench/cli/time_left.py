@@ -37,7 +37,7 @@ class TimeLeft:
         self._imagined_s = _OF_ESTIMATE * case_s
         self._budget_ends = budget_ends
         self._family = {task.series: (task.side.name, task.case.workload, task.case.device) for task in tasks}
-        self._running = {task.series for task in tasks if task.case.device in task.side.devices}
+        self._running = {task.series for task in tasks if task.has_device}
         """Series of which a further round is measured, as far as is known."""
         self._took_s: dict[Series, float] = {}
         """How long the last attempt at each took."""

@@ -5,24 +5,21 @@ import os
 import select
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
 from dlbench.cli import session as sessions
 from dlbench.cli.options import CALIBRATIONS, PlanOptions, duration, format_option, planning_options
 from dlbench.cli.output import write_notes
+from dlbench.cli.output_files import writing
 from dlbench.cli.planning import load_suites, plan_suites
 from dlbench.cli.recording import Recording
-from dlbench.core.errors import ExitCode, OutputError, UsageError
+from dlbench.core.errors import ExitCode, UsageError
 from dlbench.core.store import load
 from dlbench.core.units import clock_time
 from dlbench.harness.process.interrupt import Interruption
 from dlbench.harness.ranks.cluster import refuse_several
 from dlbench.harness.schedule import Side
-
-if TYPE_CHECKING:
-    from dlbench.analysis.compare.calibration import Calibration
 
 _PAUSE_S = 600.0
 _ADVISED = 5
@@ -65,7 +62,7 @@ def command(planning: PlanOptions, occasions: int, pause: float | None, form: st
     if latest.fault:
         raise latest.fault
     if interruption.requested:
-        return ExitCode(128 + interruption.requested)
+        return interruption.exit_code
     return ExitCode.CASES_FAILED if failed else ExitCode.OK
 
 
@@ -108,16 +105,10 @@ def _conclude(latest: Path, form: str) -> bool:
         notes.append(f"{found.pooled.occasions} occasions are few, and compare allows for that; {_ADVISED} or more tell much better")
     write_notes(notes)
     if found:
-        _save(CALIBRATIONS / f"{here['machine_key']}.json", found)
+        path = CALIBRATIONS / f"{here['machine_key']}.json"
+        with writing(path):  # replaced as a whole, so that nobody reads half of one
+            part = path.with_suffix(".part")
+            part.write_text(json.dumps(found.to_json(), allow_nan=False, indent=1) + "\n")
+            part.replace(path)
+        click.echo(f"saved in {path}, for dlbench compare", err=True)
     return any(row.is_failure for row in results.of_run(latest.stem).rows)
-
-
-def _save(path: Path, found: "Calibration") -> None:
-    """Replace the file as a whole, so that nobody reads half of one. Raises OutputError where it can't be written."""
-    part = path.with_suffix(".part")
-    try:
-        part.write_text(json.dumps(found.to_json(), allow_nan=False, indent=1) + "\n")
-        part.replace(path)
-    except OSError as error:
-        raise OutputError.of(path, error) from error
-    click.echo(f"saved in {path}, for dlbench compare", err=True)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import click
 
 from dlbench.cli import completion
-from dlbench.cli.options import CALIBRATIONS, OutputOptions, output_options, threshold_options
+from dlbench.cli.options import CALIBRATIONS, PATH, OutputOptions, output_options, threshold_options
 from dlbench.cli.output import conclude
 from dlbench.core.errors import ExitCode, UsageError
 from dlbench.core.thresholds import ThresholdSettings
@@ -30,8 +30,8 @@ _HUGE = 1 << 30  # bytes; above, one file after the other, as what is read at th
 
 
 @click.command("compare")
-@click.argument("base", type=click.Path(path_type=Path), shell_complete=completion.result_files)
-@click.argument("new", metavar="[NEW|FOLDER]...", nargs=-1, type=click.Path(path_type=Path), shell_complete=completion.result_files)
+@click.argument("base", type=PATH, shell_complete=completion.result_files)
+@click.argument("new", metavar="[NEW|FOLDER]...", nargs=-1, type=PATH, shell_complete=completion.result_files)
 @threshold_options(
     "10% of time, with --by 3%, and 5% of memory",
     "End with 4 if some case doesn't exclude such a slowdown (default: the suite's; else 25%, if --strict or a file of run --gate asks).",
@@ -44,7 +44,7 @@ _HUGE = 1 << 30  # bytes; above, one file after the other, as what is read at th
 )
 @click.option(
     "--calibration",
-    type=click.Path(path_type=Path),
+    type=PATH,
     metavar="FILE",
     help=f"This machine's noise between occasions (default: {CALIBRATIONS}/MACHINE.json, if dlbench calibrate has made it).",
 )
@@ -86,7 +86,7 @@ def command(
     else:
         comparisons, notes = _across_files(results, given, calibration, across_machines, output.strict)
         notes += fleet_notes(results) if any(path.is_dir() for path in {*new} - {*sides}) else []
-    return conclude(comparisons, [*results.notes, *notes], output, results)
+    return conclude(comparisons, notes, output, results)
 
 
 def _refuse_contradictions(

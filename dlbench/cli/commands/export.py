@@ -6,7 +6,7 @@ from pathlib import Path
 import click
 
 from dlbench.analysis.export import formats
-from dlbench.cli import completion
+from dlbench.cli.options import PATH, file_argument
 from dlbench.cli.output import write_notes
 from dlbench.cli.output_files import create, refuse_existing
 from dlbench.cli.terminal import drop_stdout
@@ -14,9 +14,9 @@ from dlbench.core.errors import OutputError, UsageError
 
 
 @click.command("export")
-@click.argument("file", type=click.Path(path_type=Path), shell_complete=completion.result_files)
+@file_argument
 @click.option("--to", "form", type=click.Choice(formats.names()), required=True, help="The format.")
-@click.option("-o", "--output", metavar="OUT", type=click.Path(path_type=Path), help="File to write, never overwritten (default: stdout).")
+@click.option("-o", "--output", metavar="OUT", type=PATH, help="File to write, never overwritten (default: stdout).")
 def command(file: Path, form: str, output: Path | None) -> None:
     """Write a result file, or one of pyperf, in the format of another tool.
 

@@ -35,4 +35,4 @@ def command(context: click.Context, planning: PlanOptions, form: str) -> None:
 
     suites = load_suites(planning)
     plan = plan_suites(suites, ask_hello(planning.plugins, workload_names(suites)), planning)
-    write_plan(plan, form, lambda _: plan.policy)
+    write_plan(plan, form, plan.policy)

@@ -5,14 +5,12 @@ from pathlib import Path
 import click
 
 from dlbench.cli import completion
-from dlbench.cli.options import format_option
+from dlbench.cli.options import files_argument, format_option
 from dlbench.core.errors import UsageError
 
 
 @click.command("show")
-@click.argument(
-    "files", metavar="FILE|FOLDER...", nargs=-1, required=True, type=click.Path(path_type=Path), shell_complete=completion.result_files
-)
+@files_argument
 @click.option(
     "--by",
     metavar="COLUMN",
