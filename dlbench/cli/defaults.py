@@ -88,7 +88,7 @@ def in_force() -> Defaults:
 
 
 def yields(*names: str) -> Callable[[click.Context, click.Parameter, Any], Any]:
-    """Return the callback of an eager option beside which no option, or none of ``names``, has a default: the command line goes first."""
+    """Return the callback of an eager option that switches off the user's defaults, or those of ``names``; a format keeps its own."""
 
     def callback(context: click.Context, _: click.Parameter, value: Any) -> Any:
         if value:
@@ -182,8 +182,7 @@ def _given(option: click.Option, value: object, place: str) -> Given:
 
 
 def _options(command: click.Command) -> dict[str, click.Option]:
-    options = [each for each in command.params if isinstance(each, click.Option)]
-    return {long.removeprefix("--"): each for each in options for long in each.opts if long.startswith("--")}
+    return {max(each.opts, key=len).removeprefix("--"): each for each in command.params if isinstance(each, click.Option)}
 
 
 def _files() -> Iterator[tuple[str, dict[str, Any]]]:

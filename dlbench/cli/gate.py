@@ -1,4 +1,4 @@
-"""Rounds of a gate, which `ab` and `run --gate` share: what they take, said beforehand, and more of them until all is seen that must be."""
+"""Rounds of a gate, which `ab` and `run --gate` share: their announcement, and more of them until all is seen that must be."""
 
 import time
 from collections.abc import Callable, Sequence

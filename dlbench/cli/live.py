@@ -262,7 +262,7 @@ class _LiveTable(_Tracker):
         self._live.update(Group(self._visible_part(below), below), refresh=True)
 
     def _visible_part(self, below: "RenderableType") -> "RenderableType":
-        """Return the table of as many cases as the screen has lines for; those that are told together at the end take none."""
+        """Return the table of as many cases as the screen has lines for; those that share a line at the end take none."""
         from dlbench.analysis.report.sentences import many_alike
         from dlbench.analysis.report.terminal import results_table
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
 import click
+from click.core import ParameterSource
 
 from dlbench.analysis.export import tabular
 from dlbench.cli import completion
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from dlbench.harness.pool import Isolation
 
 CALIBRATIONS = Path("results", "calibration")
-"""Where `dlbench calibrate` keeps what it finds, beside the runs that it stands on."""
+"""Where `dlbench calibrate` keeps what it finds, and the runs that it stands on."""
 
 PATH = click.Path(path_type=Path)
 file_argument = click.argument("file", type=PATH, shell_complete=completion.result_files)
@@ -49,6 +50,12 @@ def gathered(name: str, make: Callable[..., Any], *options: Decorator) -> Decora
         return decorated
 
     return decorate
+
+
+def typed_options() -> set[str]:
+    """Return the parameters of this command that its command line gives."""
+    context = click.get_current_context()
+    return {name for name in context.params if context.get_parameter_source(name) is ParameterSource.COMMANDLINE}
 
 
 def duration(text: str) -> float:
@@ -207,8 +214,7 @@ class OutputOptions:
     @property
     def summary(self) -> Path | None:
         """The file for the summary of a step in GitHub Actions, where one is asked for."""
-        path = os.environ.get("GITHUB_STEP_SUMMARY") if self.github else None
-        return Path(path) if path else None
+        return Path(path) if self.github and (path := os.environ.get("GITHUB_STEP_SUMMARY")) else None
 
 
 format_option = click.option(

@@ -33,7 +33,6 @@ from dlbench.harness.probe import fingerprint
 from dlbench.harness.process.interrupt import Interruption
 from dlbench.harness.process.scratch import Kept, refuse_unwritable
 from dlbench.harness.process.worker_process import Mode, WorkerProcess, handshake
-from dlbench.harness.ranks.cluster import RemoteNode
 from dlbench.harness.runner import RunSettings
 from dlbench.harness.schedule import Progress, Side, Task
 
@@ -105,18 +104,19 @@ def start(
     plan: Plan,
     tasks: Sequence[Task],
     settings: RunSettings,
-    output: Path | None = None,
+    policy: Policy,
+    output: Path | None,
     *,
     sides: Mapping[str, Any] | None = None,
-    machines: Sequence[RemoteNode] = (),
     gate: ThresholdSettings | None = None,
 ) -> Session:
     """Make the session of a new run.
 
     ``output``: by default a new file in results. ``sides``: of an A/B, what the header says of each, its software included.
-    ``machines``: others that take part. ``gate``: as in `Session`. Raises UsageError where a case names a place to write in that it can't.
+    ``gate``: as in `Session`. Raises UsageError where a case names a place to write in that it can't.
     """
     _check_places(tasks, plan.signatures)
+    settings, machines = replace(settings, policy=policy), tasks[0].side.machines
     name = default_name(plan.suites)
     path = output or Path("results") / (f"ab-{name}" if sides else name)
     where = fingerprint.fingerprint(plan.hello, plan.devices)
@@ -131,7 +131,7 @@ def start(
         "cases": list(plan.options.case_ids),
         "include_absent": not plan.options.device_words,
         "plugins": list(plan.options.plugins),
-        "policy": asdict(settings.policy),
+        "policy": asdict(policy),
         "seed": settings.seed,
         "isolation": settings.isolation,
         "planned": {"count": len(tasks)},

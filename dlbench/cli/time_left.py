@@ -17,9 +17,9 @@ take twice as long or nothing."""
 _DEVIATIONS = 0.5
 """By which the bound stands above the mean of what was never measured."""
 _ATTEMPTS_A_REPETITION = 10
-"""Attempts of which one is repeated, before any was made; they count like attempts that were."""
+"""Attempts among which one is repeated, before any was made; they count like attempts that were."""
 _OF_SET_UP = 0.3
-"""What is left in later rounds, at most, of the time that a case takes beside its calls in the first, which checks its results."""
+"""What is left in later rounds, at most, of the time that a case takes outside of its calls in the first, which checks its results."""
 _RESULTS_S = 0.5
 """For the last lines of the file, the tables and the answers."""
 
@@ -46,7 +46,7 @@ class TimeLeft(Observer):
         self._budget_ends = budget_ends
         self._family = {task.series: (task.side.name, task.case.workload, task.case.device) for task in tasks}
         self._running = {task.series for task in tasks if task.has_device}
-        """Series of which a further round is measured, as far as is known."""
+        """Series that are measured for a further round, as far as is known."""
         self._took_s: dict[Series, float] = {}
         """How long the last attempt at each took."""
         self._medians: dict[Series, list[float]] = {}

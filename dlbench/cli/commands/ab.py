@@ -91,7 +91,7 @@ def command(
             if alike:
                 click.echo("note: nothing that is recorded differs between the sides, so this is an A/A", err=True)
             gate.announce(session, goes_on)
-            recording.measure(session, {each.options.name: each.opened.worker for each in opened})
+            recording.measure(session, {each.opened.side.name: each.opened.worker for each in opened})
             if goes_on:
                 gate.measure_until_seen(recording, session, _judge, measuring.budget)
             if confirm and not recording.stopped:
@@ -105,8 +105,8 @@ def _session(
     """Return the session of both sides, and whether nothing differs between them; side a's suites say how to measure."""
     tasks = [task for side, plan in zip(sides, plans, strict=True) for task in side.opened.tasks(plan)]
     policy = sessions.policy_for(plans[0], measuring.policy, gate_rounds(len({task.case.id for task in tasks})))
-    header = {side.options.name: side.to_json(plan) for side, plan in zip(sides, plans, strict=True)}
-    session = sessions.start(plans[0], tasks, replace(settings, policy=policy), measuring.output, sides=header)
+    header = {str(side.opened.side.name): side.to_json(plan) for side, plan in zip(sides, plans, strict=True)}
+    session = sessions.start(plans[0], tasks, settings, policy, measuring.output, sides=header)
     a, b = header.values()
     return session, not differences(a, b, ("side", "identity", "stack"))
 
@@ -146,7 +146,7 @@ def _end(recording: Recording, output: OutputOptions) -> ExitCode:
         code = conclude([_judge(results)], side_notes(results), output, results)
         click.echo(f"saved in {path}", err=True)
         return code
-    write_results(results, None, output.form)
+    write_results(results, output.form)
     click.echo(f"saved in {path}", err=True)
     if recording.fault:
         raise recording.fault

@@ -3,7 +3,6 @@
 import json
 import os
 import select
-from dataclasses import replace
 from pathlib import Path
 
 import click
@@ -72,7 +71,7 @@ def _measure(planning: PlanOptions, interruption: Interruption) -> Recording:
     with sessions.open_side(Side(plugins=planning.plugins), suites, settings, interruption) as opened:
         plan = plan_suites(suites, opened.hello, planning)
         path = CALIBRATIONS / sessions.default_name(plan.suites)
-        session = sessions.start(plan, opened.tasks(plan), replace(settings, policy=plan.policy), path)
+        session = sessions.start(plan, opened.tasks(plan), settings, plan.policy, path)
         with Recording(session, interruption) as recording:
             recording.measure(session, {None: opened.worker})
         return recording

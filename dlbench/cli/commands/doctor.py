@@ -96,7 +96,7 @@ def _twice(plan: Plan, opened: sessions.OpenSide, settings: RunSettings, rounds:
     policy = sessions.policy_for(plan, {"rounds": rounds, "max_rounds": rounds})
     sides = [replace(opened.side, name=name).on(plan.devices) for name in ("a", "b")]
     tasks = [task for case in plan.cases for side in sides if (task := Task(case, side)).has_device]
-    return sessions.start(plan, tasks, replace(settings, policy=policy), path, sides={"a": {}, "b": {}})
+    return sessions.start(plan, tasks, settings, policy, path, sides={"a": {}, "b": {}})
 
 
 def _selftest(plan: Plan, opened: sessions.OpenSide, settings: RunSettings, rounds: int | None, path: Path) -> sessions.Session:
@@ -106,7 +106,7 @@ def _selftest(plan: Plan, opened: sessions.OpenSide, settings: RunSettings, roun
     policy = replace(selftest.POLICY, rounds=rounds, max_rounds=rounds, budget_s=None) if rounds else selftest.POLICY
     side = opened.side.on(plan.devices)
     tasks = [Task(case, side) for case in selftest.cases(plan.signatures)]
-    return sessions.start(plan, tasks, replace(settings, policy=policy), path)
+    return sessions.start(plan, tasks, settings, policy, path)
 
 
 def report(findings: Sequence[Finding], form: str, selftest: bool = False) -> ExitCode:

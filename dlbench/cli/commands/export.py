@@ -1,6 +1,5 @@
 """``dlbench export``: a result file in the format of another tool."""
 
-from collections.abc import Mapping
 from pathlib import Path
 
 import click
@@ -47,24 +46,19 @@ def command(file: Path, form: str, output: Path | None) -> None:
     write_notes(notes)
     if not contents:
         raise UsageError(f"{file} has no case with times, so there is nothing to export to {form}")
-    _write(contents)
-
-
-def _path(output: Path | None, part: str) -> Path | None:
-    """Return where a part goes: into OUT where that is a folder, else beside it under its name; None is stdout."""
-    if output is None or not part:
-        return output
-    return output / f"{part}.json" if output.is_dir() else output.with_name(f"{output.name}-{part}.json")
-
-
-def _write(contents: Mapping[Path | None, bytes]) -> None:
-    """Write all files or, where one of them exists, none. Raises UsageError or OutputError."""
-    refuse_existing(path for path in contents if path is not None)
+    refuse_existing(filter(None, contents))  # all or none
     for path, content in contents.items():
         if path is None:
             _print(content)
         else:
             create(path, content)
+
+
+def _path(output: Path | None, part: str) -> Path | None:
+    """Return where a part goes: into OUT where that is a folder, else next to it under its name; None is stdout."""
+    if output is None or not part:
+        return output
+    return output / f"{part}.json" if output.is_dir() else output.with_name(f"{output.name}-{part}.json")
 
 
 def _print(content: bytes) -> None:

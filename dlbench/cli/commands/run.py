@@ -24,6 +24,7 @@ from dlbench.cli.options import (
     must_see_option,
     parse_thresholds,
     planning_options,
+    typed_options,
 )
 from dlbench.cli.output import write_results
 from dlbench.cli.output_files import refuse_misplaced
@@ -93,7 +94,7 @@ def command(
       dlbench run --resume results/quick-20260131-120000.jsonl
     """
     node = Node.of_torchrun(os.environ)
-    _refuse_contradictions(planning, measuring, gate, must_see, dry_run, resume, node)
+    _refuse_contradictions(measuring, gate, must_see, resume, node)
     given = parse_thresholds((), must_see) if gate else None
     with ExitStack() as stack:
         # From before it is read no other process writes it.
@@ -124,15 +125,7 @@ def command(
         return _measure(session, opened.worker, interruption, form, goes_on=not (measuring.rounds or measuring.budget))
 
 
-def _refuse_contradictions(
-    planning: PlanOptions,
-    measuring: MeasureOptions,
-    gate: bool,
-    must_see: str | None,
-    dry_run: bool,
-    resume: Path | None,
-    node: Node | None,
-) -> None:
+def _refuse_contradictions(measuring: MeasureOptions, gate: bool, must_see: str | None, resume: Path | None, node: Node | None) -> None:
     """Raise UsageError for options that exclude each other, and for an output that can't be a file."""
     if not (node and node.number):
         refuse_misplaced([measuring.output])
@@ -140,8 +133,7 @@ def _refuse_contradictions(
         raise UsageError("--gate chooses the rounds itself; give it without --rounds and --budget")
     if must_see is not None and not gate:
         raise UsageError("--must-see says which slowdown a baseline has to exclude; give it with --gate")
-    others = (planning != PlanOptions(), measuring.output, gate, measuring.seed is not None, measuring.isolation, dry_run)
-    if resume and any(others):
+    if resume and typed_options() - {"resume", "rounds", "budget", "timeout", "form"}:
         raise UsageError(
             "--resume goes on with what the file planned; beside it only --rounds, --budget, --timeout and --format can be given"
         )
@@ -178,8 +170,8 @@ def _new_session(
         require_sight(plan.suites, ACROSS_RUNS, gate)
         cases = sum(task.has_device for task in tasks)  # no test is made of one that is skipped on both sides
         rounds = rounds_for_gate(TESTS_A_CASE * cases, least=gates.LEAST_ROUNDS)
-    settings = replace(settings, policy=sessions.policy_for(plan, measuring.policy, rounds))
-    return sessions.start(plan, tasks, settings, measuring.output, machines=opened.side.machines, gate=gate)
+    policy = sessions.policy_for(plan, measuring.policy, rounds)
+    return sessions.start(plan, tasks, settings, policy, measuring.output, gate=gate)
 
 
 def _write_complete(run: RunFile, gate: ThresholdSettings | None, form: str) -> ExitCode:
@@ -187,7 +179,7 @@ def _write_complete(run: RunFile, gate: ThresholdSettings | None, form: str) -> 
     from dlbench.analysis.read.table import collect
 
     results, file = collect((run.path,)), shlex.quote(str(run.path))
-    write_results(results, None, form, answers=True, brief=True)
+    write_results(results, form, answers=True, brief=True)
     click.echo(f"{run.path} is complete; for more rounds: dlbench run --resume {file} --rounds N, or --budget TIME", err=True)
     return _conclude(results, gate, file)
 
@@ -208,7 +200,7 @@ def _measure(session: sessions.Session, worker: WorkerProcess, interruption: Int
     if interruption.requested and nothing and not recording.fault and form == "table":
         click.echo(f"interrupted before any case was done\ngo on with: dlbench run --resume {file}", err=True)
         return interruption.exit_code
-    write_results(results, None, form, answers=True, brief=True)
+    write_results(results, form, answers=True, brief=True)
     click.echo(f"saved in {recording.path}; more: dlbench show {file} --answers, or dlbench report {file}", err=True)
     if recording.fault:
         click.echo(f"what was skipped can be measured with: dlbench run --resume {file}", err=True)

@@ -1,5 +1,6 @@
 """``dlbench show``: result files as tables again, or their rows paired."""
 
+import sys
 from pathlib import Path
 
 import click
@@ -46,11 +47,13 @@ def command(files: tuple[Path, ...], by: str | None, form: str, answers: bool, d
 
     # Here and not at the top: pandas takes longer to import than help may take.
     from dlbench.analysis.read.table import collect
-    from dlbench.cli.output import notes_on, write_answers, write_notes, write_results
+    from dlbench.cli.output import notes_on, write_answers, write_notes, write_pairs, write_results
 
-    results = collect(files)
+    results, pictures = collect(files), not plain and sys.stdout.isatty()
     if answers and form != "table":
         write_answers(results, form)
+    elif by:
+        write_pairs(results, by, form, pictures=pictures)
     else:
-        write_results(results, by, form, answers=answers, details=details, pictures=not plain)
+        write_results(results, form, answers=answers, details=details, pictures=pictures)
     write_notes(notes_on(results, files))
