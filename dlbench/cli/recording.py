@@ -1,9 +1,9 @@
 """Recording of a session: its rounds, measured into its result file."""
 
 import time
-from collections.abc import Mapping
-from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from collections.abc import Iterator, Mapping
+from contextlib import closing, contextmanager
+from typing import TYPE_CHECKING
 
 import click
 
@@ -19,22 +19,36 @@ if TYPE_CHECKING:
     from dlbench.analysis.read.table import Results
 
 
-class Recording:
-    """Measures into the file of a session, which it closes when it is left as a context manager.
+@contextmanager
+def record(session: Session, interruption: Interruption) -> Iterator["Recording"]:
+    """Open the file of a session and close it at the end, with a footer unless an interruption came.
 
-    A DeviceFault is kept in ``fault``, for the caller to raise after it has written the results.
+    A DeviceFault is kept in the recording's ``fault``, for the caller to raise after it has written the results.
     """
+    recording = Recording(session, interruption)
+    with closing(recording.writer):
+        try:
+            yield recording
+        except DeviceFault as fault:
+            recording.fault = fault
+            return
+        if not interruption.requested:
+            state = fingerprint.read_state(session.devices)
+            recording.writer.append({"kind": "footer", "rounds": recording.rounds, "seconds": recording.seconds, "state": state})
+
+
+class Recording:
+    """Measures into the file of a session; see `record`."""
 
     def __init__(self, session: Session, interruption: Interruption) -> None:
-        self._devices = session.devices
         self.interruption = interruption
-        self._writer = session.open_writer()
-        if why := self._writer.unlocked:
-            path = self._writer.path
+        self.writer = session.open_writer()
+        if why := self.writer.unlocked:
+            path = self.writer.path
             click.echo(f"note: {path} can't be locked where it is ({why}); see to it that no other dlbench writes it meanwhile", err=True)
         self._tried = list(session.tried)
         self._started = time.monotonic()
-        self.path = self._writer.path
+        self.path = self.writer.path
         self.rounds = 0
         """Rounds that the file has by now."""
         self.fault: DeviceFault | None = None
@@ -55,20 +69,6 @@ class Recording:
 
         return collect((self.path,))
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> bool:
-        try:
-            if error is None and not self.interruption.requested:
-                state = fingerprint.read_state(self._devices)
-                self._writer.append({"kind": "footer", "rounds": self.rounds, "seconds": self.seconds, "state": state})
-        finally:
-            self._writer.close()
-        if isinstance(error, DeviceFault):
-            self.fault = error
-        return isinstance(error, DeviceFault)
-
     def measure(self, session: Session, first_workers: Mapping[str | None, WorkerProcess]) -> None:
         """Run the rounds of the session, or of another one that goes on in the same file; ``first_workers`` as in `Runner`."""
         from dlbench.cli.live import screen  # not at the top, so that --help stays quick
@@ -78,7 +78,7 @@ class Recording:
                 session.tasks,
                 session.settings,
                 self.interruption,
-                self._writer.append,
+                self.writer.append,
                 observer,
                 watch,
                 session.done,

@@ -42,7 +42,7 @@ def settings_for(seed: int | None = None, isolation: Isolation | None = None) ->
     threads = machine.describe_cpu().usable_threads()
     default: Isolation = "fork" if sys.platform == "linux" else "spawn"  # fork where it is known to be safe
     context = click.get_current_context(silent=True)
-    began = context.meta[BEGAN] if context and BEGAN in context.meta else time.monotonic()
+    began = (context.meta if context else {}).get(BEGAN, time.monotonic())
     return RunSettings(Policy(), secrets.randbits(32) if seed is None else seed, isolation or default, threads, began)
 
 

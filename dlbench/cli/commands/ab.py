@@ -23,7 +23,7 @@ from dlbench.cli.options import (
 from dlbench.cli.output import conclude, write_results
 from dlbench.cli.output_files import refuse_misplaced, refuse_same_file
 from dlbench.cli.planning import Plan, load_suites, require_sight
-from dlbench.cli.recording import Recording
+from dlbench.cli.recording import Recording, record
 from dlbench.core.errors import ExitCode
 from dlbench.core.measurement import CONFIRMING
 from dlbench.core.provenance import differences
@@ -87,7 +87,7 @@ def command(
         goes_on = measuring.rounds is None or measuring.budget is not None
         if dry_run:
             return gate.write_gate(session, goes_on, output.form)
-        with Recording(session, interruption) as recording:
+        with record(session, interruption) as recording:
             if alike:
                 click.echo("note: nothing that is recorded differs between the sides, so this is an A/A", err=True)
             gate.announce(session, goes_on)

@@ -12,7 +12,7 @@ from dlbench.cli.options import CALIBRATIONS, PlanOptions, duration, format_opti
 from dlbench.cli.output import write_notes
 from dlbench.cli.output_files import writing
 from dlbench.cli.planning import load_suites, plan_suites
-from dlbench.cli.recording import Recording
+from dlbench.cli.recording import Recording, record
 from dlbench.core.errors import ExitCode, UsageError
 from dlbench.core.store import load
 from dlbench.core.units import clock_time
@@ -72,7 +72,7 @@ def _measure(planning: PlanOptions, interruption: Interruption) -> Recording:
         plan = plan_suites(suites, opened.hello, planning)
         path = CALIBRATIONS / sessions.default_name(plan.suites)
         session = sessions.start(plan, opened.tasks(plan), settings, plan.policy, path)
-        with Recording(session, interruption) as recording:
+        with record(session, interruption) as recording:
             recording.measure(session, {None: opened.worker})
         return recording
 

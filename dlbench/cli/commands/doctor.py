@@ -15,7 +15,7 @@ from dlbench.cli import defaults
 from dlbench.cli import session as sessions
 from dlbench.cli.options import PlanOptions, device_option, device_plugin_option, format_option
 from dlbench.cli.planning import Plan, load_suites, plan_suites
-from dlbench.cli.recording import Recording
+from dlbench.cli.recording import record
 from dlbench.core.errors import ExitCode, UsageError
 from dlbench.core.finding import Finding, Fitness
 from dlbench.core.store import load
@@ -77,7 +77,7 @@ def command(device_words: tuple[str, ...], rounds: int | None, plugins: tuple[st
         path = Path(stack.enter_context(tempfile.TemporaryDirectory())) / "measured.jsonl"
         findings = [] if selftest else examine(plan.devices)
         session = (_selftest if selftest else _twice)(plan, opened, settings, rounds, path)
-        with Recording(session, interruption) as recording:
+        with record(session, interruption) as recording:
             recording.measure(session, {session.tasks[0].side.name: opened.worker})
         if interruption.requested:
             click.echo("interrupted; nothing was judged", err=True)

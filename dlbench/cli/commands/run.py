@@ -29,7 +29,7 @@ from dlbench.cli.options import (
 from dlbench.cli.output import write_results
 from dlbench.cli.output_files import refuse_misplaced
 from dlbench.cli.planning import Plan, load_suites, plan_suites, require_sight
-from dlbench.cli.recording import Recording
+from dlbench.cli.recording import record
 from dlbench.core.errors import ExitCode, UsageError
 from dlbench.core.model import Status
 from dlbench.core.rank_test import TESTS_A_CASE, rounds_for_gate
@@ -188,7 +188,7 @@ def _measure(session: sessions.Session, worker: WorkerProcess, interruption: Int
     """Run the rounds, of a baseline that ``goes_on`` also those that it lacks, write the results, and return the exit code."""
     if session.kept and session.kept.remove_outdated():
         click.echo("note: the compiler's cache of this run was made by other code of dlbench; compiling again", err=True)
-    with Recording(session, interruption) as recording:
+    with record(session, interruption) as recording:
         gate = session.gate if goes_on else None
         if gate is not None:
             gates.announce(session, goes_on)
