@@ -55,14 +55,12 @@ def command(planning: PlanOptions, occasions: int, pause: float | None, form: st
                     break
             click.echo(f"occasion {number + 1} of {occasions}", err=True)
             latest = _measure(planning, interruption)
-            if latest.fault or interruption.requested:
+            if latest.stopped:
                 break
     failed = _conclude(latest.path, form)
     if latest.fault:
         raise latest.fault
-    if interruption.requested:
-        return interruption.exit_code
-    return ExitCode.CASES_FAILED if failed else ExitCode.OK
+    return interruption.exit_code or (ExitCode.CASES_FAILED if failed else ExitCode.OK)
 
 
 def _measure(planning: PlanOptions, interruption: Interruption) -> Recording:
