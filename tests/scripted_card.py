@@ -18,7 +18,7 @@ from unittest import mock
 import front_door
 
 from benchmarks.limited import STOPPED
-from dlbench.cli import session
+from dlbench.cli import recording, session
 from dlbench.core.measurement import Measurement, Memory, Samples
 from dlbench.core.model import Status, kind_of
 from dlbench.core.store import load
@@ -84,7 +84,7 @@ class ScriptedCard:
         with ExitStack() as stack:
             for module in (session, pool, runner):
                 stack.enter_context(mock.patch.object(module, "WorkerProcess", functools.partial(_Process, self)))
-            stack.enter_context(mock.patch.object(session, "Watch", watch))
+            stack.enter_context(mock.patch.object(recording, "Watch", watch))
             stack.enter_context(mock.patch("time.monotonic", self.clock))
             done = front_door.in_process(self.folder, *words[2:])
         self.now += TABLES_S

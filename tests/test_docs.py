@@ -40,7 +40,7 @@ ROOT = front_door.ROOT
 PAGES = {
     name: (ROOT / name).read_text()
     for name in project_files()
-    if name.endswith(".md") and name.partition("/")[0] in (name, "docs", "examples")
+    if name == "tests/README.md" or (name.endswith(".md") and name.partition("/")[0] in (name, "docs", "examples"))
 }
 
 
@@ -378,11 +378,17 @@ def test_the_rooms_and_doors_are_those_of_the_architecture():
     assert doors == test_architecture.DOORS
 
 
-def test_one_case_is_followed_through_25_files_at_most():
+def test_one_case_has_25_stations_at_most():
     path = PAGES["docs/design.md"].partition("## One case, from suite to table")[2].partition("```")[0]
     files = re.findall(r"`([a-z_/]+\.py)`", path)
-    assert len(files) == len(set(files)) == int(re.search(r"(\d+) files", path)[1]) <= 25
+    assert len(files) == len(set(files)) == int(re.search(r"stations of the way, (\d+) files", path)[1]) <= 25
     assert [file for file in files if not (ROOT / "dlbench" / file).is_file()] == []
+
+
+def test_the_index_of_test_helpers_has_every_one():
+    listed = re.findall(r"^\| `([\w/]+\.py)` \|", PAGES["tests/README.md"], re.MULTILINE)
+    modules = {name.removeprefix("tests/") for name in project_files() if name.startswith("tests/") and name.endswith(".py")}
+    assert sorted(listed) == sorted(name for name in modules if not name.rpartition("/")[2].startswith("test_"))
 
 
 def test_no_file_tells_where_it_was_made():

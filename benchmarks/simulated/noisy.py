@@ -10,13 +10,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import redirect_stderr
 from dataclasses import dataclass, field
 from io import StringIO
-from types import SimpleNamespace
 from typing import cast
 
 from benchmarks.simulated import Finding
 from dlbench.analysis.compare.ab import compare_sides
 from dlbench.analysis.compare.judge import Verdict
-from dlbench.analysis.compare.verdict import Comparison
 from dlbench.analysis.read.table import Results, named
 from dlbench.cli.commands.ab import gate_rounds
 from dlbench.cli.gate import measure_until_seen
@@ -30,7 +28,6 @@ from dlbench.core.model import Case, Policy, Status
 from dlbench.core.rows.summary import summarise
 from dlbench.core.schema import Unit
 from dlbench.core.writer import ResultWriter
-from dlbench.harness.process.interrupt import Interruption
 from dlbench.harness.runner import RunSettings
 from dlbench.harness.schedule import Side, Task
 
@@ -53,13 +50,13 @@ class _MadeUp:
     """Whether each case has memory and two declared values as noisy as its times."""
     rounds: int = 0
     seconds: float = 0.0
-    fault: None = None
+    stopped: bool = False
     measured: dict[tuple[str, str], list[Measurement]] = field(default_factory=dict)
 
-    def judged(self) -> Comparison:
-        """Compare the sides as `ab` does."""
+    def results(self) -> Results:
+        """Return the rows of both sides."""
         rows = tuple(named(summarise(each), side, _DECLARED) for (side, _), each in self.measured.items())
-        return compare_sides(Results(rows, (), {"a": {}, "b": {}}))
+        return Results(rows, (), {"a": {}, "b": {}})
 
     def measure(self, session: Session, workers: object) -> None:
         """Add a round after the other of each task of the session, both sides of a case together."""
@@ -109,8 +106,8 @@ def ab(chance: random.Random, spreads: Sequence[float], slower: Mapping[int, flo
     made_up = _MadeUp(chance, of_cases, {cases[n].id: by for n, by in slower.items()}, values)
     made_up.measure(session, {})
     with redirect_stderr(StringIO()):  # what it says of each step
-        measure_until_seen(cast(Recording, made_up), session, made_up.judged, None, cast(Interruption, SimpleNamespace(requested=0)))
-    found = made_up.judged()
+        measure_until_seen(cast(Recording, made_up), session, compare_sides)
+    found = compare_sides(made_up.results())
     verdicts = {case.case: case.verdict for case in found.cases}
     return _Ended(exit_code([found], strict=False), verdicts, max(map(len, made_up.measured.values())))
 

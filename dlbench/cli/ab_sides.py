@@ -31,12 +31,8 @@ from dlbench.harness.schedule import Side
 class SideOptions:
     """One side of an A/B, as its options say."""
 
-    name: str
-    python: str
-    """Absolute, and not resolved: a virtual environment's is a link to another one's."""
-    own_python: bool
-    """Whether the option was given: then the code installed there is measured, not that in the current folder."""
-    environ: Mapping[str, str]
+    side: Side
+    """Without plugins, and as if it had no reference. Of an interpreter that was given the installed code is measured."""
     reference: str | None
 
     @classmethod
@@ -55,7 +51,9 @@ class SideOptions:
             if key in environ:
                 raise UsageError(f"--{name}-env {variable}: {key} is given twice; give it once")
             environ[key] = value
-        return cls(name, str(Path(found).absolute()), python is not None, environ, reference)
+        # Absolute, and not resolved: a virtual environment's is a link to another one's.
+        interpreter = Interpreter(str(Path(found).absolute()), environ, imports_from_folder=python is None)
+        return cls(Side(name=name, interpreter=interpreter), reference)
 
 
 def _options_of(name: str) -> tuple[Decorator, ...]:
@@ -80,29 +78,30 @@ side_options = gathered("sides", _sides, *_options_of("a"), *_options_of("b"))
 class ABSide:
     """A side of an A/B with its code in place and its worker running."""
 
-    options: SideOptions
     opened: OpenSide
     folder: Path | None
-    """Checkout of its git reference; None without one, like the commit."""
-    commit: str | None
+    """Checkout of its git reference; None without one."""
+    revision: Mapping[str, str]
+    """Its git reference and the commit, for the header; empty without one."""
 
     def plan(self, suites: tuple[Suite, ...], other: Self, planning: PlanOptions) -> Plan:
         """Plan the suites, without the benches that only the other side's code has."""
-        with _named(self.options.name, self.folder):
+        with _named(self.opened.side, self.folder):
             return plan_suites(_without_unknown(suites, self.opened.hello, other.opened.hello), self.opened.hello, planning)
 
     def to_json(self, plan: Plan) -> dict[str, Any]:
         """Return the side's part of the header: no paths, but a hash to tell interpreters of the same name apart."""
         from dlbench.harness.probe.fingerprint import fingerprint, without_secrets
 
-        options, interpreter = self.options, self.opened.side.interpreter
-        key = hashlib.sha256(options.python.encode()).hexdigest()[:8]
-        side: dict[str, Any] = {"python": Path(options.python).name, "python_key": key, "environ": without_secrets(options.environ)}
-        if options.reference is not None:
-            side |= {"ref": options.reference, "commit": self.commit}
+        interpreter = self.opened.side.interpreter
         where = fingerprint(plan.hello, plan.devices, environ=interpreter.environment())
         return {
-            "side": side,
+            "side": {
+                "python": Path(interpreter.python).name,
+                "python_key": hashlib.sha256(interpreter.python.encode()).hexdigest()[:8],
+                "environ": without_secrets(interpreter.environ),
+                **self.revision,
+            },
             "workloads": plan.declarations(),
             **{block: where[block] for block in ("machine_key", "stack_key", "identity", "stack")},
         }
@@ -110,42 +109,41 @@ class ABSide:
 
 @contextmanager
 def open_ab_side(
-    options: SideOptions, plugins: Sequence[str], suites: Sequence[Suite], settings: RunSettings, interruption: Interruption
+    options: SideOptions, plugins: tuple[str, ...], suites: Sequence[Suite], settings: RunSettings, interruption: Interruption
 ) -> Iterator[ABSide]:
     """Put the code of a side in place and start its worker, as `open_side` does; an error names the side."""
     with ExitStack() as stack:
-        side, folder, commit = stack.enter_context(_code_in_place(options, plugins, interruption))
-        with _named(options.name, folder):
+        side, folder, revision = stack.enter_context(_code_in_place(options, plugins, interruption))
+        with _named(side, folder):
             opened = stack.enter_context(open_side(side, suites, settings, interruption))
-        yield ABSide(options, opened, folder, commit)
+        yield ABSide(opened, folder, revision)
 
 
 @contextmanager
-def _named(name: str, folder: Path | None) -> Iterator[None]:
+def _named(side: Side, folder: Path | None) -> Iterator[None]:
     """Add the side's name to errors raised inside, and remove the folder of its code from them."""
     try:
         yield
     except DlbenchError as error:
         text = str(error).replace(f"{folder}{os.sep}", "") if folder else str(error)
-        raise type(error)(f"side {name}: {text}") from error
+        raise type(error)(f"side {side.name}: {text}") from error
 
 
 @contextmanager
 def _code_in_place(
-    options: SideOptions, plugins: Sequence[str], interruption: Interruption
-) -> Iterator[tuple[Side, Path | None, str | None]]:
+    options: SideOptions, plugins: tuple[str, ...], interruption: Interruption
+) -> Iterator[tuple[Side, Path | None, dict[str, str]]]:
     """Write the side's git reference, if any, into a temporary folder, which is removed even at an abrupt exit.
 
     Raises UsageError where no plugin lies in a checkout, or the reference does not have it.
     """
+    side = replace(options.side, plugins=plugins)
     if options.reference is None:
-        interpreter = Interpreter(options.python, options.environ, imports_from_folder=not options.own_python)
-        yield Side(plugins=tuple(plugins), name=options.name, interpreter=interpreter), None, None
+        yield side, None, {}
         return
-    option = f"--{options.name}-ref {options.reference}"
+    option = f"--{side.name}-ref {options.reference}"
     files = {plugin: Path(plugin).resolve() for plugin in plugins if plugin.endswith(".py")}
-    roots = (checkout.root_of(path) for path in files.values())
-    root = next((root for root in roots if root), None)
+    root = next(filter(None, map(checkout.root_of, files.values())), None)
     if root is None:
         raise UsageError(f"{option}: no --plugin FILE lies in a git checkout, so there is nothing to take this reference of")
     with (
@@ -165,9 +163,10 @@ def _code_in_place(
                     raise UsageError(f"{option}: this reference has no {path.relative_to(root)}")
         here = Path.cwd()
         at = folder / here.relative_to(root) if here.is_relative_to(root) else folder
-        interpreter = Interpreter(options.python, options.environ, at if at.is_dir() else folder)
+        interpreter = replace(side.interpreter, folder=at if at.is_dir() else folder, imports_from_folder=True)
         written = tuple(str(files.get(plugin, plugin)) for plugin in plugins)
-        yield Side(plugins=written, name=options.name, interpreter=interpreter, not_from=root), folder, commit
+        side = replace(side, plugins=written, interpreter=interpreter, not_from=root)
+        yield side, folder, {"ref": options.reference, "commit": commit}
 
 
 def _without_unknown(suites: tuple[Suite, ...], own: Mapping[str, Any], other: Mapping[str, Any]) -> tuple[Suite, ...]:
@@ -184,9 +183,8 @@ def _without_unknown(suites: tuple[Suite, ...], own: Mapping[str, Any], other: M
             return False
         return True
 
-    def kept(suite: Suite) -> Suite:
+    left = []
+    for suite in suites:
         benches = (bench for bench in suite.benches if fits(suite, bench, here) or not fits(suite, bench, there))
-        return replace(suite, benches=tuple(benches))
-
-    left = tuple(map(kept, suites))
-    return left if any(suite.benches for suite in left) else suites
+        left.append(replace(suite, benches=tuple(benches)))
+    return tuple(left) if any(suite.benches for suite in left) else suites

@@ -1,5 +1,6 @@
 """Words that a shell offers while one types: suites, devices, columns and result files."""
 
+from collections.abc import Iterable
 from pathlib import Path
 
 import click
@@ -35,11 +36,11 @@ def result_files(_: click.Context, __: click.Parameter, incomplete: str) -> list
     return _or_any_path(incomplete, _files(incomplete, "jsonl"))
 
 
-def _starting(incomplete: str, words: "list[str] | tuple[str, ...]") -> list[str]:
+def _starting(incomplete: str, words: Iterable[str]) -> list[str]:
     return [word for word in dict.fromkeys(words) if word.startswith(incomplete)]
 
 
-def _or_any_path(incomplete: str, words: list[str]) -> list[CompletionItem]:
+def _or_any_path(incomplete: str, words: Iterable[str]) -> list[CompletionItem]:
     """Return the words that begin so, or have the shell complete a path, as the way may lead through folders."""
     return [CompletionItem(word) for word in _starting(incomplete, words)] or [CompletionItem(incomplete, type="file")]
 

@@ -64,12 +64,9 @@ class Defaults:
     """For each option the one that counts."""
     used: list[UserDefault] = field(default_factory=list)
 
-    def as_map(self) -> dict[str, dict[str, Callable[[], Given]]]:
-        """Return click's ``default_map``; click asks for a value only where the command line gives none, which is kept in ``used``."""
-        by_command: dict[str, dict[str, Callable[[], Given]]] = {}
-        for each in self.settings:
-            by_command.setdefault(each.command, {})[each.parameter] = partial(self._use, each)
-        return by_command
+    def of_command(self, name: str) -> dict[str, Callable[[], Given]]:
+        """Return a command's part of click's ``default_map``; click asks for what the command line leaves out, which `used` keeps."""
+        return {each.parameter: partial(self._use, each) for each in self.settings if each.command == name}
 
     def _use(self, setting: UserDefault) -> Given:
         self.used.append(setting)
@@ -87,11 +84,11 @@ class Defaults:
 def in_force() -> Defaults:
     """Return the defaults of the command that is running; none outside of one."""
     context = click.get_current_context(silent=True)
-    return context.obj if context is not None and isinstance(context.obj, Defaults) else Defaults()
+    return (context and context.obj) or Defaults()
 
 
 def yields(*names: str) -> Callable[[click.Context, click.Parameter, Any], Any]:
-    """Return the callback of an eager option beside which no option, or none of ``names``, has a default: the command line goes first."""
+    """Return the callback of an eager option that switches off the user's defaults, or those of ``names``; a format keeps its own."""
 
     def callback(context: click.Context, _: click.Parameter, value: Any) -> Any:
         if value:
@@ -185,8 +182,7 @@ def _given(option: click.Option, value: object, place: str) -> Given:
 
 
 def _options(command: click.Command) -> dict[str, click.Option]:
-    options = [each for each in command.params if isinstance(each, click.Option)]
-    return {long.removeprefix("--"): each for each in options for long in each.opts if long.startswith("--")}
+    return {max(each.opts, key=len).removeprefix("--"): each for each in command.params if isinstance(each, click.Option)}
 
 
 def _files() -> Iterator[tuple[str, dict[str, Any]]]:

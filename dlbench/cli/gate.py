@@ -1,4 +1,4 @@
-"""Rounds of a gate, which `ab` and `run --gate` share: what they take, said beforehand, and more of them until all is seen that must be."""
+"""Rounds of a gate, which `ab` and `run --gate` share: their announcement, and more of them until all is seen that must be."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -12,13 +12,13 @@ from dlbench.cli.recording import Recording
 from dlbench.cli.session import Session
 from dlbench.core.errors import ExitCode
 from dlbench.core.units import seconds
-from dlbench.harness.plan.adaptive import AdaptivePlan
+from dlbench.harness.plan.adaptive import usual_tries
 from dlbench.harness.pool import process_for
-from dlbench.harness.process.interrupt import Interruption
 from dlbench.harness.schedule import Task
 
 if TYPE_CHECKING:
     from dlbench.analysis.compare.verdict import Comparison
+    from dlbench.analysis.read.table import Results
 
 
 LEAST_ROUNDS = 14
@@ -33,15 +33,13 @@ def announce(session: Session, goes_on: bool) -> None:
     from dlbench.analysis.compare.power import MOST_FURTHER
 
     policy, isolation = session.settings.policy, session.settings.isolation
-    tasks = [task for task in session.tasks if task.case.device in task.side.devices]
+    tasks = [task for task in session.tasks if task.has_device]
     named = [(task, process_for(task.case, isolation, session.signatures)) for task in tasks]
     processes = {(task.side.name, process): task.case.ranks or 1 for task, process in named}
     # A CPU case has a process of its own, which is forked from another one or, with spawn, is all there is.
     own = sum(process == "cpu" for _, process in named)
     starts = sum(processes.values()) + own - (sum(name == "cpu" for _, name in processes) if isolation == "spawn" else 0)
-    known = [task.case for task in tasks if task.case.workload in session.signatures]  # what only side b has is not
-    searches = (AdaptivePlan.of(case, session.signatures[case.workload]) for case in known)
-    tries = sum(search.usual_tries() for search in searches if search)
+    tries = usual_tries((task.case for task in tasks), session.signatures)
     first, most = policy.rounds, max(policy.rounds, MOST_FURTHER if goes_on else 0)
     ends_s = [estimated_s(replace(policy, rounds=rounds), len(tasks), tries) for rounds in (first, most)]
     # `seconds` says minutes from ten on; both ends are in one unit.
@@ -54,11 +52,10 @@ def announce(session: Session, goes_on: bool) -> None:
     cases = len({task.case.id for task in tasks})
     rounds = " to ".join(dict.fromkeys(map(str, both)))
     started = " to ".join(dict.fromkeys(f"{starts * each:,}" for each in both))
-    took = " to ".join(dict.fromkeys(times))
     measured = f"{cases:,} case{'' if cases == 1 else 's'} in {rounds} round{'' if rounds == '1' else 's'}"
     a_side = " a side" if len({task.side.name for task in session.tasks}) > 1 else ""
-    said = f"{measured}{a_side}: {started} process starts, about {took} (estimated from the policy; slow steps take longer)"
-    click.echo(said, err=True)
+    took = f"about {' to '.join(dict.fromkeys(times))} (estimated from the policy; slow steps take longer)"
+    click.echo(f"{measured}{a_side}: {started} process starts, {took}", err=True)
 
 
 def write_gate(session: Session, goes_on: bool, form: str) -> ExitCode:
@@ -69,7 +66,7 @@ def write_gate(session: Session, goes_on: bool, form: str) -> ExitCode:
 
 
 def measure_until_seen(
-    recording: Recording, session: Session, judged: Callable[[], "Comparison"], budget_s: float | None, interruption: Interruption
+    recording: Recording, session: Session, judge: Callable[["Results"], "Comparison"], budget_s: float | None = None
 ) -> None:
     """Measure the session's cases that can't show yet what must be seen in more rounds, while a budget that was given lasts.
 
@@ -79,8 +76,9 @@ def measure_until_seen(
 
     first_s, first_rounds = recording.seconds, max(recording.rounds, 1)
     mine = {task.case.id for task in session.tasks}
-    while not interruption.requested and not recording.fault:
-        needed = {case.case: case.rounds_to_see for case in judged().cases if case.rounds_to_see and case.case in mine}
+    while not recording.stopped:
+        cases = judge(recording.results()).cases
+        needed = {case.case: case.rounds_to_see for case in cases if case.rounds_to_see and case.case in mine}
         left_s = None if budget_s is None else budget_s - recording.seconds
         share = sum(task.case.id in needed for task in session.tasks) / len(session.tasks)
         round_s = first_s / first_rounds * share

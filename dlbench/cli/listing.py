@@ -2,7 +2,7 @@
 
 import itertools
 import sys
-from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -24,11 +24,8 @@ _TABLE_AT_MOST = 300
 _COLUMNS = ("id", "suite", "workload", "device", "params")
 
 
-def write_plan(plan: Plan, form: str, policy_of: Callable[[int], Policy]) -> None:
-    """Write the cases of a plan to stdout as they come, and to stderr how many there are and about how long they take.
-
-    ``policy_of`` returns the policy by which so many cases are measured, without those that will be skipped for want of their device.
-    """
+def write_plan(plan: Plan, form: str, policy: Policy) -> None:
+    """Write the cases of a plan to stdout as they come, and to stderr how many there are and about how long they take by this policy."""
     from dlbench.harness.probe.devices import describe_cpu  # not at the top, so that --help stays quick
 
     count, absent, crowded, searches, tries, present = 0, 0, 0, 0, 0, {device.id for device in plan.devices}
@@ -46,7 +43,6 @@ def write_plan(plan: Plan, form: str, policy_of: Callable[[int], Policy]) -> Non
             yield case
 
     write_cases(counted(), form)
-    policy = policy_of(count - absent)
     time = seconds(estimated_s(policy, count - absent - crowded, tries))
     ranks = ", or of devices or cores for their ranks" if crowded else ""
     skipped = f", of which {absent + crowded:,} will be skipped for want of their device{ranks}" if absent + crowded else ""

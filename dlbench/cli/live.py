@@ -20,7 +20,7 @@ from dlbench.core.model import Status, settings_text
 from dlbench.core.rows.row import Row
 from dlbench.core.rows.summary import per_round, planned_row, summarise
 from dlbench.harness.observer import Observer
-from dlbench.harness.plan.adaptive import AdaptivePlan
+from dlbench.harness.plan.adaptive import usual_tries
 from dlbench.harness.probe.programs import OtherPrograms
 
 if TYPE_CHECKING:
@@ -51,70 +51,55 @@ def screen(session: Session, path: Path) -> Iterator[Observer]:
         yield table
 
 
-class _Tracker(Observer):
+class _Tracker(TimeLeft):
     """How far the run is, and how long it still takes at most."""
 
     def __init__(self, session: Session) -> None:
+        settings = session.settings
+        super().__init__(session.tasks, settings.policy, _case_s(session), time.monotonic, settings.budget_ends, session.done)
         self.session = session
-        self.policy = session.settings.policy
         self.measurements: dict[Series, list[Measurement]] = {}
         for measurement in session.done:
             if measurement.status is not Status.SKIPPED:  # those are measured now
                 self.measurements.setdefault(measurement.series, []).append(measurement)
-        self.round = 0
         self.left_in_round = len(session.tasks)
-        self.current: Series | None = None
-        devices = dict.fromkeys(task.case.device for task in session.tasks if task.case.device in task.side.devices)
-        self._starting = f"starting workers for {', '.join(devices)}" if devices else ""
+        devices = dict.fromkeys(task.case.device for task in session.tasks if task.has_device)
+        self._opening = f"starting workers for {', '.join(devices)}" if devices else ""
         """What a round begins with, which takes seconds on an accelerator; empty where none of its devices is there."""
-        self._time_left = TimeLeft(session.tasks, self.policy, _case_s(session), session.settings.budget_ends, session.done)
 
     def round_started(self, number: int, pending: Sequence[Series]) -> None:
-        self.round, self.left_in_round = number - self.session.first_round, len(pending)
-        self._time_left.round_started(self.round, pending, time.monotonic())
-
-    def case_started(self, series: Series, number: int) -> None:
-        self.current = series
-        self._time_left.case_started(series, time.monotonic())
-
-    def case_postponed(self, measurement: Measurement) -> None:
-        self.current = None
-        self._time_left.case_postponed(measurement.series, time.monotonic())
+        super().round_started(number - self.session.first_round, pending)
+        self.left_in_round = len(pending)
 
     def case_ended(self, measurement: Measurement) -> None:
+        super().case_ended(measurement)
         self.measurements.setdefault(measurement.series, []).append(measurement)
-        self._time_left.case_ended(measurement, time.monotonic())
         self.left_in_round -= 1
-        self.current = None
 
     def case_left_out(self, series: Series) -> None:
-        self._time_left.case_left_out(series)
+        super().case_left_out(series)
         self.left_in_round -= 1
-        self.current = None
-
-    def elapsed_s(self) -> float:
-        return time.monotonic() - self.session.settings.began
 
     def at_most(self) -> str:
         """Return ``, at most 6:12 left``; nothing where that can't be said yet."""
-        left_s = self._time_left.at_most_s(time.monotonic())
+        left_s = self.at_most_s()
         return "" if left_s is None else f", at most {units.clock_time(left_s)} left"
 
     def where(self) -> str:
         """Return ``round 2 of 7, 9 of 14 cases left``."""
-        of = f" of {self.policy.rounds}" if self.round < self.policy.rounds else " (extra, for wide intervals)"
-        return f"round {self.round + 1}{of}, {self.left_in_round} case{'' if self.left_in_round == 1 else 's'} left"
+        number = max(1, self.round + 1)
+        of = f" of {self.policy.rounds}" if number <= self.policy.rounds else " (extra, for wide intervals)"
+        return f"round {number}{of}, {self.left_in_round} case{'' if self.left_in_round == 1 else 's'} left"
 
 
 def _case_s(session: Session) -> float:
     """Return how long a case whose device is there takes in a round, by the policy and the usual tries of searches."""
-    there = [task.case for task in session.tasks if task.case.device in task.side.devices]
-    found = [AdaptivePlan.of(case, session.signatures.get(case.workload)) for case in there]
+    cases = [task.case for task in session.tasks if task.has_device]
     one_round = replace(session.settings.policy, rounds=1, budget_s=None)
-    return estimated_s(one_round, len(found), sum(each.usual_tries() for each in found if each)) / max(1, len(found))
+    return estimated_s(one_round, len(cases), usual_tries(cases, session.signatures)) / max(1, len(cases))
 
 
-def again_because(measurement: Measurement) -> str:
+def _again_because(measurement: Measurement) -> str:
     """Say why a measurement does not count: ``disturbed: waited for a CPU for 30.0 % of its time; again later in this round``."""
     reason = (measurement.throttling and measurement.throttling.explanation()) or "stays with its other side"
     return f"{reason}; again later in this round"
@@ -128,24 +113,19 @@ def _how_ended(measurement: Measurement) -> str:
     return f"{ended}{found}{f': {measurement.reason}' if measurement.reason else ''}"
 
 
-def _lost(measurement: Measurement) -> float:
-    """Return the share of its time in which others had a CPU that it needed, as far as is known."""
-    return (measurement.throttling.lost if measurement.throttling else None) or 0.0
-
-
 class PlainLines(_Tracker):
     """One line a case, for logs, and a first one before any."""
 
     def round_started(self, number: int, pending: Sequence[Series]) -> None:
         """Write what the first round begins with."""
         super().round_started(number, pending)
-        if not self.round and self._starting:
-            self._write(f"{self._starting}{self.at_most()}")
+        if not self.round and self._opening:
+            self._write(f"{self._opening}{self.at_most()}")
 
     def case_postponed(self, measurement: Measurement) -> None:
         """Write its time, and why the case is measured again."""
         super().case_postponed(measurement)
-        self._write(f"{measurement.series} {_how_ended(measurement)}; {again_because(measurement)}")
+        self._write(f"{measurement.series} {_how_ended(measurement)}; {_again_because(measurement)}")
 
     def case_tried(self, measurement: Measurement) -> None:
         """Write what was tried and how it ended."""
@@ -185,7 +165,7 @@ class _LiveTable(_Tracker):
         """Those that are to be repeated, and whose row shows what does not count."""
         self._postponed = ""
         """What was measured and does not count, since the last case that did."""
-        self._doing = self._starting
+        self._doing = self._opening
         """What is done while no case is measured; empty: writing the file."""
         self._answers: Answers | None = None
         self._answers_due_s = 0.0
@@ -193,7 +173,7 @@ class _LiveTable(_Tracker):
 
     def round_started(self, number: int, pending: Sequence[Series]) -> None:
         super().round_started(number, pending)
-        self._doing = self._starting
+        self._doing = self._opening
         self.draw()
 
     def case_started(self, series: Series, number: int) -> None:
@@ -212,11 +192,11 @@ class _LiveTable(_Tracker):
 
     def case_postponed(self, measurement: Measurement) -> None:
         super().case_postponed(measurement)
-        self._postponed = f"{measurement.series} {again_because(measurement)}"
+        self._postponed = f"{measurement.series} {_again_because(measurement)}"
         if measurement.series not in self.measurements:  # else a value of earlier rounds stands there, which counts
             self._provisional.add(measurement.series)
             self._rows[measurement.series] = self._row([measurement])
-        self._name_others(_lost(measurement))
+        self._name_others(measurement)
         self.draw()
 
     def case_ended(self, measurement: Measurement) -> None:
@@ -224,7 +204,7 @@ class _LiveTable(_Tracker):
         self._postponed = ""
         self._provisional.discard(measurement.series)
         self._rows[measurement.series] = self._row(self.measurements[measurement.series])
-        self._name_others(_lost(measurement))
+        self._name_others(measurement)
         if measurement.status is Status.SKIPPED:  # many end so at once, and drawing each would take longer than a budget's grace
             return
         self.draw()  # at once, as answering may take seconds on a busy machine
@@ -237,8 +217,9 @@ class _LiveTable(_Tracker):
         if was_measured:  # of those that were not begun there may be many at once
             self.draw()
 
-    def _name_others(self, lost: float) -> None:
-        """Look for what takes the CPUs where the last case lost that share of its time to it, and much."""
+    def _name_others(self, measurement: Measurement) -> None:
+        """Look for what takes the CPUs where the case lost much of its time to it, as far as is known."""
+        lost = (measurement.throttling and measurement.throttling.lost) or 0.0
         if lost > BUSY:
             self._others = self._others or self._programs.named(lost) or ""
 
@@ -248,9 +229,10 @@ class _LiveTable(_Tracker):
         Return whether that was done.
         """
         started_s = time.monotonic()
-        counting = [row for series, row in self._rows.items() if series not in self._provisional]
+        counting = (row for series, row in self._rows.items() if series not in self._provisional)
         measured = [row for row in counting if row.case.status is not None]
-        if not measured or not self.session.answered or started_s < self._answers_due_s:
+        went_well = any(row.case.status is Status.OK for row in measured)
+        if not went_well or not self.session.answered or started_s < self._answers_due_s:
             return False
         from dlbench.analysis.answers import answers
         from dlbench.analysis.answers.parts.base import Answer
@@ -271,7 +253,8 @@ class _LiveTable(_Tracker):
         from rich.console import Group
         from rich.text import Text
 
-        status = Text(f"{self.where()}, {units.clock_time(self.elapsed_s())} gone{self.at_most()}", style="bold")
+        elapsed_s = time.monotonic() - self.session.settings.began
+        status = Text(f"{self.where()}, {units.clock_time(elapsed_s)} gone{self.at_most()}", style="bold")
         doing = f"now {self.current}" if self.current else self._doing or f"writing {self._path}"
         lines = [line for line in (self._others, self._postponed, doing) if line]
         now = [Text(units.one_line(line), style="dim", no_wrap=True, overflow="ellipsis") for line in lines]
@@ -279,7 +262,7 @@ class _LiveTable(_Tracker):
         self._live.update(Group(self._visible_part(below), below), refresh=True)
 
     def _visible_part(self, below: "RenderableType") -> "RenderableType":
-        """Return the table of as many cases as the screen has lines for; those that are told together at the end take none."""
+        """Return the table of as many cases as the screen has lines for; those that share a line at the end take none."""
         from dlbench.analysis.report.sentences import many_alike
         from dlbench.analysis.report.terminal import results_table
 

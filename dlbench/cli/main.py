@@ -61,7 +61,7 @@ class LazyGroup(click.Group):
             for note in defaults.unread_variables(commands):
                 click.echo(f"note: {note}", err=True)
             ctx.obj = defaults.read(commands)
-            ctx.default_map = ctx.obj.as_map()
+            ctx.default_map = {args[0]: ctx.obj.of_command(args[0])}
         return name, command, rest
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
 import click
+from click.core import ParameterSource
 
 from dlbench.analysis.export import tabular
 from dlbench.cli import completion
@@ -22,7 +23,13 @@ if TYPE_CHECKING:
     from dlbench.harness.pool import Isolation
 
 CALIBRATIONS = Path("results", "calibration")
-"""Where `dlbench calibrate` keeps what it finds, beside the runs that it stands on."""
+"""Where `dlbench calibrate` keeps what it finds, and the runs that it stands on."""
+
+PATH = click.Path(path_type=Path)
+file_argument = click.argument("file", type=PATH, shell_complete=completion.result_files)
+files_argument = click.argument(
+    "files", metavar="FILE|FOLDER...", nargs=-1, required=True, type=PATH, shell_complete=completion.result_files
+)
 
 Command = Callable[..., Any]
 Decorator = Callable[[Command], Command]
@@ -43,6 +50,12 @@ def gathered(name: str, make: Callable[..., Any], *options: Decorator) -> Decora
         return decorated
 
     return decorate
+
+
+def typed_options() -> set[str]:
+    """Return the parameters of this command that its command line gives."""
+    context = click.get_current_context()
+    return {name for name in context.params if context.get_parameter_source(name) is ParameterSource.COMMANDLINE}
 
 
 def duration(text: str) -> float:
@@ -120,7 +133,7 @@ def measuring_options(rounds: str, budget: str) -> Decorator:
     return gathered(
         "measuring",
         MeasureOptions,
-        click.option("-o", "--output", type=click.Path(path_type=Path), metavar="FILE", help="Result file; never overwritten."),
+        click.option("-o", "--output", type=PATH, metavar="FILE", help="Result file; never overwritten."),
         click.option("--rounds", type=click.IntRange(1, 1000), help=rounds),
         click.option("--budget", type=duration, help=budget),
         click.option("--timeout", type=duration, help="Deadline of one case in one round (default: the suite's, 60s)."),
@@ -141,7 +154,7 @@ def must_see_option(meaning: str) -> Decorator:
     return click.option("--must-see", metavar="PERCENT", help=meaning)
 
 
-def parse_thresholds(thresholds: Iterable[str], must_see: str | None = None) -> dict[str, str]:
+def parse_thresholds(thresholds: Iterable[str], must_see: str | None) -> dict[str, str]:
     """Return the threshold of each metric from ``5%`` (of time) and ``memory=0.1``, as written, and what must be seen.
 
     Raises UsageError for what makes no sense.
@@ -201,8 +214,7 @@ class OutputOptions:
     @property
     def summary(self) -> Path | None:
         """The file for the summary of a step in GitHub Actions, where one is asked for."""
-        path = os.environ.get("GITHUB_STEP_SUMMARY") if self.github else None
-        return Path(path) if path else None
+        return Path(path) if self.github and (path := os.environ.get("GITHUB_STEP_SUMMARY")) else None
 
 
 format_option = click.option(
@@ -215,9 +227,9 @@ output_options = gathered(
         "--strict/--no-strict",
         help="Exit with 4 if any case is inconclusive or incomparable, may have lost a round, or is of another, uncalibrated occasion.",
     ),
-    click.option("--junit", type=click.Path(path_type=Path), metavar="FILE", help="Write the verdicts as JUnit XML, too."),
-    click.option("--verdict", type=click.Path(path_type=Path), metavar="FILE", help="Write all of it as one JSON document, too."),
-    click.option("--report", type=click.Path(path_type=Path), metavar="PAGE", help="Write a page with a plot, too; never overwritten."),
+    click.option("--junit", type=PATH, metavar="FILE", help="Write the verdicts as JUnit XML, too."),
+    click.option("--verdict", type=PATH, metavar="FILE", help="Write all of it as one JSON document, too."),
+    click.option("--report", type=PATH, metavar="PAGE", help="Write a page with a plot, too; never overwritten."),
     click.option("--github", is_flag=True, help="In GitHub Actions, add a summary to the step and annotations to the run."),
     format_option,
 )

@@ -30,44 +30,41 @@ _LEAST = 40
 
 
 @unread()
-def write_results(
-    results: "Results",
-    by: str | None,
-    form: str,
-    *,
-    answers: bool = False,
-    details: bool = False,
-    pictures: bool = False,
-    brief: bool = False,
-) -> None:
-    """Write results, or with ``by`` pairs of their rows, to stdout, and unpaired rows to stderr.
+def write_results(results: "Results", form: str, **parts: bool) -> None:
+    """Write results to stdout; ``parts`` of a table are those of `analysis.report.terminal.overview`."""
+    from dlbench.analysis.report import sentences, terminal
 
-    The others are for tables, and ``pictures`` for those on a terminal: see `analysis.report.terminal.overview`.
-    """
+    if form == "table":
+        draw(terminal.overview(results, **parts))
+    else:
+        click.echo(tabular.render(results.frame, form), nl=False)
+        write_notes(sentences.not_usable(results))
+
+
+@unread()
+def write_pairs(results: "Results", by: str, form: str, *, pictures: bool) -> None:
+    """Write pairs of rows that differ in ``by`` to stdout, and rows without a partner to stderr."""
     from dlbench.analysis.answers.parts.pair_tables import reported
     from dlbench.analysis.presentation import pair_columns
     from dlbench.analysis.ratios import pairing
     from dlbench.analysis.read.merge import merged
     from dlbench.analysis.report import sentences, terminal
 
-    pictures = pictures and sys.stdout.isatty()
-    if by and by.removeprefix("param.") == "ranks":
+    if by.removeprefix("case.") != "run":
+        results = merged(results)
+    if by.removeprefix("param.") == "ranks":
         _write_scaling(results, form, pictures)
         return
-    if by and by.removeprefix("case.") != "run":
-        results = merged(results)
-    pairs = pairing.pair(results, by) if by else None
-    unpaired = pairs.unpaired if pairs else ()
-    if form != "table":
-        click.echo(tabular.render(pair_columns.frame(pairs.rows) if pairs else results.frame, form), nl=False)
-        write_notes(sentences.not_usable(results))
-    elif by and pairs:
+    pairs = pairing.pair(results, by)
+    unpaired = pairs.unpaired
+    if form == "table":
         with_values, values, _ = reported(results, by)
         draw(terminal.paired(results, pairs, values, pictures=pictures))
         shown = {(row.case.id, row.file) for row in pairing.both_sides(results, with_values.rows)}
-        unpaired = tuple(each for each in pairs.unpaired if (each.case, each.run) not in shown)
+        unpaired = tuple(each for each in unpaired if (each.case, each.run) not in shown)
     else:
-        draw(terminal.overview(results, answers=answers, details=details, pictures=pictures, brief=brief))
+        click.echo(tabular.render(pair_columns.frame(pairs.rows), form), nl=False)
+        write_notes(sentences.not_usable(results))
     write_notes(sentences.unpaired(unpaired))
 
 
@@ -83,11 +80,9 @@ def write_answers(results: "Results", form: str) -> None:
 
 def _write_scaling(results: "Results", form: str, pictures: bool) -> None:
     """Write speedup and efficiency by number of ranks, which ratios of rows alone do not show."""
-    from dlbench.analysis.read.merge import merged
     from dlbench.analysis.report import terminal
     from dlbench.analysis.scaling import columns, projection, speedup
 
-    results = merged(results)
     steps = speedup.scaling(results)
     if not steps:
         raise UsageError("no row has ranks to pair it by; measure some: dlbench run scaling")
@@ -116,7 +111,7 @@ def write_notes(notes: Iterable[str]) -> None:
 
 
 def notes_on(results: "Results", files: Sequence[Path]) -> list[str]:
-    """Return a sentence for each thing that a reader of these files has to know beside their rows."""
+    """Return a sentence for each thing that a reader of these files has to know with their rows."""
     from dlbench.analysis.compare.ab import are_sides
     from dlbench.analysis.compare.outliers import fleet_notes
     from dlbench.analysis.compare.provenance import side_notes
@@ -135,6 +130,7 @@ def conclude(comparisons: Sequence["Comparison"], notes: Sequence[str], options:
     code = exit_code(comparisons, options.strict)
     conclusion = f"{compare_terminal.summary(comparisons)}; exit {code.value}"
     notes = [
+        *results.notes,
         *notes,
         *(line for comparison in comparisons for line in sentences.unpaired(comparison.unpaired)),
         *(doubt for comparison in comparisons for doubt in comparison.doubts),

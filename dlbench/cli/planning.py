@@ -46,8 +46,7 @@ class Plan:
 
     def declarations(self) -> dict[str, Any]:
         """Return the declarations of each workload that takes part, for the header."""
-        taking_part = [self.signatures[name] for name in workload_names(self.suites)]
-        return {each.name: to_json(each.declared) for each in taking_part}
+        return {name: to_json(self.signatures[name].declared) for name in workload_names(self.suites)}
 
 
 def load_suites(options: PlanOptions) -> tuple[Suite, ...]:

@@ -1,9 +1,9 @@
 """Recording of a session: its rounds, measured into its result file."""
 
 import time
-from collections.abc import Mapping
-from types import TracebackType
-from typing import Any, Self
+from collections.abc import Iterator, Mapping
+from contextlib import closing, contextmanager
+from typing import TYPE_CHECKING
 
 import click
 
@@ -15,23 +15,40 @@ from dlbench.harness.process.interrupt import Interruption
 from dlbench.harness.process.worker_process import WorkerProcess
 from dlbench.harness.runner import Runner
 
+if TYPE_CHECKING:
+    from dlbench.analysis.read.table import Results
+
+
+@contextmanager
+def record(session: Session, interruption: Interruption) -> Iterator["Recording"]:
+    """Open the file of a session and close it at the end, with a footer unless an interruption came.
+
+    A DeviceFault is kept in the recording's ``fault``, for the caller to raise after it has written the results.
+    """
+    recording = Recording(session, interruption)
+    with closing(recording.writer):
+        try:
+            yield recording
+        except DeviceFault as fault:
+            recording.fault = fault
+            return
+        if not interruption.requested:
+            state = fingerprint.read_state(session.devices)
+            recording.writer.append({"kind": "footer", "rounds": recording.rounds, "seconds": recording.seconds, "state": state})
+
 
 class Recording:
-    """Measures into the file of a session, which it closes when it is left as a context manager.
-
-    A DeviceFault is kept in ``fault``, for the caller to raise after it has written the results.
-    """
+    """Measures into the file of a session; see `record`."""
 
     def __init__(self, session: Session, interruption: Interruption) -> None:
-        self._interruption = interruption
-        self._devices = session.devices
-        self._writer = session.open_writer()
-        if why := self._writer.unlocked:
-            path = self._writer.path
+        self.interruption = interruption
+        self.writer = session.open_writer()
+        if why := self.writer.unlocked:
+            path = self.writer.path
             click.echo(f"note: {path} can't be locked where it is ({why}); see to it that no other dlbench writes it meanwhile", err=True)
         self._tried = list(session.tried)
         self._started = time.monotonic()
-        self.path = self._writer.path
+        self.path = self.writer.path
         self.rounds = 0
         """Rounds that the file has by now."""
         self.fault: DeviceFault | None = None
@@ -41,30 +58,27 @@ class Recording:
         """Since it began."""
         return time.monotonic() - self._started
 
-    def __enter__(self) -> Self:
-        return self
+    @property
+    def stopped(self) -> bool:
+        """Whether an interruption or a device's fault ended it early."""
+        return bool(self.interruption.requested or self.fault)
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> bool:
-        try:
-            if error is None and not self._interruption.requested:
-                self._writer.append(self._footer())
-        finally:
-            self._writer.close()
-        if isinstance(error, DeviceFault):
-            self.fault = error
-        return isinstance(error, DeviceFault)
+    def results(self) -> "Results":
+        """Read what its file has by now."""
+        from dlbench.analysis.read.table import collect  # not at the top, so that --help stays quick
+
+        return collect((self.path,))
 
     def measure(self, session: Session, first_workers: Mapping[str | None, WorkerProcess]) -> None:
         """Run the rounds of the session, or of another one that goes on in the same file; ``first_workers`` as in `Runner`."""
         from dlbench.cli.live import screen  # not at the top, so that --help stays quick
 
         with screen(session, self.path) as observer, Watch(session.devices, session.settings.threads) as watch:
-            save = self._writer.append
             outcome = Runner(
                 session.tasks,
                 session.settings,
-                self._interruption,
-                save,
+                self.interruption,
+                self.writer.append,
                 observer,
                 watch,
                 session.done,
@@ -76,6 +90,3 @@ class Recording:
         self.rounds = max(self.rounds, outcome.rounds)
         if outcome.faults:
             self.fault = DeviceFault(f"{'; '.join(outcome.faults)}; the remaining cases there were skipped; check it, then measure again")
-
-    def _footer(self) -> dict[str, Any]:
-        return {"kind": "footer", "rounds": self.rounds, "seconds": self.seconds, "state": fingerprint.read_state(self._devices)}

@@ -33,7 +33,6 @@ from dlbench.harness.probe import fingerprint
 from dlbench.harness.process.interrupt import Interruption
 from dlbench.harness.process.scratch import Kept, refuse_unwritable
 from dlbench.harness.process.worker_process import Mode, WorkerProcess, handshake
-from dlbench.harness.ranks.cluster import RemoteNode
 from dlbench.harness.runner import RunSettings
 from dlbench.harness.schedule import Progress, Side, Task
 
@@ -43,7 +42,7 @@ def settings_for(seed: int | None = None, isolation: Isolation | None = None) ->
     threads = machine.describe_cpu().usable_threads()
     default: Isolation = "fork" if sys.platform == "linux" else "spawn"  # fork where it is known to be safe
     context = click.get_current_context(silent=True)
-    began = context.meta[BEGAN] if context and BEGAN in context.meta else time.monotonic()
+    began = (context.meta if context else {}).get(BEGAN, time.monotonic())
     return RunSettings(Policy(), secrets.randbits(32) if seed is None else seed, isolation or default, threads, began)
 
 
@@ -105,18 +104,19 @@ def start(
     plan: Plan,
     tasks: Sequence[Task],
     settings: RunSettings,
-    output: Path | None = None,
+    policy: Policy,
+    output: Path | None,
     *,
     sides: Mapping[str, Any] | None = None,
-    machines: Sequence[RemoteNode] = (),
     gate: ThresholdSettings | None = None,
 ) -> Session:
     """Make the session of a new run.
 
     ``output``: by default a new file in results. ``sides``: of an A/B, what the header says of each, its software included.
-    ``machines``: others that take part. ``gate``: as in `Session`. Raises UsageError where a case names a place to write in that it can't.
+    ``gate``: as in `Session`. Raises UsageError where a case names a place to write in that it can't.
     """
     _check_places(tasks, plan.signatures)
+    settings, machines = replace(settings, policy=policy), tasks[0].side.machines
     name = default_name(plan.suites)
     path = output or Path("results") / (f"ab-{name}" if sides else name)
     where = fingerprint.fingerprint(plan.hello, plan.devices)
@@ -131,7 +131,7 @@ def start(
         "cases": list(plan.options.case_ids),
         "include_absent": not plan.options.device_words,
         "plugins": list(plan.options.plugins),
-        "policy": asdict(settings.policy),
+        "policy": asdict(policy),
         "seed": settings.seed,
         "isolation": settings.isolation,
         "planned": {"count": len(tasks)},
@@ -148,9 +148,8 @@ def start(
 def _check_places(tasks: Sequence[Task], signatures: Mapping[str, Signature]) -> None:
     """Raise UsageError for a parameter of a case that names a folder that can't be written."""
     parameters = {name: place for name, each in signatures.items() if (place := each.declared.parameter("scratch"))}
-    cases = [each.case for each in tasks if each.case.workload in parameters]
-    places = {(parameters[each.workload], each.params.get(parameters[each.workload])) for each in cases}
-    for name, place in sorted((name, str(place)) for name, place in places if place):
+    named = [(name, each.case.params.get(name)) for each in tasks if (name := parameters.get(each.case.workload))]
+    for name, place in sorted({(name, str(place)) for name, place in named if place}):
         try:
             refuse_unwritable(Path(place))
         except OSError as error:
@@ -241,8 +240,7 @@ def resume(run: RunFile, writer: ResultWriter, suites: Sequence[Suite], opened: 
 
 def is_complete(run: RunFile, session: Session) -> bool:
     """Whether a run has come to its end, with each case measured whose device is there now, and what damaged lines took made up for."""
-    present = {device.id for device in machine.usable(session.devices)}
-    mine = [task for task in session.tasks if task.case.device in present]
+    mine = [task for task in session.tasks if task.has_device]
     damaged = any(not each.copy for each in run.left_out)
     if run.footer is None or (damaged and Progress(mine, session.settings.policy, run.measurements).left()):
         return False
@@ -257,11 +255,15 @@ def _declared_anew(workloads: Mapping[str, Any], signatures: Mapping[str, Signat
     found = []
     for name in filter(signatures.__contains__, workloads):
         (was, _), declared = declaration_of(name, workloads[name]), signatures[name].declared
-        before, now = ({each.name: each for each in values} for values in (was.values, declared.values))
-        found += [f"value '{each}' of {name}" for each in {**before, **now} if before.get(each) != now.get(each)]
-        roles, roles_now = was.parameters, declared.parameters
-        found += [f"parameter '{each}' of {name}" for each in {**roles, **roles_now} if roles.get(each) != roles_now.get(each)]
-        found += [f"parallel of {name}"] if was.parallel != declared.parallel else []
+        before, now = (
+            {
+                **{f"value '{value.name}'": value for value in side.values},
+                **{f"parameter '{parameter}'": role for parameter, role in side.parameters.items()},
+                "parallel": side.parallel,
+            }
+            for side in (was, declared)
+        )
+        found += [f"{each} of {name}" for each in {**before, **now} if before.get(each) != now.get(each)]
     return found
 
 

@@ -2,10 +2,11 @@
 
 import math
 import statistics
-from collections.abc import Collection, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 
 from dlbench.core.measurement import Measurement, Series
 from dlbench.core.model import Policy, Status
+from dlbench.harness.observer import Observer
 from dlbench.harness.schedule import GRACE_S, Task
 
 # Chosen by replaying committed and idle runs of one to three rounds, and parts of them, that took 6 to 60 s: of 206, 90 % were over by when
@@ -16,41 +17,49 @@ take twice as long or nothing."""
 _DEVIATIONS = 0.5
 """By which the bound stands above the mean of what was never measured."""
 _ATTEMPTS_A_REPETITION = 10
-"""Attempts of which one is repeated, before any was made; they count like attempts that were."""
+"""Attempts among which one is repeated, before any was made; they count like attempts that were."""
 _OF_SET_UP = 0.3
-"""What is left in later rounds, at most, of the time that a case takes beside its calls in the first, which checks its results."""
+"""What is left in later rounds, at most, of the time that a case takes outside of its calls in the first, which checks its results."""
 _RESULTS_S = 0.5
 """For the last lines of the file, the tables and the answers."""
 
 
-class TimeLeft:
-    """How long a run still takes at most. It learns what an `Observer` is told, each time with the time by the caller's clock.
+class TimeLeft(Observer):
+    """How long a run still takes at most.
 
-    ``case_s``: of one case in a round, as `estimate` guesses it. ``budget_ends``: on that clock; infinite without a budget. ``done``:
-    what the run that it goes on with has measured.
+    ``case_s``: of one case in a round, as `estimate` guesses it. ``now``: the clock, in seconds. ``budget_ends``: on that clock; infinite
+    without a budget. ``done``: what the run that it goes on with has measured.
     """
 
     def __init__(
-        self, tasks: Sequence[Task], policy: Policy, case_s: float, budget_ends: float = math.inf, done: Sequence[Measurement] = ()
+        self,
+        tasks: Sequence[Task],
+        policy: Policy,
+        case_s: float,
+        now: Callable[[], float],
+        budget_ends: float = math.inf,
+        done: Sequence[Measurement] = (),
     ) -> None:
-        self._policy = policy
+        self.policy = policy
+        self._now = now
         self._imagined_s = _OF_ESTIMATE * case_s
         self._budget_ends = budget_ends
         self._family = {task.series: (task.side.name, task.case.workload, task.case.device) for task in tasks}
-        self._running = {task.series for task in tasks if task.case.device in task.side.devices}
-        """Series of which a further round is measured, as far as is known."""
+        self._running = {task.series for task in tasks if task.has_device}
+        """Series that are measured for a further round, as far as is known."""
         self._took_s: dict[Series, float] = {}
         """How long the last attempt at each took."""
         self._medians: dict[Series, list[float]] = {}
         self._starts_s: list[float] = []
         """How long the processes of each round took to start."""
         self._attempts = self._repeated = 0
-        self._round = -1
+        self.round = -1
+        """From 0 on, of those that this command measures; -1 before the first."""
         self._waiting: dict[Series, int] = {}
         """Of this round, those that were not measured yet, or that are measured again, with their attempts so far."""
         self._later_s: dict[Series, float] = {}
         """How long it will take in a later round."""
-        self._current: Series | None = None
+        self.current: Series | None = None
         self._since = 0.0
         self._starting = False
         """Whether the processes of the round are being started."""
@@ -58,37 +67,38 @@ class TimeLeft:
             if measurement.status is not Status.SKIPPED:  # else it can be measured now
                 self._note(measurement)
 
-    def round_started(self, number: int, pending: Collection[Series], now: float) -> None:
-        """Round ``number``, from 0, begins with the start of its processes; ``pending`` are measured in it."""
-        self._round, self._waiting = number, {series: 0 for series in pending if series in self._running}
-        self._current, self._since, self._starting = None, now, True
+    def round_started(self, number: int, pending: Sequence[Series]) -> None:
+        """Note that a round begins with the start of its processes."""
+        self.round, self._waiting = number, {series: 0 for series in pending if series in self._running}
+        self.current, self._since, self._starting = None, self._now(), True
 
-    def case_started(self, series: Series, now: float) -> None:
-        """A case is measured from now on."""
+    def case_started(self, series: Series, number: int) -> None:
+        """Note from when on the case is measured."""
+        now = self._now()
         if self._starting:
             self._starts_s.append(now - self._since)
             self._starting = False
         self._close(now)
-        self._current, self._since = series, now
+        self.current, self._since = series, now
 
-    def case_postponed(self, series: Series, now: float) -> None:
-        """The case was measured and will be again."""
-        self._close(now)
+    def case_postponed(self, measurement: Measurement) -> None:
+        """Note that the case was measured and will be again."""
+        self._close(self._now())
         self._repeated += 1
-        self._waiting[series] = self._waiting.get(series, 0) + 1
+        self._waiting[measurement.series] = self._waiting.get(measurement.series, 0) + 1
 
     def case_left_out(self, series: Series) -> None:
-        """The case has a round less."""
+        """Note that the case has a round less."""
         self._waiting.pop(series, None)
-        self._current = None
+        self.current = None
 
-    def case_ended(self, measurement: Measurement, now: float) -> None:
-        """The case has its result of this round."""
-        self._close(now)
+    def case_ended(self, measurement: Measurement) -> None:
+        """Note the result that the case has in this round."""
+        self._close(self._now())
         series, samples = measurement.series, measurement.samples
         self._waiting.pop(series, None)
         self._note(measurement)
-        if samples and not self._round:
+        if samples and not self.round:
             timed_s = min(self._took_s[series], (samples.warmup_s or 0.0) + samples.calls * sum(samples.block_s))
             self._later_s[series] = timed_s + _OF_SET_UP * (self._took_s[series] - timed_s)
 
@@ -102,26 +112,26 @@ class TimeLeft:
 
     def _close(self, now: float) -> None:
         """Note how long the current case took. Of a case on several sides each ends with the start of the next."""
-        if self._current is None:
+        if self.current is None:
             return
-        self._took_s[self._current] = self._later_s[self._current] = now - self._since
+        self._took_s[self.current] = self._later_s[self.current] = now - self._since
         self._attempts += 1
-        self._current = None
+        self.current = None
 
-    def at_most_s(self, now: float) -> float | None:
+    def at_most_s(self) -> float | None:
         """Return for how many seconds the run goes on at most; None before the first start of its processes, unless the budget ends it."""
-        left_s, estimated_s = self._budget_ends - now, self._estimated_s(now)
+        left_s = self._budget_ends - self._now()
+        estimated_s = self._estimated_s(max(0.0, left_s))
         if not self._starts_s and estimated_s < left_s:
             return None
         return min(max(0.0, left_s) + GRACE_S, estimated_s) + _RESULTS_S
 
-    def _estimated_s(self, now: float) -> float:
-        """Return an upper bound of the time until the last round is over; infinite where only the budget ends it."""
-        took_s = self._later_s if self._round else self._took_s
+    def _estimated_s(self, left_s: float) -> float:
+        """Return an upper bound of the time until the last round is over; infinite where only the budget ends it, ``left_s`` from now."""
+        took_s = self._later_s if self.round else self._took_s
         rest_s = self._bound_s(self._waiting, took_s)
         round_s = statistics.mean(self._starts_s or [0.0]) + self._bound_s(dict.fromkeys(self._running, 0), self._later_s)
-        later = max(0, self._policy.rounds - self._round - 1) if self._running else 0
-        left_s = max(0.0, self._budget_ends - now)
+        later = max(0, self.policy.rounds - self.round - 1) if self._running else 0
         if later and later * round_s > left_s - rest_s:  # a round starts only if it fits
             later = max(0, int((left_s - rest_s) / round_s))
         elif self._more_wanted():
@@ -133,7 +143,7 @@ class TimeLeft:
 
         A second repetition is seldom: one that most cases want is soon granted to none (`FEW_CASES`).
         """
-        if made or self._policy.tries == 1:
+        if made or self.policy.tries == 1:
             return 1.0
         return 1.0 + min(1.0, (self._repeated + 1) / (self._attempts + _ATTEMPTS_A_REPETITION))
 
@@ -152,7 +162,7 @@ class TimeLeft:
 
     def _more_wanted(self) -> bool:
         """Return whether a budget will buy rounds beyond the planned ones, as an interval is, or may be, too wide."""
-        policy = self._policy
+        policy = self.policy
         if policy.budget_s is None or policy.max_rounds <= policy.rounds:
             return False
         medians = [self._medians.get(series, []) for series in self._running]

@@ -16,6 +16,7 @@ class ExitCode(IntEnum):
     INTERNAL = 70
     OUTPUT = 74
     DEVICE_FAULT = 75
+    HUNG_UP = 129
     INTERRUPTED = 130
     TERMINATED = 143
 

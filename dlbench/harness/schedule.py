@@ -78,6 +78,11 @@ class Task(NamedTuple):
         """The series that its rounds belong to."""
         return Series(self.side.name, self.case.id)
 
+    @property
+    def has_device(self) -> bool:
+        """Whether its side can compute on the device of its case."""
+        return self.case.device in self.side.devices
+
 
 def in_balanced_order(tasks: Sequence[Task], seed: int, number: int) -> list[Task]:
     """Return a round's cases in random order; the sides of each, and copies, next to each other, as they share disturbances.
@@ -342,5 +347,4 @@ class Retirement:
 
 
 def _suspect(task: Task) -> _Suspect:
-    case = task.case
-    return task.side.name, case.device if case.ranks is None else f"a launch of ranks on {kind_of(case.device)}"
+    return task.side.name, task.case.device if task.case.ranks is None else f"a launch of ranks on {kind_of(task.case.device)}"

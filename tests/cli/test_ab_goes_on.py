@@ -1,7 +1,5 @@
 """A gate goes on with the cases that can't show yet what they must, on precision alone and within its time; a round takes ten seconds."""
 
-from types import SimpleNamespace
-
 import made_up
 import pytest
 
@@ -25,10 +23,13 @@ TESTED = Change(Verdict.INCONCLUSIVE, RankTest((), (), 0.1, Interval(-0.4, 0.6, 
 class Recording:
     """Fourteen rounds were measured; whatever is measured further takes its time and stands in ``asked``."""
 
-    path, fault = None, None
+    stopped = False
 
     def __init__(self):
         self.rounds, self.seconds, self.asked = 14, 140.0, []
+
+    def results(self):
+        return None
 
     def measure(self, session, first_workers):
         policy = session.settings.policy
@@ -48,15 +49,14 @@ def unseen(*numbers, rounds=20, verdict=Verdict.INCONCLUSIVE):
 def gone_on(*said, budget_s=None, stop_after=99):
     """What was measured further, where the file's comparison says these in turn, and the last of them from then on."""
     answers, recording = list(said), Recording()
-    interruption = SimpleNamespace(requested=0)
     measure = recording.measure
 
     def watched(*arguments):
         measure(*arguments)
-        interruption.requested = 2 if len(recording.asked) >= stop_after else 0
+        recording.stopped = len(recording.asked) >= stop_after
 
     recording.measure = watched
-    measure_until_seen(recording, SESSION, lambda: answers.pop(0) if len(answers) > 1 else answers[0], budget_s, interruption)
+    measure_until_seen(recording, SESSION, lambda _: answers.pop(0) if len(answers) > 1 else answers[0], budget_s)
     return recording.asked
 
 
@@ -102,15 +102,15 @@ def test_what_would_take_many_times_the_rounds_left_is_left_out():
 
 def test_fresh_rounds_go_on_as_the_first_ones_did_and_count_for_themselves(monkeypatch):
     said = [unseen(verdict=Verdict.SLOWER), unseen(1, rounds=20), unseen()]
-    monkeypatch.setattr(ab, "_judged", lambda path: said.pop(0) if len(said) > 1 else said[0])
-    recording, interruption = Recording(), SimpleNamespace(requested=0)
-    ab._measure_again(recording, SESSION, None, interruption)
+    monkeypatch.setattr(ab, "_judge", lambda _: said.pop(0) if len(said) > 1 else said[0])
+    recording = Recording()
+    ab._measure_again(recording, SESSION, None)
     assert [([side for side, _ in tasks], *rest) for tasks, *rest in recording.asked] == [
         (["a-confirm", "b-confirm"] * 2, 14, 14, None),
         (["a-confirm", "b-confirm"], 6, 28, None),
     ]
     recording, said[:] = Recording(), [unseen(verdict=Verdict.SLOWER), unseen(1, rounds=20)]
-    ab._measure_again(recording, SESSION, 5, interruption)
+    ab._measure_again(recording, SESSION, 5)
     assert [rounds for _, rounds, _, _ in recording.asked] == [5]
 
 

@@ -2,6 +2,7 @@
 
 import fcntl
 import io
+import itertools
 import os
 import pty
 import re
@@ -118,6 +119,21 @@ def test_the_screen_says_at_once_what_starts_and_shows_ratios_from_the_first_rou
         screen.case_ended(measurement)
     shown = " ".join(console.file.getvalue().rpartition("speed-up:")[2].split())
     assert "50.0 × (no interval before 4 rounds) as fast as the CPU" in shown
+
+
+def test_a_first_case_that_can_not_be_measured_does_not_put_answers_off(tmp_path, monkeypatch):
+    monkeypatch.setattr(live, "time", SimpleNamespace(monotonic=itertools.count().__next__))  # so that answering takes its time
+    unsupported, measured = made_up.case("matmul", n=8, dtype="tf32"), made_up.case("matmul", n=8)
+    session = session_of(unsupported, measured)
+    session.answered = True
+    console = Console(file=io.StringIO(), width=120, height=30)
+    screen = _LiveTable(
+        session, tmp_path / "o.jsonl", SimpleNamespace(console=console, update=lambda shown, refresh: console.print(shown)), UNSEEN
+    )
+    screen.case_ended(made_up.ended(unsupported, Status.UNSUPPORTED, "no tf32 here"))
+    assert "health:" not in console.file.getvalue()
+    screen.case_ended(*made_up.rounds_of(measured, [[1.0]]))
+    assert "health:" in console.file.getvalue()
 
 
 @pytest.mark.usefixtures("two_seconds_gone")

@@ -139,7 +139,7 @@ def test_a_machine_with_a_little_more_memory_and_another_build_of_its_kernel_goe
     assert "stack.kernel" not in done.err
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGHUP, 129), (signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_the_first_signal_ends_the_case_keeps_the_rest_and_says_how_to_go_on(tmp_path, number, code):
     process = stopped_in_the_waiting_case(tmp_path, "--seed", "4")
     children = children_of(process.pid)

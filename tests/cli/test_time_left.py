@@ -23,10 +23,11 @@ class Run:
     """A run whose cases take what ``seconds`` says of case and round; ``said`` are pairs: when, and by when it is over at the latest."""
 
     def __init__(self, tasks, policy, seconds, repeated=(), budget_ends=math.inf):
-        self.left, self.said, self.now = TimeLeft(tasks, policy, CASE_S, budget_ends), [], 5.0
+        self.said, self.now = [], 5.0
+        self.left = TimeLeft(tasks, policy, CASE_S, lambda: self.now, budget_ends)
         self._say()
         for number in range(policy.rounds):
-            self.left.round_started(number, [task.series for task in tasks], self.now)
+            self.left.round_started(number, [task.series for task in tasks])
             self.now += START_S
             again = []
             for index, task in enumerate(tasks):
@@ -37,18 +38,16 @@ class Run:
         self.now += RESULTS_S
 
     def _measure(self, task, number, took_s, *, postponed=False):
-        self.left.case_started(task.series, self.now)
+        self.left.case_started(task.series, number)
         self._say()
         self.now += took_s
-        if postponed:
-            self.left.case_postponed(task.series, self.now)
-        else:
-            (measured,) = made_up.rounds_of(task.case, [[took_s / 4] * 3])
-            self.left.case_ended(replace(measured, round=number), self.now)
+        (measured,) = made_up.rounds_of(task.case, [[took_s / 4] * 3])
+        ended = self.left.case_postponed if postponed else self.left.case_ended
+        ended(replace(measured, round=number))
         self._say()
 
     def _say(self):
-        left_s = self.left.at_most_s(self.now)
+        left_s = self.left.at_most_s()
         if left_s is not None:
             self.said.append((self.now, self.now + left_s))
 
@@ -79,9 +78,9 @@ def test_of_a_single_case_its_first_round_tells_all_others():
 
 
 def test_where_the_budget_ends_a_run_that_is_said_at_once_with_its_grace():
-    left = TimeLeft(tasks_of(80), Policy(rounds=1, max_rounds=1, budget_s=60), CASE_S, 60)
-    left.round_started(0, [task.series for task in tasks_of(80)], 5.0)
-    assert left.at_most_s(5.0) == 55 + GRACE_S + RESULTS_S
+    left = TimeLeft(tasks_of(80), Policy(rounds=1, max_rounds=1, budget_s=60), CASE_S, lambda: 5.0, 60)
+    left.round_started(0, [task.series for task in tasks_of(80)])
+    assert left.at_most_s() == 55 + GRACE_S + RESULTS_S
 
 
 def test_the_end_of_nine_runs_of_ten_is_not_later_than_first_said():
@@ -115,15 +114,16 @@ def test_rounds_that_the_budget_has_no_time_for_do_not_count():
     policy = Policy(rounds=2, max_rounds=2)
     measured = Run(tasks_of(10), policy, lambda index, number: 2.0)
     for budget_ends, later in ((measured.now + 5.0, 0), (measured.now + 40.0, 1)):
-        left = TimeLeft(tasks_of(10), replace(policy, rounds=7, max_rounds=7, budget_s=100.0), CASE_S, budget_ends)
         run = Run.__new__(Run)
-        run.left, run.said, run.now = left, [], measured.now - 44.0
+        longer = replace(policy, rounds=7, max_rounds=7, budget_s=100.0)
+        run.left = left = TimeLeft(tasks_of(10), longer, CASE_S, lambda run=run: run.now, budget_ends)
+        run.said, run.now = [], measured.now - 44.0
         for number in range(2):
-            left.round_started(number, [task.series for task in tasks_of(10)], run.now)
+            left.round_started(number, [task.series for task in tasks_of(10)])
             run.now += START_S
             for task in tasks_of(10):
                 run._measure(task, number, 2.0)
-        assert (left.at_most_s(run.now) > 20.0) == bool(later)
+        assert (left.at_most_s() > 20.0) == bool(later)
 
 
 def test_a_budget_for_more_rounds_is_used_up_where_an_interval_is_wide():
@@ -137,31 +137,32 @@ def test_a_budget_for_more_rounds_is_used_up_where_an_interval_is_wide():
 def test_devices_that_are_not_there_and_cases_that_ended_badly_take_no_time():
     here, said = tasks_of(4), []
     for tasks in (here, [*here, *tasks_of(100, "cuda:0")]):
-        left = TimeLeft(tasks, Policy(rounds=9), CASE_S)
-        left.round_started(0, [task.series for task in tasks], 0.0)
-        for number, task in enumerate(here):
-            left.case_started(task.series, 2.0 * number)
+        clock = iter([0.0, *(at for number in range(4) for at in (2.0 * number, 2.0 * number + 2.0)), 8.0])
+        left = TimeLeft(tasks, Policy(rounds=9), CASE_S, lambda clock=clock: next(clock))
+        left.round_started(0, [task.series for task in tasks])
+        for task in here:
+            left.case_started(task.series, 0)
             (measured,) = made_up.rounds_of(task.case, [[0.5]])
-            left.case_ended(replace(measured, status=Status.OOM, samples=None), 2.0 * number + 2.0)
-        said.append(left.at_most_s(8.0))
+            left.case_ended(replace(measured, status=Status.OOM, samples=None))
+        said.append(left.at_most_s())
     assert said == [RESULTS_S] * 2
 
 
 def test_a_run_that_goes_on_takes_what_is_still_pending_and_its_starts_once_a_round():
     tasks, ended, now = tasks_of(10), made_up.ended(tasks_of(10)[9].case, Status.OOM, "no room"), 0.0
-    left = TimeLeft(tasks, Policy(rounds=4, max_rounds=4, tries=1), CASE_S, done=[ended])
+    left = TimeLeft(tasks, Policy(rounds=4, max_rounds=4, tries=1), CASE_S, lambda: now, done=[ended])
     for number, pending in ((2, tasks[6:9]), (3, tasks[:9])):
-        left.round_started(number, [task.series for task in pending], now)
+        left.round_started(number, [task.series for task in pending])
         now += START_S
         for task in pending:
-            left.case_started(task.series, now)
+            left.case_started(task.series, number)
             now += 1.0
             (measured,) = made_up.rounds_of(task.case, [[0.125] * 3])
-            left.case_ended(replace(measured, round=number), now)
+            left.case_ended(replace(measured, round=number))
             if number == 2 and task is pending[-1]:
-                said_s = left.at_most_s(now)
+                said_s = left.at_most_s()
     mean_s = (3 * 1.0 + 1.5 * CASE_S) / 4
     variance = (3 * (1.0 - mean_s) ** 2 + mean_s**2) / 4
     round_s = 3 * 1.0 + 6 * (3 * 1.0 + mean_s) / 4 + 0.5 * math.sqrt(variance * (6 + 6**2 / 4))
     assert said_s == pytest.approx(START_S + round_s + RESULTS_S)
-    assert left.at_most_s(now) == RESULTS_S
+    assert left.at_most_s() == RESULTS_S

@@ -4,7 +4,6 @@ import os
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -24,8 +23,8 @@ from dlbench.cli.options import (
 from dlbench.cli.output import conclude, write_results
 from dlbench.cli.output_files import refuse_misplaced, refuse_same_file
 from dlbench.cli.planning import Plan, load_suites, require_sight
-from dlbench.cli.recording import Recording
-from dlbench.core.errors import DeviceFault, ExitCode
+from dlbench.cli.recording import Recording, record
+from dlbench.core.errors import ExitCode
 from dlbench.core.measurement import CONFIRMING
 from dlbench.core.provenance import differences
 from dlbench.core.rank_test import PAIRED_SHARES, rounds_for_gate
@@ -37,6 +36,7 @@ from dlbench.harness.schedule import Task
 
 if TYPE_CHECKING:
     from dlbench.analysis.compare.verdict import Comparison
+    from dlbench.analysis.read.table import Results
 
 
 @click.command("ab")
@@ -87,16 +87,16 @@ def command(
         goes_on = measuring.rounds is None or measuring.budget is not None
         if dry_run:
             return gate.write_gate(session, goes_on, output.form)
-        with Recording(session, interruption) as recording:
+        with record(session, interruption) as recording:
             if alike:
                 click.echo("note: nothing that is recorded differs between the sides, so this is an A/A", err=True)
             gate.announce(session, goes_on)
-            recording.measure(session, {each.options.name: each.opened.worker for each in opened})
+            recording.measure(session, {each.opened.side.name: each.opened.worker for each in opened})
             if goes_on:
-                gate.measure_until_seen(recording, session, lambda: _judged(recording.path), measuring.budget, interruption)
-            if confirm and not interruption.requested and not recording.fault:
-                _measure_again(recording, session, measuring.rounds, interruption)
-        return _end(recording.path, recording.fault, interruption, output)
+                gate.measure_until_seen(recording, session, _judge, measuring.budget)
+            if confirm and not recording.stopped:
+                _measure_again(recording, session, measuring.rounds)
+        return _end(recording, output)
 
 
 def _session(
@@ -105,8 +105,8 @@ def _session(
     """Return the session of both sides, and whether nothing differs between them; side a's suites say how to measure."""
     tasks = [task for side, plan in zip(sides, plans, strict=True) for task in side.opened.tasks(plan)]
     policy = sessions.policy_for(plans[0], measuring.policy, gate_rounds(len({task.case.id for task in tasks})))
-    header = {side.options.name: side.to_json(plan) for side, plan in zip(sides, plans, strict=True)}
-    session = sessions.start(plans[0], tasks, replace(settings, policy=policy), measuring.output, sides=header)
+    header = {str(side.opened.side.name): side.to_json(plan) for side, plan in zip(sides, plans, strict=True)}
+    session = sessions.start(plans[0], tasks, settings, policy, measuring.output, sides=header)
     a, b = header.values()
     return session, not differences(a, b, ("side", "identity", "stack"))
 
@@ -116,10 +116,9 @@ def gate_rounds(cases: int) -> int:
     return rounds_for_gate(PAIRED_SHARES * cases, least=gate.LEAST_ROUNDS, paired=True)
 
 
-def _measure_again(recording: Recording, session: sessions.Session, rounds: int | None, interruption: Interruption) -> None:
+def _measure_again(recording: Recording, session: sessions.Session, rounds: int | None) -> None:
     """Measure the cases that were called slower or faster in fresh rounds: as many as the user said, or as these few need to be seen."""
-
-    flagged = {case.case for case in _judged(recording.path).cases if case.verdict.is_change}
+    flagged = {case.case for case in _judge(recording.results()).cases if case.verdict.is_change}
     if not flagged:
         return
     needed = rounds or gate_rounds(len(flagged))
@@ -128,33 +127,28 @@ def _measure_again(recording: Recording, session: sessions.Session, rounds: int 
     fresh = gate.further_rounds(session, recording, tasks, needed)
     recording.measure(fresh, {})
     if rounds is None:
-        gate.measure_until_seen(recording, fresh, lambda: _judged(recording.path), None, interruption)
+        gate.measure_until_seen(recording, fresh, _judge)
 
 
-def _judged(path: Path) -> "Comparison":
-    """Return the verdicts of the file."""
-    from dlbench.analysis.compare.ab import compare_sides
-    from dlbench.analysis.read.table import collect
+def _judge(results: "Results") -> "Comparison":
+    """Return the verdicts on the sides."""
+    from dlbench.analysis.compare.ab import compare_sides  # not at the top, so that --help stays quick
 
-    return compare_sides(collect((path,)))
+    return compare_sides(results)
 
 
-def _end(path: Path, fault: DeviceFault | None, interruption: Interruption, output: OutputOptions) -> ExitCode:
+def _end(recording: Recording, output: OutputOptions) -> ExitCode:
     """Write the verdicts; after a fault or an interruption only the results, as a test that was cut short is none."""
-    from dlbench.analysis.compare.ab import compare_sides
     from dlbench.analysis.compare.provenance import side_notes
-    from dlbench.analysis.read.table import collect
 
-    results = collect((path,))
-    if fault or interruption.requested:
-        write_results(results, None, output.form)
-        code = ExitCode.DEVICE_FAULT
-    else:
-        code = conclude([compare_sides(results)], [*results.notes, *side_notes(results)], output, results)
+    results, path = recording.results(), recording.path
+    if not recording.stopped:
+        code = conclude([_judge(results)], side_notes(results), output, results)
+        click.echo(f"saved in {path}", err=True)
+        return code
+    write_results(results, output.form)
     click.echo(f"saved in {path}", err=True)
-    if fault:
-        raise fault
-    if interruption.requested:
-        click.echo(f"interrupted, so there is no verdict; for one on what was measured: dlbench compare {path} --by run", err=True)
-        return ExitCode(128 + interruption.requested)
-    return code
+    if recording.fault:
+        raise recording.fault
+    click.echo(f"interrupted, so there is no verdict; for one on what was measured: dlbench compare {path} --by run", err=True)
+    return recording.interruption.exit_code

@@ -3,26 +3,22 @@
 import json
 import os
 import select
-from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
 from dlbench.cli import session as sessions
 from dlbench.cli.options import CALIBRATIONS, PlanOptions, duration, format_option, planning_options
 from dlbench.cli.output import write_notes
+from dlbench.cli.output_files import writing
 from dlbench.cli.planning import load_suites, plan_suites
-from dlbench.cli.recording import Recording
-from dlbench.core.errors import ExitCode, OutputError, UsageError
+from dlbench.cli.recording import Recording, record
+from dlbench.core.errors import ExitCode, UsageError
 from dlbench.core.store import load
 from dlbench.core.units import clock_time
 from dlbench.harness.process.interrupt import Interruption
 from dlbench.harness.ranks.cluster import refuse_several
 from dlbench.harness.schedule import Side
-
-if TYPE_CHECKING:
-    from dlbench.analysis.compare.calibration import Calibration
 
 _PAUSE_S = 600.0
 _ADVISED = 5
@@ -59,14 +55,12 @@ def command(planning: PlanOptions, occasions: int, pause: float | None, form: st
                     break
             click.echo(f"occasion {number + 1} of {occasions}", err=True)
             latest = _measure(planning, interruption)
-            if latest.fault or interruption.requested:
+            if latest.stopped:
                 break
     failed = _conclude(latest.path, form)
     if latest.fault:
         raise latest.fault
-    if interruption.requested:
-        return ExitCode(128 + interruption.requested)
-    return ExitCode.CASES_FAILED if failed else ExitCode.OK
+    return interruption.exit_code or (ExitCode.CASES_FAILED if failed else ExitCode.OK)
 
 
 def _measure(planning: PlanOptions, interruption: Interruption) -> Recording:
@@ -75,8 +69,8 @@ def _measure(planning: PlanOptions, interruption: Interruption) -> Recording:
     with sessions.open_side(Side(plugins=planning.plugins), suites, settings, interruption) as opened:
         plan = plan_suites(suites, opened.hello, planning)
         path = CALIBRATIONS / sessions.default_name(plan.suites)
-        session = sessions.start(plan, opened.tasks(plan), replace(settings, policy=plan.policy), path)
-        with Recording(session, interruption) as recording:
+        session = sessions.start(plan, opened.tasks(plan), settings, plan.policy, path)
+        with record(session, interruption) as recording:
             recording.measure(session, {None: opened.worker})
         return recording
 
@@ -108,16 +102,10 @@ def _conclude(latest: Path, form: str) -> bool:
         notes.append(f"{found.pooled.occasions} occasions are few, and compare allows for that; {_ADVISED} or more tell much better")
     write_notes(notes)
     if found:
-        _save(CALIBRATIONS / f"{here['machine_key']}.json", found)
+        path = CALIBRATIONS / f"{here['machine_key']}.json"
+        with writing(path):  # replaced as a whole, so that nobody reads half of one
+            part = path.with_suffix(".part")
+            part.write_text(json.dumps(found.to_json(), allow_nan=False, indent=1) + "\n")
+            part.replace(path)
+        click.echo(f"saved in {path}, for dlbench compare", err=True)
     return any(row.is_failure for row in results.of_run(latest.stem).rows)
-
-
-def _save(path: Path, found: "Calibration") -> None:
-    """Replace the file as a whole, so that nobody reads half of one. Raises OutputError where it can't be written."""
-    part = path.with_suffix(".part")
-    try:
-        part.write_text(json.dumps(found.to_json(), allow_nan=False, indent=1) + "\n")
-        part.replace(path)
-    except OSError as error:
-        raise OutputError.of(path, error) from error
-    click.echo(f"saved in {path}, for dlbench compare", err=True)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import click
 
 from dlbench.cli import completion
-from dlbench.cli.options import CALIBRATIONS, OutputOptions, output_options, threshold_options
+from dlbench.cli.options import CALIBRATIONS, PATH, OutputOptions, output_options, threshold_options
 from dlbench.cli.output import conclude
 from dlbench.core.errors import ExitCode, UsageError
 from dlbench.core.thresholds import ThresholdSettings
@@ -30,8 +30,8 @@ _HUGE = 1 << 30  # bytes; above, one file after the other, as what is read at th
 
 
 @click.command("compare")
-@click.argument("base", type=click.Path(path_type=Path), shell_complete=completion.result_files)
-@click.argument("new", metavar="[NEW|FOLDER]...", nargs=-1, type=click.Path(path_type=Path), shell_complete=completion.result_files)
+@click.argument("base", type=PATH, shell_complete=completion.result_files)
+@click.argument("new", metavar="[NEW|FOLDER]...", nargs=-1, type=PATH, shell_complete=completion.result_files)
 @threshold_options(
     "10% of time, with --by 3%, and 5% of memory",
     "End with 4 if some case doesn't exclude such a slowdown (default: the suite's; else 25%, if --strict or a file of run --gate asks).",
@@ -44,7 +44,7 @@ _HUGE = 1 << 30  # bytes; above, one file after the other, as what is read at th
 )
 @click.option(
     "--calibration",
-    type=click.Path(path_type=Path),
+    type=PATH,
     metavar="FILE",
     help=f"This machine's noise between occasions (default: {CALIBRATIONS}/MACHINE.json, if dlbench calibrate has made it).",
 )
@@ -72,21 +72,27 @@ def command(
       dlbench compare before.jsonl after.jsonl --threshold 5% --strict --junit verdicts.xml
       dlbench compare run.jsonl --by dtype
     """
-    sides = _sides((base, *new))
-    _refuse_contradictions(base, new, by, calibration, across_machines, sides)
     # Here and not at the top: reading imports more than help may take.
+    from dlbench.analysis.compare.ab import are_sides, compare_sides
     from dlbench.analysis.compare.outliers import fleet_notes
+    from dlbench.analysis.compare.pairs import compare_by
+    from dlbench.analysis.compare.provenance import side_notes
+    from dlbench.analysis.read import sessions
     from dlbench.analysis.read.table import collect, files_in
 
+    sides = [path for path in (base, *new) if path.is_dir() and sessions.are_in(path)]  # their files are rounds of another tool
+    _refuse_contradictions(base, new, by, calibration, across_machines, sides)
     files = files_in((base, *new))
     with _side_by_side(files) as each:
         results = collect(files, each, to_compare=True)
-    if by:
-        comparisons, notes = _within_a_file(results, by, given)
+    if by and by.removeprefix("case.") == "run" and are_sides(results):
+        comparisons, notes = [compare_sides(results, given=given)], side_notes(results)
+    elif by:
+        comparisons, notes = [compare_by(results, by, given=given)], []
     else:
         comparisons, notes = _across_files(results, given, calibration, across_machines, output.strict)
         notes += fleet_notes(results) if any(path.is_dir() for path in {*new} - {*sides}) else []
-    return conclude(comparisons, [*results.notes, *notes], output, results)
+    return conclude(comparisons, notes, output, results)
 
 
 def _refuse_contradictions(
@@ -108,24 +114,6 @@ def _refuse_contradictions(
         )
     if not by and not new:
         raise UsageError("there is nothing to compare BASE with; give a NEW file, or --by COLUMN")
-
-
-def _sides(paths: Iterable[Path]) -> list[Path]:
-    """Return the folders that are one side each, whose files of another tool are its rounds. Raises UsageError for a mixture."""
-    from dlbench.analysis.read import sessions
-
-    return [path for path in paths if path.is_dir() and sessions.are_in(path)]
-
-
-def _within_a_file(results: "Results", by: str, given: ThresholdSettings) -> tuple[list["Comparison"], list[str]]:
-    """Return the verdicts of rows that differ in a column, or of the sides of an A/B, and notes on them."""
-    from dlbench.analysis.compare.ab import are_sides, compare_sides
-    from dlbench.analysis.compare.pairs import compare_by
-    from dlbench.analysis.compare.provenance import side_notes
-
-    if by.removeprefix("case.") == "run" and are_sides(results):
-        return [compare_sides(results, given=given)], side_notes(results)
-    return [compare_by(results, by, given=given)], []
 
 
 def _across_files(

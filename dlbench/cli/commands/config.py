@@ -1,11 +1,10 @@
 """``dlbench config``: every option that may have a default of the user's, its value, and where it came from."""
 
-from typing import cast
-
 import click
 
 from dlbench.cli import defaults
 from dlbench.cli.listing import write_rows
+from dlbench.cli.main import COMMANDS, load
 from dlbench.cli.options import format_option
 
 BUILT_IN = "built-in"
@@ -13,8 +12,7 @@ BUILT_IN = "built-in"
 
 @click.command("config")
 @format_option
-@click.pass_context
-def command(context: click.Context, form: str) -> None:
+def command(form: str) -> None:
     """Show every option that may have a default of yours, its value, and where that came from.
 
     The command line goes first, then dlbench.toml, [tool.dlbench] of pyproject.toml, and what is built in. Both files are looked for in
@@ -25,12 +23,10 @@ def command(context: click.Context, form: str) -> None:
       dlbench config
       dlbench config --format json
     """
-    group = cast(click.Group, context.find_root().command)
     set_here = {(each.command, each.name): each for each in defaults.in_force().settings}
     rows = []
-    for name in group.list_commands(context):
-        found = group.get_command(context, name)
-        for long, option in defaults.settable(found).items() if found else ():
+    for name in COMMANDS:
+        for long, option in defaults.settable(load(name)).items():
             setting = set_here.get((name, long))
             built_in = option.default if isinstance(option.default, str) else False if option.is_flag else None
             rows.append(

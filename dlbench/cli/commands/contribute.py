@@ -4,16 +4,14 @@ from pathlib import Path
 
 import click
 
-from dlbench.cli import completion
+from dlbench.cli.options import PATH, file_argument
 from dlbench.cli.output_files import create, refuse_existing
 from dlbench.core.errors import UsageError
 
 
 @click.command("contribute")
-@click.argument("file", type=click.Path(path_type=Path), shell_complete=completion.result_files)
-@click.option(
-    "-o", "--output", metavar="OUT", type=click.Path(path_type=Path), help="File to write, never overwritten (default: after the device)."
-)
+@file_argument
+@click.option("-o", "--output", metavar="OUT", type=PATH, help="File to write, never overwritten (default: after the device).")
 def command(file: Path, output: Path | None) -> None:
     """Make a reference run for others out of a result file of `dlbench run`: check it, and strip what is private.
 

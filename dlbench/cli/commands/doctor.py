@@ -15,7 +15,7 @@ from dlbench.cli import defaults
 from dlbench.cli import session as sessions
 from dlbench.cli.options import PlanOptions, device_option, device_plugin_option, format_option
 from dlbench.cli.planning import Plan, load_suites, plan_suites
-from dlbench.cli.recording import Recording
+from dlbench.cli.recording import record
 from dlbench.core.errors import ExitCode, UsageError
 from dlbench.core.finding import Finding, Fitness
 from dlbench.core.store import load
@@ -60,6 +60,9 @@ def command(device_words: tuple[str, ...], rounds: int | None, plugins: tuple[st
       dlbench doctor --selftest
       dlbench doctor --device cuda:0 --format json
     """
+    from dlbench.analysis.doctor import checks
+    from dlbench.analysis.doctor.selftest import judge_selftest
+
     refuse_several("dlbench doctor", os.environ)
     if selftest and (device_words or plugins):
         raise UsageError("--selftest measures programs of its own on the CPU; give it without --device and --plugin")
@@ -74,16 +77,17 @@ def command(device_words: tuple[str, ...], rounds: int | None, plugins: tuple[st
         path = Path(stack.enter_context(tempfile.TemporaryDirectory())) / "measured.jsonl"
         findings = [] if selftest else examine(plan.devices)
         session = (_selftest if selftest else _twice)(plan, opened, settings, rounds, path)
-        with Recording(session, interruption) as recording:
+        with record(session, interruption) as recording:
             recording.measure(session, {session.tasks[0].side.name: opened.worker})
         if interruption.requested:
             click.echo("interrupted; nothing was judged", err=True)
-            return ExitCode(128 + interruption.requested)
-        findings += _judge(path, selftest, settings.threads)
+            return interruption.exit_code
+        run = load(path)
+        findings += judge_selftest(run.measurements) if selftest else checks.judge(run, settings.threads)
+    code = report(findings, form, selftest)
     if recording.fault:
-        report(findings, form)
         raise recording.fault
-    return report(findings, form, "self-test passed", "self-test not passed") if selftest else report(findings, form)
+    return code
 
 
 def _twice(plan: Plan, opened: sessions.OpenSide, settings: RunSettings, rounds: int | None, path: Path) -> sessions.Session:
@@ -91,8 +95,8 @@ def _twice(plan: Plan, opened: sessions.OpenSide, settings: RunSettings, rounds:
     rounds = rounds or ROUNDS
     policy = sessions.policy_for(plan, {"rounds": rounds, "max_rounds": rounds})
     sides = [replace(opened.side, name=name).on(plan.devices) for name in ("a", "b")]
-    tasks = [Task(case, side) for case in plan.cases for side in sides if case.device in side.devices]
-    return sessions.start(plan, tasks, replace(settings, policy=policy), path, sides={"a": {}, "b": {}})
+    tasks = [task for case in plan.cases for side in sides if (task := Task(case, side)).has_device]
+    return sessions.start(plan, tasks, settings, policy, path, sides={"a": {}, "b": {}})
 
 
 def _selftest(plan: Plan, opened: sessions.OpenSide, settings: RunSettings, rounds: int | None, path: Path) -> sessions.Session:
@@ -102,25 +106,16 @@ def _selftest(plan: Plan, opened: sessions.OpenSide, settings: RunSettings, roun
     policy = replace(selftest.POLICY, rounds=rounds, max_rounds=rounds, budget_s=None) if rounds else selftest.POLICY
     side = opened.side.on(plan.devices)
     tasks = [Task(case, side) for case in selftest.cases(plan.signatures)]
-    return sessions.start(plan, tasks, replace(settings, policy=policy), path)
+    return sessions.start(plan, tasks, settings, policy, path)
 
 
-def _judge(path: Path, selftest: bool, threads: int) -> list[Finding]:
-    """Return the findings of a self-test about dlbench's own rule, or of an A/A about the machine."""
-    from dlbench.analysis.doctor import checks
-    from dlbench.analysis.doctor.selftest import judge_selftest
-
-    run = load(path)
-    return judge_selftest(run.measurements) if selftest else checks.judge(run, threads)
-
-
-def report(findings: Sequence[Finding], form: str, fit: str = "fit to measure on now", unfit: str = "unfit to measure on now") -> ExitCode:
+def report(findings: Sequence[Finding], form: str, selftest: bool = False) -> ExitCode:
     """Write findings to stdout, the worst first, and the conclusion; return the exit code."""
     from dlbench.analysis.export import tabular
     from dlbench.analysis.report import doctor_text
 
-    order = list(Fitness)
-    ordered = sorted(findings, key=lambda each: order.index(each.fitness))
+    fit, unfit = ("self-test passed", "self-test not passed") if selftest else ("fit to measure on now", "unfit to measure on now")
+    ordered = sorted(findings, key=lambda each: list(Fitness).index(each.fitness))
     bad = sum(each.fitness is Fitness.UNFIT for each in ordered)
     code = ExitCode.UNDECIDABLE if bad else ExitCode.OK
     conclusion = f"{unfit}: {bad} of {len(ordered)} checks failed" if bad else fit

@@ -1,12 +1,11 @@
 """``dlbench export``: a result file in the format of another tool."""
 
-from collections.abc import Mapping
 from pathlib import Path
 
 import click
 
 from dlbench.analysis.export import formats
-from dlbench.cli import completion
+from dlbench.cli.options import PATH, file_argument
 from dlbench.cli.output import write_notes
 from dlbench.cli.output_files import create, refuse_existing
 from dlbench.cli.terminal import drop_stdout
@@ -14,9 +13,9 @@ from dlbench.core.errors import OutputError, UsageError
 
 
 @click.command("export")
-@click.argument("file", type=click.Path(path_type=Path), shell_complete=completion.result_files)
+@file_argument
 @click.option("--to", "form", type=click.Choice(formats.names()), required=True, help="The format.")
-@click.option("-o", "--output", metavar="OUT", type=click.Path(path_type=Path), help="File to write, never overwritten (default: stdout).")
+@click.option("-o", "--output", metavar="OUT", type=PATH, help="File to write, never overwritten (default: stdout).")
 def command(file: Path, form: str, output: Path | None) -> None:
     """Write a result file, or one of pyperf, in the format of another tool.
 
@@ -47,24 +46,19 @@ def command(file: Path, form: str, output: Path | None) -> None:
     write_notes(notes)
     if not contents:
         raise UsageError(f"{file} has no case with times, so there is nothing to export to {form}")
-    _write(contents)
-
-
-def _path(output: Path | None, part: str) -> Path | None:
-    """Return where a part goes: into OUT where that is a folder, else beside it under its name; None is stdout."""
-    if output is None or not part:
-        return output
-    return output / f"{part}.json" if output.is_dir() else output.with_name(f"{output.name}-{part}.json")
-
-
-def _write(contents: Mapping[Path | None, bytes]) -> None:
-    """Write all files or, where one of them exists, none. Raises UsageError or OutputError."""
-    refuse_existing(path for path in contents if path is not None)
+    refuse_existing(filter(None, contents))  # all or none
     for path, content in contents.items():
         if path is None:
             _print(content)
         else:
             create(path, content)
+
+
+def _path(output: Path | None, part: str) -> Path | None:
+    """Return where a part goes: into OUT where that is a folder, else next to it under its name; None is stdout."""
+    if output is None or not part:
+        return output
+    return output / f"{part}.json" if output.is_dir() else output.with_name(f"{output.name}-{part}.json")
 
 
 def _print(content: bytes) -> None:

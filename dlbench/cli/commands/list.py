@@ -1,10 +1,9 @@
 """``dlbench list``: the built-in suites; with names, the cases that they plan and an estimate of the time."""
 
 import click
-from click.core import ParameterSource
 
 from dlbench.cli.listing import write_plan, write_suites
-from dlbench.cli.options import PlanOptions, format_option, planning_options
+from dlbench.cli.options import PlanOptions, format_option, planning_options, typed_options
 from dlbench.cli.planning import load_suites, plan_suites
 from dlbench.core.errors import UsageError
 from dlbench.harness.plan.cases import workload_names
@@ -13,8 +12,7 @@ from dlbench.harness.plan.cases import workload_names
 @click.command()
 @planning_options
 @format_option
-@click.pass_context
-def command(context: click.Context, planning: PlanOptions, form: str) -> None:
+def command(planning: PlanOptions, form: str) -> None:
     """Show the built-in suites; with names, the cases that they plan and an estimate of the time.
 
     SUITE is the name of a built-in suite, or a path that ends in .toml. Off a terminal the cases are one id a line; their number
@@ -26,8 +24,7 @@ def command(context: click.Context, planning: PlanOptions, form: str) -> None:
       dlbench list matmul -k bf16 --device cpu --format csv
     """
     if not planning.names:
-        typed = {name for name in context.params if context.get_parameter_source(name) is ParameterSource.COMMANDLINE}
-        if typed - {"form"}:
+        if typed_options() - {"form"}:
             raise UsageError("-k, --case, --set, --device and --plugin need a SUITE, such as dlbench list quick -k resnet18")
         write_suites(form)
         return
@@ -35,4 +32,4 @@ def command(context: click.Context, planning: PlanOptions, form: str) -> None:
 
     suites = load_suites(planning)
     plan = plan_suites(suites, ask_hello(planning.plugins, workload_names(suites)), planning)
-    write_plan(plan, form, lambda _: plan.policy)
+    write_plan(plan, form, plan.policy)

@@ -4,25 +4,23 @@ from pathlib import Path
 
 import click
 
-from dlbench.cli import completion
+from dlbench.cli.options import PATH, files_argument
 from dlbench.cli.output_files import create, make_folder, refuse_existing
 
 
 @click.command("report")
-@click.argument(
-    "files", metavar="FILE|FOLDER...", nargs=-1, required=True, type=click.Path(path_type=Path), shell_complete=completion.result_files
-)
+@files_argument
 @click.option(
     "-o",
     "--output",
-    type=click.Path(path_type=Path),
+    type=PATH,
     default=Path("report.html"),
     show_default=True,
     metavar="PAGE",
     help="The page; never overwritten.",
 )
 @click.option("--interactive", is_flag=True, help="Add a script, which shows the numbers behind a mark where the pointer is.")
-@click.option("--figures", type=click.Path(path_type=Path), metavar="FOLDER", help="Write each plot as an SVG file of its own, too.")
+@click.option("--figures", type=PATH, metavar="FOLDER", help="Write each plot as an SVG file of its own, too.")
 def command(files: tuple[Path, ...], output: Path, interactive: bool, figures: Path | None) -> None:
     """Write one page on result files, to look at or to send: answers, plots, tables, environment, warnings.
 

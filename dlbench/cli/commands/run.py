@@ -16,6 +16,7 @@ from dlbench.cli import gate as gates
 from dlbench.cli import session as sessions
 from dlbench.cli.listing import write_plan
 from dlbench.cli.options import (
+    PATH,
     MeasureOptions,
     PlanOptions,
     format_option,
@@ -23,13 +24,14 @@ from dlbench.cli.options import (
     must_see_option,
     parse_thresholds,
     planning_options,
+    typed_options,
 )
 from dlbench.cli.output import write_results
 from dlbench.cli.output_files import refuse_misplaced
 from dlbench.cli.planning import Plan, load_suites, plan_suites, require_sight
-from dlbench.cli.recording import Recording
+from dlbench.cli.recording import record
 from dlbench.core.errors import ExitCode, UsageError
-from dlbench.core.model import Policy, Status
+from dlbench.core.model import Status
 from dlbench.core.rank_test import TESTS_A_CASE, rounds_for_gate
 from dlbench.core.store import RunFile, load
 from dlbench.core.thresholds import ACROSS_RUNS, ThresholdSettings
@@ -62,7 +64,7 @@ if TYPE_CHECKING:
 @must_see_option("With --gate: end with 4 if, compared with a run like this one, a case would not exclude such a slowdown (default: 25%).")
 @click.option(
     "--resume",
-    type=click.Path(path_type=Path),
+    type=PATH,
     metavar="FILE",
     shell_complete=completion.result_files,
     is_eager=True,
@@ -92,7 +94,7 @@ def command(
       dlbench run --resume results/quick-20260131-120000.jsonl
     """
     node = Node.of_torchrun(os.environ)
-    _refuse_contradictions(planning, measuring, gate, must_see, dry_run, resume, node)
+    _refuse_contradictions(measuring, gate, must_see, resume, node)
     given = parse_thresholds((), must_see) if gate else None
     with ExitStack() as stack:
         # From before it is read no other process writes it.
@@ -115,7 +117,7 @@ def command(
         else:
             plan = plan_suites(suites, opened.hello, planning)
             if dry_run and given is None:
-                write_plan(plan, form, partial(_policy, plan, measuring, given))
+                write_plan(plan, form, sessions.policy_for(plan, measuring.policy))
                 return ExitCode.OK
             session = _new_session(plan, opened, settings, measuring, given)
             if dry_run:
@@ -123,15 +125,7 @@ def command(
         return _measure(session, opened.worker, interruption, form, goes_on=not (measuring.rounds or measuring.budget))
 
 
-def _refuse_contradictions(
-    planning: PlanOptions,
-    measuring: MeasureOptions,
-    gate: bool,
-    must_see: str | None,
-    dry_run: bool,
-    resume: Path | None,
-    node: Node | None,
-) -> None:
+def _refuse_contradictions(measuring: MeasureOptions, gate: bool, must_see: str | None, resume: Path | None, node: Node | None) -> None:
     """Raise UsageError for options that exclude each other, and for an output that can't be a file."""
     if not (node and node.number):
         refuse_misplaced([measuring.output])
@@ -139,8 +133,7 @@ def _refuse_contradictions(
         raise UsageError("--gate chooses the rounds itself; give it without --rounds and --budget")
     if must_see is not None and not gate:
         raise UsageError("--must-see says which slowdown a baseline has to exclude; give it with --gate")
-    others = (planning != PlanOptions(), measuring.output, gate, measuring.seed is not None, measuring.isolation, dry_run)
-    if resume and any(others):
+    if resume and typed_options() - {"resume", "rounds", "budget", "timeout", "form"}:
         raise UsageError(
             "--resume goes on with what the file planned; beside it only --rounds, --budget, --timeout and --format can be given"
         )
@@ -158,7 +151,7 @@ def _take_part(node: Node, planning: PlanOptions, measuring: MeasureOptions, int
         click.echo(f"machine {node.number} of {node.count - 1} beside the first, {node.host}, which writes the results", err=True)
         capacity = NodeCapacity({device.id: device.name for device in chosen}, settings.threads)
         serve(node, capacity, fingerprint.fingerprint(opened.hello, chosen), interruption)
-    return ExitCode(128 + interruption.requested) if interruption.requested else ExitCode.OK
+    return interruption.exit_code
 
 
 def _other_machines(node: Node, stack: ExitStack) -> tuple[RemoteNode, ...]:
@@ -172,18 +165,13 @@ def _new_session(
     plan: Plan, opened: sessions.OpenSide, settings: RunSettings, measuring: MeasureOptions, gate: ThresholdSettings | None
 ) -> sessions.Session:
     """Return the session of a run; a baseline gets the rounds that a gate needs."""
+    tasks, rounds = opened.tasks(plan), None
     if gate is not None:
         require_sight(plan.suites, ACROSS_RUNS, gate)
-    tasks, present = opened.tasks(plan), {device.id for device in plan.devices}
-    cases = sum(task.case.device in present for task in tasks)  # no test is made of one that is skipped on both sides
-    settings = replace(settings, policy=_policy(plan, measuring, gate, cases))
-    return sessions.start(plan, tasks, settings, measuring.output, machines=opened.side.machines, gate=gate)
-
-
-def _policy(plan: Plan, measuring: MeasureOptions, gate: ThresholdSettings | None, cases: int) -> Policy:
-    """Return the policy that the command line makes of the plan's; a baseline has the rounds that a gate over so many cases needs."""
-    rounds = None if gate is None else rounds_for_gate(TESTS_A_CASE * cases, least=gates.LEAST_ROUNDS)
-    return sessions.policy_for(plan, measuring.policy, rounds)
+        cases = sum(task.has_device for task in tasks)  # no test is made of one that is skipped on both sides
+        rounds = rounds_for_gate(TESTS_A_CASE * cases, least=gates.LEAST_ROUNDS)
+    policy = sessions.policy_for(plan, measuring.policy, rounds)
+    return sessions.start(plan, tasks, settings, policy, measuring.output, gate=gate)
 
 
 def _write_complete(run: RunFile, gate: ThresholdSettings | None, form: str) -> ExitCode:
@@ -191,50 +179,48 @@ def _write_complete(run: RunFile, gate: ThresholdSettings | None, form: str) -> 
     from dlbench.analysis.read.table import collect
 
     results, file = collect((run.path,)), shlex.quote(str(run.path))
-    write_results(results, None, form, answers=True, brief=True)
+    write_results(results, form, answers=True, brief=True)
     click.echo(f"{run.path} is complete; for more rounds: dlbench run --resume {file} --rounds N, or --budget TIME", err=True)
     return _conclude(results, gate, file)
 
 
 def _measure(session: sessions.Session, worker: WorkerProcess, interruption: Interruption, form: str, goes_on: bool) -> ExitCode:
     """Run the rounds, of a baseline that ``goes_on`` also those that it lacks, write the results, and return the exit code."""
-    from dlbench.analysis.read.table import collect
-
     if session.kept and session.kept.remove_outdated():
         click.echo("note: the compiler's cache of this run was made by other code of dlbench; compiling again", err=True)
-    with Recording(session, interruption) as recording:
-        goes_on = goes_on and session.gate is not None
-        if goes_on:
+    with record(session, interruption) as recording:
+        gate = session.gate if goes_on else None
+        if gate is not None:
             gates.announce(session, goes_on)
         recording.measure(replace(session, answered=True), {None: worker})
-        if goes_on:
-            gates.measure_until_seen(recording, session, lambda: _with_itself(collect((recording.path,)), session.gate), None, interruption)
-    results, file = collect((recording.path,)), shlex.quote(str(recording.path))
+        if gate is not None:
+            gates.measure_until_seen(recording, session, partial(_with_itself, gate))
+    results, file = recording.results(), shlex.quote(str(recording.path))
     nothing = all(row.case.status is Status.SKIPPED for row in results.rows)
     if interruption.requested and nothing and not recording.fault and form == "table":
         click.echo(f"interrupted before any case was done\ngo on with: dlbench run --resume {file}", err=True)
-        return ExitCode(128 + interruption.requested)
-    write_results(results, None, form, answers=True, brief=True)
+        return interruption.exit_code
+    write_results(results, form, answers=True, brief=True)
     click.echo(f"saved in {recording.path}; more: dlbench show {file} --answers, or dlbench report {file}", err=True)
     if recording.fault:
         click.echo(f"what was skipped can be measured with: dlbench run --resume {file}", err=True)
         raise recording.fault
     if interruption.requested:
         click.echo(f"interrupted; go on with: dlbench run --resume {file}", err=True)
-        return ExitCode(128 + interruption.requested)
+        return interruption.exit_code
     return _conclude(results, session.gate, file)
 
 
-def _with_itself(results: "Results", gate: ThresholdSettings | None) -> "Comparison":
+def _with_itself(gate: ThresholdSettings, results: "Results") -> "Comparison":
     """Compare a baseline as if the other side were like it."""
     from dlbench.analysis.compare.pairs import compare
 
-    return compare(results, results, given=gate or {}, insist=True)
+    return compare(results, results, given=gate, insist=True)
 
 
 def _conclude(results: "Results", gate: ThresholdSettings | None, file: str) -> ExitCode:
     """Return the exit code of a complete run. Of a baseline, say what it could not have shown in a run like it."""
-    undecidable = _with_itself(results, gate).undecidable if gate is not None else None
+    undecidable = _with_itself(gate, results).undecidable if gate is not None else None
     if undecidable:
         click.echo(f"note: compared with a run like this one, {undecidable}", err=True)
         click.echo(f"note: more rounds go to the same file with: dlbench run --resume {file} --rounds N", err=True)

@@ -1,18 +1,17 @@
 """``dlbench show``: result files as tables again, or their rows paired."""
 
+import sys
 from pathlib import Path
 
 import click
 
 from dlbench.cli import completion
-from dlbench.cli.options import format_option
+from dlbench.cli.options import files_argument, format_option
 from dlbench.core.errors import UsageError
 
 
 @click.command("show")
-@click.argument(
-    "files", metavar="FILE|FOLDER...", nargs=-1, required=True, type=click.Path(path_type=Path), shell_complete=completion.result_files
-)
+@files_argument
 @click.option(
     "--by",
     metavar="COLUMN",
@@ -48,11 +47,13 @@ def command(files: tuple[Path, ...], by: str | None, form: str, answers: bool, d
 
     # Here and not at the top: pandas takes longer to import than help may take.
     from dlbench.analysis.read.table import collect
-    from dlbench.cli.output import notes_on, write_answers, write_notes, write_results
+    from dlbench.cli.output import notes_on, write_answers, write_notes, write_pairs, write_results
 
-    results = collect(files)
+    results, pictures = collect(files), not plain and sys.stdout.isatty()
     if answers and form != "table":
         write_answers(results, form)
+    elif by:
+        write_pairs(results, by, form, pictures=pictures)
     else:
-        write_results(results, by, form, answers=answers, details=details, pictures=not plain)
+        write_results(results, form, answers=answers, details=details, pictures=pictures)
     write_notes(notes_on(results, files))

@@ -3,7 +3,7 @@
 All of it follows from the tries alone, so a resumed run goes on where the file ends.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from dlbench.core.declarations import SEARCH_RESOLUTION
@@ -21,6 +21,12 @@ _BY_LINE = 9
 """Tries that a search of memory on a line hardly ever takes; after those the sizes alone have a say."""
 _NEARLY_FULL = 0.5
 """Share of the limit from which on a process that dies is taken to have died of it: libraries end in many ways without memory."""
+
+
+def usual_tries(cases: Iterable[Case], signatures: Mapping[str, Signature]) -> int:
+    """Return about how many tries the searches among these cases make; a case without a signature is none."""
+    searches = (AdaptivePlan.of(case, signatures.get(case.workload)) for case in cases)
+    return sum(search.usual_tries() for search in searches if search)
 
 
 def policy_of_tries(policy: Policy) -> Policy:

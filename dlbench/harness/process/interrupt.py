@@ -8,6 +8,8 @@ from contextlib import contextmanager
 from types import FrameType, TracebackType
 from typing import Self
 
+from dlbench.core.errors import ExitCode
+
 
 class Interruption:
     """While entered, notes the first SIGINT, SIGTERM or SIGHUP and makes its ``fileno`` readable; a second exits at once.
@@ -24,6 +26,11 @@ class Interruption:
     def fileno(self) -> int:
         """Return a descriptor that is readable once a signal has come."""
         return self._read
+
+    @property
+    def exit_code(self) -> ExitCode:
+        """The code to exit with: as a shell has it, 128 and the number of the signal; 0 without one."""
+        return ExitCode(128 + self.requested if self.requested else 0)
 
     def wait(self, seconds: float) -> None:
         """Return after so long, or at once when a signal comes."""
