@@ -17,12 +17,12 @@ def read_text(path: Path) -> str | None:
         return None
 
 
-def cpu_quota_cores(root: Path = Path("/")) -> float | None:
+def cpu_quota_cores(root: Path) -> float | None:
     """Return how many cores' worth of time this process may use, 1.5 for example; None if nothing limits it."""
     return min((quota for group in _groups("cpu", root) if (quota := _quota(group)) is not None), default=None)
 
 
-def cpu_throttling(root: Path = Path("/")) -> dict[str, float] | None:
+def cpu_throttling(root: Path) -> dict[str, float] | None:
     """Return how often and for how many seconds the quota stopped this process's groups so far; None if nothing counts it."""
     periods, seconds, counted = 0, 0.0, False
     for group in _groups("cpu", root):
@@ -34,7 +34,7 @@ def cpu_throttling(root: Path = Path("/")) -> dict[str, float] | None:
     return {"throttled_periods": periods, "throttled_s": seconds} if counted else None
 
 
-def memory_left(root: Path = Path("/")) -> int | None:
+def memory_left(root: Path) -> int | None:
     """Return the bytes that this process's groups may still take; None if nothing limits them, in version 1 a number beyond any machine."""
     return min((left for group in _groups("memory", root) if (left := _memory_left(group)) is not None), default=None)
 

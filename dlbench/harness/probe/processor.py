@@ -29,7 +29,7 @@ _PLACING = ("OMP_PLACES", "OMP_PROC_BIND", "GOMP_CPU_AFFINITY", "KMP_AFFINITY")
 """Variables by which a user tells OpenMP where to run its threads."""
 
 
-def model_name(root: Path = Path("/")) -> str | None:
+def model_name(root: Path) -> str | None:
     """Return what its maker calls the CPU."""
     for block in _cpuinfo(root)[:1]:
         for key in ("model name", "cpu model", "cpu", "Model"):  # x86, MIPS, POWER, some Arm boards
@@ -46,14 +46,14 @@ def model_name(root: Path = Path("/")) -> str | None:
     return None
 
 
-def socket_count(root: Path = Path("/")) -> int | None:
+def socket_count(root: Path) -> int | None:
     """Return the number of processor packages."""
     packages = {read_text(cpu / "topology/physical_package_id") for cpu in _cpu_folders(root)} - {None, "-1"}
     packages = packages or {block["physical id"] for block in _cpuinfo(root) if "physical id" in block}
     return len(packages) or None
 
 
-def thread_count(root: Path = Path("/")) -> int | None:
+def thread_count(root: Path) -> int | None:
     """Return the number of logical CPUs that are online."""
     online = read_text(root / "sys/devices/system/cpu/online")
     return len(parse_cpu_list(online)) if online else len(_cpuinfo(root)) or os.cpu_count()
@@ -73,7 +73,7 @@ def cores(root: Path = Path("/")) -> frozenset[frozenset[int]]:
     return frozenset(map(frozenset, siblings.values()))
 
 
-def core_count(root: Path = Path("/")) -> int | None:
+def core_count(root: Path) -> int | None:
     """Return the number of physical cores in the machine, whoever may use them."""
     return len(cores(root)) or psutil.cpu_count(logical=False)
 
@@ -99,7 +99,7 @@ def cpus_to_measure_on(root: Path = Path("/"), environ: Mapping[str, str] = os.e
     return chosen if chosen and chosen < allowed else None
 
 
-def cache_bytes(root: Path = Path("/")) -> dict[str, int]:
+def cache_bytes(root: Path) -> dict[str, int]:
     """Return the bytes of all caches of a level together, each shared cache counted once: ``{"l1d": …, "l2": …, "l3": …}``."""
     cpus = [int(folder.name.removeprefix("cpu")) for folder in _cpu_folders(root)]
     sizes = {(each.level, each.shared_by): each.size for cpu in cpus for each in caches_of(cpu, root)}
@@ -109,51 +109,51 @@ def cache_bytes(root: Path = Path("/")) -> dict[str, int]:
     return dict(totals)
 
 
-def numa_node_count(root: Path = Path("/")) -> int | None:
+def numa_node_count(root: Path) -> int | None:
     """Return the number of memory nodes that have processors."""
     return len(cpus_of_nodes(root)) or None
 
 
-def numa_node_of(pci_bus_id: str | None, root: Path = Path("/")) -> int | None:
+def numa_node_of(pci_bus_id: str | None, root: Path) -> int | None:
     """Return the memory node that a PCI device is connected to; None where Linux does not tell, as in most virtual machines."""
     text = read_text(root / "sys/bus/pci/devices" / pci_bus_id / "numa_node") if pci_bus_id else None
     return int(text) if text and text.isdecimal() else None  # -1 where the firmware says nothing
 
 
-def memory_bytes(root: Path = Path("/")) -> int:
+def memory_bytes(root: Path) -> int:
     """Return the machine's memory."""
     return memory_field(root / "proc/meminfo", "MemTotal") or psutil.virtual_memory().total
 
 
-def available_memory_bytes(root: Path = Path("/")) -> int:
+def available_memory_bytes(root: Path) -> int:
     """Return what this process could still take without swapping."""
     left = available_memory(root)
     return psutil.virtual_memory().available if left is None else left
 
 
-def is_virtual(root: Path = Path("/")) -> bool | None:
+def is_virtual(root: Path) -> bool | None:
     """Whether a hypervisor stands below the operating system; only x86 processors tell."""
     flags = _flags(root)
     return "hypervisor" in flags if flags else None
 
 
-def has_amx(root: Path = Path("/")) -> bool:
+def has_amx(root: Path) -> bool:
     """Whether it has Intel's matrix units, which multiply in bf16 and int8 many times as fast as its vector units."""
     return "amx_tile" in _flags(root)
 
 
-def clock_hz(root: Path = Path("/")) -> float | None:
+def clock_hz(root: Path) -> float | None:
     """Return the mean clock of the processors now."""
     clocks = [float(mhz) * 1e6 for block in _cpuinfo(root) if re.fullmatch(r"\d+(\.\d+)?", mhz := block.get("cpu MHz", ""))]
     return sum(clocks) / len(clocks) if clocks else None
 
 
-def governors(root: Path = Path("/")) -> tuple[str, ...]:
+def governors(root: Path) -> tuple[str, ...]:
     """Return the frequency governors in force, most often one; empty where the frequency is not ours to govern."""
     return tuple(sorted({text for cpu in _cpu_folders(root) if (text := read_text(cpu / "cpufreq/scaling_governor"))}))
 
 
-def boost(root: Path = Path("/")) -> bool | None:
+def boost(root: Path) -> bool | None:
     """Whether the processors may run above their nominal clock."""
     folder = root / "sys/devices/system/cpu"
     if no_turbo := read_text(folder / "intel_pstate/no_turbo"):
@@ -180,7 +180,7 @@ def own_cpu_s() -> float:
     return me.user + me.system + me.children_user + me.children_system + running
 
 
-def thermal_throttle_s(root: Path = Path("/")) -> dict[str, float]:
+def thermal_throttle_s(root: Path) -> dict[str, float]:
     """Return for how long each core and package was throttled for heat so far, by the name of its counter; empty where none counts.
 
     Only Intel's processors have these (docs.kernel.org: ABI/testing/sysfs-devices-system-cpu), and a virtual machine never.
