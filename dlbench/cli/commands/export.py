@@ -32,10 +32,9 @@ def command(file: Path, form: str, output: Path | None) -> None:
       dlbench export run.jsonl --to pyperf -o run.json
       dlbench export run.jsonl --to github-action-benchmark -o run
     """
-    made_by = formats.load(form)
-    if output is None and (reason := getattr(made_by, "NEEDS_NAME", None)):
+    if output is None and (reason := getattr(formats.load(form), "NEEDS_NAME", None)):
         raise UsageError(f"{form} {reason}, so it needs a name: add -o OUT")
-    parts, notes = made_by.export(file)
+    parts, notes = formats.export(form, file)
     contents: dict[Path | None, bytes] = {}
     for part, content in parts.items():
         path = _path(output, part)

@@ -1,17 +1,10 @@
 """Bencher Metric Format: latency in nanoseconds, throughput in items a second, peak memory in bytes."""
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 from dlbench.analysis.export.cases import NS_PER_S, Timed, bounds
-from dlbench.analysis.export.exported import Exported, of_cases
 from dlbench.core.store import RunFile
-
-
-def export(file: Path) -> Exported:
-    """Return a result file in this format. Raises UsageError if it can't be read."""
-    return of_cases(file, document)
 
 
 def document(_: RunFile, cases: Sequence[Timed]) -> Any:

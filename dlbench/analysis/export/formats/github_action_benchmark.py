@@ -1,20 +1,13 @@
 """Entries for github-action-benchmark, which reads one direction a step: times, and throughputs."""
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 from dlbench.analysis.export.cases import MS_PER_S, Timed, bounds
-from dlbench.analysis.export.exported import Exported, of_cases
 from dlbench.core.store import RunFile
 from dlbench.core.units import one_line
 
 NEEDS_NAME = "makes two files"
-
-
-def export(file: Path) -> Exported:
-    """Return a result file in this format. Raises UsageError if it can't be read."""
-    return of_cases(file, document, in_parts=True)
 
 
 def document(_: RunFile, cases: Sequence[Timed]) -> dict[str, list[dict[str, Any]]]:

@@ -1,17 +1,10 @@
 """Output of google-benchmark with ``--benchmark_format=json``: a round's median is a repetition, in nanoseconds."""
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 from dlbench.analysis.export.cases import NS_PER_S, Timed, known, number_of, text_of
-from dlbench.analysis.export.exported import Exported, of_cases
 from dlbench.core.store import RunFile
-
-
-def export(file: Path) -> Exported:
-    """Return a result file in this format. Raises UsageError if it can't be read."""
-    return of_cases(file, document)
 
 
 def document(run: RunFile, cases: Sequence[Timed]) -> Any:

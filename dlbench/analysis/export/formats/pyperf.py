@@ -1,18 +1,11 @@
 """A file of pyperf: a round is a run, with the times of all its blocks."""
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 from dlbench.analysis.export.cases import Timed, known, text_of
-from dlbench.analysis.export.exported import Exported, of_cases
 from dlbench.analysis.read import pyperf
 from dlbench.core.store import RunFile
-
-
-def export(file: Path) -> Exported:
-    """Return a result file in this format. Raises UsageError if it can't be read."""
-    return of_cases(file, document)
 
 
 def document(run: RunFile, cases: Sequence[Timed]) -> Any:

@@ -3,18 +3,11 @@
 import math
 import statistics
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 from dlbench.analysis.export.cases import Timed, known, text_of
-from dlbench.analysis.export.exported import Exported, of_cases
 from dlbench.core.stats import quantile
 from dlbench.core.store import RunFile
-
-
-def export(file: Path) -> Exported:
-    """Return a result file in this format. Raises UsageError if it can't be read."""
-    return of_cases(file, document)
 
 
 def document(run: RunFile, cases: Sequence[Timed]) -> Any:
