@@ -197,7 +197,7 @@ def circumstances(
     """
     numbers = {number for number, _ in rounds} if states else ()
     around = tuple([each for each in states if each.round in numbers])
-    known = Counter(told) if (told := [each for _, each in rounds if each is not None]) else {}
+    known = Counter(read) if (read := [each for _, each in rounds if each is not None]) else {}
     if not known and not around:  # a file that tells neither, with twenty thousand cases perhaps
         return _NOTHING_TOLD
     throttled = {each: count for each, count in known.items() if each.throttled}

@@ -54,7 +54,7 @@ def protocol(run: RunFile) -> Mapping[str, str]:
     """Return how a file was measured, as far as its header says: isolation, order of sides, and of the policy what a time depends on."""
     policy = run.header.get("policy") or {}
     timing = {f"policy.{name}": "default" if policy[name] is None else str(policy[name]) for name in _TIMING if name in policy}
-    return {**timing, **{name: said for name in ("isolation", "order") if isinstance(said := run.header.get(name), str)}}
+    return {**timing, **{name: setting for name in ("isolation", "order") if isinstance(setting := run.header.get(name), str)}}
 
 
 ENOUGH_ROUNDS = 7
@@ -85,9 +85,9 @@ class SpentBudget(NamedTuple):
 def spent_budget(run: RunFile, rows: Sequence[Row]) -> SpentBudget | None:
     """Return the budget of a complete run that ended it before its rounds; None where something else did, or there was none."""
     policy, footer = run.header.get("policy") or {}, run.footer or {}
-    said = (policy.get("budget_s"), policy.get("rounds"), footer.get("rounds"), footer.get("seconds"))
-    known = [each for each in said if isinstance(each, int | float) and 0 < each < 2**53]
-    if len(known) < len(said):
+    figures = (policy.get("budget_s"), policy.get("rounds"), footer.get("rounds"), footer.get("seconds"))
+    known = [each for each in figures if isinstance(each, int | float) and 0 < each < 2**53]
+    if len(known) < len(figures):
         return None
     budget_s, planned, rounds, took_s = known
     devices = {device.get("id") for device in run.header.get("devices", ())}

@@ -142,8 +142,8 @@ def read_table(path: Path) -> Mapping[tuple[str, ...], DevicePeak]:
 def _check(device: Mapping[str, Any], number: int) -> None:
     entry = f"{TABLE}, '{device['names'][0]}'" if device.get("names") else f"{TABLE}, entry {number}"
     for column, meaning in _COLUMNS.items():
-        told = device.get(column)
-        if told is None or (column == "names" and not told) or (column == "source" and not str(told).strip()):
+        content = device.get(column)
+        if content is None or (column == "names" and not content) or (column == "source" and not str(content).strip()):
             raise SuiteError(f"{entry}: it has no {column}; add {meaning}")
     if unknown := set(device["flops"]) - set(ARITHMETIC.values()):
         raise SuiteError(f"{entry}: flops has no column '{min(unknown)}'; valid: {', '.join(dict.fromkeys(ARITHMETIC.values()))}")
