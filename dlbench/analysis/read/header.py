@@ -191,7 +191,7 @@ def short_of_rounds(run: RunFile, name: str, sides: Iterable[str | None], rows: 
     """Return of each ``case.run`` of a file with damaged lines the ids of the cases that may have lost a round with them.
 
     Those that lack one before their last, or have fewer than the policy wants and another case has. Empty for any other file. ``sides``
-    are those of the file, of which one may have lost all of its rows.
+    are those of the file; one of them may have lost all of its rows.
     """
     if not damaged(run):
         return {}
@@ -236,6 +236,6 @@ def _held_back(discarded: Sequence[Measurement]) -> str:
     parts = [f"{count} {how}" for how, count in counts.items() if count]
     if parts:
         parts[-1] += f" measurement{'' if held_back == 1 else 's'}"
-    if beside := len(discarded) - held_back:
-        parts.append(f"{beside} of the other side")
+    if of_other := len(discarded) - held_back:
+        parts.append(f"{of_other} of the other side")
     return f"{' and '.join(parts)} {'was' if len(discarded) == 1 else 'were'}"

@@ -47,7 +47,8 @@ def place_names(environments: Environments) -> dict[str, str]:
     texts_of = {files[0]: _texts(environments[files[0]]) for files in places if facts(environments[files[0]])}
     names = {place: ", ".join(texts) or place for place, texts in _telling(texts_of).items()}
     if len(texts_of) == 1:
-        names = {place: _usual(texts) or place for place, texts in texts_of.items()}
+        # The most telling text of its machine is enough where no other place says what it is.
+        names = {place: next((texts[path] for path in _OF_MACHINE if path in texts), place) for place, texts in texts_of.items()}
     repeated = Counter([*names.values(), *(files[0] for files in places if files[0] not in texts_of)])
     unique = {place: name if repeated[name] == 1 else f"{name}, {place}" for place, name in names.items()}
     return {file: unique.get(files[0], files[0]) for files in places for file in files}
@@ -97,11 +98,6 @@ def _texts(environment: Mapping[str, Any]) -> dict[str, str]:
         texts[_DATE] = utc[:10]
     order = chain(_OF_MACHINE, (p for p in known if p.startswith("identity")), _OF_STACK, (p for p in known if p.startswith("stack")))
     return {path: texts[path] for path in dict.fromkeys((*order, _DATE)) if path in texts}
-
-
-def _usual(texts: Mapping[str, str]) -> str | None:
-    """Return the name of the only place that says what it is: the most telling text of its machine; None where it has none."""
-    return next((texts[path] for path in _OF_MACHINE if path in texts), None)
 
 
 def _telling(texts_of: Mapping[str, Mapping[str, str]]) -> dict[str, list[str]]:

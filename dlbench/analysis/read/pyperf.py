@@ -113,11 +113,6 @@ def _run(measurement: Measurement) -> foreign.Object:
     samples = measurement.samples
     if samples is None:
         raise ValueError(f"{measurement.case.id} was not timed in round {measurement.round}")
-    date = _date(measurement.started)
-    return {"metadata": {"loops": samples.calls, **({"date": date} if date else {})}, "values": list(samples.block_s)}
-
-
-def _date(started: str) -> str | None:
-    """Return a time as pyperf writes it, here in UTC; None where it is not one."""
-    when = foreign.in_utc(started)
-    return when.replace(tzinfo=None).isoformat(" ") if when else None
+    when = foreign.in_utc(measurement.started)
+    date = {"date": when.replace(tzinfo=None).isoformat(" ")} if when else {}  # as pyperf writes a time
+    return {"metadata": {"loops": samples.calls, **date}, "values": list(samples.block_s)}

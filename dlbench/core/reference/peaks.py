@@ -107,7 +107,7 @@ def link_bytes_per_s(generation: int, lanes: int) -> float | None:
     """Return what a PCIe link carries each way at most, before the headers of packets; None for a generation or a width that there is not.
 
     PCI Express base specification, revisions 1.1 to 6.0: generations 1 and 2 send 10 bits for 8, 3 to 5 send 130 for 128, and 6 sends
-    FLITs of 256 bytes, of which 14 are checksum and error correction.
+    FLITs of 256 bytes, 14 of them checksum and error correction.
     """
     lane = _LANE_BYTES_PER_S.get(generation)
     return lane * lanes if lane and 0 < lanes <= _MOST_LANES else None
