@@ -17,6 +17,7 @@ from dlbench import __version__
 from dlbench.cli import BEGAN, defaults
 from dlbench.cli.planning import Plan, signatures_of
 from dlbench.cli.terminal import announce
+from dlbench.core import former
 from dlbench.core.errors import DeviceAbsent, ResultFileError, UsageError
 from dlbench.core.measurement import BALANCED, Measurement
 from dlbench.core.model import Policy, Signature, Status
@@ -213,7 +214,7 @@ def resume(run: RunFile, writer: ResultWriter, suites: Sequence[Suite], opened: 
             raise UsageError(
                 f"{run.path} can't be resumed here, its rows would not be of one machine: {'; '.join(different)}; start a new run instead"
             )
-        only = compile_expression(header["expression"]) if header["expression"] else None
+        only = former.in_any_spelling(compile_expression(header["expression"])) if header["expression"] else None
         check(suites, signatures, opened.hello["kinds"])
         if different := _declared_anew(header.get("workloads", {}), signatures):
             raise UsageError(

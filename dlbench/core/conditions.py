@@ -20,7 +20,7 @@ OVERRUN = 0.25
 with more they become multiples of the scheduler's turns. Of a case that lost half, a real 15 % read as 0.1 %."""
 BUSY = 0.05
 """Share of a case's CPU time from which on it counts that others had it: it is time to wait for, and more than the 3 % that
-already are a change where two sides are measured in turn. The system's own housekeeping stays below."""
+already are a change where two sides are measured alternately. The system's own housekeeping stays below."""
 SLOWDOWNS = frozenset(("hw_slowdown", "hw_thermal_slowdown", "sw_thermal_slowdown", "hw_power_brake_slowdown"))
 """NVML's reasons for a low clock that pass, so that measuring again helps."""
 POWER_CAPS = frozenset(("sw_power_cap",))
@@ -197,7 +197,7 @@ def circumstances(
     """
     numbers = {number for number, _ in rounds} if states else ()
     around = tuple([each for each in states if each.round in numbers])
-    known = Counter(told) if (told := [each for _, each in rounds if each is not None]) else {}
+    known = Counter(read) if (read := [each for _, each in rounds if each is not None]) else {}
     if not known and not around:  # a file that tells neither, with twenty thousand cases perhaps
         return _NOTHING_TOLD
     throttled = {each: count for each, count in known.items() if each.throttled}

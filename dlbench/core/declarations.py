@@ -73,7 +73,7 @@ Spread = Annotated[T, Role("spread")]
 
 @dataclass(frozen=True, slots=True)
 class Value:
-    """What a workload reports beside its time: ``Value("p99_s", Unit.SECONDS, "lower", "99th percentile of the latencies")``."""
+    """What a workload reports in addition to its time: ``Value("p99_s", Unit.SECONDS, "lower", "99th percentile of the latencies")``."""
 
     name: str
     """A name of Python; the column is ``value.NAME``."""

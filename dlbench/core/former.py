@@ -2,7 +2,7 @@
 
 import re
 import tomllib
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -13,6 +13,7 @@ from dlbench.core.measurement import Measurement
 IMPLEMENTATIONS = ("default", "foreach", "fused")
 _USUAL = {"optimizer": "sgd", "implementation": "default"}
 """Defaults, which no id of a case shows."""
+_SHOWN = r"(?:optimizer=(\w+),)?implementation=(\w+)"
 
 
 @cache
@@ -48,6 +49,15 @@ def is_former(workload: str, optimizer: object) -> bool:
     return "optimizer" not in parameters or (
         "implementation" in parameters and _parts(optimizer, ("optimizer",)) != {"optimizer": optimizer}
     )
+
+
+def in_any_spelling(selects: Callable[[str], bool]) -> Callable[[str], bool]:
+    """Return what a file selects by the ids of its cases as one that knows a case by its former id, too."""
+
+    def formerly(shown: re.Match[str]) -> str:
+        return f"optimizer={shown[1] or _USUAL['optimizer']}_{shown[2]}"
+
+    return lambda case_id: selects(f"{case_id} {re.sub(_SHOWN, formerly, case_id)}")
 
 
 def instead(name: str, value: object, parameters: Collection[str] = ("optimizer", "implementation")) -> str:

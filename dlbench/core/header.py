@@ -43,7 +43,7 @@ class _SuiteKeys(TypedDict, total=False):
 
 
 class HeaderKeys(TypedDict, total=False):
-    """Fields that a version of dlbench writes, of which a header may lack any. Readers rely on those that have a type."""
+    """Fields that a version of dlbench writes; a header may lack any of them. Readers rely on those that have a type."""
 
     schema: Any
     dlbench: Any

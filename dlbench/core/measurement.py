@@ -47,11 +47,11 @@ class Transfer:
 
     h2d_bytes: Count
     h2d_s: Quantity
-    """From pageable memory, blocking, as plain code does; the way back likewise, into fresh memory each time."""
+    """From pageable memory, blocking, as plain code does; the way back in the same way, into fresh memory each time."""
     d2h_bytes: Count
     d2h_s: Quantity
     pinned_h2d_s: Quantity | None = None
-    """From existing page-locked memory; the way back likewise. None where not timed; ``nulls`` says why."""
+    """From existing page-locked memory; the way back in the same way. None where not timed; ``nulls`` says why."""
     pinned_d2h_s: Quantity | None = None
 
 

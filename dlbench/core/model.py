@@ -12,7 +12,7 @@ from dlbench.core.quantities import Number
 ParamValue = str | bool | int | float
 """Type of a workload's parameters."""
 Reported = Number | bool | Sequence[Number]
-"""A value that a workload reports beside its time: a scalar or a series."""
+"""A value that a workload reports in addition to its time: a scalar or a series."""
 
 DEVICE_KINDS = ("cpu", "cuda", "mps", "xpu")
 """The kinds of device that torch itself brings; a plugin may bring another."""

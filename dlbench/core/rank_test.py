@@ -79,7 +79,7 @@ def _inverted(p_values: Sequence[float], shifts: Sequence[float], confidences: I
 
 
 ALIKE, AT_ANY_SPREADS = 0.95, 0.94
-"""Coverage of `shift_interval`, in the least: of sides that spread alike, and of sides of which one spreads any number of times as much."""
+"""Coverage of `shift_interval`, in the least: of sides that spread alike, and of sides where one spreads any number of times as much."""
 
 
 def shift_interval(base: Sequence[float], other: Sequence[float], among: int = 1) -> tuple[float, Interval | None]:
@@ -108,8 +108,8 @@ def _interval_rank(m: int, n: int, among: int) -> int:
 def _least_coverage(m: int, n: int, k: int) -> float:
     """Return how often the k-th smallest and k-th largest of m n differences enclose that of the medians, whatever the spreads.
 
-    It is the least of three. Where the sides spread alike, the exact one of Mann and Whitney. Where the spread of one is nothing beside
-    the other's, the differences fall into groups, one for each value of the wide side, and it is the exact one of the sign test.
+    It is the least of three. Where the sides spread alike, the exact one of Mann and Whitney. Where the spread of one is nothing to the
+    other's, the differences fall into groups, one for each value of the wide side, and it is the exact one of the sign test.
     Between these the count of pairs has a variance of m n max(m, n) / 4 at most (Birnbaum and Klose, Bounds for the Variance of the
     Mann-Whitney Statistic, Annals of Mathematical Statistics 28, 1957), taken as normal with continuity correction; so did Potthoff (Use
     of the Wilcoxon Statistic for a Generalized Behrens-Fisher Problem, the same 34, 1963). ``python -m benchmarks.simulated ratios``
@@ -127,7 +127,7 @@ def rounds_for_interval(among: int = 1) -> int:
 
 
 FEWEST_ROUNDS = rounds_for_interval()
-"""On each side, for an interval of two rows of which neither was chosen."""
+"""On each side, for an interval of two rows where neither was chosen."""
 
 
 def rank_test(base: Sequence[float], other: Sequence[float], confidences: Iterable[float]) -> tuple[float, float, list[Interval | None]]:

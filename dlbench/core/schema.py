@@ -68,7 +68,7 @@ class Column:
     points: tuple[str, ...] = ()
     """Names of the points of a series; empty where they are only numbered."""
     declared: bool = True
-    """False for a value of which only the name is known."""
+    """False for a value where only the name is known."""
     margin: float | None = None
     """Of a value, the smallest change that matters, where it declares one."""
 

@@ -162,7 +162,7 @@ def holm(
     Step-down: the i-th smallest of n is multiplied by n - i + 1, and none is smaller than the one before it (Holm, A Simple
     Sequentially Rejective Multiple Test Procedure, Scandinavian Journal of Statistics 6, 1979). With ``weights``, fixed beforehand and
     above zero, a test has that share of the level: p over its weight decides the order, and is multiplied by the weights that are left.
-    ``among`` is for tests that share some of their noise: it returns the p of a test, by index, beside so many of its weight in all.
+    ``among`` is for tests that share some of their noise: it returns the p of a test, by index, among so many of its weight in all.
     """
     weight = [1.0] * len(p_values) if weights is None else weights
     order = sorted(range(len(p_values)), key=lambda index: p_values[index] / weight[index])

@@ -196,7 +196,7 @@ _SHARED = ("case", "device_name", "items", "flops", "least_flops", "bytes", "lea
 
 
 def twice(number: int) -> str:
-    """Say that a case has a round already, of which the first counts; what a `Reader` raises ValueError with, too."""
+    """Say that a case has a round already, and that the first counts; what a `Reader` raises ValueError with, too."""
     return f"round {number} {_TWICE}"
 
 
@@ -210,7 +210,7 @@ def read_header(path: Path) -> Record:
 
 
 def ends_with_footer(path: Path) -> bool:
-    """Whether a run came to its end, of which the file's end alone is read. Raises ResultFileError where it can't be."""
+    """Whether a run came to its end; only the end of the file is read. Raises ResultFileError where it can't be."""
     try:
         with path.open("rb") as file:
             file.seek(-min(_TAIL, file.seek(0, os.SEEK_END)), os.SEEK_END)

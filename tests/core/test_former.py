@@ -9,9 +9,11 @@ import shared_hosts
 
 from dlbench.analysis.read.table import collect
 from dlbench.cli.session import as_recorded
+from dlbench.core import former
 from dlbench.core.model import Case
 from dlbench.core.store import load
 from dlbench.harness.plan.cases import check, plan
+from dlbench.harness.plan.selection import compile_expression
 from dlbench.harness.worker import registry
 
 SETTINGS = {
@@ -91,6 +93,20 @@ def test_a_run_goes_on_with_what_a_former_suite_planned(signatures, tmp_path):
         *dict.fromkeys(each.case.id for each in run.measurements),
         "fastest_train_step[model=vgg11,implementation=default]@cpu",
     ]
+
+
+@pytest.mark.parametrize(
+    ("expression", "chosen"),
+    [
+        ("adamw_fused", ["adamw_fused"]),
+        ("batch=8,dtype=fp32,optimizer=sgd_foreach", ["sgd_foreach"]),
+        ("not _fused", ["sgd", "sgd_foreach", "adamw", "adamw_foreach"]),
+        ("implementation=fused and not adamw", ["sgd_fused"]),
+    ],
+)
+def test_a_run_goes_on_with_what_a_former_expression_selects(signatures, expression, chosen):
+    selects = former.in_any_spelling(compile_expression(expression))
+    assert [name for name, settings in SETTINGS.items() if selects(case_of_today(signatures, *settings).id)] == chosen
 
 
 @pytest.mark.parametrize(

@@ -44,22 +44,14 @@ def measured(rows: Iterable[Row], environments: Mapping[str, Mapping[str, Any]])
     best product. Of memory only those with `_MOVES` do, and that move as many bytes: what the layers of a network state, caches may hold.
     """
     groups: dict[Machine, dict[tuple[Ceiling, str], list[Row]]] = defaultdict(lambda: defaultdict(list))
-    others: dict[Machine, dict[tuple[Ceiling, str], list[Row]]] = defaultdict(lambda: defaultdict(list))
-    for row in rows:
-        if not _is_held(row):
-            continue
-        declared = row.declared
+    for row in filter(_is_held, rows):
         for kind in RATES:
             precision = computed_in(row) if kind == "arithmetic" else ""
-            if precision is not None and _rate(row, kind):
-                if declared.ceiling == kind:
-                    groups[machine(row, environments)][kind, precision].append(row)
-                elif kind == "arithmetic" or (kind == "memory" and _MOVES in declared.tags):
-                    others[machine(row, environments)][kind, precision].append(row)
-    return {
-        where: {(kind, of): _best(kind, of, found, others[where][kind, of]) for (kind, of), found in kinds.items()}
-        for where, kinds in groups.items()
-    }
+            raises = row.declared.ceiling == kind or kind == "arithmetic" or (kind == "memory" and _MOVES in row.declared.tags)
+            if raises and precision is not None and _rate(row, kind):
+                groups[machine(row, environments)][kind, precision].append(row)
+    found = {where: {key: best for key, own in kinds.items() if (best := _best(*key, own))} for where, kinds in groups.items()}
+    return {where: ceilings for where, ceilings in found.items() if ceilings}
 
 
 def _is_held(row: Row) -> bool:
@@ -67,9 +59,13 @@ def _is_held(row: Row) -> bool:
     return row.is_sound and row.declared.ceiling != "copy" and not row.copies_within_calls
 
 
-def _best(kind: Ceiling, precision: str, rows: Sequence[Row], others: Iterable[Row]) -> MeasuredCeiling:
-    least = min(map(_moved, rows))
-    best = max([*rows, *(row for row in others if kind != "memory" or _moved(row) >= least)], key=lambda row: _rate(row, kind))
+def _best(kind: Ceiling, precision: str, rows: Sequence[Row]) -> MeasuredCeiling | None:
+    """Return the ceiling that rows reach, None where no one declares it; on a tie it is that of one that does."""
+    declaring = [row for row in rows if row.declared.ceiling == kind]
+    if not declaring:
+        return None
+    least = min(map(_moved, declaring))
+    best = max([*declaring, *(row for row in rows if kind != "memory" or _moved(row) >= least)], key=lambda row: _rate(row, kind))
     return MeasuredCeiling(kind, precision, _rate(best, kind), best.case.id, least)
 
 

@@ -63,7 +63,7 @@ def declaration_of(workload: str, payload: object) -> tuple[Declaration, list[st
 
 
 def columns(row: Row) -> tuple[Column, ...]:
-    """Return the columns of the values that a row has: as declared, then as plain numbers those of which nothing is said."""
+    """Return the columns of the values that a row has: as declared, then as plain numbers those that nothing describes."""
     described = {each.name: each.column for each in row.described}
     others = [name for name in row.values if name not in described]
     described |= {

@@ -2,14 +2,16 @@
 
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 from dlbench.core.errors import ResultFileError
-from dlbench.core.measurement import Samples
+from dlbench.core.measurement import Measurement, Samples
 from dlbench.core.model import Case, as_count
+from dlbench.core.store import RunFile
 from dlbench.core.units import one_line
 
 Object = dict[str, Any]
@@ -53,6 +55,31 @@ def tool_of(data: Mapping[str, Any]) -> str | None:
     return next((tool for key, tool in _TOOLS.items() if key in data), None) if {"version", "benchmarks"} <= data.keys() else None
 
 
+def run_file(
+    path: Path, data: Object, rounds: Callable[[Object], Sequence[Measurement]], machine: Callable[[Object], Mapping[str, str]], lacks: str
+) -> RunFile:
+    """Return the rounds of each benchmark in a file of this content, and the machine that it says it is of.
+
+    Raises ResultFileError for a benchmark of which ``rounds`` raises ValueError, for two of one name, and, with what such a file ``lacks``,
+    for none with any.
+    """
+    tool = tool_of(data)
+    if not isinstance(data["benchmarks"], list):
+        raise ResultFileError(f"{path}: its benchmarks must be a list; the file was edited or is not {tool}'s")
+    cases: dict[str, Sequence[Measurement]] = {}
+    for number, benchmark in enumerate(data["benchmarks"], 1):
+        try:
+            found = rounds(as_object(benchmark, "a benchmark", str(tool)))
+        except ValueError as error:
+            raise ResultFileError(f"{path}, benchmark {number}: {error}") from error
+        if found and cases.setdefault(found[0].case.id, found) is not found:
+            raise ResultFileError(f"{path}, benchmark {number}: another one has the same name; give each a name of its own")
+    if not cases:
+        raise ResultFileError(f"{path} has no {lacks}")
+    measurements = tuple(chain.from_iterable(cases.values()))
+    return RunFile(path, header([machine(data)], (each.started for each in measurements)), measurements, footer={}, torn=False)
+
+
 def tool_of_suite(suite: object) -> str | None:
     """Return the tool that measured a row of this suite; None where it was dlbench."""
     return suite if isinstance(suite, str) and suite in _TOOLS.values() else None
@@ -83,9 +110,9 @@ def machines(environment: Mapping[str, Any]) -> list[Mapping[str, str]]:
     return [each for each in found if isinstance(each, dict)] if isinstance(found, list) else []
 
 
-def machine(said: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, str]:
+def machine(info: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, str]:
     """Return what a file says of its machine and Python, under plain names; ``names`` has of each where it stands."""
-    values = {name: said.get(key) for name, key in names.items()}
+    values = {name: info.get(key) for name, key in names.items()}
     return {name: text(str(value)) for name, value in values.items() if isinstance(value, str | int) and value != ""}
 
 

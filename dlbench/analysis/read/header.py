@@ -54,7 +54,7 @@ def protocol(run: RunFile) -> Mapping[str, str]:
     """Return how a file was measured, as far as its header says: isolation, order of sides, and of the policy what a time depends on."""
     policy = run.header.get("policy") or {}
     timing = {f"policy.{name}": "default" if policy[name] is None else str(policy[name]) for name in _TIMING if name in policy}
-    return {**timing, **{name: said for name in ("isolation", "order") if isinstance(said := run.header.get(name), str)}}
+    return {**timing, **{name: setting for name in ("isolation", "order") if isinstance(setting := run.header.get(name), str)}}
 
 
 ENOUGH_ROUNDS = 7
@@ -85,9 +85,9 @@ class SpentBudget(NamedTuple):
 def spent_budget(run: RunFile, rows: Sequence[Row]) -> SpentBudget | None:
     """Return the budget of a complete run that ended it before its rounds; None where something else did, or there was none."""
     policy, footer = run.header.get("policy") or {}, run.footer or {}
-    said = (policy.get("budget_s"), policy.get("rounds"), footer.get("rounds"), footer.get("seconds"))
-    known = [each for each in said if isinstance(each, int | float) and 0 < each < 2**53]
-    if len(known) < len(said):
+    figures = (policy.get("budget_s"), policy.get("rounds"), footer.get("rounds"), footer.get("seconds"))
+    known = [each for each in figures if isinstance(each, int | float) and 0 < each < 2**53]
+    if len(known) < len(figures):
         return None
     budget_s, planned, rounds, took_s = known
     devices = {device.get("id") for device in run.header.get("devices", ())}
@@ -191,7 +191,7 @@ def short_of_rounds(run: RunFile, name: str, sides: Iterable[str | None], rows: 
     """Return of each ``case.run`` of a file with damaged lines the ids of the cases that may have lost a round with them.
 
     Those that lack one before their last, or have fewer than the policy wants and another case has. Empty for any other file. ``sides``
-    are those of the file, of which one may have lost all of its rows.
+    are those of the file; one of them may have lost all of its rows.
     """
     if not damaged(run):
         return {}
@@ -236,6 +236,6 @@ def _held_back(discarded: Sequence[Measurement]) -> str:
     parts = [f"{count} {how}" for how, count in counts.items() if count]
     if parts:
         parts[-1] += f" measurement{'' if held_back == 1 else 's'}"
-    if beside := len(discarded) - held_back:
-        parts.append(f"{beside} of the other side")
+    if of_other := len(discarded) - held_back:
+        parts.append(f"{of_other} of the other side")
     return f"{' and '.join(parts)} {'was' if len(discarded) == 1 else 'were'}"

@@ -8,7 +8,6 @@ from dlbench.analysis.read.ceilings import with_ceilings
 from dlbench.analysis.read.places import began, place_names, richest
 from dlbench.analysis.read.table import Results
 from dlbench.core.model import Status
-from dlbench.core.rows.rounds import Rounds
 from dlbench.core.rows.row import Row
 
 _UNMEASURED = (Status.SKIPPED, Status.UNSUPPORTED)
@@ -43,21 +42,17 @@ def _chosen(results: Results, names: Mapping[str, str]) -> Sequence[int]:
 
     def worth(at: int) -> tuple[bool, bool, bool, int, str]:
         row = results.rows[at]
+        spoiled = row.rounds.spoiled
         measured = row.case.status not in _UNMEASURED or bool(row.case.found)
         return (
             measured,
             row.is_sound,
-            row.is_sound and _is_calm(row.rounds),
+            row.is_sound and 2 * sum(spoiled) <= len(spoiled),
             row.time.rounds or 0,
             began(results.environments[row.case.run]),
         )
 
     return [max(found, key=worth) for found in cases.values()]
-
-
-def _is_calm(rounds: Rounds) -> bool:
-    """Whether at most half of the rounds were throttled, disturbed or unsteady."""
-    return 2 * sum(rounds.spoiled) <= len(rounds.spoiled)
 
 
 def _placed(row: Row, names: Mapping[str, str]) -> Row:

@@ -44,11 +44,12 @@ def _keyed(environment: Mapping[str, Any], name: str) -> Mapping[str, Any]:
 def place_names(environments: Environments) -> dict[str, str]:
     """Return for each ``case.run`` the name of its place: what tells that from the others, as little as does; at last the file."""
     places = _places(environments)
-    told = {files[0]: _texts(environments[files[0]]) for files in places if facts(environments[files[0]])}
-    names = {place: ", ".join(texts) or place for place, texts in _telling(told).items()}
-    if len(told) == 1:
-        names = {place: _usual(texts) or place for place, texts in told.items()}
-    repeated = Counter([*names.values(), *(files[0] for files in places if files[0] not in told)])
+    texts_of = {files[0]: _texts(environments[files[0]]) for files in places if facts(environments[files[0]])}
+    names = {place: ", ".join(texts) or place for place, texts in _telling(texts_of).items()}
+    if len(texts_of) == 1:
+        # The most telling text of its machine is enough where no other place says what it is.
+        names = {place: next((texts[path] for path in _OF_MACHINE if path in texts), place) for place, texts in texts_of.items()}
+    repeated = Counter([*names.values(), *(files[0] for files in places if files[0] not in texts_of)])
     unique = {place: name if repeated[name] == 1 else f"{name}, {place}" for place, name in names.items()}
     return {file: unique.get(files[0], files[0]) for files in places for file in files}
 
@@ -99,20 +100,15 @@ def _texts(environment: Mapping[str, Any]) -> dict[str, str]:
     return {path: texts[path] for path in dict.fromkeys((*order, _DATE)) if path in texts}
 
 
-def _usual(texts: Mapping[str, str]) -> str | None:
-    """Return the name of the only place that says what it is: the most telling text of its machine; None where it has none."""
-    return next((texts[path] for path in _OF_MACHINE if path in texts), None)
-
-
-def _telling(told: Mapping[str, Mapping[str, str]]) -> dict[str, list[str]]:
+def _telling(texts_of: Mapping[str, Mapping[str, str]]) -> dict[str, list[str]]:
     """Return for each place the words that tell it from the others: of each path that parts some of them."""
-    found: dict[str, list[str]] = {place: [] for place in told}
-    groups = [list(told)]
-    paths = [path for prefix in ("identity", "stack", _DATE) for texts in told.values() for path in texts if path.startswith(prefix)]
+    found: dict[str, list[str]] = {place: [] for place in texts_of}
+    groups = [list(texts_of)]
+    paths = [path for prefix in ("identity", "stack", _DATE) for texts in texts_of.values() for path in texts if path.startswith(prefix)]
     for path in dict.fromkeys(paths):
         parted: list[list[str]] = []
         for group in groups:
-            texts = {place: told[place].get(path) for place in group}
+            texts = {place: texts_of[place].get(path) for place in group}
             known = {text: text.split(", ") for text in texts.values() if text is not None}
             if len(known) < 2:
                 parted.append(group)

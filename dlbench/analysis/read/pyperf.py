@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -32,20 +33,8 @@ def load(path: Path) -> RunFile | None:
         return None
     if data["version"] != FORMAT:
         raise ResultFileError(f"{path} is not of pyperf's format {FORMAT}; a file of an older pyperf becomes so by: pyperf convert")
-    if not isinstance(data["benchmarks"], list):
-        raise ResultFileError(f"{path}: its benchmarks must be a list; the file was edited or is not pyperf's")
-    cases: dict[str, list[Measurement]] = {}
-    for number, benchmark in enumerate(data["benchmarks"], 1):
-        try:
-            rounds = _rounds(benchmark, data.get("metadata"))
-        except ValueError as error:
-            raise ResultFileError(f"{path}, benchmark {number}: {error}") from error
-        if rounds and cases.setdefault(rounds[0].case.id, rounds) is not rounds:
-            raise ResultFileError(f"{path}, benchmark {number}: another one has the same name; give each a name of its own")
-    if not cases:
-        raise ResultFileError(f"{path} has no values; give a file of a pyperf run that came to its end")
-    measurements = tuple(each for rounds in cases.values() for each in rounds)
-    return RunFile(path, foreign.header([_machine(data)], (each.started for each in measurements)), measurements, footer={}, torn=False)
+    rounds = partial(_rounds, data.get("metadata"))
+    return foreign.run_file(path, data, rounds, _machine, "values; give a file of a pyperf run that came to its end")
 
 
 def dump(cases: Iterable[Sequence[Measurement]], metadata: Mapping[str, ParamValue]) -> foreign.Object:
@@ -58,10 +47,10 @@ def dump(cases: Iterable[Sequence[Measurement]], metadata: Mapping[str, ParamVal
     return {"version": FORMAT, "metadata": {"unit": "second", **metadata}, "benchmarks": benchmarks}
 
 
-def _rounds(benchmark: Any, shared: Any) -> list[Measurement]:
+def _rounds(shared: Any, benchmark: foreign.Object) -> list[Measurement]:
     """Return the rounds of one benchmark. Raises ValueError, with a sentence, for what pyperf would not have written."""
     rounds: list[Measurement] = []
-    runs = foreign.as_object(benchmark, "a benchmark", TOOL).get("runs")
+    runs = benchmark.get("runs")
     if not isinstance(runs, list):
         raise ValueError("it has no list of runs; the file was edited or is not pyperf's")
     for run in runs:
@@ -105,11 +94,11 @@ def _case(metadata: Mapping[str, Any]) -> Case:
 
 def _machine(data: foreign.Object) -> dict[str, str]:
     """Return what a file says of its machine, in what all its benchmarks share or what the first of them has."""
-    said: foreign.Object = {}
+    found: foreign.Object = {}
     for held in (data, *data["benchmarks"][:1]):
         metadata = held.get("metadata")
-        said |= metadata if isinstance(metadata, dict) else {}
-    return foreign.machine(said, _MACHINE)
+        found |= metadata if isinstance(metadata, dict) else {}
+    return foreign.machine(found, _MACHINE)
 
 
 def _described(measurement: Measurement) -> foreign.Object:
@@ -124,11 +113,6 @@ def _run(measurement: Measurement) -> foreign.Object:
     samples = measurement.samples
     if samples is None:
         raise ValueError(f"{measurement.case.id} was not timed in round {measurement.round}")
-    date = _date(measurement.started)
-    return {"metadata": {"loops": samples.calls, **({"date": date} if date else {})}, "values": list(samples.block_s)}
-
-
-def _date(started: str) -> str | None:
-    """Return a time as pyperf writes it, here in UTC; None where it is not one."""
-    when = foreign.in_utc(started)
-    return when.replace(tzinfo=None).isoformat(" ") if when else None
+    when = foreign.in_utc(measurement.started)
+    date = {"date": when.replace(tzinfo=None).isoformat(" ")} if when else {}  # as pyperf writes a time
+    return {"metadata": {"loops": samples.calls, **date}, "values": list(samples.block_s)}

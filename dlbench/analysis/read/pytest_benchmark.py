@@ -1,6 +1,7 @@
 """JSON of pytest-benchmark: a file, as of one session, is a round, and what it calls rounds are the blocks of it."""
 
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -31,29 +32,17 @@ def load(path: Path) -> RunFile | None:
         return None
     if not str(data["version"]).startswith(_VERSIONS):
         raise ResultFileError(f"{path}: its version is {foreign.quoted(data['version'])}; dlbench reads 3 to 5 of {TOOL}")
-    if not isinstance(data["benchmarks"], list):
-        raise ResultFileError(f"{path}: its benchmarks must be a list; the file was edited or is not {TOOL}'s")
-    found: dict[str, Measurement] = {}
-    for number, benchmark in enumerate(data["benchmarks"], 1):
-        try:
-            each = _measurement(foreign.as_object(benchmark, "a benchmark", TOOL), foreign.text(data.get("datetime")))
-        except ValueError as error:
-            raise ResultFileError(f"{path}, benchmark {number}: {error}") from error
-        if found.setdefault(each.case.id, each) is not each:
-            raise ResultFileError(f"{path}, benchmark {number}: another one has the same name; give each a name of its own")
-    if not found:
-        raise ResultFileError(f"{path} has no benchmarks; give a file of a session that ran some")
-    header = foreign.header([_machine(data["machine_info"])], (each.started for each in found.values()))
-    return RunFile(path, header, tuple(found.values()), footer={}, torn=False)
+    rounds = partial(_rounds, foreign.text(data.get("datetime")))
+    return foreign.run_file(path, data, rounds, _machine, "benchmarks; give a file of a session that ran some")
 
 
-def _measurement(benchmark: Mapping[str, Any], started: str) -> Measurement:
+def _rounds(started: str, benchmark: foreign.Object) -> list[Measurement]:
     stats = foreign.as_object(benchmark.get("stats"), "its stats", TOOL)
     times = stats.get("data", [stats.get("median")])
     if not foreign.are_seconds(times):
         raise ValueError(f"its data must be a list of seconds; the file was edited or is not {TOOL}'s")
     samples = foreign.samples(foreign.calls(stats.get("iterations", 1), "iterations"), times)
-    return Measurement(_case(benchmark), 0, Status.OK, samples=samples, started=started)
+    return [Measurement(_case(benchmark), 0, Status.OK, samples=samples, started=started)]
 
 
 def _case(benchmark: Mapping[str, Any]) -> Case:
@@ -64,9 +53,9 @@ def _case(benchmark: Mapping[str, Any]) -> Case:
     return foreign.case(TOOL, name.removeprefix(_OURS), device)
 
 
-def _machine(said: Any) -> dict[str, str]:
-    if not isinstance(said, dict):
+def _machine(data: foreign.Object) -> dict[str, str]:
+    if not isinstance(info := data["machine_info"], dict):
         return {}
-    cpu = said.get("cpu")
+    cpu = info.get("cpu")
     known = {"brand": cpu.get("brand_raw", cpu.get("brand")), "count": cpu.get("count")} if isinstance(cpu, dict) else {}
-    return {**foreign.machine(said, _MACHINE), **foreign.machine(known, {"cpu": "brand", "cpus": "count"})}
+    return {**foreign.machine(info, _MACHINE), **foreign.machine(known, {"cpu": "brand", "cpus": "count"})}

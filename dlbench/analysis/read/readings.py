@@ -61,7 +61,7 @@ def clock_difference(base: Readings, new: Readings, device: str) -> ClockDiffere
     if device not in base or device not in new:
         return None
     names = _OF_CPU if device == "cpu" else _OF_ACCELERATOR
-    said, slower, faster = "", 1.0, 1.0
+    sentence, slower, faster = "", 1.0, 1.0
     for name, what in names.items():
         one, other = (side[device].get(name, ()) for side in (base, new))
         if not one or not other:
@@ -73,6 +73,6 @@ def clock_difference(base: Readings, new: Readings, device: str) -> ClockDiffere
         else:
             far = max(before / after, after / before) - 1 > FAR
         if far:
-            said = said or f"the {what} of {device} was {hertz(before)} in the base and {hertz(after)} in the new file"
+            sentence = sentence or f"the {what} of {device} was {hertz(before)} in the base and {hertz(after)} in the new file"
         slower, faster = max(slower, max(one) / min(other)), min(faster, min(one) / max(other))
-    return ClockDifference(said, slower, faster) if said else None
+    return ClockDifference(sentence, slower, faster) if sentence else None

@@ -70,7 +70,7 @@ def reference_runs() -> tuple[ReferenceRun, ...]:
     folder = inside if inside.is_dir() else _PACKAGE.parent / "results" / "reference"
     found = []
     for path in sorted(folder.glob("*/*.jsonl")):
-        with suppress(ResultFileError):  # somebody is just writing it, perhaps: what it lacks is told when it is shown by itself
+        with suppress(ResultFileError):  # somebody is just writing it, perhaps: what it lacks is told when it is shown alone
             found.append(ReferenceRun(path, read_header(path)))
     return tuple(found)
 

@@ -168,7 +168,7 @@ def files_in(paths: Sequence[Path]) -> list[Path]:
 
 
 def collect(paths: Sequence[Path], each: Map = map, *, to_compare: bool = False) -> Results:
-    """Read files into one table, with what each round gave beside it; ``each`` reads them, one after the other or side by side.
+    """Read files into one table, with what each round gave; ``each`` reads them, one after the other or side by side.
 
     ``to_compare``: the rows have what a comparison reads and no more, see `summary.summarise`, and large files take little memory. A folder
     stands for the result files in it. Raises ResultFileError where one can't be read, UsageError where one is given twice.

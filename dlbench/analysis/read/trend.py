@@ -8,12 +8,13 @@ from itertools import chain, combinations
 
 from dlbench.core import units
 from dlbench.core.measurement import STEADY_SHIFT
+from dlbench.core.quantities import MOST
 from dlbench.core.rows.row import Row
 from dlbench.core.stats import quantile, theil_sen
 from dlbench.core.store import RunFile
 
 LEVEL = 0.01
-"""Most often that a run of independent noise is said to have a trend, and likewise to have rounds that stand out."""
+"""Most often that a run of independent noise is said to have a trend, or to have rounds that stand out."""
 _NAMED = 3
 """Rounds that a sentence names at most."""
 
@@ -37,11 +38,11 @@ def shared_change(times: Sequence[Mapping[int, float]]) -> str | None:
     """Say how the rounds of a run changed in all cases alike, and what to do; None where they did not, or too few tell.
 
     ``times`` has for each case its seconds a call by number of round. Counted are the rounds that at least half of the cases took part in,
-    and the cases that took part in all of these. A change of `STEADY_SHIFT` or less is none.
+    and the cases that took part in all of these with times that can be measured. A change of `STEADY_SHIFT` or less is none.
     """
     taken = Counter(chain.from_iterable(times))
     numbers = sorted(number for number, count in taken.items() if 2 * count >= len(times))
-    cases = [[math.log(each[number]) for number in numbers] for each in times if all(each.get(number, 0) > 0 for number in numbers)]
+    cases = [[math.log(each[number]) for number in numbers] for each in times if all(each.get(number, 0) > 1 / MOST for number in numbers)]
     if len(numbers) < 2 or len(cases) < 2:
         return None
     ordered = [sorted(case) for case in cases]

@@ -26,7 +26,7 @@ def bus_factor(operation: str, ranks: int) -> float:
 
 
 def ring_steps(operation: str, ranks: int) -> int:
-    """Return how many messages follow each other on a ring of so many ranks: how often the latency counts. Raises KeyError likewise.
+    """Return how many messages follow each other on a ring of so many ranks: how often the latency counts. Raises KeyError as above.
 
     Source: Patarasuk and Yuan, Bandwidth optimal all-reduce algorithms for clusters of workstations, Journal of Parallel and
     Distributed Computing 69, 2009.

@@ -107,7 +107,7 @@ def link_bytes_per_s(generation: int, lanes: int) -> float | None:
     """Return what a PCIe link carries each way at most, before the headers of packets; None for a generation or a width that there is not.
 
     PCI Express base specification, revisions 1.1 to 6.0: generations 1 and 2 send 10 bits for 8, 3 to 5 send 130 for 128, and 6 sends
-    FLITs of 256 bytes, of which 14 are checksum and error correction.
+    FLITs of 256 bytes, 14 of them checksum and error correction.
     """
     lane = _LANE_BYTES_PER_S.get(generation)
     return lane * lanes if lane and 0 < lanes <= _MOST_LANES else None
@@ -142,8 +142,8 @@ def read_table(path: Path) -> Mapping[tuple[str, ...], DevicePeak]:
 def _check(device: Mapping[str, Any], number: int) -> None:
     entry = f"{TABLE}, '{device['names'][0]}'" if device.get("names") else f"{TABLE}, entry {number}"
     for column, meaning in _COLUMNS.items():
-        told = device.get(column)
-        if told is None or (column == "names" and not told) or (column == "source" and not str(told).strip()):
+        content = device.get(column)
+        if content is None or (column == "names" and not content) or (column == "source" and not str(content).strip()):
             raise SuiteError(f"{entry}: it has no {column}; add {meaning}")
     if unknown := set(device["flops"]) - set(ARITHMETIC.values()):
         raise SuiteError(f"{entry}: flops has no column '{min(unknown)}'; valid: {', '.join(dict.fromkeys(ARITHMETIC.values()))}")

@@ -14,7 +14,7 @@ _TABLE = Path(__file__).with_name("published.toml")
 
 @dataclass(frozen=True, slots=True)
 class PublishedFigure:
-    """One figure, and what a row must be to stand beside it."""
+    """One figure, and what a row must be to be compared with it."""
 
     column: str
     """Of the tidy table: what it is a figure of, in that column's unit."""
@@ -25,7 +25,7 @@ class PublishedFigure:
     tags: frozenset[str]
     """All of them a workload declares that measures the same."""
     params: Mapping[str, ParamValue] = field(hash=False)
-    """Parameters that a row has likewise."""
+    """Parameters that a row must have, too."""
     dtype: str | None
     """None where precision is no matter."""
     batch: int | None

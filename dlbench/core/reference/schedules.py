@@ -32,14 +32,10 @@ class Schedule:
 def schedules() -> Mapping[str, Schedule]:
     """Return the schedule of each network by its name, those first that a summary would rather name."""
     table = tomllib.loads(_TABLE.read_text(encoding="utf-8"))
-    found = [
-        Schedule(model, table["images"], each["epochs"], each["source"], each.get("took"), each.get("took_source"))
-        for each in table["schedule"]
-        for model in each["models"]
-    ]
-    return {each.model: each for each in sorted(found, key=lambda each: _rank(each, table["schedule"]))}
-
-
-def _rank(schedule: Schedule, groups: list[dict[str, list[str]]]) -> int:
-    """Return how far back a network stands in its family: the first of each family come before the second of any."""
-    return next(group["models"].index(schedule.model) for group in groups if schedule.model in group["models"])
+    families = [each["models"] for each in table["schedule"]]
+    return {
+        family[place]: Schedule(family[place], table["images"], each["epochs"], each["source"], each.get("took"), each.get("took_source"))
+        for place in range(max(map(len, families)))  # the first of each family come before the second of any
+        for family, each in zip(families, table["schedule"], strict=True)
+        if place < len(family)
+    }

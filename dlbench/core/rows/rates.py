@@ -12,6 +12,7 @@ from dlbench.core.rows.rounds import Stated
 ALLOWANCE = 1.25
 """Cards run above the boost clock that their figures are computed from, a TITAN X (Pascal) by a fifth, and a cache may hold an eighth of
 a large working set. A wrong count is off by a factor of two, as a rule."""
+_SAME_OUTPUT = "its output stayed the same on other inputs; see that its call computes, and that Work.inputs are the tensors it reads"
 NO_RATES = Rates()
 EMPTY = 2.0
 """A call that takes less than this many times an empty one did nothing: the least operation of torch takes more than ten times as long."""
@@ -32,7 +33,8 @@ def rated(
         arithmetic = arithmetic_share(device, dtype, flops_per_s / ranks) if device and flops_per_s is not None else None
         moved = stated.bytes / ranks if stated.bytes else 0.0
         memory = memory_share(device, moved, bytes_per_s / ranks) if device and moved and bytes_per_s is not None else None
-    doubt = together([*_no_work(fastest_s, stated, check), *_too_fast(stated, arithmetic, memory), *_no_input(check)])
+    same_output = [_SAME_OUTPUT] if check and check.follows_input is False else []
+    doubt = together([*_no_work(fastest_s, stated, check), *_too_fast(stated, arithmetic, memory), *same_output])
     if not doubt_alone:
         nearest = max(filter(None, (arithmetic, memory)), key=lambda share: share.fraction, default=None)
         rates = Rates(
@@ -83,26 +85,17 @@ def _no_work(fastest_s: float, stated: Stated, check: SpotCheck | None) -> list[
 
 
 def _too_fast(stated: Stated, arithmetic: Share | None, memory: Share | None) -> list[str]:
-    found = []
-    # A faster algorithm does fewer operations than are stated; only those that it can't do without count against the peak.
-    needed = stated.least_flops / stated.flops if stated.least_flops and stated.flops else 1.0
-    if arithmetic and arithmetic.fraction * needed > ALLOWANCE:
-        advice = "see what its flops count, or state least_flops where an algorithm needs fewer"
-        found.append(f"{_times(arithmetic)}; {advice}")
-    moved = stated.least_bytes / stated.bytes if stated.least_bytes and stated.bytes else 1.0
-    if memory and memory.fraction * moved > ALLOWANCE:
-        found.append(f"{_times(memory)}; see what its bytes count, or state least_bytes where caches hold some of them meanwhile")
-    return found
-
-
-def _times(share: Share) -> str:
-    return f"it reaches {units.three_digits(share.fraction)} times the published peak of {share.of} ({share.figure})"
-
-
-def _no_input(check: SpotCheck | None) -> list[str]:
-    if check and check.follows_input is False:
-        return ["its output stayed the same on other inputs; see that its call computes, and that Work.inputs are the tensors it reads"]
-    return []
+    flops_advice = "see what its flops count, or state least_flops where an algorithm needs fewer"
+    bytes_advice = "see what its bytes count, or state least_bytes where caches hold some of them meanwhile"
+    return [
+        f"it reaches {units.three_digits(share.fraction)} times the published peak of {share.of} ({share.figure}); {advice}"
+        for share, count, least, advice in (
+            (arithmetic, stated.flops, stated.least_flops, flops_advice),
+            (memory, stated.bytes, stated.least_bytes, bytes_advice),
+        )
+        # A faster algorithm does fewer operations than are stated; only those that it can't do without count against the peak.
+        if share and share.fraction * (least / count if least and count else 1.0) > ALLOWANCE
+    ]
 
 
 def together(sentences: Sequence[str]) -> str | None:

@@ -74,14 +74,14 @@ class Round(NamedTuple):
         m, samples = measurement, measurement.samples
         stated = _shared_stated(_stated(m), before.stated if before else None)
         throttling = _shared(m.throttling) if m.throttling else None
-        told = (stated, m.round, m.values or _NO_VALUES, m.memory.peak_bytes, m.memory.host_peak_bytes, throttling)
+        untimed = (stated, m.round, m.values or _NO_VALUES, m.memory.peak_bytes, m.memory.host_peak_bytes, throttling)
         if samples is None:
-            return cls(*told)
+            return cls(*untimed)
         blocks, steady = samples.block_s, samples.steady
         count, first, ordered = len(blocks), blocks[0], sorted(blocks)
         moved = blocks[-1] / first - 1 if steady is None and count > 1 and first else None
         times = count, quantile(ordered, 0.5), quantile(ordered, 0.1), math.fsum(blocks) / count, ordered[0], moved, steady
-        return cls._make((*told, *times, samples.device_s, array("d", blocks) if place is None else place))
+        return cls._make((*untimed, *times, samples.device_s, array("d", blocks) if place is None else place))
 
 
 def _shared_stated(stated: tuple[Any, ...], before: Stated | None) -> Stated:

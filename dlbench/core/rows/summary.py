@@ -5,6 +5,7 @@ from array import array
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import astuple, replace
 from functools import lru_cache
+from operator import attrgetter
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
@@ -97,23 +98,23 @@ _flags, _peaks = lru_cache(1024)(Flags), lru_cache(1024)(Peaks)
 
 def compared(rounds: Sequence[Round], states: Sequence[RoundState] = (), origin: Origin = _UNKNOWN) -> Row:
     """Return of the row of one case what a comparison reads; ``states`` as in `summarise`."""
-    file, said = origin.file, stated(rounds)
-    well = {each.status for each in said} == {Status.OK}
+    file, identities = origin.file, stated(rounds)
+    well = {each.status for each in identities} == {Status.OK}
     ok = rounds if well else _counted(rounds)
-    said_ok = said if well else stated(ok)
+    identities_ok = identities if well else stated(ok)
     timed = [each for each in ok if each.blocks]
     medians = [each.median_s for each in timed]
     centre = statistics.median(medians) if timed else None
-    what, rates, doubt = _identity(said, origin), NO_RATES, None
+    what, rates, doubt = _identity(identities, origin), NO_RATES, None
     if timed:
-        counts = said_ok if len(said_ok) == 1 else [each.stated for each in timed]
-        fastest_s, check = min([each.fastest_s for each in timed]), _last([each.check for each in said])
+        counts = identities_ok if len(identities_ok) == 1 else [each.stated for each in timed]
+        fastest_s, check = min([each.fastest_s for each in timed]), _last([each.check for each in identities])
         rates, doubt = rated(counts, centre, what.dtype or "", fastest_s, check, doubt_alone=file is not None)
     throttlings = [(each.number, each.throttling) for each in ok]
-    around = circumstances(throttlings, states, what.device, _last([each.threads for each in said_ok])) if ok else Circumstances()
+    around = circumstances(throttlings, states, what.device, _last([each.threads for each in identities_ok])) if ok else Circumstances()
     return Row(
         what,
-        _params(said[-1].case),
+        _params(identities[-1].case),
         _values(ok),
         Times(
             median_s=centre,
@@ -123,7 +124,7 @@ def compared(rounds: Sequence[Round], states: Sequence[RoundState] = (), origin:
             disturbed_rounds=around.rounds,
         ),
         rates,
-        _peaks(peak_bytes=_most([each.peak_bytes for each in ok]), limit_bytes=_last([each.limit_bytes for each in said])),
+        _peaks(peak_bytes=_most([each.peak_bytes for each in ok]), limit_bytes=_last([each.limit_bytes for each in identities])),
         flag=_flags(
             throttled=around.throttled,
             not_steady=times.not_steady(timed) if timed else None,
@@ -134,7 +135,7 @@ def compared(rounds: Sequence[Round], states: Sequence[RoundState] = (), origin:
             reason=around.reason,
         ),
         declared=origin.declarations.get(what.workload, NOTHING_DECLARED),
-        rounds=_rounds(ok if ok and said_ok[0].status is Status.OK else [], file),
+        rounds=_rounds(ok if ok and identities_ok[0].status is Status.OK else [], file),
     )
 
 
@@ -166,13 +167,13 @@ def _rounds(ok: Sequence[Round], file: Path | None = None) -> Rounds:
     if not timed:
         return Rounds(peak_bytes=peaks, host_peak_bytes=host_peaks, values=values)
     # Columns at once: a large file has hundreds of thousands of rounds.
-    said, numbers, _, _, _, throttlings, counts, median_s, p10_s, mean_s, _, _, steady, device_s, sources = zip(*timed, strict=True)
+    identities, numbers, _, _, _, throttlings, counts, median_s, p10_s, mean_s, _, _, steady, device_s, sources = zip(*timed, strict=True)
     spoiled = tuple([warm is False or (slowed is not None and slowed.spoiled) for warm, slowed in zip(steady, throttlings, strict=True)])
     large = file is not None
     return Rounds(
         median_s=array("d", median_s) if large else median_s,
-        items=_shared("items", _all_known([each.items for each in said])),
-        flops=_shared("flops", _all_known([each.flops for each in said])),
+        items=_shared("items", _all_known([each.items for each in identities])),
+        flops=_shared("flops", _all_known([each.flops for each in identities])),
         p10_s=array("d", p10_s) if large else p10_s,
         mean_s=array("d", mean_s) if large else mean_s,
         blocks=Blocks(_shared("counts", counts), array("q", sources) if isinstance(sources[0], int) else sources, file),
@@ -191,26 +192,26 @@ def _shared(what: str, values: tuple[T, ...]) -> tuple[T, ...]:
     return values
 
 
-def _identity(said: Sequence[Stated], origin: Origin) -> Identity:
-    ending = max(reversed(said), key=lambda each: _SEVERITY.index(each.status)) if len(said) > 1 else said[0]
-    math, found = _last([each.math or None for each in said]) or {}, _last([each.found or None for each in said]) or {}
-    case = said[-1].case
+def _identity(identities: Sequence[Stated], origin: Origin) -> Identity:
+    ending = max(reversed(identities), key=lambda each: _SEVERITY.index(each.status)) if len(identities) > 1 else identities[0]
+    math, found = _last([each.math or None for each in identities]) or {}, _last([each.found or None for each in identities]) or {}
+    case = identities[-1].case
     dtype, mode = _chosen(case, found)
     return Identity(
         case.id,
         case.suite,
         case.workload,
         case.device,
-        _last([each.device_name for each in said]) or origin.device_names.get(case.device),
+        _last([each.device_name for each in identities]) or origin.device_names.get(case.device),
         dtype,
         mode,
-        threads=_last([each.threads for each in said]),
+        threads=_last([each.threads for each in identities]),
         math=math,
         status=ending.status,
         reason=ending.reason,
         found=found,
         run=origin.run,
-        side=said[-1].side,
+        side=identities[-1].side,
         # Files of earlier versions say so in the reason alone.
         unfinished=bool(ending.unfinished or (found and (ending.reason or "").startswith("unfinished: "))),
     )
@@ -237,10 +238,8 @@ def _most(values: Iterable[int | None]) -> int | None:
 def _copies(transfers: Sequence[Transfer], call_s: float | None) -> Copies:
     if not transfers:
         return Copies()
-    h2d_s = statistics.median(each.h2d_s for each in transfers)
-    d2h_s = statistics.median(each.d2h_s for each in transfers)
-    pinned_h2d_s = times.median(each.pinned_h2d_s for each in transfers)
-    pinned_d2h_s = times.median(each.pinned_d2h_s for each in transfers)
+    h2d_s, d2h_s = (statistics.median(map(attrgetter(name), transfers)) for name in ("h2d_s", "d2h_s"))
+    pinned_h2d_s, pinned_d2h_s = (times.median(map(attrgetter(name), transfers)) for name in ("pinned_h2d_s", "pinned_d2h_s"))
     h2d_bytes, d2h_bytes = transfers[-1].h2d_bytes, transfers[-1].d2h_bytes
     whole_s = h2d_s + call_s + d2h_s if call_s is not None else 0.0
     return Copies(

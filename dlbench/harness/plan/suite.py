@@ -80,7 +80,7 @@ def builtin_names() -> list[str]:
 def names_in_full() -> list[str]:
     """Return the names of the built-in suites that state their place among all, in that order."""
     heads = {name: parse_toml((_builtin_folder() / f"{name}.toml").read_text(encoding="utf-8"), name) for name in builtin_names()}
-    places = {name: head["place_in_full"] for name, head in heads.items() if "place_in_full" in head}
+    places = {name: place for name, head in heads.items() if (place := _place_in_full(head, f"{name}.toml")) is not None}
     return sorted(places, key=places.__getitem__)
 
 
@@ -143,6 +143,7 @@ def _builtin_folder() -> Path:
 def _contents(data: Mapping[str, Any], origin: str) -> dict[str, Any]:
     """Check the tables of a suite and return the arguments of `Suite`, all but its name."""
     _check_keys(data, ("about", "place_in_full", "devices", "policy", "thresholds", "include", "bench"), origin)
+    _place_in_full(data, origin)
     about, benches = data.get("about", ""), data.get("bench", [])
     included = _included(data.get("include", []), origin)
     if not isinstance(about, str):
@@ -160,6 +161,16 @@ def _contents(data: Mapping[str, Any], origin: str) -> dict[str, Any]:
         "thresholds": _thresholds(data.get("thresholds", {}), [bench.workload for bench in every], f"{origin}, thresholds"),
         "origin": origin,
     }
+
+
+def _place_in_full(data: Mapping[str, Any], origin: str) -> int | None:
+    """Return the place of a suite among those of full. Raises SuiteError where it is no whole number, or the suite includes those."""
+    place = data.get("place_in_full")
+    if place is None or (type(place) is int and data.get("include") != "*"):
+        return place
+    if type(place) is not int:
+        raise SuiteError(f"{origin}, place_in_full: must be a whole number, not {place!r}")
+    raise SuiteError(f'{origin}, place_in_full: with include = "*" the suite would include itself; leave one of the two out')
 
 
 def _included(names: object, origin: str) -> tuple[Bench, ...]:

@@ -157,3 +157,10 @@ def test_runs_of_another_tool_stand_beside_nothing(tmp_path):
 def test_earlier_files_say_which_round_was_slow(file, said):
     found = [line.partition(";")[0] for line in collect([EARLIER / f"{file}.jsonl"]).circumstances]
     assert found == ([said] if said else [])
+
+
+def test_a_time_that_nothing_can_take_tells_of_no_trend(tmp_path):
+    measurements = [
+        each for n in range(1, 9) for each in made_up.rounds_of(made_up.case("matmul", n=n), made_up.flat([1.0] + [5e-324] * 9))
+    ]
+    assert collect([made_up.write(tmp_path / "run.jsonl", measurements)]).circumstances == ()

@@ -38,3 +38,24 @@ def test_what_is_no_suite_is_a_sentence(include, sentence):
     with pytest.raises(SuiteError) as error:
         parse(f"include = {include}\n", "mine.toml")
     assert str(error.value) == sentence
+
+
+@pytest.mark.parametrize(
+    ("head", "sentence"),
+    [
+        ('place_in_full = "last"', "every.toml, place_in_full: must be a whole number, not 'last'"),
+        ("place_in_full = true", "every.toml, place_in_full: must be a whole number, not True"),
+        (
+            'place_in_full = 1\ninclude = "*"',
+            'every.toml, place_in_full: with include = "*" the suite would include itself; leave one of the two out',
+        ),
+    ],
+)
+def test_a_place_is_a_whole_number_of_a_suite_that_does_not_include_itself(tmp_path, monkeypatch, head, sentence):
+    (tmp_path / "suites").mkdir()
+    (tmp_path / "suites" / "every.toml").write_text(f"{head}\n{OWN}")
+    monkeypatch.setattr(suite, "_PACKAGE", tmp_path)
+    for read in (lambda: load("every"), suite.names_in_full):
+        with pytest.raises(SuiteError) as error:
+            read()
+        assert str(error.value) == sentence
