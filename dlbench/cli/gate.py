@@ -77,8 +77,8 @@ def measure_until_seen(
     first_s, first_rounds = recording.seconds, max(recording.rounds, 1)
     mine = {task.case.id for task in session.tasks}
     while not recording.stopped:
-        cases = judge(recording.results()).cases
-        needed = {case.case: case.rounds_to_see for case in cases if case.rounds_to_see and case.case in mine}
+        judged = judge(recording.results()).cases
+        needed = {case.case: case.rounds_to_see for case in judged if case.rounds_to_see and case.case in mine}
         left_s = None if budget_s is None else budget_s - recording.seconds
         share = sum(task.case.id in needed for task in session.tasks) / len(session.tasks)
         round_s = first_s / first_rounds * share
