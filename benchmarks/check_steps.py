@@ -258,7 +258,7 @@ def _last(text: str) -> str:
 _HEAD = "[policy]\nround_s = 0.2\nmin_blocks = 1\ntimeout_s = 180\n"
 _ROOM = f"""{_HEAD}
 [[bench]]
-workload = "fit_batch"
+workload = "largest_batch"
 axes.model = ["alexnet", "resnet50"]
 axes.memory_gib = 2
 """

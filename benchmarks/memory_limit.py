@@ -51,7 +51,7 @@ def _run(model: str, step: str, gibibytes: float, batches: Sequence[int] = ()) -
         suite, output = Path(folder, "fit.toml"), Path(folder, "fit.jsonl")
         suite.write_text(
             "[policy]\nmin_blocks = 1\nround_s = 0.2\nmax_warmup_s = 1\ntries = 1\n"
-            f"[[bench]]\nworkload = 'fit_batch'\ndevices = ['cpu']\naxes.model = '{model}'\naxes.step = '{step}'\n"
+            f"[[bench]]\nworkload = 'largest_batch'\ndevices = ['cpu']\naxes.model = '{model}'\naxes.step = '{step}'\n"
             f"axes.memory_gib = {gibibytes}\n" + (f"axes.batch = {list(batches)}\n" if batches else "")
         )
         command = python("-m", "dlbench", "run", str(suite), "--rounds", "1", "--output", str(output))

@@ -216,7 +216,7 @@ def resume(run: RunFile, writer: ResultWriter, suites: Sequence[Suite], opened: 
             )
         only = former.in_any_spelling(compile_expression(header["expression"])) if header["expression"] else None
         check(suites, signatures, opened.hello["kinds"])
-        if different := _declared_anew(header.get("workloads", {}), signatures):
+        if different := _declared_anew(former.by_workload(header.get("workloads", {})), signatures):
             raise UsageError(
                 f"{run.path} can't be resumed, as {'; '.join(different)} is not declared as when it was begun; start a new run instead"
             )

@@ -1,4 +1,4 @@
-"""Spellings of earlier versions, and what they are today: an optimizer's implementation was part of its name, as in ``adamw_fused``."""
+"""Spellings of earlier versions, and what they are today: of workloads, and of optimizers that named their implementation, too."""
 
 import re
 import tomllib
@@ -6,9 +6,11 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from dlbench.core.measurement import Measurement
+
+_T = TypeVar("_T")
 
 IMPLEMENTATIONS = ("default", "foreach", "fused")
 _USUAL = {"optimizer": "sgd", "implementation": "default"}
@@ -17,13 +19,31 @@ _SHOWN = r"(?:optimizer=(\w+),)?implementation=(\w+)"
 
 
 @cache
-def _steps() -> Mapping[str, Collection[str]]:
+def _former() -> Mapping[str, Mapping[str, Any]]:
     return tomllib.loads(Path(__file__).with_name("former.toml").read_text(encoding="utf-8"))
+
+
+def _steps() -> Mapping[str, Collection[str]]:
+    return _former()["optimizers"]
+
+
+def workload_of(name: str) -> str:
+    """Return what the workload of that name is called today."""
+    today: str = _former()["workloads"].get(name, name)
+    return today
+
+
+def by_workload(settings: Mapping[str, _T]) -> dict[str, _T]:
+    """Return what is kept by the names of workloads, by those of today."""
+    return {workload_of(name): value for name, value in settings.items()}
 
 
 def modernised(measurement: Measurement) -> Measurement:
     """Return a measurement that was read, its case and what its search found spelled as today."""
     case = measurement.case
+    if (today := workload_of(case.workload)) != case.workload:
+        measurement.case = replace(case, id=today + case.id.removeprefix(case.workload), workload=today)
+        return measurement
     if case.workload not in _steps() or "implementation" in case.params:
         return measurement
     if "optimizer" in case.params:
@@ -57,7 +77,13 @@ def in_any_spelling(selects: Callable[[str], bool]) -> Callable[[str], bool]:
     def formerly(shown: re.Match[str]) -> str:
         return f"optimizer={shown[1] or _USUAL['optimizer']}_{shown[2]}"
 
-    return lambda case_id: selects(f"{case_id} {re.sub(_SHOWN, formerly, case_id)}")
+    was = {today: name for name, today in _former()["workloads"].items()}
+
+    def in_all(case_id: str) -> str:
+        workload, bracket, rest = case_id.partition("[")
+        return f"{case_id} {was.get(workload, workload)}{bracket}{re.sub(_SHOWN, formerly, rest)}"
+
+    return lambda case_id: selects(in_all(case_id))
 
 
 def instead(name: str, value: object, parameters: Collection[str] = ("optimizer", "implementation")) -> str:

@@ -177,9 +177,9 @@ def test_memory_limit_holds_what_was_found_against_every_batch(printed, monkeypa
     """In place of the runs, a network of which 40 samples fit, and 42."""
 
     def measured(model, step, gibibytes, batches=()):
-        case = made_up.case("fit_batch", model=model)
+        case = made_up.case("largest_batch", model=model)
         found = replace(made_up.ended(case, Status.OK, ""), found={"batch": 39})
-        cases = [made_up.case("fit_batch", batch=batch) for batch in batches]
+        cases = [made_up.case("largest_batch", batch=batch) for batch in batches]
         tried = [made_up.ended(each, Status.OK if each.params["batch"] in (*range(41), 42) else Status.OOM, "") for each in cases]
         return RunFile(Path("fit.jsonl"), {}, tuple(tried) or (found,), None, torn=False, tries=(found,) * 7)
 

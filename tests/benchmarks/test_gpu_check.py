@@ -32,8 +32,8 @@ def case(name, **params):
     return Case(f"{name}[{params}]@cuda:0", "quick", name, params, "cuda:0")
 
 
-FOUND = Measurement(case("fit_batch", model="alexnet"), 0, Status.OK, found={"batch": 40})
-TRIED = Measurement(case("fit_batch", model="alexnet", batch=64), 0, Status.OOM, "out of memory: tried to allocate")
+FOUND = Measurement(case("largest_batch", model="alexnet"), 0, Status.OK, found={"batch": 40})
+TRIED = Measurement(case("largest_batch", model="alexnet", batch=64), 0, Status.OOM, "out of memory: tried to allocate")
 EAGER, TUNED, TOO_MUCH = (
     Measurement(case("train_step", mode=mode), 0, Status.OK, memory=Memory(peak, peak))
     for mode, peak in (("eager", 100), ("autotune", 150), ("autotune", 900))
@@ -114,7 +114,7 @@ def test_every_step_is_done_and_the_table_says_what_was_seen(tmp_path, capsys):
     assert list(rows) == NAMES
     assert {name: held for name, (held, _) in rows.items() if held != "yes"} == {"facts": "–"}
     assert rows["a graph keeps its network"] == ("yes", "output moved by 0")
-    assert rows["no room is oom, AlexNet fits 2 GiB"][1] == "fit_batch[{'model': 'alexnet'}]@cuda:0: 40; 1 tries out of memory"
+    assert rows["no room is oom, AlexNet fits 2 GiB"][1] == "largest_batch[{'model': 'alexnet'}]@cuda:0: 40; 1 tries out of memory"
     assert rows["peak of autotuning"][1] == "eager 100 B, autotuned 150 B"
     assert rows["tests that need a card"][1] == "30 passed in 170 s"
     assert rows["bottleneck over all"] == ("yes", "Arithmetic.")

@@ -1,4 +1,4 @@
-"""Optimizers of files from before their implementation was a parameter of its own."""
+"""Files of before an optimizer's implementation was a parameter of its own, and of before a workload had the name of today."""
 
 import json
 from dataclasses import replace
@@ -10,10 +10,12 @@ import shared_hosts
 from dlbench.analysis.read.table import collect
 from dlbench.cli.session import as_recorded
 from dlbench.core import former
+from dlbench.core.errors import UsageError
 from dlbench.core.model import Case
 from dlbench.core.store import load
 from dlbench.harness.plan.cases import check, plan
 from dlbench.harness.plan.selection import compile_expression
+from dlbench.harness.plan.suite import Suite
 from dlbench.harness.worker import registry
 
 SETTINGS = {
@@ -123,3 +125,50 @@ def test_a_former_spelling_is_answered_by_that_of_today(tmp_path, workload, said
     )
     done = shared_hosts.dlbench("run", "s.toml", "--dry-run", cwd=tmp_path)
     assert (done.code, done.err) == (2, f"dlbench: s.toml, bench 1 ({workload}): {said}\n")
+
+
+def searched(workload):
+    case = Case(f"{workload}[model=vgg11,memory_gib=1]@cpu", "memory", workload, {"model": "vgg11", "memory_gib": 1}, "cpu")
+    (measured,) = made_up.rounds_of(case, [[1.0]])
+    measured.found, measured.values = {"batch": 8}, {"largest_batch": 8}
+    return measured
+
+
+@pytest.mark.parametrize("declared", [{"values": [{"name": "largest_batch", "unit": "count"}]}, None])
+def test_a_search_for_a_batch_is_matched_under_its_name_of_today(tmp_path, declared):
+    suites = [{"name": "memory", "bench": [{"workload": "fit_batch"}], "thresholds": {"fit_batch": {"time": 0.5}}}]
+    header = {"suites": suites, **({"workloads": {"fit_batch": declared}} if declared else {})}
+    made_up.write(tmp_path / "old.jsonl", [searched("fit_batch")], **header)
+    made_up.write(tmp_path / "new.jsonl", [searched("largest_batch")])
+    done = shared_hosts.dlbench("compare", "old.jsonl", "new.jsonl", "--format", "json", cwd=tmp_path)
+    assert done.code == 4, done.err
+    assert [each["compare.case"] for each in json.loads(done.out)] == ["largest_batch[model=vgg11,memory_gib=1]@cpu"]
+    results = collect([tmp_path / "old.jsonl"])
+    (row,) = results.rows
+    assert row.declared.value("largest").name == "largest_batch"
+    assert results.thresholds[row.case.run] == {"memory": {"largest_batch": {"time": 0.5}}}
+
+
+def test_a_run_goes_on_with_a_workload_that_has_another_name_now():
+    suite = Suite.from_json({"name": "memory", "bench": [{"workload": "fit_batch"}], "thresholds": {"fit_batch": {"time": 0.5}}})
+    assert [bench.workload for bench in suite.benches] == list(suite.thresholds) == ["largest_batch"]
+
+
+def test_a_former_name_in_an_expression_selects_what_it_did():
+    selects = former.in_any_spelling(compile_expression("fit_batch and vgg11"))
+    assert [selects(f"{name}[model=vgg11]@cpu") for name in ("largest_batch", "train_step")] == [True, False]
+
+
+def test_a_suite_is_told_what_a_workload_is_called_now(tmp_path):
+    (tmp_path / "s.toml").write_text('[[bench]]\nworkload = "fit_batch"\n')
+    done = shared_hosts.dlbench("run", "s.toml", "--dry-run", cwd=tmp_path)
+    said = "no workload is called 'fit_batch'; did you mean 'largest_batch'? (one of your own comes with --plugin)"
+    assert (done.code, done.err) == (2, f"dlbench: s.toml, bench 1: {said}\n")
+
+
+def test_no_workload_takes_a_name_that_files_use_for_another():
+    def fit_batch(device):
+        """Do nothing."""
+
+    with pytest.raises(UsageError, match="files of earlier versions call dlbench's 'largest_batch' 'fit_batch'"):
+        registry.workload()(fit_batch)

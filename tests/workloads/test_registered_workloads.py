@@ -11,6 +11,7 @@ from dlbench import workloads
 from dlbench.analysis.read.declared import declaration_of
 from dlbench.core.declarations import Declaration
 from dlbench.core.declared_json import from_json
+from dlbench.core.former import by_workload
 from dlbench.harness.worker import registry
 
 UNDECLARED = resources.files("dlbench.analysis.read").joinpath("undeclared.toml")
@@ -52,7 +53,7 @@ def test_files_without_declarations_are_read_with_every_declared_field() -> None
 
 def test_headers_of_before_roles_are_read_with_the_roles_that_workloads_have_today() -> None:
     """Whatever they declared then, ``undeclared.toml`` says of the same workloads today."""
-    former = tomllib.loads((Path(__file__).parents[1] / "data" / "former_declarations.toml").read_text())
+    former = by_workload(tomllib.loads((Path(__file__).parents[1] / "data" / "former_declarations.toml").read_text()))
     today = {name: from_json(payload) for name, payload in tomllib.loads(UNDECLARED.read_text()).items()}
     assert {name: declaration_of(name, payload) for name, payload in former.items()} == {name: today[name] for name in former}
 

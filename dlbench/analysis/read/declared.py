@@ -10,6 +10,7 @@ from typing import Any
 from dlbench.analysis.read.header import run_name
 from dlbench.core.declarations import Declaration
 from dlbench.core.declared_json import from_json
+from dlbench.core.former import by_workload
 from dlbench.core.reference.collectives import OPERATIONS, bus_factor
 from dlbench.core.rows.row import Row
 from dlbench.core.schema import Column, Unit
@@ -36,7 +37,7 @@ def declarations(
     found: dict[str, Mapping[str, Declaration]] = {}
     notes: list[str] = []
     for side, of_side in sides.items():
-        raw = of_side.get("workloads", run.header.get("workloads", {}))
+        raw = by_workload(of_side.get("workloads", run.header.get("workloads", {})))
         read = {workload: declaration_of(workload, each) for workload, each in raw.items()}
         found[run_name(name, side)] = {**undeclared(), **{workload: declaration for workload, (declaration, _) in read.items()}}
         notes += [

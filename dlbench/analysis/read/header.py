@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 from dlbench import __version__
 from dlbench.core.file_lock import holder
+from dlbench.core.former import by_workload
 from dlbench.core.header import newer_version
 from dlbench.core.measurement import CONFIRMING, Measurement
 from dlbench.core.model import Status
@@ -124,7 +125,7 @@ def with_link(row: Row, device: Mapping[str, Any]) -> Row:
 def thresholds(run: RunFile) -> dict[str, ThresholdSettings]:
     """Return the thresholds of each suite that sets any."""
     suites = [suite for suite in run.header.get("suites", ()) if isinstance(suite, dict)]
-    return {str(suite.get("name")): suite["thresholds"] for suite in suites if suite.get("thresholds")}
+    return {str(suite.get("name")): by_workload(suite["thresholds"]) for suite in suites if suite.get("thresholds")}
 
 
 def incomplete(run: RunFile, cases: int) -> list[str]:

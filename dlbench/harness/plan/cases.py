@@ -225,7 +225,7 @@ def _benches(suites: Sequence[Suite], signatures: Signatures) -> Iterator[tuple[
         for number, bench in enumerate(suite.benches, 1):
             where, workload = f"{suite.origin}, bench {number}", bench.workload
             if workload not in signatures:
-                near = nearest(workload, sorted(signatures))
+                near = nearest(former.workload_of(workload), sorted(signatures))
                 raise SuiteError(f"{where}: no workload is called '{workload}'{near} (one of your own comes with --plugin)")
             yield f"{where} ({workload})", bench, signatures[workload]
 

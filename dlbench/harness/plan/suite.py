@@ -59,11 +59,13 @@ class Suite:
         if not isinstance(name, str):
             raise SuiteError("a suite in the result file's header has no name; the file was edited or damaged")
         suite = cls(**_contents({key: value for key, value in data.items() if key != "name"}, f"suite {name}"), name=name)
-        return replace(suite, benches=tuple(each for bench in suite.benches for each in _modernised(bench)))
+        benches = tuple(each for bench in suite.benches for each in _modernised(bench))
+        return replace(suite, benches=benches, thresholds=former.by_workload(suite.thresholds))
 
 
 def _modernised(bench: Bench) -> list[Bench]:
     """Return a bench of a header as today's: one for each optimizer, where an earlier version named implementations with it."""
+    bench = replace(bench, workload=former.workload_of(bench.workload))
     names = bench.axes.get("optimizer", ())
     if not any(former.is_former(bench.workload, each) for each in names):
         return [bench]

@@ -18,6 +18,7 @@ from typing import Annotated, Any, Literal, overload
 from dlbench.core.declarations import Ceiling, Declaration, Parallel, ParameterRole, Role, Value
 from dlbench.core.declared_json import from_json, plain
 from dlbench.core.errors import UsageError, nearest
+from dlbench.core.former import workload_of
 from dlbench.core.model import Parameter, ParamValue, Signature, Work
 from dlbench.harness.worker.signature_checks import misfits
 
@@ -139,6 +140,8 @@ def _registered(function: WorkloadFunction, given: Mapping[str, Any]) -> Workloa
     known = _workloads.get(function.__name__)
     if known and known.function.__module__ != function.__module__:
         raise UsageError(f"two workloads are called '{function.__name__}': in {known.function.__module__} and {function.__module__}")
+    if (today := workload_of(function.__name__)) != function.__name__:
+        raise UsageError(f"files of earlier versions call dlbench's '{today}' '{function.__name__}'; give the workload another name")
     about = (inspect.getdoc(function) or "").partition("\n")[0]
     parameters = tuple(_parameters(function))
     roles = {parameter.name: own for parameter, own in parameters if own}

@@ -14,7 +14,7 @@ MIB = 1 << 20
 
 
 def fit_case(device="cpu", **params):
-    return made_up.case("fit_batch", device, model="resnet18", **params)
+    return made_up.case("largest_batch", device, model="resnet18", **params)
 
 
 def tried(batch, status=Status.OK, device="cpu", fixed=200, sample=30, gib=1.0):
@@ -35,7 +35,7 @@ def ended(found=25, status=Status.OK, reason=None, device="cpu", gib=1.0):
 def answered(tmp_path, asked, monkeypatch):
     """The answer on batches of measurements and tries."""
     registry.load_builtins()
-    declared = to_json(registry.get("fit_batch").signature.declared)
+    declared = to_json(registry.get("largest_batch").signature.declared)
 
     def answer(measurements, tries):
         write = made_up.write
@@ -48,7 +48,7 @@ def answered(tmp_path, asked, monkeypatch):
             return path
 
         monkeypatch.setattr(made_up, "write", with_tries)
-        return asked(measurements, workloads={"fit_batch": declared})["batch"]
+        return asked(measurements, workloads={"largest_batch": declared})["batch"]
 
     return answer
 
@@ -57,47 +57,50 @@ def test_the_largest_batch_stands_with_the_next_that_did_not_fit_and_what_a_samp
     tries = [*map(tried, (1, 2, 8, 25)), tried(26, Status.OOM), tried(32, Status.OOM)]
     answer = answered([ended()], tries)
     assert answer["sentences"] == [
-        "On cpu batch=25 of fit_batch resnet18 fits into 1.00 GiB (batch=26 does not), and a sample takes 30.0 MiB beside 200 MiB."
+        "On cpu batch=25 of largest_batch resnet18 fits into 1.00 GiB (batch=26 does not), and a sample takes 30.0 MiB beside 200 MiB."
     ]
     (table,) = answer["tables"]
     (row,) = table["rows"]
     assert (row["batch.largest"], row["batch.beyond"], row["batch.tries"], row["batch.ended"]) == (25, 26, 6, None)
     assert (row["batch.line_from"], row["batch.line_to"], row["batch.off"]) == (1, 25, pytest.approx(0, abs=1e-9))
     figures = {each["title"]: each for each in answer["figures"]}
-    memory = figures["Memory by batch size: fit_batch on cpu"]
+    memory = figures["Memory by batch size: largest_batch on cpu"]
     assert [(each["batch.sweep"], each["param.batch"]) for each in memory["rows"]] == [
         ("resnet18 memory_gib=1.0, tries", batch) for batch in (1, 2, 8, 25)
     ]
-    assert "one round each" in figures["Throughput by batch size: fit_batch on cpu"]["about"]
+    assert "one round each" in figures["Throughput by batch size: largest_batch on cpu"]["about"]
 
 
 def test_a_search_that_met_its_limit_says_so_and_how_far_it_came(answered):
     reason = "unfinished: batch=8 fits so far; batch=25: not done within 60 s; raise --timeout"
     answer = answered([ended(status=Status.TIMEOUT, reason=reason)], [*map(tried, (1, 2, 8)), tried(25, Status.TIMEOUT)])
-    so_far = "On cpu batch=8 of fit_batch resnet18 fits into 1.00 GiB so far (its search is unfinished, what is above it is not known)"
+    so_far = "On cpu batch=8 of largest_batch resnet18 fits into 1.00 GiB so far (its search is unfinished, what is above it is not known)"
     assert answer["sentences"][0].startswith(so_far)
-    assert f"the search for the largest batch of fit_batch resnet18: {reason}" in answer["weaknesses"]
+    assert f"the search for the largest batch of largest_batch resnet18: {reason}" in answer["weaknesses"]
 
 
 def test_of_several_searches_two_are_told(answered):
     half = [tried(batch, gib=0.5) for batch in (1, 2, 4)]
     answer = answered([ended(), ended(found=4, gib=0.5)], [*map(tried, (1, 2, 8, 25)), *half])
-    assert answer["sentences"][0].startswith("On cpu batch=4 of fit_batch resnet18 fits into 512 MiB (what is above it is not known), and")
-    assert "; batch=25 of fit_batch resnet18 fits into 1.00 GiB (what is above it is not known), and" in answer["sentences"][0]
+    assert answer["sentences"][0].startswith(
+        "On cpu batch=4 of largest_batch resnet18 fits into 512 MiB (what is above it is not known), and"
+    )
+    second = "; batch=25 of largest_batch resnet18 fits into 1.00 GiB (what is above it is not known), and"
+    assert second in answer["sentences"][0]
     assert [row["batch.tries"] for row in answer["tables"][0]["rows"]] == [3, 4]
 
 
 def test_what_fitted_above_a_batch_that_did_not_does_not_count_and_without_tries_the_outcome_does(answered):
     tries = [*map(tried, (1, 2, 8, 22, 32)), tried(24, Status.OOM)]
     answer = answered([ended(found=22)], tries)
-    assert "batch=22 of fit_batch resnet18 fits into 1.00 GiB (batch=24 does not)" in answer["sentences"][0]
-    assert "batch=22 of fit_batch resnet18 fits into 1.00 GiB" in answered([ended(found=22)], [])["sentences"][0]
+    assert "batch=22 of largest_batch resnet18 fits into 1.00 GiB (batch=24 does not)" in answer["sentences"][0]
+    assert "batch=22 of largest_batch resnet18 fits into 1.00 GiB" in answered([ended(found=22)], [])["sentences"][0]
 
 
 def test_a_batch_that_fits_in_its_second_try_is_not_the_next_that_does_not(answered):
     tries = [*map(tried, (1, 2, 8, 22)), tried(22, Status.OOM), tried(24, Status.OOM)]
     answer = answered([ended(found=22)], tries)
-    assert "batch=22 of fit_batch resnet18 fits into 1.00 GiB (batch=24 does not)" in answer["sentences"][0]
+    assert "batch=22 of largest_batch resnet18 fits into 1.00 GiB (batch=24 does not)" in answer["sentences"][0]
 
 
 def test_a_device_that_has_no_limits_is_no_search_that_ended_early(answered):
@@ -108,7 +111,7 @@ def test_a_device_that_has_no_limits_is_no_search_that_ended_early(answered):
 
 def test_where_nothing_fits_it_says_so_and_the_reason_stands_beside(answered):
     answer = answered([ended(status=Status.OOM, reason="not even batch=1 fits: full")], [tried(1, Status.OOM)])
-    assert answer["sentences"] == ["On cpu no batch of fit_batch resnet18 was found to fit into 1.00 GiB."]
+    assert answer["sentences"] == ["On cpu no batch of largest_batch resnet18 was found to fit into 1.00 GiB."]
     assert answer["tables"][0]["rows"][0]["batch.largest"] is None
     assert "not even batch=1 fits" in "".join(answer["weaknesses"])
 
@@ -131,7 +134,7 @@ def test_a_line_that_begins_at_zero_has_nothing_beside_its_samples(answered):
 def test_peaks_that_lie_on_no_line_tell_of_no_sample(answered):
     wild = [tried(batch, fixed=0, sample=mib) for batch, mib in ((1, 100), (2, 400), (4, 100), (8, 400), (16, 100), (32, 400))]
     answer = answered([ended(found=32)], wild)
-    assert answer["sentences"] == ["On cpu batch=32 of fit_batch resnet18 fits into 1.00 GiB (what is above it is not known)."]
+    assert answer["sentences"] == ["On cpu batch=32 of largest_batch resnet18 fits into 1.00 GiB (what is above it is not known)."]
     (row,) = answer["tables"][0]["rows"]
     assert (row["batch.sample_bytes"], row["batch.fixed_bytes"]) == (None, None)
     assert row["batch.off"] > 0.25

@@ -63,26 +63,26 @@ def test_one_pair_of_few_rounds_says_so(tmp_path: Path) -> None:
 @pytest.mark.parametrize("status", [Status.SKIPPED, Status.TIMEOUT])
 def test_a_search_that_was_cut_short_is_unfinished_and_says_what_fits_so_far(tmp_path: Path, status: Status) -> None:
     reason = "unfinished: batch=21 fits so far; the budget ran out after 5 tries"
-    cut = replace(made_up.ended(made_up.case("fit_batch", model="resnet18"), status, reason), found={"batch": 21})
+    cut = replace(made_up.ended(made_up.case("largest_batch", model="resnet18"), status, reason), found={"batch": 21})
     absent = made_up.ended(made_up.case("train_step", model="resnet18"), Status.SKIPPED, "the budget was spent before its turn")
     text = printed(overview(results_of(tmp_path, [cut, absent])))
     assert "2 cases: 1 skipped, 1 unfinished." in text
-    assert cells(text, "fit_batch resnet18") == ["fit_batch resnet18", "unfinished"]
+    assert cells(text, "largest_batch resnet18") == ["largest_batch resnet18", "unfinished"]
     assert reason in text
     assert cells(text, "train_step resnet18") == ["train_step resnet18", "skipped"]
 
 
 def test_a_search_is_unfinished_by_what_its_line_says_and_not_by_the_words_of_its_reason(tmp_path: Path) -> None:
-    cut = replace(made_up.ended(made_up.case("fit_batch"), Status.SKIPPED, "stopped"), found={"batch": 21}, unfinished=True)
+    cut = replace(made_up.ended(made_up.case("largest_batch"), Status.SKIPPED, "stopped"), found={"batch": 21}, unfinished=True)
     assert "1 case: 1 unfinished." in printed(overview(results_of(tmp_path, [cut])))
 
 
 def test_searches_that_were_cut_short_alike_are_each_in_the_table(tmp_path: Path) -> None:
     reason = "unfinished: batch=8 fits so far; the budget ran out after 4 tries"
     models = [f"resnet{number}" for number in range(4)]
-    cut = [made_up.ended(made_up.case("fit_batch", model=model), Status.SKIPPED, reason) for model in models]
+    cut = [made_up.ended(made_up.case("largest_batch", model=model), Status.SKIPPED, reason) for model in models]
     text = printed(overview(results_of(tmp_path, [replace(each, found={"batch": 8}) for each in cut])))
-    assert [cells(text, f"fit_batch {model}")[1] for model in models] == ["unfinished"] * 4
+    assert [cells(text, f"largest_batch {model}")[1] for model in models] == ["unfinished"] * 4
 
 
 def test_what_a_search_found_and_could_not_be_measured_is_not_unfinished(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from dlbench.core.measurement import Measurement, Memory
 from dlbench.core.model import Case, Status
 from dlbench.harness.plan.adaptive import AdaptivePlan
 from dlbench.harness.worker import registry
-from dlbench.workloads.fit import fit_batch
+from dlbench.workloads.largest_batch import largest_batch
 
 CPU = torch.device("cpu")
 MIB = 1 << 20
@@ -15,19 +15,19 @@ MIB = 1 << 20
 
 @pytest.mark.parametrize(("step", "shape"), [("train", ()), ("infer", (1, 1000))])
 def test_it_is_a_step_of_the_network(step, shape):
-    work = fit_batch(CPU, model="resnet18", batch=1, step=step)
+    work = largest_batch(CPU, model="resnet18", batch=1, step=step)
     assert (work.items, work.call().shape) == (1, shape)
 
 
 def test_a_batch_has_to_be_given_or_searched_for():
     with pytest.raises(ValueError, match="give batch=8"):
-        fit_batch(CPU, model="resnet18")
+        largest_batch(CPU, model="resnet18")
 
 
 def searched(peak_mib, *, gibibytes=1.0, fits=None, reports=True):
     """Search with a peak by batch, and return the outcome and the batches that were tried."""
     registry.load_builtins()
-    signature = registry.get("fit_batch").signature
+    signature = registry.get("largest_batch").signature
     plan = AdaptivePlan.of(Case.of("memory", signature, {"model": "alexnet", "memory_gib": gibibytes}, "cpu"), signature)
     tries = []
     while case := plan.next(tries):

@@ -15,7 +15,7 @@ from dlbench.workloads.cnn import infer_step, train_step
         Value("largest_batch", Unit.COUNT, "higher", "the largest batch found that fits into the memory", optional=True, role="largest"),
     ),
 )
-def fit_batch(
+def largest_batch(
     device: torch.device,
     *,
     model: ModelName,
