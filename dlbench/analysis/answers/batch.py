@@ -62,7 +62,7 @@ _BATCH: Field[Row] = Field(Column(str(BATCH), Unit.COUNT, "items of one call"), 
 _LINE = Column("batch.sweep", Unit.TEXT, "the parameters that stay the same while the batch grows")
 _QUANTITIES: Mapping[str, tuple[Field[Row] | Field[Row | HasRow], ...]] = {
     "throughput": THROUGHPUT,
-    "latency": (of_row("time.median_s"), of_row("time.ci_low_s"), of_row("time.ci_high_s")),
+    "latency": (of_row(lambda row: row.time.median_s), of_row(lambda row: row.time.ci_low_s), of_row(lambda row: row.time.ci_high_s)),
     "memory": (
         Field(Column("batch.memory_bytes", Unit.BYTES, "peak on the accelerator, or on a CPU of the process", "lower"), memory.peak_bytes),
     ),

@@ -72,9 +72,9 @@ def _steps(effect: Pair) -> int | None:
 _SET_TO: Headed[Pair] = own("set to", "default.setting", Unit.TEXT, "what it is set to", _setting)
 _DEFAULT: Headed[Pair] = own("default", "default.case", Unit.TEXT, "the case with its plain defaults", lambda effect: effect.base.case.id)
 _BEST_FIELDS: Fields[Pair] = (
-    ("batch", of_side("base", "batch")),
-    ("default", of_side("base", "rate.items_per_s")),
-    ("best", of_side("other", "rate.items_per_s")),
+    ("batch", of_side("base", lambda row: row.batch)),
+    ("default", of_side("base", lambda row: row.rate.items_per_s)),
+    ("best", of_side("other", lambda row: row.rate.items_per_s)),
     own("at", "default.choice", Unit.TEXT, "what the fastest row has otherwise than the default", _choice),
     own(
         "searched",
@@ -122,8 +122,8 @@ def _effect_table(effects: Sequence[Pair], rows: Sequence[Row]) -> Table:
         own("switch", "default.switch", Unit.TEXT, "the parameter that differs from its default", _switch),
         _SET_TO,
         own("alone", "default.alone", Unit.FLAG, "whether all other switches are at their defaults", _is_alone),
-        ("default", of_side("base", "time.median_s")),
-        ("time", of_side("other", "time.median_s")),
+        ("default", of_side("base", lambda row: row.time.median_s)),
+        ("time", of_side("other", lambda row: row.time.median_s)),
         *RATIO,
         own(
             "spent once",

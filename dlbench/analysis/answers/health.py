@@ -67,7 +67,12 @@ def answer(results: Results) -> Answer | Missing:
     weaknesses += [] if peaks else ["no published peak of these devices is known for what was measured"]
     weaknesses += of_references.weaknesses
     weaknesses += [] if several else ["one file says nothing of other days: dlbench compare"]
-    of_peaks = place(tried), ("reached by", KEY), ("peak", of_row("rate.peak_fraction")), ("of", of_row("rate.peak"))
+    of_peaks = (
+        place(tried),
+        ("reached by", KEY),
+        ("peak", of_row(lambda row: row.rate.peak_fraction)),
+        ("of", of_row(lambda row: row.rate.peak)),
+    )
     tables = [
         table("Signs of trouble", _TROUBLE, trouble if len(devices) > 1 else ()),
         table("Shares of published peaks", of_peaks, list(peaks.values()), whole=whole_row),

@@ -14,7 +14,7 @@ from dlbench.analysis.ratios.ratio import among
 from dlbench.analysis.read.table import Results
 from dlbench.core.units import fraction
 
-_ERROR, _PRECISION = of_row("check.error"), of_row("case.dtype")
+_ERROR, _PRECISION = of_row(lambda row: row.check.error), of_row(lambda row: row.case.dtype)
 ORDER = 50
 QUESTION = Question("precision", "Which precision; how much faster is it, and how far off are its results?")
 

@@ -2,8 +2,7 @@
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
-from operator import attrgetter
-from typing import Any, Generic, Literal, Protocol, TypeVar
+from typing import Any, Generic, Literal, Protocol, TypeVar, cast
 
 from dlbench.analysis.presentation import pair_columns
 from dlbench.analysis.presentation.names import HasRow, device_label, row_of, several_runs
@@ -46,10 +45,22 @@ def own(heading: str, name: str, unit: Unit, meaning: str, of: Callable[[R], obj
     return heading, Field(Column(name, unit, meaning, better), of)
 
 
-def of_row(name: str) -> Field[Row | HasRow]:
-    """Return the field of rows, and of records of one, that is a column of the table, such as ``time.median_s``."""
-    of = attrgetter(name)
-    return Field(BY_NAME[name], lambda record: of(row_of(record)))
+class _Path:
+    """A path of attributes, as text: ``time.median_s``."""
+
+    def __init__(self, text: str = "") -> None:
+        self._text = text
+
+    def __getattr__(self, name: str) -> "_Path":
+        return _Path(f"{self._text}.{name}" if self._text else name)
+
+    def __str__(self) -> str:
+        return self._text
+
+
+def of_row(field: Callable[[Row], object]) -> Field[Row | HasRow]:
+    """Return the field of rows, and of records of one, that is a column of the table: ``of_row(lambda row: row.time.median_s)``."""
+    return Field(BY_NAME[str(field(cast(Row, _Path())))], lambda record: field(row_of(record)))
 
 
 def value_field(column: Column) -> Field[Row | HasRow]:
@@ -63,9 +74,10 @@ def value_fields(rows: Iterable[Row]) -> list[Field[Row | HasRow]]:
     return [value_field(each) for each in declared.values()]
 
 
-def of_side(side: Side, name: str) -> Field[Pair]:
-    """Return the field of a side of a pair by its name in a row: ``of_side("base", "time.median_s")`` is the column ``base.median_s``."""
-    return Field(pair_columns.PAIR_COLUMNS[f"{side}.{name.rpartition('.')[2]}"], attrgetter(f"{side}.{name}"))
+def of_side(side: Side, field: Callable[[Row], object]) -> Field[Pair]:
+    """Return the field of a side of a pair: ``of_side("base", lambda row: row.time.median_s)`` is the column ``base.median_s``."""
+    name = str(field(cast(Row, _Path()))).rpartition(".")[2]
+    return Field(pair_columns.PAIR_COLUMNS[f"{side}.{name}"], lambda pair: field(SIDES[side](pair)))
 
 
 class HasCase(Protocol):
@@ -86,14 +98,14 @@ SPEEDUP: tuple[Field[HasRatio], ...] = (
 )
 """A ratio, and the ends of the interval."""
 RATIO: Fields[HasRatio] = tuple(zip(("ratio", INTERVAL, INTERVAL), SPEEDUP, strict=True))
-KEY = replace(of_row("case.id"), of=lambda record: row_of(record).key)
+KEY = replace(of_row(lambda row: row.case.id), of=lambda record: row_of(record).key)
 """The case without its device, in the column of the case."""
 WORK_OF_ROW = replace(KEY, column=pair_columns.CASE)
 """The same in the column of what is done."""
 THROUGHPUT = (
-    of_row("rate.items_per_s"),
-    of_row("rate.items_per_s_low"),
-    of_row("rate.items_per_s_high"),
+    of_row(lambda row: row.rate.items_per_s),
+    of_row(lambda row: row.rate.items_per_s_low),
+    of_row(lambda row: row.rate.items_per_s_high),
 )
 """Items a second, and the ends of the interval."""
 

@@ -66,7 +66,7 @@ def bandwidths(results: Results) -> Table:
     fields: Fields[list[Row]] = (
         own("case", "param.bytes", Unit.BYTES, "size of the message", lambda rows: rows[0].count("bytes")),
         ("device", place(known)[1].on(_first)),
-        ("dtype", of_row("case.dtype").on(_first)),
+        ("dtype", of_row(lambda row: row.case.dtype).on(_first)),
         own("ranks", "param.ranks", Unit.COUNT, "ranks that take part", lambda rows: rows[0].ranks),
     )
     fields += tuple(map(_bandwidth, dict.fromkeys(map(_operation, known))))

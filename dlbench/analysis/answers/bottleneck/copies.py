@@ -24,7 +24,7 @@ from dlbench.core.schema import Column, Unit
 from dlbench.core.stats import median_interval
 
 ORDER = 30
-_RATE = of_row("rate.bytes_per_s")
+_RATE = of_row(lambda row: row.rate.bytes_per_s)
 _WAY = Column("copies.way", Unit.TEXT, "the copy, without its size")
 _LATENCY = "what a copy takes however small it is: median of the rounds' lines; null where it does not show"
 _BANDWIDTH = "bytes over the time beyond the latency: median of the rounds' lines"

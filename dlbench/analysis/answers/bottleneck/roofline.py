@@ -19,9 +19,9 @@ from dlbench.core.schema import Column, Unit
 from dlbench.core.units import byte_rate, flop_rate, seconds, three_digits
 
 ORDER = 20
-_TIME = of_row("time.median_s")
-_FLOPS, _BYTES = of_row("rate.flops_per_s"), of_row("rate.bytes_per_s")
-_WORKLOAD, _SHARE = of_row("case.workload"), of_row("rate.ceiling_fraction")
+_TIME = of_row(lambda row: row.time.median_s)
+_FLOPS, _BYTES = of_row(lambda row: row.rate.flops_per_s), of_row(lambda row: row.rate.bytes_per_s)
+_WORKLOAD, _SHARE = of_row(lambda row: row.case.workload), of_row(lambda row: row.rate.ceiling_fraction)
 _SHOWN: Mapping[Ceiling, Field[Row | HasRow]] = {"arithmetic": _FLOPS, "memory": _BYTES, "launch": _TIME, "synchronisation": _TIME}
 """What is shown of each kind of ceiling."""
 _NOTE = (
@@ -94,8 +94,8 @@ _CEILINGS: Fields[Placed] = (
     ("bytes/s", _of_its_kind(_BYTES)),
     ("time", _of_its_kind(_TIME)),
     ("of the best", _SHARE),
-    ("peak", of_row("rate.peak_fraction")),
-    ("of", of_row("rate.peak")),
+    ("peak", of_row(lambda row: row.rate.peak_fraction)),
+    ("of", of_row(lambda row: row.rate.peak)),
 )
 _INTENSITY: Field[Placed] = Field(
     Column("roofline.intensity", Unit.NUMBER, "stated operations over stated bytes"), lambda point: point.intensity

@@ -118,7 +118,7 @@ def findings(results: Results) -> Findings:
     fields: Fields[JudgedStep] = (
         own("step", "step.case", Unit.TEXT, "the case", lambda step: step.row.key),
         place(shown),
-        ("time", of_row("time.median_s")),
+        ("time", of_row(lambda row: row.time.median_s)),
         own("bound by", "step.bound", Unit.TEXT, "the part that takes most of its time", lambda step: step.bound),
         *map(_part, _NAMES),
         own(_REST, "step.unexplained_s", Unit.SECONDS, _UNEXPLAINED, lambda step: step.found.unexplained_s),

@@ -64,7 +64,7 @@ def findings(results: Results) -> Findings:
     several = len(results.environments) > 1
     found = [each for step in steps for each in _beside(step, supplies.get(host(step), []), several)]
     samples = zip(("samples/s", INTERVAL, INTERVAL), THROUGHPUT, strict=True)
-    fields = ("reading", WORK_OF_ROW), place(read), ("bandwidth", of_row("rate.bytes_per_s")), *samples
+    fields = ("reading", WORK_OF_ROW), place(read), ("bandwidth", of_row(lambda row: row.rate.bytes_per_s)), *samples
     of_reading = table("Samples read from storage", fields, read, whole=whole_row)
     if not found:
         slowest, fastest = (choose(read, key=lambda row: row.throughput) for choose in (min, max))

@@ -1,14 +1,18 @@
 """Ratios of each accelerator at its own best over the CPU at its own best."""
 
+from collections.abc import Callable, Sequence
 from itertools import product
 
 from dlbench.analysis.ratios.pairing import CHOSEN, Pair, Pairs, Unpaired, grouped, left_out, one_device, settings_named
 from dlbench.analysis.read.table import Results
-from dlbench.core.rows.row import MACHINE
+from dlbench.core.rows.row import MACHINE, Row
 
 _FREE = (*MACHINE, *settings_named(CHOSEN))
-_RATES = ("items_per_s", "flops_per_s")
-"""Fields of `Rounds` and `Rates` that the best may be chosen by."""
+_THROUGHPUTS: tuple[tuple[Callable[[Row], Sequence[float]], Callable[[Row], float | None]], ...] = (
+    (lambda row: row.rounds.items_per_s, lambda row: row.rate.items_per_s),
+    (lambda row: row.rounds.flops_per_s, lambda row: row.rate.flops_per_s),
+)
+"""What the best may be chosen by: of each round, and of all."""
 
 
 def best(results: Results) -> Pairs:
@@ -23,17 +27,17 @@ def best(results: Results) -> Pairs:
     unpaired: list[Unpaired] = []
     for group in grouped(results.rows, lambda row: row.differing_from(_FREE)).values():
         fit = [row for row in group if row.is_sound and row.is_single_rank]
-        known = [name for name in _RATES if all(min(getattr(row.rounds, name), default=0) > 0 for row in fit)]
+        known = [each for each in _THROUGHPUTS if all(min(each[0](row), default=0) > 0 for row in fit)]
         if not known:
             unpaired += [left_out(row, "no throughput to choose the best by") for row in fit]
             continue
-        rate = known[0]
-        champions = [(max(rows, key=lambda row: getattr(row.rate, rate) or 0), len(rows)) for rows in grouped(fit, one_device).values()]
+        speeds, rate = known[0]
+        champions = [(max(rows, key=lambda row: rate(row) or 0), len(rows)) for rows in grouped(fit, one_device).values()]
         cpus = [each for each in champions if each[0].is_on_cpu]
         accelerators = [each for each in champions if not each[0].is_on_cpu]
         if not cpus or not accelerators:
             unpaired += [left_out(row, f"no {'accelerator' if cpus else 'CPU'} with an ok row of the same work") for row, _ in champions]
         for (cpu, of_cpu), (accelerator, of_accelerator) in product(cpus, accelerators):
-            both = getattr(cpu.rounds, rate), getattr(accelerator.rounds, rate)
+            both = speeds(cpu), speeds(accelerator)
             pairs.append(Pair(cpu, accelerator, None, CHOSEN, both, among=of_cpu * of_accelerator))
     return Pairs(tuple(pairs), tuple(unpaired))

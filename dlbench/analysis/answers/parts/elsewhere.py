@@ -55,7 +55,7 @@ _OFF = f"whether it is beyond a factor of {NORMAL:g}, all of its interval, on ha
 _FIELDS: Fields[SameCase] = (
     ("case", WORK_OF_ROW),
     ("device", Field(PLACE, lambda case: case.place)),
-    ("here", of_row("time.median_s")),
+    ("here", of_row(lambda row: row.time.median_s)),
     own("there", "reference.median_s", Unit.SECONDS, "one call in the reference run", lambda case: case.there.time.median_s),
     *RATIO,
     own("off", "reference.off", Unit.TEXT, _OFF, lambda case: "off" if case.is_off else None),

@@ -161,7 +161,7 @@ def own_best(pairs: Pairs) -> Table:
     found = pairs.rows
     fields: Fields[Pair] = (("work", WORK),)
     for name, side in SIDES.items():
-        items, flops = of_side(name, "rate.items_per_s"), of_side(name, "rate.flops_per_s")
+        items, flops = of_side(name, lambda row: row.rate.items_per_s), of_side(name, lambda row: row.rate.flops_per_s)
         without = [side(each).rate.items_per_s is None for each in found]  # their workloads count operations only
         fields += _side(found, name, ("throughput", flops if all(without) else items))
         if any(without) and not all(without):

@@ -1,11 +1,11 @@
 """Published figures: each against the measured row of the nearest configuration."""
 
 import math
-from operator import attrgetter
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 from dlbench.analysis.answers.parts.base import Table, table
-from dlbench.analysis.presentation.fields import Field, own, whole_row
+from dlbench.analysis.presentation.fields import Field, of_row, own, whole_row
 from dlbench.analysis.presentation.names import by_device, hardware
 from dlbench.analysis.ratios.pairing import grouped
 from dlbench.analysis.read.table import Results
@@ -16,13 +16,15 @@ from dlbench.core.rows.columns import BY_NAME
 from dlbench.core.rows.row import Row
 from dlbench.core.schema import Unit
 
-_QUANTITIES = {
-    "rate.items_per_s": "items a second",
-    "rate.bus_bytes_per_s": "bus bandwidth",
-    "transfer.pinned_h2d_bytes_per_s": "copies to the device",
-    "transfer.pinned_d2h_bytes_per_s": "copies from the device",
+_Quantity = Callable[[Row], float | None]
+_TITLES: Mapping[str, _Quantity] = {
+    "items a second": lambda row: row.rate.items_per_s,
+    "bus bandwidth": lambda row: row.rate.bus_bytes_per_s,
+    "copies to the device": lambda row: row.transfer.pinned_h2d_bytes_per_s,
+    "copies from the device": lambda row: row.transfer.pinned_d2h_bytes_per_s,
 }
-"""Columns of which there are figures, and what they are called."""
+_QUANTITIES = {of_row(quantity).column.name: (title, quantity) for title, quantity in _TITLES.items()}
+"""What there are figures of, by the column that they name."""
 _CONFIGURATION = "device and batch of the figure; its precision is that of the case"
 _NOT_THE_SAME = "figures of others, by other programs on other software: for the order of magnitude, and never a verdict"
 
@@ -46,7 +48,7 @@ def beside_published(results: Results) -> list[Table]:
         on_cpu = on_device[0].is_on_cpu
         figures = [figure for figure in published_figures() if figure.on_cpu is on_cpu]
         for of_work in grouped(figures, lambda each: (each.column, each.tags, str(each.params), each.dtype)).values():
-            quantity = attrgetter(of_work[0].column)
+            _, quantity = _QUANTITIES[of_work[0].column]
             measured = [(row, value) for row in on_device if _is_same_work(row, of_work[0]) and (value := quantity(row))]
             if measured:
                 name = measured[0][0].case.device_name or ""
@@ -75,11 +77,11 @@ def _apart(row: Row, batch: int | None) -> float:
 
 
 def _table(name: str, found: list[Counterpart], several: bool) -> Table:
-    column = BY_NAME[name]
+    column, (title, _) = BY_NAME[name], _QUANTITIES[name]
     nearest, here = "the case measured here that is nearest to it", "what it was measured on here"
     cautions = dict.fromkeys(f"{each.figure.source}: {each.figure.caution}" for each in found if each.figure.caution)
     return table(
-        f"Beside published figures: {_QUANTITIES[name]}",
+        f"Beside published figures: {title}",
         (
             own("measured", "published.case", Unit.TEXT, nearest, lambda each: each.row.key),
             own("on", "published.here", Unit.TEXT, here, lambda each: hardware(each.row, several)),
