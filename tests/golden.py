@@ -31,7 +31,6 @@ REFERENCES = TESTS.parent / "results" / "reference"
 KEPT = FILES / "golden"
 
 BY = ("device", "dtype", "mode", "batch", "layout", "ranks", "run", "threads", "n")
-FORMATS = ("csv", "parquet", "pyperf", "pytest-benchmark", "google-benchmark", "bencher", "github-action-benchmark")
 FOR_CI = ("--junit", "out/junit.xml", "--verdict", "out/verdict.json", "--report", "out/page.html", "--github")
 
 Call = tuple[str, ...]
@@ -103,6 +102,8 @@ def key(call: Call) -> str:
 
 
 def _of_a_file(name: str) -> Iterator[Call]:
+    from dlbench.analysis.export import formats
+
     for told in (("--answers", "--details"), ("--answers", "--format", "md"), ("--answers", "--format", "json"), ("--format", "json")):
         yield ("show", name, *told)
     for by in BY:
@@ -119,7 +120,7 @@ def _of_a_file(name: str) -> Iterator[Call]:
         yield ("show", both, *told)
     yield ("compare", both, "--by", "device", *FOR_CI)
     yield ("report", both, "-o", "out/page.html")
-    for form in FORMATS:
+    for form in formats.names():
         yield ("export", name, "--to", form, "-o", "out/exported")
     yield ("report", name, "-o", "out/page.html")
     yield ("contribute", name, "-o", "out/public.jsonl")
