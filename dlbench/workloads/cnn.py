@@ -65,11 +65,8 @@ def train_step(
     step = training_step(network, update, images, labels, dtype, execution.forward, scaler)
     eager = training_step(network, update, images, labels, dtype, scaler=scaler)
     flops, updated = batch * train_flops(network, IMAGE), UPDATE_PASSES[optimizer] * weight_bytes(network)
-    return Work(
-        call=execution.begin(step, eager, StepParts(network, images, dtype, labels, update, scaler)),
-        report=execution.report if mode == "compile" else None,
-        countable_operations=execution.countable_operations,
-        set_up_memory_counts=mode != "compile",  # which was held against eager execution there
+    work = Work(
+        call=step,
         inputs=(images, labels),
         items=batch,
         flops=flops,
@@ -77,6 +74,7 @@ def train_step(
         bytes=train_bytes(layer_traffic(network, IMAGE), batch, output(dtype).itemsize, updated),
         least_bytes=images.nbytes + updated,  # were all else in caches
     )
+    return execution.begin(work, eager, StepParts(network, images, dtype, labels, update, scaler))
 
 
 @workload(tags=("cnn", "inference", "imagenet"), values=VALUES, writes_files=True)
@@ -101,11 +99,8 @@ def infer_step(
 
     eager = autocast(device, dtype, lambda: network(images))
     flops = batch * forward_flops(network, IMAGE)
-    return Work(
-        call=execution.begin(step, eager, StepParts(network, images, dtype)),
-        report=execution.report if mode == "compile" else None,
-        countable_operations=execution.countable_operations,
-        set_up_memory_counts=mode != "compile",  # which was held against eager execution there
+    work = Work(
+        call=step,
         inputs=(images,),
         items=batch,
         flops=flops,
@@ -113,6 +108,7 @@ def infer_step(
         bytes=forward_bytes(layer_traffic(network, IMAGE), batch, output(dtype).itemsize),
         least_bytes=images.nbytes + weight_bytes(network),  # were all else in caches
     )
+    return execution.begin(work, eager, StepParts(network, images, dtype))
 
 
 Loss = Callable[[Tensor, Tensor], Tensor]
