@@ -60,7 +60,7 @@ def test_what_there_is_not_is_said(device, given, reason):
     ],
 )
 def test_a_peer_that_cannot_be_used_is_no_fault_of_the_device_that_copies(monkeypatch, refusal, status):
-    def empty(size, device, pinned):
+    def empty(size, device):
         if device != CUDA:
             raise RuntimeError(refusal)
         return torch.empty(size, dtype=torch.uint8)
