@@ -17,7 +17,7 @@ def downsample(channels: int, out: int, stride: int) -> nn.Sequential | None:
 
 
 class BasicBlock(nn.Module):
-    """Two 3x3 convolutions beside a shortcut: (batch, channels, h, w) to (batch, width, h / stride, w / stride)."""
+    """Two 3x3 convolutions and a shortcut around them: (batch, channels, h, w) to (batch, width, h / stride, w / stride)."""
 
     expansion = 1
 
@@ -41,7 +41,7 @@ class BasicBlock(nn.Module):
 
 
 class Bottleneck(nn.Module):
-    """1x1, 3x3 and 1x1 convolution beside a shortcut: (batch, channels, h, w) to (batch, 4 width, h / stride, w / stride)."""
+    """1x1, 3x3 and 1x1 convolution and a shortcut around them: (batch, channels, h, w) to (batch, 4 width, h / stride, w / stride)."""
 
     expansion = 4
 
@@ -105,6 +105,6 @@ class ResNet(nn.Module):
 
 
 def stage(block: Block, channels: int, width: int, blocks: int, stride: int) -> nn.Sequential:
-    """Return blocks in a row, of which the first changes the number of channels and the size."""
+    """Return blocks in a row; the first changes the number of channels and the size."""
     first = block(channels, width, stride)
     return nn.Sequential(first, *(block(width * block.expansion, width, 1) for _ in range(1, blocks)))

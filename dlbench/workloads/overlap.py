@@ -1,4 +1,4 @@
-"""Copies beside computation: batches on their way to an accelerator while it computes on the one before."""
+"""Copies during computation: batches on their way to an accelerator while it computes on the one before."""
 
 import statistics
 from collections.abc import Callable, Mapping
@@ -119,7 +119,7 @@ class Pipeline:
 
 
 def _source(batch: int) -> int:
-    """Return which buffer of the host a batch comes from: a slot of the device has each in turn, so that an old batch would show."""
+    """Return which buffer of the host a batch comes from: a slot of the device has them alternately, so that an old batch would show."""
     return batch // 2 % 2
 
 
