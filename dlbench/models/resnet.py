@@ -80,9 +80,9 @@ STAGES: dict[str, tuple[Block, tuple[int, int, int, int]]] = {
 
 
 class ResNet(nn.Module):
-    """Four stages of residual blocks: (batch, 3, 224, 224) images to (batch, classes) logits."""
+    """Four stages of residual blocks: (batch, 3, 224, 224) images to (batch, 1000) logits."""
 
-    def __init__(self, block: Block, stages: tuple[int, int, int, int], classes: int = 1000) -> None:
+    def __init__(self, block: Block, stages: tuple[int, int, int, int]) -> None:
         super().__init__()
         e = block.expansion
         self.conv1 = nn.Conv2d(3, 64, kernel_size=7, stride=2, padding=3, bias=False)  # 64 x 112 x 112
@@ -94,7 +94,7 @@ class ResNet(nn.Module):
         self.layer3 = stage(block, 128 * e, 256, stages[2], stride=2)  # 256 e x 14 x 14
         self.layer4 = stage(block, 256 * e, 512, stages[3], stride=2)  # 512 e x 7 x 7
         self.avgpool = nn.AdaptiveAvgPool2d(1)  # 512 e x 1 x 1
-        self.fc = nn.Linear(512 * e, classes)
+        self.fc = nn.Linear(512 * e, 1000)
 
     def forward(self, images: Tensor) -> Tensor:
         """Return logits."""
