@@ -13,7 +13,7 @@ from torch.utils.data import DataLoader, Sampler, TensorDataset
 from dlbench.kit.host_memory import page_locked
 
 Batch = tuple[Tensor, ...]
-"""Images (batch, …) and labels (batch,), say, and of a data set likewise."""
+"""Images (batch, …) and labels (batch,), say; of a data set (samples, …) and (samples,)."""
 Source = Literal["resident", "pageable", "pinned", "prefetch", "loader"]
 """The ways: see the classes in that order."""
 
@@ -59,8 +59,8 @@ class Indexed:
     copies = False
     """Whether batches have to be copied to the device."""
 
-    def __init__(self, data: Batch, order: Order) -> None:
-        self.data = data
+    def __init__(self, data: Batch, order: Order, device: torch.device) -> None:
+        self.data, self._device = data, device
         self.indices = order.batches()
 
     def make_room(self) -> None:
@@ -88,28 +88,23 @@ class Pageable(Indexed):
 
     copies = True
 
-    def __init__(self, data: Batch, order: Order, device: torch.device) -> None:
-        super().__init__(data, order)
-        self._device = device
-
     def copy(self, batch: Batch) -> Batch:
         """Copy a batch, blocking."""
         return tuple(part.to(self._device) for part in batch)
 
 
 class PageLocked(Indexed):
-    """Batches gathered into two page-locked buffers in turn, and copied without waiting on the stream of the step.
+    """Batches gathered into two page-locked buffers alternately, and copied without waiting on the stream of the step.
 
     A buffer is filled again only when its copy has ended: it would otherwise be sent half overwritten.
     """
 
     copies = True
 
-    def __init__(self, data: Batch, order: Order, device: torch.device, batch: int) -> None:
-        super().__init__(data, order)
-        self._device = device
+    def __init__(self, data: Batch, order: Order, device: torch.device) -> None:
+        super().__init__(data, order, device)
         self.streams: Any = torch.get_device_module(device)
-        self.buffers = [tuple(page_locked(part[:batch]) for part in data) for _ in range(2)]
+        self.buffers = [tuple(page_locked(part[: order.batch]) for part in data) for _ in range(2)]
         self.copied: list[Any] = [None, None]
         """An event behind the last copy from each buffer."""
         self._turn = 0
@@ -140,10 +135,10 @@ class PageLocked(Indexed):
 
 
 class Prefetched(PageLocked):
-    """Batches copied on a stream of their own, one ahead of the step: the copy of the next runs beside the step on this one."""
+    """Batches copied on a stream of their own, one ahead of the step: the next one's copy runs during the step on this one."""
 
-    def __init__(self, data: Batch, order: Order, device: torch.device, batch: int) -> None:
-        super().__init__(data, order, device, batch)
+    def __init__(self, data: Batch, order: Order, device: torch.device) -> None:
+        super().__init__(data, order, device)
         self._stream = self.streams.Stream()
         self._ahead = self._start(self.fetch())
 
@@ -165,13 +160,12 @@ class Prefetched(PageLocked):
 class Loaded(Indexed):
     """Batches of torch's DataLoader, gathered by so many workers, or in the step's own process by none."""
 
-    def __init__(self, data: Batch, order: Order, device: torch.device, batch: int, workers: int) -> None:
-        super().__init__(data, order)
-        self._device = device
+    def __init__(self, data: Batch, order: Order, device: torch.device, workers: int) -> None:
+        super().__init__(data, order, device)
         self._loader = partial(
             DataLoader,
             TensorDataset(*data),
-            batch_size=batch,
+            batch_size=order.batch,
             sampler=order,
             num_workers=workers,
             pin_memory=device.type != "cpu",
@@ -220,15 +214,7 @@ def copied(part: Tensor, device: torch.device) -> Tensor:
 
 def way_of(source: Source, data: Batch, order: Order, device: torch.device, workers: int) -> Indexed:
     """Return the way of batches to the device. Raises NotImplementedError where there is no page-locked memory."""
-    batch = order.batch
-    match source:
-        case "resident":
-            return Indexed(data, order)
-        case "pageable":
-            return Pageable(data, order, device)
-        case "pinned":
-            return PageLocked(data, order, device, batch)
-        case "prefetch":
-            return Prefetched(data, order, device, batch)
-        case "loader":
-            return Loaded(data, order, device, batch, workers)
+    if source == "loader":
+        return Loaded(data, order, device, workers)
+    ways = {"resident": Indexed, "pageable": Pageable, "pinned": PageLocked, "prefetch": Prefetched}
+    return ways[source](data, order, device)

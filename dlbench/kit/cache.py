@@ -14,7 +14,7 @@ _UNKNOWN = 256 << 20
 def before_call(device: torch.device, cache: Cache) -> Callable[[], object] | None:
     """Return what runs ahead of every call: nothing for a hot cache, and a write of twice the last cache's size for a cold one.
 
-    Twice, because no cache replaces strictly what is oldest (NVBench and Triton's do_bench clear theirs likewise).
+    Twice, because no cache replaces strictly what is oldest (NVBench and Triton's do_bench clear theirs, too).
     """
     if cache == "hot":
         return None

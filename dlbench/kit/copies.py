@@ -1,6 +1,5 @@
 """Copies within a call: its inputs from host memory to the device and its output back."""
 
-from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Annotated, Any, Literal
 
@@ -32,36 +31,25 @@ def with_copies(device: torch.device, work: Work, copies: Copies) -> Work:
     assert compute is not None, "an observe has no call to copy for"  # noqa: S101  # Work's own rule
     there = [tensor.detach() for tensor in work.inputs]
     on_host = tuple(tensor.cpu() for tensor in there)
-    fetch: Callable[[Sequence[Tensor]], object] = _fetched
     if copies == "pinned":
         on_host = tuple(map(_pinned, on_host))
-        fetch = _page_locked_fetch()
+    buffers: list[Tensor] = []
 
     def call() -> Any:
         for tensor, source in zip(there, on_host, strict=True):
             tensor.copy_(source, non_blocking=copies == "pinned")
         output = compute()
-        fetch([each.detach() for each in (output if isinstance(output, tuple) else (output,))])
+        outputs = [each.detach() for each in (output if isinstance(output, tuple) else (output,))]
+        if copies == "pageable":
+            _ = [each.cpu() for each in outputs]  # all there together, as they are where somebody uses them
+            return output
+        if not buffers:
+            buffers.extend(_pinned(each.cpu()) for each in outputs)
+        for buffer, each in zip(buffers, outputs, strict=True):
+            buffer.copy_(each, non_blocking=True)
         return output
 
     return replace(work, call=call, inputs=on_host)
-
-
-def _fetched(outputs: Sequence[Tensor]) -> list[Tensor]:
-    return [output.cpu() for output in outputs]
-
-
-def _page_locked_fetch() -> Callable[[Sequence[Tensor]], object]:
-    """Return a function that starts copies to page-locked memory, which its first call takes."""
-    buffers: list[Tensor] = []
-
-    def fetch(outputs: Sequence[Tensor]) -> None:
-        if not buffers:
-            buffers.extend(_pinned(output.cpu()) for output in outputs)
-        for buffer, output in zip(buffers, outputs, strict=True):
-            buffer.copy_(output, non_blocking=True)
-
-    return fetch
 
 
 def _pinned(tensor: Tensor) -> Tensor:

@@ -2,15 +2,15 @@
 
 import inspect
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, Any, Literal, ParamSpec
 
 import torch
 from torch import Tensor
 
-from dlbench import Clock, Reported, Role, Unit, Value, note_stage
+from dlbench import Reported, Role, Unit, Value, Work, note_stage
 from dlbench.kit.compiler import CompilerCache, compiler_error, dynamo_counters
 from dlbench.kit.eager_check import StepParts, current, expected_of, refuse_disagreement, restored
 
@@ -64,19 +64,13 @@ def refuse_lack(mode: Mode, device: torch.device) -> None:
 
 
 class Execution:
-    """A step in one mode on one device: `forward` is what it compiles, and `begin` makes the call that is timed."""
+    """A step in one mode on one device: `forward` is what it compiles, and `begin` makes the work whose call is timed."""
 
     def __init__(self, mode: Mode, device: torch.device, case: str) -> None:
-        """Refuse what the device lacks, as NotImplementedError. ``case`` tells cases apart, each of which has a compiler's cache."""
+        """Refuse what the device lacks, as NotImplementedError. ``case`` tells cases apart: each has a compiler's cache."""
         refuse_lack(mode, device)
-        self.mode, self._device = mode, device
+        self._mode, self._device = mode, device
         self._cache = CompilerCache(case) if mode == "compile" else None
-        self._values: dict[str, Reported] = {}
-
-    @property
-    def countable_operations(self) -> bool:
-        """Whether a call hands its operations to the device one by one."""
-        return self.mode in ("eager", "autotune")
 
     def forward(self, function: Callable[Arguments, Tensor]) -> Callable[Arguments, Tensor]:
         """Return what a step calls in place of a function, which is compiled where the mode says so.
@@ -90,36 +84,34 @@ class Execution:
         compiled: Callable[Arguments, Tensor] = torch.compile(function, dynamic=False)
         return compiled
 
-    def begin(self, step: Callable[[], Tensor], eager: Callable[[], Tensor], parts: StepParts) -> Callable[[], Tensor]:
-        """Return the call to be timed, which does what ``eager`` does on the same weights and batch, and leaves them as they were.
+    def begin(self, work: Work, eager: Callable[[], Tensor], parts: StepParts) -> Work:
+        """Return the work in this mode, once its call does what ``eager`` does on the same weights and batch; these are left as they were.
 
         Raises ValueError where it does something else, beyond rounding, NotImplementedError where a compiler is missing, RuntimeError
         where one fails.
         """
-        if self.mode == "eager":
-            return step
+        if self._mode == "eager":
+            return work
+        step = work.call
+        assert step is not None, "an observe has no step"  # noqa: S101  # Work's own rule
         generators = [self._device] if self._device.type == "cuda" else []
         with torch.random.fork_rng(generators), current(self._device), restored(parts):
-            expected = expected_of(eager, parts, same_draws=self.mode != "compile")
-            call = self._prepared(step)
+            expected = expected_of(eager, parts, same_draws=self._mode != "compile")
+            values = self._compile(step, self._cache) if self._cache else None
+            if self._mode == "autotune":
+                torch.backends.cudnn.benchmark = True  # until the next case, for which the harness sets it anew
+            call = captured(step, self._device) if self._mode == "graph" else step
             refuse_disagreement(call, parts, expected)
-        return call
+        return replace(
+            work,
+            call=call,
+            report=(lambda _: values) if values else None,
+            countable_operations=self._mode == "autotune",
+            set_up_memory_counts=self._mode != "compile",  # which was held against eager execution there
+        )
 
-    def _prepared(self, step: Callable[[], Tensor]) -> Callable[[], Tensor]:
-        if self.mode == "graph":
-            return captured(step, self._device)
-        if self._cache:
-            self._compile(step, self._cache)
-        if self.mode == "autotune":
-            torch.backends.cudnn.benchmark = True  # until the next case, for which the harness sets it anew
-        return step
-
-    def report(self, clock: Clock) -> Mapping[str, Reported]:
-        """Return what compiling took."""
-        return self._values
-
-    def _compile(self, step: Callable[[], Tensor], cache: CompilerCache) -> None:
-        """Take the first step, which compiles, and another one."""
+    def _compile(self, step: Callable[[], Tensor], cache: CompilerCache) -> dict[str, Reported]:
+        """Take the first step, which compiles, and another one. Return what compiling took."""
         counters = dynamo_counters()
         note_stage("it was compiling")
         try:
@@ -130,13 +122,14 @@ class Execution:
             raise RuntimeError("torch.compile has compiled nothing; see that TORCH_COMPILE_DISABLE and TORCHDYNAMO_DISABLE are not set")
         compile_s = max(0.0, first_s - self._timed(step))
         note_stage("")
-        self._values = {"graph_breaks": float(counters["graph_break"].total())}
+        values: dict[str, Reported] = {"graph_breaks": float(counters["graph_break"].total())}
         if cache.is_warm:
-            self._values["compile_warm_s"] = compile_s
+            values["compile_warm_s"] = compile_s
         else:
             cache.fill(compile_s)
         if (cold_s := cache.cold_s()) is not None:
-            self._values["compile_cold_s"] = cold_s
+            values["compile_cold_s"] = cold_s
+        return values
 
     def _timed(self, step: Callable[[], Tensor]) -> float:
         synchronize = torch.get_device_module(self._device).synchronize

@@ -9,9 +9,9 @@ from torch import Tensor, nn
 
 
 class AlexNet(nn.Module):
-    """Five convolutions and three linear layers: (batch, 3, 224, 224) images to (batch, classes) logits."""
+    """Five convolutions and three linear layers: (batch, 3, 224, 224) images to (batch, 1000) logits."""
 
-    def __init__(self, classes: int = 1000) -> None:
+    def __init__(self) -> None:
         super().__init__()
         self.features = nn.Sequential(  # 3 x 224 x 224
             nn.Conv2d(3, 64, kernel_size=11, stride=4, padding=2),  # 64 x 55 x 55
@@ -36,11 +36,11 @@ class AlexNet(nn.Module):
             nn.Dropout(),
             nn.Linear(4096, 4096),
             nn.ReLU(inplace=True),
-            nn.Linear(4096, classes),
+            nn.Linear(4096, 1000),
         )
 
     def forward(self, images: Tensor) -> Tensor:
         """Return logits."""
         x = self.avgpool(self.features(images))  # (batch, 256, 6, 6)
-        logits: Tensor = self.classifier(torch.flatten(x, 1))  # (batch, 9216) to (batch, classes)
+        logits: Tensor = self.classifier(torch.flatten(x, 1))  # (batch, 9216) to (batch, 1000)
         return logits

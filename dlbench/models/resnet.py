@@ -17,7 +17,7 @@ def downsample(channels: int, out: int, stride: int) -> nn.Sequential | None:
 
 
 class BasicBlock(nn.Module):
-    """Two 3x3 convolutions beside a shortcut: (batch, channels, h, w) to (batch, width, h / stride, w / stride)."""
+    """Two 3x3 convolutions and a shortcut around them: (batch, channels, h, w) to (batch, width, h / stride, w / stride)."""
 
     expansion = 1
 
@@ -41,7 +41,7 @@ class BasicBlock(nn.Module):
 
 
 class Bottleneck(nn.Module):
-    """1x1, 3x3 and 1x1 convolution beside a shortcut: (batch, channels, h, w) to (batch, 4 width, h / stride, w / stride)."""
+    """1x1, 3x3 and 1x1 convolution and a shortcut around them: (batch, channels, h, w) to (batch, 4 width, h / stride, w / stride)."""
 
     expansion = 4
 
@@ -80,9 +80,9 @@ STAGES: dict[str, tuple[Block, tuple[int, int, int, int]]] = {
 
 
 class ResNet(nn.Module):
-    """Four stages of residual blocks: (batch, 3, 224, 224) images to (batch, classes) logits."""
+    """Four stages of residual blocks: (batch, 3, 224, 224) images to (batch, 1000) logits."""
 
-    def __init__(self, block: Block, stages: tuple[int, int, int, int], classes: int = 1000) -> None:
+    def __init__(self, block: Block, stages: tuple[int, int, int, int]) -> None:
         super().__init__()
         e = block.expansion
         self.conv1 = nn.Conv2d(3, 64, kernel_size=7, stride=2, padding=3, bias=False)  # 64 x 112 x 112
@@ -94,7 +94,7 @@ class ResNet(nn.Module):
         self.layer3 = stage(block, 128 * e, 256, stages[2], stride=2)  # 256 e x 14 x 14
         self.layer4 = stage(block, 256 * e, 512, stages[3], stride=2)  # 512 e x 7 x 7
         self.avgpool = nn.AdaptiveAvgPool2d(1)  # 512 e x 1 x 1
-        self.fc = nn.Linear(512 * e, classes)
+        self.fc = nn.Linear(512 * e, 1000)
 
     def forward(self, images: Tensor) -> Tensor:
         """Return logits."""
@@ -105,6 +105,6 @@ class ResNet(nn.Module):
 
 
 def stage(block: Block, channels: int, width: int, blocks: int, stride: int) -> nn.Sequential:
-    """Return blocks in a row, of which the first changes the number of channels and the size."""
+    """Return blocks in a row; the first changes the number of channels and the size."""
     first = block(channels, width, stride)
     return nn.Sequential(first, *(block(width * block.expansion, width, 1) for _ in range(1, blocks)))

@@ -1,4 +1,4 @@
-"""Bytes that the layers of a network move through memory, each run by itself: from memory to memory, as eager mode does.
+"""Bytes that the layers of a network move through memory, each run alone: from memory to memory, as eager mode does.
 
 An estimate. Caches that hold a tensor from one layer to the next, and kernels that do the work of several layers, move less, down to
 `least_bytes`; kernels that need scratch memory, or go over a tensor several times as normalisation does, move more. Adding a shortcut,

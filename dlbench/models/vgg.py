@@ -20,9 +20,9 @@ CHANNELS = (64, 128, 256, 512, 512)
 
 
 class VGG(nn.Module):
-    """3x3 convolutions and three linear layers: (batch, 3, 224, 224) images to (batch, classes) logits."""
+    """3x3 convolutions and three linear layers: (batch, 3, 224, 224) images to (batch, 1000) logits."""
 
-    def __init__(self, stages: tuple[int, ...], classes: int = 1000) -> None:
+    def __init__(self, stages: tuple[int, ...]) -> None:
         super().__init__()
         layers: list[nn.Module] = []
         channels = 3
@@ -40,11 +40,11 @@ class VGG(nn.Module):
             nn.Linear(4096, 4096),
             nn.ReLU(inplace=True),
             nn.Dropout(),
-            nn.Linear(4096, classes),
+            nn.Linear(4096, 1000),
         )
 
     def forward(self, images: Tensor) -> Tensor:
         """Return logits."""
         x = self.avgpool(self.features(images))  # (batch, 512, 7, 7)
-        logits: Tensor = self.classifier(torch.flatten(x, 1))  # (batch, 25088) to (batch, classes)
+        logits: Tensor = self.classifier(torch.flatten(x, 1))  # (batch, 25088) to (batch, 1000)
         return logits

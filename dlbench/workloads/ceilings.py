@@ -1,4 +1,4 @@
-"""Ceilings of a machine besides arithmetic: bandwidth of its memory, launches, synchronisations."""
+"""Ceilings of a machine other than arithmetic: bandwidth of its memory, launches, synchronisations."""
 
 from typing import Literal
 
@@ -49,7 +49,7 @@ def stream(device: torch.device, *, op: Literal["copy", "triad", "sum", "fill"],
 
 
 def _buffer(device: torch.device, numbers: int) -> Tensor:
-    """Return a vector of normal fp32 numbers that repeat, every page of which is there, so that none is mapped while the clock runs."""
+    """Return a vector of normal fp32 numbers that repeat; all its pages are there, so that none is mapped while the clock runs."""
     on_host = device.type == "cpu"
     values = fresh_pages(4 * numbers).view(torch.float32) if on_host else torch.empty(numbers, device=device)
     return filled(values, torch.randn)

@@ -57,19 +57,16 @@ def train_step(
     if mode == "graph" and scales_gradients(dtype):
         raise NotImplementedError("scaled gradients are looked at on the host in each step, which no CUDA graph can do; take amp_bf16")
     execution = Execution(mode, device, f"{device} {model} {batch} {dtype} {layout} {optimizer} {implementation}")
-    network, images = classifier(device, model, batch, dtype, layout)
+    network, images = build_on(device, model, dtype, layout), draw_images(device, batch, dtype, layout)
     labels = draw_labels(device, batch)
     network.train()
     update = optimizer_of(network, optimizer, implementation, in_graph=mode == "graph")
     scaler = scaler_of(device, dtype)
-    step = training_step(network, update, images, labels, dtype, execution.forward, scaler)
-    eager = training_step(network, update, images, labels, dtype, scaler=scaler)
+    step = training_step(device, network, update, dtype, execution.forward, scaler)
+    eager = training_step(device, network, update, dtype, scaler=scaler)
     flops, updated = batch * train_flops(network, IMAGE), UPDATE_PASSES[optimizer] * weight_bytes(network)
-    return Work(
-        call=execution.begin(step, eager, StepParts(network, images, dtype, labels, update, scaler)),
-        report=execution.report if mode == "compile" else None,
-        countable_operations=execution.countable_operations,
-        set_up_memory_counts=mode != "compile",  # which was held against eager execution there
+    work = Work(
+        call=partial(step, images, labels),
         inputs=(images, labels),
         items=batch,
         flops=flops,
@@ -77,6 +74,7 @@ def train_step(
         bytes=train_bytes(layer_traffic(network, IMAGE), batch, output(dtype).itemsize, updated),
         least_bytes=images.nbytes + updated,  # were all else in caches
     )
+    return execution.begin(work, partial(eager, images, labels), StepParts(network, images, dtype, labels, update, scaler))
 
 
 @workload(tags=("cnn", "inference", "imagenet"), values=VALUES, writes_files=True)
@@ -91,7 +89,7 @@ def infer_step(
 ) -> Work:
     """Classify a batch of images: forward only, without a gradient."""
     execution = Execution(mode, device, f"{device} {model} {batch} {dtype} {layout}")
-    network, images = classifier(device, model, batch, dtype, layout)
+    network, images = build_on(device, model, dtype, layout), draw_images(device, batch, dtype, layout)
     network.eval()
     forward = autocast(device, dtype, execution.forward(network))
 
@@ -101,11 +99,8 @@ def infer_step(
 
     eager = autocast(device, dtype, lambda: network(images))
     flops = batch * forward_flops(network, IMAGE)
-    return Work(
-        call=execution.begin(step, eager, StepParts(network, images, dtype)),
-        report=execution.report if mode == "compile" else None,
-        countable_operations=execution.countable_operations,
-        set_up_memory_counts=mode != "compile",  # which was held against eager execution there
+    work = Work(
+        call=step,
         inputs=(images,),
         items=batch,
         flops=flops,
@@ -113,6 +108,7 @@ def infer_step(
         bytes=forward_bytes(layer_traffic(network, IMAGE), batch, output(dtype).itemsize),
         least_bytes=images.nbytes + weight_bytes(network),  # were all else in caches
     )
+    return execution.begin(work, eager, StepParts(network, images, dtype))
 
 
 Loss = Callable[[Tensor, Tensor], Tensor]
@@ -120,20 +116,6 @@ Loss = Callable[[Tensor, Tensor], Tensor]
 
 
 def training_step(
-    network: nn.Module,
-    update: torch.optim.Optimizer,
-    images: Tensor,
-    labels: Tensor,
-    dtype: Dtype,
-    compiled: Callable[[Loss], Loss] = lambda loss: loss,
-    scaler: torch.amp.GradScaler | None = None,
-) -> Callable[[], Tensor]:
-    """Return one step on a batch as a call, see `step_on`."""
-    step = step_on(images.device, network, update, dtype, compiled, scaler)
-    return lambda: step(images, labels)
-
-
-def step_on(
     device: torch.device,
     network: nn.Module,
     update: torch.optim.Optimizer,
@@ -165,9 +147,7 @@ def scaler_of(device: torch.device, dtype: Dtype) -> torch.amp.GradScaler:
     return torch.amp.GradScaler(device.type, enabled=scales_gradients(dtype))
 
 
-def optimizer_of(
-    network: nn.Module, name: Optimizer, implementation: Implementation = "default", *, in_graph: bool = False
-) -> torch.optim.Optimizer:
+def optimizer_of(network: nn.Module, name: Optimizer, implementation: Implementation, *, in_graph: bool) -> torch.optim.Optimizer:
     """Return the optimizer of the network's weights; ``in_graph``: one whose updates a CUDA graph can hold."""
     optimizer = OPTIMIZERS[name]
     if implementation != "default":
@@ -177,19 +157,14 @@ def optimizer_of(
     return optimizer(network.parameters(), **({"capturable": True} if in_graph and name == "adamw" else {}))
 
 
-def classifier(device: torch.device, model: ModelName, batch: int, dtype: Dtype, layout: Layout) -> tuple[nn.Module, Tensor]:
-    """Return the network and a (batch, 3, 224, 224) image batch, both on the device, in the precision and in the layout."""
-    return build_on(device, model, dtype, layout), draw_images(device, batch, dtype, layout)
-
-
-def build_on(device: torch.device, model: ModelName, dtype: Dtype, layout: Layout = "nchw") -> nn.Module:
+def build_on(device: torch.device, model: ModelName, dtype: Dtype, layout: Layout) -> nn.Module:
     """Return the network on the device, in the precision and in the layout."""
     network = build(model).to(device=device, dtype=storage(dtype))
     return network.to(memory_format=ORDER[layout])  # type: ignore[call-overload, no-any-return]  # unknown to its types
 
 
-def draw_images(device: torch.device, batch: int, dtype: Dtype, layout: Layout = "nchw") -> Tensor:
-    """Return a (batch, 3, 224, 224) image batch on the device."""
+def draw_images(device: torch.device, batch: int, dtype: Dtype, layout: Layout) -> Tensor:
+    """Return a (batch, 3, 224, 224) image batch on the device, in the precision and in the layout."""
     (images,) = operands(device, (batch, *IMAGE), dtype=dtype)
     return images.contiguous(memory_format=ORDER[layout])
 

@@ -19,7 +19,7 @@ from dlbench.kit.precision import output, storage
 from dlbench.models import initialise
 from dlbench.models.flops import train_flops
 from dlbench.models.traffic import layer_traffic, train_bytes, weight_bytes
-from dlbench.workloads.cnn import OPTIMIZERS, UPDATE_PASSES, step_on
+from dlbench.workloads.cnn import OPTIMIZERS, UPDATE_PASSES, training_step
 
 IMAGE = (3, 32, 32)
 """As those of CIFAR-10 (Krizhevsky 2009, https://www.cs.toronto.edu/~kriz/cifar.html), which has as many classes."""
@@ -55,7 +55,7 @@ VALUES = (
         optional=True,
         role="transfer",
     ),
-    # No part of a call: it runs beside the step.
+    # No part of a call: it runs during the step.
     Value("hidden_copy_s", Unit.SECONDS, None, "the same, of a copy that runs beside the step", when={"source": ("prefetch",)}),
     Value("epoch_gap_s", Unit.SECONDS, None, "how much longer than usual the call takes in which an epoch begins", optional=True),
 )
@@ -85,7 +85,7 @@ def feed(
     network = perceptron(width)
     flops = batch * train_flops(network, IMAGE)
     network = network.to(device=device, dtype=storage(dtype))
-    step = step_on(device, network, OPTIMIZERS["sgd"](network.parameters()), dtype)
+    step = training_step(device, network, OPTIMIZERS["sgd"](network.parameters()), dtype)
     waits = Waits(order)
 
     def call() -> Tensor:
@@ -182,7 +182,7 @@ def perceptron(width: int) -> nn.Sequential:
 def epoch_gaps(call: Callable[[], object], order: Order, clock: Clock) -> list[float]:
     """Return for a few short epochs how many seconds longer than the others of it the call takes in which it begins; none in no time.
 
-    Each call is timed by itself. Epochs are as long as before afterwards.
+    Each call is timed alone. Epochs are as long as before afterwards.
     """
     most, order.most = order.most, min(order.most, EPOCH_CALLS * order.batch)
     gaps: list[float] = []

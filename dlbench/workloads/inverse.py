@@ -1,4 +1,4 @@
-"""Matrix inversion: arithmetic with dependent steps, of which matrix units take a part only."""
+"""Matrix inversion: arithmetic with dependent steps, only a part of them for matrix units."""
 
 import torch
 

@@ -1,5 +1,7 @@
 """Training step of a small perceptron: as many launches as work, until the batch is large."""
 
+from functools import partial
+
 import torch
 
 from dlbench import Copies, Dtype, Size, Sweep, Work, operands, with_copies, workload
@@ -21,7 +23,7 @@ def mlp_step(device: torch.device, *, batch: Sweep[Size], width: Size = 256, dty
     labels = torch.randint(width, (batch,)).to(device)
     updated = UPDATE_PASSES["sgd"] * weight_bytes(network)
     work = Work(
-        call=training_step(network, OPTIMIZERS["sgd"](network.parameters()), x, labels, dtype),
+        call=partial(training_step(device, network, OPTIMIZERS["sgd"](network.parameters()), dtype), x, labels),
         inputs=(x, labels),
         items=batch,
         flops=batch * train_flops(network, (width,)),  # 5 products of 2 batch x width x 4 width: forward 2, backward 3

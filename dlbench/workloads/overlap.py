@@ -1,7 +1,8 @@
-"""Copies beside computation: batches on their way to an accelerator while it computes on the one before."""
+"""Copies during computation: batches on their way to an accelerator while it computes on the one before."""
 
 import statistics
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import torch
@@ -57,10 +58,15 @@ class Pipeline:
 
     def observe(self, clock: Clock) -> Mapping[str, Reported]:
         """Time copies, computation, both in turns and both at once. Raises ValueError where a batch was not what it should have been."""
-        ways = {"copy_s": self._copies, "compute_s": self._computes, "serial_s": self._serial, "overlapped_s": self._overlapped}
+        ways: dict[str, Callable[[], None]] = {
+            "copy_s": partial(self._on, self._copying, self._copy),
+            "compute_s": partial(self._on, self._computing, self._compute),
+            "serial_s": partial(self._on, self._copying, self._copy, self._compute),
+            "overlapped_s": self._overlapped,
+        }
         for way in ways.values():  # the first calls load kernels
             way()
-        copy_s, compute_s = (_seconds(way, clock) for way in (self._copies, self._computes))
+        copy_s, compute_s = (_seconds(ways[name], clock) for name in ("copy_s", "compute_s"))
         self._products = max(1, min(_MOST_PRODUCTS, round(copy_s / compute_s)))
         times: dict[str, list[float]] = {name: [] for name in ways}
         for _ in range(_REPEATS):
@@ -75,21 +81,12 @@ class Pipeline:
             return found
         return {**found, "overlap_efficiency": (found["serial_s"] - found["overlapped_s"]) / at_best}
 
-    def _copies(self) -> None:
-        with self._stream(self._copying):
+    def _on(self, stream: Any, *steps: Callable[[int], None]) -> None:
+        """Do these with one batch after the other, all on one stream."""
+        with self._stream(stream):
             for batch in self._batches:
-                self._copy(batch)
-
-    def _computes(self) -> None:
-        with self._stream(self._computing):
-            for batch in self._batches:
-                self._compute(batch)
-
-    def _serial(self) -> None:
-        with self._stream(self._copying):
-            for batch in self._batches:
-                self._copy(batch)
-                self._compute(batch)
+                for step in steps:
+                    step(batch)
 
     def _overlapped(self) -> None:
         for batch in self._batches:
@@ -122,7 +119,7 @@ class Pipeline:
 
 
 def _source(batch: int) -> int:
-    """Return which buffer of the host a batch comes from: a slot of the device has each in turn, so that an old batch would show."""
+    """Return which buffer of the host a batch comes from: a slot of the device has them alternately, so that an old batch would show."""
     return batch // 2 % 2
 
 

@@ -206,11 +206,8 @@ def evict(paths: Sequence[str]) -> None:
     left = 1.0
     for _ in range(EVICTIONS):
         for path in paths:
-            descriptor = os.open(path, os.O_RDONLY)
-            try:
-                os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
-            finally:
-                os.close(descriptor)
+            with Path(path).open("rb", buffering=0) as file:
+                os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
         if not (left := resident(paths)):
             return
         time.sleep(PAUSE_S)

@@ -60,7 +60,7 @@ def transfer(
     queue = _both_ways(device, pairs) if len(pairs) > 1 else partial(_copy, *pairs[0])
     call = queue
     if blocking and device.type != "cpu":
-        # Between accelerators, and within one, torch never waits by itself.
+        # Between accelerators, and within one, torch never waits.
         call = partial(_copy, *pairs[0], non_blocking=False) if direction in ("h2d", "d2h") else partial(_and_wait, queue, device)
     _verify(call, device, pairs)
     moved = bytes * (2 if direction in ("both", "d2d") else 1)
@@ -75,7 +75,7 @@ def transfer(
         Value("lock_bytes_per_s", Unit.BYTES_PER_S, "higher", "bytes that are page-locked a second"),
     ),
 )
-def pin(device: torch.device, *, bytes: Size) -> Work:  # noqa: A002  # likewise
+def pin(device: torch.device, *, bytes: Size) -> Work:  # noqa: A002  # the same name
     """Page-lock `bytes` of the host's memory and unlock them again, as pinning existing tensors does."""
     if device.type != "cuda":
         raise NotImplementedError(f"page-locking is timed by the runtime of CUDA or ROCm, which a device of kind {device.type} has not")
@@ -118,53 +118,53 @@ def _buffers(device: torch.device, size: int, direction: Direction, memory: Host
 
     Raises MemoryError where the host has too little memory left for those that lie there.
     """
-    host, pinned = torch.device("cpu"), memory == "pinned"
     on_host = 2 if device.type == "cpu" or direction == "both" else int(direction in _OVER_LINK)
     refuse_more_than_left(on_host * size, "its buffers on the host take")
+    host = torch.device("cpu")
     match direction:
-        case "d2d":
-            return [(_filled(size, device), _zeros(size, device))]
-        case "peer":
-            return [(_filled(size, device), _on_peer(size, _another(device)))]
         case "numa":
             return [_between_nodes(size)]
-    there = [(_filled(size, host, pinned), _zeros(size, device))] if direction != "d2h" else []
-    back = [(_filled(size, device), _zeros(size, host, pinned))] if direction != "h2d" else []
-    return there + back
+        case "peer":
+            return [(_filled(_empty(size, device)), _on_peer(size, device))]
+        case "d2d":
+            ways = [(device, device)]
+        case "h2d":
+            ways = [(host, device)]
+        case "d2h":
+            ways = [(device, host)]
+        case "both":
+            ways = [(host, device), (device, host)]
+    return [(_filled(_empty(size, source, memory)), _empty(size, target, memory).zero_()) for source, target in ways]
 
 
-def _filled(size: int, device: torch.device, pinned: bool = False) -> Tensor:
-    return filled(_empty(size, device, pinned), partial(torch.randint, 256))
+def _filled(buffer: Tensor) -> Tensor:
+    return filled(buffer, partial(torch.randint, 256))
 
 
-def _zeros(size: int, device: torch.device, pinned: bool = False) -> Tensor:
-    return _empty(size, device, pinned).zero_()
-
-
-def _empty(size: int, device: torch.device, pinned: bool) -> Tensor:
+def _empty(size: int, device: torch.device, memory: HostPages = "pageable") -> Tensor:
+    """Return a buffer on the device; ``memory`` is that of the host."""
     empty = torch.empty(size, dtype=torch.uint8, device=device)
-    return page_locked(empty) if pinned else empty
+    return page_locked(empty) if memory == "pinned" and device.type == "cpu" else empty
 
 
-def _on_peer(size: int, peer: torch.device) -> Tensor:
-    """Return a buffer on the device that is copied to. Raises NotImplementedError where it can't be used: no fault of the other."""
+def _on_peer(size: int, device: torch.device) -> Tensor:
+    """Return a buffer on the next accelerator of the device's kind, which is copied to.
+
+    Raises NotImplementedError where there is only one, and where that peer can't be used, which is no fault of the device.
+    """
+    module: Any = torch.get_device_module(device)
+    count = int(module.device_count())
+    if count < 2:
+        raise NotImplementedError(f"a copy to a peer needs two devices of kind {device.type}, and there is one")
+    peer = torch.device(device.type, ((device.index or 0) + 1) % count)
     try:
-        target = _zeros(size, peer)
+        target = _empty(size, peer).zero_()
         torch.accelerator.synchronize(peer)
     except RuntimeError as error:
         if "out of memory" in str(error).lower():
             raise
         raise NotImplementedError(f"the peer {peer} can't be used: {error}") from error
     return target
-
-
-def _another(device: torch.device) -> torch.device:
-    """Return the next accelerator of its kind. Raises NotImplementedError where it is the only one."""
-    module: Any = torch.get_device_module(device)
-    count = int(module.device_count())
-    if count < 2:
-        raise NotImplementedError(f"a copy to a peer needs two devices of kind {device.type}, and there is one")
-    return torch.device(device.type, ((device.index or 0) + 1) % count)
 
 
 def _between_nodes(size: int) -> tuple[Tensor, Tensor]:
@@ -177,7 +177,7 @@ def _between_nodes(size: int) -> tuple[Tensor, Tensor]:
         source, target = (_on_node(size, cpus) for cpus in nodes[:2])
     finally:
         os.sched_setaffinity(0, allowed)
-    return filled(source, partial(torch.randint, 256)), target
+    return _filled(source), target
 
 
 def _on_node(size: int, cpus: frozenset[int]) -> Tensor:

@@ -61,7 +61,7 @@ def _in_torch(a: Tensor, b: Tensor, *, by_rows: bool) -> Callable[[], Tensor]:
 
 
 def _in_numpy(a: Tensor, b: Tensor, *, by_rows: bool) -> Callable[[], Any]:
-    """Return the product of NumPy's views of the same memory, in as many threads as NumPy's library takes by itself."""
+    """Return the product of NumPy's views of the same memory, in as many threads as NumPy's library chooses."""
     try:
         import numpy as np  # here and not at the top: nothing else that measures needs it
     except ImportError as error:

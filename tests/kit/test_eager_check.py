@@ -2,6 +2,7 @@
 
 import math
 import re
+from dataclasses import replace
 from functools import partial
 from itertools import product
 
@@ -57,8 +58,8 @@ def pretended(monkeypatch):
     begin = modes.Execution.begin
 
     def pretend(broken):
-        def wrong(self, step, eager, parts):
-            return begin(self, broken(step, parts), eager, parts)
+        def wrong(self, work, eager, parts):
+            return begin(self, replace(work, call=broken(work.call, parts)), eager, parts)
 
         monkeypatch.setattr(modes, "captured", lambda step, device: Played(step))
         monkeypatch.setattr(modes.Execution, "begin", wrong)

@@ -134,7 +134,7 @@ def test_inference_of_a_real_network_counts_its_operations() -> None:
 
 
 def test_channels_last_is_channels_last_in_images_and_weights() -> None:
-    network, images = cnn.classifier(CPU, "resnet18", 2, "fp32", "channels_last")
+    network, images = cnn.build_on(CPU, "resnet18", "fp32", "channels_last"), cnn.draw_images(CPU, 2, "fp32", "channels_last")
     spatial = [p for p in network.parameters() if p.dim() == 4 and p.shape[-1] > 1]
     assert len(spatial) == 17
     for tensor in (images, *spatial):

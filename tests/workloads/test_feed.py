@@ -147,7 +147,7 @@ def test_workers_end_when_they_are_told_to_and_not_when_they_notice(monkeypatch)
 @pytest.mark.parametrize(("source", "name"), [("pinned", "transfer_s"), ("prefetch", "hidden_copy_s")])
 def test_a_copy_beside_the_step_is_no_part_of_it(source, name, streams, monkeypatch):
     monkeypatch.setattr(feed, "refuse", lambda *_: None)  # a CPU would be
-    monkeypatch.setattr(feed, "step_on", lambda *_: lambda images, labels: images)  # these streams have copied nothing by then
+    monkeypatch.setattr(feed, "training_step", lambda *_: lambda images, labels: images)  # these streams have copied nothing by then
     values = set_up("feed", batch=8, source=source, samples=64, width=16).report(ManualClock())
     assert values.keys() == {"input_s", name, "epoch_gap_s"}
     declared = {each.name: each for each in feed.VALUES}

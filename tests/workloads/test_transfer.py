@@ -60,7 +60,7 @@ def test_what_there_is_not_is_said(device, given, reason):
     ],
 )
 def test_a_peer_that_cannot_be_used_is_no_fault_of_the_device_that_copies(monkeypatch, refusal, status):
-    def empty(size, device, pinned):
+    def empty(size, device):
         if device != CUDA:
             raise RuntimeError(refusal)
         return torch.empty(size, dtype=torch.uint8)
@@ -197,8 +197,9 @@ def pipeline_on(streams, monkeypatch):
 def test_overlap_times_four_ways_and_its_efficiency_is_of_them(streams, monkeypatch):
     clock = ManualClock()
     pipeline = overlap.Pipeline(streams, CPU, 16, 4)
-    for name, seconds in (("_copies", 3.0), ("_computes", 2.0), ("_serial", 5.0), ("_overlapped", 4.0)):
-        monkeypatch.setattr(pipeline, name, partial(clock.advance, seconds))
+    for name, seconds in (("_copy", 0.75), ("_compute", 0.5)):
+        monkeypatch.setattr(pipeline, name, lambda batch, seconds=seconds: clock.advance(seconds))
+    monkeypatch.setattr(pipeline, "_overlapped", partial(clock.advance, 4.0))
     monkeypatch.setattr(pipeline, "_check", lambda: None)
     values = {"copy_s": 3, "compute_s": 2, "serial_s": 5, "overlapped_s": 4, "overlap_efficiency": 0.5}
     assert pipeline.observe(clock) == values

@@ -6,6 +6,7 @@ synchronised: what several devices do at most). Forms that train for a time and 
 """
 
 from collections.abc import Callable
+from functools import partial
 from typing import Annotated, Literal
 
 import torch
@@ -111,7 +112,7 @@ def _timed_step(
     if form == "fsdp":
         _shard(network, images.device)
     parallel = _replicate(network, images.device, bucket_mb, gradients) if form == "ddp" else network
-    step = training_step(parallel, OPTIMIZERS["sgd"](parallel.parameters()), images, labels, dtype)
+    step = partial(training_step(images.device, parallel, OPTIMIZERS["sgd"](parallel.parameters()), dtype), images, labels)
     if synchronise or not isinstance(parallel, DistributedDataParallel):
         return step
 

@@ -64,7 +64,7 @@ class ParameterServer:
 
 
 def _serve(server: ParameterServer, learner: Learner, end_s: float) -> None:
-    """Serve the other ranks in a thread and train beside it, until ``end_s`` on the host's clock."""
+    """Serve the other ranks in a thread and train meanwhile, until ``end_s`` on the host's clock."""
     with ThreadPoolExecutor(1) as executor:
         answered = executor.submit(_answer, server, end_s)
         while True:

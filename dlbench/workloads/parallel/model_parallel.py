@@ -6,6 +6,7 @@ kept, https://arxiv.org/abs/2104.04473, section 2.2). One that cuts within layer
 """
 
 from collections.abc import Callable
+from functools import partial
 from typing import Literal
 
 import torch
@@ -113,7 +114,8 @@ def _split_step(network: nn.Module, samples: Tensor, labels: Tensor, ranks: int,
     for block in network.children():  # one after the other, for a block is whole before it is split
         _fill(block, samples.device, dtype)
         parallelize_module(block, mesh, {"0": ColwiseParallel(), "2": RowwiseParallel()})
-    return training_step(network, OPTIMIZERS["sgd"](network.parameters()), samples, labels, dtype)
+    step = training_step(samples.device, network, OPTIMIZERS["sgd"](network.parameters()), dtype)
+    return partial(step, samples, labels)
 
 
 def _pipelined_step(

@@ -61,7 +61,7 @@ def trained(form, batch=BATCH, dtype="fp64", **options):
 
 def alone(images, labels):
     torch.manual_seed(data_parallel.START)
-    network = cnn.build_on(CPU, "resnet18", "fp64")
+    network = cnn.build_on(CPU, "resnet18", "fp64", "nchw")
     network.train()
     before = weights_of(network)
     after = train_alone(network, images, labels, STEPS)
