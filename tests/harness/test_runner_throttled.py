@@ -3,7 +3,6 @@
 import os
 import signal
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 import shared_hosts
@@ -31,7 +30,7 @@ class Scripted(Watch):
     """Tells what the script says of one try after the other."""
 
     def __init__(self, held_back):
-        super().__init__([describe_cpu()], 1, root=Path("/nowhere"))
+        super().__init__([describe_cpu()], 1)
         self._held_back = iter(held_back)
 
     def throttling(self, device, before, tries, lost=None):

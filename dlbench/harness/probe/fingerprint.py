@@ -49,36 +49,33 @@ def fingerprint(
     hello: Mapping[str, Any],
     devices: Sequence[Device],
     *,
-    argv: Sequence[str] | None = None,
     environ: Mapping[str, str] = os.environ,
-    root: Path = Path("/"),
-    pynvml: nvml.Pynvml = None,
 ) -> dict[str, Any]:
     """Return the four blocks, with ``machine_key`` and ``stack_key``, hashes of the first two.
 
     ``hello`` is the worker's, and ``devices`` what `devices.describe` made of it.
     """
     devices = usable(devices)  # on the others nothing is measured
-    identity = _identity(devices, root)
+    identity = _identity(devices)
     stack = _stack(hello, devices, environ)
     return {
         "machine_key": key_of(identity),
         "stack_key": key_of(stack),
         "identity": identity,
         "stack": stack,
-        "state": read_state(devices, root=root, pynvml=pynvml),
-        "provenance": _provenance(devices, sys.argv if argv is None else argv),
+        "state": read_state(devices),
+        "provenance": _provenance(devices),
     }
 
 
-def read_state(devices: Sequence[Device], *, root: Path = Path("/"), pynvml: nvml.Pynvml = None) -> dict[str, Any]:
+def read_state(devices: Sequence[Device]) -> dict[str, Any]:
     """Return what may differ from one minute to the next: load, clocks, temperature, throttling, other processes. Read before and after."""
     accelerators = [device for device in usable(devices) if isinstance(device, Accelerator)]
-    readings = read_accelerators(accelerators, nvml.STATE, pynvml=pynvml)
+    readings = read_accelerators(accelerators, nvml.STATE)
     me = psutil.Process()
     own = {me.pid, *(child.pid for child in me.children(recursive=True))} if accelerators else set()
     return {
-        "cpu": _cpu_state(devices, root),
+        "cpu": _cpu_state(devices),
         "accelerators": {device_id: _accelerator_state(each, own) for device_id, each in readings.items()},
     }
 
@@ -88,11 +85,11 @@ def without_secrets(environ: Mapping[str, str]) -> dict[str, str]:
     return {name: "…" if _PRIVATE_NAME.search(name) else _without_folders(value) for name, value in environ.items()}
 
 
-def _identity(devices: Sequence[Device], root: Path) -> dict[str, Any]:
+def _identity(devices: Sequence[Device]) -> dict[str, Any]:
     return {
         "architecture": platform.machine(),
         "os": platform.system(),
-        "virtual": processor.is_virtual(root),
+        "virtual": processor.is_virtual(),
         "cpu": next((_device_identity(device, _CPU_IDENTITY) for device in devices if isinstance(device, Processor)), None),
         "accelerators": [_device_identity(device, _ACCELERATOR_IDENTITY) for device in devices if isinstance(device, Accelerator)],
     }
@@ -122,18 +119,18 @@ def _stack(hello: Mapping[str, Any], devices: Sequence[Device], environ: Mapping
     }
 
 
-def _cpu_state(devices: Sequence[Device], root: Path) -> dict[str, Any]:
+def _cpu_state(devices: Sequence[Device]) -> dict[str, Any]:
     cpu = next((device for device in devices if isinstance(device, Processor)), None)
     return {
         "load_1min": os.getloadavg()[0] if hasattr(os, "getloadavg") else None,  # absent on Windows
-        "memory_available_bytes": processor.available_memory_bytes(root),
-        "clock_hz": processor.clock_hz(root),
-        "governor": ", ".join(processor.governors(root)) or None,
-        "boost": processor.boost(root),
+        "memory_available_bytes": processor.available_memory_bytes(),
+        "clock_hz": processor.clock_hz(),
+        "governor": ", ".join(processor.governors()) or None,
+        "boost": processor.boost(),
         "affinity": cpu.affinity if cpu else None,
-        "measured_on": len(processor.cpus_to_measure_on(root) or ()) or None,
+        "measured_on": len(processor.cpus_to_measure_on() or ()) or None,
         "cgroup_quota_cores": cpu.cgroup_quota_cores if cpu else None,
-        "cgroup_throttling": cgroup.cpu_throttling(root),
+        "cgroup_throttling": cgroup.cpu_throttling(),
     }
 
 
@@ -152,11 +149,11 @@ def _accelerator_state(readings: nvml.Readings, own: Set[int]) -> dict[str, Any]
     return {**state, "reasons": reasons}
 
 
-def _provenance(devices: Sequence[Device], argv: Sequence[str]) -> dict[str, Any]:
+def _provenance(devices: Sequence[Device]) -> dict[str, Any]:
     return {
         "dlbench": dlbench.__version__,
         "git": _checkout(Path(dlbench.__file__).parent.parent),
-        "argv": [_without_folders(argument) for argument in argv],
+        "argv": [_without_folders(argument) for argument in sys.argv],
         "cards": {device.id: device.uuid_hash for device in devices if isinstance(device, Accelerator) and device.uuid_hash},
         "utc": datetime.now(UTC).isoformat(timespec="seconds"),
     }

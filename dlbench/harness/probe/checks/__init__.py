@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from dlbench.core import modules
@@ -21,13 +20,11 @@ class Seen:
     """As `fingerprint.read_state` returns it."""
     readings: Mapping[str, nvml.Readings]
     """Of each accelerator that can be used."""
-    root: Path
-    """Of the file system."""
 
 
-def examine(devices: Sequence[Device], *, root: Path = Path("/"), pynvml: nvml.Pynvml = None) -> list[Finding]:
+def examine(devices: Sequence[Device]) -> list[Finding]:
     """Return what all checks find in these devices, as they are now."""
     accelerators = [device for device in usable(devices) if isinstance(device, Accelerator)]
-    readings = read_accelerators(accelerators, nvml.HEALTH, pynvml=pynvml)
-    seen = Seen(devices, read_state(devices, root=root, pynvml=pynvml), readings, root)
+    readings = read_accelerators(accelerators, nvml.HEALTH)
+    seen = Seen(devices, read_state(devices), readings)
     return [finding for check in modules.ordered(__name__) for finding in check.findings(seen)]
