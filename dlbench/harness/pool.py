@@ -22,7 +22,7 @@ _Key = tuple[int, str | None, str]
 """A round, a side, and which process of it (`process_for`)."""
 
 
-def layout_seed(seed: int, number: int, side: str | None = None) -> int:
+def layout_seed(seed: int, number: int, side: str | None) -> int:
     """Return the seed of the hash seed and environment of a round's processes; each side has its own."""
     return seed * 1_000_003 + number + (zlib.crc32(side.encode()) << 64 if side else 0)
 

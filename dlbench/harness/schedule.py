@@ -307,7 +307,7 @@ class Fault(IntEnum):
 
 
 class Retirement:
-    """Devices that are given up, judged on each side by itself: a case that fails on both sides is no faulty device.
+    """Devices that are given up, judged on each side apart: a case that fails on both sides is no faulty device.
 
     One that holds a process which can't be ended is given up on all sides.
     """

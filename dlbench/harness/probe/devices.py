@@ -32,7 +32,7 @@ class Processor:
     isa: str | None = None
     """Instruction set that torch's kernels use: ``AVX512``."""
     l1d_bytes: int | None = None
-    """All data caches of the first level together; likewise below."""
+    """All data caches of the first level together, as below."""
     l2_bytes: int | None = None
     l3_bytes: int | None = None
     numa_nodes: int | None = None

@@ -75,11 +75,11 @@ class RemoteNode:
         self._send({"op": "start", "ranks": asdict(spec)})
 
     def exit_description_of(self, rank: int, pid: int) -> str:
-        """Ask how a rank that has died there ended. Raises DeviceFault likewise."""
+        """Ask how a rank that has died there ended. Raises DeviceFault if the machine is gone."""
         return str(self._ask({"op": "exit_description", "rank": rank, "pid": pid}).get("exit_description", "died"))
 
     def running_functions(self, pids: Mapping[int, int]) -> dict[int, str]:
-        """Ask in which function each rank there is: see `torchrun.running_functions`. Raises DeviceFault likewise."""
+        """Ask in which function each rank there is: see `torchrun.running_functions`. Raises DeviceFault if the machine is gone."""
         functions = self._ask({"op": "running_functions", "pids": pids}).get("running_functions", {})
         return {int(rank): str(function) for rank, function in functions.items()}
 
@@ -165,8 +165,8 @@ def _ask_store(node: Node, *address: str) -> str:
         socket.create_connection((node.host, node.port), timeout=_PATIENCE_S).close()
         return subprocess.run(command, capture_output=True, text=True, check=True, timeout=IMPORT_S).stdout.strip()
     except (OSError, subprocess.SubprocessError) as error:
-        said = error.strerror if isinstance(error, OSError) and error.strerror else "it said nothing of the first machine"
+        why = error.strerror if isinstance(error, OSError) and error.strerror else "it said nothing of the first machine"
         raise WorkerError(
-            f"torchrun's rendezvous at {node.host}:{node.port} can't be used ({said}); "
+            f"torchrun's rendezvous at {node.host}:{node.port} can't be used ({why}); "
             "start the same command on every machine, with an --rdzv-endpoint that all of them reach"
         ) from error
