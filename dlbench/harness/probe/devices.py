@@ -137,6 +137,11 @@ def usable(devices: Sequence[Device]) -> tuple[Device, ...]:
     return tuple(device for device in devices if isinstance(device, Processor) or not device.unusable)
 
 
+def usable_accelerators(devices: Sequence[Device]) -> list[Accelerator]:
+    """Return those, without the CPU."""
+    return [device for device in devices if isinstance(device, Accelerator) and not device.unusable]
+
+
 def unusable(devices: Sequence[Device]) -> dict[str, str]:
     """Return the others: id to the sentence why."""
     return {device.id: device.unusable for device in devices if isinstance(device, Accelerator) and device.unusable}

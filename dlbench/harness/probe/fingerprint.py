@@ -21,7 +21,7 @@ import psutil
 
 import dlbench
 from dlbench.harness.probe import cgroup, nvml, processor
-from dlbench.harness.probe.devices import Accelerator, Device, Processor, read_accelerators, usable
+from dlbench.harness.probe.devices import Accelerator, Device, Processor, read_accelerators, usable_accelerators
 
 _ENVIRON = re.compile(
     "(OMP|KMP|GOMP|MKL|OPENBLAS|CUDA|CUBLAS|CUDNN|NCCL|HIP|ROCR|HSA|PYTORCH|TORCH|TORCHINDUCTOR|TORCHDYNAMO)_[A-Z0-9_]+|NVIDIA_TF32_OVERRIDE"
@@ -55,22 +55,29 @@ def fingerprint(
 
     ``hello`` is the worker's, and ``devices`` what `devices.describe` made of it.
     """
-    devices = usable(devices)  # on the others nothing is measured
-    identity = _identity(devices)
-    stack = _stack(hello, devices, environ)
+    cpu = next((device for device in devices if isinstance(device, Processor)), None)
+    accelerators = usable_accelerators(devices)  # on the others nothing is measured
+    identity = {
+        "architecture": platform.machine(),
+        "os": platform.system(),
+        "virtual": processor.is_virtual(),
+        "cpu": cpu and _device_identity(cpu, _CPU_IDENTITY),
+        "accelerators": [_device_identity(device, _ACCELERATOR_IDENTITY) for device in accelerators],
+    }
+    stack = _stack(hello, accelerators, environ)
     return {
         "machine_key": key_of(identity),
         "stack_key": key_of(stack),
         "identity": identity,
         "stack": stack,
         "state": read_state(devices),
-        "provenance": _provenance(devices),
+        "provenance": _provenance(accelerators),
     }
 
 
 def read_state(devices: Sequence[Device]) -> dict[str, Any]:
     """Return what may differ from one minute to the next: load, clocks, temperature, throttling, other processes. Read before and after."""
-    accelerators = [device for device in usable(devices) if isinstance(device, Accelerator)]
+    accelerators = usable_accelerators(devices)
     readings = read_accelerators(accelerators, nvml.STATE)
     me = psutil.Process()
     own = {me.pid, *(child.pid for child in me.children(recursive=True))} if accelerators else set()
@@ -85,25 +92,15 @@ def without_secrets(environ: Mapping[str, str]) -> dict[str, str]:
     return {name: "…" if _PRIVATE_NAME.search(name) else _without_folders(value) for name, value in environ.items()}
 
 
-def _identity(devices: Sequence[Device]) -> dict[str, Any]:
-    return {
-        "architecture": platform.machine(),
-        "os": platform.system(),
-        "virtual": processor.is_virtual(),
-        "cpu": next((_device_identity(device, _CPU_IDENTITY) for device in devices if isinstance(device, Processor)), None),
-        "accelerators": [_device_identity(device, _ACCELERATOR_IDENTITY) for device in devices if isinstance(device, Accelerator)],
-    }
-
-
 def _device_identity(device: Device, fields: Sequence[str]) -> dict[str, Any]:
     # Whole GiB, because a kernel keeps a little more or less of the memory to itself at each start.
     memory_gib = None if device.memory_bytes is None else round(device.memory_bytes / 2**30)
     return {**{name: getattr(device, name) for name in fields}, "memory_gib": memory_gib}
 
 
-def _stack(hello: Mapping[str, Any], devices: Sequence[Device], environ: Mapping[str, str]) -> dict[str, Any]:
+def _stack(hello: Mapping[str, Any], accelerators: Sequence[Accelerator], environ: Mapping[str, str]) -> dict[str, Any]:
     parallel = hello.get("parallel") or {}
-    drivers = {device.driver_version for device in devices if isinstance(device, Accelerator) and device.driver_version}
+    drivers = {device.driver_version for device in accelerators if device.driver_version}
     return {
         "versions": dict(hello.get("versions") or {}),
         "driver": ", ".join(sorted(drivers)) or None,
@@ -149,12 +146,12 @@ def _accelerator_state(readings: nvml.Readings, own: Set[int]) -> dict[str, Any]
     return {**state, "reasons": reasons}
 
 
-def _provenance(devices: Sequence[Device]) -> dict[str, Any]:
+def _provenance(accelerators: Sequence[Accelerator]) -> dict[str, Any]:
     return {
         "dlbench": dlbench.__version__,
         "git": _checkout(Path(dlbench.__file__).parent.parent),
         "argv": [_without_folders(argument) for argument in sys.argv],
-        "cards": {device.id: device.uuid_hash for device in devices if isinstance(device, Accelerator) and device.uuid_hash},
+        "cards": {device.id: device.uuid_hash for device in accelerators if device.uuid_hash},
         "utc": datetime.now(UTC).isoformat(timespec="seconds"),
     }
 

@@ -7,7 +7,7 @@ from typing import Any
 from dlbench.core import modules
 from dlbench.core.finding import Finding
 from dlbench.harness.probe import nvml
-from dlbench.harness.probe.devices import Accelerator, Device, read_accelerators, usable
+from dlbench.harness.probe.devices import Device, read_accelerators, usable_accelerators
 from dlbench.harness.probe.fingerprint import read_state
 
 
@@ -24,7 +24,6 @@ class Seen:
 
 def examine(devices: Sequence[Device]) -> list[Finding]:
     """Return what all checks find in these devices, as they are now."""
-    accelerators = [device for device in usable(devices) if isinstance(device, Accelerator)]
-    readings = read_accelerators(accelerators, nvml.HEALTH)
+    readings = read_accelerators(usable_accelerators(devices), nvml.HEALTH)
     seen = Seen(devices, read_state(devices), readings)
     return [finding for check in modules.ordered(__name__) for finding in check.findings(seen)]
