@@ -18,13 +18,12 @@ from unittest import mock
 import front_door
 
 from benchmarks.limited import STOPPED
-from dlbench.cli import recording, session
+from dlbench.cli import session
 from dlbench.core.measurement import Measurement, Memory, Samples
 from dlbench.core.model import Status, kind_of
 from dlbench.core.store import load
 from dlbench.harness import pool, runner
 from dlbench.harness.probe import cgroup, processor
-from dlbench.harness.probe.monitor import Watch
 from dlbench.harness.process.wire import HelloRequest, PrepareRequest, Reply
 from dlbench.harness.process.worker_process import Ending
 
@@ -78,14 +77,9 @@ class ScriptedCard:
         self._limit, self._stopped = self.now + limit_s, False
         self._file = words[words.index("--resume") + 1] if "--resume" in words else words[-1]
         self.slices.append([tuple(words), 0.0, 0.0])
-
-        def watch(devices, threads):
-            return Watch(devices, threads, self.clock)
-
         with ExitStack() as stack:
             for module in (session, pool, runner):
                 stack.enter_context(mock.patch.object(module, "WorkerProcess", functools.partial(_Process, self)))
-            stack.enter_context(mock.patch.object(recording, "Watch", watch))
             for module, counter, count in (
                 (cgroup, "cpu_throttling", None),
                 (processor, "thermal_throttle_s", {}),

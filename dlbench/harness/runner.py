@@ -54,7 +54,7 @@ class Runner:
     """Measures the tasks of a run round after round, and saves each result at once.
 
     A case that was throttled or disturbed on one side is measured again at the end of its round, on each side; where it was throttled,
-    after a ``pause``. A device that fails twice in a row is given up: its remaining cases are skipped.
+    after a pause. A device that fails twice in a row is given up: its remaining cases are skipped.
 
     No case starts behind the budget, nor one that by its earlier rounds would not be done ``GRACE_S`` later; one that is not done then is
     ended. In the first round such a case is skipped; in a later one it keeps the rounds that it has.
@@ -76,8 +76,6 @@ class Runner:
     """The processes that answered the handshake, by side."""
     signatures: Mapping[str, Signature] = field(default_factory=dict)
     """Of the workloads, by name."""
-    pause: Callable[[float], object] | None = None
-    """Waits that many seconds; by default an interruption ends the wait."""
     kept: Kept | None = None
     """The name of what cases keep for when the run goes on; None where it can't."""
     _retirement: Retirement = field(default_factory=Retirement, init=False)
@@ -159,7 +157,7 @@ class Runner:
         if number and len(attempt.tasks) > 1:
             self._require_time(attempt.tasks)  # one side alone would be in no pair
         if attempt.pause_s:
-            (self.pause or self.interruption.wait)(attempt.pause_s)
+            self.interruption.wait(attempt.pause_s)
         measured: list[Measurement] = []
         for task in attempt.tasks:
             placement = place_ranks(task.case, task.side.capacities(self.settings.threads))

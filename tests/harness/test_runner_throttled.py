@@ -57,7 +57,8 @@ def run(held_back, planned, pause=None, observer=None):
     saved, observer = [], observer or Postponed()
     settings = RunSettings(HASTY, 1, "none", 1)
     with Interruption() as interruption, Scripted(held_back) as watch:
-        Runner(planned, settings, interruption, saved.append, observer, watch, pause=pause).run()
+        interruption.wait = pause or interruption.wait
+        Runner(planned, settings, interruption, saved.append, observer, watch).run()
     assert saved.pop()["kind"] == "round"
     return saved, observer.cases
 

@@ -9,7 +9,6 @@ import re
 import subprocess
 import sys
 from collections import defaultdict
-from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
@@ -86,14 +85,14 @@ def affinity() -> frozenset[int] | None:
     return frozenset(ask()) if ask else None
 
 
-def cpus_to_measure_on(environ: Mapping[str, str] = os.environ) -> frozenset[int] | None:
+def cpus_to_measure_on() -> frozenset[int] | None:
     """Return one logical CPU of each physical core that this process may use, so that no two threads of a product share a core.
 
     None where nothing has to be kept apart, where the topology is not known, or where the user has placed the threads already. Not
     fewer for a quota: several containers would then crowd on the same first cores.
     """
     allowed = affinity()
-    if allowed is None or not hasattr(os, "sched_setaffinity") or any(name in environ for name in _PLACING):
+    if allowed is None or not hasattr(os, "sched_setaffinity") or any(name in os.environ for name in _PLACING):
         return None
     chosen = frozenset(min(core & allowed) for core in cores() if core & allowed)
     return chosen if chosen and chosen < allowed else None

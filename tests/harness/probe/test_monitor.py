@@ -51,6 +51,14 @@ def answers(thermal_ns: int, power_ns: int, reasons: int = 0) -> dict[str, Any]:
     return {**H200, "nvmlDeviceGetViolationStatus": counted, "nvmlDeviceGetCurrentClocksEventReasons": reasons}
 
 
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    """The clock that a watch goes by."""
+    clock = Clock()
+    monkeypatch.setattr("dlbench.harness.probe.monitor.time", SimpleNamespace(monotonic=clock))
+    return clock
+
+
 @pytest.fixture(autouse=True)
 def _two_cpus(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1}, raising=False)
@@ -61,10 +69,9 @@ def test_a_machine_that_counts_nothing_tells_nothing(tmp_path: Path) -> None:
         assert watch.throttling("cpu", watch.counters("cpu"), 1) is None
 
 
-def test_a_quota_counts_against_the_time_of_all_threads(tmp_path: Path) -> None:
-    clock = Clock()
+def test_a_quota_counts_against_the_time_of_all_threads(clock: Clock, tmp_path: Path) -> None:
     write(tmp_path, quota(1_000_000))
-    with Watch([Processor()], 2, clock) as watch:
+    with Watch([Processor()], 2) as watch:
         before = watch.counters("cpu")
         clock.now_s += 5
         write(tmp_path, quota(1_400_000))
@@ -73,9 +80,9 @@ def test_a_quota_counts_against_the_time_of_all_threads(tmp_path: Path) -> None:
     assert (found.quota, found.thermal, found.tries, found.throttled) == (pytest.approx(0.04), None, 2, True)
 
 
-def test_what_the_process_saw_of_its_cpus_is_told_with_what_its_parent_saw(tmp_path: Path) -> None:
-    clock, lost = Clock(), Throttling(waiting=0.25, stolen=0.0)
-    with Watch([Processor()], 2, clock) as watch:
+def test_what_the_process_saw_of_its_cpus_is_told_with_what_its_parent_saw(clock: Clock, tmp_path: Path) -> None:
+    lost = Throttling(waiting=0.25, stolen=0.0)
+    with Watch([Processor()], 2) as watch:
         assert watch.throttling("cpu", watch.counters("cpu"), 3, lost) == Throttling(waiting=0.25, stolen=0.0, tries=3)
         assert watch.throttling("cpu", watch.counters("cpu"), 1, Throttling()) is None
         write(tmp_path, quota(0))
@@ -85,10 +92,9 @@ def test_what_the_process_saw_of_its_cpus_is_told_with_what_its_parent_saw(tmp_p
         assert watch.throttling("cpu", before, 1, lost) == Throttling(quota=0.1, waiting=0.25, stolen=0.0)
 
 
-def test_the_hottest_core_counts(tmp_path: Path) -> None:
-    clock = Clock()
+def test_the_hottest_core_counts(clock: Clock, tmp_path: Path) -> None:
     write(tmp_path, {THROTTLE.format(0, "core"): "500", THROTTLE.format(1, "core"): "0", THROTTLE.format(1, "package"): "40"})
-    with Watch([Processor()], 2, clock) as watch:
+    with Watch([Processor()], 2) as watch:
         before = watch.counters("cpu")
         clock.now_s += 2
         write(tmp_path, {THROTTLE.format(0, "core"): "510", THROTTLE.format(1, "package"): "240"})
@@ -97,10 +103,10 @@ def test_the_hottest_core_counts(tmp_path: Path) -> None:
     assert (found.thermal, found.quota, found.throttled) == (pytest.approx(0.1), None, True)
 
 
-def test_a_card_is_asked_in_one_session_for_its_violations_and_reasons(tmp_path: Path) -> None:
-    clock, card = Clock(), Card(f"GPU-{UUID}", "0000:3b:00.0", answers(10**9, 0))
+def test_a_card_is_asked_in_one_session_for_its_violations_and_reasons(clock: Clock, tmp_path: Path) -> None:
+    card = Card(f"GPU-{UUID}", "0000:3b:00.0", answers(10**9, 0))
     fake = FakeNvml(card)
-    with fake.imported(), Watch([Processor(), CARD], 2, clock) as watch:
+    with fake.imported(), Watch([Processor(), CARD], 2) as watch:
         assert fake.open == 1
         before = watch.counters("cuda:0")
         clock.now_s += 10
@@ -138,14 +144,14 @@ def test_a_card_that_counts_no_violations_still_tells_its_reasons(tmp_path: Path
     assert (found.thermal, found.power_cap, found.reasons, found.throttled) == (None, None, ("hw_slowdown",), True)
 
 
-def test_a_round_tells_what_others_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    clock, saved = Clock(), list[RoundState]()
+def test_a_round_tells_what_others_used(clock: Clock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    saved = list[RoundState]()
     ticks = os.sysconf("SC_CLK_TCK")
     own_s = iter((1.0, 7.0))
     monkeypatch.setattr("dlbench.harness.probe.processor.own_cpu_s", lambda: next(own_s))
     write(tmp_path, {**stat(0, 0), "sys/devices/system/cpu/cpu0/cpufreq/scaling_governor": "powersave"})
     card = Card(f"GPU-{UUID}", "0000:3b:00.0", answers(0, 0))
-    with FakeNvml(card).imported(), Watch([Processor(), CARD], 2, clock) as watch, watch.round(3, saved.append) as around:
+    with FakeNvml(card).imported(), Watch([Processor(), CARD], 2) as watch, watch.round(3, saved.append) as around:
         clock.now_s += 4
         card.answers = {**card.answers, "nvmlDeviceGetTemperature": {real.NVML_TEMPERATURE_GPU: 71}}
         around.cases_ended()
@@ -162,10 +168,10 @@ def test_a_round_tells_what_others_used(tmp_path: Path, monkeypatch: pytest.Monk
     assert convert(RoundState, state.to_json()) == state
 
 
-def test_a_short_round_and_a_sandbox_tell_nothing_of_others(tmp_path: Path) -> None:
-    clock, saved = Clock(), list[RoundState]()
+def test_a_short_round_and_a_sandbox_tell_nothing_of_others(clock: Clock, tmp_path: Path) -> None:
+    saved = list[RoundState]()
     write(tmp_path, stat(0, 0))
-    with Watch([Processor()], 2, clock) as watch:
+    with Watch([Processor()], 2) as watch:
         with watch.round(0, saved.append):
             clock.now_s += 0.5
         write(tmp_path, {"proc/stat": "cpu 0 0 0 0 0 0 0 0 0 0\ncpu0 0 0 0 0 0 0 0 0 0 0"})

@@ -1,3 +1,4 @@
+import os
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -42,11 +43,13 @@ def test_measuring_runs_on_one_logical_cpu_of_each_core(
 ) -> None:
     monkeypatch.setattr(processor, "affinity", lambda: frozenset(allowed))
     two_sockets(tmp_path)
-    assert processor.cpus_to_measure_on(environ) == chosen
+    monkeypatch.setattr(os, "environ", environ)
+    assert processor.cpus_to_measure_on() == chosen
 
 
-def test_where_the_cores_are_unknown_measuring_runs_anywhere() -> None:
-    assert processor.cpus_to_measure_on({}) is None
+def test_where_the_cores_are_unknown_measuring_runs_anywhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "environ", {})
+    assert processor.cpus_to_measure_on() is None
 
 
 def test_before_linux_5_1_the_cores_are_told_under_another_name(tmp_path: Path) -> None:
