@@ -105,7 +105,7 @@ class Runner:
             for number in range(first_round, first_round + (policy.max_rounds if policy.budget_s else policy.rounds)):
                 pending = self._progress.pending(number, self._left_s())
                 # The first round begins in any case, for each of its cases to say why it was not measured.
-                if self._progress.finished() or (number and self._progress.expected_s(pending) > self._left_s()):
+                if self._progress.finished() or (number and self._progress.start_s + self._progress.cases_s(pending) > self._left_s()):
                     break
                 # Where none is pending, all of this round is there already, from before the interruption.
                 if pending and not self._measure_round(number, pending, pool):

@@ -215,10 +215,6 @@ class Progress:
         """Return how many rounds there will be for sure with any of these that are pending, at least 1."""
         return max(1, *(self._series[task.series].lacking for task in tasks))
 
-    def expected_s(self, tasks: Sequence[Task]) -> float:
-        """Return how long a round of these will take, as far as is known."""
-        return self.start_s + self.cases_s(tasks)
-
     def cases_s(self, tasks: Sequence[Task]) -> float:
         """Return how long these will take once their processes have started; a case that was never measured counts nothing."""
         return sum(self._series[task.series].took_s for task in tasks)

@@ -159,7 +159,8 @@ class AdaptivePlan:
 
         Where a size did not fit, larger ones that did do not count: memory was there by chance.
         """
-        fitting = {self._size(each): _peak(each) for each in tries if each.status is Status.OK}
+        peaks = ((self._size(each), each.memory) for each in tries if each.status is Status.OK)
+        fitting = {size: memory.reserved_bytes or memory.peak_bytes or memory.host_peak_bytes for size, memory in peaks}
         failed = [each for each in tries if self._size(each) not in fitting]  # in each of its tries
         too_large = [each for each in failed if self._does_not_fit(each, fitting)]
         high = min((self._size(each) for each in too_large), default=None)
@@ -259,11 +260,6 @@ class AdaptivePlan:
         declared = self.signature.declared
         left = [each for each in self.signature.parameters if each.name in declared.searched and each.name not in self.case.params]
         return [each.name for each in sorted(left, key=lambda each: (each.name in declared.having("searched_last"), not each.choices))]
-
-
-def _peak(measured: Measurement) -> int | None:
-    memory = measured.memory
-    return memory.reserved_bytes or memory.peak_bytes or memory.host_peak_bytes
 
 
 def _rate(measured: Measurement) -> float:

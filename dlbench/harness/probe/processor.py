@@ -10,7 +10,6 @@ import subprocess
 import sys
 from collections import defaultdict
 from contextlib import suppress
-from pathlib import Path
 
 import psutil
 
@@ -24,6 +23,8 @@ _ARM_CORES = {  # (implementer, part) of the main ID register, from Arm's techni
     ("0x41", "0xd49"): "Arm Neoverse N2",
     ("0x41", "0xd4f"): "Arm Neoverse V2",
 }
+_CPUS = "sys/devices/system/cpu/cpu[0-9]*"
+"""The folders of the logical CPUs."""
 _PLACING = ("OMP_PLACES", "OMP_PROC_BIND", "GOMP_CPU_AFFINITY", "KMP_AFFINITY")
 """Variables by which a user tells OpenMP where to run its threads."""
 
@@ -47,7 +48,7 @@ def model_name() -> str | None:
 
 def socket_count() -> int | None:
     """Return the number of processor packages."""
-    packages = {read_text(cpu / "topology/physical_package_id") for cpu in _cpu_folders()} - {None, "-1"}
+    packages = {read_text(cpu / "topology/physical_package_id") for cpu in matching(_CPUS)} - {None, "-1"}
     packages = packages or {block["physical id"] for block in _cpuinfo() if "physical id" in block}
     return len(packages) or None
 
@@ -61,7 +62,7 @@ def thread_count() -> int | None:
 def cores() -> frozenset[frozenset[int]]:
     """Return each physical core as the set of its logical CPUs; empty where the topology is not known."""
     files = ("topology/core_cpus_list", "topology/thread_siblings_list")  # the second is the name before Linux 5.1
-    lists = (read_text(cpu / files[0]) or read_text(cpu / files[1]) for cpu in _cpu_folders())
+    lists = (read_text(cpu / files[0]) or read_text(cpu / files[1]) for cpu in matching(_CPUS))
     if known := frozenset(parse_cpu_list(each) for each in lists if each):
         return known
     # Some sandboxes show no /sys.
@@ -100,7 +101,7 @@ def cpus_to_measure_on() -> frozenset[int] | None:
 
 def cache_bytes() -> dict[str, int]:
     """Return the bytes of all caches of a level together, each shared cache counted once: ``{"l1d": …, "l2": …, "l3": …}``."""
-    cpus = [int(folder.name.removeprefix("cpu")) for folder in _cpu_folders()]
+    cpus = [int(folder.name.removeprefix("cpu")) for folder in matching(_CPUS)]
     sizes = {(each.level, each.shared_by): each.size for cpu in cpus for each in caches_of(cpu)}
     totals: dict[str, int] = defaultdict(int)
     for (level, _), size in sizes.items():
@@ -149,7 +150,7 @@ def clock_hz() -> float | None:
 
 def governors() -> tuple[str, ...]:
     """Return the frequency governors in force, most often one; empty where the frequency is not ours to govern."""
-    return tuple(sorted({text for cpu in _cpu_folders() if (text := read_text(cpu / "cpufreq/scaling_governor"))}))
+    return tuple(sorted({text for cpu in matching(_CPUS) if (text := read_text(cpu / "cpufreq/scaling_governor"))}))
 
 
 def boost() -> bool | None:
@@ -186,10 +187,6 @@ def thermal_throttle_s() -> dict[str, float]:
     counters = matching("sys/devices/system/cpu/cpu[0-9]*/thermal_throttle/*_throttle_total_time_ms")
     texts = {f"{path.parent.parent.name}/{path.name}": read_text(path) for path in counters}
     return {name: int(text) / 1e3 for name, text in texts.items() if text and text.isdecimal()}
-
-
-def _cpu_folders() -> list[Path]:
-    return matching("sys/devices/system/cpu/cpu[0-9]*")
 
 
 def _flags() -> list[str]:

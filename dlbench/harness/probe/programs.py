@@ -83,7 +83,7 @@ class OtherPrograms:
         before, self._before = self._before, self._look()
         if seconds > _LONGEST_S and lost <= BUSY:
             return None
-        found = self._told(before, self._before, lost)
+        found = self._sentence(before, self._before, lost)
         self._named = found is not None
         return found
 
@@ -95,7 +95,7 @@ class OtherPrograms:
     def _look(self) -> _Look:
         return _Look(self._now(), self._machine(), self._running())
 
-    def _told(self, before: _Look, after: _Look, lost: float) -> str | None:
+    def _sentence(self, before: _Look, after: _Look, lost: float) -> str | None:
         seconds = after.at_s - before.at_s
         least = (BUSY if lost > BUSY else OVERRUN) * self._cpus
         own, programs, counts = _taken(before.processes, after.processes, seconds)
