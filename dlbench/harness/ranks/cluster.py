@@ -1,5 +1,6 @@
 """Cluster of machines on each of which torchrun starts dlbench: the first has the others start ranks when a case needs them."""
 
+import os
 import socket
 import subprocess
 import sys
@@ -42,18 +43,18 @@ class Node:
     port: int
 
     @classmethod
-    def of_torchrun(cls, environ: Mapping[str, str]) -> "Node | None":
+    def of_torchrun(cls) -> "Node | None":
         """Read torchrun's variables; None where it started no more than this process. Raises UsageError for several on one machine."""
-        if "TORCHELASTIC_RUN_ID" not in environ or environ.get("WORLD_SIZE") == "1":
+        if "TORCHELASTIC_RUN_ID" not in os.environ or os.environ.get("WORLD_SIZE") == "1":
             return None
-        if environ["LOCAL_WORLD_SIZE"] != "1":
+        if os.environ["LOCAL_WORLD_SIZE"] != "1":
             raise UsageError("torchrun has to start one dlbench a machine, which starts the ranks itself; give torchrun --nproc-per-node 1")
-        return cls(int(environ["RANK"]), int(environ["WORLD_SIZE"]), environ["MASTER_ADDR"], int(environ["MASTER_PORT"]))
+        return cls(int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"]), os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]))
 
 
-def refuse_several(command: str, environ: Mapping[str, str]) -> None:
+def refuse_several(command: str) -> None:
     """Raise UsageError where torchrun started ``command``, which measures on one machine, on several."""
-    if Node.of_torchrun(environ):
+    if Node.of_torchrun():
         raise UsageError(f"{command} measures on one machine; start it without torchrun, or have dlbench run measure on several")
 
 
