@@ -1,10 +1,14 @@
 """A stand-in for the module ``pynvml``: the same names, made-up cards, in an order of its own."""
 
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
 
 import pynvml as real
+import pytest
 
 
 class NVMLLibraryMismatchError(Exception):
@@ -67,6 +71,13 @@ class FakeNvml:
         if name.startswith("NVML_"):
             return getattr(real, name)
         return lambda card, *which: self._answer(card, name, *which)
+
+    @contextmanager
+    def imported(self) -> Iterator[None]:
+        """Have ``import pynvml`` give this."""
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setitem(sys.modules, "pynvml", self)
+            yield
 
     def nvmlInit(self) -> None:  # noqa: N802  # pynvml's spelling, here and below
         if self.init_error is not None:

@@ -18,12 +18,12 @@ from unittest import mock
 import front_door
 
 from benchmarks.limited import STOPPED
-from dlbench.cli import recording, session
+from dlbench.cli import session
 from dlbench.core.measurement import Measurement, Memory, Samples
 from dlbench.core.model import Status, kind_of
 from dlbench.core.store import load
 from dlbench.harness import pool, runner
-from dlbench.harness.probe.monitor import Watch
+from dlbench.harness.probe import cgroup, processor
 from dlbench.harness.process.wire import HelloRequest, PrepareRequest, Reply
 from dlbench.harness.process.worker_process import Ending
 
@@ -77,14 +77,15 @@ class ScriptedCard:
         self._limit, self._stopped = self.now + limit_s, False
         self._file = words[words.index("--resume") + 1] if "--resume" in words else words[-1]
         self.slices.append([tuple(words), 0.0, 0.0])
-
-        def watch(devices, threads):
-            return Watch(devices, threads, root=Path("/nowhere"), now=self.clock)
-
         with ExitStack() as stack:
             for module in (session, pool, runner):
                 stack.enter_context(mock.patch.object(module, "WorkerProcess", functools.partial(_Process, self)))
-            stack.enter_context(mock.patch.object(recording, "Watch", watch))
+            for module, counter, count in (
+                (cgroup, "cpu_throttling", None),
+                (processor, "thermal_throttle_s", {}),
+                (processor, "cpu_time", None),
+            ):
+                stack.enter_context(mock.patch.object(module, counter, return_value=count))  # this machine's are on another clock
             stack.enter_context(mock.patch("time.monotonic", self.clock))
             done = front_door.in_process(self.folder, *words[2:])
         self.now += TABLES_S

@@ -22,7 +22,7 @@ _Key = tuple[int, str | None, str]
 """A round, a side, and which process of it (`process_for`)."""
 
 
-def layout_seed(seed: int, number: int, side: str | None = None) -> int:
+def layout_seed(seed: int, number: int, side: str | None) -> int:
     """Return the seed of the hash seed and environment of a round's processes; each side has its own."""
     return seed * 1_000_003 + number + (zlib.crc32(side.encode()) << 64 if side else 0)
 
@@ -138,7 +138,10 @@ class WorkerPool:
         worker = self._workers.get(key)
         if worker is None or not worker.usable:
             if request.case.ranks is not None:
-                worker = self._workers[key] = self._launch(side, placement)
+                layout = layout_seed(self._seed, self._number, side.name)
+                worker = self._workers[key] = RankGroup(
+                    placement.counts, placement.threads, layout, self._interruption, side.interpreter, side.machines
+                )
             elif (ready := (worker := self._start(key, side)).answer(run_ends=self._run_ends)).how != "replied":
                 return ready
         ending = worker.ask(request, request.policy.timeout_s, self._run_ends)
@@ -152,7 +155,3 @@ class WorkerPool:
             holds_device = one_process and "cpu" not in (key[2], other[2]) and other != key
             if holds_device or (ranks is not None and isinstance(worker, RankGroup) and other[2] != key[2]):
                 worker.end()
-
-    def _launch(self, side: Side, placement: Placement) -> RankGroup:
-        layout = layout_seed(self._seed, self._number, side.name)
-        return RankGroup(placement.counts, placement.threads, layout, self._interruption, side.interpreter, side.machines)

@@ -21,7 +21,7 @@ from dlbench.harness.process.scratch import Kept, ScratchFolders
 from dlbench.harness.process.wire import MeasureRequest
 from dlbench.harness.process.worker_process import Ending, WorkerProcess, handshake
 from dlbench.harness.ranks.placement import Placement, place_ranks
-from dlbench.harness.schedule import GRACE_S, Attempt, BudgetSpent, Fault, Progress, Retirement, Retries, Task, in_balanced_order
+from dlbench.harness.schedule import GRACE_S, Attempt, BudgetSpent, Fault, Progress, Retirement, Retries, Side, Task, in_balanced_order
 from dlbench.harness.searches import Ended, Searches
 
 
@@ -54,7 +54,7 @@ class Runner:
     """Measures the tasks of a run round after round, and saves each result at once.
 
     A case that was throttled or disturbed on one side is measured again at the end of its round, on each side; where it was throttled,
-    after a ``pause``. A device that fails twice in a row is given up: its remaining cases are skipped.
+    after a pause. A device that fails twice in a row is given up: its remaining cases are skipped.
 
     No case starts behind the budget, nor one that by its earlier rounds would not be done ``GRACE_S`` later; one that is not done then is
     ended. In the first round such a case is skipped; in a later one it keeps the rounds that it has.
@@ -76,8 +76,6 @@ class Runner:
     """The processes that answered the handshake, by side."""
     signatures: Mapping[str, Signature] = field(default_factory=dict)
     """Of the workloads, by name."""
-    pause: Callable[[float], object] | None = None
-    """Waits that many seconds; by default an interruption ends the wait."""
     kept: Kept | None = None
     """The name of what cases keep for when the run goes on; None where it can't."""
     _retirement: Retirement = field(default_factory=Retirement, init=False)
@@ -107,7 +105,7 @@ class Runner:
             for number in range(first_round, first_round + (policy.max_rounds if policy.budget_s else policy.rounds)):
                 pending = self._progress.pending(number, self._left_s())
                 # The first round begins in any case, for each of its cases to say why it was not measured.
-                if self._progress.finished() or (number and self._progress.expected_s(pending) > self._left_s()):
+                if self._progress.finished() or (number and self._progress.start_s + self._progress.cases_s(pending) > self._left_s()):
                     break
                 # Where none is pending, all of this round is there already, from before the interruption.
                 if pending and not self._measure_round(number, pending, pool):
@@ -159,7 +157,7 @@ class Runner:
         if number and len(attempt.tasks) > 1:
             self._require_time(attempt.tasks)  # one side alone would be in no pair
         if attempt.pause_s:
-            (self.pause or self.interruption.wait)(attempt.pause_s)
+            self.interruption.wait(attempt.pause_s)
         measured: list[Measurement] = []
         for task in attempt.tasks:
             placement = place_ranks(task.case, task.side.capacities(self.settings.threads))
@@ -198,17 +196,37 @@ class Runner:
         def measure(case: Case, policy: Policy) -> Ended | None:
             self._require_time([task])
             try:
-                scratch = self._scratch_of(case)
+                request = self._request(task._replace(case=case), number, policy, placement)
             except OSError as error:
                 reason = f"no folder can be made in {error.filename}: {error.strerror}; name one that can be written"
                 return Measurement(case, number, Status.FAILED, reason, task.side.name), Fault.NONE
-            settings, began = replace(self.settings, policy=policy), time.monotonic()
-            ended = _measure(task._replace(case=case), number, settings, placement, pool, scratch)
+            began = time.monotonic()
+            ended = _measure(request, task.side, placement, pool)
             # Of a search the last counts, which a further round only repeats.
             self._progress.took(task.series, time.monotonic() - began)
             return ended
 
         return self._searches.measure(task, number, measure)
+
+    def _request(self, task: Task, number: int, policy: Policy, placement: Placement) -> MeasureRequest:
+        """Return what to ask a process for. Raises OSError where no folder can be made in the place that the case names."""
+        (case, side), scratch = task, self._scratch_of(task.case)
+        available = available_memory()
+        return MeasureRequest(
+            plugins=side.plugins,
+            not_from=str(side.not_from) if side.not_from else None,
+            case=case,
+            round=number,
+            policy=policy,
+            seed=zlib.crc32(f"{self.settings.seed}/{case.key}".encode()),  # the same numbers on every device and in every round
+            threads=placement.threads,
+            device_name=placement.device_name,
+            devices=placement.devices,
+            memory_bytes=available and available // placement.counts[0],
+            scratch=str(scratch) if scratch else None,
+            # Without isolation the process of an accelerator measures the CPU, too.
+            hide_accelerators=case.device == "cpu" and (case.ranks is not None or self.settings.isolation != "none"),
+        )
 
     def _require_time(self, tasks: Sequence[Task]) -> None:
         """Raise BudgetSpent where no budget is left, or where these would not be done within its grace, as far as is known."""
@@ -258,33 +276,28 @@ class Runner:
 
 def _in_order(tasks: Sequence[Task], settings: RunSettings, number: int) -> list[Task]:
     """Return a round's cases in random order, those that share a group of ranks next to each other and behind all others."""
+
+    def group(task: Task) -> str:
+        return f"{task.case.ranks} {kind_of(task.case.device)}" if task.case.ranks else ""
+
     shuffled = in_balanced_order(tasks, settings.seed, number)
     # Ranks that wait for their next case would only disturb those of one process, and take memory from them.
-    single = [task for task in shuffled if not task.case.ranks]
-    return single + _grouped([task for task in shuffled if task.case.ranks], lambda task: f"{task.case.ranks} {kind_of(task.case.device)}")
+    groups = ["", *dict.fromkeys(map(group, shuffled))]
+    return sorted(shuffled, key=lambda task: groups.index(group(task)))
 
 
-def _grouped(tasks: Sequence[Task], key: Callable[[Task], str]) -> list[Task]:
-    """Return them with those of one key next to each other, each key where its first task stands."""
-    order = {name: number for number, name in enumerate(dict.fromkeys(map(key, tasks)))}
-    return sorted(tasks, key=lambda task: order[key(task)])
-
-
-def _measure(
-    task: Task, number: int, settings: RunSettings, placement: Placement, pool: WorkerPool, scratch: Path | None = None
-) -> Ended | None:
-    """Have a task measured in one round; None when interrupted. What comes with it tells of a device fault. Raises BudgetSpent."""
-    case, side = task
-    row = Measurement(case, number, Status.FAILED, side=side.name, device_name=placement.device_name, threads=placement.threads)
+def _measure(request: MeasureRequest, side: Side, placement: Placement, pool: WorkerPool) -> Ended | None:
+    """Have a case measured in one round; None when interrupted. What comes with it tells of a device fault. Raises BudgetSpent."""
+    row = Measurement(request.case, request.round, Status.FAILED, None, side.name, request.device_name, request.threads)
     kills = oom_kills()
-    ending = pool.ask(_request(task, number, settings, placement, scratch), side, placement)
+    ending = pool.ask(request, side, placement)
     if ending.how == "interrupted":
         return None
     if ending.how == "budget":
         raise BudgetSpent("it was done")
     reply = ending.reply
     if reply is None:
-        status, reason = _without_reply(ending, settings.policy.timeout_s, memory_ran_out=oom_kills() > kills)
+        status, reason = _without_reply(ending, request.policy.timeout_s, memory_ran_out=oom_kills() > kills)
         return replace(row, status=status, reason=reason), Fault.UNKILLABLE if ending.unkillable else Fault.NONE
     measurement = reply.measurement or replace(row, reason=reply.error)
     return replace(measurement, side=side.name), Fault(reply.fault)
@@ -302,26 +315,6 @@ def _out_of_reach(task: Task, placement: Placement) -> tuple[Status, str] | None
         what = "cores" if case.device == "cpu" else f"{kind_of(case.device)} devices"
         return Status.UNSUPPORTED, f"{case.ranks} ranks need as many {what}, and there are {len(placement.devices)} to use"
     return None
-
-
-def _request(task: Task, number: int, settings: RunSettings, placement: Placement, scratch: Path | None) -> MeasureRequest:
-    case, side = task
-    available = available_memory()
-    return MeasureRequest(
-        plugins=side.plugins,
-        not_from=str(side.not_from) if side.not_from else None,
-        case=case,
-        round=number,
-        policy=settings.policy,
-        seed=zlib.crc32(f"{settings.seed}/{case.key}".encode()),  # the same numbers on every device and in every round
-        threads=placement.threads,
-        device_name=placement.device_name,
-        devices=placement.devices,
-        memory_bytes=available and available // placement.counts[0],
-        scratch=str(scratch) if scratch else None,
-        # Without isolation the process of an accelerator measures the CPU, too.
-        hide_accelerators=case.device == "cpu" and (case.ranks is not None or settings.isolation != "none"),
-    )
 
 
 def _without_reply(ending: Ending, timeout_s: float, *, memory_ran_out: bool) -> tuple[Status, str]:

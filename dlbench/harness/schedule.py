@@ -99,50 +99,17 @@ def _draw(*of: object) -> float:
     return random.Random("/".join(map(str, of))).random()
 
 
-class Spread(NamedTuple):
-    """What a case has shown by now, as `allot` asks for it."""
-
-    variance: float
-    """Between rounds, of the logarithms of their medians."""
-    rounds: int
-    cost_s: float
-    """Of one more round."""
-
-
-def allot(spreads: Sequence[Spread], most: int, left_s: float) -> list[int]:
-    """Return how many more rounds each case gets, up to ``most`` in all, such that the mean variance of their medians falls fastest.
-
-    One round more takes variance / (k (k + 1)) off variance / k; whichever case gains most for a second is next, as long as it fits. In
-    the end rounds are in proportion to standard deviation / √cost (Neyman, *On the Two Different Aspects of the Representative Method*,
-    1934, with costs as in Cochran, *Sampling Techniques*, section 5.5).
-    """
-
-    def gain(each: Spread, rounds: int) -> float:
-        return each.variance / (rounds * (rounds + 1) * each.cost_s)
-
-    more = [0] * len(spreads)
-    queue = [(-gain(each, each.rounds), index) for index, each in enumerate(spreads) if each.rounds < most]
-    heapq.heapify(queue)
-    while queue:
-        _, index = heapq.heappop(queue)
-        each = spreads[index]
-        if each.cost_s > left_s:
-            continue
-        left_s -= each.cost_s
-        more[index] += 1
-        if (rounds := each.rounds + more[index]) < most:
-            heapq.heappush(queue, (-gain(each, rounds), index))
-    return more
-
-
-class EnoughRounds:
-    """Whether one case has been measured in enough fresh processes: stop on precision, never on significance."""
+class SeriesRounds:
+    """Rounds of one series by now, and whether they are enough: stop on precision, never on significance."""
 
     def __init__(self, policy: Policy) -> None:
         self._policy = policy
         self._times: list[float] = []
         self.count = 0
-        """Rounds by now."""
+        self.ended = False
+        """Whether a further round would tell nothing new."""
+        self.took_s = 0.0
+        """How long it took in a round, its set-up included; 0 where it was never measured."""
 
     def add(self, median_s: float | None) -> None:
         """Take one round's median; None for an experiment, which has no time to be precise about."""
@@ -156,13 +123,47 @@ class EnoughRounds:
         logs = [math.log(max(time, sys.float_info.min)) for time in self._times]
         return statistics.variance(logs) if len(logs) > 1 else 0.0
 
+    @property
+    def lacking(self) -> int:
+        """Of the policy's rounds, those that are still to be measured."""
+        return max(0, self._policy.rounds - self.count)
+
     def done(self) -> bool:
         """Return whether to stop: at the policy's rounds, or, where a budget pays for more, at the target or the most rounds."""
-        if self.count < self._policy.rounds:
+        if self.ended:
+            return True
+        if self.lacking:
             return False
         if self._policy.budget_s is None or self.count >= self._policy.max_rounds or not self._times:
             return True
         return relative_half_width(self._times) <= self._policy.target
+
+
+def allot(rounds: Sequence[SeriesRounds], most: int, left_s: float) -> list[int]:
+    """Return how many more rounds each series gets, up to ``most`` in all, such that the mean variance of their medians falls fastest.
+
+    One round more takes variance / (k (k + 1)) off variance / k; whichever series gains most for a second is next, as long as it fits. In
+    the end rounds are in proportion to standard deviation / √cost (Neyman, *On the Two Different Aspects of the Representative Method*,
+    1934, with costs as in Cochran, *Sampling Techniques*, section 5.5).
+    """
+    costs_s = [max(each.took_s, 1e-3) for each in rounds]
+    variances = [each.variance for each in rounds]
+    counts = [each.count for each in rounds]
+
+    def entry(index: int) -> tuple[float, int]:
+        return -variances[index] / (counts[index] * (counts[index] + 1) * costs_s[index]), index
+
+    queue = [entry(index) for index, count in enumerate(counts) if count < most]
+    heapq.heapify(queue)
+    while queue:
+        _, index = heapq.heappop(queue)
+        if costs_s[index] > left_s:
+            continue
+        left_s -= costs_s[index]
+        counts[index] += 1
+        if counts[index] < most:
+            heapq.heappush(queue, entry(index))
+    return [count - each.count for count, each in zip(counts, rounds, strict=True)]
 
 
 class Progress:
@@ -171,9 +172,7 @@ class Progress:
     def __init__(self, tasks: Sequence[Task], policy: Policy, done: Sequence[Measurement]) -> None:
         self._tasks = tasks
         self._policy = policy
-        self._enough = {task.series: EnoughRounds(policy) for task in tasks}
-        self._ended: set[Series] = set()
-        self._took_s: dict[Series, float] = {}
+        self._series = {task.series: SeriesRounds(policy) for task in tasks}
         self.start_s = 0.0
         """How long the processes of a round took to start."""
         self.rounds = 0
@@ -181,64 +180,52 @@ class Progress:
         self._measured: set[tuple[Series, int]] = set()
         for measurement in done:
             # A case that was skipped for want of a device or of time can be measured now.
-            if measurement.series in self._enough and measurement.status is not Status.SKIPPED:
+            if measurement.series in self._series and measurement.status is not Status.SKIPPED:
                 self.add(measurement)
 
     def add(self, measurement: Measurement) -> None:
         """Take a case's result of a round."""
-        series, samples = measurement.series, measurement.samples
-        self._measured.add((series, measurement.round))
+        series, samples = self._series[measurement.series], measurement.samples
+        self._measured.add((measurement.series, measurement.round))
         self.rounds = max(self.rounds, measurement.round + 1)
         if measurement.status is not Status.OK:
             # It would only end the same way, and take its deadline again.
-            self._ended.add(series)
+            series.ended = True
             return
         if measurement.found and not samples:
             # A search is made once; it would only find the same again.
-            self._ended.add(series)
-        self._enough[series].add(statistics.median(samples.block_s) if samples else None)
-        if samples:
-            self._took_s.setdefault(series, (samples.warmup_s or 0.0) + samples.calls * sum(samples.block_s))
+            series.ended = True
+        series.add(statistics.median(samples.block_s) if samples else None)
+        if samples and not series.took_s:
+            series.took_s = (samples.warmup_s or 0.0) + samples.calls * sum(samples.block_s)
 
     def took(self, series: Series, seconds: float) -> None:
         """Take how long a case took in a round, its set-up included."""
-        self._took_s[series] = seconds
+        self._series[series].took_s = seconds
 
-    def pending(self, number: int, left_s: float = math.inf) -> list[Task]:
+    def pending(self, number: int, left_s: float) -> list[Task]:
         """Return what to measure in a round: tasks that lack one of the policy's, else those that the time left buys one more."""
-        needed = [task for task in self._tasks if self._needed(task) and (task.series, number) not in self._measured]
-        if behind := [task for task in needed if self._enough[task.series].count < self._policy.rounds]:
+        needed = [task for task in self._tasks if not self._series[task.series].done() and (task.series, number) not in self._measured]
+        if behind := [task for task in needed if self._series[task.series].lacking]:
             return behind
-        spreads = [self._spread(task.series) for task in needed]
-        more = allot(spreads, self._policy.max_rounds, left_s - self.start_s)
+        more = allot([self._series[task.series] for task in needed], self._policy.max_rounds, left_s - self.start_s)
         return [task for task, rounds in zip(needed, more, strict=True) if rounds]
 
     def certain(self, tasks: Sequence[Task]) -> int:
         """Return how many rounds there will be for sure with any of these that are pending, at least 1."""
-        return max(1, *(self._policy.rounds - self._enough[task.series].count for task in tasks))
-
-    def _spread(self, series: Series) -> Spread:
-        enough = self._enough[series]
-        return Spread(enough.variance, enough.count, max(self._took_s.get(series, 0.0), 1e-3))
-
-    def expected_s(self, tasks: Sequence[Task]) -> float:
-        """Return how long a round of these will take, as far as is known."""
-        return self.start_s + self.cases_s(tasks)
+        return max(1, *(self._series[task.series].lacking for task in tasks))
 
     def cases_s(self, tasks: Sequence[Task]) -> float:
         """Return how long these will take once their processes have started; a case that was never measured counts nothing."""
-        return sum(self._took_s.get(task.series, 0.0) for task in tasks)
+        return sum(self._series[task.series].took_s for task in tasks)
 
     def left(self) -> int:
         """Return how many measurements the policy's rounds still want; what stopped after fewer, as a search does, wants none."""
-        return sum(max(0, self._policy.rounds - self._enough[task.series].count) for task in self._tasks if task.series not in self._ended)
+        return sum(series.lacking for series in self._series.values() if not series.ended)
 
     def finished(self) -> bool:
         """Return whether no task needs another round."""
-        return not any(map(self._needed, self._tasks))
-
-    def _needed(self, task: Task) -> bool:
-        return task.series not in self._ended and not self._enough[task.series].done()
+        return all(series.done() for series in self._series.values())
 
 
 @dataclass(frozen=True, slots=True)
@@ -316,7 +303,7 @@ class Fault(IntEnum):
 
 
 class Retirement:
-    """Devices that are given up, judged on each side by itself: a case that fails on both sides is no faulty device.
+    """Devices that are given up, judged on each side apart: a case that fails on both sides is no faulty device.
 
     One that holds a process which can't be ended is given up on all sides.
     """

@@ -289,7 +289,7 @@ def test_nvml_finds_by_uuid_the_card_that_torch_means(cuda, driver):
     if cuda.device["mig"]:
         pytest.skip("a MIG instance has another name and memory than its card")
     torch_says = next(device for device in ask_hello()["devices"] if device["id"] == cuda.device["id"])
-    with nvml.session(driver) as session:
+    with nvml.session() as session:
         handle = session.find(nvml.Address(uuid=torch_says["uuid"]))
         name, total = driver.nvmlDeviceGetName(handle), driver.nvmlDeviceGetMemoryInfo(handle).total
     assert (name.decode() if isinstance(name, bytes) else name) == torch_says["name"]

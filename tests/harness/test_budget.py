@@ -3,7 +3,6 @@
 import time
 from contextlib import contextmanager
 from dataclasses import replace
-from pathlib import Path
 from types import SimpleNamespace
 
 import front_door
@@ -69,7 +68,7 @@ class Held(Watch):
     """Says of the cases that ``names`` are named that they waited for a CPU, of each as often as it is named."""
 
     def __init__(self, names=()):
-        super().__init__([describe_cpu()], 1, root=Path("/nowhere"))
+        super().__init__([describe_cpu()], 1)
         self._names = list(names)
         self.measured = ""
 

@@ -3,7 +3,6 @@
 import os
 import signal
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 import shared_hosts
@@ -31,7 +30,7 @@ class Scripted(Watch):
     """Tells what the script says of one try after the other."""
 
     def __init__(self, held_back):
-        super().__init__([describe_cpu()], 1, root=Path("/nowhere"))
+        super().__init__([describe_cpu()], 1)
         self._held_back = iter(held_back)
 
     def throttling(self, device, before, tries, lost=None):
@@ -58,7 +57,8 @@ def run(held_back, planned, pause=None, observer=None):
     saved, observer = [], observer or Postponed()
     settings = RunSettings(HASTY, 1, "none", 1)
     with Interruption() as interruption, Scripted(held_back) as watch:
-        Runner(planned, settings, interruption, saved.append, observer, watch, pause=pause).run()
+        interruption.wait = pause or interruption.wait
+        Runner(planned, settings, interruption, saved.append, observer, watch).run()
     assert saved.pop()["kind"] == "round"
     return saved, observer.cases
 

@@ -8,8 +8,7 @@ import pytest
 import torch
 from queueing_streams import QueueingStreams
 
-from dlbench import cpus_of_nodes
-from dlbench.harness.probe import memory
+from dlbench.harness.probe import cgroup, memory
 from dlbench.harness.worker.failures import failure_of
 from dlbench.harness.worker.measuring.measure import DeviceClock
 from dlbench.testing import ManualClock
@@ -89,14 +88,14 @@ def test_buffers_of_two_nodes_are_filled_from_cpus_of_each_and_the_affinity_come
         folder = tmp_path / "sys/devices/system/node" / node
         folder.mkdir(parents=True)
         (folder / "cpulist").write_text(f"{cpus}\n")
-    monkeypatch.setattr(transfer, "cpus_of_nodes", partial(cpus_of_nodes, tmp_path))
+    monkeypatch.setattr(cgroup, "ROOT", tmp_path)
     assert transfer.numa_nodes() == [{first}, {last}]
     work = transfer.transfer(CPU, bytes=10_000, direction="numa")
     assert (work.bytes, os.sched_getaffinity(0)) == (10_000, allowed)
 
 
 def test_one_node_has_no_other_to_copy_to(monkeypatch, tmp_path):
-    monkeypatch.setattr(transfer, "cpus_of_nodes", partial(cpus_of_nodes, tmp_path))
+    monkeypatch.setattr(cgroup, "ROOT", tmp_path)
     with pytest.raises(NotImplementedError, match="needs CPUs of two"):
         transfer.transfer(CPU, bytes=8, direction="numa")
 

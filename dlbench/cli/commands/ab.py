@@ -1,6 +1,5 @@
 """``dlbench ab``: two sides measured in turn on this machine, and a verdict for every case."""
 
-import os
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import replace
@@ -73,7 +72,7 @@ def command(
       dlbench ab matmul --set n=1024 --device cpu --b-env MKL_CBWR=COMPATIBLE
       dlbench ab mine.toml --plugin mine.py --a-ref main --confirm
     """
-    refuse_several("dlbench ab", os.environ)
+    refuse_several("dlbench ab")
     refuse_same_file({"--output": measuring.output, **output.files})
     refuse_misplaced([measuring.output])
     suites, settings = load_suites(planning), sessions.settings_for(measuring.seed, measuring.isolation)

@@ -1,7 +1,6 @@
 """``dlbench calibrate``: session-to-session variation of identical code on this machine, measured and kept."""
 
 import json
-import os
 import select
 from pathlib import Path
 
@@ -41,7 +40,7 @@ def command(planning: PlanOptions, occasions: int, pause: float | None, form: st
       dlbench calibrate --occasions 6 --pause 2h
       dlbench calibrate mine.toml -k matmul
     """
-    refuse_several("dlbench calibrate", os.environ)
+    refuse_several("dlbench calibrate")
     if pause is not None and occasions == 1:
         raise UsageError("--pause is the time between occasions; give --occasions with it")
     for path in sorted(CALIBRATIONS.glob("*.jsonl")):

@@ -1,6 +1,5 @@
 """``dlbench doctor``: checks of whether this machine is fit to measure on now, with advice."""
 
-import os
 import shutil
 import sys
 import tempfile
@@ -63,7 +62,7 @@ def command(device_words: tuple[str, ...], rounds: int | None, plugins: tuple[st
     from dlbench.analysis.doctor import checks
     from dlbench.analysis.doctor.selftest import judge_selftest
 
-    refuse_several("dlbench doctor", os.environ)
+    refuse_several("dlbench doctor")
     if selftest and (device_words or plugins):
         raise UsageError("--selftest measures programs of its own on the CPU; give it without --device and --plugin")
     suite, device_words = ("self", ("cpu",)) if selftest else (SUITE, device_words)

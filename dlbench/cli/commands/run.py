@@ -1,6 +1,5 @@
 """``dlbench run``: plan, measure round after round into one file, and print who wins."""
 
-import os
 import shlex
 import time
 from contextlib import ExitStack, closing
@@ -93,7 +92,7 @@ def command(
       dlbench run matmul --set dtype=fp32,bf16 --rounds 10 -o mine.jsonl
       dlbench run --resume results/quick-20260131-120000.jsonl
     """
-    node = Node.of_torchrun(os.environ)
+    node = Node.of_torchrun()
     _refuse_contradictions(measuring, gate, must_see, resume, node)
     given = parse_thresholds((), must_see) if gate else None
     with ExitStack() as stack:

@@ -159,7 +159,8 @@ class AdaptivePlan:
 
         Where a size did not fit, larger ones that did do not count: memory was there by chance.
         """
-        fitting = {self._size(each): _peak(each) for each in tries if each.status is Status.OK}
+        peaks = ((self._size(each), each.memory) for each in tries if each.status is Status.OK)
+        fitting = {size: memory.reserved_bytes or memory.peak_bytes or memory.host_peak_bytes for size, memory in peaks}
         failed = [each for each in tries if self._size(each) not in fitting]  # in each of its tries
         too_large = [each for each in failed if self._does_not_fit(each, fitting)]
         high = min((self._size(each) for each in too_large), default=None)
@@ -200,15 +201,15 @@ class AdaptivePlan:
             smallest = next(each for each in tries if self._size(each) == high)
             return replace(outcome, status=Status.OOM, reason=f"not even {name}={high} fits: {smallest.reason}")
         values = {each.name: float(low) for each in self.signature.declared.values if each.role == "largest"}
-        told = {each: getattr(known, each) for each in ("memory", "nulls", "math")}
-        return replace(outcome, found={name: low}, values=values, **told)
+        measured = {each: getattr(known, each) for each in ("memory", "nulls", "math")}
+        return replace(outcome, found={name: low}, values=values, **measured)
 
     # the fastest
 
     def _next_change(self, tries: Sequence[Measurement]) -> dict[str, ParamValue] | None:
         """Change one parameter of the fastest so far at a time, until no change makes it faster: a coordinate ascent.
 
-        What is varied last is not gone on from: a change beside it would cost as much again.
+        What is varied last is not gone on from: a change next to it would cost as much again.
         """
         tried = [self.values(each) for each in tries]
         start = {name: self._candidates(name, None)[0] for name in self._open}
@@ -218,17 +219,17 @@ class AdaptivePlan:
         fastest = self.fastest([each for each in tries if all(self.values(each)[name] == start[name] for name in last)])
         around = self.values(fastest) if fastest else start
         lacking = self._lacking(tries)
-        beside = ((name, value) for name in self._open for value in self._candidates(name, around[name]))
-        changes = ({**around, name: value} for name, value in beside if (name, value) not in lacking)
+        nearby = ((name, value) for name in self._open for value in self._candidates(name, around[name]))
+        changes = ({**around, name: value} for name, value in nearby if (name, value) not in lacking)
         return next((each for each in changes if each not in tried), None)
 
     def _lacking(self, tries: Sequence[Measurement]) -> set[tuple[str, ParamValue]]:
-        """Return the values that the device lacks, as far as all tries with them say so: to try them beside others is in vain."""
+        """Return the values that the device lacks, as far as all tries with them say so: to try them with others is in vain."""
         having = {item for each in tries if each.status is not Status.UNSUPPORTED for item in self.values(each).items()}
         return {item for each in tries for item in self.values(each).items()} - having
 
     def _candidates(self, name: str, current: ParamValue | None) -> Sequence[ParamValue]:
-        """Return the values of a parameter to try beside the current one."""
+        """Return the values of a parameter to try next to the current one."""
         parameter = self.signature.parameter(name)
         if parameter and parameter.choices:
             return parameter.choices
@@ -259,11 +260,6 @@ class AdaptivePlan:
         declared = self.signature.declared
         left = [each for each in self.signature.parameters if each.name in declared.searched and each.name not in self.case.params]
         return [each.name for each in sorted(left, key=lambda each: (each.name in declared.having("searched_last"), not each.choices))]
-
-
-def _peak(measured: Measurement) -> int | None:
-    memory = measured.memory
-    return memory.reserved_bytes or memory.peak_bytes or memory.host_peak_bytes
 
 
 def _rate(measured: Measurement) -> float:

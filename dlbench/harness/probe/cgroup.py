@@ -8,24 +8,32 @@ import re
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 
+ROOT = Path("/")
+"""The folder that /proc and /sys are in: a test puts a made-up machine here."""
 
-def read_text(path: Path) -> str | None:
-    """Return a small file without the white space around it; None if it can't be read or is empty."""
+
+def read_text(path: Path | str) -> str | None:
+    """Return a small file below `ROOT` without the white space around it; None if it can't be read or is empty."""
     try:
-        return path.read_text(errors="replace").strip() or None
+        return (ROOT / path).read_text(errors="replace").strip() or None
     except OSError:  # absent, hidden by a sandbox, or offline
         return None
 
 
-def cpu_quota_cores(root: Path) -> float | None:
+def matching(pattern: str) -> list[Path]:
+    """Return the files and folders below `ROOT` that match, by name."""
+    return sorted(ROOT.glob(pattern))
+
+
+def cpu_quota_cores() -> float | None:
     """Return how many cores' worth of time this process may use, 1.5 for example; None if nothing limits it."""
-    return min((quota for group in _groups("cpu", root) if (quota := _quota(group)) is not None), default=None)
+    return min((quota for group in _groups("cpu") if (quota := _quota(group)) is not None), default=None)
 
 
-def cpu_throttling(root: Path) -> dict[str, float] | None:
+def cpu_throttling() -> dict[str, float] | None:
     """Return how often and for how many seconds the quota stopped this process's groups so far; None if nothing counts it."""
     periods, seconds, counted = 0, 0.0, False
-    for group in _groups("cpu", root):
+    for group in _groups("cpu"):
         counters = dict(re.findall(r"^(\w+) (\d+)$", read_text(group / "cpu.stat") or "", re.MULTILINE))
         if "nr_throttled" in counters:
             counted = True
@@ -34,9 +42,9 @@ def cpu_throttling(root: Path) -> dict[str, float] | None:
     return {"throttled_periods": periods, "throttled_s": seconds} if counted else None
 
 
-def memory_left(root: Path) -> int | None:
+def memory_left() -> int | None:
     """Return the bytes that this process's groups may still take; None if nothing limits them, in version 1 a number beyond any machine."""
-    return min((left for group in _groups("memory", root) if (left := _memory_left(group)) is not None), default=None)
+    return min((left for group in _groups("memory") if (left := _memory_left(group)) is not None), default=None)
 
 
 def _quota(group: Path) -> float | None:
@@ -56,13 +64,13 @@ def _memory_left(group: Path) -> int | None:
     return max(0, int(limit) - int(used)) if limit.isdecimal() and used.isdecimal() else None
 
 
-def _groups(controller: str, root: Path) -> Iterator[Path]:
+def _groups(controller: str) -> Iterator[Path]:
     """Yield the folders of the groups through which a controller governs this process, its own first in each hierarchy."""
     own: dict[str, str] = {}
-    for line in (read_text(root / "proc/self/cgroup") or "").splitlines():
+    for line in (read_text("proc/self/cgroup") or "").splitlines():
         _, controllers, path = line.split(":", 2)
         own |= dict.fromkeys(controllers.split(","), path)  # version 2 names no controllers: its key is ""
-    for line in (read_text(root / "proc/self/mountinfo") or "").splitlines():
+    for line in (read_text("proc/self/mountinfo") or "").splitlines():
         mount, _, filesystem = line.partition(" - ")
         kind, _, options = filesystem.split(" ", 2)
         _, _, _, mounted, folder, *_ = (re.sub(r"\\(\d{3})", lambda code: chr(int(code[1], 8)), word) for word in mount.split(" "))
@@ -72,7 +80,7 @@ def _groups(controller: str, root: Path) -> Iterator[Path]:
             path = own.get(controller, "/")
         else:
             continue
-        top = root / folder.lstrip("/")
+        top = ROOT / folder.lstrip("/")
         group = top / _below(path, mounted)
         yield group
         while group != top:

@@ -7,7 +7,6 @@ import hashlib
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from pathlib import Path
 from typing import Any, Literal
 
 from dlbench.core.errors import DeviceAbsent, UsageError, nearest
@@ -33,7 +32,7 @@ class Processor:
     isa: str | None = None
     """Instruction set that torch's kernels use: ``AVX512``."""
     l1d_bytes: int | None = None
-    """All data caches of the first level together; likewise below."""
+    """All data caches of the first level together, as below."""
     l2_bytes: int | None = None
     l3_bytes: int | None = None
     numa_nodes: int | None = None
@@ -138,6 +137,11 @@ def usable(devices: Sequence[Device]) -> tuple[Device, ...]:
     return tuple(device for device in devices if isinstance(device, Processor) or not device.unusable)
 
 
+def usable_accelerators(devices: Sequence[Device]) -> list[Accelerator]:
+    """Return those, without the CPU."""
+    return [device for device in devices if isinstance(device, Accelerator) and not device.unusable]
+
+
 def unusable(devices: Sequence[Device]) -> dict[str, str]:
     """Return the others: id to the sentence why."""
     return {device.id: device.unusable for device in devices if isinstance(device, Accelerator) and device.unusable}
@@ -148,52 +152,50 @@ def take_one_process(devices: Sequence[Device]) -> bool:
     return any(isinstance(device, Accelerator) and device.compute_mode == "exclusive_process" for device in devices)
 
 
-def describe(hello: Mapping[str, Any], *, root: Path = Path("/"), pynvml: nvml.Pynvml = None) -> tuple[Device, ...]:
+def describe(hello: Mapping[str, Any]) -> tuple[Device, ...]:
     """Describe every device of the hello, in its order.
 
     A field that nobody tells is None and has a sentence in ``reasons``; a machine without GPU, driver or NVML is normal.
     """
     isa = (hello.get("parallel") or {}).get("isa")
-    named = {device["id"]: _as_torch_tells(device, root) for device in hello["devices"] if device["kind"] != "cpu"}
+    named = {device["id"]: _as_torch_tells(device) for device in hello["devices"] if device["kind"] != "cpu"}
     accelerators = {}
-    for key, found in read_accelerators([*named.values()], nvml.FACTS, pynvml=pynvml).items():
-        values: dict[str, Any] = {**found.values, "numa_node": processor.numa_node_of(named[key].pci_bus_id, root)}
+    for key, found in read_accelerators([*named.values()], nvml.FACTS).items():
+        values: dict[str, Any] = {**found.values, "numa_node": processor.numa_node_of(named[key].pci_bus_id)}
         why = _UNUSABLE if named[key].is_unknown else "the system does not tell"
         untold = {"numa_node": why} if values["numa_node"] is None else {}
         accelerators[key] = replace(named[key], **values, reasons={**named[key].reasons, **found.reasons, **untold})
-    return tuple(accelerators.get(device["id"]) or describe_cpu(isa, root=root) for device in hello["devices"])
+    return tuple(accelerators.get(device["id"]) or describe_cpu(isa) for device in hello["devices"])
 
 
-def describe_cpu(isa: str | None = None, *, root: Path = Path("/")) -> Processor:
+def describe_cpu(isa: str | None = None) -> Processor:
     """Describe the processors; only ``isa`` has to come from torch."""
     allowed = processor.affinity()
-    cores = processor.cores(root)
-    caches = processor.cache_bytes(root)
+    cores = processor.cores()
+    caches = processor.cache_bytes()
     facts: dict[str, Any] = {
-        "name": processor.model_name(root),
-        "sockets": processor.socket_count(root),
-        "physical_cores": processor.core_count(root),
-        "threads": processor.thread_count(root),
+        "name": processor.model_name(),
+        "sockets": processor.socket_count(),
+        "physical_cores": processor.core_count(),
+        "threads": processor.thread_count(),
         # torch names the vector units only; two processors of one name may differ in having matrix units.
-        "isa": f"{isa}, AMX" if isa and processor.has_amx(root) else isa,
+        "isa": f"{isa}, AMX" if isa and processor.has_amx() else isa,
         "l1d_bytes": caches.get("l1d"),
         "l2_bytes": caches.get("l2"),
         "l3_bytes": caches.get("l3"),
-        "numa_nodes": processor.numa_node_count(root),
-        "memory_bytes": processor.memory_bytes(root),
-        "cgroup_quota_cores": cgroup.cpu_quota_cores(root),
+        "numa_nodes": processor.numa_node_count(),
+        "memory_bytes": processor.memory_bytes(),
+        "cgroup_quota_cores": cgroup.cpu_quota_cores(),
         "affinity": len(allowed) if allowed else None,
         "affinity_cores": sum(not core.isdisjoint(allowed) for core in cores) or None if allowed else None,
     }
     return Processor(**facts, reasons={name: _CPU_REASONS[name] for name, value in facts.items() if value is None})
 
 
-def read_accelerators(
-    accelerators: Sequence[Accelerator], wanted: Sequence[str], *, pynvml: nvml.Pynvml = None
-) -> dict[str, nvml.Readings]:
+def read_accelerators(accelerators: Sequence[Accelerator], wanted: Sequence[str]) -> dict[str, nvml.Readings]:
     """Ask NVML for the ``wanted`` fields of each, by id; those of other makers have a reason for every field."""
     addresses = {each.id: nvml.Address(each.uuid, each.pci_bus_id) for each in accelerators if each.is_nvidia and not each.is_unknown}
-    readings = nvml.read_devices(addresses, wanted, pynvml)
+    readings = nvml.read_devices(addresses, wanted)
     why = {each.id: _UNUSABLE if each.is_unknown else _NOT_NVIDIA for each in accelerators}
     return {each.id: readings.get(each.id) or nvml.Readings(reasons=dict.fromkeys(wanted, why[each.id])) for each in accelerators}
 
@@ -242,11 +244,11 @@ _CPU_REASONS = {
 }
 
 
-def _as_torch_tells(device: Mapping[str, Any], root: Path) -> Accelerator:
+def _as_torch_tells(device: Mapping[str, Any]) -> Accelerator:
     facts = {name: device.get(name) for name in _FROM_TORCH}
     unusable = device.get("unusable")
     if facts["vendor"] == "apple":  # its GPU is a part of the chip, whose name torch does not know
-        chip, cores = processor.model_name(root) or "Apple silicon", facts["multiprocessors"]
+        chip, cores = processor.model_name() or "Apple silicon", facts["multiprocessors"]
         facts["name"] = f"{chip}, {cores} GPU cores" if cores else f"{chip} GPU"
     why = _UNUSABLE if unusable else "torch does not tell"
     reasons = {name: why for name, value in facts.items() if value is None}

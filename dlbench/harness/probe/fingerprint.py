@@ -21,7 +21,7 @@ import psutil
 
 import dlbench
 from dlbench.harness.probe import cgroup, nvml, processor
-from dlbench.harness.probe.devices import Accelerator, Device, Processor, read_accelerators, usable
+from dlbench.harness.probe.devices import Accelerator, Device, Processor, read_accelerators, usable_accelerators
 
 _ENVIRON = re.compile(
     "(OMP|KMP|GOMP|MKL|OPENBLAS|CUDA|CUBLAS|CUDNN|NCCL|HIP|ROCR|HSA|PYTORCH|TORCH|TORCHINDUCTOR|TORCHDYNAMO)_[A-Z0-9_]+|NVIDIA_TF32_OVERRIDE"
@@ -49,36 +49,40 @@ def fingerprint(
     hello: Mapping[str, Any],
     devices: Sequence[Device],
     *,
-    argv: Sequence[str] | None = None,
     environ: Mapping[str, str] = os.environ,
-    root: Path = Path("/"),
-    pynvml: nvml.Pynvml = None,
 ) -> dict[str, Any]:
     """Return the four blocks, with ``machine_key`` and ``stack_key``, hashes of the first two.
 
     ``hello`` is the worker's, and ``devices`` what `devices.describe` made of it.
     """
-    devices = usable(devices)  # on the others nothing is measured
-    identity = _identity(devices, root)
-    stack = _stack(hello, devices, environ)
+    cpu = next((device for device in devices if isinstance(device, Processor)), None)
+    accelerators = usable_accelerators(devices)  # on the others nothing is measured
+    identity = {
+        "architecture": platform.machine(),
+        "os": platform.system(),
+        "virtual": processor.is_virtual(),
+        "cpu": cpu and _device_identity(cpu, _CPU_IDENTITY),
+        "accelerators": [_device_identity(device, _ACCELERATOR_IDENTITY) for device in accelerators],
+    }
+    stack = _stack(hello, accelerators, environ)
     return {
         "machine_key": key_of(identity),
         "stack_key": key_of(stack),
         "identity": identity,
         "stack": stack,
-        "state": read_state(devices, root=root, pynvml=pynvml),
-        "provenance": _provenance(devices, sys.argv if argv is None else argv),
+        "state": read_state(devices),
+        "provenance": _provenance(accelerators),
     }
 
 
-def read_state(devices: Sequence[Device], *, root: Path = Path("/"), pynvml: nvml.Pynvml = None) -> dict[str, Any]:
+def read_state(devices: Sequence[Device]) -> dict[str, Any]:
     """Return what may differ from one minute to the next: load, clocks, temperature, throttling, other processes. Read before and after."""
-    accelerators = [device for device in usable(devices) if isinstance(device, Accelerator)]
-    readings = read_accelerators(accelerators, nvml.STATE, pynvml=pynvml)
+    accelerators = usable_accelerators(devices)
+    readings = read_accelerators(accelerators, nvml.STATE)
     me = psutil.Process()
     own = {me.pid, *(child.pid for child in me.children(recursive=True))} if accelerators else set()
     return {
-        "cpu": _cpu_state(devices, root),
+        "cpu": _cpu_state(devices),
         "accelerators": {device_id: _accelerator_state(each, own) for device_id, each in readings.items()},
     }
 
@@ -88,25 +92,15 @@ def without_secrets(environ: Mapping[str, str]) -> dict[str, str]:
     return {name: "…" if _PRIVATE_NAME.search(name) else _without_folders(value) for name, value in environ.items()}
 
 
-def _identity(devices: Sequence[Device], root: Path) -> dict[str, Any]:
-    return {
-        "architecture": platform.machine(),
-        "os": platform.system(),
-        "virtual": processor.is_virtual(root),
-        "cpu": next((_device_identity(device, _CPU_IDENTITY) for device in devices if isinstance(device, Processor)), None),
-        "accelerators": [_device_identity(device, _ACCELERATOR_IDENTITY) for device in devices if isinstance(device, Accelerator)],
-    }
-
-
 def _device_identity(device: Device, fields: Sequence[str]) -> dict[str, Any]:
     # Whole GiB, because a kernel keeps a little more or less of the memory to itself at each start.
     memory_gib = None if device.memory_bytes is None else round(device.memory_bytes / 2**30)
     return {**{name: getattr(device, name) for name in fields}, "memory_gib": memory_gib}
 
 
-def _stack(hello: Mapping[str, Any], devices: Sequence[Device], environ: Mapping[str, str]) -> dict[str, Any]:
+def _stack(hello: Mapping[str, Any], accelerators: Sequence[Accelerator], environ: Mapping[str, str]) -> dict[str, Any]:
     parallel = hello.get("parallel") or {}
-    drivers = {device.driver_version for device in devices if isinstance(device, Accelerator) and device.driver_version}
+    drivers = {device.driver_version for device in accelerators if device.driver_version}
     return {
         "versions": dict(hello.get("versions") or {}),
         "driver": ", ".join(sorted(drivers)) or None,
@@ -122,18 +116,18 @@ def _stack(hello: Mapping[str, Any], devices: Sequence[Device], environ: Mapping
     }
 
 
-def _cpu_state(devices: Sequence[Device], root: Path) -> dict[str, Any]:
+def _cpu_state(devices: Sequence[Device]) -> dict[str, Any]:
     cpu = next((device for device in devices if isinstance(device, Processor)), None)
     return {
         "load_1min": os.getloadavg()[0] if hasattr(os, "getloadavg") else None,  # absent on Windows
-        "memory_available_bytes": processor.available_memory_bytes(root),
-        "clock_hz": processor.clock_hz(root),
-        "governor": ", ".join(processor.governors(root)) or None,
-        "boost": processor.boost(root),
+        "memory_available_bytes": processor.available_memory_bytes(),
+        "clock_hz": processor.clock_hz(),
+        "governor": ", ".join(processor.governors()) or None,
+        "boost": processor.boost(),
         "affinity": cpu.affinity if cpu else None,
-        "measured_on": len(processor.cpus_to_measure_on(root) or ()) or None,
+        "measured_on": len(processor.cpus_to_measure_on() or ()) or None,
         "cgroup_quota_cores": cpu.cgroup_quota_cores if cpu else None,
-        "cgroup_throttling": cgroup.cpu_throttling(root),
+        "cgroup_throttling": cgroup.cpu_throttling(),
     }
 
 
@@ -152,12 +146,12 @@ def _accelerator_state(readings: nvml.Readings, own: Set[int]) -> dict[str, Any]
     return {**state, "reasons": reasons}
 
 
-def _provenance(devices: Sequence[Device], argv: Sequence[str]) -> dict[str, Any]:
+def _provenance(accelerators: Sequence[Accelerator]) -> dict[str, Any]:
     return {
         "dlbench": dlbench.__version__,
         "git": _checkout(Path(dlbench.__file__).parent.parent),
-        "argv": [_without_folders(argument) for argument in argv],
-        "cards": {device.id: device.uuid_hash for device in devices if isinstance(device, Accelerator) and device.uuid_hash},
+        "argv": [_without_folders(argument) for argument in sys.argv],
+        "cards": {device.id: device.uuid_hash for device in accelerators if device.uuid_hash},
         "utc": datetime.now(UTC).isoformat(timespec="seconds"),
     }
 

@@ -3,8 +3,6 @@
 import os
 import re
 from dataclasses import dataclass
-from functools import cache
-from pathlib import Path
 
 from dlbench.harness.probe.cgroup import memory_left, read_text
 
@@ -12,7 +10,7 @@ TICK_S = 1 / os.sysconf("SC_CLK_TCK") if hasattr(os, "sysconf") else 0.01  # abs
 """In which /proc/stat counts."""
 
 
-def memory_field(path: Path, field: str) -> int | None:
+def memory_field(path: str, field: str) -> int | None:
     """Return a field of a file such as /proc/meminfo, which has them in kB, in bytes; None where it is missing."""
     match = re.search(rf"^{field}:\s*(\d+) kB$", read_text(path) or "", re.MULTILINE)
     return int(match[1]) * 1024 if match else None
@@ -20,31 +18,24 @@ def memory_field(path: Path, field: str) -> int | None:
 
 _GROWN = 1.01
 """Times the memory that a machine had, from which on it has got more of it."""
+_TOTAL_AT_FIRST = memory_field("proc/meminfo", "MemTotal")
+"""The machine's memory as it was when this process, or the one it is a fork of, has started."""
 
 
-@cache
-def _total_at_first(root: Path) -> int | None:
-    """Return the machine's memory as it was when this was first asked."""
-    return memory_field(root / "proc/meminfo", "MemTotal")
-
-
-_total_at_first(Path("/"))
-
-
-def added_memory(root: Path = Path("/")) -> int | None:
+def added_memory() -> int | None:
     """Return what the machine itself has left, without what a hypervisor may add on demand; None where /proc does not tell."""
-    return memory_field(root / "proc/meminfo", "MemAvailable")
+    return memory_field("proc/meminfo", "MemAvailable")
 
 
-def available_memory(root: Path = Path("/")) -> int | None:
+def available_memory() -> int | None:
     """Return the bytes this process could still take without swapping: the machine's, or its control groups' where that is less.
 
     On a machine that got more memory since this process, or the one it is a fork of, has started, the groups' alone: the hypervisor adds
     memory on demand, so MemAvailable counts only what it has added so far.
     """
-    total, at_first = memory_field(root / "proc/meminfo", "MemTotal"), _total_at_first(root)
-    grows = bool(total and at_first and total > _GROWN * at_first)
-    limits = None if grows else added_memory(root), memory_left(root)
+    total = memory_field("proc/meminfo", "MemTotal")
+    grows = bool(total and _TOTAL_AT_FIRST and total > _GROWN * _TOTAL_AT_FIRST)
+    limits = None if grows else added_memory(), memory_left()
     return min((limit for limit in limits if limit is not None), default=None)
 
 
@@ -63,9 +54,9 @@ def too_much_to_lock(needed: int) -> int | None:
     return too_little_memory(_LOCKED_SHARE * needed)
 
 
-def oom_kills(root: Path = Path("/")) -> int:
+def oom_kills() -> int:
     """Return how many processes the kernel has ended for want of memory since it started; 0 where it does not count."""
-    match = re.search(r"^oom_kill (\d+)$", read_text(root / "proc/vmstat") or "", re.MULTILINE)
+    match = re.search(r"^oom_kill (\d+)$", read_text("proc/vmstat") or "", re.MULTILINE)
     return int(match[1]) if match else 0
 
 
@@ -79,9 +70,9 @@ class CpuTime:
     """That a hypervisor gave to others."""
 
 
-def cpu_times(root: Path = Path("/")) -> dict[int, CpuTime]:
+def cpu_times() -> dict[int, CpuTime]:
     """Return how each CPU spent its time so far; empty where /proc/stat does not count (docs.kernel.org: filesystems/proc, 1.7)."""
-    rows = re.findall(r"^cpu(\d+) +(\d+(?: \d+){7,})", read_text(root / "proc/stat") or "", re.MULTILINE)
+    rows = re.findall(r"^cpu(\d+) +(\d+(?: \d+){7,})", read_text("proc/stat") or "", re.MULTILINE)
     counts = {int(cpu): list(map(int, row.split())) for cpu, row in rows}
     if not any(map(sum, counts.values())):  # a sandbox may show zeros
         return {}

@@ -4,12 +4,11 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any, Self
 
 from dlbench.core.conditions import POWER_CAPS, SLOWDOWNS, RoundState, Throttling
 from dlbench.harness.probe import cgroup, nvml, processor
-from dlbench.harness.probe.devices import Accelerator, Device, usable
+from dlbench.harness.probe.devices import Device, usable_accelerators
 from dlbench.harness.probe.fingerprint import read_state
 from dlbench.harness.probe.memory import CpuTime
 
@@ -32,31 +31,20 @@ class Counters:
 class Watch:
     """Watches cases and rounds. Use as a context manager: NVML is opened once, as that takes longer than a short case."""
 
-    def __init__(
-        self,
-        devices: Sequence[Device],
-        threads: int,
-        *,
-        root: Path = Path("/"),
-        pynvml: nvml.Pynvml = None,
-        now: Callable[[], float] = time.monotonic,
-    ) -> None:
+    def __init__(self, devices: Sequence[Device], threads: int) -> None:
         self._devices = devices
         self._threads = threads
-        self._root = root
-        self._pynvml = pynvml
-        self.now = now
         self._open = ExitStack()
         self._nvml: nvml.Nvml | None = None
         self._handles: dict[str, nvml.Handle] = {}
 
     def __enter__(self) -> Self:
-        accelerators = [device for device in usable(self._devices) if isinstance(device, Accelerator) and device.is_nvidia]
+        accelerators = [device for device in usable_accelerators(self._devices) if device.is_nvidia]
         if not accelerators:
             return self
         # Where NVML or a device of it is not to be had, the header's environment says why.
         with suppress(nvml.NvmlUnavailable):
-            self._nvml = self._open.enter_context(nvml.session(self._pynvml))
+            self._nvml = self._open.enter_context(nvml.session())
             for each in accelerators:
                 with suppress(nvml.NvmlUnavailable):
                     self._handles[each.id] = self._nvml.find(nvml.Address(each.uuid, each.pci_bus_id))
@@ -67,10 +55,10 @@ class Watch:
 
     def counters(self, device: str) -> Counters:
         """Return what has held the device back so far."""
-        now_s, quota = self.now(), cgroup.cpu_throttling(self._root)
+        now_s, quota = time.monotonic(), cgroup.cpu_throttling()
         quota_s = quota["throttled_s"] if quota else None
         if device == "cpu":
-            return Counters(now_s, processor.thermal_throttle_s(self._root), quota_s=quota_s)
+            return Counters(now_s, processor.thermal_throttle_s(), quota_s=quota_s)
         if self._nvml is None or device not in self._handles:
             return Counters(now_s, quota_s=quota_s)
         values: Mapping[str, Any] = self._nvml.read(self._handles[device], nvml.SLOWDOWN).values
@@ -104,11 +92,11 @@ class Watch:
 
     def used(self) -> tuple[CpuTime | None, float]:
         """Return the CPU seconds used so far: of the machine, None where it does not count them, and of these processes."""
-        return processor.cpu_time(self._root), processor.own_cpu_s()
+        return processor.cpu_time(), processor.own_cpu_s()
 
     def state(self) -> dict[str, Any]:
         """Return the state without what is unknown, whose reasons the header has."""
-        state = read_state(self._devices, root=self._root, pynvml=self._pynvml)
+        state = read_state(self._devices)
         accelerators = {device: _known({**each, "reasons": None}) for device, each in state["accelerators"].items()}
         return _known({"cpu": _known(state["cpu"]), "accelerators": accelerators or None})
 
@@ -124,7 +112,7 @@ class RoundWatch:
 
     def __enter__(self) -> Self:
         self._before = self._watch.state()
-        self._begun_s, self._begun = self._watch.now(), self._watch.used()
+        self._begun_s, self._begun = time.monotonic(), self._watch.used()
         return self
 
     def cases_ended(self) -> None:
@@ -132,7 +120,7 @@ class RoundWatch:
         self._after = self._watch.state()
 
     def __exit__(self, *_: object) -> None:
-        seconds, (before, own_before_s), (after, own_after_s) = self._watch.now() - self._begun_s, self._begun, self._watch.used()
+        seconds, (before, own_before_s), (after, own_after_s) = time.monotonic() - self._begun_s, self._begun, self._watch.used()
         others = stolen = None
         if before is not None and after is not None and seconds >= _SHORTEST_S:
             others = max(0.0, after.busy_s - before.busy_s - (own_after_s - own_before_s)) / seconds

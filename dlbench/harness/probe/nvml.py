@@ -12,7 +12,7 @@ from typing import Any
 
 Value = int | float | str | bool | list[str] | list[int]
 Pynvml = Any
-"""The module ``pynvml``, or a stand-in with the same functions; it carries no types."""
+"""The module ``pynvml``, which carries no types."""
 Handle = Any
 """An opaque pointer of NVML to one device."""
 Query = Callable[[Pynvml, Handle], Value]
@@ -40,25 +40,24 @@ class NvmlUnavailable(Exception):
     """NVML can't be asked, or not about this device; ``str()`` of it is the reason."""
 
 
-def read_devices(addresses: Mapping[str, Address], wanted: Collection[str], pynvml: Pynvml = None) -> dict[str, Readings]:
+def read_devices(addresses: Mapping[str, Address], wanted: Collection[str]) -> dict[str, Readings]:
     """Ask each device for the ``wanted`` fields; where NVML or the device is missing, each field has the reason."""
     if not addresses:
         return {}
     try:
-        with session(pynvml) as nvml:
+        with session() as nvml:
             return {key: _read_one(nvml, address, wanted) for key, address in addresses.items()}
     except NvmlUnavailable as reason:
         return {key: Readings(reasons=dict.fromkeys(wanted, str(reason))) for key in addresses}
 
 
 @contextmanager
-def session(pynvml: Pynvml = None) -> Iterator["Nvml"]:
+def session() -> Iterator["Nvml"]:
     """Open NVML and close it again. Raises NvmlUnavailable, with the reason, where there is none."""
-    if pynvml is None:
-        try:
-            pynvml = import_module("pynvml")
-        except ImportError as error:
-            raise NvmlUnavailable("the package nvidia-ml-py is not installed; pip install nvidia-ml-py") from error
+    try:
+        pynvml: Pynvml = import_module("pynvml")
+    except ImportError as error:
+        raise NvmlUnavailable("the package nvidia-ml-py is not installed; pip install nvidia-ml-py") from error
     try:
         pynvml.nvmlInit()
     except pynvml.NVMLError as error:

@@ -1,6 +1,6 @@
 """Processors and memory of this machine: from /proc and /sys on Linux, from psutil elsewhere.
 
-Each function takes the root of the file system, so that tests can make up a machine, and answers None where nothing is known.
+Each function answers None where nothing is known.
 """
 
 import os
@@ -9,13 +9,11 @@ import re
 import subprocess
 import sys
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from pathlib import Path
 
 import psutil
 
-from dlbench.harness.probe.cgroup import read_text
+from dlbench.harness.probe.cgroup import matching, read_text
 from dlbench.harness.probe.memory import CpuTime, available_memory, cpu_times, memory_field
 from dlbench.harness.probe.topology import caches_of, cpus_of_nodes, parse_cpu_list
 
@@ -25,13 +23,15 @@ _ARM_CORES = {  # (implementer, part) of the main ID register, from Arm's techni
     ("0x41", "0xd49"): "Arm Neoverse N2",
     ("0x41", "0xd4f"): "Arm Neoverse V2",
 }
+_CPUS = "sys/devices/system/cpu/cpu[0-9]*"
+"""The folders of the logical CPUs."""
 _PLACING = ("OMP_PLACES", "OMP_PROC_BIND", "GOMP_CPU_AFFINITY", "KMP_AFFINITY")
 """Variables by which a user tells OpenMP where to run its threads."""
 
 
-def model_name(root: Path) -> str | None:
+def model_name() -> str | None:
     """Return what its maker calls the CPU."""
-    for block in _cpuinfo(root)[:1]:
+    for block in _cpuinfo()[:1]:
         for key in ("model name", "cpu model", "cpu", "Model"):  # x86, MIPS, POWER, some Arm boards
             if (name := block.get(key)) and name != "unknown":  # as a sandbox's kernel may say
                 return name
@@ -46,36 +46,36 @@ def model_name(root: Path) -> str | None:
     return None
 
 
-def socket_count(root: Path) -> int | None:
+def socket_count() -> int | None:
     """Return the number of processor packages."""
-    packages = {read_text(cpu / "topology/physical_package_id") for cpu in _cpu_folders(root)} - {None, "-1"}
-    packages = packages or {block["physical id"] for block in _cpuinfo(root) if "physical id" in block}
+    packages = {read_text(cpu / "topology/physical_package_id") for cpu in matching(_CPUS)} - {None, "-1"}
+    packages = packages or {block["physical id"] for block in _cpuinfo() if "physical id" in block}
     return len(packages) or None
 
 
-def thread_count(root: Path) -> int | None:
+def thread_count() -> int | None:
     """Return the number of logical CPUs that are online."""
-    online = read_text(root / "sys/devices/system/cpu/online")
-    return len(parse_cpu_list(online)) if online else len(_cpuinfo(root)) or os.cpu_count()
+    online = read_text("sys/devices/system/cpu/online")
+    return len(parse_cpu_list(online)) if online else len(_cpuinfo()) or os.cpu_count()
 
 
-def cores(root: Path = Path("/")) -> frozenset[frozenset[int]]:
+def cores() -> frozenset[frozenset[int]]:
     """Return each physical core as the set of its logical CPUs; empty where the topology is not known."""
     files = ("topology/core_cpus_list", "topology/thread_siblings_list")  # the second is the name before Linux 5.1
-    lists = (read_text(cpu / files[0]) or read_text(cpu / files[1]) for cpu in _cpu_folders(root))
+    lists = (read_text(cpu / files[0]) or read_text(cpu / files[1]) for cpu in matching(_CPUS))
     if known := frozenset(parse_cpu_list(each) for each in lists if each):
         return known
     # Some sandboxes show no /sys.
     siblings: dict[tuple[str, str], set[int]] = defaultdict(set)
-    for block in _cpuinfo(root):
+    for block in _cpuinfo():
         if {"physical id", "core id"} <= block.keys() and block.get("processor", "").isdecimal():
             siblings[block["physical id"], block["core id"]].add(int(block["processor"]))
     return frozenset(map(frozenset, siblings.values()))
 
 
-def core_count(root: Path) -> int | None:
+def core_count() -> int | None:
     """Return the number of physical cores in the machine, whoever may use them."""
-    return len(cores(root)) or psutil.cpu_count(logical=False)
+    return len(cores()) or psutil.cpu_count(logical=False)
 
 
 def affinity() -> frozenset[int] | None:
@@ -86,86 +86,85 @@ def affinity() -> frozenset[int] | None:
     return frozenset(ask()) if ask else None
 
 
-def cpus_to_measure_on(root: Path = Path("/"), environ: Mapping[str, str] = os.environ) -> frozenset[int] | None:
+def cpus_to_measure_on() -> frozenset[int] | None:
     """Return one logical CPU of each physical core that this process may use, so that no two threads of a product share a core.
 
     None where nothing has to be kept apart, where the topology is not known, or where the user has placed the threads already. Not
     fewer for a quota: several containers would then crowd on the same first cores.
     """
     allowed = affinity()
-    if allowed is None or not hasattr(os, "sched_setaffinity") or any(name in environ for name in _PLACING):
+    if allowed is None or not hasattr(os, "sched_setaffinity") or any(name in os.environ for name in _PLACING):
         return None
-    chosen = frozenset(min(core & allowed) for core in cores(root) if core & allowed)
+    chosen = frozenset(min(core & allowed) for core in cores() if core & allowed)
     return chosen if chosen and chosen < allowed else None
 
 
-def cache_bytes(root: Path) -> dict[str, int]:
+def cache_bytes() -> dict[str, int]:
     """Return the bytes of all caches of a level together, each shared cache counted once: ``{"l1d": …, "l2": …, "l3": …}``."""
-    cpus = [int(folder.name.removeprefix("cpu")) for folder in _cpu_folders(root)]
-    sizes = {(each.level, each.shared_by): each.size for cpu in cpus for each in caches_of(cpu, root)}
+    cpus = [int(folder.name.removeprefix("cpu")) for folder in matching(_CPUS)]
+    sizes = {(each.level, each.shared_by): each.size for cpu in cpus for each in caches_of(cpu)}
     totals: dict[str, int] = defaultdict(int)
     for (level, _), size in sizes.items():
         totals["l1d" if level == 1 else f"l{level}"] += size
     return dict(totals)
 
 
-def numa_node_count(root: Path) -> int | None:
+def numa_node_count() -> int | None:
     """Return the number of memory nodes that have processors."""
-    return len(cpus_of_nodes(root)) or None
+    return len(cpus_of_nodes()) or None
 
 
-def numa_node_of(pci_bus_id: str | None, root: Path) -> int | None:
+def numa_node_of(pci_bus_id: str | None) -> int | None:
     """Return the memory node that a PCI device is connected to; None where Linux does not tell, as in most virtual machines."""
-    text = read_text(root / "sys/bus/pci/devices" / pci_bus_id / "numa_node") if pci_bus_id else None
+    text = read_text(f"sys/bus/pci/devices/{pci_bus_id}/numa_node") if pci_bus_id else None
     return int(text) if text and text.isdecimal() else None  # -1 where the firmware says nothing
 
 
-def memory_bytes(root: Path) -> int:
+def memory_bytes() -> int:
     """Return the machine's memory."""
-    return memory_field(root / "proc/meminfo", "MemTotal") or psutil.virtual_memory().total
+    return memory_field("proc/meminfo", "MemTotal") or psutil.virtual_memory().total
 
 
-def available_memory_bytes(root: Path) -> int:
+def available_memory_bytes() -> int:
     """Return what this process could still take without swapping."""
-    left = available_memory(root)
+    left = available_memory()
     return psutil.virtual_memory().available if left is None else left
 
 
-def is_virtual(root: Path) -> bool | None:
+def is_virtual() -> bool | None:
     """Whether a hypervisor stands below the operating system; only x86 processors tell."""
-    flags = _flags(root)
+    flags = _flags()
     return "hypervisor" in flags if flags else None
 
 
-def has_amx(root: Path) -> bool:
+def has_amx() -> bool:
     """Whether it has Intel's matrix units, which multiply in bf16 and int8 many times as fast as its vector units."""
-    return "amx_tile" in _flags(root)
+    return "amx_tile" in _flags()
 
 
-def clock_hz(root: Path) -> float | None:
+def clock_hz() -> float | None:
     """Return the mean clock of the processors now."""
-    clocks = [float(mhz) * 1e6 for block in _cpuinfo(root) if re.fullmatch(r"\d+(\.\d+)?", mhz := block.get("cpu MHz", ""))]
+    clocks = [float(mhz) * 1e6 for block in _cpuinfo() if re.fullmatch(r"\d+(\.\d+)?", mhz := block.get("cpu MHz", ""))]
     return sum(clocks) / len(clocks) if clocks else None
 
 
-def governors(root: Path) -> tuple[str, ...]:
+def governors() -> tuple[str, ...]:
     """Return the frequency governors in force, most often one; empty where the frequency is not ours to govern."""
-    return tuple(sorted({text for cpu in _cpu_folders(root) if (text := read_text(cpu / "cpufreq/scaling_governor"))}))
+    return tuple(sorted({text for cpu in matching(_CPUS) if (text := read_text(cpu / "cpufreq/scaling_governor"))}))
 
 
-def boost(root: Path) -> bool | None:
+def boost() -> bool | None:
     """Whether the processors may run above their nominal clock."""
-    folder = root / "sys/devices/system/cpu"
-    if no_turbo := read_text(folder / "intel_pstate/no_turbo"):
+    if no_turbo := read_text("sys/devices/system/cpu/intel_pstate/no_turbo"):
         return no_turbo == "0"
-    allowed = read_text(folder / "cpufreq/boost")
+    allowed = read_text("sys/devices/system/cpu/cpufreq/boost")
     return allowed == "1" if allowed else None
 
 
-def cpu_time(root: Path = Path("/")) -> CpuTime | None:
+def cpu_time() -> CpuTime | None:
     """Return how the CPUs that this process may run on spent their time so far, all together; None where the system does not count it."""
     allowed = affinity()
-    spent = [each for cpu, each in cpu_times(root).items() if allowed is None or cpu in allowed]
+    spent = [each for cpu, each in cpu_times().items() if allowed is None or cpu in allowed]
     return CpuTime(sum(each.busy_s for each in spent), sum(each.stolen_s for each in spent)) if spent else None
 
 
@@ -180,27 +179,23 @@ def own_cpu_s() -> float:
     return me.user + me.system + me.children_user + me.children_system + running
 
 
-def thermal_throttle_s(root: Path) -> dict[str, float]:
+def thermal_throttle_s() -> dict[str, float]:
     """Return for how long each core and package was throttled for heat so far, by the name of its counter; empty where none counts.
 
     Only Intel's processors have these (docs.kernel.org: ABI/testing/sysfs-devices-system-cpu), and a virtual machine never.
     """
-    counters = (root / "sys/devices/system/cpu").glob("cpu[0-9]*/thermal_throttle/*_throttle_total_time_ms")
+    counters = matching("sys/devices/system/cpu/cpu[0-9]*/thermal_throttle/*_throttle_total_time_ms")
     texts = {f"{path.parent.parent.name}/{path.name}": read_text(path) for path in counters}
     return {name: int(text) / 1e3 for name, text in texts.items() if text and text.isdecimal()}
 
 
-def _cpu_folders(root: Path) -> Iterator[Path]:
-    return (root / "sys/devices/system/cpu").glob("cpu[0-9]*")
+def _flags() -> list[str]:
+    return next((block["flags"].split() for block in _cpuinfo()[:1] if "flags" in block), [])
 
 
-def _flags(root: Path) -> list[str]:
-    return next((block["flags"].split() for block in _cpuinfo(root)[:1] if "flags" in block), [])
-
-
-def _cpuinfo(root: Path) -> list[dict[str, str]]:
+def _cpuinfo() -> list[dict[str, str]]:
     """Return one block of keys and values for each logical CPU."""
-    blocks = re.split(r"\n\s*\n", read_text(root / "proc/cpuinfo") or "")
+    blocks = re.split(r"\n\s*\n", read_text("proc/cpuinfo") or "")
     pairs = ([line.partition(":") for line in block.splitlines()] for block in blocks)
     parsed = ({key.strip(): value.strip() for key, _, value in lines} for lines in pairs)
     return [block for block in parsed if "processor" in block]

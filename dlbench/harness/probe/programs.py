@@ -83,7 +83,7 @@ class OtherPrograms:
         before, self._before = self._before, self._look()
         if seconds > _LONGEST_S and lost <= BUSY:
             return None
-        found = self._told(before, self._before, lost)
+        found = self._sentence(before, self._before, lost)
         self._named = found is not None
         return found
 
@@ -95,7 +95,7 @@ class OtherPrograms:
     def _look(self) -> _Look:
         return _Look(self._now(), self._machine(), self._running())
 
-    def _told(self, before: _Look, after: _Look, lost: float) -> str | None:
+    def _sentence(self, before: _Look, after: _Look, lost: float) -> str | None:
         seconds = after.at_s - before.at_s
         least = (BUSY if lost > BUSY else OVERRUN) * self._cpus
         own, programs, counts = _taken(before.processes, after.processes, seconds)
@@ -116,12 +116,12 @@ class OtherPrograms:
 
 def _listed(programs: Mapping[str, float], counts: Mapping[str, int], *, exact: bool) -> str:
     """Return ``: python (2 processes) 1.2, node 0.12``; without figures where part of them is time on CPUs that are not ours."""
-    told = []
+    listed = []
     for name in sorted(programs, key=programs.__getitem__, reverse=True)[:_NAMED]:
         if programs[name] >= _LEAST:
             several = f" ({counts[name]} processes)" if counts[name] > 1 else ""
-            told.append(f"{name}{several}{f' {programs[name]:.2g}' if exact else ''}")
-    return f"{': ' if exact else ', perhaps '}{', '.join(told)}" if told else ""
+            listed.append(f"{name}{several}{f' {programs[name]:.2g}' if exact else ''}")
+    return f"{': ' if exact else ', perhaps '}{', '.join(listed)}" if listed else ""
 
 
 def _gone(before: CpuTime | None, after: CpuTime | None, seconds: float, seen: float) -> float:

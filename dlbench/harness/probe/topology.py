@@ -1,10 +1,9 @@
 """Caches and memory nodes of the CPUs, from /sys on Linux. Standard library only: workloads ask for them, too."""
 
 import re
-from pathlib import Path
 from typing import NamedTuple
 
-from dlbench.harness.probe.cgroup import read_text
+from dlbench.harness.probe.cgroup import matching, read_text
 
 _SIZE = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30}
 
@@ -31,10 +30,10 @@ def parse_size(text: str) -> int | None:
     return int(match[1]) * _SIZE[match[2]] if match else None
 
 
-def caches_of(cpu: int, root: Path = Path("/")) -> list[CpuCache]:
+def caches_of(cpu: int) -> list[CpuCache]:
     """Return the caches of a CPU that hold data, as far as the system tells their level and size."""
     found = []
-    for folder in sorted((root / f"sys/devices/system/cpu/cpu{cpu}/cache").glob("index[0-9]*")):
+    for folder in matching(f"sys/devices/system/cpu/cpu{cpu}/cache/index[0-9]*"):
         level, kind, size, shared_by = (read_text(folder / name) or "" for name in ("level", "type", "size", "shared_cpu_list"))
         count = parse_size(size)
         if level.isdecimal() and count is not None and kind != "Instruction":
@@ -42,7 +41,7 @@ def caches_of(cpu: int, root: Path = Path("/")) -> list[CpuCache]:
     return found
 
 
-def cpus_of_nodes(root: Path = Path("/")) -> list[frozenset[int]]:
+def cpus_of_nodes() -> list[frozenset[int]]:
     """Return the CPUs of each memory node that has some; nodes of memory alone (CXL, a GPU's own) are left out."""
-    lists = (read_text(node / "cpulist") for node in sorted((root / "sys/devices/system/node").glob("node[0-9]*")))
+    lists = (read_text(node / "cpulist") for node in matching("sys/devices/system/node/node[0-9]*"))
     return [parse_cpu_list(each) for each in lists if each]

@@ -1,5 +1,6 @@
 """Cluster of machines on each of which torchrun starts dlbench: the first has the others start ranks when a case needs them."""
 
+import os
 import socket
 import subprocess
 import sys
@@ -42,18 +43,18 @@ class Node:
     port: int
 
     @classmethod
-    def of_torchrun(cls, environ: Mapping[str, str]) -> "Node | None":
+    def of_torchrun(cls) -> "Node | None":
         """Read torchrun's variables; None where it started no more than this process. Raises UsageError for several on one machine."""
-        if "TORCHELASTIC_RUN_ID" not in environ or environ.get("WORLD_SIZE") == "1":
+        if "TORCHELASTIC_RUN_ID" not in os.environ or os.environ.get("WORLD_SIZE") == "1":
             return None
-        if environ["LOCAL_WORLD_SIZE"] != "1":
+        if os.environ["LOCAL_WORLD_SIZE"] != "1":
             raise UsageError("torchrun has to start one dlbench a machine, which starts the ranks itself; give torchrun --nproc-per-node 1")
-        return cls(int(environ["RANK"]), int(environ["WORLD_SIZE"]), environ["MASTER_ADDR"], int(environ["MASTER_PORT"]))
+        return cls(int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"]), os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]))
 
 
-def refuse_several(command: str, environ: Mapping[str, str]) -> None:
+def refuse_several(command: str) -> None:
     """Raise UsageError where torchrun started ``command``, which measures on one machine, on several."""
-    if Node.of_torchrun(environ):
+    if Node.of_torchrun():
         raise UsageError(f"{command} measures on one machine; start it without torchrun, or have dlbench run measure on several")
 
 
@@ -75,11 +76,11 @@ class RemoteNode:
         self._send({"op": "start", "ranks": asdict(spec)})
 
     def exit_description_of(self, rank: int, pid: int) -> str:
-        """Ask how a rank that has died there ended. Raises DeviceFault likewise."""
+        """Ask how a rank that has died there ended. Raises DeviceFault if the machine is gone."""
         return str(self._ask({"op": "exit_description", "rank": rank, "pid": pid}).get("exit_description", "died"))
 
     def running_functions(self, pids: Mapping[int, int]) -> dict[int, str]:
-        """Ask in which function each rank there is: see `torchrun.running_functions`. Raises DeviceFault likewise."""
+        """Ask in which function each rank there is: see `torchrun.running_functions`. Raises DeviceFault if the machine is gone."""
         functions = self._ask({"op": "running_functions", "pids": pids}).get("running_functions", {})
         return {int(rank): str(function) for rank, function in functions.items()}
 
@@ -165,8 +166,8 @@ def _ask_store(node: Node, *address: str) -> str:
         socket.create_connection((node.host, node.port), timeout=_PATIENCE_S).close()
         return subprocess.run(command, capture_output=True, text=True, check=True, timeout=IMPORT_S).stdout.strip()
     except (OSError, subprocess.SubprocessError) as error:
-        said = error.strerror if isinstance(error, OSError) and error.strerror else "it said nothing of the first machine"
+        why = error.strerror if isinstance(error, OSError) and error.strerror else "it said nothing of the first machine"
         raise WorkerError(
-            f"torchrun's rendezvous at {node.host}:{node.port} can't be used ({said}); "
+            f"torchrun's rendezvous at {node.host}:{node.port} can't be used ({why}); "
             "start the same command on every machine, with an --rdzv-endpoint that all of them reach"
         ) from error

@@ -17,7 +17,7 @@ class NodeCapacity:
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """Where the ranks of a case are, the first machine's before the second's. Of a case in one process likewise, with one rank."""
+    """Where the ranks of a case are, the first machine's before the second's. A case in one process has one rank."""
 
     counts: tuple[int, ...]
     """Ranks on each machine."""

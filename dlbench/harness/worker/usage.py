@@ -8,6 +8,7 @@ from pathlib import Path
 
 from dlbench.core.conditions import Throttling
 from dlbench.core.unknown import Reasons, Unknown
+from dlbench.harness.probe import cgroup
 from dlbench.harness.probe.memory import TICK_S, cpu_times, memory_field
 
 SHORTEST_S = 0.1
@@ -31,7 +32,7 @@ class HostMemory:
 
 def read_status(field: str) -> int | None:
     """Return a kB field of /proc/self/status in bytes; None where it is missing."""
-    return memory_field(Path("/proc/self/status"), field)
+    return memory_field("proc/self/status", field)
 
 
 class LostTime:
@@ -40,14 +41,14 @@ class LostTime:
     The thread that waited longest and the CPU that was taken longest count, as threads wait for each other at the end of every product.
     """
 
-    def __init__(self, root: Path = Path("/"), now: Callable[[], float] = time.perf_counter) -> None:
-        self._root, self._now = root, now
+    def __init__(self, now: Callable[[], float] = time.perf_counter) -> None:
+        self._now = now
         self._begun = self._read()
 
     def _read(self) -> tuple[Mapping[str, float], Mapping[str, float], float, float]:
         """Return the waiting of each thread and the theft from each CPU, the CPU time of children that have ended, and the time, in s."""
         spent = os.times()
-        return _waited_s(self._root), _stolen_s(self._root), spent.children_user + spent.children_system, self._now()
+        return _waited_s(), _stolen_s(), spent.children_user + spent.children_system, self._now()
 
     def shares(self) -> tuple[Throttling, dict[str, Reasons]]:
         """Return ``waiting`` and ``stolen`` so far as shares of the time, and for each that is None why."""
@@ -75,12 +76,12 @@ def _most(before: Mapping[str, float], after: Mapping[str, float]) -> float | No
     return max((value - before.get(name, 0.0) for name, value in after.items()), default=None)
 
 
-def _waited_s(root: Path) -> dict[str, float]:
+def _waited_s() -> dict[str, float]:
     """Return for how long each thread of this process has waited in a run queue so far; empty where the kernel does not count it.
 
     The fields are nanoseconds on a CPU, nanoseconds in a run queue, and turns on a CPU (docs.kernel.org: scheduler/sched-stats).
     """
-    waited_s, counted, folder = {}, False, str(root / "proc/self/task")
+    waited_s, counted, folder = {}, False, str(cgroup.ROOT / "proc/self/task")
     with suppress(OSError):  # not Linux, or hidden by a sandbox
         for thread in os.listdir(folder):  # noqa: PTH208  # pathlib takes five times as long, between set-up and first call
             with suppress(OSError, ValueError), open(f"{folder}/{thread}/schedstat", "rb", 0) as file:  # noqa: PTH123  # as slow
@@ -91,7 +92,7 @@ def _waited_s(root: Path) -> dict[str, float]:
     return waited_s if counted else {}
 
 
-def _stolen_s(root: Path) -> dict[str, float]:
+def _stolen_s() -> dict[str, float]:
     """Return for how long each CPU that this process may run on was taken so far; empty where the kernel does not count it."""
     allowed = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else frozenset[int]()
-    return {str(cpu): spent.stolen_s for cpu, spent in cpu_times(root).items() if cpu in allowed}
+    return {str(cpu): spent.stolen_s for cpu, spent in cpu_times().items() if cpu in allowed}

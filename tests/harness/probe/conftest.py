@@ -1,8 +1,11 @@
-"""Probes look for children of their own process."""
+"""Probes look for children of their own process, and at a made-up machine."""
 
 import sys
+from pathlib import Path
 
 import pytest
+
+from dlbench.harness.probe import cgroup, memory
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -10,3 +13,10 @@ def _alone() -> None:
     """End the measuring processes that other tests share."""
     if shared := sys.modules.get("shared_hosts"):
         shared.end_all()
+
+
+@pytest.fixture(autouse=True)
+def _made_up_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have what a test writes to ``tmp_path`` stand for the machine's /proc and /sys."""
+    monkeypatch.setattr(cgroup, "ROOT", tmp_path)
+    monkeypatch.setattr(memory, "_TOTAL_AT_FIRST", None)

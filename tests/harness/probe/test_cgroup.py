@@ -13,22 +13,24 @@ V1_MEMORY_MOUNT = "33 31 0:30 / /sys/fs/cgroup/memory rw,relatime - cgroup cgrou
 V1_MOUNT = "32 31 0:29 {} /sys/fs/cgroup/cpu,cpuacct rw,relatime - cgroup cgroup rw,cpu,cpuacct"
 
 
-def v2(root: Path, own: str, files: dict[str, str], mount: str = V2_MOUNT) -> Path:
-    return write(root, {"proc/self/cgroup": f"0::{own}", "proc/self/mountinfo": f"23 1 8:1 / / rw - ext4 /dev/sda rw\n{mount}", **files})
+def v2(root: Path, own: str, files: dict[str, str], mount: str = V2_MOUNT) -> None:
+    write(root, {"proc/self/cgroup": f"0::{own}", "proc/self/mountinfo": f"23 1 8:1 / / rw - ext4 /dev/sda rw\n{mount}", **files})
 
 
-def v1(root: Path, own: str, files: dict[str, str], shown_from: str = "/") -> Path:
+def v1(root: Path, own: str, files: dict[str, str], shown_from: str = "/") -> None:
     cgroups = f"4:cpu,cpuacct:{own}\n3:memory:/elsewhere\n0::/"
     mounts = f"{V1_MOUNT.format(shown_from)}\n{V1_MEMORY_MOUNT}"
-    return write(root, {"proc/self/cgroup": cgroups, "proc/self/mountinfo": mounts, **files})
+    write(root, {"proc/self/cgroup": cgroups, "proc/self/mountinfo": mounts, **files})
 
 
 def test_version_2_in_a_container(tmp_path: Path) -> None:
-    assert cgroup.cpu_quota_cores(v2(tmp_path, "/", {"sys/fs/cgroup/cpu.max": "150000 100000"})) == 1.5
+    v2(tmp_path, "/", {"sys/fs/cgroup/cpu.max": "150000 100000"})
+    assert cgroup.cpu_quota_cores() == 1.5
 
 
 def test_version_2_without_a_quota(tmp_path: Path) -> None:
-    assert cgroup.cpu_quota_cores(v2(tmp_path, "/", {"sys/fs/cgroup/cpu.max": "max 100000"})) is None
+    v2(tmp_path, "/", {"sys/fs/cgroup/cpu.max": "max 100000"})
+    assert cgroup.cpu_quota_cores() is None
 
 
 def test_the_least_quota_on_the_way_up_counts(tmp_path: Path) -> None:
@@ -36,47 +38,53 @@ def test_the_least_quota_on_the_way_up_counts(tmp_path: Path) -> None:
         f"sys/fs/cgroup/{path}": text
         for path, text in (("a/cpu.max", "200000 100000"), ("a/b/cpu.max", "max 100000"), ("a/b/c/cpu.max", "800000 100000"))
     }
-    assert cgroup.cpu_quota_cores(v2(tmp_path, "/a/b/c", files)) == 2.0
+    v2(tmp_path, "/a/b/c", files)
+    assert cgroup.cpu_quota_cores() == 2.0
 
 
 @pytest.mark.parametrize("own", ["/system.slice/docker-1.scope", "/../../host", "/gone/away"])
 def test_a_path_that_the_mount_does_not_show_means_the_mount_itself(tmp_path: Path, own: str) -> None:
     mount = V2_MOUNT.replace(" / /sys", " /shown /sys")
-    assert cgroup.cpu_quota_cores(v2(tmp_path, own, {"sys/fs/cgroup/cpu.max": "50000 100000"}, mount)) == 0.5
+    v2(tmp_path, own, {"sys/fs/cgroup/cpu.max": "50000 100000"}, mount)
+    assert cgroup.cpu_quota_cores() == 0.5
 
 
 def test_a_mount_point_with_a_space(tmp_path: Path) -> None:
     mount = V2_MOUNT.replace("/sys/fs/cgroup", "/odd\\040place")
-    assert cgroup.cpu_quota_cores(v2(tmp_path, "/", {"odd place/cpu.max": "100000 100000"}, mount)) == 1.0
+    v2(tmp_path, "/", {"odd place/cpu.max": "100000 100000"}, mount)
+    assert cgroup.cpu_quota_cores() == 1.0
 
 
 def test_version_1(tmp_path: Path) -> None:
     quota = {"sys/fs/cgroup/cpu,cpuacct/cpu.cfs_quota_us": "300000", "sys/fs/cgroup/cpu,cpuacct/cpu.cfs_period_us": "100000"}
-    assert cgroup.cpu_quota_cores(v1(tmp_path, "/docker/1", quota, shown_from="/docker/1")) == 3.0
+    v1(tmp_path, "/docker/1", quota, shown_from="/docker/1")
+    assert cgroup.cpu_quota_cores() == 3.0
 
 
 def test_version_1_without_a_quota(tmp_path: Path) -> None:
     quota = {"sys/fs/cgroup/cpu,cpuacct/cpu.cfs_quota_us": "-1", "sys/fs/cgroup/cpu,cpuacct/cpu.cfs_period_us": "100000"}
-    assert cgroup.cpu_quota_cores(v1(tmp_path, "/", quota)) is None
+    v1(tmp_path, "/", quota)
+    assert cgroup.cpu_quota_cores() is None
 
 
 def test_no_cgroups_at_all(tmp_path: Path) -> None:
-    assert cgroup.cpu_quota_cores(tmp_path) is None
-    assert cgroup.cpu_throttling(tmp_path) is None
+    assert cgroup.cpu_quota_cores() is None
+    assert cgroup.cpu_throttling() is None
 
 
 def test_throttling_of_both_versions(tmp_path: Path) -> None:
     stat = "usage_usec 5\nnr_periods 9\nnr_throttled 4\nthrottled_usec 2500000"
-    assert cgroup.cpu_throttling(v2(tmp_path / "2", "/", {"sys/fs/cgroup/cpu.stat": stat})) == {"throttled_periods": 4, "throttled_s": 2.5}
+    v2(tmp_path, "/", {"sys/fs/cgroup/cpu.stat": stat})
+    assert cgroup.cpu_throttling() == {"throttled_periods": 4, "throttled_s": 2.5}
     stat = "nr_periods 9\nnr_throttled 3\nthrottled_time 1500000000"
-    root = v1(tmp_path / "1", "/", {"sys/fs/cgroup/cpu,cpuacct/cpu.stat": stat})
-    assert cgroup.cpu_throttling(root) == {"throttled_periods": 3, "throttled_s": 1.5}
+    v1(tmp_path, "/", {"sys/fs/cgroup/cpu,cpuacct/cpu.stat": stat})
+    assert cgroup.cpu_throttling() == {"throttled_periods": 3, "throttled_s": 1.5}
 
 
 @given(quota=st.integers(1, 10**7), period=st.integers(1000, 10**6))
-def test_any_quota_is_quota_over_period(tmp_path_factory: pytest.TempPathFactory, quota: int, period: int) -> None:
-    root = v2(tmp_path_factory.mktemp("root"), "/", {"sys/fs/cgroup/cpu.max": f"{quota} {period}"})
-    assert cgroup.cpu_quota_cores(root) == quota / period
+def test_any_quota_is_quota_over_period(quota: int, period: int) -> None:
+    v2(cgroup.ROOT, "/", {"sys/fs/cgroup/cpu.max": f"{quota} {period}"})
+    assert cgroup.cpu_quota_cores() == quota / period
 
 
 GIB = 1 << 30
@@ -116,12 +124,14 @@ def machine_with(gib: int) -> dict[str, str]:
     ],
 )
 def test_the_least_memory_that_is_left_on_the_way_up_counts(tmp_path: Path, groups: dict[str, tuple[int | str, int]], left: int) -> None:
-    assert available_memory(v2(tmp_path, "/a/b", v2_memory(**groups) | machine_with(20))) == left * GIB
+    v2(tmp_path, "/a/b", v2_memory(**groups) | machine_with(20))
+    assert available_memory() == left * GIB
 
 
 def test_memory_of_groups_beside_ours_does_not_count(tmp_path: Path) -> None:
     files = v2_memory(a_b=(8, 1), a_c=(1, 1), a_b_d=(1, 1)) | machine_with(20)
-    assert available_memory(v2(tmp_path, "/a/b", files)) == 7 * GIB
+    v2(tmp_path, "/a/b", files)
+    assert available_memory() == 7 * GIB
 
 
 @pytest.mark.parametrize(
@@ -135,21 +145,25 @@ def test_memory_of_groups_beside_ours_does_not_count(tmp_path: Path) -> None:
 def test_memory_by_version_1(tmp_path: Path, own: tuple[int, int], above: tuple[int, int], left: int) -> None:
     # The fork of the memory controller has other groups than that of CPU time.
     files = v1_memory("/elsewhere", *own) | v1_memory("", *above) | machine_with(20)
-    assert available_memory(v1(tmp_path, "/docker/1", files)) == left * GIB
+    v1(tmp_path, "/docker/1", files)
+    assert available_memory() == left * GIB
 
 
 def test_without_control_groups_the_machine_limits_and_without_proc_nothing_is_known(tmp_path: Path) -> None:
-    assert available_memory(tmp_path) is None
-    assert available_memory(write(tmp_path, machine_with(20))) == 20 * GIB
+    assert available_memory() is None
+    write(tmp_path, machine_with(20))
+    assert available_memory() == 20 * GIB
 
 
-def test_a_machine_that_gets_memory_as_it_uses_it_is_limited_by_its_groups_alone(tmp_path: Path) -> None:
+def test_a_machine_that_gets_memory_as_it_uses_it_is_limited_by_its_groups_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What such a virtual machine has left is what it was given ahead; a few pages more are no growth."""
     total = 2 * 2**20
+    monkeypatch.setattr("dlbench.harness.probe.memory._TOTAL_AT_FIRST", total * 1024)
 
     def left(**groups: tuple[int | str, int]) -> int | None:
         files = {"proc/meminfo": f"MemTotal: {total} kB\nMemAvailable: {2**20} kB"}
-        return available_memory(v2(tmp_path, "/a/b", v2_memory(**groups) | files))
+        v2(tmp_path, "/a/b", v2_memory(**groups) | files)
+        return available_memory()
 
     assert left() == GIB
     total += 1000

@@ -41,7 +41,7 @@ def eight_allowed(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_matrix_units_stand_behind_what_torch_tells_of_the_vector_units(tmp_path: Path) -> None:
     write(tmp_path, {"proc/cpuinfo": "processor : 0\nflags : fpu avx512f amx_bf16 amx_tile amx_int8"})
-    (cpu,) = describe(hello(), root=tmp_path)
+    (cpu,) = describe(hello())
     assert isinstance(cpu, Processor)
     assert cpu.isa == "AVX512, AMX"
 
@@ -53,7 +53,8 @@ def test_the_cpu(tmp_path: Path) -> None:
         "proc/self/mountinfo": "31 23 0:26 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw",
         "sys/fs/cgroup/cpu.max": "350000 100000",
     }
-    (cpu,) = describe(hello(), root=write(two_sockets(tmp_path), cgroup))
+    write(two_sockets(tmp_path), cgroup)
+    (cpu,) = describe(hello())
     assert cpu == Processor(
         name="Made-up Processor 9000",
         sockets=2,
@@ -72,10 +73,10 @@ def test_the_cpu(tmp_path: Path) -> None:
     assert cpu.usable_threads() == 3
 
 
-def test_a_bare_sandbox_tells_little_and_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_bare_sandbox_tells_little_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(psutil, "cpu_count", lambda logical: None)
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1}, raising=False)
-    cpu = describe_cpu(root=tmp_path)
+    cpu = describe_cpu()
     assert cpu.reasons == {
         "name": "the operating system does not name it",
         "sockets": "neither /sys nor /proc/cpuinfo tells",
@@ -93,7 +94,8 @@ def test_a_bare_sandbox_tells_little_and_says_so(tmp_path: Path, monkeypatch: py
 
 def test_two_threads_of_one_core_are_one_core_to_compute_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {1, 5}, raising=False)
-    cpu = describe_cpu(root=two_sockets(tmp_path))
+    two_sockets(tmp_path)
+    cpu = describe_cpu()
     assert (cpu.affinity, cpu.affinity_cores, cpu.usable_threads()) == (2, 1, 1)
 
 
@@ -119,7 +121,8 @@ def test_devices_are_matched_by_uuid_in_whatever_order_the_driver_has_them() -> 
         Card(f"GPU-{SECOND}", "0000:01:00.0", {**H200, "nvmlDeviceGetEnforcedPowerLimit": 300_000}),
         Card(f"GPU-{FIRST}", "0000:02:00.0", {**H200, "nvmlDeviceGetEnforcedPowerLimit": 700_000}),
     )
-    _, first, second = describe(hello(gpu(0, FIRST), gpu(1, SECOND)), pynvml=fake)
+    with fake.imported():
+        _, first, second = describe(hello(gpu(0, FIRST), gpu(1, SECOND)))
     assert isinstance(first, Accelerator)
     assert isinstance(second, Accelerator)
     assert (first.id, first.power_limit_w) == ("cuda:0", 700.0)
@@ -134,14 +137,14 @@ def test_a_card_tells_the_memory_node_that_it_is_connected_to(tmp_path: Path, te
     if text is not None:
         write(tmp_path, {"sys/bus/pci/devices/0000:3b:00.0/numa_node": text})
     card = {"id": "cuda:0", "kind": "cuda", "vendor": "amd", "pci_bus_id": "0000:3b:00.0"}
-    _, found = describe(hello(card), root=tmp_path)
+    _, found = describe(hello(card))
     assert found.to_json()["numa_node"] == node
     assert found.reasons.get("numa_node") == ("the system does not tell" if node is None else None)
 
 
 def test_a_gpu_without_nvml_keeps_what_torch_told() -> None:
-    fake = FakeNvml(init_error=real.NVML_ERROR_DRIVER_NOT_LOADED)
-    _, device = describe(hello(gpu(0, FIRST)), pynvml=fake)
+    with FakeNvml(init_error=real.NVML_ERROR_DRIVER_NOT_LOADED).imported():
+        _, device = describe(hello(gpu(0, FIRST)))
     assert isinstance(device, Accelerator)
     assert device.name == "NVIDIA H200"
     assert {device.reasons[name] for name in nvml.FACTS} == {"the NVIDIA driver is not loaded"}
@@ -158,13 +161,15 @@ def test_a_gpu_without_nvml_keeps_what_torch_told() -> None:
     ],
 )
 def test_other_makers_devices_never_open_nvml(device: dict[str, Any]) -> None:
-    _, found = describe(hello(device), pynvml=FakeNvml(init_error=real.NVML_ERROR_UNKNOWN))
+    with FakeNvml(init_error=real.NVML_ERROR_UNKNOWN).imported():
+        _, found = describe(hello(device))
     assert {found.reasons[name] for name in nvml.FACTS} == {"NVML reads NVIDIA devices only"}
     assert found.reasons["name"] == "torch does not tell"
 
 
 def test_json_says_every_field_or_why_not_and_holds_no_uuid() -> None:
-    devices = describe(hello(gpu(0, FIRST), {"id": "mps:0", "kind": "mps"}), pynvml=FakeNvml(Card(f"GPU-{FIRST}", "", H200)))
+    with FakeNvml(Card(f"GPU-{FIRST}", "", H200)).imported():
+        devices = describe(hello(gpu(0, FIRST), {"id": "mps:0", "kind": "mps"}))
     for device in devices:
         data = json.loads(json.dumps(device.to_json(), allow_nan=False))
         assert {name for name, value in data.items() if value is None} == set(data["reasons"])
@@ -201,10 +206,9 @@ def test_select(wanted: list[str], ids: list[str]) -> None:
 
 
 def test_a_device_that_cannot_be_used_is_there_with_its_reason() -> None:
-    _, lost, known = devices = describe(
-        hello({"id": "cuda:0", "kind": "cuda", "unusable": "it is lost"}, gpu(1, FIRST, unusable="no kernels")),
-        pynvml=FakeNvml(Card(f"GPU-{FIRST}", "", H200)),
-    )
+    found = hello({"id": "cuda:0", "kind": "cuda", "unusable": "it is lost"}, gpu(1, FIRST, unusable="no kernels"))
+    with FakeNvml(Card(f"GPU-{FIRST}", "", H200)).imported():
+        _, lost, known = devices = describe(found)
     assert set(lost.reasons.values()) == {"it can't be used"}
     assert isinstance(known, Accelerator)
     assert (known.unusable, known.power_limit_w) == ("no kernels", 650.0)

@@ -2,10 +2,11 @@ import getpass
 import json
 import os
 import socket
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from types import SimpleNamespace
+from types import MappingProxyType, SimpleNamespace
 from typing import Any
+from unittest import mock
 
 import pynvml as real
 import pytest
@@ -40,25 +41,30 @@ HELLO: dict[str, Any] = {
 
 
 def taken(
-    root: Path, hello: dict[str, Any] = HELLO, *, answers: Mapping[str, Any] = H200, driver: str = "580.65.06", **more: Any
+    hello: dict[str, Any] = HELLO,
+    *,
+    answers: Mapping[str, Any] = H200,
+    driver: str = "580.65.06",
+    argv: Sequence[str] = ("dlbench",),
+    environ: Mapping[str, str] = MappingProxyType({}),
 ) -> dict[str, Any]:
     fake = FakeNvml(Card(f"GPU-{UUID}", "0000:3b:00.0", dict(answers)), driver=driver)
-    devices = describe(hello, root=root, pynvml=fake)
-    return fingerprint.fingerprint(hello, devices, **{"root": root, "pynvml": fake, "argv": ["dlbench"], "environ": {}, **more})
+    with fake.imported(), mock.patch("sys.argv", argv):
+        return fingerprint.fingerprint(hello, describe(hello), environ=environ)
 
 
-@pytest.fixture
+@pytest.fixture(autouse=True)
 def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(8)), raising=False)
     return two_sockets(tmp_path)
 
 
-def test_the_blocks(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("platform.machine", lambda: "x86_64")
     monkeypatch.setattr("platform.system", lambda: "Linux")
     monkeypatch.setattr("platform.release", lambda: "6.8.0")
     monkeypatch.setattr(os, "getloadavg", lambda: (0.5, 0.6, 0.7))
-    found = taken(root)
+    found = taken()
     assert found["identity"] == {
         "architecture": "x86_64",
         "os": "Linux",
@@ -129,7 +135,7 @@ def test_the_blocks(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_state_never_changes_the_keys(root: Path) -> None:
-    before = taken(root)
+    before = taken()
     busy = {
         **H200,
         "nvmlDeviceGetTemperature": {real.NVML_TEMPERATURE_GPU: 88},
@@ -145,32 +151,32 @@ def test_state_never_changes_the_keys(root: Path) -> None:
             "sys/devices/system/cpu/cpu0/cpufreq/scaling_governor": "ondemand",
         },
     )
-    after = taken(root, answers=busy, argv=["dlbench", "run", "again"])
+    after = taken(answers=busy, argv=["dlbench", "run", "again"])
     assert after["state"] != before["state"]
     assert (after["machine_key"], after["stack_key"]) == (before["machine_key"], before["stack_key"])
     assert differences(before, after) == []
 
 
-def test_a_driver_or_a_torch_is_another_stack_on_the_same_machine(root: Path) -> None:
-    before = taken(root)
+def test_a_driver_or_a_torch_is_another_stack_on_the_same_machine() -> None:
+    before = taken()
     newer = {**HELLO, "versions": {**HELLO["versions"], "torch": "2.14.0+cu128", "nccl": "2.27"}}
     for after, named in (
-        (taken(root, driver="590.1"), ["stack.driver: '580.65.06' against '590.1'"]),
+        (taken(driver="590.1"), ["stack.driver: '580.65.06' against '590.1'"]),
         (
-            taken(root, newer),
+            taken(newer),
             ["stack.versions.torch: '2.13.0+cu128' against '2.14.0+cu128'", "stack.versions.nccl: nothing against '2.27'"],
         ),
-        (taken(root, environ={"OMP_NUM_THREADS": "2"}), ["stack.environ.OMP_NUM_THREADS: nothing against '2'"]),
+        (taken(environ={"OMP_NUM_THREADS": "2"}), ["stack.environ.OMP_NUM_THREADS: nothing against '2'"]),
     ):
         assert after["stack_key"] != before["stack_key"]
         assert after["machine_key"] == before["machine_key"]
         assert differences(before, after) == named
 
 
-def test_another_card_is_another_machine(root: Path) -> None:
-    before = taken(root)
+def test_another_card_is_another_machine() -> None:
+    before = taken()
     h100 = {**HELLO, "devices": [HELLO["devices"][0], {**HELLO["devices"][1], "name": "NVIDIA H100"}]}
-    after = taken(root, h100, answers={**H200, "nvmlDeviceGetMigMode": [1, 1]})
+    after = taken(h100, answers={**H200, "nvmlDeviceGetMigMode": [1, 1]})
     assert after["machine_key"] != before["machine_key"]
     assert differences(before, after) == [
         "identity.accelerators[0].name: 'NVIDIA H200' against 'NVIDIA H100'",
@@ -178,8 +184,8 @@ def test_another_card_is_another_machine(root: Path) -> None:
     ]
 
 
-def test_what_was_compiled_is_as_good_on_a_machine_that_got_more_memory_and_not_on_another_processor(root: Path) -> None:
-    where = taken(root)
+def test_what_was_compiled_is_as_good_on_a_machine_that_got_more_memory_and_not_on_another_processor() -> None:
+    where = taken()
     compiled = fingerprint.software_key(where)
     where["identity"]["cpu"]["memory_gib"] += 2
     where["identity"]["accelerators"][0]["memory_gib"] += 2
@@ -188,20 +194,20 @@ def test_what_was_compiled_is_as_good_on_a_machine_that_got_more_memory_and_not_
     assert fingerprint.software_key(where) != compiled
 
 
-def test_our_own_processes_are_no_others(root: Path) -> None:
+def test_our_own_processes_are_no_others() -> None:
     running = [SimpleNamespace(pid=os.getpid()), SimpleNamespace(pid=2**22 + 1)]  # the second is above the kernel's largest id
-    found = taken(root, answers={**H200, "nvmlDeviceGetComputeRunningProcesses": running, "nvmlDeviceGetGraphicsRunningProcesses": []})
+    found = taken(answers={**H200, "nvmlDeviceGetComputeRunningProcesses": running, "nvmlDeviceGetGraphicsRunningProcesses": []})
     assert found["state"]["accelerators"]["cuda:0"]["other_processes"] == 1
 
 
-def test_what_the_driver_does_not_tell_of_the_state_has_its_reason(root: Path) -> None:
-    state = taken(root, answers={})["state"]["accelerators"]["cuda:0"]
+def test_what_the_driver_does_not_tell_of_the_state_has_its_reason() -> None:
+    state = taken(answers={})["state"]["accelerators"]["cuda:0"]
     assert state["reasons"]["other_processes"] == "this device does not tell it through NVML"
     assert state["reasons"]["graphics_processes"] == "this device does not tell it through NVML"
     assert not {"process_ids", "graphics_process_ids"} & state["reasons"].keys()
 
 
-def test_environment_variables_that_change_how_torch_computes(root: Path) -> None:
+def test_environment_variables_that_change_how_torch_computes() -> None:
     kept = {
         "OMP_NUM_THREADS": "4",
         "KMP_AFFINITY": "granularity=fine,compact,1,0",
@@ -223,7 +229,7 @@ def test_environment_variables_that_change_how_torch_computes(root: Path) -> Non
         "HOME": "4",
         "MY_OMP_NUM_THREADS": "4",
     }
-    assert taken(root, environ=left_out | kept)["stack"]["environ"] == kept
+    assert taken(environ=left_out | kept)["stack"]["environ"] == kept
 
 
 @pytest.mark.parametrize(
@@ -240,30 +246,30 @@ def test_environment_variables_that_change_how_torch_computes(root: Path) -> Non
         ("--seed=-3", "--seed=-3"),
     ],
 )
-def test_paths_in_the_command_line_lose_their_folders(root: Path, argument: str, told: str) -> None:
-    assert taken(root, argv=[argument])["provenance"]["argv"] == [told]
+def test_paths_in_the_command_line_lose_their_folders(argument: str, told: str) -> None:
+    assert taken(argv=[argument])["provenance"]["argv"] == [told]
 
 
 @given(st.lists(st.from_regex(r"[a-z]{1,8}", fullmatch=True), min_size=1), st.sampled_from(["", "--output=", "-o"]))
 def test_no_folder_of_an_absolute_path_is_told(folders: list[str], option: str) -> None:
     argv = [option + "/" + "/".join(f"secret{folder}" for folder in folders) + "/file.jsonl"]
-    assert fingerprint.fingerprint({}, (), argv=argv, environ={})["provenance"]["argv"] == [f"{option}file.jsonl"]
+    assert taken(argv=argv)["provenance"]["argv"] == [f"{option}file.jsonl"]
 
 
-def test_nothing_private_is_told(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_private_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(socket, "gethostname", lambda: "private-host")
     monkeypatch.setattr("platform.node", lambda: "private-host")
     monkeypatch.setattr(getpass, "getuser", lambda: "private-user")
     environ = {"USER": "private-user", "HOSTNAME": "private-host", "HOME": "/home/private-user", "CUDA_HOME": "/home/private-user/cuda"}
     for name, value in environ.items():
         monkeypatch.setenv(name, value)
-    told = json.dumps(taken(root, environ=os.environ, argv=["/home/private-user/bin/dlbench", "run", "-o", "/home/private-user/x.jsonl"]))
+    written = json.dumps(taken(environ=os.environ, argv=["/home/private-user/bin/dlbench", "run", "-o", "/home/private-user/x.jsonl"]))
     for private in ("private-host", "private-user", UUID, str(Path.home()), str(Path.cwd())):
-        assert private not in told
+        assert private not in written
 
 
-def test_provenance(root: Path) -> None:
-    provenance = taken(root)["provenance"]
+def test_provenance() -> None:
+    provenance = taken()["provenance"]
     assert set(provenance) == {"dlbench", "git", "argv", "cards", "utc"}
     assert list(provenance["cards"]) == ["cuda:0"]
     assert provenance["utc"].endswith("+00:00")
@@ -276,9 +282,9 @@ def test_the_commit_of_a_checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     (tmp_path / ".git").mkdir()
     (tmp_path / "dlbench").mkdir()
     monkeypatch.setattr("dlbench.__file__", str(tmp_path / "dlbench" / "__init__.py"))
-    assert fingerprint.fingerprint({}, (), argv=[], environ={})["provenance"]["git"] == {"sha": "0123abc", "dirty": True}
+    assert taken()["provenance"]["git"] == {"sha": "0123abc", "dirty": True}
 
 
-def test_the_order_of_a_dictionary_does_not_change_a_key(root: Path) -> None:
+def test_the_order_of_a_dictionary_does_not_change_a_key() -> None:
     turned = {**HELLO, "versions": dict(reversed(HELLO["versions"].items()))}
-    assert taken(root, turned)["stack_key"] == taken(root)["stack_key"]
+    assert taken(turned)["stack_key"] == taken()["stack_key"]

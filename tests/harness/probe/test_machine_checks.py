@@ -10,6 +10,7 @@ from machine_fake import two_sockets, write
 from nvml_fake import H200, Card, FakeNvml
 
 from dlbench.core.finding import Fitness
+from dlbench.harness.probe import cgroup
 from dlbench.harness.probe.checks import examine
 from dlbench.harness.probe.devices import Accelerator, Processor, describe_cpu
 
@@ -27,19 +28,19 @@ IDLE = {
 }
 
 
-@pytest.fixture
+@pytest.fixture(autouse=True)
 def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(8)), raising=False)
     return two_sockets(tmp_path)
 
 
-def of_cpu(root: Path, cpu: Processor | None = None) -> dict[str, tuple[Fitness, str, str]]:
-    findings = examine([cpu or describe_cpu(root=root)], root=root)
+def of_cpu(cpu: Processor | None = None) -> dict[str, tuple[Fitness, str, str]]:
+    findings = examine([cpu or describe_cpu()])
     assert {each.device for each in findings} == {"cpu"}
     return {each.check: (each.fitness, each.found, each.advice) for each in findings}
 
 
-def of_card(root: Path, *, mig: bool = False, **changes: Any) -> dict[str, tuple[Fitness, str, str]]:
+def of_card(*, mig: bool = False, **changes: Any) -> dict[str, tuple[Fitness, str, str]]:
     card = Card(f"GPU-{UUID}", "0000:3b:00.0", {**IDLE, **changes})
     facts: dict[str, Any] = {
         "power_limit_w": card.answers["nvmlDeviceGetEnforcedPowerLimit"] / 1e3,
@@ -51,13 +52,14 @@ def of_card(root: Path, *, mig: bool = False, **changes: Any) -> dict[str, tuple
         "mig": mig,
     }
     device = Accelerator(id="cuda:0", kind="cuda", vendor="nvidia", uuid=UUID, **facts)
-    findings = examine([device], root=root, pynvml=FakeNvml(card))
+    with FakeNvml(card).imported():
+        findings = examine([device])
     assert {each.device for each in findings} == {"cuda:0"}
     return {each.check: (each.fitness, each.found, each.advice) for each in findings}
 
 
 def test_a_server(root: Path) -> None:
-    assert of_cpu(root) == {
+    assert of_cpu() == {
         "memory": (Fitness.FIT, "8.00 GiB of memory left", ""),
         "governor": (
             Fitness.NOTE,
@@ -78,12 +80,15 @@ def test_a_machine_at_its_best(root: Path) -> None:
     write(
         root, {"sys/devices/system/cpu/cpu7/cpufreq/scaling_governor": "performance", "sys/devices/system/cpu/intel_pstate/no_turbo": "1"}
     )
-    assert {fitness for fitness, _, _ in of_cpu(root).values()} == {Fitness.FIT}
+    assert {fitness for fitness, _, _ in of_cpu().values()} == {Fitness.FIT}
 
 
-def test_a_virtual_machine_that_tells_nothing_of_its_clocks(tmp_path: Path) -> None:
-    write(tmp_path, {"proc/cpuinfo": "processor : 0\nflags : fpu hypervisor", "proc/meminfo": "MemTotal: 9 kB\nMemAvailable: 1048576 kB"})
-    found = of_cpu(tmp_path)
+def test_a_virtual_machine_that_tells_nothing_of_its_clocks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cgroup, "ROOT", tmp_path / "virtual")
+    write(
+        cgroup.ROOT, {"proc/cpuinfo": "processor : 0\nflags : fpu hypervisor", "proc/meminfo": "MemTotal: 9 kB\nMemAvailable: 1048576 kB"}
+    )
+    found = of_cpu()
     assert {check: fitness for check, (fitness, _, _) in found.items()} == {
         "memory": Fitness.UNFIT,
         "governor": Fitness.UNKNOWN,
@@ -98,17 +103,17 @@ def test_memory_is_what_a_nested_control_group_leaves(root: Path) -> None:
     group = "sys/fs/cgroup/batch/job"
     write(root, {"proc/self/cgroup": "0::/batch/job", "proc/self/mountinfo": "31 23 0:26 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw"})
     write(root, {f"{group}/memory.max": str(4 * GIB), f"{group}/memory.current": str(3 * GIB)})
-    assert of_cpu(root)["memory"][:2] == (Fitness.UNFIT, "1.00 GiB of memory left")
+    assert of_cpu()["memory"][:2] == (Fitness.UNFIT, "1.00 GiB of memory left")
 
 
 @pytest.mark.parametrize(("quota", "fitness"), [(0.5, Fitness.UNFIT), (2.5, Fitness.NOTE), (2.0, Fitness.FIT)])
-def test_a_quota(root: Path, quota: float, fitness: Fitness) -> None:
-    found = of_cpu(root, Processor(threads=8, cgroup_quota_cores=quota))["quota"]
+def test_a_quota(quota: float, fitness: Fitness) -> None:
+    found = of_cpu(Processor(threads=8, cgroup_quota_cores=quota))["quota"]
     assert found[:2] == (fitness, f"{quota:g} CPUs' time; dlbench computes with {max(1, int(quota))} threads")
 
 
-def test_an_idle_card(root: Path) -> None:
-    assert of_card(root) == {
+def test_an_idle_card() -> None:
+    assert of_card() == {
         "processes": (Fitness.FIT, "no other process on it", ""),
         "temperature": (Fitness.FIT, "34 °C; it slows down at 90 °C", ""),
         "clocks": (Fitness.FIT, "nothing holds them down", ""),
@@ -119,11 +124,11 @@ def test_an_idle_card(root: Path) -> None:
     }
 
 
-def test_a_part_of_a_card_says_what_is_that_of_the_whole(root: Path) -> None:
-    found = of_card(root, mig=True)
+def test_a_part_of_a_card_says_what_is_that_of_the_whole() -> None:
+    found = of_card(mig=True)
     said = "this is a MIG slice; processes, temperature, clocks and power are those of the whole card, and free memory is unknown"
     assert found["partition"][:2] == (Fitness.NOTE, said)
-    assert found.keys() == {*of_card(root), "partition"} - {"memory"}
+    assert found.keys() == {*of_card(), "partition"} - {"memory"}
 
 
 @pytest.mark.parametrize(
@@ -152,12 +157,12 @@ def test_a_part_of_a_card_says_what_is_that_of_the_whole(root: Path) -> None:
         ({"nvmlDeviceGetCurrPcieLinkWidth": 8}, "link", "note", "8 of 16 PCIe lanes"),
     ],
 )
-def test_a_card_in_trouble(root: Path, changes: dict[str, Any], check: str, fitness: str, found: str) -> None:
-    told = of_card(root, **changes)[check]
-    assert told[:2] == (fitness, found)
-    assert bool(told[2]) == (fitness != "unknown")
+def test_a_card_in_trouble(changes: dict[str, Any], check: str, fitness: str, found: str) -> None:
+    finding = of_card(**changes)[check]
+    assert finding[:2] == (fitness, found)
+    assert bool(finding[2]) == (fitness != "unknown")
 
 
-def test_a_card_of_another_maker_is_unknown(root: Path) -> None:
-    (finding,) = examine([Accelerator(id="cuda:0", kind="cuda", vendor="amd")], root=root)
+def test_a_card_of_another_maker_is_unknown() -> None:
+    (finding,) = examine([Accelerator(id="cuda:0", kind="cuda", vendor="amd")])
     assert (finding.check, finding.fitness, finding.found) == ("driver", Fitness.UNKNOWN, "NVML reads NVIDIA devices only")

@@ -15,15 +15,16 @@ OTHER = "11111111-2222-3333-4444-555555555555"
 
 
 def read(fake: FakeNvml, address: nvml.Address, *wanted: str) -> nvml.Readings:
-    told = nvml.read_devices({"it": address}, wanted or nvml.FACTS, fake)["it"]
+    with fake.imported():
+        readings = nvml.read_devices({"it": address}, wanted or nvml.FACTS)["it"]
     assert fake.open == 0  # closed again, whatever happened
-    return told
+    return readings
 
 
 def test_every_fact_in_base_units() -> None:
-    told = read(FakeNvml(Card(f"GPU-{UUID}", "0000:3b:00.0", H200)), nvml.Address(UUID))
-    assert told.reasons == {}
-    assert told.values == {
+    readings = read(FakeNvml(Card(f"GPU-{UUID}", "0000:3b:00.0", H200)), nvml.Address(UUID))
+    assert readings.reasons == {}
+    assert readings.values == {
         "driver_version": "580.65.06",
         "pcie_generation": 1,
         "pcie_generation_max": 5,
@@ -45,10 +46,10 @@ def test_every_fact_in_base_units() -> None:
 
 
 def test_state() -> None:
-    told = read(FakeNvml(Card(f"GPU-{UUID}", "0000:3b:00.0", H200)), nvml.Address(UUID), *nvml.STATE)
-    assert told.values["power_w"] == pytest.approx(120.5)
-    assert told.values["throttle_reasons"] == ["sw_power_cap", "sw_thermal_slowdown"]
-    assert (told.values["process_ids"], told.values["graphics_process_ids"]) == ([71], [72])  # 72 computes too, as a desktop may
+    readings = read(FakeNvml(Card(f"GPU-{UUID}", "0000:3b:00.0", H200)), nvml.Address(UUID), *nvml.STATE)
+    assert readings.values["power_w"] == pytest.approx(120.5)
+    assert readings.values["throttle_reasons"] == ["sw_power_cap", "sw_thermal_slowdown"]
+    assert (readings.values["process_ids"], readings.values["graphics_process_ids"]) == ([71], [72])  # 72 computes too, as a desktop may
 
 
 @pytest.mark.parametrize("address", [nvml.Address(uuid=UUID), nvml.Address(uuid=f"GPU-{UUID}"), nvml.Address(pci_bus_id="0000:3b:00.0")])
@@ -67,8 +68,8 @@ def test_an_unknown_uuid_falls_back_to_the_pci_address() -> None:
 @pytest.mark.parametrize("uuid", [UUID, f"MIG-{UUID}"])
 def test_a_mig_instance_is_read_from_its_gpu(uuid: str) -> None:
     gpu = Card(f"GPU-{OTHER}", "0000:3b:00.0", {**H200, "nvmlDeviceGetMigMode": [1, 1]})
-    told = read(FakeNvml(gpu, mig={f"MIG-{UUID}": gpu}), nvml.Address(uuid), "mig", "clock_sm_hz")
-    assert told.values == {"mig": True, "clock_sm_hz": 345e6}
+    readings = read(FakeNvml(gpu, mig={f"MIG-{UUID}": gpu}), nvml.Address(uuid), "mig", "clock_sm_hz")
+    assert readings.values == {"mig": True, "clock_sm_hz": 345e6}
 
 
 def test_a_refusal_costs_one_field() -> None:
@@ -80,15 +81,15 @@ def test_a_refusal_costs_one_field() -> None:
         "nvmlDeviceGetTemperature": NVMLError(real.NVML_ERROR_GPU_IS_LOST),
         "nvmlDeviceGetNvLinkState": [],
     }
-    told = read(FakeNvml(Card(f"GPU-{UUID}", "0000:3b:00.0", answers)), nvml.Address(UUID))
-    assert told.reasons == {
+    readings = read(FakeNvml(Card(f"GPU-{UUID}", "0000:3b:00.0", answers)), nvml.Address(UUID))
+    assert readings.reasons == {
         "nvlink_links": "NVML refused: code 2",
         "ecc": "this device does not tell it through NVML",
         "mig": "NVML refused: code 999",
         "persistence": "the driver tells it to administrators only",
         "temperature_c": "the GPU stopped answering its driver: reboot",
     }
-    assert told.values.keys() | told.reasons.keys() == set(nvml.FACTS)
+    assert readings.values.keys() | readings.reasons.keys() == set(nvml.FACTS)
 
 
 def test_inactive_and_missing_links_do_not_count() -> None:
@@ -99,15 +100,15 @@ def test_inactive_and_missing_links_do_not_count() -> None:
 def test_an_old_package_lacks_a_function() -> None:
     fake = FakeNvml(Card(f"GPU-{UUID}", "0000:3b:00.0", H200 | {"nvmlDeviceGetCurrentClocksThrottleReasons": 1}))
     fake.without = {"nvmlDeviceGetCurrentClocksEventReasons", "nvmlDeviceGetMigMode"}
-    told = read(fake, nvml.Address(UUID), "throttle_reasons", "mig")
-    assert told.values == {"throttle_reasons": ["gpu_idle"]}
-    assert told.reasons == {"mig": "the installed nvidia-ml-py is too old to ask for it; pip install -U nvidia-ml-py"}
+    readings = read(fake, nvml.Address(UUID), "throttle_reasons", "mig")
+    assert readings.values == {"throttle_reasons": ["gpu_idle"]}
+    assert readings.reasons == {"mig": "the installed nvidia-ml-py is too old to ask for it; pip install -U nvidia-ml-py"}
 
 
 def test_a_driver_too_old_for_the_package_costs_one_field() -> None:
     answers = {**H200, "nvmlDeviceGetComputeRunningProcesses": NVMLLibraryMismatchError("Unversioned function called and …")}
-    told = read(FakeNvml(Card(f"GPU-{UUID}", "", answers)), nvml.Address(UUID), "process_ids", "ecc")
-    assert (told.values, told.reasons) == ({"ecc": True}, {"process_ids": "the NVIDIA driver is too old to tell it"})
+    readings = read(FakeNvml(Card(f"GPU-{UUID}", "", answers)), nvml.Address(UUID), "process_ids", "ecc")
+    assert (readings.values, readings.reasons) == ({"ecc": True}, {"process_ids": "the NVIDIA driver is too old to tell it"})
 
 
 def test_a_driver_before_535_knows_the_throttle_reasons_by_their_older_name() -> None:
@@ -168,18 +169,19 @@ def test_where_nvml_does_not_open_every_field_says_why(code: int, reason: str) -
 
 def test_without_the_package(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pynvml", None)
-    told = nvml.read_devices({"cuda:0": nvml.Address(UUID)}, ["ecc"])
-    assert told["cuda:0"].reasons == {"ecc": "the package nvidia-ml-py is not installed; pip install nvidia-ml-py"}
+    readings = nvml.read_devices({"cuda:0": nvml.Address(UUID)}, ["ecc"])
+    assert readings["cuda:0"].reasons == {"ecc": "the package nvidia-ml-py is not installed; pip install nvidia-ml-py"}
 
 
 @pytest.mark.parametrize(("address", "why"), [(nvml.Address(UUID), "NVML: Not Found"), (nvml.Address(), "torch tells neither")])
 def test_a_device_that_nvml_does_not_know(address: nvml.Address, why: str) -> None:
-    told = read(FakeNvml(Card(f"GPU-{OTHER}", "0000:3b:00.0", H200)), address, "ecc")
-    assert told.reasons == {"ecc": f"NVML does not find this device by its UUID or PCI address ({why})"}
+    readings = read(FakeNvml(Card(f"GPU-{OTHER}", "0000:3b:00.0", H200)), address, "ecc")
+    assert readings.reasons == {"ecc": f"NVML does not find this device by its UUID or PCI address ({why})"}
 
 
 def test_nothing_to_ask_opens_nothing() -> None:
-    assert nvml.read_devices({}, nvml.FACTS, FakeNvml(init_error=real.NVML_ERROR_UNKNOWN)) == {}
+    with FakeNvml(init_error=real.NVML_ERROR_UNKNOWN).imported():
+        assert nvml.read_devices({}, nvml.FACTS) == {}
 
 
 def test_the_functions_asked_for_exist_in_pynvml() -> None:

@@ -1,3 +1,4 @@
+import os
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -11,20 +12,20 @@ INTEL_BLOCK = "processor\t: {}\nmodel name\t: unknown\nphysical id\t: 0\ncore id
 
 
 def test_a_machine_of_two_sockets_with_two_threads_a_core(tmp_path: Path) -> None:
-    root = two_sockets(tmp_path)
-    assert processor.model_name(root) == "Made-up Processor 9000"
-    assert processor.socket_count(root) == 2
-    assert processor.thread_count(root) == 8
-    assert processor.core_count(root) == 4
-    assert processor.cores(root) == {frozenset({core, core + 4}) for core in range(4)}
-    assert processor.cache_bytes(root) == {"l1d": 4 * 48 * 1024, "l2": 4 * 2 * 2**20, "l3": 2 * 32 * 2**20}
-    assert processor.numa_node_count(root) == 2
-    assert processor.memory_bytes(root) == 16 * 2**30
-    assert processor.available_memory_bytes(root) == 8 * 2**30
-    assert processor.clock_hz(root) == 2003.5e6
-    assert processor.governors(root) == ("performance", "powersave")
-    assert processor.boost(root) is True
-    assert processor.is_virtual(root) is False
+    two_sockets(tmp_path)
+    assert processor.model_name() == "Made-up Processor 9000"
+    assert processor.socket_count() == 2
+    assert processor.thread_count() == 8
+    assert processor.core_count() == 4
+    assert processor.cores() == {frozenset({core, core + 4}) for core in range(4)}
+    assert processor.cache_bytes() == {"l1d": 4 * 48 * 1024, "l2": 4 * 2 * 2**20, "l3": 2 * 32 * 2**20}
+    assert processor.numa_node_count() == 2
+    assert processor.memory_bytes() == 16 * 2**30
+    assert processor.available_memory_bytes() == 8 * 2**30
+    assert processor.clock_hz() == 2003.5e6
+    assert processor.governors() == ("performance", "powersave")
+    assert processor.boost() is True
+    assert processor.is_virtual() is False
 
 
 @pytest.mark.parametrize(
@@ -41,39 +42,42 @@ def test_measuring_runs_on_one_logical_cpu_of_each_core(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, allowed: Iterable[int], environ: dict[str, str], chosen: set[int] | None
 ) -> None:
     monkeypatch.setattr(processor, "affinity", lambda: frozenset(allowed))
-    assert processor.cpus_to_measure_on(two_sockets(tmp_path), environ) == chosen
+    two_sockets(tmp_path)
+    monkeypatch.setattr(os, "environ", environ)
+    assert processor.cpus_to_measure_on() == chosen
 
 
-def test_where_the_cores_are_unknown_measuring_runs_anywhere(tmp_path: Path) -> None:
-    assert processor.cpus_to_measure_on(tmp_path, {}) is None
+def test_where_the_cores_are_unknown_measuring_runs_anywhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "environ", {})
+    assert processor.cpus_to_measure_on() is None
 
 
 def test_before_linux_5_1_the_cores_are_told_under_another_name(tmp_path: Path) -> None:
-    root = write(tmp_path, {f"sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list": "0-1" for cpu in (0, 1)})
-    assert processor.core_count(root) == 1
+    write(tmp_path, {f"sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list": "0-1" for cpu in (0, 1)})
+    assert processor.core_count() == 1
 
 
 def test_a_sandbox_without_sys_has_its_cores_from_cpuinfo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(psutil, "cpu_count", lambda logical: None)
-    root = write(tmp_path, {"proc/cpuinfo": "\n\n".join(INTEL_BLOCK.format(cpu, cpu // 2) for cpu in range(4))})
-    assert processor.core_count(root) == 2
-    assert processor.socket_count(root) == 1
-    assert processor.thread_count(root) == 4
-    assert processor.model_name(root) is None  # "unknown" is no name
-    assert processor.is_virtual(root) is True
-    assert processor.cache_bytes(root) == {}
-    assert processor.numa_node_count(root) is None
+    write(tmp_path, {"proc/cpuinfo": "\n\n".join(INTEL_BLOCK.format(cpu, cpu // 2) for cpu in range(4))})
+    assert processor.core_count() == 2
+    assert processor.socket_count() == 1
+    assert processor.thread_count() == 4
+    assert processor.model_name() is None  # "unknown" is no name
+    assert processor.is_virtual() is True
+    assert processor.cache_bytes() == {}
+    assert processor.numa_node_count() is None
 
 
-def test_where_nothing_tells_the_cores_they_are_unknown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_where_nothing_tells_the_cores_they_are_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(psutil, "cpu_count", lambda logical: None)
-    assert processor.core_count(tmp_path) is None
-    assert processor.socket_count(tmp_path) is None
+    assert processor.core_count() is None
+    assert processor.socket_count() is None
 
 
 def test_a_virtual_arm_board_hides_its_package(tmp_path: Path) -> None:
-    root = write(tmp_path, {"sys/devices/system/cpu/cpu0/topology/physical_package_id": "-1"})
-    assert processor.socket_count(root) is None
+    write(tmp_path, {"sys/devices/system/cpu/cpu0/topology/physical_package_id": "-1"})
+    assert processor.socket_count() is None
 
 
 @pytest.mark.parametrize(
@@ -85,11 +89,13 @@ def test_a_virtual_arm_board_hides_its_package(tmp_path: Path) -> None:
     ],
 )
 def test_names_on_other_architectures(tmp_path: Path, cpuinfo: str, name: str) -> None:
-    assert processor.model_name(write(tmp_path, {"proc/cpuinfo": cpuinfo})) == name
+    write(tmp_path, {"proc/cpuinfo": cpuinfo})
+    assert processor.model_name() == name
 
 
 @pytest.mark.parametrize(
     ("file", "text", "allowed"), [("intel_pstate/no_turbo", "1", False), ("cpufreq/boost", "1", True), ("x", "1", None)]
 )
 def test_boost(tmp_path: Path, file: str, text: str, allowed: bool | None) -> None:
-    assert processor.boost(write(tmp_path, {f"sys/devices/system/cpu/{file}": text})) is allowed
+    write(tmp_path, {f"sys/devices/system/cpu/{file}": text})
+    assert processor.boost() is allowed

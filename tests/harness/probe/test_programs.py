@@ -35,7 +35,7 @@ class Machine:
     def cpu_time(self) -> CpuTime | None:
         counts = [PROC_STAT.format(cpu, busy_s * os.sysconf("SC_CLK_TCK")) for cpu, busy_s in enumerate(self.busy)]
         (self._root / "proc/stat").write_text("".join(counts))
-        return processor.cpu_time(self._root)
+        return processor.cpu_time()
 
     def run(self, name, affinity, **on):
         """Have a program, which may run on these CPUs, take ``cpu0=0.5`` of them for four seconds."""

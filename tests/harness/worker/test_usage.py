@@ -3,6 +3,7 @@
 import os
 from pathlib import Path
 from types import SimpleNamespace
+from unittest import mock
 
 import pytest
 from hypothesis import given
@@ -32,9 +33,11 @@ def stat(*stolen_ticks: int) -> dict[str, str]:
 def lost(root: Path, before: dict[str, str], after: dict[str, str], seconds: float) -> tuple[Throttling, dict[str, str]]:
     """Return the shares between two states of a machine that are so far apart."""
     now_s = iter((5.0, 5.0 + seconds))
-    lost_time = LostTime(write(root, before), lambda: next(now_s))
-    write(root, after)
-    found, nulls = lost_time.shares()
+    write(root, before)
+    with mock.patch("dlbench.harness.probe.cgroup.ROOT", root):
+        lost_time = LostTime(lambda: next(now_s))
+        write(root, after)
+        found, nulls = lost_time.shares()
     return found, {group: explained(reasons) for group, reasons in nulls.items()}
 
 
@@ -57,10 +60,11 @@ def test_what_a_count_of_whole_ticks_leaves_open_is_not_taken_for_stolen(tmp_pat
     assert (found, found.disturbed, nulls) == (Throttling(waiting=0.0, stolen=0.0), False, {})
 
 
-def test_a_thread_that_has_ended_is_no_error(tmp_path: Path) -> None:
+def test_a_thread_that_has_ended_is_no_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dlbench.harness.probe.cgroup.ROOT", tmp_path)
     write(tmp_path, threads(_7=0, _8=NS) | stat(0))
     now_s = iter((0.0, 1.0))
-    lost_time = LostTime(tmp_path, lambda: next(now_s))
+    lost_time = LostTime(lambda: next(now_s))
     (tmp_path / "proc/self/task/8/schedstat").unlink()
     write(tmp_path, threads(_7=NS // 4))
     assert lost_time.shares()[0].waiting == 0.25

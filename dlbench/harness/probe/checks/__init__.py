@@ -2,13 +2,12 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from dlbench.core import modules
 from dlbench.core.finding import Finding
 from dlbench.harness.probe import nvml
-from dlbench.harness.probe.devices import Accelerator, Device, read_accelerators, usable
+from dlbench.harness.probe.devices import Device, read_accelerators, usable_accelerators
 from dlbench.harness.probe.fingerprint import read_state
 
 
@@ -21,13 +20,10 @@ class Seen:
     """As `fingerprint.read_state` returns it."""
     readings: Mapping[str, nvml.Readings]
     """Of each accelerator that can be used."""
-    root: Path
-    """Of the file system."""
 
 
-def examine(devices: Sequence[Device], *, root: Path = Path("/"), pynvml: nvml.Pynvml = None) -> list[Finding]:
+def examine(devices: Sequence[Device]) -> list[Finding]:
     """Return what all checks find in these devices, as they are now."""
-    accelerators = [device for device in usable(devices) if isinstance(device, Accelerator)]
-    readings = read_accelerators(accelerators, nvml.HEALTH, pynvml=pynvml)
-    seen = Seen(devices, read_state(devices, root=root, pynvml=pynvml), readings, root)
+    readings = read_accelerators(usable_accelerators(devices), nvml.HEALTH)
+    seen = Seen(devices, read_state(devices), readings)
     return [finding for check in modules.ordered(__name__) for finding in check.findings(seen)]

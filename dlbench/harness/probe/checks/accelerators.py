@@ -8,7 +8,7 @@ from dlbench.core.finding import Finding, Fitness
 from dlbench.core.units import byte_count
 from dlbench.harness.probe import nvml
 from dlbench.harness.probe.checks import Seen
-from dlbench.harness.probe.devices import Accelerator, usable
+from dlbench.harness.probe.devices import Accelerator, usable_accelerators
 
 ORDER = 30
 _HOT_C = 5
@@ -17,9 +17,8 @@ _HOT_C = 5
 
 def findings(seen: Seen) -> Iterator[Finding]:
     """Yield what was found for each accelerator that can be used."""
-    for device in usable(seen.devices):
-        if isinstance(device, Accelerator):
-            yield from _examine(device, seen.state["accelerators"][device.id], seen.readings[device.id])
+    for device in usable_accelerators(seen.devices):
+        yield from _examine(device, seen.state["accelerators"][device.id], seen.readings[device.id])
 
 
 def _examine(device: Accelerator, state: Mapping[str, Any], readings: nvml.Readings) -> Iterator[Finding]:
@@ -86,12 +85,8 @@ def _power_limit(device: Accelerator) -> Iterator[Finding]:
     now, usual = device.power_limit_w, device.power_limit_default_w
     if now is None or usual is None:
         return
-    values = {"watts": now}
-    if now < usual:
-        found, advice = f"{now:.0f} W, usual are {usual:.0f} W", "compare only with runs under the same limit, or have it raised"
-        yield Finding("power limit", device.id, Fitness.NOTE, found, advice, values)
-    else:
-        yield Finding("power limit", device.id, Fitness.FIT, f"{now:.0f} W", values=values)
+    less, found = now < usual, f"{now:.0f} W, usual are {usual:.0f} W" if now < usual else f"{now:.0f} W"
+    yield _noted_if(less, "power limit", device.id, found, "compare only with runs under the same limit, or have it raised", {"watts": now})
 
 
 def _persistence(device: Accelerator) -> Iterator[Finding]:
@@ -107,10 +102,8 @@ def _device_memory(device: Accelerator, readings: Mapping[str, Any]) -> Iterator
     if free is None or not device.memory_bytes or device.mig:  # NVML's is that of the whole card, and the other that of the part
         return
     found, values = f"{byte_count(free)} of {byte_count(device.memory_bytes)} free", {"bytes": float(free)}
-    if free < device.memory_bytes / 2:
-        yield Finding("memory", device.id, Fitness.NOTE, found, "stop what takes it, or large cases end as oom", values)
-    else:
-        yield Finding("memory", device.id, Fitness.FIT, found, values=values)
+    less = free < device.memory_bytes / 2
+    yield _noted_if(less, "memory", device.id, found, "stop what takes it, or large cases end as oom", values)
 
 
 def _link(device: Accelerator) -> Iterator[Finding]:
@@ -118,8 +111,11 @@ def _link(device: Accelerator) -> Iterator[Finding]:
     now, most = device.pcie_width, device.pcie_width_max
     if now is None or most is None:
         return
-    if now < most:
-        found, advice = f"{now} of {most} PCIe lanes", "see that the card sits well, in a slot with all its lanes: copies are slower so"
-        yield Finding("link", device.id, Fitness.NOTE, found, advice, {"lanes": now})
-    else:
-        yield Finding("link", device.id, Fitness.FIT, f"{now} PCIe lanes", values={"lanes": now})
+    less, found = now < most, f"{now} of {most} PCIe lanes" if now < most else f"{now} PCIe lanes"
+    advice = "see that the card sits well, in a slot with all its lanes: copies are slower so"
+    yield _noted_if(less, "link", device.id, found, advice, {"lanes": now})
+
+
+def _noted_if(less: bool, check: str, device: str, found: str, advice: str, values: Mapping[str, float]) -> Finding:
+    """Return a note with the advice where there is less than usual, else that it is fit."""
+    return Finding(check, device, Fitness.NOTE if less else Fitness.FIT, found, advice if less else "", values)

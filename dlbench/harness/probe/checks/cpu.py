@@ -1,7 +1,6 @@
 """CPU: its memory, governor, clocks and quota, and whether a hypervisor shares it."""
 
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import Any
 
 from dlbench.core.finding import Finding, Fitness
@@ -19,10 +18,10 @@ def findings(seen: Seen) -> Iterator[Finding]:
     """Yield what was found for the CPU, where it takes part."""
     for device in seen.devices:
         if isinstance(device, Processor):
-            yield from _examine(device, seen.state["cpu"], seen.root)
+            yield from _examine(device, seen.state["cpu"])
 
 
-def _examine(cpu: Processor, state: Mapping[str, Any], root: Path) -> Iterator[Finding]:
+def _examine(cpu: Processor, state: Mapping[str, Any]) -> Iterator[Finding]:
     available = state["memory_available_bytes"]
     enough = available >= _LEAST_MEMORY
     advice = "" if enough else "close what takes it, or cases end as oom or swap"
@@ -31,7 +30,7 @@ def _examine(cpu: Processor, state: Mapping[str, Any], root: Path) -> Iterator[F
     yield _governor(state["governor"])
     yield _boost(state["boost"])
     yield _quota(cpu)
-    yield _virtual(processor.is_virtual(root))
+    yield _virtual(processor.is_virtual())
 
 
 def _governor(governor: str | None) -> Finding:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from dlbench.core.model import Policy
 from dlbench.core.stats import median_interval
-from dlbench.harness.schedule import EnoughRounds
+from dlbench.harness.schedule import SeriesRounds
 from dlbench.harness.worker.measuring import stopping
 from dlbench.harness.worker.measuring.stopping import enough, steady
 
@@ -74,22 +74,22 @@ def test_a_round_has_between_the_least_and_the_most_blocks(values, calls):
 
 
 def test_without_a_budget_every_case_gets_the_same_rounds():
-    assert feed(EnoughRounds(Policy(rounds=7)), [1.0, 2.0] * 20) == 7
+    assert feed(SeriesRounds(Policy(rounds=7)), [1.0, 2.0] * 20) == 7
 
 
 def test_a_budget_buys_more_rounds_only_where_the_interval_is_wide():
-    assert feed(EnoughRounds(Policy(rounds=7, budget_s=60)), [1.0] * 40) == 7
-    assert feed(EnoughRounds(Policy(rounds=7, budget_s=60, max_rounds=20)), [1.0, 2.0] * 40) == 20
-    assert feed(EnoughRounds(Policy(rounds=7, budget_s=60)), [1.0, 1.5, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0]) == 9
+    assert feed(SeriesRounds(Policy(rounds=7, budget_s=60)), [1.0] * 40) == 7
+    assert feed(SeriesRounds(Policy(rounds=7, budget_s=60, max_rounds=20)), [1.0, 2.0] * 40) == 20
+    assert feed(SeriesRounds(Policy(rounds=7, budget_s=60)), [1.0, 1.5, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0]) == 9
 
 
 def test_an_experiment_gets_its_rounds_and_no_more():
-    assert feed(EnoughRounds(Policy(rounds=7, budget_s=60)), [None] * 20) == 7
+    assert feed(SeriesRounds(Policy(rounds=7, budget_s=60)), [None] * 20) == 7
 
 
 def simulated_run(noise, sd, policy):
     """Round medians around one, as many as the rule takes."""
-    rule, medians = EnoughRounds(policy), []
+    rule, medians = SeriesRounds(policy), []
     while not rule.done():
         medians.append(noise.lognormvariate(0, sd))
         rule.add(medians[-1])
