@@ -7,7 +7,7 @@ from functools import partial
 import front_door
 import pytest
 import torch
-from torch import nn
+from small_classifier import tiny_network
 
 from dlbench.analysis.read.table import collect
 from dlbench.core.model import Case, Status
@@ -20,10 +20,6 @@ from dlbench.testing import ManualClock
 from dlbench.workloads import cnn
 
 CPU = torch.device("cpu")
-
-
-def tiny_network(name: str) -> nn.Module:
-    return nn.Sequential(nn.Conv2d(3, 2, kernel_size=32, stride=32), nn.ReLU(), nn.Flatten(), nn.Linear(2 * 7 * 7, 1000))
 
 
 @pytest.fixture

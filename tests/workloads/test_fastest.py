@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from test_modes import tiny_network
+from small_classifier import tiny_network
 
 from dlbench.core.model import Case
 from dlbench.core.precision import PRECISIONS
