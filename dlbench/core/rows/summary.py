@@ -261,15 +261,9 @@ def _bandwidth(count: int, copy_s: float | None) -> float | None:
     return count / copy_s if count and copy_s else None
 
 
-_NO_VALUES: Mapping[str, tuple[float, ...]] = {}
-
-
 def _scalars(ok: Sequence[Round]) -> Mapping[str, tuple[float, ...]]:
     """Return the scalars that every round reported, each with its value in every round."""
-    names = ok[0].values if ok else ()
-    if not names:
-        return _NO_VALUES
-    rounds = {name: [each.values.get(name) for each in ok] for name in names}
+    rounds = {name: [each.values.get(name) for each in ok] for name in (ok[0].values if ok else ())}
     return {name: tuple(known) for name, found in rounds.items() if len(known := _numbers(found)) == len(ok)}
 
 
