@@ -3,12 +3,11 @@
 Result files hold the raw readings. Whether they matter is decided here, for retries during a run and again whenever a file is read.
 """
 
-import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import lru_cache
-from typing import Annotated, Any, TypedDict
+from typing import Annotated, Any, NamedTuple, TypedDict
 
 from dlbench.core.quantities import Amount, Count, Number, PositiveCount, Quantity
 from dlbench.core.units import percent
@@ -205,7 +204,7 @@ def circumstances(
     disturbed = {each: count for each, count in known.items() if each.disturbed}
     again = sum(count for each, count in known.items() if each.tries > 1 and not each.held_back)
     shares = [each.lost for each in known if each.lost is not None]
-    busy, others = _disturbances(around, device, threads)
+    others = _taken_by_others(around, device, threads)
     of = f"of {_rounds(len(rounds))}"
     reasons = []
     if throttled:
@@ -223,66 +222,56 @@ def circumstances(
     return Circumstances(
         throttled=_any(each.throttled for each in known),
         power_capped=_any(each.power_capped for each in known),
-        disturbed=_any([*(each.disturbed for each in known), busy]),
-        reason="; ".join(filter(None, [*reasons, others])) or None,
+        disturbed=_any([*(each.disturbed for each in known), others.disturbed]),
+        reason="; ".join([*reasons, *others.reasons]) or None,
         lost_share=max(shares, default=None),
-        rounds=_disturbed_rounds(rounds, around, device, threads),
+        # What the case's own process counted decides. What others used in the whole round counts only where that process could not tell
+        # how long it waited, and another process on the accelerator always.
+        rounds=sum(
+            (each is not None and each.held_back)
+            or number in others.on_device
+            or (number in others.on_cpus and (each is None or each.waiting is None))
+            for number, each in rounds
+        ),
     )
 
 
-def _disturbed_rounds(
-    rounds: Sequence[tuple[int, Throttling | None]], states: tuple[RoundState, ...], device: str, threads: int | None
-) -> int | None:
-    """Return in how many rounds a case was throttled or disturbed; None where nothing tells.
+class _Others(NamedTuple):
+    """What others took while rounds were measured."""
 
-    What the case's own process counted decides. What others used in the whole round counts only where that process could not tell how
-    long it waited, and another process on the accelerator always.
-    """
-    if not states and all(each is None for _, each in rounds):
-        return None
-    busy, shared = _taken(states, device, threads)
-    return sum(
-        (each is not None and each.held_back) or number in shared or (number in busy and (each is None or each.waiting is None))
-        for number, each in rounds
-    )
-
-
-@lru_cache(64)  # as the next one
-def _taken(states: tuple[RoundState, ...], device: str, threads: int | None) -> tuple[frozenset[int], frozenset[int]]:
-    """Return in which rounds others used the CPUs, and in which an accelerator, so much that it matters."""
-    least = BUSY * threads if threads else math.inf
-    busy = (each.round for each in states if max(each.other_cpus or 0.0, each.stolen_cpus or 0.0) > least)
-    return frozenset(busy), frozenset(each.round for each in states if each.other_processes(device))
+    disturbed: bool | None
+    """Whether that was enough to matter; None where nothing tells."""
+    reasons: list[str]
+    """Who took how much, of those that matter."""
+    on_cpus: frozenset[int]
+    """Rounds in which they took so much of the CPUs that it matters."""
+    on_device: frozenset[int]
+    """Rounds in which they were on the accelerator."""
 
 
 @lru_cache(64)  # the same for all cases of a device that were measured in the same rounds
-def _disturbances(rounds: tuple[RoundState, ...], device: str, threads: int | None) -> tuple[bool | None, str]:
-    """Return whether other processes used the device or the CPUs, None where nothing tells, and which."""
-    texts = [
-        _busy(rounds, threads, "other_cpus", "other processes took"),
-        _busy(rounds, threads, "stolen_cpus", "the hypervisor took"),
-        _shared(rounds, device),
+def _taken_by_others(states: tuple[RoundState, ...], device: str, threads: int | None) -> _Others:
+    others = _known_amounts((each.round, each.other_cpus) for each in states if threads)
+    stolen = _known_amounts((each.round, each.stolen_cpus) for each in states if threads)
+    processes = _known_amounts((each.round, each.other_processes(device)) for each in states)
+    least = BUSY * (threads or 0)
+    kinds = (
+        (others, least, "other processes took up to {:.2g} CPUs' time"),
+        (stolen, least, "the hypervisor took up to {:.2g} CPUs' time"),
+        (processes, 0, f"{{}} other process{'' if max(processes.values(), default=0) == 1 else 'es'} on {device}"),
+    )
+    matter = [frozenset(number for number, amount in known.items() if amount > limit) for known, limit, _ in kinds]
+    reasons = [
+        f"{text.format(max(known.values()))} in {len(rounds)} of {_rounds(len(known))}"
+        for (known, _, text), rounds in zip(kinds, matter, strict=True)
+        if rounds
     ]
-    return _any(None if each is None else bool(each) for each in texts), "; ".join(filter(None, texts))
+    tells = others or stolen or processes
+    return _Others(bool(reasons) if tells else None, reasons, matter[0] | matter[1], matter[2])
 
 
-def _busy(rounds: Sequence[RoundState], threads: int | None, name: str, who: str) -> str | None:
-    """Say how much of a case's CPU time went to others, if it matters; an empty text if not, None where nothing tells."""
-    used = {each.round: cpus for each in rounds if (cpus := getattr(each, name)) is not None}
-    if not used or not threads:
-        return None
-    matters = [cpus for cpus in used.values() if cpus / threads > BUSY]
-    return f"{who} up to {max(matters):.2g} CPUs' time in {len(matters)} of {_rounds(len(used))}" if matters else ""
-
-
-def _shared(rounds: Sequence[RoundState], device: str) -> str | None:
-    """Say how many other processes were on an accelerator; an empty text if none, None where nothing tells, as on a CPU."""
-    counts = {each.round: count for each in rounds if (count := each.other_processes(device)) is not None}
-    if not counts:
-        return None
-    if not (found := [count for count in counts.values() if count]):
-        return ""
-    return f"{max(found)} other process{'' if max(found) == 1 else 'es'} on {device} in {len(found)} of {_rounds(len(counts))}"
+def _known_amounts(of_rounds: Iterable[tuple[int, float | None]]) -> dict[int, float]:
+    return {number: amount for number, amount in of_rounds if amount is not None}
 
 
 def _any(values: Iterable[bool | None]) -> bool | None:

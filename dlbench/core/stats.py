@@ -7,6 +7,8 @@ from collections.abc import Callable, Sequence
 from functools import cache
 from typing import NamedTuple
 
+_CONFIDENCE = 0.95
+
 
 class Interval(NamedTuple):
     """An interval and the confidence that it really has, which small samples do not let one choose."""
@@ -58,9 +60,9 @@ def median_ranks(n: int, confidence: float) -> tuple[int, float] | None:
     return best
 
 
-def median_interval(values: Sequence[float], confidence: float = 0.95) -> Interval | None:
-    """Order-statistic interval of the median; None where there are too few values for that confidence."""
-    ranks = median_ranks(len(values), confidence)
+def median_interval(values: Sequence[float]) -> Interval | None:
+    """Order-statistic interval of the median with 95 % confidence at least; None where there are too few values."""
+    ranks = median_ranks(len(values), _CONFIDENCE)
     if ranks is None:
         return None
     ordered = sorted(values)
@@ -189,16 +191,16 @@ def theil_sen(x: Sequence[float], y: Sequence[float]) -> tuple[float, float] | N
     return statistics.median(b - slope * a for a, b in points), slope
 
 
-def proportion_interval(count: int, of: int, confidence: float = 0.95) -> Interval:
-    """Exact interval of a probability, from how often something happened in so many independent trials, one or more.
+def proportion_interval(count: int, of: int) -> Interval:
+    """Exact 95 % interval of a probability, from how often something happened in so many independent trials, one or more.
 
     Its ends are the probabilities at which as many or more, and as few or fewer, would have half of what the confidence leaves
     (Clopper and Pearson, The Use of Confidence or Fiducial Limits, Biometrika 26, 1934). It covers with that confidence at least.
     """
-    tail = (1 - confidence) / 2
+    tail = (1 - _CONFIDENCE) / 2
     low = _crossing(lambda p: 1 - _binomial_tail(count - 1, of, p) < tail) if count else 0.0
     high = _crossing(lambda p: _binomial_tail(count, of, p) > tail) if count < of else 1.0
-    return Interval(low, high, confidence)
+    return Interval(low, high, _CONFIDENCE)
 
 
 def _binomial_tail(count: int, of: int, p: float) -> float:

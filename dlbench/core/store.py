@@ -82,11 +82,6 @@ class RunFile:
     unknown_field: UnknownField | None = None
     """The first that was noticed."""
 
-    @property
-    def name(self) -> str:
-        """What the file is called in tables."""
-        return self.path.stem
-
 
 Reader = Callable[[Measurement, int | None], object]
 """Is given a measurement and the place of its line in the file, which is None where a file can be read only once, as a pipe.

@@ -2,6 +2,8 @@
 
 import math
 import re
+from collections.abc import Callable
+from functools import partial
 
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h)?")
 _DURATION_UNITS = {"ms": 1e-3, "s": 1.0, None: 1.0, "m": 60.0, "h": 3600.0}
@@ -70,24 +72,21 @@ def _prefixed(value: float, step: float, prefixes: str, unit: str) -> str:
     return f"{three_digits(value)} {prefixes[index - 1] if index else ''}{unit}"
 
 
-def flop_rate(value: float) -> str:
-    """``340 GFLOP/s``."""
-    return _prefixed(value, 1e3, "kMGTPE", "FLOP/s")
+def _decimal(unit: str) -> Callable[[float], str]:
+    """Return what writes a number of that unit with the prefix for it."""
+    return partial(_prefixed, step=1e3, prefixes="kMGTPE", unit=unit)
 
 
-def integer_rate(value: float) -> str:
-    """``838 TOP/s``: operations on integers."""
-    return _prefixed(value, 1e3, "kMGTPE", "OP/s")
-
-
-def byte_rate(value: float) -> str:
-    """``12.5 GB/s``, decimal as bandwidths are quoted."""
-    return _prefixed(value, 1e3, "kMGTPE", "B/s")
-
-
-def item_rate(value: float) -> str:
-    """``1.23 k/s``: items a second."""
-    return _prefixed(value, 1e3, "kMGTPE", "/s")
+flop_rate = _decimal("FLOP/s")
+"""``340 GFLOP/s``."""
+integer_rate = _decimal("OP/s")
+"""``838 TOP/s``: operations on integers."""
+byte_rate = _decimal("B/s")
+"""``12.5 GB/s``, decimal as bandwidths are quoted."""
+item_rate = _decimal("/s")
+"""``1.23 k/s``: items a second."""
+hertz = _decimal("Hz")
+"""``1.98 GHz``."""
 
 
 def byte_count(value: float) -> str:
@@ -95,11 +94,6 @@ def byte_count(value: float) -> str:
     if abs(value) < 1023.5:
         return f"{value:.0f} B"
     return _prefixed(value, 1024.0, "KMGTPE", "iB")
-
-
-def hertz(value: float) -> str:
-    """``1.98 GHz``."""
-    return _prefixed(value, 1e3, "kMGTPE", "Hz")
 
 
 def percent(value: float) -> str:

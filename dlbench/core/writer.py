@@ -148,11 +148,11 @@ def _mend_end(descriptor: int, *, may_cut: bool) -> None:
         os.write(descriptor, b"#\n" if end else b"\n")
 
 
-def _end_of_last_line(descriptor: int, step: int = 1 << 16) -> int:
+def _end_of_last_line(descriptor: int) -> int:
     """Return the offset just behind the last newline, reading backwards from the end."""
     end = os.fstat(descriptor).st_size
     while end > 0:
-        start = max(0, end - step)
+        start = max(0, end - (1 << 16))
         newline = os.pread(descriptor, end - start, start).rfind(b"\n")
         if newline >= 0:
             return start + newline + 1

@@ -1,8 +1,7 @@
 """One set of results from the files of each place: of a case in several files one row counts."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
 
 from dlbench.analysis.read.ceilings import with_ceilings
 from dlbench.analysis.read.places import began, place_names, richest
@@ -22,8 +21,7 @@ def merged(results: Results) -> Results:
     if results.unmerged is not None or len(results.environments) < 2:
         return results
     names = place_names(results.environments)
-    chosen = _chosen(results, names)
-    rows = [_placed(results.rows[at], names) for at in chosen]
+    rows = [_placed(row, names) for row in _chosen(results, names)]
     environments = richest(results.environments, names)
     return replace(
         results,
@@ -34,14 +32,13 @@ def merged(results: Results) -> Results:
     )
 
 
-def _chosen(results: Results, names: Mapping[str, str]) -> Sequence[int]:
-    """Return which row of each case counts, in the order in which the cases came first."""
-    cases: dict[tuple[str, Any], list[int]] = {}
-    for at, row in enumerate(results.rows):
-        cases.setdefault((names[row.case.run], row.case.id), []).append(at)
+def _chosen(results: Results, names: Mapping[str, str]) -> list[Row]:
+    """Return the row of each case that counts, in the order in which the cases came first."""
+    cases: dict[tuple[str, str], list[Row]] = {}
+    for row in results.rows:
+        cases.setdefault((names[row.case.run], row.case.id), []).append(row)
 
-    def worth(at: int) -> tuple[bool, bool, bool, int, str]:
-        row = results.rows[at]
+    def worth(row: Row) -> tuple[bool, bool, bool, int, str]:
         spoiled = row.rounds.spoiled
         measured = row.case.status not in _UNMEASURED or bool(row.case.found)
         return (

@@ -108,17 +108,18 @@ def _telling(texts_of: Mapping[str, Mapping[str, str]]) -> dict[str, list[str]]:
     for path in dict.fromkeys(paths):
         parted: list[list[str]] = []
         for group in groups:
-            texts = {place: texts_of[place].get(path) for place in group}
-            known = {text: text.split(", ") for text in texts.values() if text is not None}
+            by_text: dict[str, list[str]] = {}
+            for place in group:
+                by_text.setdefault(texts_of[place].get(path, ""), []).append(place)
+            known = {text: text.split(", ") for text in by_text if text}
             if len(known) < 2:
                 parted.append(group)
                 continue
             common = set.intersection(*map(set, known.values()))
-            by_text: dict[str | None, list[str]] = {}
-            for place, text in texts.items():
-                by_text.setdefault(text, []).append(place)
-                if text is not None:
-                    found[place].append(", ".join(word for word in known[text] if word not in common) or text)
+            for text, words in known.items():
+                telling = ", ".join(word for word in words if word not in common) or text
+                for place in by_text[text]:
+                    found[place].append(telling)
             parted += by_text.values()
         groups = parted
     for place in chain.from_iterable(group for group in groups if len(group) > 1):

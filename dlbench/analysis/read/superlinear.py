@@ -23,33 +23,33 @@ def flag_super_linear(rows: Sequence[Row]) -> list[Row]:
     Compared are neighbours in size that are equal in all else. It takes an interval of the ratio, hence four rounds a side,
     that lies beyond the ratio of the sizes.
     """
-    found: dict[int, list[str]] = defaultdict(list)
+    found: dict[Row, list[str]] = defaultdict(list)
     for size in _MARGINS:
         for group in _alike(rows, size):
             for smaller, larger in pairwise(group):
-                if sentence := _super_linear(size, rows[smaller], rows[larger]):
+                if sentence := _super_linear(size, smaller, larger):
                     found[larger].append(sentence)
-    flagged = list(rows)
-    for index, sentences in found.items():
-        flag = rows[index].flag
-        known = [flag.implausible_reason] if flag.implausible_reason else []
-        flagged[index] = replace(rows[index], flag=replace(flag, implausible=True, implausible_reason=together([*known, *sentences])))
-    return flagged
+    return [_doubted(row, found[row]) if row in found else row for row in rows]
 
 
-def _alike(rows: Sequence[Row], size: str) -> list[list[int]]:
-    """Return the rows that differ in the size alone, as their numbers, the smallest first."""
+def _doubted(row: Row, sentences: Sequence[str]) -> Row:
+    known = filter(None, [row.flag.implausible_reason])
+    return replace(row, flag=replace(row.flag, implausible=True, implausible_reason=together([*known, *sentences])))
+
+
+def _alike(rows: Sequence[Row], size: str) -> list[list[Row]]:
+    """Return the rows that differ in the size alone, the smallest first."""
     if len({row.count(size) for row in rows}) < 2:
         return []
     # The more ranks, the fewer threads each has; they still do no more than as many times what one with more threads does.
     free = {Setting("param", size), *([Setting("case", "threads")] if size == "ranks" else [])}
-    groups: dict[Hashable, list[int]] = defaultdict(list)
-    for index, row in enumerate(rows):
+    groups: dict[Hashable, list[Row]] = defaultdict(list)
+    for row in rows:
         if row.is_ok and row.count(size):
-            groups[row.differing_from(free)].append(index)
+            groups[row.differing_from(free)].append(row)
     several = [group for group in groups.values() if len(group) > 1]
-    rated = [[index for index in group if min(rows[index].rounds.items_per_s, default=0) > 0] for group in several]
-    return [sorted(group, key=lambda index: rows[index].count(size) or 0) for group in rated]
+    rated = [[row for row in group if min(row.rounds.items_per_s, default=0) > 0] for group in several]
+    return [sorted(group, key=lambda row: row.count(size) or 0) for group in rated]
 
 
 def _super_linear(size: str, smaller: Row, larger: Row) -> str | None:

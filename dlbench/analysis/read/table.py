@@ -81,11 +81,6 @@ class Results:
         """Those that any row has, in the order in which they came first."""
         return tuple(dict.fromkeys(name for row in self.rows for name in row.params))
 
-    @cached_property
-    def has_values(self) -> bool:
-        """Whether any row has a column ``value.*``."""
-        return any(row.values for row in self.rows)
-
     @property
     def files(self) -> "Results":
         """The same with each file apart; of merged results all files, also after `where` or `of_run` chose some of the rows."""
@@ -119,8 +114,8 @@ def read(paths: str | PathLike[str] | Iterable[str | PathLike[str]]) -> "pd.Data
     ``param.*`` has the parameters (precision and mode are ``case.dtype`` and ``case.mode`` only) and ``value.*`` what
     single workloads report. Warns where a file is incomplete; raises ResultFileError where one can't be read.
     """
-    single = isinstance(paths, str | PathLike)
-    results = collect([Path(paths)] if single else [Path(path) for path in paths])  # type: ignore[arg-type, union-attr]  # narrowed by `single`
+    several = [paths] if isinstance(paths, str | PathLike) else paths
+    results = collect([Path(path) for path in several])
     for note in results.notes:
         warnings.warn(note, stacklevel=2)
     return results.frame

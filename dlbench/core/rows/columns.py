@@ -205,7 +205,7 @@ class Flags(Record):
     reason: str | None = column(Unit.TEXT, "what throttled, power_capped and disturbed stand on, and what was measured again")
 
 
-GROUPS: Mapping[str, type] = {
+_GROUPS = {
     "case": Identity,
     "time": Times,
     "rate": Rates,
@@ -216,7 +216,7 @@ GROUPS: Mapping[str, type] = {
     "flag": Flags,
 }
 COLUMNS = tuple(
-    Column(f"{group}.{each.name}", *each.metadata["column"]) for group, kind in GROUPS.items() for each in fields(kind) if each.metadata
+    Column(f"{group}.{each.name}", *each.metadata["column"]) for group, kind in _GROUPS.items() for each in fields(kind) if each.metadata
 )
 """Columns of the tidy table. Every one is always present."""
 BY_NAME = {each.name: each for each in COLUMNS}

@@ -19,7 +19,7 @@ EMPTY = 2.0
 
 
 def rated(
-    counts: Sequence[Stated], call_s: float | None, dtype: str, fastest_s: float, check: SpotCheck | None, doubt_alone: bool = False
+    counts: Sequence[Stated], call_s: float | None, dtype: str, fastest_s: float, check: SpotCheck | None, doubt_alone: bool
 ) -> tuple[Rates, str | None]:
     """Return operations and bytes a second with their share of the device's peak, and why they can't be true, if so.
 

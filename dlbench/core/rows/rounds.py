@@ -122,11 +122,6 @@ class Blocks(NamedTuple):
     """Of each round the blocks, or the place of its line in ``file``."""
     file: Path | None = None
 
-    @classmethod
-    def of(cls, blocks: Sequence[Sequence[float]]) -> Self:
-        """Hold the blocks of each round, seconds a call in the order they were taken."""
-        return cls(tuple(map(len, blocks)), tuple([array("d", each) for each in blocks]))
-
     def at(self, indices: Sequence[int]) -> "Blocks":
         """Return those of the rounds with these indices."""
         return Blocks(tuple([self.counts[index] for index in indices]), tuple([self.sources[index] for index in indices]), self.file)

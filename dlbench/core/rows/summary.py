@@ -9,7 +9,7 @@ from operator import attrgetter
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
-from dlbench.core.conditions import Circumstances, RoundState, circumstances
+from dlbench.core.conditions import RoundState, circumstances
 from dlbench.core.declarations import Declaration
 from dlbench.core.measurement import Measurement, Transfer
 from dlbench.core.model import Case, ParamValue, Policy, Reported, Status
@@ -111,7 +111,7 @@ def compared(rounds: Sequence[Round], states: Sequence[RoundState] = (), origin:
         fastest_s, check = min([each.fastest_s for each in timed]), _last([each.check for each in identities])
         rates, doubt = rated(counts, centre, what.dtype or "", fastest_s, check, doubt_alone=file is not None)
     throttlings = [(each.number, each.throttling) for each in ok]
-    around = circumstances(throttlings, states, what.device, _last([each.threads for each in identities_ok])) if ok else Circumstances()
+    around = circumstances(throttlings, states, what.device, _last([each.threads for each in identities_ok]))
     return Row(
         what,
         _params(identities[-1].case),
@@ -261,15 +261,9 @@ def _bandwidth(count: int, copy_s: float | None) -> float | None:
     return count / copy_s if count and copy_s else None
 
 
-_NO_VALUES: Mapping[str, tuple[float, ...]] = {}
-
-
 def _scalars(ok: Sequence[Round]) -> Mapping[str, tuple[float, ...]]:
     """Return the scalars that every round reported, each with its value in every round."""
-    names = ok[0].values if ok else ()
-    if not names:
-        return _NO_VALUES
-    rounds = {name: [each.values.get(name) for each in ok] for name in names}
+    rounds = {name: [each.values.get(name) for each in ok] for name in (ok[0].values if ok else ())}
     return {name: tuple(known) for name, found in rounds.items() if len(known := _numbers(found)) == len(ok)}
 
 

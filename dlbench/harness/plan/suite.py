@@ -167,12 +167,13 @@ def _contents(data: Mapping[str, Any], origin: str) -> dict[str, Any]:
 
 def _place_in_full(data: Mapping[str, Any], origin: str) -> int | None:
     """Return the place of a suite among those of full. Raises SuiteError where it is no whole number, or the suite includes those."""
-    place = data.get("place_in_full")
-    if place is None or (type(place) is int and data.get("include") != "*"):
+    place, includes = data.get("place_in_full"), data.get("include")
+    full = '"*"' if includes == "*" else '["full"]' if isinstance(includes, list) and "full" in includes else None
+    if place is None or (type(place) is int and not full):
         return place
     if type(place) is not int:
         raise SuiteError(f"{origin}, place_in_full: must be a whole number, not {place!r}")
-    raise SuiteError(f'{origin}, place_in_full: with include = "*" the suite would include itself; leave one of the two out')
+    raise SuiteError(f"{origin}, place_in_full: with include = {full} the suite would include itself; leave one of the two out")
 
 
 def _included(names: object, origin: str) -> tuple[Bench, ...]:

@@ -1,4 +1,5 @@
 import statistics
+from array import array
 from dataclasses import astuple
 from pathlib import Path
 
@@ -224,7 +225,7 @@ def test_what_each_round_gave() -> None:
         (),
         p10_s=(1.0, 2.0),
         mean_s=(2.0, 2.0),
-        blocks=Blocks.of([[1.0, 1.0, 4.0], [2.0]]),
+        blocks=Blocks((3, 1), (array("d", [1.0, 1.0, 4.0]), array("d", [2.0]))),
         numbers=(0, 1),
         spoiled=(False, False),
         host_peak_bytes=(3 << 20,) * 2,

@@ -49,6 +49,10 @@ def test_what_is_no_suite_is_a_sentence(include, sentence):
             'place_in_full = 1\ninclude = "*"',
             'every.toml, place_in_full: with include = "*" the suite would include itself; leave one of the two out',
         ),
+        (
+            'place_in_full = 1\ninclude = ["matmul", "full"]',
+            'every.toml, place_in_full: with include = ["full"] the suite would include itself; leave one of the two out',
+        ),
     ],
 )
 def test_a_place_is_a_whole_number_of_a_suite_that_does_not_include_itself(tmp_path, monkeypatch, head, sentence):

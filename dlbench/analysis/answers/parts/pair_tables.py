@@ -124,7 +124,8 @@ def _is_apart(pair: Pair) -> bool:
 
 def reported(results: Results, by: str) -> tuple[Pairs, Table, list[str]]:
     """Return the pairs of rows that differ in one setting and report values, not times; their table; what each device's first reports."""
-    pairs = pair(results, by, timed=False) if results.has_values else Pairs()  # most files report none, and pairing takes a while
+    # Most files report none, and pairing takes a while.
+    pairs = pair(results, by, timed=False) if any(row.values for row in results.rows) else Pairs()
     firsts = [found[0] for found in by_device(pairs.rows).values()]
     reports = [f"{short(each.case)} reports {'; '.join(parts)}." for each in firsts if (parts := declared_values(each))]
     return pairs, same_case(pairs), reports
