@@ -9,7 +9,7 @@ from benchmarks.peers import PEERS, Called, Peer
 from benchmarks.recordings import BACK_TO_BACK, INTERLEAVED, Placement, Side
 from dlbench.analysis.compare.judge import RankTest, Verdict, rank_tests
 from dlbench.analysis.doctor.selftest import verdicts
-from dlbench.core.rows.rounds import Blocks, Rounds
+from dlbench.core.rows.rounds import Blocks, CaseRounds
 
 GATE = "dlbench ab, 14 rounds"
 BY_RANKS = "dlbench, 14 rounds, by ranks alone"
@@ -41,11 +41,11 @@ def _of_dlbench(name: str, rounds: int, layout: Placement, threshold: float, pai
     return Decider(name, rule, rounds, layout, test, conclude, blocks or 1)
 
 
-def as_rounds(side: Side, blocks: int | None = None) -> Rounds:
+def as_rounds(side: Side, blocks: int | None = None) -> CaseRounds:
     """Return the rounds of a side, each cut to its first blocks where a number of them is given."""
     if blocks:
         side = [recordings.process(each.blocks[:blocks]) for each in side]
-    return Rounds(
+    return CaseRounds(
         median_s=tuple([each.median_s for each in side]),
         p10_s=tuple([each.p10_s for each in side]),
         mean_s=tuple([each.mean_s for each in side]),

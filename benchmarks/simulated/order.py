@@ -12,7 +12,7 @@ from dlbench.cli.gate import LEAST_ROUNDS
 from dlbench.core.measurement import Measurement, Samples, Series
 from dlbench.core.model import Case, Status
 from dlbench.core.rank_test import PAIRED_SHARES, rounds_for_gate
-from dlbench.core.rows.rounds import Rounds
+from dlbench.core.rows.rounds import CaseRounds
 from dlbench.core.rows.summary import per_round
 from dlbench.core.thresholds import WITHIN_A_RUN
 from dlbench.harness.schedule import Side, Task, in_balanced_order
@@ -59,6 +59,6 @@ def _is_called(cases: int, order: Order, chance: random.Random) -> bool:
     return any(verdict in (Verdict.SLOWER, Verdict.FASTER) for verdict in _verdicts(*sides))
 
 
-def _verdicts(base: Sequence[Rounds], new: Sequence[Rounds]) -> list[Verdict]:
+def _verdicts(base: Sequence[CaseRounds], new: Sequence[CaseRounds]) -> list[Verdict]:
     tests = [rank_tests(one, other, paired=True) for one, other in zip(base, new, strict=True)]
     return [together(changes) for changes in judge_family(tests, [WITHIN_A_RUN.time] * len(tests))]

@@ -10,7 +10,7 @@ import pytest
 
 from dlbench.analysis.compare.judge import Verdict, rank_tests
 from dlbench.analysis.doctor.selftest import verdicts
-from dlbench.core.rows.rounds import Rounds
+from dlbench.core.rows.rounds import CaseRounds
 from dlbench.core.rows.summary import per_round
 
 ROUNDS, BLOCKS, CASES, SUITES = 10, 12, 6, 150
@@ -56,7 +56,7 @@ def processes(noise: Noise, chance: random.Random) -> Iterator[list[float]]:
         number += 1
 
 
-def sides(noise: Noise, chance: random.Random, factor: float, interleaved: bool) -> tuple[Rounds, Rounds]:
+def sides(noise: Noise, chance: random.Random, factor: float, interleaved: bool) -> tuple[CaseRounds, CaseRounds]:
     """Ten rounds a side, the new one slower by a factor: in each two processes in a row one of each side, or one side after the other."""
     stream = processes(noise, chance)
     measured = [next(stream) for _ in range(2 * ROUNDS)]
@@ -68,7 +68,7 @@ def sides(noise: Noise, chance: random.Random, factor: float, interleaved: bool)
     return rounds(base), rounds([[factor * seconds for seconds in blocks] for blocks in new])
 
 
-def rounds(blocks: list[list[float]]) -> Rounds:
+def rounds(blocks: list[list[float]]) -> CaseRounds:
     return per_round(made_up.rounds_of(made_up.case(), blocks))
 
 

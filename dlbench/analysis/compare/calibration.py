@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 SCHEMA = 2
 STATISTICS = ("median", "p10", "mean")
-"""Of a round's blocks, seconds a call: fields of `Noise`, and with ``_s`` of `Rounds`."""
+"""Of a round's blocks, seconds a call: fields of `Noise`, and with ``_s`` of `CaseRounds`."""
 FEWEST = 2
 """Occasions that an estimate takes, and cases that it takes to tell what they have in common."""
 _LEVEL = 0.05  # of a comparison: `judge.LEVEL`, which stands above this

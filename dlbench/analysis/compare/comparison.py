@@ -35,7 +35,7 @@ from dlbench.analysis.ratios.pairing import Unpaired
 from dlbench.analysis.read.readings import ClockDifference
 from dlbench.analysis.read.table import Results
 from dlbench.core.conditions import OVERRUN
-from dlbench.core.rows.rounds import Rounds
+from dlbench.core.rows.rounds import CaseRounds
 from dlbench.core.rows.row import Row
 from dlbench.core.thresholds import Thresholds
 from dlbench.core.units import percent
@@ -162,7 +162,7 @@ def _sound_without_spoiled(pairs: Sequence[Matched], paired: bool) -> list[bool]
     return _standing(pairs, left)
 
 
-def _unspoiled(row: Row) -> Rounds:
+def _unspoiled(row: Row) -> CaseRounds:
     return row.rounds.times_at([at for at, spoiled in enumerate(row.rounds.spoiled) if not spoiled])
 
 

@@ -25,7 +25,7 @@ from dlbench.core.rank_test import (
     smallest_p,
     smallest_signed_p,
 )
-from dlbench.core.rows.rounds import Rounds
+from dlbench.core.rows.rounds import CaseRounds
 from dlbench.core.stats import Interval, holm, quantile
 from dlbench.core.units import relative_change
 
@@ -168,7 +168,9 @@ Changes = Mapping[str, Change]
 """What each of the tests of a case comes to; empty where the times could not be tested."""
 
 
-def rank_tests(base: Rounds, new: Rounds, drifts: Mapping[str, Drift] = MappingProxyType({}), paired: bool = False) -> dict[str, RankTest]:
+def rank_tests(
+    base: CaseRounds, new: CaseRounds, drifts: Mapping[str, Drift] = MappingProxyType({}), paired: bool = False
+) -> dict[str, RankTest]:
     """Test the median, the p10 and the mean of the rounds; all times must be above zero. ``drifts`` widen the intervals of each.
 
     The p10 is that of as many blocks on either side, as that of more blocks lies lower (docs/compare.md has figures), in the rounds that
@@ -196,7 +198,7 @@ def rank_tests(base: Rounds, new: Rounds, drifts: Mapping[str, Drift] = MappingP
     return tests | {MEAN: _test_of_means(base, new, drifts)}
 
 
-def _with_p10(rounds: Rounds) -> Rounds | None:
+def _with_p10(rounds: CaseRounds) -> CaseRounds | None:
     """Return the rounds that have blocks enough for a p10, if most do.
 
     Slow rounds have fewer blocks. Of identical code both sides lose as many, and as slow ones; what is slower loses more, so of many the
@@ -209,14 +211,14 @@ def _with_p10(rounds: Rounds) -> Rounds | None:
     return rounds.times_at(having) if len(having) >= _P10_ROUNDS * len(counts) else None
 
 
-def _p10s(rounds: Rounds, blocks: int) -> Sequence[float]:
+def _p10s(rounds: CaseRounds, blocks: int) -> Sequence[float]:
     """Return the p10 of the first so many blocks of each round."""
     if max(rounds.blocks.counts) == blocks:  # the fewest of all
         return rounds.p10_s
     return [quantile(sorted(each), 0.1) for each in rounds.blocks.first(blocks)]
 
 
-def _test_of_means(base: Rounds, new: Rounds, drifts: Mapping[str, Drift]) -> RankTest:
+def _test_of_means(base: CaseRounds, new: CaseRounds, drifts: Mapping[str, Drift]) -> RankTest:
     """Test the mean of each round, of as many blocks on either side as the one with fewer usually has.
 
     A slow call in ten is hardly ever among three blocks, and nearly always among forty: identical code would have other means. An early

@@ -15,7 +15,7 @@ from dlbench.core.finding import Finding, Fitness
 from dlbench.core.measurement import Measurement
 from dlbench.core.model import Case, Status
 from dlbench.core.rank_test import PAIRED_SHARES, rounds_for_gate
-from dlbench.core.rows.rounds import Rounds
+from dlbench.core.rows.rounds import CaseRounds
 from dlbench.core.rows.summary import per_round
 from dlbench.core.stats import proportion_interval, quantile
 from dlbench.core.thresholds import WITHIN_A_RUN
@@ -60,7 +60,7 @@ def _finding(check: str, passed: bool, found: str, limit: str, values: Mapping[s
     return Finding(check, "cpu", Fitness.FIT if passed else Fitness.UNFIT, sentence, advice, values, case)
 
 
-def _known_costs(measured: Iterable[tuple[Case, Rounds]]) -> Iterator[Finding]:
+def _known_costs(measured: Iterable[tuple[Case, CaseRounds]]) -> Iterator[Finding]:
     for case, rounds in measured:
         if "program" in case.params or not rounds.median_s:
             continue
@@ -86,12 +86,12 @@ class _Share(list[bool]):
         return f"{percent(self.value)} ({sum(self)} of {len(self)})"
 
 
-def _error_rates(measured: Iterable[tuple[Case, Rounds]]) -> Iterator[Finding]:
+def _error_rates(measured: Iterable[tuple[Case, CaseRounds]]) -> Iterator[Finding]:
     """Compare each two copies of every program, and each copy with the slower variants, as the sides of an A/B."""
     programs = [(str(case.params["program"]), case.params, rounds) for case, rounds in measured if "program" in case.params]
     slower = {program: rounds for program, params, rounds in programs if params["percent"]}
     tails = {program: rounds for program, params, rounds in programs if params["tail"]}
-    copies = defaultdict[str, list[Rounds]](list)
+    copies = defaultdict[str, list[CaseRounds]](list)
     for program, params, rounds in programs:
         if not (params["percent"] or params["tail"]):
             copies[program].append(rounds)

@@ -26,7 +26,7 @@ from dlbench.core.errors import UsageError
 from dlbench.core.model import ParamValue, Policy
 from dlbench.core.quantities import MOST
 from dlbench.core.rows.columns import COLUMNS
-from dlbench.core.rows.rounds import Reduction
+from dlbench.core.rows.rounds import RoundReader
 from dlbench.core.rows.row import Cells, Row, cells
 from dlbench.core.rows.summary import Origin, compared, summarise
 from dlbench.core.schema import Column, Unit
@@ -190,14 +190,14 @@ def _consumed(items: list[T]) -> Iterator[T]:
 
 def _read_one(path: Path, name: str, to_compare: bool) -> Results:
     # A file is reduced to its rows before the next is read: raw block times are many, rows are few. So is each round to compare.
-    reduction = Reduction()
+    reduction = RoundReader()
     run = sessions.load(path) or store.load(path, reduction.add if to_compare else None)
     for each in run.measurements if to_compare else ():
         reduction.add(each)
     return of_file(run, name, reduction if to_compare else None)
 
 
-def of_file(run: RunFile, name: str, reduction: Reduction | None = None) -> Results:
+def of_file(run: RunFile, name: str, reduction: RoundReader | None = None) -> Results:
     """Return the rows of a file that was read, which is called so; with a ``reduction`` what a comparison reads of them."""
     to_compare = reduction is not None
     cases = filter(None, reduction.cases.values() if reduction else ())

@@ -7,7 +7,7 @@ from dlbench.core import units
 from dlbench.core.measurement import SpotCheck
 from dlbench.core.reference.peaks import TABLE, Share, arithmetic_share, memory_share, peak_of
 from dlbench.core.rows.columns import Rates
-from dlbench.core.rows.rounds import Stated
+from dlbench.core.rows.rounds import RoundIdentity
 
 ALLOWANCE = 1.25
 """Cards run above the boost clock that their figures are computed from, a TITAN X (Pascal) by a fifth, and a cache may hold an eighth of
@@ -19,7 +19,7 @@ EMPTY = 2.0
 
 
 def rated(
-    counts: Sequence[Stated], call_s: float | None, dtype: str, fastest_s: float, check: SpotCheck | None, doubt_alone: bool
+    counts: Sequence[RoundIdentity], call_s: float | None, dtype: str, fastest_s: float, check: SpotCheck | None, doubt_alone: bool
 ) -> tuple[Rates, str | None]:
     """Return operations and bytes a second with their share of the device's peak, and why they can't be true, if so.
 
@@ -58,7 +58,7 @@ def _rate(counts: Sequence[float | None], call_s: float | None) -> float | None:
     return (known[0] if len(known) == 1 else statistics.median(known)) / call_s
 
 
-def _no_peak(stated: Stated, known: bool, dtype: str) -> str:
+def _no_peak(stated: RoundIdentity, known: bool, dtype: str) -> str:
     if stated.flops is None and stated.bytes is None:
         return "the workload states neither operations nor bytes"
     if stated.case.device == "cpu":
@@ -71,7 +71,7 @@ def _no_peak(stated: Stated, known: bool, dtype: str) -> str:
     return f"no published {dtype} peak of {stated.device_name} is known" if dtype else "the case names no precision"
 
 
-def _no_work(fastest_s: float, stated: Stated, check: SpotCheck | None) -> list[str]:
+def _no_work(fastest_s: float, stated: RoundIdentity, check: SpotCheck | None) -> list[str]:
     counts = {"items": stated.items, "operations": stated.flops, "bytes": stated.bytes}
     if not fastest_s:
         return ["its time reads as zero; give it more to do"]
@@ -84,7 +84,7 @@ def _no_work(fastest_s: float, stated: Stated, check: SpotCheck | None) -> list[
     return []
 
 
-def _too_fast(stated: Stated, arithmetic: Share | None, memory: Share | None) -> list[str]:
+def _too_fast(stated: RoundIdentity, arithmetic: Share | None, memory: Share | None) -> list[str]:
     flops_advice = "see what its flops count, or state least_flops where an algorithm needs fewer"
     bytes_advice = "see what its bytes count, or state least_bytes where caches hold some of them meanwhile"
     return [

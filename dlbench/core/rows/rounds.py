@@ -17,7 +17,7 @@ from dlbench.core.model import Case, ParamValue, Reported, Status
 from dlbench.core.stats import quantile
 
 
-class Stated(NamedTuple):
+class RoundIdentity(NamedTuple):
     """What hardly ever differs between the rounds of a case; fields as in `Measurement`."""
 
     case: Case
@@ -38,14 +38,14 @@ class Stated(NamedTuple):
     check: SpotCheck | None
 
 
-_stated = attrgetter(*Stated._fields)
+_stated = attrgetter(*RoundIdentity._fields)
 _NO_VALUES: Mapping[str, Any] = {}
 
 
 class Round(NamedTuple):
     """A measurement without its blocks, and without what no comparison needs; times are seconds a call."""
 
-    stated: Stated
+    stated: RoundIdentity
     number: int
     values: Mapping[str, Reported]
     peak_bytes: int | None
@@ -84,18 +84,18 @@ class Round(NamedTuple):
         return cls._make((*untimed, *times, samples.device_s, array("d", blocks) if place is None else place))
 
 
-def _shared_stated(stated: tuple[Any, ...], before: Stated | None) -> Stated:
+def _shared_stated(stated: tuple[Any, ...], before: RoundIdentity | None) -> RoundIdentity:
     """Return what a round states, and what is equal as the one before states it, which saves most of the memory of a large file."""
     if before is not None and before == stated:
         return before
-    now = Stated._make(stated)
+    now = RoundIdentity._make(stated)
     if before is None or stated[1:] != before[1:] or _kinds(now) != _kinds(before):
         return now._replace(math=dict(sorted(now.math.items())))
     case = now.case
-    return Stated(Case(case.id, intern(case.suite), intern(case.workload), case.params, intern(case.device)), *before[1:])
+    return RoundIdentity(Case(case.id, intern(case.suite), intern(case.workload), case.params, intern(case.device)), *before[1:])
 
 
-def _kinds(stated: Stated) -> list[dict[str, type]]:
+def _kinds(stated: RoundIdentity) -> list[dict[str, type]]:
     """Return the types of settings, as 1 and true are equal, too."""
     return [{name: type(value) for name, value in settings.items()} for settings in (stated.math, stated.found)]
 
@@ -108,7 +108,7 @@ def reduced(measurements: Iterable[Measurement]) -> list[Round]:
     return rounds
 
 
-def stated(rounds: Sequence[Round]) -> list[Stated]:
+def stated(rounds: Sequence[Round]) -> list[RoundIdentity]:
     """Return what rounds state, in their order, and what several in a row have in common once."""
     return [each.stated for at, each in enumerate(rounds) if not at or each.stated is not rounds[at - 1].stated]
 
@@ -141,7 +141,7 @@ def per_second(counts: Sequence[float], seconds: Sequence[float]) -> tuple[float
     return tuple([count / each for count, each in zip(counts, seconds, strict=True)]) if counts and all(seconds) else ()
 
 
-class Rounds(NamedTuple):
+class CaseRounds(NamedTuple):
     """One value a round, in the order measured: what ratios and their intervals are computed from."""
 
     median_s: Sequence[float] = ()
@@ -179,14 +179,14 @@ class Rounds(NamedTuple):
         """Stated operations over the median block; empty in the same cases."""
         return per_second(self.flops, self.median_s)
 
-    def times_at(self, indices: Sequence[int]) -> "Rounds":
+    def times_at(self, indices: Sequence[int]) -> "CaseRounds":
         """Return the times of the rounds with these indices, and nothing else."""
         names = ("median_s", "p10_s", "mean_s", "numbers", "spoiled")
         kept: dict[str, Any] = {name: tuple([getattr(self, name)[index] for index in indices]) for name in names}
-        return Rounds(**kept, blocks=self.blocks.at(indices))
+        return CaseRounds(**kept, blocks=self.blocks.at(indices))
 
 
-class Reduction:
+class RoundReader:
     """Reduces the measurements of a file to rounds, one by one as they are read."""
 
     def __init__(self) -> None:

@@ -10,12 +10,12 @@ from dlbench.core.declarations import Declaration, Value, ValueRole
 from dlbench.core.model import ParamValue, Reported, Status, as_count, settings_text
 from dlbench.core.reference.peaks import Share
 from dlbench.core.rows.columns import COLUMNS, Checks, Copies, Energy, Flags, Identity, MeasuredCeiling, Peaks, Rates, Record, Times
-from dlbench.core.rows.rounds import Rounds
+from dlbench.core.rows.rounds import CaseRounds
 from dlbench.core.schema import Column
 
 Cells = Mapping[str, Any]
 """Plain values by the name of their column, None where there is none: text, numbers and flags."""
-NOTHING_DECLARED, _NO_ROUNDS = Declaration(), Rounds()
+NOTHING_DECLARED, _NO_ROUNDS = Declaration(), CaseRounds()
 
 
 class Setting(NamedTuple):
@@ -53,7 +53,7 @@ class Row(Record):
     flag: Flags = Flags()
     declared: Declaration = NOTHING_DECLARED
     """What its workload declares."""
-    rounds: Rounds = _NO_ROUNDS
+    rounds: CaseRounds = _NO_ROUNDS
     """What each of its rounds gave."""
 
     @property

@@ -16,7 +16,7 @@ from dlbench.core.model import Case, ParamValue, Policy, Reported, Status
 from dlbench.core.rows import times
 from dlbench.core.rows.columns import Checks, Copies, Flags, Identity, Peaks, Times
 from dlbench.core.rows.rates import NO_RATES, rated
-from dlbench.core.rows.rounds import Blocks, Round, Rounds, Stated, reduced, stated
+from dlbench.core.rows.rounds import Blocks, CaseRounds, Round, RoundIdentity, reduced, stated
 from dlbench.core.rows.row import NOTHING_DECLARED, Row
 from dlbench.core.stats import variation
 from dlbench.core.unknown import explained
@@ -155,22 +155,22 @@ def planned_row(case: Case, side: str | None = None) -> Row:
     return Row(Identity(case.id, case.suite, case.workload, case.device, dtype=dtype, mode=mode, run=side or ""), _params(case))
 
 
-def per_round(measurements: Iterable[Measurement]) -> Rounds:
+def per_round(measurements: Iterable[Measurement]) -> CaseRounds:
     """Return what each round of one case gave; rounds that did not go well are left out."""
     return _rounds(reduced(each for each in measurements if each.status is Status.OK))
 
 
-def _rounds(ok: Sequence[Round], file: Path | None = None) -> Rounds:
+def _rounds(ok: Sequence[Round], file: Path | None = None) -> CaseRounds:
     peaks = _shared("peaks", _all_known([each.peak_bytes for each in ok]))
     host_peaks = _shared("peaks", _all_known([each.host_peak_bytes for each in ok]))
     values, timed = _scalars(ok), [each for each in ok if each.blocks]
     if not timed:
-        return Rounds(peak_bytes=peaks, host_peak_bytes=host_peaks, values=values)
+        return CaseRounds(peak_bytes=peaks, host_peak_bytes=host_peaks, values=values)
     # Columns at once: a large file has hundreds of thousands of rounds.
     identities, numbers, _, _, _, throttlings, counts, median_s, p10_s, mean_s, _, _, steady, device_s, sources = zip(*timed, strict=True)
     spoiled = tuple([warm is False or (slowed is not None and slowed.spoiled) for warm, slowed in zip(steady, throttlings, strict=True)])
     large = file is not None
-    return Rounds(
+    return CaseRounds(
         median_s=array("d", median_s) if large else median_s,
         items=_shared("items", _all_known([each.items for each in identities])),
         flops=_shared("flops", _all_known([each.flops for each in identities])),
@@ -192,7 +192,7 @@ def _shared(what: str, values: tuple[T, ...]) -> tuple[T, ...]:
     return values
 
 
-def _identity(identities: Sequence[Stated], origin: Origin) -> Identity:
+def _identity(identities: Sequence[RoundIdentity], origin: Origin) -> Identity:
     ending = max(reversed(identities), key=lambda each: _SEVERITY.index(each.status)) if len(identities) > 1 else identities[0]
     math, found = _last([each.math or None for each in identities]) or {}, _last([each.found or None for each in identities]) or {}
     case = identities[-1].case

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from dlbench.analysis.answers.bottleneck.copies import latency_and_bandwidth
 from dlbench.analysis.answers.parts.lines import fit
-from dlbench.core.rows.rounds import Rounds
+from dlbench.core.rows.rounds import CaseRounds
 
 SIZES = [4.0**power for power in range(6, 16)]  # 4 KiB to 1 GiB
 
@@ -58,7 +58,7 @@ def test_whatever_a_file_holds_gives_a_line_or_none(points):
 def test_through_two_sizes_there_is_no_fit_and_the_row_says_so():
     points = times(1e-5, 1e10)
     assert fit([*points[:2], *points[:2]]) is None
-    found = latency_and_bandwidth([(size, Rounds(median_s=[seconds] * 7, numbers=tuple(range(7)))) for size, seconds in points[:2]])
+    found = latency_and_bandwidth([(size, CaseRounds(median_s=[seconds] * 7, numbers=tuple(range(7)))) for size, seconds in points[:2]])
     assert (found.sizes, found.latency_s) == (2, None)
     assert found.reason == "no round has 3 sizes, the fewest that tell latency from bandwidth"
 
@@ -72,7 +72,7 @@ def test_what_grows_faster_than_its_size_has_no_latency_below_zero():
 def test_a_latency_below_what_the_line_is_off_at_the_smallest_size_is_none(latency_s, shows):
     """The times are up to 10 % off a line by turns, and the smallest copy takes 0.4 µs beside its latency."""
     points = [(size, seconds * (1.1 if index % 2 else 0.9)) for index, (size, seconds) in enumerate(times(latency_s, 1e10))]
-    found = latency_and_bandwidth([(size, Rounds(median_s=[seconds] * 7, numbers=tuple(range(7)))) for size, seconds in points])
+    found = latency_and_bandwidth([(size, CaseRounds(median_s=[seconds] * 7, numbers=tuple(range(7)))) for size, seconds in points])
     assert 0 < found.off < 0.25
     assert (found.latency_s is not None, found.bytes_per_s is not None, found.reason) == (shows, True, None)
 
@@ -80,7 +80,7 @@ def test_a_latency_below_what_the_line_is_off_at_the_smallest_size_is_none(laten
 def test_a_line_a_round_and_an_interval_over_rounds():
     slower = (1.00, 1.01, 0.99, 1.02, 0.98, 1.03, 0.97)
     sizes = [
-        (size, Rounds(median_s=[factor * seconds for factor in slower], numbers=tuple(range(7)))) for size, seconds in times(1e-5, 1e10)
+        (size, CaseRounds(median_s=[factor * seconds for factor in slower], numbers=tuple(range(7)))) for size, seconds in times(1e-5, 1e10)
     ]
     found = latency_and_bandwidth(sizes)
     assert [found.latency_s.low, found.latency_s.value, found.latency_s.high] == pytest.approx([0.97e-5, 1e-5, 1.03e-5])

@@ -9,16 +9,16 @@ from dlbench.core.errors import ResultFileError
 from dlbench.core.measurement import Measurement, SpotCheck
 from dlbench.core.model import Status
 from dlbench.core.records import measurement_to_json
-from dlbench.core.rows.rounds import Blocks, Reduction, Round
+from dlbench.core.rows.rounds import Blocks, Round, RoundReader
 from dlbench.core.store import LeftOut, load
 
 ONE, OTHER = made_up.case(batch=8), made_up.case(batch=16)
 BLOCKS = [[1.0, 2.0, 3.0], [4.0, 6.0, 5.0], [7.0, 8.0, 9.0]]
 
 
-def read(path: Path, *measurements: Measurement) -> Reduction:
+def read(path: Path, *measurements: Measurement) -> RoundReader:
     made_up.write(path, measurements)
-    reduction = Reduction()
+    reduction = RoundReader()
     assert load(path, reduction.add).measurements == ()
     return reduction
 
@@ -33,7 +33,7 @@ def test_rounds_read_from_a_file_are_those_of_its_measurements(tmp_path: Path) -
     ]
     measurements = [*made_up.rounds_of(ONE, BLOCKS), *made_up.rounds_of(OTHER, BLOCKS, items=16), *odd]
     found = read(tmp_path / "f.jsonl", *measurements).cases
-    expected = Reduction()
+    expected = RoundReader()
     for each in measurements:
         expected.add(each)
     assert list(found) == [(None, ONE.id), (None, OTHER.id)]
@@ -77,7 +77,7 @@ def test_a_later_round_is_checked_as_well(tmp_path: Path, name: str) -> None:
     lines[2][name] = "wrong" if name == "threads" else -1
     path = tmp_path / "f.jsonl"
     path.write_text("\n".join(map(json.dumps, [{"kind": "header", "schema": 1}, *lines])) + "\n")
-    (left_out,) = load(path, Reduction().add).left_out
+    (left_out,) = load(path, RoundReader().add).left_out
     assert (left_out.number, left_out.why.partition(":")[0]) == (4, "not a valid measurement")
 
 
@@ -87,7 +87,7 @@ def test_of_two_measurements_of_a_round_the_first_counts(tmp_path: Path) -> None
     lines = [measurement_to_json(each) for each in (skipped, *made_up.rounds_of(ONE, BLOCKS), *made_up.rounds_of(ONE, BLOCKS[1:3]))]
     path = tmp_path / "f.jsonl"
     path.write_text("\n".join(map(json.dumps, [{"kind": "header", "schema": 1}, *lines])) + "\n")
-    reduction = Reduction()
+    reduction = RoundReader()
     whole, compared = load(path), load(path, reduction.add)
     assert (
         whole.left_out

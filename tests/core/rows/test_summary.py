@@ -11,7 +11,7 @@ from dlbench.core import store
 from dlbench.core.measurement import Measurement, Memory, Transfer
 from dlbench.core.model import Status
 from dlbench.core.rows.columns import BY_NAME
-from dlbench.core.rows.rounds import Blocks, Rounds
+from dlbench.core.rows.rounds import Blocks, CaseRounds
 from dlbench.core.rows.row import cells
 from dlbench.core.rows.summary import per_round, summarise
 
@@ -211,7 +211,7 @@ def test_an_observation_has_values_and_no_times() -> None:
     rounds = [made_up.with_values(each, accuracy=value) for each, value in zip(rounds, (0.5, 0.9, 0.7), strict=True)]
     row = summarise(rounds)
     assert (row.values["accuracy"], row.time.rounds, row.time.median_s) == (0.7, 3, None)
-    assert per_round(rounds) == Rounds(host_peak_bytes=(3 << 20,) * 3, values={"accuracy": (0.5, 0.9, 0.7)})
+    assert per_round(rounds) == CaseRounds(host_peak_bytes=(3 << 20,) * 3, values={"accuracy": (0.5, 0.9, 0.7)})
 
 
 def test_what_each_round_gave() -> None:
@@ -219,7 +219,7 @@ def test_what_each_round_gave() -> None:
         *made_up.rounds_of(CASE, [[1.0, 1.0, 4.0], [2.0]], items=8, flops=None),
         made_up.ended(CASE, Status.OOM, "too large", 2),
     ]
-    assert per_round(measurements) == Rounds(
+    assert per_round(measurements) == CaseRounds(
         (1.0, 2.0),
         (8, 8),
         (),

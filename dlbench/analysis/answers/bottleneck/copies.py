@@ -18,7 +18,7 @@ from dlbench.analysis.ratios.pairing import grouped, label, settings_named
 from dlbench.analysis.read.table import Results
 from dlbench.core import units
 from dlbench.core.reference.peaks import OTHER_LINK
-from dlbench.core.rows.rounds import Rounds
+from dlbench.core.rows.rounds import CaseRounds
 from dlbench.core.rows.row import Row
 from dlbench.core.schema import Column, Unit
 from dlbench.core.stats import median_interval
@@ -58,7 +58,7 @@ class Fit:
     """Why there is no line."""
 
 
-def latency_and_bandwidth(sizes: Sequence[tuple[float, Rounds]]) -> Fit:
+def latency_and_bandwidth(sizes: Sequence[tuple[float, CaseRounds]]) -> Fit:
     """Fit copies that differ in their size alone: of each the bytes, and what its rounds gave.
 
     A copy takes latency + bytes / bandwidth (Hockney, The Communication Challenge for MPP, Parallel Computing 20(3), 1994). A line is
