@@ -25,7 +25,7 @@ from dlbench.core.store import load
 from dlbench.harness import pool, runner
 from dlbench.harness.probe import cgroup, processor
 from dlbench.harness.process.wire import HelloRequest, PrepareRequest, Reply
-from dlbench.harness.process.worker_process import Ending
+from dlbench.harness.process.worker_process import RequestOutcome
 
 CPU = {"id": "cpu", "kind": "cpu", "name": None}
 CARD = {"id": "cuda:0", "kind": "cuda", "name": "NVIDIA H200", "vendor": "nvidia", "memory_bytes": 150 << 30}
@@ -151,13 +151,13 @@ class _Process:
     def answer(self, deadline_s=0.0, run_ends=0.0):
         interrupted = self.machine.wait(self._ready, measuring=False)
         if interrupted:
-            return Ending("interrupted")
+            return RequestOutcome("interrupted")
         if isinstance(self._request, PrepareRequest):
-            return Ending("replied", Reply())
+            return RequestOutcome("replied", Reply())
         if isinstance(self._request, HelloRequest):
-            return Ending("replied", Reply(hello=hello(*self.machine.devices)))
+            return RequestOutcome("replied", Reply(hello=hello(*self.machine.devices)))
         found = self.machine.measured(self._request.case, self._request.round, self._request.policy)
-        return Ending("interrupted") if found is None else Ending("replied", Reply(measurement=found))
+        return RequestOutcome("interrupted") if found is None else RequestOutcome("replied", Reply(measurement=found))
 
     def ask(self, request, deadline_s=0.0, run_ends=0.0):
         self.send(request)

@@ -19,7 +19,7 @@ from dlbench.cli import session
 from dlbench.harness import pool, runner
 from dlbench.harness.process.interrupt import Interruption
 from dlbench.harness.process.wire import Request
-from dlbench.harness.process.worker_process import START_S, Ending, Interpreter, WorkerProcess
+from dlbench.harness.process.worker_process import START_S, Interpreter, RequestOutcome, WorkerProcess
 
 _STARTED: dict[object, WorkerProcess] = {}
 _MOST = 4
@@ -53,10 +53,10 @@ class Lent:
         plugins = tuple(str(path.resolve()) if (path := Path(each)).is_file() else each for each in request.plugins)
         self._process.send(replace(request, plugins=plugins))
 
-    def answer(self, deadline_s: float = START_S, run_ends: float = math.inf) -> Ending:
+    def answer(self, deadline_s: float = START_S, run_ends: float = math.inf) -> RequestOutcome:
         return self._process.answer(deadline_s, run_ends)
 
-    def ask(self, request: Request, deadline_s: float = START_S, run_ends: float = math.inf) -> Ending:
+    def ask(self, request: Request, deadline_s: float = START_S, run_ends: float = math.inf) -> RequestOutcome:
         self.send(request)
         return self.answer(deadline_s, run_ends)
 

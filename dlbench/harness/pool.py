@@ -10,7 +10,7 @@ from typing import Literal, Self
 from dlbench.core.model import Case, Signature, kind_of
 from dlbench.harness.process.interrupt import Interruption
 from dlbench.harness.process.wire import MeasureRequest, PrepareRequest
-from dlbench.harness.process.worker_process import Ending, Mode, WorkerProcess
+from dlbench.harness.process.worker_process import Mode, RequestOutcome, WorkerProcess
 from dlbench.harness.ranks.placement import Placement
 from dlbench.harness.ranks.rank_group import RankGroup
 from dlbench.harness.schedule import Side, Task
@@ -131,7 +131,7 @@ class WorkerPool:
         worker.send(PrepareRequest(training=self._training))
         return worker
 
-    def ask(self, request: MeasureRequest, side: Side, placement: Placement) -> Ending:
+    def ask(self, request: MeasureRequest, side: Side, placement: Placement) -> RequestOutcome:
         """Have a case measured in the process that fits its side, its device and the isolation, or by all of its ranks."""
         key = self._number, side.name, self._process_for(request.case)
         self._end_conflicting(key, side.one_process, request.case.ranks)
@@ -144,10 +144,10 @@ class WorkerPool:
                 )
             elif (ready := (worker := self._start(key, side)).answer(run_ends=self._run_ends)).how != "replied":
                 return ready
-        ending = worker.ask(request, request.policy.timeout_s, self._run_ends)
-        if (ending.reply and ending.reply.fault) or (key[2] == "cpu" and self._isolation == "spawn"):
+        outcome = worker.ask(request, request.policy.timeout_s, self._run_ends)
+        if (outcome.reply and outcome.reply.fault) or (key[2] == "cpu" and self._isolation == "spawn"):
             worker.end()
-        return ending
+        return outcome
 
     def _end_conflicting(self, key: _Key, one_process: bool, ranks: int | None) -> None:
         """End those that hold a device which takes one process, and ranks of another size, which would hold memory while they wait."""

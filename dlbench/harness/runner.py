@@ -19,9 +19,20 @@ from dlbench.harness.probe.monitor import Watch
 from dlbench.harness.process.interrupt import Interruption
 from dlbench.harness.process.scratch import Kept, ScratchFolders
 from dlbench.harness.process.wire import MeasureRequest
-from dlbench.harness.process.worker_process import Ending, WorkerProcess, handshake
+from dlbench.harness.process.worker_process import RequestOutcome, WorkerProcess, handshake
 from dlbench.harness.ranks.placement import Placement, place_ranks
-from dlbench.harness.schedule import GRACE_S, Attempt, BudgetSpent, Fault, Progress, Retirement, Retries, Side, Task, in_balanced_order
+from dlbench.harness.schedule import (
+    GRACE_S,
+    Attempt,
+    BudgetSpent,
+    DeviceQuarantine,
+    Fault,
+    Progress,
+    Retries,
+    Side,
+    Task,
+    in_balanced_order,
+)
 from dlbench.harness.searches import Ended, Searches
 
 
@@ -78,7 +89,7 @@ class Runner:
     """Of the workloads, by name."""
     kept: Kept | None = None
     """The name of what cases keep for when the run goes on; None where it can't."""
-    _retirement: Retirement = field(default_factory=Retirement, init=False)
+    _quarantine: DeviceQuarantine = field(default_factory=DeviceQuarantine, init=False)
     _progress: Progress = field(init=False)
     _retries: Retries = field(init=False)
     _searches: Searches = field(init=False)
@@ -111,7 +122,7 @@ class Runner:
                 if pending and not self._measure_round(number, pending, pool):
                     break
             self._scratch.complete = not self._progress.left() and not self._skipped
-        return Outcome(self._progress.rounds, self._retirement.faults())
+        return Outcome(self._progress.rounds, self._quarantine.faults())
 
     def _left_s(self) -> float:
         """Return the rest of the budget."""
@@ -165,7 +176,7 @@ class Runner:
             if out_of_reach := _out_of_reach(task, placement):
                 measured.append(replace(row, status=out_of_reach[0], reason=out_of_reach[1]))
                 continue
-            if reason := self._retirement.why_skipped(task, placement.devices[: placement.counts[0]]):
+            if reason := self._quarantine.why_skipped(task, placement.devices[: placement.counts[0]]):
                 measured.append(replace(row, reason=reason))
                 continue
             try:
@@ -186,7 +197,7 @@ class Runner:
             if measurement.status is Status.OK:
                 held_back = self.watch.throttling(task.case.device, before, attempt.tries, measurement.throttling)
                 measurement = replace(measurement, throttling=held_back)
-            self._retirement.note(task, fault, measurement.reason)
+            self._quarantine.note(task, fault, measurement.reason)
             measured.append(measurement)
         return measured
 
@@ -290,15 +301,15 @@ def _measure(request: MeasureRequest, side: Side, placement: Placement, pool: Wo
     """Have a case measured in one round; None when interrupted. What comes with it tells of a device fault. Raises BudgetSpent."""
     row = Measurement(request.case, request.round, Status.FAILED, None, side.name, request.device_name, request.threads)
     kills = oom_kills()
-    ending = pool.ask(request, side, placement)
-    if ending.how == "interrupted":
+    outcome = pool.ask(request, side, placement)
+    if outcome.how == "interrupted":
         return None
-    if ending.how == "budget":
+    if outcome.how == "budget":
         raise BudgetSpent("it was done")
-    reply = ending.reply
+    reply = outcome.reply
     if reply is None:
-        status, reason = _without_reply(ending, request.policy.timeout_s, memory_ran_out=oom_kills() > kills)
-        return replace(row, status=status, reason=reason), Fault.UNKILLABLE if ending.unkillable else Fault.NONE
+        status, reason = _without_reply(outcome, request.policy.timeout_s, memory_ran_out=oom_kills() > kills)
+        return replace(row, status=status, reason=reason), Fault.UNKILLABLE if outcome.unkillable else Fault.NONE
     measurement = reply.measurement or replace(row, reason=reply.error)
     return replace(measurement, side=side.name), Fault(reply.fault)
 
@@ -317,14 +328,14 @@ def _out_of_reach(task: Task, placement: Placement) -> tuple[Status, str] | None
     return None
 
 
-def _without_reply(ending: Ending, timeout_s: float, *, memory_ran_out: bool) -> tuple[Status, str]:
+def _without_reply(outcome: RequestOutcome, timeout_s: float, *, memory_ran_out: bool) -> tuple[Status, str]:
     """Return status and reason of a case whose process was killed or died."""
-    if ending.how == "deadline":
-        doing = f" ({ending.sentence})" if ending.sentence else ""
+    if outcome.how == "deadline":
+        doing = f" ({outcome.sentence})" if outcome.sentence else ""
         return Status.TIMEOUT, f"not done within {timeout_s:g} s{doing}; raise --timeout"
     if memory_ran_out:
-        return Status.OOM, f"the kernel ended {ending.who} for want of memory"
-    return Status.CRASHED, f"{ending.who} {ending.sentence}"
+        return Status.OOM, f"the kernel ended {outcome.who} for want of memory"
+    return Status.CRASHED, f"{outcome.who} {outcome.sentence}"
 
 
 def ask_hello(plugins: Sequence[str] = (), workloads: Sequence[str] = ()) -> dict[str, Any]:

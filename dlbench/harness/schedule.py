@@ -31,7 +31,7 @@ FEW_CASES = 3
 """Held back in a round, up to which they are tried again even if they are most of its cases: of so few most soon are."""
 GRACE_S = 10.0
 """Beyond the budget, for a case that was begun within it: long enough for most, short enough to wait for."""
-_FAULTS_TO_RETIRE = 2
+_FAULTS_TO_QUARANTINE = 2
 """Device faults in a row, each in a new process, after which the device itself is taken to be at fault."""
 
 _Suspect = tuple[str | None, str]
@@ -139,7 +139,7 @@ class SeriesRounds:
         return relative_half_width(self._times) <= self._policy.target
 
 
-def allot(rounds: Sequence[SeriesRounds], most: int, left_s: float) -> list[int]:
+def allocate_rounds(rounds: Sequence[SeriesRounds], most: int, left_s: float) -> list[int]:
     """Return how many more rounds each series gets, up to ``most`` in all, such that the mean variance of their medians falls fastest.
 
     One round more takes variance / (k (k + 1)) off variance / k; whichever series gains most for a second is next, as long as it fits. In
@@ -208,7 +208,7 @@ class Progress:
         needed = [task for task in self._tasks if not self._series[task.series].done() and (task.series, number) not in self._measured]
         if behind := [task for task in needed if self._series[task.series].lacking]:
             return behind
-        more = allot([self._series[task.series] for task in needed], self._policy.max_rounds, left_s - self.start_s)
+        more = allocate_rounds([self._series[task.series] for task in needed], self._policy.max_rounds, left_s - self.start_s)
         return [task for task, rounds in zip(needed, more, strict=True) if rounds]
 
     def certain(self, tasks: Sequence[Task]) -> int:
@@ -302,7 +302,7 @@ class Fault(IntEnum):
     """Its process waits for it, and not even a kill ends that: the device fell off its bus, or its driver hangs."""
 
 
-class Retirement:
+class DeviceQuarantine:
     """Devices that are given up, judged on each side apart: a case that fails on both sides is no faulty device.
 
     One that holds a process which can't be ended is given up on all sides.
@@ -310,27 +310,27 @@ class Retirement:
 
     def __init__(self) -> None:
         self._in_a_row = Counter[_Suspect]()
-        self._retired: dict[_Suspect, str] = {}
+        self._quarantined: dict[_Suspect, str] = {}
 
     def note(self, task: Task, fault: Fault, reason: str | None) -> None:
         """Note how a case ended: with a fault of its device, in these words, or without."""
         suspect = _suspect(task)
         self._in_a_row[suspect] = self._in_a_row[suspect] + 1 if fault else 0
         if fault is Fault.UNKILLABLE:
-            self._retired.setdefault((None, suspect[1]), f"{suspect[1]} holds a process that can't be ended ({reason})")
-        elif self._in_a_row[suspect] >= _FAULTS_TO_RETIRE:
-            self._retired.setdefault(suspect, f"{suspect[1]} failed in {_FAULTS_TO_RETIRE} processes in a row ({reason})")
+            self._quarantined.setdefault((None, suspect[1]), f"{suspect[1]} holds a process that can't be ended ({reason})")
+        elif self._in_a_row[suspect] >= _FAULTS_TO_QUARANTINE:
+            self._quarantined.setdefault(suspect, f"{suspect[1]} failed in {_FAULTS_TO_QUARANTINE} processes in a row ({reason})")
 
     def why_skipped(self, task: Task, devices: tuple[str, ...]) -> str | None:
         """Say why a case, which would compute on these devices, is not measured; None where it is."""
         devices = (_suspect(task)[1], *devices)
         suspects = [(side, device) for side in (task.side.name, None) for device in devices]
-        found = next((self._retired[suspect] for suspect in suspects if suspect in self._retired), None)
+        found = next((self._quarantined[suspect] for suspect in suspects if suspect in self._quarantined), None)
         return found and f"{found}; check it, then measure again"
 
     def faults(self) -> tuple[str, ...]:
-        """Return a sentence for each device that was retired."""
-        return tuple(f"side {side}: {why}" if side else why for (side, _), why in self._retired.items())
+        """Return a sentence for each device in quarantine."""
+        return tuple(f"side {side}: {why}" if side else why for (side, _), why in self._quarantined.items())
 
 
 def _suspect(task: Task) -> _Suspect:

@@ -21,7 +21,7 @@ from dlbench.harness.probe.monitor import Watch
 from dlbench.harness.process.interrupt import Interruption
 from dlbench.harness.process.scratch import Kept
 from dlbench.harness.process.wire import PrepareRequest, Reply
-from dlbench.harness.process.worker_process import Ending, WorkerProcess
+from dlbench.harness.process.worker_process import RequestOutcome, WorkerProcess
 from dlbench.harness.ranks.rank_group import RankGroup
 from dlbench.harness.runner import Runner, RunSettings
 from dlbench.harness.schedule import GRACE_S, Side, Task
@@ -52,10 +52,10 @@ class Machine:
         seconds = self.script[name].pop(0)
         if self.now_s + seconds > self.run_ends:
             self.now_s = self.run_ends
-            return Ending("budget")
+            return RequestOutcome("budget")
         self.now_s += seconds
         (measured,) = made_up.rounds_of(request.case, [[seconds / 3] * 3], items=1)
-        return Ending("replied", Reply(measurement=replace(measured, round=request.round)))
+        return RequestOutcome("replied", Reply(measurement=replace(measured, round=request.round)))
 
     def __enter__(self):
         return self
@@ -244,14 +244,14 @@ def test_a_process_that_is_at_something_when_the_run_ends_is_gone_and_says_why()
     """A fresh one is still importing torch; of one that measures only the fork goes."""
     past = time.monotonic() - 1.0
     with Interruption() as interruption, WorkerProcess("stay", 1, 0, interruption) as worker:
-        assert worker.ask(PrepareRequest(training=False), run_ends=past) == Ending("budget")
+        assert worker.ask(PrepareRequest(training=False), run_ends=past) == RequestOutcome("budget")
         assert not worker.usable
 
 
 def test_ranks_that_are_still_starting_when_the_run_ends_are_gone():
     with Interruption() as interruption:
         ranks = RankGroup([2], 1, 0, interruption, shared_hosts.Interpreter())
-        assert ranks.ask(PrepareRequest(training=False), run_ends=time.monotonic() - 1.0) == Ending("budget")
+        assert ranks.ask(PrepareRequest(training=False), run_ends=time.monotonic() - 1.0) == RequestOutcome("budget")
         assert not ranks.usable
 
 

@@ -13,7 +13,7 @@ from dlbench.core.conditions import Throttling
 from dlbench.core.measurement import Measurement, Samples
 from dlbench.core.model import Case, Policy, Status
 from dlbench.core.stats import median_interval
-from dlbench.harness.schedule import PAUSES_S, Fault, Progress, Retirement, Retries, Side, Task, allot
+from dlbench.harness.schedule import PAUSES_S, DeviceQuarantine, Fault, Progress, Retries, Side, Task, allocate_rounds
 
 HOT, COOL, DISTURBED = Throttling(thermal=0.5), Throttling(thermal=0.0), Throttling(thermal=0.0, waiting=0.051)
 
@@ -121,7 +121,7 @@ def test_sides_of_which_no_further_turn_helped_either_are_left_alone():
 
 
 class Rounds(NamedTuple):
-    """As much of `SeriesRounds` as `allot` asks for."""
+    """As much of `SeriesRounds` as `allocate_rounds` asks for."""
 
     variance: float
     count: int
@@ -139,11 +139,11 @@ class Rounds(NamedTuple):
     ],
 )
 def test_time_left_buys_rounds_where_they_take_most_variance_off_for_a_second(spreads, left_s, more):
-    assert allot([Rounds(variance, 6, cost_s) for variance, cost_s in spreads], 99, left_s) == more
+    assert allocate_rounds([Rounds(variance, 6, cost_s) for variance, cost_s in spreads], 99, left_s) == more
 
 
 def test_a_device_that_holds_a_process_that_can_not_be_ended_is_given_up_on_all_sides():
-    retirement, here, there = Retirement(), case("a", "cuda:0", side="a"), case("a", "cuda:0", side="b")
+    retirement, here, there = DeviceQuarantine(), case("a", "cuda:0", side="a"), case("a", "cuda:0", side="b")
     retirement.note(here, Fault.UNKILLABLE, "not done")
     why = "cuda:0 holds a process that can't be ended (not done)"
     skipped = [retirement.why_skipped(task, ("cuda:0",)) for task in (here, there)]
@@ -153,7 +153,7 @@ def test_a_device_that_holds_a_process_that_can_not_be_ended_is_given_up_on_all_
 
 
 def test_no_case_gets_more_than_the_most_rounds():
-    assert allot([Rounds(9.0, 7, 1.0), Rounds(1.0, 20, 1.0), Rounds(0.1, 7, 1.0)], 20, 100.0) == [13, 0, 13]
+    assert allocate_rounds([Rounds(9.0, 7, 1.0), Rounds(1.0, 20, 1.0), Rounds(0.1, 7, 1.0)], 20, 100.0) == [13, 0, 13]
 
 
 some_rounds = st.lists(st.builds(Rounds, st.floats(0, 1), st.integers(6, 9), st.sampled_from([1.0])), min_size=1, max_size=3)
@@ -165,7 +165,7 @@ def test_no_other_way_to_spend_the_same_rounds_leaves_less_variance(shown, round
         return sum(each.variance / (each.count + extra) for each, extra in zip(shown, more, strict=True))
 
     others = [more for more in product(range(rounds + 1), repeat=len(shown)) if sum(more) == rounds]
-    assert left(allot(shown, 99, float(rounds))) == pytest.approx(min(map(left, others)))
+    assert left(allocate_rounds(shown, 99, float(rounds))) == pytest.approx(min(map(left, others)))
 
 
 def measured(task, number, median_s, calls=1):

@@ -21,7 +21,7 @@ from dlbench.harness.probe.devices import describe_cpu
 from dlbench.harness.probe.monitor import Watch
 from dlbench.harness.process.interrupt import Interruption
 from dlbench.harness.process.wire import Reply
-from dlbench.harness.process.worker_process import Ending
+from dlbench.harness.process.worker_process import RequestOutcome
 from dlbench.harness.runner import Runner, RunSettings
 from dlbench.harness.schedule import Side, Task
 from dlbench.harness.worker import registry
@@ -57,7 +57,7 @@ class Machine:
         batch = int(case.params.get("batch") or 1)
         blocks = [max(batch, 64) * 1e-3 * made_up.SEVEN[request.round % 7]] * 3
         (measured,) = made_up.rounds_of(case, [blocks], items=batch)
-        return Ending("replied", Reply(measurement=replace(measured, round=request.round)))
+        return RequestOutcome("replied", Reply(measurement=replace(measured, round=request.round)))
 
     def seconds(self, case, policy):
         usual_s = SET_UP_S + (policy.warmup_s or WARM_UP_S) + policy.round_s

@@ -70,7 +70,7 @@ class Interpreter:
 
 
 @dataclass(frozen=True, slots=True)
-class Ending:
+class RequestOutcome:
     """How one request ended."""
 
     how: Literal["replied", "died", "deadline", "budget", "interrupted"]
@@ -117,7 +117,7 @@ class WorkerProcess:
     def __exit__(self, *_: object) -> None:
         self.end()
 
-    def ask(self, request: Request, deadline_s: float = START_S, run_ends: float = math.inf) -> Ending:
+    def ask(self, request: Request, deadline_s: float = START_S, run_ends: float = math.inf) -> RequestOutcome:
         """Send one request and wait for its end: a reply, the death of its process, the deadline, the end of the run, or Ctrl-C.
 
         ``deadline_s`` counts from when it begins, ``run_ends`` is on the scale of `time.monotonic`. After anything but a reply the process
@@ -131,12 +131,12 @@ class WorkerProcess:
         with suppress(BrokenPipeError):  # the process has died, which its answer shows
             send(self._requests, request.to_json())
 
-    def answer(self, deadline_s: float = START_S, run_ends: float = math.inf) -> Ending:
+    def answer(self, deadline_s: float = START_S, run_ends: float = math.inf) -> RequestOutcome:
         """Wait for the end of the request sent last, as `ask` does."""
         try:
-            ending = self._answer(deadline_s, run_ends)
+            outcome = self._answer(deadline_s, run_ends)
             self._forget_output()
-            return ending
+            return outcome
         except EOFError:
             code = self._wait()
             return self._died("has ended and is still there" if code is None else self._cause(code))
@@ -150,10 +150,10 @@ class WorkerProcess:
                 self._forget_output()
             else:
                 self.end()
-            return Ending("budget" if run_ended else "deadline", sentence=self._stage, unkillable=self._unkillable)
+            return RequestOutcome("budget" if run_ended else "deadline", sentence=self._stage, unkillable=self._unkillable)
         except Interrupted:
             self.end()
-            return Ending("interrupted")
+            return RequestOutcome("interrupted")
 
     def end(self) -> None:
         """Kill the process and its group and free what belongs to it; a second time does nothing."""
@@ -172,7 +172,7 @@ class WorkerProcess:
             return self._process.wait(_GRACE_S)
         return None
 
-    def _answer(self, deadline_s: float, run_ends: float) -> Ending:
+    def _answer(self, deadline_s: float, run_ends: float) -> RequestOutcome:
         # The request waits while this process still imports torch; its own clock starts when it begins.
         deadline = min(run_ends, time.monotonic() + (START_S if self._imported else IMPORT_S))
         reply: Reply | None = None
@@ -186,7 +186,7 @@ class WorkerProcess:
             else:
                 reply = Reply.from_json(message["reply"])
         self._case_pid = None
-        return Ending("replied", reply) if reply else Ending("died", sentence=self._cause(message["exit"]))
+        return RequestOutcome("replied", reply) if reply else RequestOutcome("died", sentence=self._cause(message["exit"]))
 
     def _survives_its_case(self) -> bool:
         """Kill the fork that does the request; return whether the process itself lives on, which it shows by reporting that end."""
@@ -205,9 +205,9 @@ class WorkerProcess:
         """Have no later request end in the words of this one. What was printed ahead of the first may be why it can't be done."""
         self._printed_before = os.fstat(self._output.fileno()).st_size
 
-    def _died(self, sentence: str) -> Ending:
+    def _died(self, sentence: str) -> RequestOutcome:
         self.end()
-        return Ending("died", sentence=sentence, unkillable=self._unkillable)
+        return RequestOutcome("died", sentence=sentence, unkillable=self._unkillable)
 
     def _close(self) -> None:
         for descriptor in (self._requests, self._replies.fileno(), self._lifeline):
@@ -229,27 +229,27 @@ def handshake(
     answer.
     """
     folder = str(not_from) if not_from else None
-    ending = worker.ask(HelloRequest(threads=threads, plugins=tuple(plugins), workloads=tuple(workloads), not_from=folder))
+    outcome = worker.ask(HelloRequest(threads=threads, plugins=tuple(plugins), workloads=tuple(workloads), not_from=folder))
     name = Path(worker.interpreter.python).name
-    if ending.reply and ending.reply.hello:
-        torch = str(ending.reply.hello["versions"]["torch"])
+    if outcome.reply and outcome.reply.hello:
+        torch = str(outcome.reply.hello["versions"]["torch"])
         if (found := re.match(r"(\d+)\.(\d+)", torch)) and tuple(map(int, found.groups())) < _LEAST_TORCH:
             raise WorkerError(f"{name} has torch {torch}; dlbench needs torch 2.6 or later")
-        return ending.reply.hello
-    if ending.how == "interrupted":
+        return outcome.reply.hello
+    if outcome.how == "interrupted":
         raise Interrupted
-    if ending.reply:
-        raise WorkerError(ending.reply.error)
-    if ending.how == "died" and "No module named 'torch'" in ending.sentence:
+    if outcome.reply:
+        raise WorkerError(outcome.reply.error)
+    if outcome.how == "died" and "No module named 'torch'" in outcome.sentence:
         raise WorkerError(f"torch is not installed for {name}; dlbench measures the torch you have: install torch 2.6 or later")
-    if ending.how == "died" and (old := re.search(r"too old: (Python [\d.]+)", ending.sentence)):
+    if outcome.how == "died" and (old := re.search(r"too old: (Python [\d.]+)", outcome.sentence)):
         raise WorkerError(f"{name} is {old[1]}; the measuring process needs Python 3.11 or later")
     failed = "the measuring process could not start: it"
-    if ending.how == "deadline":
+    if outcome.how == "deadline":
         raise DeviceFault(
             f"{failed} imported torch, and did not say within {START_S:g} s which devices there are; see what their driver says"
         )
-    raise WorkerError(f"{failed} {ending.sentence or ending.how}")
+    raise WorkerError(f"{failed} {outcome.sentence or outcome.how}")
 
 
 def own_variables(threads: int, seed: int) -> dict[str, str]:

@@ -16,7 +16,7 @@ from dlbench.core.errors import Interrupted, WorkerError
 from dlbench.core.model import Status
 from dlbench.harness.process.interrupt import Interruption
 from dlbench.harness.process.wire import ForeignLine, Reader, Reply, Request, send, wait
-from dlbench.harness.process.worker_process import IMPORT_S, START_S, Ending, Interpreter, kill_group
+from dlbench.harness.process.worker_process import IMPORT_S, START_S, Interpreter, RequestOutcome, kill_group
 from dlbench.harness.ranks.cluster import RemoteNode
 from dlbench.harness.ranks.torchrun import RankSpec, Torchrun, printed, running_functions
 
@@ -99,16 +99,16 @@ class RankGroup:
             self.end()
             raise
 
-    def ask(self, request: Request, deadline_s: float = START_S, run_ends: float = math.inf) -> Ending:
+    def ask(self, request: Request, deadline_s: float = START_S, run_ends: float = math.inf) -> RequestOutcome:
         """Ask every rank, and wait as `WorkerProcess.ask` does. All are ended unless each has answered and is fit for another request."""
         try:
-            ending = self._gather(run_ends) or self._answers(request, deadline_s, run_ends)
+            outcome = self._gather(run_ends) or self._answers(request, deadline_s, run_ends)
         except Interrupted:
-            ending = Ending("interrupted")
-        reply = ending.reply
+            outcome = RequestOutcome("interrupted")
+        reply = outcome.reply
         if reply is None or reply.fault or reply.status is Status.OOM or not all(rank.done for rank in self._ranks):
             self.end()
-        return ending
+        return outcome
 
     def end(self) -> None:
         """End all ranks and torchrun, and free what belongs to them; a second time does nothing."""
@@ -147,7 +147,7 @@ class RankGroup:
         listener.listen(self._size)
         return listener, address
 
-    def _gather(self, run_ends: float) -> Ending | None:
+    def _gather(self, run_ends: float) -> RequestOutcome | None:
         """Wait until every rank has connected; None when they have, else how it ended. Raises Interrupted."""
         deadline, wake = time.monotonic() + IMPORT_S, self._interruption.fileno()
         while len(self._ranks) < self._size:
@@ -159,15 +159,15 @@ class RankGroup:
                 rank = _Rank(self._listener.accept()[0], Path(self._folder.name))
                 self._ranks += [rank] if rank.identify(wake) else []
             elif sentence := self._torchrun.exit_description():
-                return Ending("died", sentence=sentence, who="torchrun")
+                return RequestOutcome("died", sentence=sentence, who="torchrun")
             elif time.monotonic() >= run_ends:
-                return Ending("budget")
+                return RequestOutcome("budget")
             elif time.monotonic() > deadline:
-                return Ending("died", sentence=f"did not start {self._size} ranks within {IMPORT_S:g} s", who="torchrun")
+                return RequestOutcome("died", sentence=f"did not start {self._size} ranks within {IMPORT_S:g} s", who="torchrun")
         self._ranks.sort(key=lambda rank: rank.number)
         return None
 
-    def _answers(self, request: Request, deadline_s: float, run_ends: float) -> Ending:
+    def _answers(self, request: Request, deadline_s: float, run_ends: float) -> RequestOutcome:
         """Collect the answers of all ranks to one request. Raises Interrupted."""
         for rank in self._ranks:
             rank.begin(request)
@@ -185,7 +185,7 @@ class RankGroup:
                 except EOFError:  # whatever the others say now comes from that
                     return self._death(rank)
                 except ForeignLine as error:
-                    return Ending("died", sentence=str(error), who=f"rank {rank.number}")
+                    return RequestOutcome("died", sentence=str(error), who=f"rank {rank.number}")
                 if "pid" in message and not begun:
                     begun, deadline = True, time.monotonic() + deadline_s
                 elif "reply" in message:
@@ -194,19 +194,19 @@ class RankGroup:
             if not failed and any(reply.status is not Status.OK for reply in replies.values()):
                 failed, deadline = True, time.monotonic() + _GRACE_S
         if failed or not waiting:
-            return Ending("replied", combined(replies, self._size))
+            return RequestOutcome("replied", combined(replies, self._size))
         if time.monotonic() >= run_ends:
-            return Ending("budget")
-        return Ending("deadline", sentence=self._functions())
+            return RequestOutcome("budget")
+        return RequestOutcome("deadline", sentence=self._functions())
 
-    def _death(self, rank: _Rank) -> Ending:
+    def _death(self, rank: _Rank) -> RequestOutcome:
         """Describe how a rank ended, which torchrun on its machine reports once all of them are gone."""
         self._kill()
         if machine := self._machine_of(rank):
             sentence = machine.exit_description_of(rank.number, rank.pid)
         else:
             sentence = self._torchrun.exit_description_of(rank.number, rank.pid, rank.printed_before)
-        return Ending("died", sentence=sentence, who=f"rank {rank.number}")
+        return RequestOutcome("died", sentence=sentence, who=f"rank {rank.number}")
 
     def _functions(self) -> str:
         """Say in which function each rank is: one that waits is in a collective, one that hangs elsewhere."""

@@ -7,7 +7,7 @@ import pytest
 
 from dlbench.core.errors import DeviceFault
 from dlbench.harness.process import worker_process
-from dlbench.harness.process.worker_process import Ending, handshake
+from dlbench.harness.process.worker_process import RequestOutcome, handshake
 
 
 def test_an_import_of_torch_that_takes_too_long_is_no_matter_of_the_driver(tmp_path, monkeypatch):
@@ -22,7 +22,9 @@ def test_an_import_of_torch_that_takes_too_long_is_no_matter_of_the_driver(tmp_p
 
 def test_devices_that_do_not_start_are_told_from_that():
     asked = []
-    worker = SimpleNamespace(interpreter=worker_process.Interpreter(), ask=lambda request: asked.append(request) or Ending("deadline"))
+    worker = SimpleNamespace(
+        interpreter=worker_process.Interpreter(), ask=lambda request: asked.append(request) or RequestOutcome("deadline")
+    )
     with pytest.raises(DeviceFault) as error:
         handshake(worker, (), (), 1)
     assert str(error.value) == (
