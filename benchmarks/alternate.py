@@ -26,7 +26,7 @@ from dlbench.core.records import signature_from_json
 from dlbench.core.writer import ResultWriter
 from dlbench.harness.observer import Observer
 from dlbench.harness.probe.devices import describe_cpu
-from dlbench.harness.probe.monitor import Watch
+from dlbench.harness.probe.monitor import Monitor
 from dlbench.harness.process.interrupt import Interruption
 from dlbench.harness.process.worker_process import WorkerProcess, handshake
 from dlbench.harness.runner import Runner, RunSettings
@@ -146,7 +146,7 @@ def run_cases(
         signatures = {each["name"]: signature_from_json(each) for each in handshake(worker, plugins, (), threads)["signatures"]}
         planned = [Task(Case.of("benchmarks", signatures[name], params, "cpu"), side) for name, params in cases]
         writer = ResultWriter.create(Path(folder) / "run.jsonl", {})
-        with Watch([describe_cpu()], threads) as watch:
+        with Monitor([describe_cpu()], threads) as watch:
             Runner(planned, settings, interruption, writer.append, timed, watch, first_workers={None: worker}).run()
         writer.close()
         if interruption.requested:

@@ -12,7 +12,7 @@ import front_door
 _START = """
 import os, sys, torch
 import torch.distributed as dist
-from dlbench.harness.worker.serving.ranks import Member, control_group
+from dlbench.harness.worker.serving.ranks import RankProcess, control_group
 
 size, file = int(sys.argv[1]), sys.argv[2]
 ranks = []
@@ -26,7 +26,7 @@ else:
     os._exit(any([os.waitpid(pid, 0)[1] for pid in ranks]))
 
 torch.set_num_threads(1)
-Member(rank, size, dist.FileStore(file, size)).join("gloo", torch.device("cpu"))
+RankProcess(rank, size, dist.FileStore(file, size)).join("gloo", torch.device("cpu"))
 """
 
 # A group that is still there when the interpreter ends may end the process with an abort, and one that is gone, the others' last words.

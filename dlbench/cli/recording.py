@@ -10,7 +10,7 @@ import click
 from dlbench.cli.session import Session
 from dlbench.core.errors import DeviceFault
 from dlbench.harness.probe import fingerprint
-from dlbench.harness.probe.monitor import Watch
+from dlbench.harness.probe.monitor import Monitor
 from dlbench.harness.process.interrupt import Interruption
 from dlbench.harness.process.worker_process import WorkerProcess
 from dlbench.harness.runner import Runner
@@ -73,7 +73,7 @@ class Recording:
         """Run the rounds of the session, or of another one that goes on in the same file; ``first_workers`` as in `Runner`."""
         from dlbench.cli.live import screen  # not at the top, so that --help stays quick
 
-        with screen(session, self.path) as observer, Watch(session.devices, session.settings.threads) as watch:
+        with screen(session, self.path) as observer, Monitor(session.devices, session.settings.threads) as watch:
             outcome = Runner(
                 session.tasks,
                 session.settings,

@@ -15,7 +15,7 @@ from dlbench.core.records import measurement_to_json
 from dlbench.harness.observer import Observer
 from dlbench.harness.pool import Isolation, WorkerPool
 from dlbench.harness.probe.memory import available_memory, oom_kills
-from dlbench.harness.probe.monitor import Watch
+from dlbench.harness.probe.monitor import Monitor
 from dlbench.harness.process.interrupt import Interruption
 from dlbench.harness.process.scratch import Kept, ScratchFolders
 from dlbench.harness.process.wire import MeasureRequest
@@ -78,7 +78,7 @@ class Runner:
     save: Callable[[dict[str, Any]], None]
     """Takes the lines of the result file: a measurement a task, and the machine's state around the round."""
     observer: Observer
-    watch: Watch
+    watch: Monitor
     done: Sequence[Measurement] = ()
     """Those of an earlier, interrupted run: not measured again."""
     tried: list[Measurement] = field(default_factory=list)

@@ -12,7 +12,7 @@ import shared_hosts
 
 from dlbench.core.conditions import RoundState, Throttling
 from dlbench.core.model import Status
-from dlbench.harness.probe.monitor import Watch
+from dlbench.harness.probe.monitor import Monitor
 
 CALM, LOST, HOT = Throttling(waiting=0.0), Throttling(waiting=0.5), Throttling(thermal=0.5)
 AGAIN = "stop what else runs, and measure again: dlbench run quick"
@@ -114,7 +114,7 @@ def test_the_round_counts_where_the_case_can_not_tell(tmp_path):
 def test_a_run_ends_with_it_first_and_with_the_exit_code_it_would_have_had(tmp_path, monkeypatch):
     front_door.suite(tmp_path, 'workload = "noop"', 'workload = "matmul"\naxes.n = 8')
     for name, throttling in (("bad", Throttling(waiting=0.5, thermal=0.0)), ("good", CALM)):
-        monkeypatch.setattr(Watch, "throttling", lambda *_, found=throttling: found)
+        monkeypatch.setattr(Monitor, "throttling", lambda *_, found=throttling: found)
         done = shared_hosts.dlbench("run", "mine.toml", "--device", "cpu", "-o", f"{name}.jsonl", cwd=tmp_path)
         assert done.code == 0
         line = done.out.splitlines()[0]

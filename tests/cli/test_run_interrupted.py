@@ -17,7 +17,7 @@ from front_door import FAULTS, PRETEND, dlbench, lines, measurements, start
 
 from dlbench.core.conditions import Throttling
 from dlbench.core.errors import DeviceFault, ExitCode
-from dlbench.harness.probe.monitor import Watch
+from dlbench.harness.probe.monitor import Monitor
 from dlbench.harness.process.interrupt import Interruption
 from dlbench.harness.runner import Runner
 
@@ -197,7 +197,7 @@ def test_ctrl_c_before_the_first_case_is_measured_ends_in_two_lines(tmp_path):
 @pytest.fixture
 def interrupted_in_the_pause(tmp_path, monkeypatch):
     """The suite of one case that is throttled, and interrupted before it is measured again."""
-    monkeypatch.setattr(Watch, "throttling", lambda *_: Throttling(thermal=0.5))
+    monkeypatch.setattr(Monitor, "throttling", lambda *_: Throttling(thermal=0.5))
     monkeypatch.setattr(Interruption, "wait", lambda *_: os.kill(os.getpid(), signal.SIGINT))
     return front_door.suite(tmp_path, 'workload = "noop"', head="policy = { rounds = 1, round_s = 0.01, tries = 2 }")
 

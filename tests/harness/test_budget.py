@@ -17,7 +17,7 @@ from dlbench.core.schema import Unit
 from dlbench.harness import runner
 from dlbench.harness.observer import Observer
 from dlbench.harness.probe.devices import describe_cpu
-from dlbench.harness.probe.monitor import Watch
+from dlbench.harness.probe.monitor import Monitor
 from dlbench.harness.process.interrupt import Interruption
 from dlbench.harness.process.scratch import Kept
 from dlbench.harness.process.wire import PrepareRequest, Reply
@@ -64,7 +64,7 @@ class Machine:
         pass
 
 
-class Held(Watch):
+class Held(Monitor):
     """Says of the cases that ``names`` are named that they waited for a CPU, of each as often as it is named."""
 
     def __init__(self, names=()):

@@ -13,7 +13,7 @@ from dlbench.core.model import Case, Policy
 from dlbench.harness import pool
 from dlbench.harness.observer import Observer
 from dlbench.harness.probe.devices import describe_cpu
-from dlbench.harness.probe.monitor import Watch
+from dlbench.harness.probe.monitor import Monitor
 from dlbench.harness.process.interrupt import Interruption
 from dlbench.harness.runner import Runner, RunSettings
 from dlbench.harness.schedule import PAUSES_S, Side, Task
@@ -26,7 +26,7 @@ def shared_processes(monkeypatch):
     monkeypatch.setattr(pool, "WorkerProcess", shared_hosts.Lent)
 
 
-class Scripted(Watch):
+class Scripted(Monitor):
     """Tells what the script says of one try after the other."""
 
     def __init__(self, held_back):

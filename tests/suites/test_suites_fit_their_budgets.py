@@ -18,7 +18,7 @@ from dlbench.harness.plan.suite import load
 from dlbench.harness.pool import process_for
 from dlbench.harness.probe import cgroup
 from dlbench.harness.probe.devices import describe_cpu
-from dlbench.harness.probe.monitor import Watch
+from dlbench.harness.probe.monitor import Monitor
 from dlbench.harness.process.interrupt import Interruption
 from dlbench.harness.process.wire import Reply
 from dlbench.harness.process.worker_process import RequestOutcome
@@ -94,7 +94,7 @@ def measured(monkeypatch, name, devices, cpu_s=None):
     monkeypatch.setattr(cgroup, "ROOT", front_door.ROOT / "nowhere")
     saved, began = [], time.monotonic()  # a runner reads its start from the real clock
     monkeypatch.setattr(runner, "time", SimpleNamespace(monotonic=lambda: began + machine.now_s))
-    with Interruption() as interruption, Watch([describe_cpu()], 1) as watch:
+    with Interruption() as interruption, Monitor([describe_cpu()], 1) as watch:
         settings = RunSettings(policy, 1, "fork", threads=64)
         Runner(tasks, settings, interruption, saved.append, Observer(), watch, signatures=signatures).run()
     return machine.now_s, policy.budget_s, [line for line in saved if line["kind"] == "measurement"]

@@ -28,7 +28,7 @@ class Counters:
     """Of `SLOWDOWNS` and `POWER_CAPS`, those that hold now."""
 
 
-class Watch:
+class Monitor:
     """Watches cases and rounds. Use as a context manager: NVML is opened once, as that takes longer than a short case."""
 
     def __init__(self, devices: Sequence[Device], threads: int) -> None:
@@ -104,7 +104,7 @@ class Watch:
 class RoundWatch:
     """One round: the state before it, right after its last case, and what others used meanwhile."""
 
-    def __init__(self, watch: Watch, number: int, save: Callable[[RoundState], None]) -> None:
+    def __init__(self, watch: Monitor, number: int, save: Callable[[RoundState], None]) -> None:
         self._watch = watch
         self._number = number
         self._save = save

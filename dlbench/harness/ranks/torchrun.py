@@ -42,7 +42,7 @@ class RankSpec:
     address: str
     """Where they connect to the parent: a path, or ``host:port``."""
     store: str
-    """Shared by the ranks of several machines; empty for torchrun's own. See `Member.of_torchrun`."""
+    """Shared by the ranks of several machines; empty for torchrun's own. See `RankProcess.of_torchrun`."""
     threads: int
     seed: int
     """Of the layout of their memory."""

@@ -14,7 +14,7 @@ from nvml_fake import H200, Card, FakeNvml, NVMLError
 from dlbench.core.conditions import RoundState, Throttling
 from dlbench.core.typed_json import convert
 from dlbench.harness.probe.devices import Accelerator, Processor
-from dlbench.harness.probe.monitor import Watch
+from dlbench.harness.probe.monitor import Monitor
 
 UUID = "8d2a59f1-6c1f-4c4b-9a55-0123456789ab"
 CARD = Accelerator(id="cuda:0", kind="cuda", uuid=UUID, vendor="nvidia")
@@ -65,13 +65,13 @@ def _two_cpus(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_machine_that_counts_nothing_tells_nothing(tmp_path: Path) -> None:
-    with Watch([Processor()], 2) as watch:
+    with Monitor([Processor()], 2) as watch:
         assert watch.throttling("cpu", watch.counters("cpu"), 1) is None
 
 
 def test_a_quota_counts_against_the_time_of_all_threads(clock: Clock, tmp_path: Path) -> None:
     write(tmp_path, quota(1_000_000))
-    with Watch([Processor()], 2) as watch:
+    with Monitor([Processor()], 2) as watch:
         before = watch.counters("cpu")
         clock.now_s += 5
         write(tmp_path, quota(1_400_000))
@@ -82,7 +82,7 @@ def test_a_quota_counts_against_the_time_of_all_threads(clock: Clock, tmp_path: 
 
 def test_what_the_process_saw_of_its_cpus_is_told_with_what_its_parent_saw(clock: Clock, tmp_path: Path) -> None:
     lost = Throttling(waiting=0.25, stolen=0.0)
-    with Watch([Processor()], 2) as watch:
+    with Monitor([Processor()], 2) as watch:
         assert watch.throttling("cpu", watch.counters("cpu"), 3, lost) == Throttling(waiting=0.25, stolen=0.0, tries=3)
         assert watch.throttling("cpu", watch.counters("cpu"), 1, Throttling()) is None
         write(tmp_path, quota(0))
@@ -94,7 +94,7 @@ def test_what_the_process_saw_of_its_cpus_is_told_with_what_its_parent_saw(clock
 
 def test_the_hottest_core_counts(clock: Clock, tmp_path: Path) -> None:
     write(tmp_path, {THROTTLE.format(0, "core"): "500", THROTTLE.format(1, "core"): "0", THROTTLE.format(1, "package"): "40"})
-    with Watch([Processor()], 2) as watch:
+    with Monitor([Processor()], 2) as watch:
         before = watch.counters("cpu")
         clock.now_s += 2
         write(tmp_path, {THROTTLE.format(0, "core"): "510", THROTTLE.format(1, "package"): "240"})
@@ -106,7 +106,7 @@ def test_the_hottest_core_counts(clock: Clock, tmp_path: Path) -> None:
 def test_a_card_is_asked_in_one_session_for_its_violations_and_reasons(clock: Clock, tmp_path: Path) -> None:
     card = Card(f"GPU-{UUID}", "0000:3b:00.0", answers(10**9, 0))
     fake = FakeNvml(card)
-    with fake.imported(), Watch([Processor(), CARD], 2) as watch:
+    with fake.imported(), Monitor([Processor(), CARD], 2) as watch:
         assert fake.open == 1
         before = watch.counters("cuda:0")
         clock.now_s += 10
@@ -120,7 +120,7 @@ def test_a_card_is_asked_in_one_session_for_its_violations_and_reasons(clock: Cl
 
 @pytest.mark.parametrize("fake", [FakeNvml(init_error=real.NVML_ERROR_DRIVER_NOT_LOADED), FakeNvml()])
 def test_a_card_that_nvml_does_not_know_tells_nothing(tmp_path: Path, fake: FakeNvml) -> None:
-    with fake.imported(), Watch([CARD], 2) as watch:
+    with fake.imported(), Monitor([CARD], 2) as watch:
         assert watch.throttling("cuda:0", watch.counters("cuda:0"), 1) is None
     assert fake.open == 0
 
@@ -128,7 +128,7 @@ def test_a_card_that_nvml_does_not_know_tells_nothing(tmp_path: Path, fake: Fake
 def test_a_card_is_seen_beside_one_that_nvml_does_not_know(tmp_path: Path) -> None:
     unknown = Accelerator(id="cuda:1", kind="cuda", uuid="11111111-2222-3333-4444-555555555555", vendor="nvidia")
     fake = FakeNvml(Card(f"GPU-{UUID}", "0000:3b:00.0", answers(0, 0)))
-    with fake.imported(), Watch([unknown, CARD], 2) as watch:
+    with fake.imported(), Monitor([unknown, CARD], 2) as watch:
         assert watch.throttling("cuda:1", watch.counters("cuda:1"), 1) is None
         found = watch.throttling("cuda:0", watch.counters("cuda:0"), 1)
     assert found is not None
@@ -138,7 +138,7 @@ def test_a_card_is_seen_beside_one_that_nvml_does_not_know(tmp_path: Path) -> No
 def test_a_card_that_counts_no_violations_still_tells_its_reasons(tmp_path: Path) -> None:
     refused = NVMLError(real.NVML_ERROR_NOT_SUPPORTED)
     card = Card(f"GPU-{UUID}", "0000:3b:00.0", {**answers(0, 0, reasons=0x8), "nvmlDeviceGetViolationStatus": refused})
-    with FakeNvml(card).imported(), Watch([CARD], 2) as watch:
+    with FakeNvml(card).imported(), Monitor([CARD], 2) as watch:
         found = watch.throttling("cuda:0", watch.counters("cuda:0"), 1)
     assert found is not None
     assert (found.thermal, found.power_cap, found.reasons, found.throttled) == (None, None, ("hw_slowdown",), True)
@@ -151,7 +151,7 @@ def test_a_round_tells_what_others_used(clock: Clock, tmp_path: Path, monkeypatc
     monkeypatch.setattr("dlbench.harness.probe.processor.own_cpu_s", lambda: next(own_s))
     write(tmp_path, {**stat(0, 0), "sys/devices/system/cpu/cpu0/cpufreq/scaling_governor": "powersave"})
     card = Card(f"GPU-{UUID}", "0000:3b:00.0", answers(0, 0))
-    with FakeNvml(card).imported(), Watch([Processor(), CARD], 2) as watch, watch.round(3, saved.append) as around:
+    with FakeNvml(card).imported(), Monitor([Processor(), CARD], 2) as watch, watch.round(3, saved.append) as around:
         clock.now_s += 4
         card.answers = {**card.answers, "nvmlDeviceGetTemperature": {real.NVML_TEMPERATURE_GPU: 71}}
         around.cases_ended()
@@ -171,7 +171,7 @@ def test_a_round_tells_what_others_used(clock: Clock, tmp_path: Path, monkeypatc
 def test_a_short_round_and_a_sandbox_tell_nothing_of_others(clock: Clock, tmp_path: Path) -> None:
     saved = list[RoundState]()
     write(tmp_path, stat(0, 0))
-    with Watch([Processor()], 2) as watch:
+    with Monitor([Processor()], 2) as watch:
         with watch.round(0, saved.append):
             clock.now_s += 0.5
         write(tmp_path, {"proc/stat": "cpu 0 0 0 0 0 0 0 0 0 0\ncpu0 0 0 0 0 0 0 0 0 0 0"})
@@ -190,7 +190,7 @@ def test_process_ids_of_another_namespace_are_not_taken_for_others_while_ours_ar
             return [SimpleNamespace(pid=2)]
 
     card = Card(f"GPU-{UUID}", "0000:3b:00.0", {**H200, "nvmlDeviceGetComputeRunningProcesses": [SimpleNamespace(pid=2**22 + 1)]})
-    with FakeNvml(card).imported(), Watch([CARD], 2) as watch:
+    with FakeNvml(card).imported(), Monitor([CARD], 2) as watch:
         saved = list[RoundState]()
         with watch.round(0, saved.append) as around, monkeypatch.context() as patch:
             patch.setattr(psutil, "Process", Me)

@@ -87,7 +87,7 @@ for form, microbatches in (("layers", 1), ("gpipe", 1), ("gpipe", 4), ("1f1b", 2
 for form, microbatches in (("layers", 1), ("gpipe", 2), ("1f1b", 2), ("tensor", 1)):
     said[f"{form} mlp {microbatches}"] = run(form, "mlp", microbatches)
 # Each case of a launch has groups of its own: nothing of the last one's may be left.
-Member(rank, size, dist.FileStore(file + "again", size)).join("gloo", torch.device("cpu"))
+RankProcess(rank, size, dist.FileStore(file + "again", size)).join("gloo", torch.device("cpu"))
 said["tensor mlp again"] = run("tensor", "mlp", 1)
 said["gpipe mlp again"] = run("gpipe", "mlp", 2)
 print(json.dumps(said))

@@ -36,7 +36,7 @@ from dlbench.harness.worker.failures import Unmeasurable, failure_of
 from dlbench.harness.worker.measuring.limits import DeviceMemory, memory_limit, out_of_memory_named
 from dlbench.harness.worker.measuring.measure import DeviceClock, take_pinned_transfer, take_samples, take_transfer
 from dlbench.harness.worker.scratch import give_scratch
-from dlbench.harness.worker.serving.ranks import BLOCK_S, Member, RanksClock, in_any_rank
+from dlbench.harness.worker.serving.ranks import BLOCK_S, RankProcess, RanksClock, in_any_rank
 from dlbench.harness.worker.stages import tell_stages
 from dlbench.harness.worker.usage import HostMemory, LostTime
 
@@ -75,7 +75,7 @@ def serve(
     requests: int,
     replies: int,
     fork: Callable[[HelloRequest | MeasureRequest], int] | None = None,
-    member: Member | None = None,
+    member: RankProcess | None = None,
     *,
     stays: bool = True,
 ) -> None:
@@ -112,7 +112,7 @@ def serve(
             os._exit(0)  # the exit handlers of a faulted device may hang
 
 
-def _answer(request: HelloRequest | MeasureRequest, replies: int, member: Member | None = None) -> bool:
+def _answer(request: HelloRequest | MeasureRequest, replies: int, member: RankProcess | None = None) -> bool:
     """Do one request. Return whether this process is fit for another."""
     send(replies, {"pid": os.getpid()})
     if isinstance(request, MeasureRequest) and request.hide_accelerators:
@@ -157,7 +157,7 @@ def hello(request: HelloRequest) -> Message:
     }
 
 
-def measure(request: MeasureRequest, member: Member | None = None) -> Reply:
+def measure(request: MeasureRequest, member: RankProcess | None = None) -> Reply:
     """Measure one case in one round; whatever goes wrong becomes its status."""
     begun = Measurement(
         case=request.case,
@@ -175,7 +175,7 @@ def measure(request: MeasureRequest, member: Member | None = None) -> Reply:
         return Reply(measurement=replace(begun, status=status, reason=reason), fault=status is Status.CRASHED)
 
 
-def _measure_case(begun: Measurement, request: MeasureRequest, member: Member | None) -> Measurement:
+def _measure_case(begun: Measurement, request: MeasureRequest, member: RankProcess | None) -> Measurement:
     case, policy, rank = request.case, request.policy, member.rank if member else 0
     backend, device = find(request.devices[rank])
     dtype = str(case.params.get("dtype", "fp32"))

@@ -29,6 +29,6 @@ def main() -> None:
     faulthandler.register(signal.SIGUSR1, all_threads=False)  # the parent's question to a rank that is out of time
     gc.disable()  # until all is imported
     from dlbench.harness.worker.serving import main as worker
-    from dlbench.harness.worker.serving.ranks import Member
+    from dlbench.harness.worker.serving.ranks import RankProcess
 
-    worker.serve(requests, connection.fileno(), member=Member.of_torchrun(rank, int(size), store))
+    worker.serve(requests, connection.fileno(), member=RankProcess.of_torchrun(rank, int(size), store))

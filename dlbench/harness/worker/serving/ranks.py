@@ -37,7 +37,7 @@ def _largest(number: float) -> float:
 
 
 @dataclass(slots=True)
-class Member:
+class RankProcess:
     """This process as one of the ranks that torchrun has started."""
 
     rank: int

@@ -20,7 +20,7 @@ GIB = 2**30
     ],
 )
 def test_a_device_is_named_by_its_chip(monkeypatch, chip, cores, name):
-    monkeypatch.setattr(processor, "model_name", lambda root: chip)
+    monkeypatch.setattr(processor, "model_name", lambda: chip)
     monkeypatch.setattr(torch.mps, "recommended_max_memory", lambda: 24 * GIB)
     if cores is None:
         monkeypatch.delattr(torch.backends.mps, "get_core_count", raising=False)

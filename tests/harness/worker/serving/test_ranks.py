@@ -7,7 +7,7 @@ import torch
 import two_ranks
 
 from dlbench.harness.worker.serving import ranks
-from dlbench.harness.worker.serving.ranks import Member, control_group
+from dlbench.harness.worker.serving.ranks import RankProcess, control_group
 
 
 def test_the_clock_advances_by_the_slowest_ranks_time_and_all_ranks_read_the_same(tmp_path):
@@ -29,7 +29,7 @@ def test_each_case_has_groups_of_its_own(tmp_path):
     script = """
 from dlbench.harness.worker.serving.ranks import control_group
 store = dist.FileStore(file + "2", size)
-member = Member(rank, size, store)
+member = RankProcess(rank, size, store)
 seen = []
 for _ in range(3):
     member.join("gloo", torch.device("cpu"))
@@ -57,5 +57,5 @@ def test_without_the_others_there_is_no_group():
 )
 def test_a_torch_without_the_library_for_a_kind_of_device_says_so(backend, sentence):
     with pytest.raises(NotImplementedError, match=sentence):
-        Member(0, 1, torch.distributed.HashStore()).join(backend, torch.device("cpu"))
+        RankProcess(0, 1, torch.distributed.HashStore()).join(backend, torch.device("cpu"))
     assert ranks._control is None
