@@ -23,13 +23,13 @@ SD = 0.01
 """Between processes; that of the blocks of one is half of it."""
 _BLOCKS = 10
 
-Order = Callable[[Sequence[Task], int, int], Sequence[Task]]
+EpochSampler = Callable[[Sequence[Task], int, int], Sequence[Task]]
 """Tasks, seed and number of a round to the order in which it measures them."""
 
 
 def findings(deals: int, chance: random.Random) -> Iterator[Finding]:
     """Yield how many A/A suites of 1, 10 and 50 cases are called slower or faster, at balanced order and at one drawn in each round."""
-    orders: dict[str, tuple[Order, float | None]] = {
+    orders: dict[str, tuple[EpochSampler, float | None]] = {
         "balanced order": (in_balanced_order, 0.05),
         "drawn anew in each round": (_drawn, None),
     }
@@ -43,7 +43,7 @@ def _drawn(tasks: Sequence[Task], seed: int, number: int) -> Sequence[Task]:
     return in_balanced_order(tasks, seed, 2 * number)
 
 
-def _is_called(cases: int, order: Order, chance: random.Random) -> bool:
+def _is_called(cases: int, order: EpochSampler, chance: random.Random) -> bool:
     """Return whether a suite of identical code is called slower or faster."""
     seed, rounds = chance.getrandbits(32), rounds_for_gate(PAIRED_SHARES * cases, least=LEAST_ROUNDS, paired=True)
     tasks = [Task(Case(f"case{number}@cpu", "simulated", "case", {}, "cpu"), Side(name=side)) for side in "ab" for number in range(cases)]

@@ -18,7 +18,7 @@ Source = Literal["resident", "pageable", "pinned", "prefetch", "loader"]
 """The ways: see the classes in that order."""
 
 
-class Order(Sampler[int]):
+class EpochSampler(Sampler[int]):
     """Indices of the data set in epochs, each in another random order, of whole batches only.
 
     As a sampler it gives those of one epoch one by one.
@@ -53,13 +53,13 @@ class Order(Sampler[int]):
                 yield order[at : at + self.batch]
 
 
-class Indexed:
+class ResidentBatches:
     """Batches indexed where the data set lies, and used there."""
 
     copies = False
     """Whether batches have to be copied to the device."""
 
-    def __init__(self, data: Batch, order: Order, device: torch.device) -> None:
+    def __init__(self, data: Batch, order: EpochSampler, device: torch.device) -> None:
         self.data, self._device = data, device
         self.indices = order.batches()
 
@@ -83,7 +83,7 @@ class Indexed:
         """End the processes that get batches; the next fetch starts others."""
 
 
-class Pageable(Indexed):
+class Pageable(ResidentBatches):
     """Batches gathered into fresh host memory and copied from there, as plain code does."""
 
     copies = True
@@ -93,7 +93,7 @@ class Pageable(Indexed):
         return tuple(part.to(self._device) for part in batch)
 
 
-class PageLocked(Indexed):
+class PageLocked(ResidentBatches):
     """Batches gathered into two page-locked buffers alternately, and copied without waiting on the stream of the step.
 
     A buffer is filled again only when its copy has ended: it would otherwise be sent half overwritten.
@@ -101,7 +101,7 @@ class PageLocked(Indexed):
 
     copies = True
 
-    def __init__(self, data: Batch, order: Order, device: torch.device) -> None:
+    def __init__(self, data: Batch, order: EpochSampler, device: torch.device) -> None:
         super().__init__(data, order, device)
         self.streams: Any = torch.get_device_module(device)
         self.buffers = [tuple(page_locked(part[: order.batch]) for part in data) for _ in range(2)]
@@ -137,7 +137,7 @@ class PageLocked(Indexed):
 class Prefetched(PageLocked):
     """Batches copied on a stream of their own, one ahead of the step: the next one's copy runs during the step on this one."""
 
-    def __init__(self, data: Batch, order: Order, device: torch.device) -> None:
+    def __init__(self, data: Batch, order: EpochSampler, device: torch.device) -> None:
         super().__init__(data, order, device)
         self._stream = self.streams.Stream()
         self._ahead = self._start(self.fetch())
@@ -157,10 +157,10 @@ class Prefetched(PageLocked):
         return sent
 
 
-class Loaded(Indexed):
+class Loaded(ResidentBatches):
     """Batches of torch's DataLoader, gathered by so many workers, or in the step's own process by none."""
 
-    def __init__(self, data: Batch, order: Order, device: torch.device, workers: int) -> None:
+    def __init__(self, data: Batch, order: EpochSampler, device: torch.device, workers: int) -> None:
         super().__init__(data, order, device)
         self._loader = partial(
             DataLoader,
@@ -212,9 +212,9 @@ def copied(part: Tensor, device: torch.device) -> Tensor:
     return part.to(device, non_blocking=True)
 
 
-def way_of(source: Source, data: Batch, order: Order, device: torch.device, workers: int) -> Indexed:
+def batch_source(source: Source, data: Batch, order: EpochSampler, device: torch.device, workers: int) -> ResidentBatches:
     """Return the way of batches to the device. Raises NotImplementedError where there is no page-locked memory."""
     if source == "loader":
         return Loaded(data, order, device, workers)
-    ways = {"resident": Indexed, "pageable": Pageable, "pinned": PageLocked, "prefetch": Prefetched}
+    ways = {"resident": ResidentBatches, "pageable": Pageable, "pinned": PageLocked, "prefetch": Prefetched}
     return ways[source](data, order, device)

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from dlbench import Clock, Dtype, Feeding, Least, Size, Unit, Value, Work, median_time, operands, workload
-from dlbench.kit.batches import Order, Source, way_of
+from dlbench.kit.batches import EpochSampler, Source, batch_source
 from dlbench.kit.host_memory import gibibytes, refuse_more_than_left
 from dlbench.kit.precision import output, storage
 from dlbench.models import initialise
@@ -80,23 +80,23 @@ def feed(
         refuse_too_large(workers, samples, batch, image_bytes + LABEL_BYTES)
     (images,) = operands(lies_on, (samples, *IMAGE), dtype=dtype)
     data = (images, torch.randint(CLASSES, (samples,)).to(lies_on))
-    order = Order(samples, batch, lies_on)
-    way = way_of(source, data, order, device, workers)
+    order = EpochSampler(samples, batch, lies_on)
+    way = batch_source(source, data, order, device, workers)
     network = perceptron(width)
     flops = batch * train_flops(network, IMAGE)
     network = network.to(device=device, dtype=storage(dtype))
     step = training_step(device, network, OPTIMIZERS["sgd"](network.parameters()), dtype)
-    waits = Waits(order)
+    fetches = FetchTimer(order)
 
     def call() -> Tensor:
         way.make_room()
-        with waits:
+        with fetches:
             fetched = way.fetch()
         images, labels = way.send(fetched)
         return step(images, labels)
 
     def report(clock: Clock) -> dict[str, float]:
-        found = {"input_s": waits.usual_s()}
+        found = {"input_s": fetches.usual_s()}
         if way.copies:
             way.make_room()
             found["hidden_copy_s" if source == "prefetch" else "transfer_s"] = median_time(partial(way.copy, way.fetch()), clock)
@@ -141,13 +141,13 @@ def refuse_too_large(workers: int, samples: int, batch: int, sample_bytes: int) 
             raise MemoryError(f"{workers} workers hand over {gibibytes(shared)} in {SHARED_MEMORY}, which has {gibibytes(free)} left")
 
 
-class Waits:
+class FetchTimer:
     """Host time of each ``with``, in the order they came, apart from those in which an epoch began.
 
     By a clock that does not wait for the device, as the harness's does: waiting within a call would end what overlaps there.
     """
 
-    def __init__(self, order: Order, now: Callable[[], float] = time.perf_counter) -> None:
+    def __init__(self, order: EpochSampler, now: Callable[[], float] = time.perf_counter) -> None:
         self._order, self._now = order, now
         self._seconds: list[float] = []
         self._begun_s, self._epoch = 0.0, 0
@@ -179,7 +179,7 @@ def perceptron(width: int) -> nn.Sequential:
     return network
 
 
-def epoch_gaps(call: Callable[[], object], order: Order, clock: Clock) -> list[float]:
+def epoch_gaps(call: Callable[[], object], order: EpochSampler, clock: Clock) -> list[float]:
     """Return for a few short epochs how many seconds longer than the others of it the call takes in which it begins; none in no time.
 
     Each call is timed alone. Epochs are as long as before afterwards.

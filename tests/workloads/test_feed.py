@@ -31,7 +31,7 @@ def small():
 
 
 def way(source, workers=0):
-    return batches.way_of(source, small(), batches.Order(N, BATCH, CPU), CPU, workers)
+    return batches.batch_source(source, small(), batches.EpochSampler(N, BATCH, CPU), CPU, workers)
 
 
 def taken(way, calls):
@@ -165,7 +165,7 @@ def test_an_epoch_of_one_batch_has_no_usual_call_and_so_no_gap():
 def test_the_gap_is_what_a_call_takes_longer_in_which_an_epoch_begins(monkeypatch):
     clock = ManualClock()
     monkeypatch.setattr(feed, "EPOCHS_S", 5.0)
-    order = batches.Order(100, 1, CPU)
+    order = batches.EpochSampler(100, 1, CPU)
     indices = order.batches()
 
     def call():
@@ -180,8 +180,8 @@ def test_the_gap_is_what_a_call_takes_longer_in_which_an_epoch_begins(monkeypatc
 
 def test_waits_are_those_in_the_middle_without_warm_up_and_beginnings_of_epochs():
     ticks = count()
-    order = batches.Order(10, 1, CPU)
-    waits = feed.Waits(order, lambda: float(next(ticks)))
+    order = batches.EpochSampler(10, 1, CPU)
+    waits = feed.FetchTimer(order, lambda: float(next(ticks)))
     assert waits.usual_s() == 0
     for number in range(40):
         with waits:
