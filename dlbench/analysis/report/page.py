@@ -140,7 +140,7 @@ _PARTS = {
     "environments": ("environment", "Environment"),
     "warnings": ("warnings", "Warnings"),
 }
-"""What a page may consist of, beside comparisons: of each part its id and its heading."""
+"""What a page may consist of, apart from comparisons: of each part its id and its heading."""
 
 
 def _rendered(interactive: bool, **content: Any) -> str:
@@ -236,7 +236,7 @@ def _cases(results: Results) -> dict[str, Any] | None:
     return {
         "headings": [(heading, heading not in case_table.WORDS) for heading, _ in columns],
         "rows": list(zip(texts, map(case_table.trouble, rows), commands, strict=True)),
-        "marks": list(sentences.marks(rows, results.budgets).items()),
+        "marks": list(sentences.marks(rows, results).items()),
     }
 
 

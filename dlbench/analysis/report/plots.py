@@ -180,8 +180,7 @@ class _Layers:
 
     def chart(self) -> "alt.LayerChart":
         """Return the chart of those that the figure asks for, the lowest first."""
-        wanted = (self._band, self._bound, self._reference, self._marks, self._interval, self._labels)
-        layers = [layer for make in wanted for layer in make()]
+        layers = [*self._behind(), *self._marks(), *self._in_front()]
         height: Any = alt.Step(18 if self.grouped else _STEP) if is_category(self.figure.y) else _HEIGHT
         width: Any = alt.Step(_STEP + 10) if is_category(self.figure.x) else _WIDTH
         return _styled(alt.layer(*layers).properties(width=width, height=height))
@@ -202,17 +201,14 @@ class _Layers:
     def _span(self, low: str, high: str) -> dict[str, Any]:
         return {self.value: self._at(low), f"{self.value}2": f"{high}:Q"}
 
-    def _band(self) -> "Iterator[alt.Chart]":
+    def _behind(self) -> "Iterator[alt.Chart]":
+        """Yield the band, the bound and the reference."""
         points = self._between("band_low", "band_high")
         if points:
             chart = self._of(points, self.value, "color", "xOffset", "yOffset", **self._span("band_low", "band_high"))
             yield chart.mark_bar(color="var(--band)") if is_category(self.across) else chart.mark_area(color="var(--band)")
-
-    def _bound(self) -> "Iterator[alt.Chart]":
         if self.bound:
             yield self._of(self.bound, "color").mark_line(color="var(--edge)", strokeWidth=2)
-
-    def _reference(self) -> "Iterator[alt.Chart]":
         if self.figure.reference is not None:
             rule = alt.Chart(alt.InlineData(values=[{}])).mark_rule(color="var(--edge)", strokeDash=[4, 3])
             yield rule.encode(**{self.value: alt.datum(self.origin)})
@@ -246,14 +242,12 @@ class _Layers:
         }
         return [alt.Tooltip(f"{name}:N", title=units.one_line(title)) for name, title in titles.items()]
 
-    def _interval(self) -> "Iterator[alt.Chart]":
+    def _in_front(self) -> "Iterator[alt.Chart]":
+        """Yield the intervals, and words in stacks or at the ends of horizontal bars, so that colour never tells alone."""
         points = self._between("low", "high")
         if points:
             plain: dict[str, Any] = {"color": "var(--ink)"} if self.bars or not self.figure.series else {}
             yield self._of(points, self.value, *plain, **self._span("low", "high")).mark_rule(strokeWidth=1.5, **plain)
-
-    def _labels(self) -> "Iterator[alt.Chart]":
-        """Yield the layer of words in stacks or at the ends of horizontal bars, so that colour never tells alone."""
         if self.bars and self.value == "x":
             yield self._inside() if self.figure.mark == "stack" else self._at_ends()
 

@@ -92,7 +92,7 @@ def _cases(results: Results, pictures: bool) -> list[RenderableType]:
     rows = results.rows
     many = sentences.many_alike(rows)
     shown = [row for row in rows if row.ending not in many]
-    marks = sentences.marks(shown, results.budgets)
+    marks = sentences.marks(shown, results)
     table = results_table(shown, pictures=pictures, marks=marks)
     of_columns = {column.heading for column in table.columns}
     notes = [units.one_line(line) for line in (*sentences.reasons(rows), *sentences.unstated(results), *results.circumstances)]
