@@ -40,8 +40,8 @@ def junit(comparisons: Sequence[Comparison]) -> bytes:
 
 def _add_properties(test: ElementTree.Element, case: CaseVerdict) -> None:
     """Add what had to be seen and what is still possible, as fractions, and why it was not seen; those that are unknown are left out."""
-    told = (("must_see", case.must_see), ("possible", case.possible), ("unseen", case.unseen))
-    known = [(name, value) for name, value in told if value is not None]
+    values = (("must_see", case.must_see), ("possible", case.possible), ("unseen", case.unseen))
+    known = [(name, value) for name, value in values if value is not None]
     if known:
         properties = ElementTree.SubElement(test, "properties")
         for name, value in known:

@@ -26,9 +26,9 @@ _TEXTS = {"_bytes": units.byte_count, "_hz": units.hertz}
 
 def machines(environments: Environments) -> list[Table]:
     """Return a table for each machine and software, which may be that of several files; none of files that do not say."""
-    said = {run: each for run, each in environments.items() if each.get("identity") or each.get("stack")}
-    groups = grouped(said, lambda run: str([said[run].get(block) for block in _BLOCKS]))
-    return [Table(few(runs, 3), (_ENTRY, _VALUE), tuple(_entries(said[runs[0]], _BLOCKS))) for runs in groups.values()]
+    stated = {run: each for run, each in environments.items() if each.get("identity") or each.get("stack")}
+    groups = grouped(stated, lambda run: str([stated[run].get(block) for block in _BLOCKS]))
+    return [Table(few(runs, 3), (_ENTRY, _VALUE), tuple(_entries(stated[runs[0]], _BLOCKS))) for runs in groups.values()]
 
 
 def states(environments: Environments) -> Table:

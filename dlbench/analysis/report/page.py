@@ -69,7 +69,7 @@ def report(results: Results, notes: Sequence[str] = (), interactive: bool = Fals
         title=_title(row.case.device_name for row in results.rows),
         lead=[sentences.count(results.rows), *_where(results)],
         not_usable=sentences.not_usable(results),
-        answers=sorted((_answer(each, in_turn) for each in found), key=lambda view: view["missing"] is not None),
+        answers=sorted((_answer(each, in_turn) for each in found), key=lambda view: bool(view["missing"])),
         plots=views[:of_answers],
         samples=views[of_answers:],
         not_sampled=measured.left_out,
@@ -140,7 +140,7 @@ _PARTS = {
     "environments": ("environment", "Environment"),
     "warnings": ("warnings", "Warnings"),
 }
-"""What a page may consist of, beside comparisons: of each part its id and its heading."""
+"""What a page may consist of, apart from comparisons: of each part its id and its heading."""
 
 
 def _rendered(interactive: bool, **content: Any) -> str:
@@ -169,14 +169,9 @@ def _hash(content: str) -> str:
     return f"'sha256-{base64.b64encode(hashlib.sha256(content.encode()).digest()).decode()}'"
 
 
-def _names(topics: Iterable[str]) -> list[str]:
+def _names(topics: Sequence[str]) -> list[str]:
     """Return a name for each plot: ``speed-up``, and for the next of the same topic ``speed-up-2``."""
-    found: list[str] = []
-    seen: dict[str, int] = {}
-    for topic in topics:
-        seen[topic] = seen.get(topic, 0) + 1
-        found.append(topic if seen[topic] == 1 else f"{topic}-{seen[topic]}")
-    return found
+    return [f"{topic}-{before + 1}" if (before := topics[:at].count(topic)) else topic for at, topic in enumerate(topics)]
 
 
 def _title(device_names: Iterable[str | None]) -> str:
@@ -202,11 +197,9 @@ def _view(table: Table) -> dict[str, Any] | None:
 def _plot(name: str, picture: plots.Drawing, interactive: bool = False) -> dict[str, Any]:
     return {
         "name": name,
-        "title": picture.figure.title,
-        "about": picture.figure.about,
+        "picture": picture,
         "svg": plots.svg(picture, name),
         "specification": plots.specification(picture) if interactive else None,
-        "left_out": picture.left_out,
         "table": _view(_drawn_table(picture.figure)),
     }
 
@@ -221,16 +214,13 @@ def _drawn_table(figure: Figure) -> Table:
 
 def _answer(found: Answer | Missing, views: Iterator[dict[str, Any]]) -> dict[str, Any]:
     """Return an answer for the page, which takes as many of the views of plots as it has figures."""
-    asked = {"topic": found.question.topic, "question": found.question.text}
     if isinstance(found, Missing):
-        return {**asked, "missing": found.reason, "command": found.command}
+        return {"missing": True, "found": found}
     return {
-        **asked,
-        "missing": None,
-        "sentences": found.sentences,
-        "weaknesses": found.weaknesses,
+        "missing": False,
+        "found": found,
         "cases": [f"{case} ({', '.join(found.files[case])})" if case in found.files else case for case in found.cases],
-        "plots": [(view["name"], view["title"]) for view in islice(views, len(found.figures))],
+        "plots": list(islice(views, len(found.figures))),
         "tables": [view for table in found.tables if (view := _view(table))],
     }
 
@@ -246,7 +236,7 @@ def _cases(results: Results) -> dict[str, Any] | None:
     return {
         "headings": [(heading, heading not in case_table.WORDS) for heading, _ in columns],
         "rows": list(zip(texts, map(case_table.trouble, rows), commands, strict=True)),
-        "marks": list(sentences.marks(rows, results.budgets).items()),
+        "marks": list(sentences.marks(rows, results).items()),
     }
 
 

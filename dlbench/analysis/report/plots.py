@@ -6,7 +6,7 @@ light ones.
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from html import escape
 from typing import Any
@@ -66,7 +66,7 @@ def draw(figure: Figure, interactive: bool = False) -> Drawing:
     points = plotted(few)
     if lacking := len(few.rows) - len(points):
         left_out.append(f"{plural(lacking, 'row')} without a number to draw")
-    return Drawing(figure, tuple(left_out), _chart(few, points, interactive) if points else None)
+    return Drawing(figure, tuple(left_out), _Layers(few, points, interactive).chart() if points else None)
 
 
 def svg(drawing: Drawing, name: str) -> str:
@@ -118,34 +118,6 @@ def _slim(tag: re.Match[str]) -> str:
     return _NUMBERS.sub(lambda found: f"{float(found[0]):.1f}".removesuffix(".0"), kept)
 
 
-def _chart(figure: Figure, points: Sequence[Cells], interactive: bool) -> "alt.LayerChart":
-    value = value_axis(figure)
-    across = "y" if value == "x" else "x"
-    scales = {name: scale_of(each, points, name) for name, each in (("x", figure.x), ("y", figure.y)) if not is_category(each)}
-    bars = figure.mark in ("bar", "stack") and value in scales and (figure.reference is not None or not getattr(figure, value).log)
-    grouped = bars and figure.mark == "bar" and figure.series is not None and len(points) > len(_categories(points, across))
-    encoding: dict[str, Any] = {
-        name: _position(name, axis, points, scales.get(name), bars) for name, axis in (("x", figure.x), ("y", figure.y))
-    }
-    if grouped:
-        offset = alt.YOffset if value == "x" else alt.XOffset
-        encoding[f"{across}Offset"] = offset("series:N", scale=alt.Scale(domain=_categories(points, "series")))
-    if figure.series:
-        stack, names = figure.mark == "stack", _categories(points, "series")
-        # What is last in a stack is the rest, and as grey as one.
-        colours = [*[each for each in _SERIES if each != _GREY][: len(names) - 1], _GREY] if stack else _SERIES
-        encoding["color"] = _told_apart(alt.Color, figure.series, points, colours)
-        if stack:
-            points = [{**each, "rank": names.index(each["series"])} for each in points]
-            encoding["order"] = alt.Order("rank:Q")
-    bound = plotted(replace(figure, rows=figure.bound, series=None))
-    drawn, corners = ([divided(each, scales, value) for each in rows] for rows in (points, bound))
-    layers = _Layers(figure, drawn, encoding, value, scales.get(value), bars, interactive, corners)
-    height: Any = alt.Step(18 if grouped else _STEP) if is_category(figure.y) else _HEIGHT
-    width: Any = alt.Step(_STEP + 10) if is_category(figure.x) else _WIDTH
-    return _styled(alt.layer(*layers.all()).properties(width=width, height=height))
-
-
 def _categories(points: Sequence[Cells], name: str) -> list[Any]:
     return list(dict.fromkeys(point[name] for point in points))
 
@@ -173,26 +145,47 @@ def _position(name: str, axis: Axis, points: Sequence[Cells], scale: Scale | Non
     )
 
 
-@dataclass(frozen=True, slots=True)
 class _Layers:
-    """The layers of a chart, the lowest first."""
+    """Layers of a chart: the encoding that they share, and the points in the units that its axes show."""
 
-    figure: Figure
-    points: Sequence[Cells]
-    encoding: Mapping[str, Any]
-    value: str
-    scale: Scale | None
-    """Of the axis of numbers."""
-    bars: bool
-    interactive: bool
-    bound: Sequence[Cells]
+    def __init__(self, figure: Figure, points: Sequence[Cells], interactive: bool) -> None:
+        axes = {"x": figure.x, "y": figure.y}
+        self.figure, self.interactive = figure, interactive
+        self.value = value_axis(figure)
+        across = "y" if self.value == "x" else "x"
+        scales = {name: scale_of(axis, points, name) for name, axis in axes.items() if not is_category(axis)}
+        self.points, self.bound = (
+            [divided(each, scales, self.value) for each in rows]
+            for rows in (points, plotted(replace(figure, rows=figure.bound, series=None)))
+        )
+        self.axis, self.across = axes[self.value], axes[across]
+        self.origin = (figure.reference or 0) / scales[self.value].divisor
+        self.bars = figure.mark in ("bar", "stack") and (figure.reference is not None or not self.axis.log)
+        self.encoding: dict[str, Any] = {name: _position(name, axis, points, scales.get(name), self.bars) for name, axis in axes.items()}
+        self.grouped = self.bars and figure.mark == "bar" and figure.series is not None and len(points) > len(_categories(points, across))
+        if self.grouped:
+            offset = alt.YOffset if self.value == "x" else alt.XOffset
+            self.encoding[f"{across}Offset"] = offset("series:N", scale=alt.Scale(domain=_categories(points, "series")))
+        if figure.series:
+            self._colour(figure.series)
 
-    def all(self) -> "list[alt.Chart]":
-        """Return those that the figure asks for."""
-        wanted = (self._band, self._bound, self._reference, self._marks, self._interval, self._labels)
-        return [layer for make in wanted for layer in make()]
+    def _colour(self, series: Axis) -> None:
+        """Tell series apart by colour; those of a stack stand in their order, and what is last, the rest, is as grey as one."""
+        names, colours = _categories(self.points, "series"), _SERIES
+        if self.figure.mark == "stack":
+            colours = [*[each for each in _SERIES if each != _GREY][: len(names) - 1], _GREY]
+            self.points = [{**each, "rank": names.index(each["series"])} for each in self.points]
+            self.encoding["order"] = alt.Order("rank:Q")
+        self.encoding["color"] = _told_apart(alt.Color, series, self.points, colours)
 
-    def _of(self, points: Sequence[Cells], *without: str, **more: Any) -> Any:
+    def chart(self) -> "alt.LayerChart":
+        """Return the chart of those that the figure asks for, the lowest first."""
+        layers = [*self._behind(), *self._marks(), *self._in_front()]
+        height: Any = alt.Step(18 if self.grouped else _STEP) if is_category(self.figure.y) else _HEIGHT
+        width: Any = alt.Step(_STEP + 10) if is_category(self.figure.x) else _WIDTH
+        return _styled(alt.layer(*layers).properties(width=width, height=height))
+
+    def _of(self, points: Sequence[Cells], *without: str, **more: Any) -> "alt.Chart":
         kept = {name: each for name, each in self.encoding.items() if name not in without}
         return alt.Chart(alt.InlineData(values=[{**each} for each in points])).encode(**kept, **more)
 
@@ -208,30 +201,25 @@ class _Layers:
     def _span(self, low: str, high: str) -> dict[str, Any]:
         return {self.value: self._at(low), f"{self.value}2": f"{high}:Q"}
 
-    def _band(self) -> "Iterator[alt.Chart]":
+    def _behind(self) -> "Iterator[alt.Chart]":
+        """Yield the band, the bound and the reference."""
         points = self._between("band_low", "band_high")
-        if points and self.scale:
+        if points:
             chart = self._of(points, self.value, "color", "xOffset", "yOffset", **self._span("band_low", "band_high"))
-            across = is_category(self.figure.y if self.value == "x" else self.figure.x)
-            yield chart.mark_bar(color="var(--band)") if across else chart.mark_area(color="var(--band)")
-
-    def _bound(self) -> "Iterator[alt.Chart]":
+            yield chart.mark_bar(color="var(--band)") if is_category(self.across) else chart.mark_area(color="var(--band)")
         if self.bound:
             yield self._of(self.bound, "color").mark_line(color="var(--edge)", strokeWidth=2)
-
-    def _reference(self) -> "Iterator[alt.Chart]":
-        if self.figure.reference is not None and self.scale:
-            at = {self.value: alt.datum(self.figure.reference / self.scale.divisor)}
-            yield alt.Chart(alt.InlineData(values=[{}])).mark_rule(color="var(--edge)", strokeDash=[4, 3]).encode(**at)
+        if self.figure.reference is not None:
+            rule = alt.Chart(alt.InlineData(values=[{}])).mark_rule(color="var(--edge)", strokeDash=[4, 3])
+            yield rule.encode(**{self.value: alt.datum(self.origin)})
 
     def _marks(self) -> "Iterator[alt.Chart]":
         series = self.figure.series
-        hints = [alt.Tooltip(f"{name}:N", title=units.one_line(title)) for name, title in self._hints()]
-        more: dict[str, Any] = {"tooltip": hints} if self.interactive else {}
+        more: dict[str, Any] = {"tooltip": self._hints()} if self.interactive else {}
         shape = {"shape": _told_apart(alt.Shape, series, self.points, _SHAPES)} if series and not self.bars else {}
         plain: dict[str, Any] = {} if series else {"color": _SERIES[0]}
         if self.bars:
-            to = {f"{self.value}2": alt.datum(self.figure.reference or 0)} if getattr(self.figure, self.value).log else {}
+            to = {f"{self.value}2": alt.datum(self.origin)} if self.axis.log else {}
             yield self._of(self.points, **to, **more).mark_bar(**plain)
             return
         dots = self._of(self.points, **shape, **more).mark_point(filled=True, opacity=1, size=self._size(), **plain)
@@ -245,39 +233,38 @@ class _Layers:
         few = len(self.points) < 3 * _MARKED or is_category(self.figure.x) or is_category(self.figure.y)
         return 60 if few else 16
 
-    def _hints(self) -> list[tuple[str, str]]:
-        """Return which fields a hint shows, and how each is called."""
-        axes = {"x": self.figure.x, "y": self.figure.y}
-        named = [(name, axis.title) for name, axis in axes.items() if name != self.value]
-        return [*named, *([("series", self.figure.series.title)] if self.figure.series else []), ("text", axes[self.value].title)]
+    def _hints(self) -> "list[alt.Tooltip]":
+        across = "y" if self.value == "x" else "x"
+        titles = {
+            across: self.across.title,
+            **({"series": self.figure.series.title} if self.figure.series else {}),
+            "text": self.axis.title,
+        }
+        return [alt.Tooltip(f"{name}:N", title=units.one_line(title)) for name, title in titles.items()]
 
-    def _interval(self) -> "Iterator[alt.Chart]":
+    def _in_front(self) -> "Iterator[alt.Chart]":
+        """Yield the intervals, and words in stacks or at the ends of horizontal bars, so that colour never tells alone."""
         points = self._between("low", "high")
-        if points and self.scale:
+        if points:
             plain: dict[str, Any] = {"color": "var(--ink)"} if self.bars or not self.figure.series else {}
             yield self._of(points, self.value, *plain, **self._span("low", "high")).mark_rule(strokeWidth=1.5, **plain)
-
-    def _labels(self) -> "Iterator[alt.Chart]":
-        """Yield the layer of words in stacks or at the ends of horizontal bars, so that colour never tells alone."""
         if self.bars and self.value == "x":
             yield self._inside() if self.figure.mark == "stack" else self._at_ends()
 
-    def _at_ends(self) -> "alt.Chart":
-        said = ["series", "text"] if len({point.get("series") for point in self.points}) > 1 else ["text"]
-        origin = (self.figure.reference or 0) / (self.scale.divisor if self.scale else 1)
+    def _at_ends(self) -> Any:
+        fields = ["series", "text"] if len({point.get("series") for point in self.points}) > 1 else ["text"]
         words: list[Cells] = [
             {
                 **point,
-                "words": " · ".join(str(point[name]) for name in said if name in point),
-                "end": max(number(point["x"]), number(point.get("high", point["x"])), origin),
+                "words": " · ".join(str(point[name]) for name in fields if name in point),
+                "end": max(number(point["x"]), number(point.get("high", point["x"])), self.origin),
             }
             for point in self.points
         ]
         label = self._of(words, "x", "color", x=self._at("end"), text=alt.Text("words:N"))
-        named: alt.Chart = label.mark_text(align="left", dx=5, color="var(--ink)", limit=240)
-        return named
+        return label.mark_text(align="left", dx=5, color="var(--ink)", limit=240)
 
-    def _inside(self) -> "alt.Chart":
+    def _inside(self) -> Any:
         """Return the layer of words within the parts of stacks, as far as they have room."""
         wholes: dict[Any, float] = {}
         for point in self.points:
@@ -290,8 +277,7 @@ class _Layers:
         middle = self.encoding["x"].copy()
         middle.stack, middle.bandPosition = "zero", 0.5
         label = self._of(words, "x", "color", x=middle, text=alt.Text("words:N"), detail=alt.Detail("series:N"))
-        named: alt.Chart = label.mark_text(color="var(--paper)")
-        return named
+        return label.mark_text(color="var(--paper)")
 
 
 def _styled(chart: Any) -> "alt.LayerChart":

@@ -100,7 +100,7 @@ class ScreenTable:
         return [max(1 + _GAP, min(widths[0], max_width - sum(widths[1:]))), *widths[1:]]
 
 
-def screen_table(headings: Sequence[str], rows: Sequence[Sequence[str]], numbers: Container[int] = ()) -> ScreenTable:
+def screen_table(headings: Sequence[str], rows: Sequence[Sequence[str]], numbers: Container[int]) -> ScreenTable:
     """Return the table of plain texts, with numbers in the columns at these places."""
     return ScreenTable(
         [

@@ -160,13 +160,13 @@ def _without(words: Sequence[str], options: Sequence[str]) -> Iterator[str]:
             yield word
 
 
-def marks(rows: Sequence[Row], budgets: Mapping[str, SpentBudget]) -> dict[str, str]:
-    """Return each mark that the table of these rows has, with what it means and what to do; ``budgets`` as in `Results`."""
+def marks(rows: Sequence[Row], results: Results) -> dict[str, str]:
+    """Return each mark that the table of these rows has, with what it means and what to do."""
     found = {mark: sentence for is_set, mark, sentence in _FLAGS if any(is_set(row.flag) for row in rows)}
     if any(launch_bound(row) for row in rows):
         found[_LAUNCH_BOUND] = _LAUNCHES
     kinds = {spread(row)[0] for row in rows}
-    found |= {kind: f"{sentence}; {_more_rounds(rows, budgets)}" for kind, sentence in _SPREADS.items() if kind in kinds}
+    found |= {kind: f"{sentence}; {_more_rounds(rows, results.budgets)}" for kind, sentence in _SPREADS.items() if kind in kinds}
     for what, sentence in _OF_SHARES.items():
         if figures := dict.fromkeys(str(of) for row in rows if (of := SHARES[what](row)[1]) is not None):
             found[what] = sentence + "; ".join(figures)

@@ -1,7 +1,7 @@
 """Rows and ratios as tables for people. The door to rich."""
 
 import textwrap
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 
@@ -92,13 +92,16 @@ def _cases(results: Results, pictures: bool) -> list[RenderableType]:
     rows = results.rows
     many = sentences.many_alike(rows)
     shown = [row for row in rows if row.ending not in many]
+    marks = sentences.marks(shown, results)
+    table = results_table(shown, pictures=pictures, marks=marks)
+    of_columns = {column.heading for column in table.columns}
     notes = [units.one_line(line) for line in (*sentences.reasons(rows), *sentences.unstated(results), *results.circumstances)]
     return [
         Text(sentences.count(rows)),
         *_texts(sentences.devices(rows)),
-        results_table(shown, pictures=pictures),
+        table,
         *_texts(many.values(), "yellow"),
-        *_texts([f"{mark}: {sentence}" for mark, sentence in sentences.marks(shown, results.budgets).items()]),
+        *_texts([f"{mark}: {sentence}" for mark, sentence in marks.items() if mark not in of_columns]),
         *_texts(notes),
     ]
 
@@ -160,11 +163,14 @@ def _texts(lines: Iterable[str], style: str = "dim") -> list[RenderableType]:
     return [Text(line, style=style) for line in lines]
 
 
-def results_table(rows: Sequence[Row], *, pictures: bool = False, dim: Sequence[Row] = ()) -> RenderableType:
+def results_table(
+    rows: Sequence[Row], *, pictures: bool = False, dim: Sequence[Row] = (), marks: Mapping[str, str] | None = None
+) -> ScreenTable:
     """Return the table of cases.
 
     Devices that ran the same work stand one below the other. A column with nothing to show is left out; where the screen is too
     narrow for the others, so are some of them, and a line below the table says which. ``dim`` are those of the rows that do not count.
+    ``marks``: what each mark means; that of a heading stands below the table while its column is shown.
     """
     rows = case_table.ordered(rows)
     columns = [
@@ -173,6 +179,7 @@ def results_table(rows: Sequence[Row], *, pictures: bool = False, dim: Sequence[
             [_styled(title, *each) for each in zip(cells, rows, strict=True)],
             "text" if title in case_table.WORDS else "number",
             kept=title == "time",
+            note=f"{title}: {marks[title]}" if marks and title in marks else "",
         )
         for title, cells in case_table.columns(rows)
     ]

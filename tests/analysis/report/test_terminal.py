@@ -264,6 +264,12 @@ def test_a_screen_of_80_columns_shows_fewer_columns_and_says_so(tmp_path: Path) 
     assert {"9.70…10.3", "400", "4.00"} <= set(text.split())
 
 
+@pytest.mark.parametrize(("width", "marks"), [(300, ["min–max", "peak", "copies"]), (80, ["min–max", "peak"]), (40, [])])
+def test_what_a_column_means_is_said_only_where_the_column_is_shown(tmp_path: Path, width: int, marks: list[str]) -> None:
+    lines = printed(overview(results_of(tmp_path, made_up.both_kinds(rounds=3))), width).splitlines()
+    assert [mark for line in lines if (mark := line.partition(": ")[0]) in ("min–max", "peak", "copies")] == marks
+
+
 def test_two_files_are_told_apart(tmp_path: Path) -> None:
     cpu_run = [made_up.renamed(each, "Intel Xeon 8480", 56) for each in made_up.both_kinds() if each.case.device == "cpu"]
     gpu_run = [each for each in made_up.both_kinds() if each.case.device != "cpu"]
