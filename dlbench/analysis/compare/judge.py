@@ -181,7 +181,8 @@ def rank_tests(base: Rounds, new: Rounds, drifts: Mapping[str, Drift] = MappingP
         blocks = min(*one.blocks.counts, *other.blocks.counts)
         tested["p10"] = (one, other, _p10s(one, blocks), _p10s(other, blocks))
         weights = {"median": MEDIAN_WEIGHT, "p10": P10_WEIGHT}
-    steadiest, (one, other, one_s, other_s) = [*tested.items()][-1]
+    steadiest = "p10" if "p10" in tested else "median"
+    one, other, one_s, other_s = tested[steadiest]
     places = {number: at for at, number in enumerate(one.numbers)} if paired else {}
     pairs = [(places[number], at) for at, number in enumerate(other.numbers) if number in places]
     if pairs:

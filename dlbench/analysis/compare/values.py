@@ -113,7 +113,7 @@ class ValueChange:
 
     @property
     def name(self) -> str:
-        """What its workload calls it."""
+        """What its workload calls it, or ``memory``."""
         return self.column.name.removeprefix("value.")
 
     @property
