@@ -32,7 +32,7 @@ class SideOptions:
     """One side of an A/B, as its options say."""
 
     side: Side
-    """Without plugins, and as if it had no reference. Of an interpreter that was given the installed code is measured."""
+    """Without plugins and the code of its reference. Where an interpreter was given, the code installed there is measured."""
     reference: str | None
 
     @classmethod

@@ -182,7 +182,8 @@ def _given(option: click.Option, value: object, place: str) -> Given:
 
 
 def _options(command: click.Command) -> dict[str, click.Option]:
-    return {max(each.opts, key=len).removeprefix("--"): each for each in command.params if isinstance(each, click.Option)}
+    options = [each for each in command.params if isinstance(each, click.Option)]
+    return {long.removeprefix("--"): each for each in options for long in each.opts if long.startswith("--")}
 
 
 def _files() -> Iterator[tuple[str, dict[str, Any]]]:

@@ -1,5 +1,6 @@
 """Sessions: the first worker process, the tasks and settings of a run, and the header of its file."""
 
+import re
 import secrets
 import shlex
 import sys
@@ -220,8 +221,7 @@ def resume(run: RunFile, writer: ResultWriter, suites: Sequence[Suite], opened: 
             raise UsageError(
                 f"{run.path} can't be resumed, as {'; '.join(different)} is not declared as when it was begun; start a new run instead"
             )
-        named = header.get("cases", ())  # no file of 0.1 has them
-        cases = plan(suites, signatures, ids, only=only, case_ids=named, include_absent=header["include_absent"])
+        cases = plan(suites, signatures, ids, only=only, case_ids=recorded_cases(header), include_absent=header["include_absent"])
         side = opened.side.on(devices)
         tasks = tuple(Task(case, side) for case in cases)
         _check_places(tasks, signatures)
@@ -237,6 +237,11 @@ def resume(run: RunFile, writer: ResultWriter, suites: Sequence[Suite], opened: 
         gate=header.get("gate"),
         kept=kept,
     )
+
+
+def recorded_cases(header: Mapping[str, Any]) -> list[str]:
+    """Return the ids that --case chose for a run, with the names that their workloads have today; no file of 0.1 has them."""
+    return [re.sub(r"^\w+", lambda name: former.workload_of(name[0]), case_id) for case_id in header.get("cases", ())]
 
 
 def is_complete(run: RunFile, session: Session) -> bool:

@@ -122,6 +122,7 @@ CALL = "--dry-run can't have a default, as it says what a single call is to do; 
         ("[rnu]\n", "dlbench.toml: there is no command 'rnu'; did you mean 'run'?"),
         ("run = 7\n", "dlbench.toml, run: must be a table of its options, such as [run]"),
         ("[run]\nronds = 7\n", "dlbench.toml, [run] ronds: dlbench run has no option 'ronds'; did you mean 'rounds'?"),
+        ("[list]\n-k = 'x'\n", "dlbench.toml, [list] -k: dlbench list has no option '-k'; valid: set, device, format"),
         ("[run]\nrounds = true\n", "dlbench.toml, [run] rounds: 'True' is no whole number from 1 to 1000"),
         ("[run]\nrounds = 2.5\n", "dlbench.toml, [run] rounds: '2.5' is no whole number from 1 to 1000"),
         ("[run]\nrounds = 0\n", "dlbench.toml, [run] rounds: '0' is no whole number from 1 to 1000"),

@@ -8,7 +8,7 @@ import pytest
 import shared_hosts
 
 from dlbench.analysis.read.table import collect
-from dlbench.cli.session import as_recorded
+from dlbench.cli.session import as_recorded, recorded_cases
 from dlbench.core import former
 from dlbench.core.errors import UsageError
 from dlbench.core.model import Case
@@ -33,7 +33,7 @@ FORMER_ROLES = {"train_step": {"values": [], "parameters": {"optimizer": {"switc
 @pytest.fixture(scope="module")
 def signatures():
     registry.load_builtins()
-    return {name: registry.get(name).signature for name in ("train_step", "fastest_train_step")}
+    return {name: registry.get(name).signature for name in ("train_step", "fastest_train_step", "largest_batch")}
 
 
 def former_case(optimizer):
@@ -152,6 +152,13 @@ def test_a_search_for_a_batch_is_matched_under_its_name_of_today(tmp_path, decla
 def test_a_run_goes_on_with_a_workload_that_has_another_name_now():
     suite = Suite.from_json({"name": "memory", "bench": [{"workload": "fit_batch"}], "thresholds": {"fit_batch": {"time": 0.5}}})
     assert [bench.workload for bench in suite.benches] == list(suite.thresholds) == ["largest_batch"]
+
+
+def test_a_run_goes_on_with_a_case_that_was_chosen_by_its_former_name(signatures):
+    suite = Suite.from_json({"name": "memory", "bench": [{"workload": "fit_batch", "axes": {"model": ["resnet18", "vgg11"]}}]})
+    chosen = recorded_cases({"cases": ["fit_batch[model=vgg11,dtype=fp32]@cpu"]})
+    cases = plan([suite], signatures, ["cpu"], case_ids=chosen)
+    assert [each.id for each in cases] == ["largest_batch[model=vgg11,dtype=fp32]@cpu"]
 
 
 def test_a_former_name_in_an_expression_selects_what_it_did():

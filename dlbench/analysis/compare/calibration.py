@@ -180,8 +180,9 @@ class Calibration:
         for name in STATISTICS:
             if getattr(self.pooled, name) is not None:
                 sd = math.sqrt(2) * max(getattr(own, name), getattr(self.pooled, name))
-                of_all = (math.sqrt(2) * getattr(common, name), common.occasions - 1) if common else ()
-                found[name] = Drift(sd, freedom, *of_all)
+                found[name] = Drift(sd, freedom)
+                if common:
+                    found[name] = Drift(sd, freedom, math.sqrt(2) * getattr(common, name), common.occasions - 1)
         return found
 
     def to_json(self) -> dict[str, Any]:
@@ -226,9 +227,10 @@ def estimate(machine_key: str, results: Results) -> Calibration | None:
     often = {case: occasions for case, occasions in _occasions(results).items() if len(occasions) >= FEWEST}
     if not often:
         return None
-    tables = grouped(often, lambda case: tuple(sorted(each.case.run for each in often[case])))  # each case on each of the same occasions
-    largest = max(tables.items(), key=lambda table: (len(table[0]) - 1) * (len(table[1]) - 1))
-    together = largest[1] if len(largest[1]) >= FEWEST else []
+    cases_of_runs = grouped(often, lambda case: tuple(sorted(each.case.run for each in often[case])))
+    _, together = max(cases_of_runs.items(), key=lambda table: (len(table[0]) - 1) * (len(table[1]) - 1))
+    if len(together) < FEWEST:
+        together = []
     found = [_deviations(often, together, statistic) for statistic in STATISTICS]
     times = sorted(filter(None, map(began, results.environments.values())))
     occasions = len(often[together[0]]) if together else statistics.median_low(map(len, often.values()))
@@ -251,13 +253,13 @@ def _deviations(often: Mapping[str, Sequence[Row]], together: Sequence[str], sta
         case: [[math.log(seconds) for seconds in getattr(each.rounds, f"{statistic}_s")] for each in rows] for case, rows in often.items()
     }
     own = {case: variance_between(each) for case, each in logs.items() if case not in together}
-    common, pooled = 0.0, [*own.values()]
+    common, variances = 0.0, [*own.values()]
     if together:
         medians = [[statistics.median(rounds) for rounds in logs[case]] for case in together]
         common, between = two_way_variances([*zip(*medians, strict=True)])
-        pooled = [variance - statistics.fmean(map(median_variance, logs[case])) for case, variance in zip(together, between, strict=True)]
-        own |= dict(zip(together, pooled, strict=True))
-    return _root(common), _root(statistics.fmean(pooled)), {case: _root(variance) for case, variance in own.items()}
+        variances = [each - statistics.fmean(map(median_variance, logs[case])) for case, each in zip(together, between, strict=True)]
+        own |= dict(zip(together, variances, strict=True))
+    return _root(common), _root(statistics.fmean(variances)), {case: _root(variance) for case, variance in own.items()}
 
 
 def _root(variance: float) -> float:

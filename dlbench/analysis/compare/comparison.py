@@ -126,8 +126,8 @@ def _with_loss(case: CaseVerdict, lost_of_sides: Sequence[Collection[str] | None
     return case.noting(*sides)._replace(lost=True) if sides else case
 
 
-def _standing(pairs: Sequence[Matched], others: Sequence[Tests]) -> list[bool]:
-    """Return of each case that has other tests whether its verdict by these is the same, among all others as they are."""
+def _with_same_verdict(pairs: Sequence[Matched], others: Sequence[Tests]) -> list[bool]:
+    """Return whether the verdict of each case is the same by its other tests, those of all other cases staying; False without any."""
     if not any(others):
         return [False] * len(others)
     tests = [other or pair.tests for pair, other in zip(pairs, others, strict=True)]
@@ -142,13 +142,18 @@ def _beyond_clocks(pairs: Sequence[Matched]) -> list[bool]:
     lies between, so a verdict that is the same both times stands.
     """
     called = [bool(pair.clocks and pair.changes) and together(pair.changes).is_change for pair in pairs]
-    for factors in zip(*[(pair.clocks.slower, pair.clocks.faster) if pair.clocks else (1.0, 1.0) for pair in pairs], strict=True):
-        each_shifted = [
-            {name: shifted(test, -math.log(factor)) for name, test in pair.tests.items()} if each else {}
-            for pair, each, factor in zip(pairs, called, factors, strict=True)
-        ]
-        called = _standing(pairs, each_shifted)
+    for longest in (True, False):
+        left = [_without_clocks(pair, longest) if each else {} for pair, each in zip(pairs, called, strict=True)]
+        called = _with_same_verdict(pairs, left)
     return called
+
+
+def _without_clocks(pair: Matched, longest: bool) -> Tests:
+    """Return the tests of the times that new would have had, had its clocks made them as much longer, or shorter, as they can."""
+    factor = 1.0 if pair.clocks is None else pair.clocks.slower if longest else pair.clocks.faster
+    if factor == 1:  # as they are: the mean of an early calibration calls nothing, which a new test would not know
+        return pair.tests
+    return {name: shifted(test, -math.log(factor)) for name, test in pair.tests.items()}
 
 
 def _sound_without_spoiled(pairs: Sequence[Matched], paired: bool) -> list[bool]:
@@ -159,7 +164,7 @@ def _sound_without_spoiled(pairs: Sequence[Matched], paired: bool) -> list[bool]
         else {}
         for pair in pairs
     ]
-    return _standing(pairs, left)
+    return _with_same_verdict(pairs, left)
 
 
 def _unspoiled(row: Row) -> CaseRounds:

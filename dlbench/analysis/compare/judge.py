@@ -89,6 +89,8 @@ class RankTest(NamedTuple):
     """Whether it can't call faster."""
     rounds_sd: float = 0.0
     """Standard error that the rounds leave to the shift, on natural logarithms; zero where they are too few for an interval."""
+    p: float = 1.0
+    """`p_among` one, which takes an integral: of this test alone, with a drift at least that of `Drift.p`."""
 
     @property
     def rounds(self) -> int:
@@ -99,11 +101,6 @@ class RankTest(NamedTuple):
     def least_p(self) -> float:
         """The smallest p that so many rounds can give."""
         return smallest_signed_p(len(self.base)) if self.paired else smallest_p(len(self.base), len(self.new))
-
-    @property
-    def p(self) -> float:
-        """Of this test alone, with a drift at least that of `Drift.p`."""
-        return self.p_among(1.0)
 
     def p_among(self, many: float) -> float:
         """Return p, corrected for so many tests of this weight: what occasions do to all cases alike counts once, all else for each."""
@@ -183,7 +180,8 @@ def rank_tests(
         blocks = min(*one.blocks.counts, *other.blocks.counts)
         tested["p10"] = (one, other, _p10s(one, blocks), _p10s(other, blocks))
         weights = {"median": MEDIAN_WEIGHT, "p10": P10_WEIGHT}
-    steadiest, (one, other, one_s, other_s) = [*tested.items()][-1]
+    steadiest = "p10" if "p10" in tested else "median"
+    one, other, one_s, other_s = tested[steadiest]
     places = {number: at for at, number in enumerate(one.numbers)} if paired else {}
     pairs = [(places[number], at) for at, number in enumerate(other.numbers) if number in places]
     if pairs:
@@ -231,7 +229,7 @@ def _test_of_means(base: CaseRounds, new: CaseRounds, drifts: Mapping[str, Drift
         for each, of_side in zip((base, new), usual, strict=True)
     )
     found = _rank_test(base_s, new_s, EQUIVALENCE, drifts.get(MEAN), weight=MEAN_WEIGHT, only_slower=True)
-    return found._replace(rank_p=1.0) if drifts and MEAN not in drifts else found
+    return found._replace(rank_p=1.0, p=1.0) if drifts and MEAN not in drifts else found
 
 
 def _rank_test(
@@ -247,7 +245,8 @@ def _rank_test(
     p, shift, (interval, equivalence) = _tested(base, new, (_INTERVAL, equivalent), paired)
     rounds_sd = interval.half_width / normal_quantile(interval.confidence) if interval else 0.0
     widened = _widened(interval, shift, drift), _widened(equivalence, shift, drift)
-    return RankTest(base, new, shift, *widened, p, drift, paired, weight, only_slower, rounds_sd)
+    found = RankTest(base, new, shift, *widened, p, drift, paired, weight, only_slower, rounds_sd)
+    return found._replace(p=found.p_among(1.0))
 
 
 def shifted(test: RankTest, by: float) -> RankTest:

@@ -1,6 +1,6 @@
 """Statistical power of the tests of a case: changes that they find and slowdowns that they exclude, and the rounds that either takes.
 
-The test of the mean, which one slow call may blind, has no part in it.
+The test of the mean, the one that can only call slower, has no part in them: one slow call may blind it.
 """
 
 import math
@@ -110,7 +110,9 @@ def _equivalences(tests: Tests) -> list[list[tuple[Interval, Drift | None]]]:
     found: dict[str, list[tuple[Interval, Drift | None]]] = {}
     for name, test in tests.items():
         if not test.only_slower:
-            found.setdefault(statistic_of(name, tests), []).extend([(test.equivalence, test.drift)] if test.equivalence else [])
+            of_one = found.setdefault(statistic_of(name, tests), [])
+            if test.equivalence:
+                of_one.append((test.equivalence, test.drift))
     return [*found.values()]
 
 
@@ -137,7 +139,8 @@ def rounds_needed(tests: Tests, family: float, threshold: float) -> int | None:
     which have to be able to fail. More rounds would not where there are as many already, as the change lies at the threshold then, and
     where the drift alone is beyond the threshold.
     """
-    return more_rounds(tests, max(_least_rounds(tests, family), _rounds(tests) * _factor_to_narrow(tests, lambda _: math.log1p(threshold))))
+    to_narrow = _rounds(tests) * _factor_to_narrow(tests, lambda _: math.log1p(threshold))
+    return more_rounds(tests, max(_least_rounds(tests, family), to_narrow))
 
 
 def more_rounds(tests: Tests, planned: float) -> int | None:

@@ -113,7 +113,7 @@ class ValueChange:
 
     @property
     def name(self) -> str:
-        """What its workload calls it."""
+        """What its workload calls it, or ``memory``."""
         return self.column.name.removeprefix("value.")
 
     @property
@@ -170,7 +170,9 @@ class MemoryChange(ValueChange):
         if not grew and (self.test is None or self.test.shift <= self.test.margin):
             return ""
         sizes = f"from {cell(self.base, self.column)} to {cell(self.new, self.column)}"
-        return f"memory grew {sizes}" if grew else ", ".join(filter(None, (f"memory {sizes} may be chance", self.test and _few(self.test))))
+        if grew or self.test is None:
+            return f"memory grew {sizes}"
+        return ", ".join(filter(None, (f"memory {sizes} may be chance", _few(self.test))))
 
 
 def memory_change(base: Row, new: Row, threshold: float) -> MemoryChange | None:
