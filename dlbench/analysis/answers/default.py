@@ -93,7 +93,7 @@ def answer(results: Results) -> Answer | Missing:
     # Of a search nobody knows what its switches bring alone.
     planned = switched.where(lambda row: row.is_ok and not row.case.found)
     effects = [effect for pairs in beside_defaults(planned, "switch") for effect in pairs.rows]
-    effects.sort(key=lambda effect: (not _is_alone(effect), _switch(effect)))
+    effects.sort(key=lambda effect: (not _is_alone(effect), _switch(effect), effect.value(effect.base) or ""))
     bests = _bests(switched)
     searches = [row for row in switched.rows if row.declared.searched and not row.declared.value("largest")]
     unfinished = [f"the search for the fastest {short(row.key)}: {row.case.reason}" for row in searches if row.case.unfinished]
