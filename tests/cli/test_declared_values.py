@@ -308,6 +308,7 @@ UNBEARABLE = {
     "form: Searched[str] = None": (
         "parameter 'form': it has no values to try; annotate it with Size, or where the fastest is wanted a Literal"
     ),
+    "n: [8, 16] = 8": "parameter 'n': annotate it with int, float, str, bool, a Literal or an Enum, not [8, 16]",
 }
 
 

@@ -93,7 +93,7 @@ def answer(results: Results) -> Answer | Missing:
     # Of a search nobody knows what its switches bring alone.
     planned = switched.where(lambda row: row.is_ok and not row.case.found)
     effects = [effect for pairs in beside_defaults(planned, "switch") for effect in pairs.rows]
-    effects.sort(key=lambda effect: (not _is_alone(effect), _switch(effect)))
+    effects.sort(key=lambda effect: (not _is_alone(effect), _switch(effect), effect.value(effect.base) or ""))
     bests = _bests(switched)
     searches = [row for row in switched.rows if row.declared.searched and not row.declared.value("largest")]
     unfinished = [f"the search for the fastest {short(row.key)}: {row.case.reason}" for row in searches if row.case.unfinished]
@@ -176,21 +176,25 @@ def _is_alone(effect: Pair) -> bool:
 
 
 def _sentence(where: str, found: Sequence[Pair]) -> str:
-    """Say what the best of a device has over the default, what each switch brings alone, and whether compiling pays off."""
-    searched, measured = ([each for each in found if not each.by and _is_searched(each) is chosen] for chosen in (True, False))
-    alone, beside = ([each for each in found if each.by and _is_alone(each) is of_one] for of_one in (True, False))
+    """Say what the best of a device has over the default, what each switch brings alone, and whether compiling pays off.
+
+    ``found``: its pairs of the best and the default, which differ in no one setting, and those of which one switch is set.
+    """
+    bests, effects = [pair for pair in found if pair.by is None], [pair for pair in found if pair.by]
+    searched, measured = ([best for best in bests if _is_searched(best) is chosen] for chosen in (True, False))
     parts = [f"{_of_best(searched)}, found by a search"] if searched else []
     parts += [f"{_of_best(measured)}, the best of what was planned"] if measured else []
+    alone = filter(_is_alone, effects)
     middles = [middle(alike) for alike in grouped(alone, lambda effect: (_switch(effect), _setting(effect))).values()]
     of_switch = grouped(middles, _switch)
     most = sorted((max(alike, key=speedup_of) for alike in of_switch.values()), key=speedup_of, reverse=True)
     parts += [f"alone {', '.join(f'{_setting(effect)} {effect.ratio.times}' for effect in most)}"] if most else []
-    beside = [effect for effect in beside if _switch(effect) not in of_switch]
-    parts += [f"{_setting(effect)} {effect.ratio.times} beside {short(effect.case)}" for effect in beside[:1]]
-    for effect in [each for each in (*middles, *beside) if _spent_s(each)][:1]:
-        steps = _steps(effect)
+    not_alone = [effect for effect in effects if not _is_alone(effect) and _switch(effect) not in of_switch]
+    parts += [f"{_setting(effect)} {effect.ratio.times} beside {short(effect.case)}" for effect in not_alone[:1]]
+    if spending := next(filter(_spent_s, (*middles, *not_alone)), None):
+        steps = _steps(spending)
         when = "never pays off there" if steps is None else f"pays off there after {plural(steps, 'step')}"
-        parts.append(f"{_setting(effect)} {when}")
+        parts.append(f"{_setting(spending)} {when}")
     return f"On {where} beside the default: {'; '.join(parts) or 'the table has what switches bring beside others'}."
 
 

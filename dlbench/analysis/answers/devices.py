@@ -141,8 +141,8 @@ def _headline(steps: Sequence[Step], several: bool) -> str:
             cores = plural(each.base.processors if each.base else 0, "core")
             gains.append(f"{ranks} do {each.ratio} the work of one rank with {cores}")
         else:
-            buys = "" if each is not first else "buys " if first.ranks == 2 else "buy "
-            gains.append(f"{f'a second {noun}' if each.ranks == 2 else f'{each.ranks} {noun}s'} {buys}{each.ratio}")
+            devices, verb = (f"a second {noun}", "buys ") if each.ranks == 2 else (f"{each.ranks} {noun}s", "buy ")
+            gains.append(f"{devices} {verb if each is first else ''}{each.ratio}")
     text = ", ".join(gains)
     about = [short(first.work), str(first.kind or ""), first.row.case.run if several else ""]
     return f"{text[0].upper()}{text[1:]}: {', '.join(filter(None, about))}"

@@ -247,7 +247,7 @@ def _meaning(hint: Any, where: str) -> tuple[Any, tuple[str, ...]]:
         return "text", tuple(map(str, typing.get_args(hint)))
     if isinstance(hint, type) and issubclass(hint, enum.Enum):
         return "text", tuple(str(member.value) for member in hint)
-    if kind := {bool: "flag", int: "integer", float: "number", str: "text"}.get(hint):
+    if isinstance(hint, type) and (kind := {bool: "flag", int: "integer", float: "number", str: "text"}.get(hint)):
         return kind, ()
     if isinstance(hint, typing.TypeVar):
         raise UsageError(f"{where}: its role takes a type in brackets, as Sweep[Size] does")

@@ -84,7 +84,7 @@ def _waited_s() -> dict[str, float]:
     waited_s, counted, folder = {}, False, str(cgroup.ROOT / "proc/self/task")
     with suppress(OSError):  # not Linux, or hidden by a sandbox
         for thread in os.listdir(folder):  # noqa: PTH208  # pathlib takes five times as long, between set-up and first call
-            with suppress(OSError, ValueError), open(f"{folder}/{thread}/schedstat", "rb", 0) as file:  # noqa: PTH123  # as slow
+            with suppress(OSError, ValueError), open(f"{folder}/{thread}/schedstat", "rb", 0) as file:  # noqa: PTH123  # pathlib is slow here, too
                 _, waited_ns, turns = map(int, file.read().split())
                 waited_s[thread] = waited_ns / 1e9
                 counted |= turns > 0

@@ -57,6 +57,16 @@ def table_of(answer, title):
     return table["rows"]
 
 
+def test_effects_are_in_the_order_of_switches_and_of_their_defaults_whatever_was_planned_first(found):
+    later, earlier = (
+        [step(1.0, workload, mode=default, batch=8), step(0.5, workload, mode="built", batch=8)]
+        for workload, default in (("a", "plain"), ("b", "bare"))
+    )
+    declared = {name: {"parameters": {"mode": {"switch": default}}} for name, default in (("a", "plain"), ("b", "bare"))}
+    rows = table_of(found(*later, *earlier, workloads=declared), "The same case")
+    assert [row["base.id"].partition("[")[0] for row in rows] == ["b", "a"]
+
+
 def test_each_switch_alone_and_the_best_stand_beside_the_plain_default(found):
     answer = found(
         plain(),

@@ -1,8 +1,10 @@
 import pytest
 
 from dlbench.core.errors import DeviceAbsent
-from dlbench.core.model import Status
+from dlbench.core.model import Case, Policy, Status
+from dlbench.harness.process.wire import MeasureRequest
 from dlbench.harness.worker.failures import failure_of, why_not_started
+from dlbench.harness.worker.serving import main
 
 BOILERPLATE = """
 CUDA kernel errors might be asynchronously reported at some other API call, so the stacktrace below might be incorrect.
@@ -57,6 +59,20 @@ def test_what_a_message_says_of_a_case_and_of_its_device(error: Exception, statu
     assert found == status
     assert "\n" not in reason
     assert (str(error).partition("\n")[0] or "MemoryError") in reason
+
+
+@pytest.mark.parametrize(("error", "status"), ENDINGS, ids=lambda each: str(each).partition("\n")[0][:60])
+def test_a_crash_alone_leaves_the_process_unfit(monkeypatch: pytest.MonkeyPatch, error: Exception, status: str) -> None:
+    def fail(*_: object) -> None:
+        raise error
+
+    monkeypatch.setattr(main, "_measure_case", fail)
+    case = Case("matmul[]@cuda:0", "s", "matmul", {}, "cuda:0")
+    request = MeasureRequest(
+        threads=1, case=case, round=0, policy=Policy(), seed=1, device_name=None, devices=("cuda:0",), memory_bytes=None
+    )
+    reply = main.measure(request)
+    assert (reply.status, reply.fault) == (status, status == "crashed")
 
 
 def test_what_a_torch_lacks_names_that_torch() -> None:

@@ -143,11 +143,10 @@ def findings(results: Results) -> Findings:
     groups = _groups(results)
     ways, doubts = list[Way](), list[str]()
     for where, found in by_device(list(map(_way, groups))).items():
-        if beyond := _over_another_link(where, found):
-            ways += [way._replace(share=None) for way in found]
-        else:
-            ways += found
-        doubts += filter(None, (beyond or _trained_down(where, found),))
+        beyond = _over_another_link(where, found)
+        ways += [way._replace(share=None) for way in found] if beyond else found
+        if doubt := beyond or _trained_down(where, found):
+            doubts.append(doubt)
         worst = max(found, key=lambda way: way.fit.off or 0.0)
         if (off := worst.fit.off or 0.0) >= MOST_OFF:
             bends = "caches and protocols bend it, so the figure says more than latency and bandwidth"

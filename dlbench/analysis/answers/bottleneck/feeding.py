@@ -97,13 +97,14 @@ def findings(results: Results) -> Findings:
 
 
 def _steps(results: Results) -> list[Fed]:
-    """Return the best way of each step of which it is declared what only says how it gets its batch, the largest batch first."""
+    """Return the best way of each step that declares which settings only say how it gets its batch, the largest batch first."""
     fit = [row for row in results.rows if row.declared.having("feeding") and row.has_throughput]
     alike = grouped(fit, lambda row: row.differing_from(settings_named(row.declared.having("feeding"))))
     return [_step(rows) for rows in sorted(alike.values(), key=lambda rows: -(rows[0].batch or 0))]
 
 
 def _step(rows: Sequence[Row]) -> Fed:
+    """Return the best way of a step, with the others."""
     best, *others = sorted(rows, key=lambda row: -row.throughput)
     base, pairs = best.rounds.items_per_s, math.comb(len(rows), 2)  # the best is chosen, and the worst
     slower = [Fed(row, _way(row, rows), speed_ratio(base, row.rounds.items_per_s, among=pairs)) for row in others]
@@ -129,7 +130,7 @@ def _beside_largest(steps: list[Fed]) -> list[Fed]:
     smallest = [step for step in steps if _but_batch(step.row) == _but_batch(largest.row)][-1]
     if smallest is largest or not smallest.row.batch:
         return steps
-    ways = (1 + len(largest.others)) * (1 + len(smallest.others))  # of all these each is its step's best
+    ways = (1 + len(largest.others)) * (1 + len(smallest.others))  # both are the best of their step's ways
     ratio = speed_ratio(largest.row.rounds.items_per_s, smallest.row.rounds.items_per_s, among=ways)
     return [replace(step, of_largest=ratio) if step is smallest else step for step in steps]
 

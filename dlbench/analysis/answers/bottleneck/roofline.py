@@ -65,16 +65,16 @@ class Placed(NamedTuple):
     roof: Roof
     row: Row
     kind: Ceiling | None = None
-    """The ceiling that it reached; of memory those that another row measures have it, too."""
+    """The ceiling that it reached, or that of memory where it only measures it; None of a row below them."""
 
     @property
     def what(self) -> str | None:
-        """The kind, of arithmetic with its precision."""
+        """The kind of ceiling, of arithmetic with its precision."""
         return f"{self.kind} in {computed_in(self.row)}" if self.kind == "arithmetic" else self.kind
 
     @property
     def intensity(self) -> float:
-        """Stated operations over stated bytes; zero where it states either not."""
+        """Stated operations over stated bytes; zero where it does not state both."""
         return (self.row.rate.flops_per_s or 0.0) / (self.row.rate.bytes_per_s or math.inf)
 
 

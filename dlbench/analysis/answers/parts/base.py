@@ -82,7 +82,7 @@ class Findings:
 
     sentences: Sequence[str] = ()
     rows: Sequence[Row | HasRow] = ()
-    """Rows of the tidy table, or records of one."""
+    """Those of the tidy table that it rests on, or records of one."""
     tables: Sequence[Table] = ()
     figures: Sequence[Figure] = ()
     weaknesses: Sequence[str] = ()
@@ -117,7 +117,7 @@ def of_devices(
 ) -> Findings:
     """Return a sentence on the records of each device, and the table of all, with the column of devices behind the first of ``fields``.
 
-    Accelerators come first. ``rows`` are those that it rests on, if not those of the records, without which only weaknesses are left.
+    Accelerators come first. ``rows`` are those that it rests on, by default the records' own. Without records only weaknesses are left.
     """
     if not found:
         return Findings(weaknesses=tuple(weaknesses))

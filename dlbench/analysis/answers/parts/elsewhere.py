@@ -63,9 +63,9 @@ _FIELDS: Fields[SameCase] = (
 
 
 def against_references(results: Results, devices: Mapping[str, Sequence[Row]]) -> tuple[dict[str, str], Findings]:
-    """Return of each of these devices how it compares with the nearest reference run that has cases of it, and all of these cases.
+    """Return a clause on each of these devices that a reference run has cases of, and the table of all these cases.
 
-    Weaknesses say why other devices are not compared.
+    Of several reference runs the nearest counts. Weaknesses say why other devices are not compared.
     """
     if len(results.environments) > _MOST_MACHINES:
         return {}, Findings()
@@ -105,7 +105,7 @@ def _clause(device: str, cases: Sequence[SameCase]) -> str:
 
 
 def _nearest(place: str, mine: Sequence[Row], runs: Sequence[ReferenceRun], results: Results) -> tuple[str, list[SameCase], list[str]]:
-    """Return the nearest machine that measured any of these rows: its device, its cases against them, and notes on it."""
+    """Return the nearest machine that measured any of these cases: its device, the cases, and notes on it; empty where there is none."""
     kind, environment = kind_of(mine[0].case.device), results.environments[mine[0].case.run]
     threads = max(row.case.threads or 1 for row in mine)
     workloads = frozenset(row.case.workload for row in mine)

@@ -160,7 +160,7 @@ class CachingBackend(Backend):
         return Memory(self._torch.memory_allocated(device), self._torch.memory_reserved(device))
 
     def pin(self, tensors: Sequence[torch.Tensor]) -> list[torch.Tensor] | None:
-        """Return page-locked copies, as the kind of accelerator that torch was built for reads them directly."""
+        """Return copies that the kind of accelerator which torch was built for reads directly. Raises RuntimeError where refused."""
         return [tensor.detach().pin_memory() for tensor in tensors]
 
 
@@ -206,5 +206,8 @@ def tensors_in(value: object) -> list[torch.Tensor]:
     """Return the tensors in what a call returned: a tensor, or tuples, lists and dicts of them."""
     if isinstance(value, torch.Tensor):
         return [value]
-    parts = value.values() if isinstance(value, dict) else value if isinstance(value, (tuple, list)) else ()
-    return [tensor for part in parts for tensor in tensors_in(part)]
+    if isinstance(value, dict):
+        value = tuple(value.values())
+    if isinstance(value, (tuple, list)):
+        return [tensor for part in value for tensor in tensors_in(part)]
+    return []

@@ -102,8 +102,9 @@ def has_kernels(arch: str, built_for: Sequence[str]) -> bool:
         if (part := re.fullmatch(r"(sm|compute)_(\d+)([af]?)", each)) is None:
             return True
         code, version, only = part[1], int(part[2]), part[3]
-        later = version <= device and only != "a" and (version // 10 == device // 10 or (code == "compute" and not only))
-        if later or version == device:
+        same_major = version // 10 == device // 10
+        runs_on_later = only != "a" and (same_major or (code == "compute" and not only))
+        if version == device or (version < device and runs_on_later):
             return True
     return not built_for
 
@@ -115,7 +116,7 @@ class _CudaEvents:
 
     def __init__(self) -> None:
         self._cuda: Any = torch.cuda
-        self._spin = self._cuda._sleep  # private, but the one delay that moves no memory
+        self._spin = self._cuda._sleep  # private, but the one delay that always ends and moves no memory
         self._spin(self._CYCLES)  # the first launch loads the kernel
         start = self.mark()
         self._spin(self._CYCLES)

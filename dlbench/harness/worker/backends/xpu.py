@@ -25,7 +25,7 @@ class XpuBackend(CachingBackend):
         }
 
     def free_memory(self, device: torch.device) -> int | None:
-        """Return the same; None in an older torch, and where the driver does not tell."""
+        """Return what no process has taken; None in an older torch, and where the driver does not tell."""
         with suppress(AttributeError, RuntimeError):
             return super().free_memory(device)
         return None

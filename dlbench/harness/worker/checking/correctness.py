@@ -22,7 +22,7 @@ from dlbench.harness.worker.failures import first_line
 from dlbench.harness.worker.registry import Workload
 
 BUDGET_S = 1.0
-"""What each of the two checks may take, by estimate."""
+"""Time that each of the checks may take, by estimate."""
 MOST_TOLERANCE = 0.9
 """An output of zeros has an error of 1, one of other numbers about 1.4; a tolerance beyond that would let anything pass."""
 SPREAD = 10.0

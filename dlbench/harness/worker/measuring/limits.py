@@ -31,6 +31,7 @@ class DeviceMemory:
         self._reserved_before = 0
 
     def _held(self) -> tuple[int, int]:
+        """Return the bytes of live tensors and of what the allocator has reserved, 0 where torch does not count them."""
         held = self._backend.held(self._device)
         return held.peak_bytes or 0, held.reserved_bytes or 0
 
@@ -39,7 +40,8 @@ class DeviceMemory:
         self._reserved_before = self._backend.peak(self._device).reserved_bytes or 0
         self._backend.restart_peak(self._device)
         # Of what earlier cases left, set-up may have had some freed.
-        self.left_bytes, self._left_reserved = map(min, (self.left_bytes, self._left_reserved), self._held())
+        held, reserved = self._held()
+        self.left_bytes, self._left_reserved = min(self.left_bytes, held), min(self._left_reserved, reserved)
 
     def peaks(self) -> Memory:
         """Return the device's peaks so far; None where torch does not count them."""
@@ -74,8 +76,8 @@ def memory_limit(
     """Have torch raise an error beyond what the case may take: of its own limit, and of ``left_bytes`` on the host.
 
     Yields the limit in bytes where the workload searches for what fits; on an accelerator without one all that is free. None elsewhere,
-    and where nothing tells. Raises Unmeasurable where its own limit is more than the host can spare, NotImplementedError where the device
-    has no such limits.
+    and where nothing tells. Raises Unmeasurable, to be skipped, where its own limit is more than the host or the device has left, and
+    NotImplementedError where the device has no such limits or less memory in all.
     """
     name = declared.parameter("limit")
     gibibytes = params.get(name or "")
@@ -94,13 +96,12 @@ def memory_limit(
             left_bytes = min((each for each in known if each is not None), default=None)
         if own is not None and left_bytes is not None and own > left_bytes:
             left = byte_count(left_bytes)
-            of_host = f"{name}={own / 2**30:g} is more than the {left} that this process can be given"
-            raise Unmeasurable(
-                Status.SKIPPED,
-                f"{of_host}; give less, or free some memory and go on with --resume"
-                if backend.is_host
-                else f"the device has {left} left, and the limit is {byte_count(own)}; free its memory, or give less",
-            )
+            if backend.is_host:
+                more = f"{name}={own / 2**30:g} is more than the {left} that this process can be given"
+                reason = f"{more}; give less, or free some memory and go on with --resume"
+            else:
+                reason = f"the device has {left} left, and the limit is {byte_count(own)}; free its memory, or give less"
+            raise Unmeasurable(Status.SKIPPED, reason)
         limit = left_bytes if own is None else own
         if backend.is_host and limit is not None:
             limits.enter_context(limited_memory(limit, used))

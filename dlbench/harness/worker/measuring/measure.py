@@ -48,7 +48,7 @@ def take_samples(
 ) -> Samples:
     """Time ``work.call``, in blocks of ``least_block_s`` where the device's own least length is shorter.
 
-    Raises Unmeasurable as soon as the blocks can't end before the deadline, which is on the clock's own scale.
+    Raises Unmeasurable, a timeout, as soon as the blocks can't end before the deadline, which is on the clock's own scale.
     """
     call, before = work.call, work.before
 
@@ -70,7 +70,8 @@ def take_samples(
     gc.disable()
     try:
         begun = clock.now()
-        first_call_s, *warm = block(1), block(1)
+        first_call_s = block(1)
+        warm = [block(1)]
         if warm[0] > SLOW_CALL_S:
             # A cold disk or a compiler may be in the second as well, so a third decides.
             refuse_behind_deadline(warm[0], 1)
@@ -78,7 +79,7 @@ def take_samples(
             fastest_s = min(warm)
             if fastest_s > SLOW_CALL_S:
                 if policy.min_blocks == 1 or max(warm) - fastest_s > WARM_CALLS_AGREE * fastest_s:
-                    del warm[0]
+                    del warm[0]  # the third alone counts
                 warmup_s = clock.now() - begun - sum(warm)
                 more = policy.min_blocks - len(warm)
                 refuse_behind_deadline(fastest_s, more)
@@ -103,8 +104,9 @@ def _warm_up(
     """
     begun = clock.now()
     wanted_s = backend.warmup_s if policy.warmup_s is None else policy.warmup_s
-    fastest_s, called, blocks = min(warm), 1 + len(warm), list[float]()
+    fastest_s, called = min(warm), 1 + len(warm)
     calls = _calls_for(fastest_s, least_s)
+    blocks: list[float] = []
     window = SHORT_WINDOW if calls * fastest_s > LONG_BLOCK_S else WINDOW
     while True:
         seconds = block(calls)

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
 import torch
@@ -186,7 +187,8 @@ def _measure_case(begun: Measurement, request: MeasureRequest, member: RankProce
     backend.activate(device)
     if member:
         member.join(backend.collectives, device)
-    clock = (RanksClock if member else DeviceClock)(lambda: backend.synchronize(device))
+    synchronize = partial(backend.synchronize, device)
+    clock: Clock = RanksClock(synchronize) if member else DeviceClock(synchronize)
     give_scratch(request.scratch)
     host_memory, workload = HostMemory(), registry.get(case.workload)
     declared = workload.signature.declared

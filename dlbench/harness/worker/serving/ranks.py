@@ -25,7 +25,7 @@ def control_group() -> "dist.ProcessGroup":
 
 
 def in_any_rank(truth: bool) -> bool:
-    """Whether it is so in any rank, and all have to ask; in a process that is no rank, whether it is so there."""
+    """Whether it is so in any rank, for which all of them have to ask; in a process that is no rank, whether it is so there."""
     return truth if _control is None else bool(_largest(truth))
 
 
