@@ -13,7 +13,7 @@ from typing import Any, Self
 
 import click
 
-from dlbench.cli.options import Decorator, PlanOptions, gathered
+from dlbench.cli.options import Decorator, PlanOptions, option_group
 from dlbench.cli.planning import Plan, plan_suites, signatures_of
 from dlbench.cli.session import OpenSide, open_side
 from dlbench.core.errors import DlbenchError, SuiteError, UsageError
@@ -70,7 +70,7 @@ def _sides(
     return SideOptions.of("a", a_python, a_env, a_ref), SideOptions.of("b", b_python, b_env, b_ref)
 
 
-side_options = gathered("sides", _sides, *_options_of("a"), *_options_of("b"))
+side_options = option_group("sides", _sides, *_options_of("a"), *_options_of("b"))
 """Adds --a-python, --a-env and --a-ref, and the same of b; the command gets ``sides``, the `SideOptions` of each."""
 
 

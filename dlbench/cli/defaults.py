@@ -87,7 +87,7 @@ def in_force() -> Defaults:
     return (context and context.obj) or Defaults()
 
 
-def yields(*names: str) -> Callable[[click.Context, click.Parameter, Any], Any]:
+def without_defaults(*names: str) -> Callable[[click.Context, click.Parameter, Any], Any]:
     """Return the callback of an eager option that switches off the user's defaults, or those of ``names``; a format keeps its own."""
 
     def callback(context: click.Context, _: click.Parameter, value: Any) -> Any:

@@ -35,7 +35,7 @@ Command = Callable[..., Any]
 Decorator = Callable[[Command], Command]
 
 
-def gathered(name: str, make: Callable[..., Any], *options: Decorator) -> Decorator:
+def option_group(name: str, make: Callable[..., Any], *options: Decorator) -> Decorator:
     """Add options whose values the command gets as one argument ``name``: the result of calling ``make`` with them."""
 
     def decorate(command: Command) -> Command:
@@ -91,7 +91,7 @@ device_option = click.option(
 device_plugin_option = click.option(
     "--plugin", "plugins", multiple=True, metavar="MODULE", help="Module or .py file with a kind of device of your own. Repeatable."
 )
-planning_options = gathered(
+planning_options = option_group(
     "planning",
     PlanOptions,
     click.argument("names", nargs=-1, metavar="[SUITE]...", shell_complete=completion.suites),
@@ -130,7 +130,7 @@ def measuring_options(rounds: str, budget: str) -> Decorator:
     from dlbench.harness.pool import Isolation
 
     isolation = "What a CPU case gets: a fork, a new interpreter (spawn), or none of its own (default: fork on Linux, else spawn)."
-    return gathered(
+    return option_group(
         "measuring",
         MeasureOptions,
         click.option("-o", "--output", type=PATH, metavar="FILE", help="Result file; never overwritten."),
@@ -146,7 +146,7 @@ def threshold_options(default: str, must_see: str) -> Decorator:
     """Add --threshold, whose default is the command's, and --must-see with the command's help; the command gets ``given``."""
     meaning = "Smallest change that matters: 5%, 0.05, memory=10%, throughput=5%, value=20%. Goes before the suite's; the default is"
     threshold = click.option("--threshold", "thresholds", multiple=True, metavar="[METRIC=]VALUE", help=f"{meaning} {default}. Repeatable.")
-    return gathered("given", parse_thresholds, threshold, must_see_option(must_see))
+    return option_group("given", parse_thresholds, threshold, must_see_option(must_see))
 
 
 def must_see_option(meaning: str) -> Decorator:
@@ -220,7 +220,7 @@ class OutputOptions:
 format_option = click.option(
     "--format", "form", type=click.Choice(("table", *tabular.FORMATS)), default="table", show_default=True, help="What to write to stdout."
 )
-output_options = gathered(
+output_options = option_group(
     "output",
     OutputOptions,
     click.option(

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from dlbench.analysis.answers.parts import memory, small
-from dlbench.analysis.answers.parts.base import Answer, Findings, Missing, Question, answered, of_devices, together
+from dlbench.analysis.answers.parts.base import Answer, AnswerPart, Missing, Question, answered, of_devices, together
 from dlbench.analysis.presentation.fields import CASE, RATIO, THROUGHPUT, Field, Fields, of_row, own
 from dlbench.analysis.presentation.figures import Figure, figure
 from dlbench.analysis.presentation.names import HasRow, by_workload
@@ -82,7 +82,7 @@ def answer(results: Results) -> Answer | Missing:
     figures = _figures(swept, [row for search in searches for row in search.fits if row.has_throughput])
     enough = of_devices("Throughput by batch size", _RESULTS, sweeps, _sentence, whole=of_ratio, rows=swept)
     memories, learned = memory.findings(searches, (sweep.rows for sweep in sweeps)), small.findings(results)
-    found = together((enough, Findings(figures=figures), memories, learned))
+    found = together((enough, AnswerPart(figures=figures), memories, learned))
     if not found.tables:
         return Missing(QUESTION, "no work was measured at several batch sizes", "dlbench run batch")
     # One of each where there are both, as there is room for two.

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from dlbench.analysis.answers.parts.base import Answer, Findings, Missing, Question, Table, answered, table
+from dlbench.analysis.answers.parts.base import Answer, AnswerPart, Missing, Question, Table, answered, table
 from dlbench.analysis.presentation.fields import THROUGHPUT, own, place, whole_row
 from dlbench.analysis.presentation.names import by_device, choice, hardware, several_runs
 from dlbench.analysis.presentation.wording import INTERVAL, few, interval, more_devices
@@ -71,7 +71,7 @@ def answer(results: Results) -> Answer | Missing:
     timed = next((model for model in models if model != headline and schedules()[model].took), None)
     estimates = [each for model in models for each in best[model]]
     sentences = [_sentence(best[model], several_runs(estimates)) for model in (headline, timed) if model]
-    found = Findings(sentences, estimates, [_table(estimates, models)], weaknesses=(_LEAVES_OUT, _NO_ENERGY))
+    found = AnswerPart(sentences, estimates, [_table(estimates, models)], weaknesses=(_LEAVES_OUT, _NO_ENERGY))
     return answered(QUESTION, found)
 
 

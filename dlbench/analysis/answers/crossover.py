@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import product, takewhile
 
-from dlbench.analysis.answers.parts.base import Answer, Findings, Missing, Question, answered, table, together
+from dlbench.analysis.answers.parts.base import Answer, AnswerPart, Missing, Question, answered, table, together
 from dlbench.analysis.answers.parts.pair_tables import (
     ELSEWHERE,
     beside_defaults,
@@ -125,17 +125,17 @@ def answer(results: Results) -> Answer | Missing:
     fields: Fields[_Line] = (("work", CASE), ("device", Field(PLACE, lambda line: place(line.pair))), *_FIELDS)
     title = "From what size on the accelerator stays ahead of the CPU"
     by_size = table(title, fields, lines, _NOTES, whole=lambda line: pair_columns.cells(line.pair))
-    found = Findings(sentences or open_question, both_sides(results, points), [by_size], _figures(points, place))
+    found = AnswerPart(sentences or open_question, both_sides(results, points), [by_size], _figures(points, place))
     return answered(QUESTION, together((found, replace(ways, sentences=()))), ways.sentences)
 
 
-def _other_ways(results: Results) -> Findings:
+def _other_ways(results: Results) -> AnswerPart:
     """Return what is computed in several ways on one device, each against the one that its workload declares as the base."""
     found = [pairs for pairs in beside_defaults(results, "way") if pairs.rows]
     if not found:
-        return Findings()
+        return AnswerPart()
     rows = both_sides(results, (each for pairs in found for each in pairs.rows))
-    return Findings([f"The same work in other ways: {'; '.join(map(_faster, found))}."], rows, list(map(same_case, found)))
+    return AnswerPart([f"The same work in other ways: {'; '.join(map(_faster, found))}."], rows, list(map(same_case, found)))
 
 
 def _faster(pairs: Pairs) -> str:

@@ -4,7 +4,7 @@ import math
 from collections.abc import Hashable, Sequence
 from itertools import starmap
 
-from dlbench.analysis.answers.parts.base import Answer, Findings, Missing, Question, Table, answered, table
+from dlbench.analysis.answers.parts.base import Answer, AnswerPart, Missing, Question, Table, answered, table
 from dlbench.analysis.answers.parts.pair_tables import beside_defaults, mark_of, of_ratios
 from dlbench.analysis.presentation import pair_columns
 from dlbench.analysis.presentation.fields import CASE, RATIO, Fields, Headed, of_side, own, place, value_fields
@@ -111,7 +111,7 @@ def answer(results: Results) -> Answer | Missing:
     figures = [_bars(title, bests, ("work", CASE), place(bests))]
     for (workload, where), found in by_workload(list(filter(_is_alone, effects))).items():
         figures.append(_bars(f"What each switch brings alone: {workload} on {where}", found, _SET_TO, _DEFAULT))
-    return answered(QUESTION, Findings(sentences, rows, tables, figures, weaknesses))
+    return answered(QUESTION, AnswerPart(sentences, rows, tables, figures, weaknesses))
 
 
 def _effect_table(effects: Sequence[Pair], rows: Sequence[Row]) -> Table:

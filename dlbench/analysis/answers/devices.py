@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Sequence
 
-from dlbench.analysis.answers.parts.base import Answer, Findings, Missing, Question, Table, answered
+from dlbench.analysis.answers.parts.base import Answer, AnswerPart, Missing, Question, Table, answered
 from dlbench.analysis.answers.parts.base import table as table_of
 from dlbench.analysis.presentation.fields import Field, Fields, own, place
 from dlbench.analysis.presentation.figures import Figure, figure
@@ -83,7 +83,7 @@ def answer(results: Results) -> Answer | Missing:
     on = [row for row in results.rows if row in sides]
     if best[0].is_on_cpu:
         doubts.append("ranks on a CPU share its cores, which says nothing of accelerators")
-    return answered(QUESTION, Findings(sentences, on, [table(steps)], [_efficiencies(gained)], doubts))
+    return answered(QUESTION, AnswerPart(sentences, on, [table(steps)], [_efficiencies(gained)], doubts))
 
 
 def what(steps: Sequence[Step]) -> Fields[Step]:

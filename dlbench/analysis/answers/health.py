@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
-from dlbench.analysis.answers.parts.base import Answer, Findings, Missing, Question, answered, table
+from dlbench.analysis.answers.parts.base import Answer, AnswerPart, Missing, Question, answered, table
 from dlbench.analysis.answers.parts.elsewhere import against_references
 from dlbench.analysis.answers.parts.published import beside_published
 from dlbench.analysis.compare.outliers import kinds, sentences
@@ -61,7 +61,7 @@ def answer(results: Results) -> Answer | Missing:
         if (known := [row for row in found if not row.flag.implausible and row.rate.peak_fraction is not None])
     }
     several = len(results.files.environments) > 1
-    elsewhere, of_references = against_references(results, devices) if results.references else ({}, Findings())
+    elsewhere, of_references = against_references(results, devices) if results.references else ({}, AnswerPart())
     others = sentences(kinds(results.files)) if several else []
     weaknesses = [*results.circumstances, *others[1:]]
     weaknesses += [] if peaks else ["no published peak of these devices is known for what was measured"]
@@ -86,7 +86,7 @@ def answer(results: Results) -> Answer | Missing:
     for where, clause in elsewhere.items():
         clauses[where].append(clause)
     of_devices = [f"{where} {', and '.join(of_device)}." for where, of_device in clauses.items() if of_device]
-    found = Findings(["; ".join([summary, *others[:1]]) + ".", *of_devices], tried, tables, weaknesses=weaknesses)
+    found = AnswerPart(["; ".join([summary, *others[:1]]) + ".", *of_devices], tried, tables, weaknesses=weaknesses)
     return answered(QUESTION, found, flags_told=True)
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from operator import itemgetter
 
-from dlbench.analysis.answers.parts.base import Answer, Findings, Missing, Question, answered
+from dlbench.analysis.answers.parts.base import Answer, AnswerPart, Missing, Question, answered
 from dlbench.analysis.answers.parts.pair_tables import declared_values, furthest, on_its_device, ratio_figure, reported, same_case
 from dlbench.analysis.presentation.fields import CASE, of_row
 from dlbench.analysis.presentation.figures import Figure, figure
@@ -31,7 +31,7 @@ def answer(results: Results) -> Answer | Missing:
     sentences = [_sentence(where, found) for where, found in by_device(pairs.rows).items()]
     rows = both_sides(results, (*pairs.rows, *(with_values.rows if reports else ())))
     figures = [ratio_figure(table.title, pairs), _errors(pairs.rows)]
-    return answered(QUESTION, Findings(sentences, rows, [table, values], figures, weaknesses if sentences else ()), reports)
+    return answered(QUESTION, AnswerPart(sentences, rows, [table, values], figures, weaknesses if sentences else ()), reports)
 
 
 def _errors(pairs: Sequence[Pair]) -> Figure:

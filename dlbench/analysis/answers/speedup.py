@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import chain
 
-from dlbench.analysis.answers.parts.base import Answer, Findings, Missing, Question, Table, answered, table
+from dlbench.analysis.answers.parts.base import Answer, AnswerPart, Missing, Question, Table, answered, table
 from dlbench.analysis.answers.parts.best import best
 from dlbench.analysis.answers.parts.pair_tables import (
     ELSEWHERE,
@@ -91,7 +91,7 @@ def answer(results: Results) -> Answer | Missing:
     of_cases, of_bests = same_case(same), own_best(bests)
     figures = [ratio_figure(of_cases.title, same), ratio_figure(of_bests.title, bests, WORK)]
     tables = [_table(of_machines, several), of_cases, of_bests, values]
-    return answered(QUESTION, Findings(sentences, rows, tables, figures), reports)
+    return answered(QUESTION, AnswerPart(sentences, rows, tables, figures), reports)
 
 
 def _families(same: Pairs, own_best: Pairs) -> list[list[Family]]:

@@ -39,7 +39,7 @@ ROUNDS = 10
     "--selftest",
     is_flag=True,
     is_eager=True,
-    callback=defaults.yields("device_words"),
+    callback=defaults.without_defaults("device_words"),
     help="Measure dlbench's own error rates on this machine's CPU instead, in about six minutes.",
 )
 @format_option

@@ -57,7 +57,7 @@ if TYPE_CHECKING:
     "--gate",
     is_flag=True,
     is_eager=True,
-    callback=defaults.yields("rounds", "budget"),
+    callback=defaults.without_defaults("rounds", "budget"),
     help="Make a baseline: 14 rounds or more, and up to 60 until a later comparison could call or exclude what must be seen.",
 )
 @must_see_option("With --gate: end with 4 if, compared with a run like this one, a case would not exclude such a slowdown (default: 25%).")
@@ -67,7 +67,7 @@ if TYPE_CHECKING:
     metavar="FILE",
     shell_complete=completion.result_files,
     is_eager=True,
-    callback=defaults.yields(),
+    callback=defaults.without_defaults(),
     help="Go on with a run as it was planned; with one that is complete, to more --rounds or for a --budget.",
 )
 @click.option("--dry-run", is_flag=True, help="Only print what would be measured, and an estimate of the time.")

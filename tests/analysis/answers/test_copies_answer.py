@@ -4,7 +4,7 @@ import made_up
 import pytest
 
 from dlbench.analysis.answers.bottleneck.copies import findings
-from dlbench.analysis.answers.parts.base import Findings
+from dlbench.analysis.answers.parts.base import AnswerPart
 from dlbench.analysis.read.table import collect
 
 WORKLOAD = {
@@ -101,7 +101,7 @@ def test_bandwidth_stands_against_size_with_a_line_a_way(found):
 
 
 def test_other_work_has_no_such_findings(tmp_path):
-    assert findings(collect([made_up.write(tmp_path / "run.jsonl", made_up.both_kinds())])) == Findings()
+    assert findings(collect([made_up.write(tmp_path / "run.jsonl", made_up.both_kinds())])) == AnswerPart()
 
 
 @pytest.mark.parametrize("values", [{"link": 0.0}, {"link": -1.0}, {"link": 1e300}, {"link": (1.0, 2.0)}, {}])

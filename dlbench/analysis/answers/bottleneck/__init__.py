@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from dlbench.analysis.answers.parts.base import Answer, Findings, Missing, Question, answered, together
+from dlbench.analysis.answers.parts.base import Answer, AnswerPart, Missing, Question, answered, together
 from dlbench.analysis.read.table import Results
 from dlbench.core import modules
 
@@ -12,7 +12,7 @@ QUESTION = Question("bottleneck", "What is the bottleneck: arithmetic, memory ba
 
 def answer(results: Results) -> Answer | Missing:
     """Return what bounds the steps that were measured, and what bandwidths and latencies that rests on."""
-    every: list[Findings] = [part.findings(results) for part in modules.ordered(__name__)]  # the most important first
+    every: list[AnswerPart] = [part.findings(results) for part in modules.ordered(__name__)]  # the most important first
     found = together(every)
     if not found.tables:
         doubts = "; ".join(found.weaknesses)

@@ -8,7 +8,7 @@ from itertools import chain
 from operator import itemgetter
 from typing import NamedTuple
 
-from dlbench.analysis.answers.parts.base import Findings, of_devices
+from dlbench.analysis.answers.parts.base import AnswerPart, of_devices
 from dlbench.analysis.answers.parts.lines import LEAST_SIZES, MOST_OFF, Line, fit
 from dlbench.analysis.presentation.fields import Field, Fields, Headed, of_row, own
 from dlbench.analysis.presentation.figures import Figure, figure
@@ -138,7 +138,7 @@ _FIELDS: Fields[Way] = (
 )
 
 
-def findings(results: Results) -> Findings:
+def findings(results: Results) -> AnswerPart:
     """Return latency and bandwidth of each way to copy that was measured over sizes, and what of its link that is."""
     groups = _groups(results)
     ways, doubts = list[Way](), list[str]()

@@ -4,7 +4,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from dlbench.analysis.answers.parts.base import Findings, of_devices
+from dlbench.analysis.answers.parts.base import AnswerPart, of_devices
 from dlbench.analysis.presentation.fields import CASE, RATIO, THROUGHPUT, Fields, Headed, own, value_field, whole_row
 from dlbench.analysis.presentation.figures import Figure, figure
 from dlbench.analysis.presentation.names import by_device, by_workload
@@ -83,7 +83,7 @@ _NOTES = (
 )
 
 
-def findings(results: Results) -> Findings:
+def findings(results: Results) -> AnswerPart:
     """Return throughput by the way that steps get their batches, each against the best, and what part of a step that takes."""
     steps = _steps(results)
     every = [fed for step in steps for fed in (step, *step.others)]

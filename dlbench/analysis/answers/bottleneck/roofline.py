@@ -4,7 +4,7 @@ import math
 from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
-from dlbench.analysis.answers.parts.base import Findings, table
+from dlbench.analysis.answers.parts.base import AnswerPart, table
 from dlbench.analysis.presentation.fields import PLACE, WORK_OF_ROW, Field, Fields, Headed, of_row, own
 from dlbench.analysis.presentation.figures import Figure, figure
 from dlbench.analysis.presentation.names import HasRow, hardware
@@ -111,13 +111,13 @@ _BELOW: Fields[Placed] = (
 )
 
 
-def findings(results: Results) -> Findings:
+def findings(results: Results) -> AnswerPart:
     """Return what each device can do at most, where memory was measured, and where the cases stand below it."""
     sound = [(machine(row, results.environments), row) for row in results.rows if row.is_sound]
     every = results.ceilings
     known = sorted((where for where in every if ("memory", "") in every[where]), key=lambda where: where[0] == "cpu")
     if not known:
-        return Findings()
+        return AnswerPart()
     roofs = {where: Roof(where, every[where], [row for at, row in sound if at == where], known) for where in known}
     placed = [Placed(roofs[where], row) for where, row in sound if where in roofs]
     stated = [point for point in placed if point.row.is_single_rank and point.intensity]
@@ -128,7 +128,7 @@ def findings(results: Results) -> Findings:
     tables.append(table("Cases below the measured ceilings", _BELOW, below, notes))
     rests = [point.row for point in placed if point.row.declared.ceiling in _SHOWN]
     rests += [top.row for roof in roofs.values() for top in roof.reached()]
-    return Findings(list(map(_sentence, roofs.values())), rests, tables, _figures(below))
+    return AnswerPart(list(map(_sentence, roofs.values())), rests, tables, _figures(below))
 
 
 def _tops(roof: Roof) -> list[Placed]:

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from dlbench.analysis.answers.parts.base import Findings, table
+from dlbench.analysis.answers.parts.base import AnswerPart, table
 from dlbench.analysis.answers.parts.step_bottleneck import ADDS_UP, REMEDIES, REPORTED, Diagnosis, Parts, Resource, diagnose
 from dlbench.analysis.presentation.fields import Fields, Headed, of_row, own, place, whole_row
 from dlbench.analysis.presentation.figures import Axis, Figure, drawn
@@ -91,7 +91,7 @@ class JudgedStep:
         return text
 
 
-def findings(results: Results) -> Findings:
+def findings(results: Results) -> AnswerPart:
     """Return a verdict for each step that a part was measured of, and for each device what bounds most of them."""
     ceilings = results.ceilings
     steps = [
@@ -106,7 +106,7 @@ def findings(results: Results) -> Findings:
     if len(judged) < len(steps):
         doubts.append(f"of {plural(len(steps) - len(judged), 'step')} no part was measured; {_WOULD_TELL}")
     if not judged:
-        return Findings(weaknesses=doubts)
+        return AnswerPart(weaknesses=doubts)
     devices = by_device(judged)
     # Those that are fed in several ways on purpose are a part of their own.
     of_interest = {where: [step for step in found if not step.row.declared.having("feeding")] or found for where, found in devices.items()}
@@ -124,7 +124,7 @@ def findings(results: Results) -> Findings:
         own(_REST, "step.unexplained_s", Unit.SECONDS, _UNEXPLAINED, lambda step: step.found.unexplained_s),
         own("verdict", "step.verdict", Unit.TEXT, _VERDICT, lambda step: step.verdict),
     )
-    return Findings(sentences, judged, [table("What bounds each step", fields, shown, whole=whole_row)], [_figure(shown)], doubts)
+    return AnswerPart(sentences, judged, [table("What bounds each step", fields, shown, whole=whole_row)], [_figure(shown)], doubts)
 
 
 def _step(row: Row, whole_s: float, ceilings: Ceilings) -> JudgedStep:

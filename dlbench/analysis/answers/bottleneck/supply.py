@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from dlbench.analysis.answers.parts.base import Findings, table
+from dlbench.analysis.answers.parts.base import AnswerPart, table
 from dlbench.analysis.answers.parts.pair_tables import of_ratios
 from dlbench.analysis.presentation.fields import RATIO, THROUGHPUT, WORK_OF_ROW, Fields, of_row, own, place, whole_row
 from dlbench.analysis.presentation.names import device_label
@@ -47,12 +47,12 @@ _NOTES = (
 )
 
 
-def findings(results: Results) -> Findings:
+def findings(results: Results) -> AnswerPart:
     """Return how fast storage supplies samples, and how much of what each training step on its machine consumes that is."""
     sound = [row for row in results.rows if row.has_throughput]
     read = [row for row in sound if "supply" in row.declared.tags]
     if not read:
-        return Findings()
+        return AnswerPart()
 
     def host(row: Row) -> object:
         return machine(row, results.environments)[-1]
@@ -70,12 +70,12 @@ def findings(results: Results) -> Findings:
         slowest, fastest = (choose(read, key=lambda row: row.throughput) for choose in (min, max))
         rates = dict.fromkeys(f"{item_rate(row.throughput)} ({short(row.key)})" for row in (slowest, fastest))
         alone = f"Samples are read at {' to '.join(rates)}; no training step that consumes such samples was measured beside that."
-        return Findings([alone], read, [of_reading])
+        return AnswerPart([alone], read, [of_reading])
     of_steps = table("What storage supplies beside what steps consume", _BESIDE, found, _NOTES, whole=of_ratio)
     about = "Bars to the left of 1: the step waits for storage. The lines are 95 % intervals over rounds."
     title, times = "What storage feeds of each training step", "samples supplied over samples consumed"
     drawn = of_ratios(title, about, times, "bar", found, _STEP, _WAY)
-    return Findings([_sentence(found)], [*read, *steps], [of_steps, of_reading], [drawn])
+    return AnswerPart([_sentence(found)], [*read, *steps], [of_steps, of_reading], [drawn])
 
 
 def _beside(step: Row, supplies: Iterable[Row], several: bool) -> list[Supplied]:

@@ -77,7 +77,7 @@ class Answer:
 
 
 @dataclass(frozen=True, slots=True)
-class Findings:
+class AnswerPart:
     """What rows say to a question, or to a part of one."""
 
     sentences: Sequence[str] = ()
@@ -97,10 +97,10 @@ class Missing:
     command: str | None = None
 
 
-def together(parts: Iterable[Findings]) -> Findings:
+def together(parts: Iterable[AnswerPart]) -> AnswerPart:
     """Return what parts say, one behind the other."""
     every = [(part.sentences, part.rows, part.tables, part.figures, part.weaknesses) for part in parts]
-    return Findings(*(list(chain.from_iterable(of_parts)) for of_parts in zip(*every, strict=True)))
+    return AnswerPart(*(list(chain.from_iterable(of_parts)) for of_parts in zip(*every, strict=True)))
 
 
 def of_devices(
@@ -114,20 +114,20 @@ def of_devices(
     rows: Sequence[Row] | None = None,
     figures: Sequence[Figure] = (),
     weaknesses: Sequence[str] = (),
-) -> Findings:
+) -> AnswerPart:
     """Return a sentence on the records of each device, and the table of all, with the column of devices behind the first of ``fields``.
 
     Accelerators come first. ``rows`` are those that it rests on, by default the records' own. Without records only weaknesses are left.
     """
     if not found:
-        return Findings(weaknesses=tuple(weaknesses))
+        return AnswerPart(weaknesses=tuple(weaknesses))
     devices = by_device(found)
     columns: Fields[P] = (fields[0], place(found), *fields[1:])
     shown = table(title, columns, flat(devices), notes, whole=whole)
-    return Findings(list(starmap(sentence, devices.items())), found if rows is None else rows, [shown], figures, weaknesses)
+    return AnswerPart(list(starmap(sentence, devices.items())), found if rows is None else rows, [shown], figures, weaknesses)
 
 
-def answered(question: Question, found: Findings, reports: Sequence[str] = (), *, flags_told: bool = False) -> Answer:
+def answered(question: Question, found: AnswerPart, reports: Sequence[str] = (), *, flags_told: bool = False) -> Answer:
     """Return the answer in the first two of its sentences, and of those on reported values, with the tables and figures that have rows.
 
     Flags of the rows that it rests on weaken it, unless they are what it tells.

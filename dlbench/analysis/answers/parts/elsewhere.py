@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from operator import itemgetter
 
-from dlbench.analysis.answers.parts.base import Findings, table
+from dlbench.analysis.answers.parts.base import AnswerPart, table
 from dlbench.analysis.presentation.fields import PLACE, RATIO, WORK_OF_ROW, Field, Fields, of_row, own, whole_row
 from dlbench.analysis.presentation.names import hardware, several_runs
 from dlbench.analysis.presentation.pair_columns import of_ratio
@@ -62,13 +62,13 @@ _FIELDS: Fields[SameCase] = (
 )
 
 
-def against_references(results: Results, devices: Mapping[str, Sequence[Row]]) -> tuple[dict[str, str], Findings]:
+def against_references(results: Results, devices: Mapping[str, Sequence[Row]]) -> tuple[dict[str, str], AnswerPart]:
     """Return a clause on each of these devices that a reference run has cases of, and the table of all these cases.
 
     Of several reference runs the nearest counts. Weaknesses say why other devices are not compared.
     """
     if len(results.environments) > _MOST_MACHINES:
-        return {}, Findings()
+        return {}, AnswerPart()
     own = {origin(environment) for environment in results.files.environments.values()} - {None}
     runs = reference_runs()
     themselves = {run.machine for run in runs if origin(run.environment) in own}
@@ -86,7 +86,7 @@ def against_references(results: Results, devices: Mapping[str, Sequence[Row]]) -
             alone.append(mine[0])
     title = "Beside reference runs: how many times as fast"
     of_cases = table(title, _FIELDS, cases, tuple(notes), whole=lambda case: whole_row(case) | of_ratio(case))
-    return clauses, Findings(tables=[of_cases], weaknesses=_alone(alone, bool(themselves)))
+    return clauses, AnswerPart(tables=[of_cases], weaknesses=_alone(alone, bool(themselves)))
 
 
 def _clause(device: str, cases: Sequence[SameCase]) -> str:

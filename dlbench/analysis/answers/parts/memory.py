@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
-from dlbench.analysis.answers.parts.base import Findings, of_devices
+from dlbench.analysis.answers.parts.base import AnswerPart, of_devices
 from dlbench.analysis.answers.parts.lines import MOST_OFF, fit
 from dlbench.analysis.presentation.fields import CASE, Fields, own
 from dlbench.analysis.presentation.wording import short
@@ -177,7 +177,7 @@ def _search(row: Row) -> Hashable:
     return row.file, row.differing_from(_OF_TRIES)
 
 
-def findings(found: Sequence[Demand], sweeps: Iterable[Sequence[Row]]) -> Findings:
+def findings(found: Sequence[Demand], sweeps: Iterable[Sequence[Row]]) -> AnswerPart:
     """Return the largest batches that searches found, and the line through the peaks of each and of each sweep of batches."""
     lines = (sweep for rows in sweeps if (sweep := Demand(rows[0], rows)).line)
     of_both = [*found, *lines]

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from operator import itemgetter
 
-from dlbench.analysis.answers.parts.base import Findings, of_devices
+from dlbench.analysis.answers.parts.base import AnswerPart, of_devices
 from dlbench.analysis.presentation.fields import CASE, RATIO, Field, Fields, Headed, own, whole_row
 from dlbench.analysis.presentation.figures import Figure, figure
 from dlbench.analysis.presentation.names import by_workload
@@ -57,7 +57,7 @@ _FIELDS: Fields[Training] = (
 )
 
 
-def findings(results: Results) -> Findings:
+def findings(results: Results) -> AnswerPart:
     """Return what a sample costs at each batch of the same training over that at the largest batch, and what became of the training."""
     trained = [row for row in results.rows if row.declared.value("sample") and row.is_sound]
     found = [each for rows in grouped(trained, lambda row: row.differing_from({BATCH})).values() for each in _trainings(rows)]
