@@ -55,7 +55,7 @@ def write_pairs(results: "Results", by: str, form: str, *, pictures: bool) -> No
     if by.removeprefix("param.") == "ranks":
         _write_scaling(results, form, pictures)
         return
-    pairs = pairing.pair(results, by)
+    pairs = pairing.match_rows(results, by)
     unpaired = pairs.unpaired
     if form == "table":
         with_values, values, _ = reported(results, by)

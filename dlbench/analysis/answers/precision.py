@@ -9,7 +9,7 @@ from dlbench.analysis.presentation.fields import CASE, of_row
 from dlbench.analysis.presentation.figures import Figure, figure
 from dlbench.analysis.presentation.names import by_device
 from dlbench.analysis.presentation.wording import short
-from dlbench.analysis.ratios.pairing import Pair, both_sides, pair
+from dlbench.analysis.ratios.pairing import Pair, both_sides, match_rows
 from dlbench.analysis.ratios.ratio import among
 from dlbench.analysis.read.table import Results
 from dlbench.core.units import fraction
@@ -21,7 +21,7 @@ QUESTION = Question("precision", "Which precision; how much faster is it, and ho
 
 def answer(results: Results) -> Answer | Missing:
     """Return the fastest precision of each device against fp32, in the case in the middle, and how far off its results are."""
-    pairs, (with_values, values, reports) = pair(results, "dtype"), reported(results, "dtype")
+    pairs, (with_values, values, reports) = match_rows(results, "dtype"), reported(results, "dtype")
     if not pairs.rows and not reports:
         return Missing(QUESTION, "no two rows differ in their precision alone", "dlbench run precision")
     table = same_case(pairs, _ERROR)

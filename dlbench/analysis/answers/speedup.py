@@ -20,7 +20,7 @@ from dlbench.analysis.presentation import pair_columns
 from dlbench.analysis.presentation.fields import CASE, PLACE, RATIO, WORK, Field, Fields, own
 from dlbench.analysis.presentation.names import device_label, machine_name, several_runs
 from dlbench.analysis.presentation.wording import plural, short
-from dlbench.analysis.ratios.pairing import Pair, Pairs, both_sides, grouped, launch_bound, pair
+from dlbench.analysis.ratios.pairing import Pair, Pairs, both_sides, grouped, launch_bound, match_rows
 from dlbench.analysis.ratios.ratio import Ratio, among, middle, speedup_of
 from dlbench.analysis.read.table import Results
 from dlbench.core.model import Status
@@ -81,7 +81,7 @@ def answer(results: Results) -> Answer | Missing:
     )
     if {row.is_on_cpu for row in results.rows} != {True, False}:
         return Missing(QUESTION, "only one kind of device was measured", "dlbench run")
-    same, bests, (with_values, values, reports) = pair(results, "device"), best(results), reported(results, "device")
+    same, bests, (with_values, values, reports) = match_rows(results, "device"), best(results), reported(results, "device")
     if not same.rows and not reports:
         return Missing(QUESTION, "no case went well on both a CPU and an accelerator", "dlbench run")
     rows = both_sides(results, (*same.rows, *bests.rows, *(with_values.rows if reports else ())))

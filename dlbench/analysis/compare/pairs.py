@@ -12,7 +12,7 @@ from dlbench.analysis.compare.judge import Verdict
 from dlbench.analysis.compare.power import MUST_SEE_BY_DEFAULT, SlowdownGoal
 from dlbench.analysis.compare.values import ValueChange, memory_change, value_changes
 from dlbench.analysis.compare.verdict import CaseVerdict, Comparison
-from dlbench.analysis.ratios.pairing import DEVICE_NAME, MATH, THREADS, pair
+from dlbench.analysis.ratios.pairing import DEVICE_NAME, MATH, THREADS, match_rows
 from dlbench.analysis.read.foreign import SESSIONS_FOR_A_VERDICT, tool_of_suite
 from dlbench.analysis.read.readings import clock_difference
 from dlbench.analysis.read.table import Results
@@ -83,11 +83,11 @@ def compare(
 
 
 def compare_by(results: Results, by: str, given: ThresholdSettings) -> Comparison:
-    """Compare the rows of a file that differ in one setting, as `pairing.pair` pairs them; thresholds are as in `compare`.
+    """Compare the rows of a file that differ in one setting, as `pairing.match_rows` pairs them; thresholds are as in `compare`.
 
     A change has to be seen where ``given`` says so, and not for a suite's sake. Raises UsageError for an unknown setting, and as `compare`.
     """
-    found = pair(results, by)
+    found = match_rows(results, by)
     pairs = []
     for base, new in (each.sides for each in found.rows):
         limits = _thresholds(results, base, WITHIN_A_RUN, given, True)

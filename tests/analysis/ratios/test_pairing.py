@@ -8,7 +8,7 @@ import pytest
 from dlbench.analysis.answers.parts.best import best
 from dlbench.analysis.presentation import pair_columns
 from dlbench.analysis.presentation.pair_columns import PAIR_COLUMNS
-from dlbench.analysis.ratios.pairing import Pairs, Unpaired, pair
+from dlbench.analysis.ratios.pairing import Pairs, Unpaired, match_rows
 from dlbench.analysis.read.table import Results, collect
 from dlbench.core.errors import UsageError
 from dlbench.core.measurement import Measurement, Transfer
@@ -27,7 +27,7 @@ def table(pairs: Pairs) -> "pd.DataFrame":
 
 
 def test_the_accelerator_is_measured_against_the_cpu_on_the_same_case(tmp_path: Path) -> None:
-    pairs = pair(results_of(tmp_path, made_up.both_kinds(cpu_s=0.4, gpu_s=0.01)), "device")
+    pairs = match_rows(results_of(tmp_path, made_up.both_kinds(cpu_s=0.4, gpu_s=0.01)), "device")
     frame = table(pairs)
     assert list(frame.columns) == list(PAIR_COLUMNS)
     assert pairs.unpaired == ()
@@ -41,7 +41,7 @@ def test_the_accelerator_is_measured_against_the_cpu_on_the_same_case(tmp_path: 
 
 
 def test_a_ratio_carries_everything_that_both_sides_are(tmp_path: Path) -> None:
-    row = table(pair(results_of(tmp_path, made_up.both_kinds()), "device")).iloc[0]
+    row = table(match_rows(results_of(tmp_path, made_up.both_kinds()), "device")).iloc[0]
     assert [row[f"base.{name}"] for name in ("device", "device_name", "threads", "dtype", "batch", "run", "value", "rounds")] == [
         "cpu", made_up.CPU, 2, "fp32", 8, "run0", "cpu", 7,
     ]  # fmt: skip
@@ -53,7 +53,7 @@ def test_a_ratio_carries_everything_that_both_sides_are(tmp_path: Path) -> None:
 
 
 def test_the_interval_of_seven_against_seven_holds_whatever_the_spreads(tmp_path: Path) -> None:
-    row = table(pair(results_of(tmp_path, made_up.both_kinds()), "device")).iloc[0]
+    row = table(match_rows(results_of(tmp_path, made_up.both_kinds()), "device")).iloc[0]
     quotients = sorted(0.4 * a / (0.01 * b) for a in made_up.SEVEN for b in made_up.SEVEN)
     assert row["ratio.ci_low"] == pytest.approx(quotients[6])  # the ninth would cover 96.2 % where spreads are alike, and else 87.5 %
     assert row["ratio.ci_high"] == pytest.approx(quotients[-7])
@@ -62,7 +62,7 @@ def test_the_interval_of_seven_against_seven_holds_whatever_the_spreads(tmp_path
 
 
 def test_few_rounds_give_a_ratio_without_an_interval_and_say_why(tmp_path: Path) -> None:
-    row = table(pair(results_of(tmp_path, made_up.both_kinds(rounds=3)), "device")).iloc[0]
+    row = table(match_rows(results_of(tmp_path, made_up.both_kinds(rounds=3)), "device")).iloc[0]
     assert row["ratio.speedup"] == pytest.approx(40)
     assert row[["ratio.ci_low", "ratio.ci_high", "ratio.confidence"]].isna().all()
     assert row["ratio.reason"] == "3 and 3 rounds are too few for a 95 % interval; 4 and 4 are enough"
@@ -77,7 +77,7 @@ def test_only_ok_rows_are_paired_and_the_others_are_named_with_the_reason(tmp_pa
         *made_up.rounds_of(made_up.case("matmul", "cuda:0", n=1, dtype="fp32"), [[0.5]]),
         made_up.ended(made_up.case("matmul", "cuda:0", n=3, dtype="fp32"), Status.OOM, "it wanted 100 GiB"),
     ]
-    pairs = pair(results_of(tmp_path, measurements), "device")
+    pairs = match_rows(results_of(tmp_path, measurements), "device")
     assert list(table(pairs)["pair.case"]) == ["matmul[n=1,dtype=fp32]"]
     assert pairs.unpaired == (
         Unpaired("matmul[n=2,dtype=fp32]@cpu", "run0", "nothing to pair it with at another case.device"),
@@ -94,7 +94,7 @@ def test_ranks_on_a_cpu_are_no_pair_with_as_many_accelerators(tmp_path: Path) ->
         for each in made_up.rounds_of(made_up.case("data_parallel", device, form="ddp", ranks=ranks), made_up.flat([seconds] * 7))
     ]
     results = results_of(tmp_path, measurements)
-    pairs = pair(results, "device")
+    pairs = match_rows(results, "device")
     assert list(table(pairs)["base.id"]) == list(table(best(results))["base.id"]) == ["data_parallel[form=ddp,ranks=1]@cpu"]
     reason = "it has several devices, and ranks on a CPU share one; see --by ranks"
     assert [each.reason for each in pairs.unpaired] == [reason, reason]
@@ -106,13 +106,13 @@ def test_ranks_on_a_cpu_are_no_pair_with_as_many_accelerators(tmp_path: Path) ->
 def test_rows_that_differ_in_anything_else_are_no_pair(tmp_path: Path, difference: dict[str, str | int]) -> None:
     common = {"dtype": "fp32", "mode": "eager", "batch": 8, "layout": "nchw"}
     cpu, gpu = made_up.case(device="cpu", **common), made_up.case(device="cuda:0", **{**common, **difference})
-    pairs = pair(results_of(tmp_path, [*made_up.rounds_of(cpu, [[1.0]]), *made_up.rounds_of(gpu, [[1.0]])]), "device")
+    pairs = match_rows(results_of(tmp_path, [*made_up.rounds_of(cpu, [[1.0]]), *made_up.rounds_of(gpu, [[1.0]])]), "device")
     assert len(table(pairs)) == 0
     assert [each.case for each in pairs.unpaired] == [cpu.id, gpu.id] or [each.case for each in pairs.unpaired] == [gpu.id, cpu.id]
 
 
 def test_by_dtype_the_base_is_fp32_and_sides_stay_on_one_device(tmp_path: Path) -> None:
-    frame = table(pair(results_of(tmp_path, made_up.both_kinds()), "dtype"))
+    frame = table(match_rows(results_of(tmp_path, made_up.both_kinds()), "dtype"))
     assert set(frame["base.value"]) == {"fp32"}
     assert set(frame["other.value"]) == {"bf16"}
     assert list(frame["base.device"]) == list(frame["other.device"])
@@ -129,13 +129,13 @@ def test_the_math_flags_of_a_precision_may_differ_with_it_and_with_nothing_else(
         *made_up.rounds_of(made_up.case(n=2, dtype="fp32"), [[1.0]], math={"tf32": True}),
     ]
     results = results_of(tmp_path, measurements)
-    assert len(table(pair(results, "dtype"))) == 1
-    assert len(table(pair(results, "n"))) == 0
+    assert len(table(match_rows(results, "dtype"))) == 1
+    assert len(table(match_rows(results, "n"))) == 0
 
 
 @pytest.mark.parametrize("by", ["batch", "param.batch"])
 def test_a_parameter_is_named_short_or_in_full(tmp_path: Path, by: str) -> None:
-    frame = table(pair(results_of(tmp_path, made_up.both_kinds()), by))
+    frame = table(match_rows(results_of(tmp_path, made_up.both_kinds()), by))
     assert set(frame["pair.by"]) == {"param.batch"}
     assert set(zip(frame["base.value"], frame["other.value"], strict=True)) == {("8", "64")}
     speedups = set(zip(frame["other.device"], frame["ratio.speedup"].round(9), strict=True))
@@ -143,20 +143,20 @@ def test_a_parameter_is_named_short_or_in_full(tmp_path: Path, by: str) -> None:
 
 
 def test_rows_without_the_column_take_no_part(tmp_path: Path) -> None:
-    pairs = pair(results_of(tmp_path, [*made_up.both_kinds(), *made_up.rounds_of(made_up.case("noop"), [[1.0]])]), "batch")
+    pairs = match_rows(results_of(tmp_path, [*made_up.both_kinds(), *made_up.rounds_of(made_up.case("noop"), [[1.0]])]), "batch")
     assert pairs.unpaired == ()
 
 
 def test_another_base(tmp_path: Path) -> None:
     results = results_of(tmp_path, made_up.both_kinds())
-    assert table(pair(results, "device", base="cuda:0"))["ratio.speedup"][0] == pytest.approx(1 / 40)
+    assert table(match_rows(results, "device", base="cuda:0"))["ratio.speedup"][0] == pytest.approx(1 / 40)
     with pytest.raises(UsageError, match=r"no row has case\.device = 'cuda:1'; did you mean 'cuda:0'\?"):
-        pair(results, "device", base="cuda:1")
+        match_rows(results, "device", base="cuda:1")
 
 
 def test_two_files_of_different_machines_are_paired_and_each_side_says_which_it_is(tmp_path: Path) -> None:
     cpu_run = [made_up.renamed(each, "Intel Xeon 8480", 56) for each in made_up.both_kinds(cpu_s=0.1) if each.case.device == "cpu"]
-    frame = table(pair(results_of(tmp_path, cpu_run, made_up.both_kinds(cpu_s=0.4)), "device"))
+    frame = table(match_rows(results_of(tmp_path, cpu_run, made_up.both_kinds(cpu_s=0.4)), "device"))
     first = frame[frame["pair.case"] == "train_step[model=resnet18,batch=8,dtype=fp32]"]
     sides = first[["base.run", "base.device_name", "base.threads", "other.run", "other.device_name"]].to_numpy().tolist()
     assert sides == [
@@ -167,7 +167,7 @@ def test_two_files_of_different_machines_are_paired_and_each_side_says_which_it_
 
 
 def test_by_run_the_first_file_is_the_base(tmp_path: Path) -> None:
-    frame = table(pair(results_of(tmp_path, made_up.both_kinds(0.4, 0.01), made_up.both_kinds(0.2, 0.005)), "run"))
+    frame = table(match_rows(results_of(tmp_path, made_up.both_kinds(0.4, 0.01), made_up.both_kinds(0.2, 0.005)), "run"))
     assert len(frame) == 8
     assert set(zip(frame["base.run"], frame["other.run"], strict=True)) == {("run0", "run1")}
     assert list(frame["ratio.speedup"]) == [pytest.approx(2)] * 8
@@ -176,11 +176,11 @@ def test_by_run_the_first_file_is_the_base(tmp_path: Path) -> None:
 def test_an_unknown_column_is_refused_with_the_nearest(tmp_path: Path) -> None:
     results = results_of(tmp_path, made_up.both_kinds())
     with pytest.raises(UsageError, match=r"can't be paired by 'devise'.*did you mean 'device'"):
-        pair(results, "devise")
+        match_rows(results, "devise")
     with pytest.raises(UsageError, match=r"did you mean 'param\.batch'"):
-        pair(results, "param.bach")
+        match_rows(results, "param.bach")
     with pytest.raises(UsageError, match=r"can't be paired by 'time\.median_s'"):
-        pair(results, "time.median_s")
+        match_rows(results, "time.median_s")
 
 
 def test_rows_without_times_are_named_and_not_paired(tmp_path: Path) -> None:
@@ -189,7 +189,7 @@ def test_rows_without_times_are_named_and_not_paired(tmp_path: Path) -> None:
         for d in ("cpu", "cuda:0")
     ]
     zero = [made_up.rounds_of(made_up.case("noop", d), [[0.0]])[0] for d in ("cpu", "cuda:0")]
-    pairs = pair(results_of(tmp_path, [*values, *zero]), "device")
+    pairs = match_rows(results_of(tmp_path, [*values, *zero]), "device")
     assert len(table(pairs)) == 0
     assert {(each.case, each.reason) for each in pairs.unpaired} == {
         ("train_step[]@cpu", "it reports values, not times"),
@@ -201,7 +201,7 @@ def test_rows_without_times_are_named_and_not_paired(tmp_path: Path) -> None:
 
 def test_a_file_with_nothing_in_it_has_no_pairs(tmp_path: Path) -> None:
     results = results_of(tmp_path, [])
-    assert (len(table(pair(results, "device"))), len(table(best(results)))) == (0, 0)
+    assert (len(table(match_rows(results, "device"))), len(table(best(results)))) == (0, 0)
 
 
 def cold_and_hot(device: str = "cuda:0", **device_s: float) -> list[Measurement]:
@@ -214,7 +214,7 @@ def cold_and_hot(device: str = "cuda:0", **device_s: float) -> list[Measurement]
 
 
 def test_cold_calls_are_set_beside_hot_ones_by_device_times(tmp_path: Path) -> None:
-    row = table(pair(results_of(tmp_path, cold_and_hot(hot=0.9, cold=0.675)), "cache", base="hot")).iloc[0]
+    row = table(match_rows(results_of(tmp_path, cold_and_hot(hot=0.9, cold=0.675)), "cache", base="hot")).iloc[0]
     assert (row["pair.time"], row["base.median_s"], row["other.median_s"]) == ("device", 10e-6, 20e-6)
     assert (row["base.device_s"], row["other.device_s"]) == (pytest.approx(9e-6), pytest.approx(13.5e-6))
     assert (row["ratio.speedup"], row["ratio.ci_low"]) == (pytest.approx(1 / 1.5), pytest.approx(1 / 1.5))
@@ -222,14 +222,14 @@ def test_cold_calls_are_set_beside_hot_ones_by_device_times(tmp_path: Path) -> N
 
 @pytest.mark.parametrize("known", [{}, {"hot": 0.9}, {"cold": 0.9}, {"hot": 0.9, "cold": 0.0}], ids=["neither", "hot", "cold", "zero"])
 def test_without_device_times_on_both_sides_it_is_wall_times(tmp_path: Path, known: dict[str, float]) -> None:
-    row = table(pair(results_of(tmp_path, cold_and_hot(**known)), "cache", base="hot")).iloc[0]
+    row = table(match_rows(results_of(tmp_path, cold_and_hot(**known)), "cache", base="hot")).iloc[0]
     assert (row["pair.time"], row["ratio.speedup"]) == ("wall", pytest.approx(0.5))
 
 
 def test_a_round_without_a_device_time_leaves_the_wall(tmp_path: Path) -> None:
     first, *rest = cold_and_hot(hot=0.9, cold=0.9)
     without = made_up.rounds_of(first.case, [list(first.samples.block_s)] if first.samples else [])
-    row = table(pair(results_of(tmp_path, [*without, *rest]), "cache", base="hot")).iloc[0]
+    row = table(match_rows(results_of(tmp_path, [*without, *rest]), "cache", base="hot")).iloc[0]
     assert (row["pair.time"], row["ratio.speedup"]) == ("wall", pytest.approx(0.5))
 
 
@@ -239,7 +239,7 @@ def test_other_columns_are_paired_by_what_a_user_waits_for(tmp_path: Path) -> No
         for dtype, share in (("fp32", 1.0), ("bf16", 0.1))
         for each in made_up.rounds_of(made_up.case("matmul", "cuda:0", n=64, dtype=dtype), made_up.flat([1.0] * 7))
     ]
-    row = table(pair(results_of(tmp_path, runs), "dtype")).iloc[0]
+    row = table(match_rows(results_of(tmp_path, runs), "dtype")).iloc[0]
     assert (row["pair.time"], row["ratio.speedup"]) == ("wall", 1.0)
     assert (row["base.launch_bound"], row["other.launch_bound"]) == (False, True)
 
@@ -272,7 +272,7 @@ def test_the_base_is_the_plain_default_where_one_is_declared(
 ) -> None:
     rounds = [each for value in values for each in made_up.rounds_of(made_up.case("mine", **{by: value}), made_up.flat([1.0] * 7))]
     path = made_up.write(tmp_path / "run.jsonl", rounds, workloads={"mine": {"values": [], "parallel": {}, **declared}})
-    assert set(table(pair(collect([path]), by))["base.value"]) == {base}
+    assert set(table(match_rows(collect([path]), by))["base.value"]) == {base}
 
 
 def test_each_side_at_its_own_best_batch_and_precision(tmp_path: Path) -> None:
@@ -319,7 +319,7 @@ def test_what_a_search_found_is_a_best_and_no_same_case(tmp_path: Path) -> None:
     row = table(best(results)).iloc[0]
     assert row["pair.case"] == "search[model=vgg11]"
     assert {name: row[f"other.{name}"] for name in found} == found
-    pairs = pair(results, "device")
+    pairs = match_rows(results, "device")
     assert not pairs.rows
     assert {each.reason for each in pairs.unpaired} == {"it stands for what its search found, which another's need not have"}
 
@@ -329,7 +329,7 @@ def test_how_much_fits_on_two_devices_is_no_speed_of_either(tmp_path: Path) -> N
         Measurement(made_up.case("search", device), 0, Status.OK, values={"largest_batch": batch}, found={"batch": int(batch)})
         for device, batch in (("cpu", 25.0), ("cuda:0", 400.0))
     ]
-    assert not pair(results_of(tmp_path, largest), "device", timed=False).rows
+    assert not match_rows(results_of(tmp_path, largest), "device", timed=False).rows
 
 
 def test_without_items_the_best_is_by_arithmetic(tmp_path: Path) -> None:
@@ -350,7 +350,7 @@ def test_the_best_is_that_of_all_calls_and_a_pair_that_of_a_usual_one(tmp_path: 
         *made_up.rounds_of(made_up.case(device="cuda:0", batch=8), [[0.1, 0.1, 0.7]], transfer=Transfer(1, 0.1, 1, 0.1)),
     ]
     results = results_of(tmp_path, measurements)
-    assert table(pair(results, "device"))["ratio.speedup"][0] == pytest.approx(10)
+    assert table(match_rows(results, "device"))["ratio.speedup"][0] == pytest.approx(10)
     assert table(best(results))["ratio.speedup"][0] == pytest.approx(10 / 3)
 
 

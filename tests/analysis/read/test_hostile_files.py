@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from dlbench.analysis.answers import answers
 from dlbench.analysis.answers.parts.best import best
 from dlbench.analysis.export.answers_export import as_json
-from dlbench.analysis.ratios.pairing import pair
+from dlbench.analysis.ratios.pairing import match_rows
 from dlbench.analysis.read.table import collect
 from dlbench.analysis.report import sentences
 from dlbench.analysis.report.terminal import overview
@@ -104,7 +104,7 @@ def test_any_value_anywhere(tmp_path_factory, number_and_path, value):
         results = collect([file])
         overview(results, answers=True, details=True)
         as_json(answers(results))
-        sentences.unpaired(pair(results, "device").unpaired)
+        sentences.unpaired(match_rows(results, "device").unpaired)
         best(results)
     except ResultFileError as error:
         assert str(error).startswith(str(file))

@@ -9,7 +9,7 @@ from dlbench.analysis.answers import answers, speedup
 from dlbench.analysis.answers.parts.best import best
 from dlbench.analysis.answers.parts.pair_tables import reported
 from dlbench.analysis.presentation import names
-from dlbench.analysis.ratios.pairing import pair
+from dlbench.analysis.ratios.pairing import match_rows
 from dlbench.analysis.read.declared import columns
 from dlbench.analysis.read.table import Results, collect
 from dlbench.analysis.report import detail_tables, sentences
@@ -33,7 +33,7 @@ def printed(renderable: RenderableType, width: int = 300) -> str:
 
 
 def by(results: Results, column: str) -> str:
-    return printed(paired(results, pair(results, column), reported(results, column)[1]))
+    return printed(paired(results, match_rows(results, column), reported(results, column)[1]))
 
 
 def cells(text: str, start: str) -> list[str]:
@@ -313,7 +313,7 @@ def test_a_series_of_an_observation_is_a_note_by_its_ends(tmp_path: Path) -> Non
 
 
 def test_unpaired_rows_are_counted_and_named_by_reason(tmp_path: Path) -> None:
-    pairs = pair(results_of(tmp_path, [each for each in made_up.both_kinds() if each.case.device == "cpu"][:14]), "device")
+    pairs = match_rows(results_of(tmp_path, [each for each in made_up.both_kinds() if each.case.device == "cpu"][:14]), "device")
     assert sentences.unpaired(pairs.unpaired) == [
         "2 not paired, nothing to pair it with at another case.device: train_step[model=resnet18,batch=8,dtype=fp32]@cpu (run0), "
         "train_step[model=resnet18,batch=8,dtype=bf16]@cpu (run0)"
@@ -322,7 +322,7 @@ def test_unpaired_rows_are_counted_and_named_by_reason(tmp_path: Path) -> None:
 
 def test_of_many_unpaired_rows_the_first_are_named_and_the_others_counted(tmp_path: Path) -> None:
     found = [each for n in range(1, 8) for each in made_up.rounds_of(made_up.case("matmul", n=n), [[1.0]])]
-    (line,) = sentences.unpaired(pair(results_of(tmp_path, found), "device").unpaired)
+    (line,) = sentences.unpaired(match_rows(results_of(tmp_path, found), "device").unpaired)
     assert line.startswith("7 not paired, nothing to pair it with at another case.device: matmul[n=1]@cpu (run0), ")
     assert line.endswith(", matmul[n=4]@cpu (run0) and 3 more")
 
@@ -337,7 +337,7 @@ def test_an_implausible_row_says_why_below_its_case_and_stands_in_no_ratio(tmp_p
     assert text.splitlines()[0] == "2 cases: 2 ok; 7 rounds."
     assert "it reaches 10.0 times the published peak of arithmetic (67.0 TFLOP/s, dense fp32 on the ordinary cores of NVIDIA H200);" in text
     assert "implausible: it can't have done what it says in that time, so no ratio counts it; the reason is below the case" in text
-    (unpaired, alone) = pair(results, "device").unpaired
+    (unpaired, alone) = match_rows(results, "device").unpaired
     assert unpaired.reason.startswith("implausible: it reaches 10.0 times")
     assert alone.case == "matmul[n=8,dtype=fp32]@cpu"
     assert not best(results).rows

@@ -27,7 +27,7 @@ from dlbench.analysis.presentation.fields import (
 from dlbench.analysis.presentation.figures import Figure, Mark, figure
 from dlbench.analysis.presentation.names import HasRow, by_device, choice, device_label, several_runs
 from dlbench.analysis.presentation.wording import cell, short, value_name
-from dlbench.analysis.ratios.pairing import DEVICE, DTYPE, MODE, RUN, Pair, Pairs, grouped, one_device, pair
+from dlbench.analysis.ratios.pairing import DEVICE, DTYPE, MODE, RUN, Pair, Pairs, grouped, match_rows, one_device
 from dlbench.analysis.ratios.ratio import HasRatio, middle, speedup_of
 from dlbench.analysis.read.table import Results
 from dlbench.core.declarations import ParameterRole
@@ -61,7 +61,7 @@ def beside_defaults(results: Results, role: ParameterRole) -> list[Pairs]:
     found = []
     for (name, plain), having in grouped(declared, itemgetter(0)).items():
         with suppress(UsageError):  # no row that went well has the default
-            found.append(pair(replace(results, rows=tuple(row for _, row in having)), name, plain))
+            found.append(match_rows(replace(results, rows=tuple(row for _, row in having)), name, plain))
     return found
 
 
@@ -125,7 +125,7 @@ def _is_apart(pair: Pair) -> bool:
 def reported(results: Results, by: str) -> tuple[Pairs, Table, list[str]]:
     """Return the pairs of rows that differ in one setting and report values, not times; their table; what each device's first reports."""
     # Most files report none, and pairing takes a while.
-    pairs = pair(results, by, timed=False) if any(row.values for row in results.rows) else Pairs()
+    pairs = match_rows(results, by, timed=False) if any(row.values for row in results.rows) else Pairs()
     firsts = [found[0] for found in by_device(pairs.rows).values()]
     reports = [f"{short(each.case)} reports {'; '.join(parts)}." for each in firsts if (parts := declared_values(each))]
     return pairs, same_case(pairs), reports
