@@ -15,7 +15,7 @@ from project_files import project_files
 
 STORAGE = (
     "dlbench/workloads/storage.py",
-    "dlbench/analysis/answers/bottleneck/supply.py",
+    "dlbench/analysis/answers/bottleneck/storage_supply.py",
     "suites/storage.toml",
     "docs/storage.md",
     "tests/workloads/test_storage.py",

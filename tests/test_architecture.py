@@ -40,7 +40,7 @@ ROOMS = {
     "analysis.presentation": "wording names pair_columns fields figures",
     "analysis.scaling": "speedup projection columns",
     "analysis.compare": "outliers calibration judge power doubts values worsening verdict comparison pairs ab provenance",
-    "analysis.answers.parts": "base best lines step_bottleneck pair_tables small memory elsewhere published",
+    "analysis.answers.parts": "base best lines step_bottleneck pair_tables small_batches memory elsewhere published",
     "analysis.answers.bottleneck": "* __init__",
     "analysis.answers": "* __init__",
     "analysis.report": "samples sentences detail_tables case_table strips text_table screen_table compare_terminal terminal "

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from dlbench.analysis.answers.parts import memory, small
+from dlbench.analysis.answers.parts import memory, small_batches
 from dlbench.analysis.answers.parts.base import Answer, AnswerPart, Missing, Question, answered, of_devices, together
 from dlbench.analysis.presentation.fields import CASE, RATIO, THROUGHPUT, Field, Fields, of_row, own
 from dlbench.analysis.presentation.figures import Figure, figure
@@ -81,7 +81,7 @@ def answer(results: Results) -> Answer | Missing:
     swept, searches = [row for sweep in sweeps for row in sweep.rows], memory.searches(results)
     figures = _figures(swept, [row for search in searches for row in search.fits if row.has_throughput])
     enough = of_devices("Throughput by batch size", _RESULTS, sweeps, _sentence, whole=of_ratio, rows=swept)
-    memories, learned = memory.findings(searches, (sweep.rows for sweep in sweeps)), small.findings(results)
+    memories, learned = memory.findings(searches, (sweep.rows for sweep in sweeps)), small_batches.findings(results)
     found = together((enough, AnswerPart(figures=figures), memories, learned))
     if not found.tables:
         return Missing(QUESTION, "no work was measured at several batch sizes", "dlbench run batch")

@@ -121,7 +121,7 @@ class Pairs:
     """What the base of each has of that."""
 
 
-def pair(results: Results, by: str, base: str | None = None, *, timed: bool = True) -> Pairs:
+def match_rows(results: Results, by: str, base: str | None = None, *, timed: bool = True) -> Pairs:
     """Pair the ``ok`` rows that differ in one setting and give the ratio of their times, base over other.
 
     ``by`` is device, dtype, mode, run, batch, threads, or any column that identifies a case (``param.layout``). What comes with a

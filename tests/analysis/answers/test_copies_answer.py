@@ -3,7 +3,7 @@
 import made_up
 import pytest
 
-from dlbench.analysis.answers.bottleneck.copies import findings
+from dlbench.analysis.answers.bottleneck.transfer import findings
 from dlbench.analysis.answers.parts.base import AnswerPart
 from dlbench.analysis.read.table import collect
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dlbench.analysis.answers.bottleneck.copies import latency_and_bandwidth
+from dlbench.analysis.answers.bottleneck.transfer import latency_and_bandwidth
 from dlbench.analysis.answers.parts.lines import fit
 from dlbench.core.rows.rounds import CaseRounds
 
