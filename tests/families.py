@@ -50,7 +50,7 @@ LOOKUP = {
     "dlbench/analysis/answers/bottleneck/lookup.py": '''
         """Lookups: how many rows a device finds in a second."""
 
-        from dlbench.analysis.answers.parts.base import Findings, table
+        from dlbench.analysis.answers.parts.base import AnswerPart, table
         from dlbench.analysis.presentation.fields import THROUGHPUT, Field
         from dlbench.analysis.presentation.pair_columns import CASE
         from dlbench.analysis.read.table import Results
@@ -58,14 +58,14 @@ LOOKUP = {
         ORDER = 60
 
 
-        def findings(results: Results) -> Findings:
+        def findings(results: Results) -> AnswerPart:
             """Return the fastest lookup, and all of them."""
             rows = [row for row in results.rows if "lookup" in row.declared.tags and row.has_throughput]
             if not rows:
-                return Findings()
+                return AnswerPart()
             best = max(rows, key=lambda row: row.throughput)
             fields = (("lookup", Field(CASE, lambda row: row.key)), ("rows/s", THROUGHPUT[0]))
-            return Findings([f"Rows are found fastest by {best.case.id}."], rows, [table("Lookups", fields, rows)])
+            return AnswerPart([f"Rows are found fastest by {best.case.id}."], rows, [table("Lookups", fields, rows)])
     ''',
     "suites/lookup.toml": """
         about = "How fast are rows of a table found by their numbers?"
