@@ -38,13 +38,20 @@ def by_workload(settings: Mapping[str, _T]) -> dict[str, _T]:
     return {workload_of(name): value for name, value in settings.items()}
 
 
+@cache
+def _concerned() -> Collection[str]:
+    return {*_former()["workloads"], *_steps()}
+
+
 def modernised(measurement: Measurement) -> Measurement:
     """Return a measurement that was read, its case and what its search found spelled as today."""
     case = measurement.case
+    if case.workload not in _concerned():  # every line that is read comes by here
+        return measurement
     if (today := workload_of(case.workload)) != case.workload:
         measurement.case = replace(case, id=today + case.id.removeprefix(case.workload), workload=today)
         return measurement
-    if case.workload not in _steps() or "implementation" in case.params:
+    if "implementation" in case.params:
         return measurement
     if "optimizer" in case.params:
         name = re.sub(r"optimizer=(\w+)", lambda shown: _shown(case.workload, shown[1]), case.id)

@@ -88,7 +88,8 @@ class RankTest(NamedTuple):
     only_slower: bool = False
     """Whether it can't call faster."""
     rounds_sd: float = 0.0
-    """Standard error that the rounds leave to the shift, on natural logarithms; zero where they are too few for an interval."""
+    """Standard error that the rounds leave to the shift, on natural logarithms; zero where they are too few for an interval, and where
+    there is no drift that it would be added to."""
     p: float = 1.0
     """`p_among` one, which takes an integral: of this test alone, with a drift at least that of `Drift.p`."""
 
@@ -243,6 +244,8 @@ def _rank_test(
 ) -> RankTest:
     base, new = tuple(map(math.log, base_s)), tuple(map(math.log, new_s))
     p, shift, (interval, equivalence) = _tested(base, new, (_INTERVAL, equivalent), paired)
+    if drift is None:
+        return RankTest(base, new, shift, interval, equivalence, p, None, paired, weight, only_slower, p=p)
     rounds_sd = interval.half_width / normal_quantile(interval.confidence) if interval else 0.0
     widened = _widened(interval, shift, drift), _widened(equivalence, shift, drift)
     found = RankTest(base, new, shift, *widened, p, drift, paired, weight, only_slower, rounds_sd)
