@@ -1,5 +1,6 @@
 """Deciders that `benchmarks.replay` asks: a plan of sampling and a rule each, of other tools and of dlbench's own settings."""
 
+from array import array
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -49,7 +50,7 @@ def as_rounds(side: Side, blocks: int | None = None) -> CaseRounds:
         median_s=tuple([each.median_s for each in side]),
         p10_s=tuple([each.p10_s for each in side]),
         mean_s=tuple([each.mean_s for each in side]),
-        blocks=Blocks.of([each.blocks for each in side]),
+        blocks=Blocks([len(each.blocks) for each in side], [array("d", each.blocks) for each in side]),
         numbers=tuple(range(len(side))),  # a layout deals the rounds in pairs
     )
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from benchmarks.simulated import Finding
 from dlbench.core.model import Policy
 from dlbench.core.stats import median_interval
-from dlbench.harness.schedule import EnoughRounds
+from dlbench.harness.schedule import SeriesRounds
 
 SD = 0.035
 LAGS = (0.0, 0.2, 0.46)
@@ -30,7 +30,7 @@ def findings(deals: int, chance: random.Random) -> Iterator[Finding]:
 
 def _rounds(policy: Policy, lag: float, chance: random.Random) -> list[float]:
     """Return logarithms of the rounds' times around zero, as many as the rule takes."""
-    rule, found, last = EnoughRounds(policy), list[float](), chance.gauss(0, SD)
+    rule, found, last = SeriesRounds(policy), list[float](), chance.gauss(0, SD)
     while not rule.done():
         last = lag * last + chance.gauss(0, SD * (1 - lag**2) ** 0.5)
         found.append(last)
