@@ -51,9 +51,12 @@ LOOKUP = {
         """Lookups: how many rows a device finds in a second."""
 
         from dlbench.analysis.answers.parts.base import AnswerPart, table
+        from dlbench.analysis.answers.parts.headline import Headline
         from dlbench.analysis.presentation.fields import THROUGHPUT, Field
         from dlbench.analysis.presentation.pair_columns import CASE
+        from dlbench.analysis.presentation.wording import brief
         from dlbench.analysis.read.table import Results
+        from dlbench.core.units import item_rate
 
         ORDER = 60
 
@@ -65,7 +68,9 @@ LOOKUP = {
                 return AnswerPart()
             best = max(rows, key=lambda row: row.throughput)
             fields = (("lookup", Field(CASE, lambda row: row.key)), ("rows/s", THROUGHPUT[0]))
-            return AnswerPart([f"Rows are found fastest by {best.case.id}."], rows, [table("Lookups", fields, rows)])
+            headline = Headline(f"rows found: {item_rate(best.throughput)} at most", brief(best.key), rows=[best])
+            fastest = f"Rows are found fastest by {best.case.id}."
+            return AnswerPart([(fastest,)], rows, [table("Lookups", fields, rows)], headline=headline)
     ''',
     "suites/lookup.toml": """
         about = "How fast are rows of a table found by their numbers?"

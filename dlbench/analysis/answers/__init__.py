@@ -6,6 +6,11 @@ from dlbench.analysis.read.table import Results
 from dlbench.core import modules
 
 
+def topics() -> list[str]:
+    """Return the topics of the questions, in the order in which they are asked."""
+    return [question.QUESTION.topic for question in modules.ordered(__name__)]
+
+
 def answers(results: Results) -> tuple[Answer | Missing, ...]:
     """Return the answer to each question, or what is missing for it, in the order in which they are asked.
 

@@ -5,18 +5,20 @@ from dataclasses import dataclass, replace
 
 from dlbench.analysis.answers.parts import memory, small_batches
 from dlbench.analysis.answers.parts.base import Answer, AnswerPart, Missing, Question, answered, of_devices, together
+from dlbench.analysis.answers.parts.foremost import by_kind, foremost, limits, names_of, of_the_middle, qualifier
+from dlbench.analysis.answers.parts.headline import Headline, Tag, fitting
 from dlbench.analysis.presentation.fields import CASE, RATIO, THROUGHPUT, Field, Fields, of_row, own
 from dlbench.analysis.presentation.figures import Figure, figure
 from dlbench.analysis.presentation.names import HasRow, by_workload
 from dlbench.analysis.presentation.pair_columns import of_ratio
 from dlbench.analysis.presentation.wording import short
 from dlbench.analysis.ratios.pairing import BATCH, DEVICE, RUN, grouped, label
-from dlbench.analysis.ratios.ratio import Ratio, among, itself, middle, speed_ratio
+from dlbench.analysis.ratios.ratio import Ratio, itself, middle, speed_ratio
 from dlbench.analysis.read.table import Results
 from dlbench.core.model import Status
 from dlbench.core.rows.row import MACHINE, Row
 from dlbench.core.schema import Column, Unit
-from dlbench.core.units import item_rate
+from dlbench.core.units import item_rate, percent
 
 ORDER = 40
 QUESTION = Question("batch", "Which batch size; what is the largest that fits; what does a small batch cost?")
@@ -34,8 +36,15 @@ class BatchSweep:
     """Of the smallest batch near the best throughput."""
     ratio: Ratio
     """Its throughput over that of the smallest batch."""
+    share: float
+    """Its throughput over that of the best."""
     too_large: int | None
     """The smallest batch that ran out of memory."""
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the largest batch is the one that is enough, so that a larger one may give more."""
+        return self.row is self.rows[-1] and not self.too_large
 
     @property
     def case(self) -> str:
@@ -47,6 +56,7 @@ _RESULTS: Fields[BatchSweep] = (
     ("work", CASE),
     own("batch", "batch.enough", Unit.COUNT, f"the smallest batch with {ENOUGH:.0%} of the best throughput", lambda sweep: sweep.row.batch),
     ("items/s", THROUGHPUT[0]),
+    own("of the best", "batch.share", Unit.FRACTION, "its throughput over that of the best batch", lambda sweep: sweep.share),
     own(
         "smallest",
         "batch.smallest",
@@ -75,20 +85,20 @@ _FREE = {BATCH, *MACHINE} - {DEVICE, RUN}
 
 
 def answer(results: Results) -> Answer | Missing:
-    """Return the batch that is enough in the work in the middle of each device, and what it has over the smallest."""
+    """Return the batch that is enough in the middle case of each kind of work on each device, and what it has over the smallest."""
     groups = grouped((row for row in results.rows if row.batch and row.is_single_rank), lambda row: row.differing_from(_FREE))
     sweeps = [sweep for group in groups.values() if (sweep := _sweep(group))]
     swept, searches = [row for sweep in sweeps for row in sweep.rows], memory.searches(results)
     figures = _figures(swept, [row for search in searches for row in search.fits if row.has_throughput])
-    enough = of_devices("Throughput by batch size", _RESULTS, sweeps, _sentence, whole=of_ratio, rows=swept)
+    enough = of_devices("Throughput by batch size", _RESULTS, sweeps, _paragraph, whole=of_ratio, rows=swept, headline=_headline)
     memories, learned = memory.findings(searches, (sweep.rows for sweep in sweeps)), small_batches.findings(results)
     found = together((enough, AnswerPart(figures=figures), memories, learned))
     if not found.tables:
         return Missing(QUESTION, "no work was measured at several batch sizes", "dlbench run batch")
     # One of each where there are both, as there is room for two.
-    most = 1 if memories.sentences and learned.sentences else None
-    others = [*memories.sentences[:most], *learned.sentences[:most]]
-    return answered(QUESTION, replace(found, sentences=enough.sentences or others), others if sweeps else ())
+    most = 1 if memories.paragraphs and learned.paragraphs else None
+    others = [*memories.paragraphs[:most], *learned.paragraphs[:most]]
+    return answered(QUESTION, replace(found, paragraphs=enough.paragraphs or others), others if sweeps else ())
 
 
 def _sweep(group: Sequence[Row]) -> BatchSweep | None:
@@ -101,7 +111,7 @@ def _sweep(group: Sequence[Row]) -> BatchSweep | None:
     enough = next(row for row in rows if row.throughput >= ENOUGH * most)
     ratio = itself(len(smallest)) if enough is rows[0] else speed_ratio(smallest, enough.rounds.items_per_s, among=len(rows) - 1)
     too_large = min((batch for row in group if (batch := row.batch) and row.case.status is Status.OOM), default=None)
-    return BatchSweep(rows, enough, ratio, too_large)
+    return BatchSweep(rows, enough, ratio, enough.throughput / most, too_large)
 
 
 def _figures(swept: Sequence[Row], tried: Sequence[Row]) -> list[Figure]:
@@ -123,14 +133,39 @@ def _figures(swept: Sequence[Row], tried: Sequence[Row]) -> list[Figure]:
     return figures
 
 
-def _sentence(where: str, sweeps: Sequence[BatchSweep]) -> str:
+def _headline(devices: Mapping[str, list[BatchSweep]]) -> Headline:
+    """Return the batch that is enough in the middle case of the first kind of work, or that a larger one may give more."""
+    sweeps, where = foremost(devices, lambda sweeps: middle(sweeps).row.throughput)
     sweep = middle(sweeps)
+    smallest, enough, names = sweep.rows[0], sweep.row, names_of(sweep.case)
+    share, batch, least = percent(sweep.share), f"{enough.batch:,}", f"batch {smallest.batch:,}"
+    tags = limits(sweep.ratio) if enough is not smallest else ()
+    if Tag.NOISY in tags:
+        text, about = f"no gain shown beyond {least}: {batch} gives {sweep.ratio.brief}", qualifier(names, where)
+    elif sweep.is_open:
+        text, about = f"{batch} is the largest measured; more may help", qualifier(names, where, f": {sweep.ratio.brief} {least}")
+    else:
+        text, about = f"{batch} is enough for {names[0]}", qualifier((f"{share} of the best", share), where, " throughput")
+    return Headline(fitting(text), about, rows=sweep.rows, tags=tags)
+
+
+def _paragraph(where: str, sweeps: Sequence[BatchSweep]) -> tuple[str, ...]:
+    """Say which batch is enough in the middle case of each kind of work, the first kind with what it has over the smallest."""
+    kinds = by_kind(sweeps).values()
+    (first, *_), (sweep, *others) = kinds, map(middle, kinds)
     smallest, enough, largest = sweep.rows[0], sweep.row, sweep.rows[-1]
-    last = enough is largest and not sweep.too_large
-    what = f"is the largest measured{' and gives most' if sweep.ratio.is_ahead else ''}" if last else "is enough"
-    text = f"On {where} batch={enough.batch} {what} for {short(sweep.case)}: {item_rate(enough.throughput)}"
-    smaller = f", {sweep.ratio} the throughput of batch={smallest.batch}{sweep.ratio.hedge('no more')}"
-    text += ", the smallest measured" if enough is smallest else smaller
-    end = f"batch={sweep.too_large} runs out of memory" if sweep.too_large else f"all up to batch={largest.batch} fit"
-    end = "a larger one may give more" if last else end
-    return f"{text}{among(sweeps)}; {end}."
+    over = f"{sweep.ratio} the throughput of batch={smallest.batch}" if enough is not smallest else "the smallest measured"
+    shown = sweep.ratio.is_ahead or sweep.ratio.interval is None or enough is smallest
+    end = f"batch={sweep.too_large} runs out of memory" if sweep.too_large else f"All up to batch={largest.batch} fit"
+    return (
+        f"On {where} {_enough(sweep)}.",
+        f"It reaches {item_rate(enough.throughput)}, {over}.",
+        *(() if shown else ("Its interval shows no gain.",)),
+        *of_the_middle(first),
+        "A larger one may give more." if sweep.is_open else f"{end}.",
+        *(f"{_enough(each)}, at {item_rate(each.row.throughput)}." for each in others),
+    )
+
+
+def _enough(sweep: BatchSweep) -> str:
+    return f"batch={sweep.row.batch} is {'the largest measured' if sweep.is_open else 'enough'} for {short(sweep.case)}"

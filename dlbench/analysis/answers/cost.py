@@ -4,8 +4,9 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from dlbench.analysis.answers.parts.base import Answer, AnswerPart, Missing, Question, Table, answered, table
+from dlbench.analysis.answers.parts.headline import MOST_OF_QUALIFIER, Headline, Tag, fitting
 from dlbench.analysis.presentation.fields import THROUGHPUT, own, place, whole_row
-from dlbench.analysis.presentation.names import by_device, choice, hardware, several_runs
+from dlbench.analysis.presentation.names import by_device, choice, device_label, hardware, several_runs
 from dlbench.analysis.presentation.wording import INTERVAL, few, interval, more_devices
 from dlbench.analysis.ratios.pairing import grouped
 from dlbench.analysis.read.table import Results
@@ -18,11 +19,11 @@ ORDER = 90
 QUESTION = Question("cost", "What does it cost: joules and money per 1000 samples, time to train?")
 _TRAINING = frozenset(("training", "imagenet"))
 _LEAVES_OUT = (
-    "steps alone: reading and decoding images, validation, checkpoints, clocks that change over hours, and whether it converges at that "
-    "batch and in that precision are left out"
+    "steps alone: reading and decoding images, validation, checkpoints and clocks that change over hours are left out",
+    "whether it converges at that batch and in that precision is open",
+    "nothing meters energy yet, so joules and money are open",
 )
-_NO_ENERGY = "nothing meters energy yet, so joules and money are open"
-_COMMAND_GIVES = "and nothing meters energy yet, so the command gives the time to train, and neither joules nor money"
+_OPEN = "joules and money stay open"
 _CHOICE = "the batch, precision, layout, mode and implementation of the update at which it was fastest"
 _EPOCHS = "passes over ImageNet's training set, of the published schedule"
 
@@ -48,6 +49,18 @@ class Estimate(NamedTuple):
         low, high = self.ends
         return f"{units.seconds(self.seconds)} ({interval(low, high, units.seconds)})"
 
+    @property
+    def span(self) -> str:
+        """Its interval where there is little room, behind the time: `` (40…42)`` for days; an empty text where there is none."""
+        low, high = self.ends
+        if low is None or high is None:
+            return ""
+        texts = [units.seconds(each) for each in (self.seconds, low, high)]
+        numbers, others = zip(*(text.split(" ", 1) for text in texts), strict=True)
+        alike = len(set(others)) == 1 and " " not in others[0]
+        _, first, last = numbers if alike else texts
+        return f" ({first}…{last})"
+
 
 def answer(results: Results) -> Answer | Missing:
     """Return the time that each device would take to train the published networks, at its best measured throughput."""
@@ -59,31 +72,48 @@ def answer(results: Results) -> Answer | Missing:
     ]
     if not steps:
         names = dict.fromkeys(f"{row.case.workload} {row.params.get('model', '')}".rstrip() for row in results.rows if row.is_ok)
-        none = f"{few(names)}: none of it is a training step, by one process, of a network with a published schedule"
+        none = f"{few(names, 3)}: no training step of a published network by one process"
         lacking = none if names else "no training step of a published network was measured"
-        return Missing(QUESTION, f"{lacking}, {_COMMAND_GIVES}", "dlbench run cnn")
+        return Missing(QUESTION, f"{lacking}; {_OPEN}", "dlbench run cnn")
     best = {
         model: [min(of_device, key=lambda each: each.seconds) for of_device in by_device(found).values()]
         for model, found in grouped(steps, lambda each: each.schedule.model).items()
     }
     models = [model for model in schedules() if model in best]
-    headline = max(models, key=lambda model: len(best[model]))
-    timed = next((model for model in models if model != headline and schedules()[model].took), None)
+    most = max(models, key=lambda model: len(best[model]))
+    timed = next((model for model in models if model != most and schedules()[model].took), None)
     estimates = [each for model in models for each in best[model]]
-    sentences = [_sentence(best[model], several_runs(estimates)) for model in (headline, timed) if model]
-    found = AnswerPart(sentences, estimates, [_table(estimates, models)], weaknesses=(_LEAVES_OUT, _NO_ENERGY))
+    several = several_runs(estimates)
+    paragraphs = [_sentences(best[model], several) for model in (most, timed) if model]
+    found = AnswerPart(paragraphs, estimates, [_table(estimates, models)], weaknesses=_LEAVES_OUT, headline=_headline(best[most], several))
     return answered(QUESTION, found)
 
 
-def _sentence(found: Sequence[Estimate], several: bool) -> str:
+def _headline(found: Sequence[Estimate], several: bool) -> Headline:
+    """Return the shortest time in which a device trains a network, and how many others of its kind do."""
+    best = min(found, key=lambda each: each.seconds)
+    time, model, chosen = units.seconds(best.seconds), best.schedule.model, choice(best.row).replace("batch=", "b")
+    text = fitting(f"{time}{best.span} for ImageNet, {model}", f"{time}{best.span} for ImageNet", f"{time} for ImageNet, {model}")
+    if not text.endswith(model):
+        chosen = f"{model} {chosen}"
+    where, more = device_label(best.row, several), sum(each.row.is_on_cpu is best.row.is_on_cpu for each in found) - 1
+    apart = [f"{chosen}, {best.row.case.run}"] if several else []
+    devices = [f"{chosen}, {where} and {more} more", *apart, f"{chosen} and {more} more"] if more else []
+    interval = best.span if best.span in text else ""
+    return Headline(text, fitting(*devices, chosen, most=MOST_OF_QUALIFIER), interval, [best], [Tag.STEPS_ALONE])
+
+
+def _sentences(found: Sequence[Estimate], several: bool) -> tuple[str, ...]:
     """Say how long a network takes on the first device, on the CPU if that is another, and how long it took its authors."""
     schedule = found[0].schedule
     last = next((each for each in found if each.row.is_on_cpu), found[-1])
     shown = found[:1] if last is found[0] else (found[0], last)
-    parts = [f"{each} on {hardware(each.row, several)} at {choice(each.row)}" for each in shown]
-    more = f" ({devices})" if (devices := more_devices(len(found) - len(shown))) else ""
-    authors = f"; its authors took {schedule.took}" if schedule.took else ""
-    return f"{schedule.model}, {schedule.epochs} epochs of ImageNet, estimated: {', '.join(parts)}{more}{authors}."
+    told = [f"{schedule.model} trains for {schedule.epochs} epochs of ImageNet, estimated from steps."]
+    for each in shown:
+        told += [f"On {hardware(each.row, several)} that takes {each}.", f"It was fastest there at {choice(each.row)}."]
+    if devices := more_devices(len(found) - len(shown)):
+        told.append(f"{devices}.")
+    return (*told, f"Its authors took {schedule.took}.") if schedule.took else tuple(told)
 
 
 def _table(estimates: Sequence[Estimate], models: Sequence[str]) -> Table:

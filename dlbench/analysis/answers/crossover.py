@@ -1,29 +1,35 @@
 """Crossover: from what size on an accelerator stays ahead of the CPU, by the way in which operands get there."""
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from itertools import product, takewhile
 
-from dlbench.analysis.answers.parts.base import Answer, AnswerPart, Missing, Question, answered, table, together
+from dlbench.analysis.answers.parts.base import Answer, AnswerPart, Missing, Question, answered, table
+from dlbench.analysis.answers.parts.headline import Headline, Tag, fitting
 from dlbench.analysis.answers.parts.pair_tables import (
     ELSEWHERE,
-    beside_defaults,
-    furthest,
+    NO_ACCELERATOR,
+    OTHERS,
+    both_names,
     machines_of,
-    same_case,
+    others_than,
+    qualifier,
     sides_of,
+    standing,
     without_accelerator,
 )
 from dlbench.analysis.presentation import pair_columns
 from dlbench.analysis.presentation.fields import CASE, PLACE, RATIO, SPEEDUP, Field, Fields, own
 from dlbench.analysis.presentation.figures import Figure, figure
-from dlbench.analysis.presentation.names import device_label, machine_name, several_runs
-from dlbench.analysis.presentation.wording import INTERVAL, short
-from dlbench.analysis.ratios.pairing import DEVICE, Pair, Pairs, both_sides, grouped, one_device, pair_of, settings_named, unfit
-from dlbench.analysis.ratios.ratio import Ratio, among, middle
+from dlbench.analysis.presentation.names import device_label, noun, several_runs
+from dlbench.analysis.presentation.wording import INTERVAL, plural, short
+from dlbench.analysis.ratios.pairing import DEVICE, Pair, both_sides, grouped, one_device, pair_of, settings_named, unfit
+from dlbench.analysis.ratios.ratio import Ratio, middle
 from dlbench.analysis.read.table import Results
 from dlbench.core.rows.row import MACHINE, Row
-from dlbench.core.schema import Column, Unit, text
+from dlbench.core.schema import Column, Unit
+from dlbench.core.schema import text as text_of
 
 ORDER = 20
 QUESTION = Question("crossover", "From what size on does the accelerator win, without and with the copies there and back?")
@@ -40,6 +46,8 @@ _NOTES = (
 )
 _MOST_FIGURES = 12
 """A page has one for each of as many works; the table has all."""
+_LONGEST = 5
+"""Letters of a parameter that a headline names; a longer one is the size."""
 _CROSSES, _THROUGHOUT, _NONE = "crossover", "ahead at every size measured", "no crossover in this range"
 
 
@@ -80,6 +88,11 @@ class _Line:
         return _way(self.pair.other)
 
     @property
+    def wavers(self) -> bool:
+        """Whether its interval holds several sizes."""
+        return self.low != self.high
+
+    @property
     def result(self) -> str:
         """Whether there is a crossover in this range."""
         return _NONE if self.ahead_from is None else _THROUGHOUT if self.ahead_from == self.smallest else _CROSSES
@@ -111,45 +124,27 @@ _FIELDS: Fields[_Line] = (
 
 
 def answer(results: Results) -> Answer | Missing:
-    """Return from what size on each accelerator stays ahead, in the work in the middle, and what other ways to compute the same bring."""
-    points, ways = _points(results), _other_ways(results)
-    if not points and not ways.tables:
+    """Return from what size on each accelerator stays ahead, in a work of the workload that was measured in the most ways."""
+    points = _points(results)
+    if not points:
         return _missing(results)
     by_line = grouped(points, lambda point: (point.case, machines_of(point), _parameter(point), _way(point.other)))
     lines = list(map(_line, by_line.values()))
-    several = several_runs(sides_of(points))
-    sentences = [_sentence(found, several) for found in grouped(lines, lambda line: machines_of(line.pair)).values()]
-    # What other ways to compute the same bring is no answer to the question, so that it is open stands first.
-    open_question = [] if lines else [f"From what size on an accelerator wins is open: {_missing(results).reason}."]
+    of_machines = grouped(lines, lambda line: machines_of(line.pair)).values()
+    best_first = sorted(of_machines, key=lambda found: standing(_told(found)[0].pair), reverse=True)
+    sentences = [tuple(_sentences(found, points)) for found in best_first]
     place = _place(points)
     fields: Fields[_Line] = (("work", CASE), ("device", Field(PLACE, lambda line: place(line.pair))), *_FIELDS)
+    fields += (("others", Field(OTHERS, lambda line: others_than(line.pair, points) or None)),)
     title = "From what size on the accelerator stays ahead of the CPU"
     by_size = table(title, fields, lines, _NOTES, whole=lambda line: pair_columns.cells(line.pair))
-    found = AnswerPart(sentences or open_question, both_sides(results, points), [by_size], _figures(points, place))
-    return answered(QUESTION, together((found, replace(ways, sentences=()))), ways.sentences)
-
-
-def _other_ways(results: Results) -> AnswerPart:
-    """Return what is computed in several ways on one device, each against the one that its workload declares as the base."""
-    found = [pairs for pairs in beside_defaults(results, "way") if pairs.rows]
-    if not found:
-        return AnswerPart()
-    rows = both_sides(results, (each for pairs in found for each in pairs.rows))
-    return AnswerPart([f"The same work in other ways: {'; '.join(map(_faster, found))}."], rows, list(map(same_case, found)))
-
-
-def _faster(pairs: Pairs) -> str:
-    """Return the ratio in the middle of the way that is furthest ahead of the base."""
-    best, found = furthest(pairs.rows)
-    name = pairs.by and pairs.by.name
-    return (
-        f"{short(best.case)} runs {best.ratio} as fast with {name}={best.value(best.other)} as with {name}={pairs.base_value}{among(found)}"
-    )
+    headline = _headline(_told(best_first[0]), points)
+    return answered(QUESTION, AnswerPart(sentences, both_sides(results, points), [by_size], _figures(points, place), headline=headline))
 
 
 def _missing(results: Results) -> Missing:
     if without_accelerator(results):
-        return Missing(QUESTION, ELSEWHERE)
+        return Missing(QUESTION, ELSEWHERE, why=NO_ACCELERATOR)
     if {row.is_on_cpu for row in results.rows if row.is_ok} == {True}:
         return Missing(QUESTION, "only the CPU of this machine was measured", _COMMAND)
     return Missing(QUESTION, "no work went well at several sizes on both a CPU and an accelerator", _COMMAND)
@@ -226,37 +221,72 @@ def _ahead_from(points: Sequence[Pair], speedup: Callable[[Ratio], float | None]
     return min((_size(point.other) for point in ahead), default=None)
 
 
-def _sentence(lines: Sequence[_Line], several: bool) -> str:
-    """Return what an accelerator has over a CPU in the work whose speed-up at the largest size is in the middle, and in how many."""
+def _told(lines: Sequence[_Line]) -> list[_Line]:
+    """Return the lines of one work of an accelerator, of operands that need no copies first.
+
+    Of the workload that was measured in the most ways, or else first, it is the work whose speed-up at the largest size is in the middle.
+    """
+    workloads = grouped(lines, lambda line: line.pair.other.case.workload).values()
+    works = grouped(max(workloads, key=lambda found: len({line.way for line in found})), lambda line: line.case)
+    return works[middle(found[0] for found in works.values()).case]
+
+
+def _headline(lines: Sequence[_Line], points: Sequence[Pair]) -> Headline:
+    """Return from what size on an accelerator is ahead in a work: ``GPU ahead from n = 512, with copies 1,024``."""
+    first, *copied = lines
+    resident = first.way == _way(first.pair.base)
+    parameter, ahead = _parameter(first.pair), noun(first.pair.other)
+    name = parameter if len(parameter) <= _LONGEST else "size"
+    start, smallest, largest = (_count(size) for size in (first.ahead_from, first.smallest, first.largest))
+    crosses = f"{ahead} ahead from {name} = {start}"
+    text = {
+        _CROSSES: crosses,
+        _THROUGHOUT: f"{ahead} ahead at every {name}, {smallest}…{largest}",
+        _NONE: f"no crossover up to {name} = {largest}",
+    }[first.result]
+    texts, told = [text, crosses], [first]
+    if resident and copied and first.ahead_from is not None:
+        best = min(copied, key=lambda line: line.ahead_from or math.inf)
+        size = "too" if best.ahead_from == first.ahead_from else _count(best.ahead_from) or "never"
+        texts, told = [f"{text}, with copies {size}", f"{text}, copies {size}", *texts], [first, best]
+    limits = {Tag.NOISY: any(line.wavers for line in told), Tag.FEW_ROUNDS: any(line.few for line in told)}
+    tags = [tag for tag, holds in limits.items() if holds]
+    case = short(first.case) if resident else f"{short(first.case)} {first.way}"
+    return Headline(fitting(*texts), qualifier(first.pair, points, case), rows=sides_of(line.pair for line in told), tags=tags)
+
+
+def _sentences(lines: Sequence[_Line], points: Sequence[Pair]) -> Iterator[str]:
+    """Yield what an accelerator has over a CPU in one work, by the ways in which its operands get there, and in how many works."""
+    told = _told(lines)
+    cpu, accelerator = both_names(told[0].pair, points)
+    for at, ((outcome, doubt), found) in enumerate(grouped(told, _outcome).items()):
+        yield f"{'It' if at else accelerator} {outcome}{_with(found)}."
+        if doubt:
+            yield doubt
+    yield f"The work is {short(told[0].case)}."
+    yield f"The CPU is {cpu}."
     works = grouped(lines, lambda line: line.case)
-    case = middle(found[0] for found in works.values()).case
-    cpu, accelerator = (machine_name(side, several) for side in lines[0].pair.sides)
-    parts = [f"{outcome}{_with(found)}" for outcome, found in grouped(works[case], _outcome).items()]
-    text = f"{accelerator} beside {cpu} in {short(case)}: {', '.join(parts)}"
-    if len(works) == 1:
-        return f"{text}."
-    by_way = grouped(lines, lambda line: line.way).values()
-    counts = [f"{sum(line.result != _NONE for line in found)} of {len(found)}{_with(found[:1])}" for found in by_way]
-    return f"{text}; of the works it gets ahead for good in {', in '.join(counts)}."
+    if len(works) > 1:
+        for found in grouped(lines, lambda line: line.way).values():
+            ahead = sum(line.result != _NONE for line in found)
+            yield f"The accelerator gets ahead to stay in {ahead} of {plural(len(found), 'work')}{_with(found[:1])}."
 
 
-def _outcome(line: _Line) -> str:
+def _outcome(line: _Line) -> tuple[str, str]:
+    """Return from what size on an accelerator is ahead, and what its interval leaves open."""
     name = _parameter(line.pair)
-    start, low, high, smallest, largest = (
-        None if size is None else text(size, Unit.COUNT) for size in (line.ahead_from, line.low, line.high, line.smallest, line.largest)
-    )
-    if line.few:
-        certainty = "too few rounds for an interval"
-    elif high is None:
-        certainty = f"perhaps from {low} on, surely nowhere"
-    else:
-        certainty = "" if low == high else f"{low}…{high}"
+    start, low, high, smallest, largest = map(_count, (line.ahead_from, line.low, line.high, line.smallest, line.largest))
+    sure = f"surely from {name}={high} on" if high else "surely nowhere"
+    doubt = f"It is perhaps ahead from {name}={low} on, {sure}." if line.wavers else ""
     if line.result == _NONE:
-        perhaps = f", perhaps ahead from {low} on" if low else ""
-        return f"no crossover in {name}={smallest}…{largest}{perhaps}"
-    throughout = line.result == _THROUGHOUT
-    where = f"at every size measured, {name}={smallest}…{largest}" if throughout else f"from {name}={start} on"
-    return f"ahead {where}{f' ({certainty})' if certainty and not (throughout and high == smallest) else ''}"
+        return f"has no crossover in {name}={smallest}…{largest}", doubt
+    if line.result == _THROUGHOUT:
+        return f"is ahead at every size measured, {name}={smallest}…{largest}", doubt
+    return f"is ahead from {name}={start} on", doubt
+
+
+def _count(size: float | None) -> str | None:
+    return None if size is None else text_of(size, Unit.COUNT)
 
 
 def _with(lines: Sequence[_Line]) -> str:

@@ -1,30 +1,32 @@
 """Default: how much faster the same step runs with other switches than the plain defaults, by each alone and by all together."""
 
 import math
-from collections.abc import Hashable, Sequence
-from itertools import starmap
+from collections.abc import Hashable, Iterable, Sequence
+from dataclasses import replace
+from itertools import chain
 
-from dlbench.analysis.answers.parts.base import Answer, AnswerPart, Missing, Question, Table, answered, table
+from dlbench.analysis.answers.parts import implementations
+from dlbench.analysis.answers.parts.base import Answer, AnswerPart, Missing, Question, Table, answered, table, together
+from dlbench.analysis.answers.parts.foremost import by_kind, foremost, limits, names_of, of_the_middle, qualifier, span_of
+from dlbench.analysis.answers.parts.headline import MOST_OF_QUALIFIER, Headline, Tag, cut, fitting
 from dlbench.analysis.answers.parts.pair_tables import beside_defaults, mark_of, of_ratios
 from dlbench.analysis.presentation import pair_columns
 from dlbench.analysis.presentation.fields import CASE, RATIO, Fields, Headed, of_side, own, place, value_fields
 from dlbench.analysis.presentation.figures import Figure
 from dlbench.analysis.presentation.names import by_device, by_workload, flat
-from dlbench.analysis.presentation.wording import plural, short, value_name
+from dlbench.analysis.presentation.wording import few, option, plural, short, value_name
 from dlbench.analysis.ratios.pairing import MATH, Pair, both_sides, grouped, settings_named
-from dlbench.analysis.ratios.ratio import among, middle, speedup_of
+from dlbench.analysis.ratios.ratio import middle, speedup_of
 from dlbench.analysis.read.table import Results
-from dlbench.core.model import value_text
 from dlbench.core.rows.row import Row
 from dlbench.core.schema import Unit
 
 ORDER = 60
 QUESTION = Question("default", "What does the default leave on the table?")
+_NETWORK = 18
+"""Characters of the name of a network in a qualifier that has to name options as well."""
 _NEVER = 1e12
 """Steps that nobody takes; an edited file may say anything."""
-_CHOSEN_FAST = (
-    "the best was chosen for being fast among the same measurements: its interval allows for that, but its ratio is on the high side"
-)
 _NOT_SEARCHED = "only what a suite planned was compared; dlbench run fastest searches for more"
 _CONVERGES = "whether training still converges in another precision or at another batch was not measured"
 _PAYS_OFF = "pays off after: steps that save what is spent once, such as compiling; empty where no saving is shown"
@@ -36,11 +38,14 @@ def _is_searched(best: Pair) -> bool:
     return bool(best.other.case.found)
 
 
-def _choice(best: Pair) -> str | None:
-    """Return what it has otherwise than the default, such as ``amp_bf16 batch=64``: a word needs no name."""
+def _options(best: Pair) -> list[str]:
+    """Return what it has otherwise than the default, such as ``amp_bf16`` and ``batch=64``."""
     settings = {name: best.other.setting(name) for name in _free(best.other)}
-    texts = {name: value_text(value) for name, value in settings.items() if value is not None and value != best.base.setting(name)}
-    return " ".join(text if text[:1].isalpha() else f"{name}={text}" for name, text in texts.items()) or None
+    return [option(name, value) for name, value in settings.items() if value is not None and value != best.base.setting(name)]
+
+
+def _choice(best: Pair) -> str | None:
+    return " ".join(_options(best)) or None
 
 
 def _switch(effect: Pair) -> str:
@@ -51,6 +56,12 @@ def _switch(effect: Pair) -> str:
 def _setting(effect: Pair) -> str | None:
     """Return what the switch is set to."""
     return effect.value(effect.other)
+
+
+def _told(effect: Pair) -> str:
+    """Return that in a sentence."""
+    value = effect.other.setting(_switch(effect))
+    return "" if value is None else option(_switch(effect), value)
 
 
 def _spent_s(effect: Pair) -> float | None:
@@ -75,7 +86,13 @@ _BEST_FIELDS: Fields[Pair] = (
     ("batch", of_side("base", lambda row: row.batch)),
     ("default", of_side("base", lambda row: row.rate.items_per_s)),
     ("best", of_side("other", lambda row: row.rate.items_per_s)),
-    own("at", "default.choice", Unit.TEXT, "what the fastest row has otherwise than the default", _choice),
+    own(
+        "at",
+        "default.choice",
+        Unit.TEXT,
+        "what the fastest row has otherwise than the default",
+        _choice,
+    ),
     own(
         "searched",
         "default.searched",
@@ -96,22 +113,28 @@ def answer(results: Results) -> Answer | Missing:
     effects.sort(key=lambda effect: (not _is_alone(effect), _switch(effect), effect.value(effect.base) or ""))
     bests = _bests(switched)
     searches = [row for row in switched.rows if row.declared.searched and not row.declared.value("largest")]
-    unfinished = [f"the search for the fastest {short(row.key)}: {row.case.reason}" for row in searches if row.case.unfinished]
+    cut_short = [f"the search for the fastest {short(row.key)}: {row.case.reason}" for row in searches if row.case.unfinished]
+    unfinished = "; ".join(cut_short).split("; ") if cut_short else []
+    others = implementations.findings(results)
     if not effects and not bests:
+        if others.tables:
+            return answered(QUESTION, others)
         lacking = "no step was measured both with its plain defaults and with another switch"
-        return Missing(QUESTION, "; ".join((lacking, *unfinished)), "dlbench run modes")
-    sentences = list(starmap(_sentence, by_device([*bests, *effects]).items()))
+        return Missing(QUESTION, "; ".join((lacking, *cut_short)), "dlbench run modes")
+    paragraphs = [_paragraph(where, found) for where, found in by_device([*bests, *effects]).items()]
+    headline = _headline(bests or list(filter(_is_alone, effects)) or effects, bool(unfinished))
     rows = both_sides(results, (*bests, *effects))
     bests, effects = flat(by_device(bests)), flat(by_device(effects))
     title = "Each step at its best beside its plain default: how many times the throughput"
     by_work: Fields[Pair] = (("work", CASE), place(bests), *_BEST_FIELDS)
     tables = table(title, by_work, bests, whole=pair_columns.cells), _effect_table(effects, rows)
     searched = unfinished or any(map(_is_searched, bests))
-    weaknesses = (*unfinished, *((_CHOSEN_FAST,) if bests else ()), *(() if searched else (_NOT_SEARCHED,)), _CONVERGES)
+    weaknesses = (*unfinished, *(() if searched else (_NOT_SEARCHED,)), _CONVERGES)
     figures = [_bars(title, bests, ("work", CASE), place(bests))]
     for (workload, where), found in by_workload(list(filter(_is_alone, effects))).items():
         figures.append(_bars(f"What each switch brings alone: {workload} on {where}", found, _SET_TO, _DEFAULT))
-    return answered(QUESTION, AnswerPart(sentences, rows, tables, figures, weaknesses))
+    switches = AnswerPart(paragraphs, rows, tables, figures, weaknesses, headline)
+    return answered(QUESTION, together((switches, replace(others, paragraphs=()))), others.paragraphs)
 
 
 def _effect_table(effects: Sequence[Pair], rows: Sequence[Row]) -> Table:
@@ -167,7 +190,8 @@ def _free(row: Row) -> tuple[str, ...]:
 
 def _is_plain(row: Row) -> bool:
     """Whether all switches of a row are at their defaults."""
-    return all(row.setting(name) in (None, row.declared.plain_default(name)) for name in row.declared.having("switch"))
+    settings = ((row.setting(name), row.declared.plain_default(name)) for name in row.declared.having("switch"))
+    return all(value is None or str(value) == plain for value, plain in settings)
 
 
 def _is_alone(effect: Pair) -> bool:
@@ -175,36 +199,77 @@ def _is_alone(effect: Pair) -> bool:
     return _is_plain(effect.base)
 
 
-def _sentence(where: str, found: Sequence[Pair]) -> str:
-    """Say what the best of a device has over the default, what each switch brings alone, and whether compiling pays off.
+def _headline(pairs: Sequence[Pair], unfinished: bool) -> Headline:
+    """Return what the default leaves on the table: by the best of the case in the middle, of those that a search chose if any."""
+    found, where = foremost(by_device(pairs), lambda pairs: middle(pairs).ratio.speedup)
+    found = list(filter(_is_searched, found)) or found
+    best = middle(found) if found[0].by is None else max(_each_alone(found), key=speedup_of)
+    ratio, (name, network), tags = best.ratio, names_of(best.case), {Tag.UNFINISHED} if unfinished else set()
+    if best.other is best.base:
+        text = f"nothing left on the table: {ratio.brief}"
+        return Headline(text, qualifier((name, network), where, span_of(found)), rows=best.sides, tags=tags)
+    if ratio.is_ahead or (ratio.interval is None and ratio.speedup > 1):
+        text = f"{ratio.brief} left on the table{ratio.span}"
+    else:
+        text = f"{'nothing left on the table' if ratio.interval is None or ratio.is_behind else 'no gain shown'}: {ratio.brief}{ratio.span}"
+    choice = ", ".join(_options(best) if best.by is None else (_told(best),))
+    near = where.rpartition(" and ")[0]
+    texts = (f"{each}: {choice}" for each in (name + where, network + where, network + near, cut(network, _NETWORK) + near))
+    tags |= {*limits(ratio), *((Tag.CHOSEN,) if best.among > 1 else ())}
+    return Headline(text, fitting(*texts, most=MOST_OF_QUALIFIER), ratio.span, best.sides, tags)
 
-    ``found``: its pairs of the best and the default, which differ in no one setting, and those of which one switch is set.
+
+def _paragraph(where: str, found: Sequence[Pair]) -> tuple[str, ...]:
+    """Say what the best of each kind of work has over the default, what each switch brings alone, and whether compiling pays off.
+
+    ``found``: the pairs of the best and the default of a device, which differ in no one setting, and those of which one switch is set.
     """
-    bests, effects = [pair for pair in found if pair.by is None], [pair for pair in found if pair.by]
-    searched, measured = ([best for best in bests if _is_searched(best) is chosen] for chosen in (True, False))
-    parts = [f"{_of_best(searched)}, found by a search"] if searched else []
-    parts += [f"{_of_best(measured)}, the best of what was planned"] if measured else []
-    alone = filter(_is_alone, effects)
-    middles = [middle(alike) for alike in grouped(alone, lambda effect: (_switch(effect), _setting(effect))).values()]
-    of_switch = grouped(middles, _switch)
-    most = sorted((max(alike, key=speedup_of) for alike in of_switch.values()), key=speedup_of, reverse=True)
-    parts += [f"alone {', '.join(f'{_setting(effect)} {effect.ratio.times}' for effect in most)}"] if most else []
-    not_alone = [effect for effect in effects if not _is_alone(effect) and _switch(effect) not in of_switch]
-    parts += [f"{_setting(effect)} {effect.ratio.times} beside {short(effect.case)}" for effect in not_alone[:1]]
-    if spending := next(filter(_spent_s, (*middles, *not_alone)), None):
+    of_works = [pair for pair in found if pair.by is None]
+    plain = sum(best.other is best.base for best in of_works)
+    first = f"the plain default is the fastest in {plain} of {len(of_works)} cases"
+    sentences = [f"On {where} {first if of_works else 'no throughput is known to choose the best by'}."]
+    for bests in by_kind(of_works).values():
+        searched, planned = ([best for best in bests if _is_searched(best) is chosen] for chosen in (True, False))
+        sentences += _of_best(searched, "A search found it.") if searched else ()
+        sentences += _of_best(planned, "It is the best of what was planned.") if planned else ()
+    effects = [pair for pair in found if pair.by]
+    alone = by_kind(filter(_is_alone, effects))
+    for kind, of_kind in alone.items():
+        told = (f"{_told(effect)} {effect.ratio.brief}" for effect in _each_alone(of_kind))
+        sentences.append(f"Alone in {kind}: {few(told, 6)}.")
+    switches = set(map(_switch, flat(alone)))
+    with_others = [effect for effect in effects if not _is_alone(effect) and _switch(effect) not in switches]
+    sentences += [f"With {short(effect.case)}, {_told(effect)} brings {effect.ratio.times}." for effect in with_others[:1]]
+    if spending := next(filter(_spent_s, (*chain.from_iterable(map(_middles, alone.values())), *with_others)), None):
         steps = _steps(spending)
-        when = "never pays off there" if steps is None else f"pays off there after {plural(steps, 'step')}"
-        parts.append(f"{_setting(spending)} {when}")
-    return f"On {where} beside the default: {'; '.join(parts) or 'the table has what switches bring beside others'}."
+        when = "never pays off" if steps is None else f"pays off after {plural(steps, 'step')}"
+        sentences.append(f"{_told(spending)} {when} in {short(spending.case)}.")
+    return tuple(sentences)
 
 
-def _of_best(found: Sequence[Pair]) -> str:
+def _middles(alone: Iterable[Pair]) -> list[Pair]:
+    """Return of each setting of each switch the effect in the middle."""
+    return [middle(alike) for alike in grouped(alone, lambda effect: (_switch(effect), _setting(effect))).values()]
+
+
+def _each_alone(alone: Iterable[Pair]) -> list[Pair]:
+    """Return of each switch what its best setting brings in its middle case, the most first."""
+    of_switch = grouped(_middles(alone), _switch).values()
+    return sorted((max(alike, key=speedup_of) for alike in of_switch), key=speedup_of, reverse=True)
+
+
+def _of_best(found: Sequence[Pair], chosen: str) -> tuple[str, ...]:
     best = middle(found)
     work, batch = short(best.case), best.base.batch
     if best.other is best.base:
-        return f"{work} runs fastest as it is{among(found)}"
-    at = f" of its default{'' if batch is None else f' at batch={batch}'}"
-    return f"{work} has {best.ratio} the throughput{at} with {_choice(best)}{best.ratio.hedge('no faster')}{among(found)}"
+        return f"{work} runs fastest as it is.", *of_the_middle(found)
+    at = "" if batch is None else f" at batch={batch}"
+    return (
+        f"{work} runs fastest with {few(_options(best), 6)}.",
+        f"That is {best.ratio} the throughput of its default{at}.",
+        *of_the_middle(found),
+        chosen,
+    )
 
 
 def _bars(title: str, found: Sequence[Pair], named: Headed[Pair], series: Headed[Pair]) -> Figure:

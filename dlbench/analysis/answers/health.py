@@ -1,40 +1,50 @@
 """Health of a machine: against its published peak, against others like it, and by what was in the way."""
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 from dlbench.analysis.answers.parts.base import Answer, AnswerPart, Missing, Question, answered, table
-from dlbench.analysis.answers.parts.elsewhere import against_references
+from dlbench.analysis.answers.parts.elsewhere import Elsewhere, against_references
+from dlbench.analysis.answers.parts.headline import MOST_OF_QUALIFIER, Headline, fitting
 from dlbench.analysis.answers.parts.published import beside_published
-from dlbench.analysis.compare.outliers import kinds, sentences
+from dlbench.analysis.compare.outliers import Outlier, kinds, sentences
 from dlbench.analysis.presentation.fields import KEY, PLACE, Field, Fields, of_row, own, place, whole_row
 from dlbench.analysis.presentation.names import by_device
-from dlbench.analysis.presentation.wording import plural, short
+from dlbench.analysis.presentation.wording import brief, few, plural, short
 from dlbench.analysis.read.table import Results
+from dlbench.analysis.read.usability import is_noisy
 from dlbench.core.rows.row import Row
 from dlbench.core.schema import Unit
-from dlbench.core.units import percent
+from dlbench.core.units import fraction, percent, ratio
 
 ORDER = 100
 QUESTION = Question("health", "Is this machine healthy: against its peak, against the same hardware elsewhere, against itself?")
 _SIGNS: Mapping[str, Callable[[Row], bool | None]] = {
-    "failed or crashed": lambda row: not row.is_ok,
+    "not usable": lambda row: row.flag.not_usable,
+    "failed": lambda row: not row.is_ok,
     "implausible": lambda row: row.flag.implausible,
     "throttled": lambda row: row.flag.throttled,
     "disturbed": lambda row: row.flag.disturbed,
     "not steady": lambda row: row.flag.not_steady,
-    "noisy": lambda row: row.flag.noisy,
+    "noisy": is_noisy,
 }
+"""Signs of trouble by the words behind a number of cases, the gravest first; the first is of all cases of a run."""
+_GRAVE = ("failed", "implausible", "throttled")
+_MINOR = ("disturbed", "not steady", "noisy")
+"""Signs that the numbers of a run survive where at most half of its cases show them."""
 
 
 class Trouble(NamedTuple):
-    """A sign of trouble, and how many cases of a device show it."""
+    """A sign of trouble, and how many cases show it, in all or of a device."""
 
-    place: str
     sign: str
     cases: int
     measured: int
-    """Cases of that device."""
+    """Cases there."""
+    first: str = ""
+    """The first case that shows it."""
+    place: str = ""
 
 
 _TROUBLE: Fields[Trouble] = (
@@ -42,6 +52,16 @@ _TROUBLE: Fields[Trouble] = (
     own("sign", "sign", Unit.TEXT, "what was the matter", lambda trouble: trouble.sign),
     own("cases", "cases", Unit.COUNT, "cases with it", lambda trouble: trouble.cases, "lower"),
     own("measured", "measured", Unit.COUNT, "cases that were measured", lambda trouble: trouble.measured),
+    ("such as", Field(KEY.column, lambda trouble: trouble.first or None)),
+)
+
+
+_STRANGERS: Fields[Outlier] = (
+    own("file", "outlier.file", Unit.TEXT, "the file", lambda outlier: outlier.row.case.run),
+    ("case", Field(KEY.column, lambda outlier: outlier.row.case.id)),
+    own(
+        "time", "outlier.times", Unit.RATIO, "its time over the median of its kind of machine", lambda outlier: 1 + outlier.change, "lower"
+    ),
 )
 
 
@@ -51,10 +71,13 @@ def answer(results: Results) -> Answer | Missing:
     if not tried:
         return Missing(QUESTION, "no case was measured", "dlbench run")
     devices = by_device(tried)
-    trouble = [Trouble(where, sign, count, len(found)) for where, found in devices.items() for sign, count in _signs(found).items()]
-    signs = ", ".join(f"{count} {sign}" for sign, count in _signs(tried).items())
-    measured = plural(len(tried), "case")
-    summary = f"Signs of trouble among {measured}: {signs}" if signs else f"No sign of trouble in {measured}"
+    signs = _signs(tried)
+    trouble = [Trouble(sign, count, len(tried), _first(tried, sign).key) for sign, count in signs.items()]
+    by_place = [
+        Trouble(sign, count, len(found), _first(found, sign).key, where)
+        for where, found in devices.items()
+        for sign, count in _signs(found).items()
+    ]
     peaks = {
         where: max(known, key=lambda row: row.rate.peak_fraction or 0.0)
         for where, found in devices.items()
@@ -62,7 +85,9 @@ def answer(results: Results) -> Answer | Missing:
     }
     several = len(results.files.environments) > 1
     elsewhere, of_references = against_references(results, devices) if results.references else ({}, AnswerPart())
-    others = sentences(kinds(results.files)) if several else []
+    machines = kinds(results.files) if several else []
+    outliers = [each for kind in machines for each in kind.outliers]
+    others = sentences(machines)
     weaknesses = [*results.circumstances, *others[1:]]
     weaknesses += [] if peaks else ["no published peak of these devices is known for what was measured"]
     weaknesses += of_references.weaknesses
@@ -74,20 +99,78 @@ def answer(results: Results) -> Answer | Missing:
         ("of", of_row(lambda row: row.rate.peak)),
     )
     tables = [
-        table("Signs of trouble", _TROUBLE, trouble if len(devices) > 1 else ()),
+        table("Signs of trouble", _TROUBLE[1:], trouble or [Trouble("none", 0, len(tried))]),
+        table("Signs of trouble by device", _TROUBLE, by_place if len(devices) > 1 else ()),
+        table("Files that stand out among their kind", _STRANGERS, outliers),
         table("Shares of published peaks", of_peaks, list(peaks.values()), whole=whole_row),
         *of_references.tables,
         *beside_published(results),
     ]
-    clauses = {where: list[str]() for where in devices}
-    for where, row in peaks.items():
-        share = percent(row.rate.peak_fraction or 0.0)
-        clauses[where].append(f"reaches {share} of its published peak in {short(row.key)} ({row.rate.peak})")
-    for where, clause in elsewhere.items():
-        clauses[where].append(clause)
-    of_devices = [f"{where} {', and '.join(of_device)}." for where, of_device in clauses.items() if of_device]
-    found = AnswerPart(["; ".join([summary, *others[:1]]) + ".", *of_devices], tried, tables, weaknesses=weaknesses)
-    return answered(QUESTION, found, flags_told=True)
+    counts, measured = ", ".join(f"{count} {sign}" for sign, count in signs.items()), plural(len(tried), "case")
+    summary = f"Signs of trouble among {measured}: {counts}." if signs else f"No sign of trouble in {measured}."
+    of_devices = {
+        where: (*_of_peak(where, peaks.get(where)), *(elsewhere[where].sentences() if where in elsewhere else ())) for where in devices
+    }
+    paragraphs = [(summary, *(f"{line}." for line in others[:1])), *filter(None, of_devices.values())]
+    headline = _headline(tried, signs, list(elsewhere.values()), outliers)
+    if not headline.qualifier:
+        headline = replace(headline, qualifier=_qualifier(peaks, list(elsewhere.values())))
+    return answered(QUESTION, AnswerPart(paragraphs, tried, tables, weaknesses=weaknesses, headline=headline), flags_told=True)
+
+
+def _first(rows: Sequence[Row], sign: str) -> Row:
+    """Return the first case that shows a sign, which one does."""
+    return next(row for row in rows if _SIGNS[sign](row))
+
+
+def _of_peak(where: str, row: Row | None) -> tuple[str, ...]:
+    """Say what share of its published peak a device reaches, and what that peak is."""
+    if row is None:
+        return ()
+    share = percent(row.rate.peak_fraction or 0.0)
+    return f"{where} reaches {share} of its published peak in {short(row.key)}.", f"That peak is {row.rate.peak}."
+
+
+def _headline(tried: Sequence[Row], signs: Mapping[str, int], elsewhere: Sequence[Elsewhere], outliers: Sequence[Outlier]) -> Headline:
+    """Return the gravest trouble with how many cases show it, and its worst case where there is one; health tells flags by itself."""
+
+    def of_all(sign: str, count: int) -> str:
+        return f"{count} of {plural(len(tried), 'case')} {sign}"
+
+    if unusable := signs.get("not usable"):
+        most = max(("disturbed", "throttled"), key=lambda sign: signs.get(sign, 0))
+        if unusable == len(tried):
+            return Headline(f"not usable: {signs.get(most, 0)} of {len(tried)} {most}")
+        files = dict.fromkeys(row.file for row in tried if row.flag.not_usable)
+        return Headline(f"not usable: {unusable} of {plural(len(tried), 'case')}", fitting(few(files, 1), most=MOST_OF_QUALIFIER))
+    if grave := next((sign for sign in _GRAVE if sign in signs), None):
+        worst = _first(tried, grave)
+        name = f"{brief(worst.key)}: {worst.case.reason}" if worst.is_failure and worst.case.reason else brief(worst.key)
+        return Headline(of_all(grave, signs[grave]), fitting(name, most=MOST_OF_QUALIFIER))
+    off = sorted((each for found in elsewhere for each in found.off), key=lambda each: each.ratio.speedup)
+    if off and off[0].ratio.speedup < 1:
+        return Headline(f"{off[0].ratio.brief} as fast as this hardware elsewhere", fitting(brief(off[0].row.key), most=MOST_OF_QUALIFIER))
+    if slow := next((each for each in outliers if each.change > 0), None):
+        text = f"{ratio(1 + slow.change).replace(' ', '')} the time of others of its kind"
+        return Headline(text, fitting(f"{slow.row.case.run}: {brief(slow.row.key)}", slow.row.case.run, most=MOST_OF_QUALIFIER))
+    if minor := max((sign for sign in _MINOR if sign in signs), key=lambda sign: signs[sign], default=None):
+        return Headline(f"{'fine; ' if 2 * signs[minor] <= len(tried) else ''}{of_all(minor, signs[minor])}")
+    return Headline(f"fine; no trouble in {plural(len(tried), 'case')}")
+
+
+def _qualifier(peaks: Mapping[str, Row], elsewhere: Sequence[Elsewhere]) -> str:
+    """Return the lowest share of a published peak, or else the lowest typical ratio to a reference run."""
+    if peaks:
+        where, row = min(peaks.items(), key=lambda peak: peak[1].rate.peak_fraction or 0.0)
+        share = fraction(row.rate.peak_fraction or 0.0)
+        text = f"{share} of the published peak"
+        texts = [f"{where}: {text}", f"{where}: {share} of peak", text] if len(peaks) > 1 else [text]
+        return fitting(*texts, most=MOST_OF_QUALIFIER)
+    if not elsewhere:
+        return ""
+    lowest = min(elsewhere, key=lambda each: each.typical.ratio.speedup)
+    times = lowest.typical.ratio.brief
+    return fitting(f"{times} the reference {lowest.device}", f"{times} the nearest reference run", most=MOST_OF_QUALIFIER)
 
 
 def _signs(rows: Sequence[Row]) -> dict[str, int]:

@@ -1,37 +1,54 @@
 """Precision: how much faster each is, and how far off its results are."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import chain, starmap
 from operator import itemgetter
 
 from dlbench.analysis.answers.parts.base import Answer, AnswerPart, Missing, Question, answered
-from dlbench.analysis.answers.parts.pair_tables import declared_values, furthest, on_its_device, ratio_figure, reported, same_case
+from dlbench.analysis.answers.parts.foremost import by_kind, foremost, limits, names_of, of_the_middle, qualifier, span_of
+from dlbench.analysis.answers.parts.headline import Headline, Tag, cut, fitting
+from dlbench.analysis.answers.parts.pair_tables import (
+    declared_values,
+    furthest,
+    on_its_device,
+    ratio_figure,
+    reported,
+    reported_headline,
+    same_case,
+)
 from dlbench.analysis.presentation.fields import CASE, of_row
 from dlbench.analysis.presentation.figures import Figure, figure
 from dlbench.analysis.presentation.names import by_device
-from dlbench.analysis.presentation.wording import short
+from dlbench.analysis.presentation.wording import plural, short
 from dlbench.analysis.ratios.pairing import Pair, both_sides, match_rows
-from dlbench.analysis.ratios.ratio import among
 from dlbench.analysis.read.table import Results
+from dlbench.core.rows.row import Row
 from dlbench.core.units import fraction
 
 _ERROR, _PRECISION = of_row(lambda row: row.check.error), of_row(lambda row: row.case.dtype)
 ORDER = 50
 QUESTION = Question("precision", "Which precision; how much faster is it, and how far off are its results?")
 
+_CONVERGES = "whether training still converges in it was not measured"
+_PRECISION_NAME = 11
+"""Characters of the name of a precision in the headline, so that the ratio begins within the first 30."""
+_MOST_TOLD = 3
+"""Kinds of work of a device in sentences; the table has all."""
+
 
 def answer(results: Results) -> Answer | Missing:
-    """Return the fastest precision of each device against fp32, in the case in the middle, and how far off its results are."""
+    """Return the fastest precision of each device and kind of work against fp32, in its middle case, and how far off its results are."""
     pairs, (with_values, values, reports) = match_rows(results, "dtype"), reported(results, "dtype")
     if not pairs.rows and not reports:
         return Missing(QUESTION, "no two rows differ in their precision alone", "dlbench run precision")
     table = same_case(pairs, _ERROR)
-    weaknesses = ["whether training still converges in it was not measured"]
-    if all(side.check.error is None for each in pairs.rows for side in each.sides):
-        weaknesses.insert(0, "how far off its results are was not checked")
-    sentences = [_sentence(where, found) for where, found in by_device(pairs.rows).items()]
+    devices = by_device(pairs.rows)
+    paragraphs = [_paragraph(where, found) for where, found in devices.items()]
     rows = both_sides(results, (*pairs.rows, *(with_values.rows if reports else ())))
     figures = [ratio_figure(table.title, pairs), _errors(pairs.rows)]
-    return answered(QUESTION, AnswerPart(sentences, rows, [table, values], figures, weaknesses if sentences else ()), reports)
+    headline = _headline(devices) if devices else reported_headline(with_values)
+    found = AnswerPart(paragraphs, rows, [table, values], figures, (_CONVERGES,) if devices else (), headline)
+    return answered(QUESTION, found, reports)
 
 
 def _errors(pairs: Sequence[Pair]) -> Figure:
@@ -50,20 +67,54 @@ def _errors(pairs: Sequence[Pair]) -> Figure:
     )
 
 
-def _sentence(where: str, pairs: list[Pair]) -> str:
-    best, fastest = furthest(pairs)
+def _headline(devices: Mapping[str, list[Pair]]) -> Headline:
+    """Return whether another precision is faster, and how far off its results are."""
+    found, where = foremost(devices, lambda pairs: furthest(pairs)[0].ratio.speedup)
+    best, fastest = furthest(found)
+    ratio, (base, other) = best.ratio, (cut(str(best.value(side)), _PRECISION_NAME) for side in best.sides)
+    errors = _errors_of(each.other for each in fastest)
+    if ratio.is_ahead or (ratio.interval is None and ratio.speedup > 1):
+        text, off = f"{other} {ratio.brief} {base}", "".join(f", error {error}" for error in errors)
+    elif ratio.interval is None or ratio.is_behind:
+        text, off = f"none beats {base}; {other} {ratio.brief}", ""
+    else:
+        text, off = f"no gain shown: {other} {ratio.brief} {base}", ""
+    text = fitting(f"{text}{ratio.span}{off}", f"{text}{ratio.span}", text)
+    tags = (*limits(ratio), *(() if errors else (Tag.NOT_CHECKED,)))
+    interval = ratio.span if ratio.span in text else ""
+    return Headline(text, qualifier(names_of(best.case), where, span_of(fastest)), interval, best.sides, tags)
+
+
+def _paragraph(where: str, pairs: Sequence[Pair]) -> tuple[str, ...]:
+    """Return which precision is the fastest in the first kind of work, how far off its results are, and what the other kinds say."""
+    kinds = by_kind(pairs)
+    bests = [furthest(found) for found in kinds.values()]
+    more = len(kinds) - _MOST_TOLD
+    left_out = [f"The table has {plural(more, 'more kind')} of work."] if more > 0 else []
+    return _verdict(where, next(iter(kinds)), bests[0][0]), *chain.from_iterable(starmap(_case, bests[:_MOST_TOLD])), *left_out
+
+
+def _verdict(where: str, kind: str, best: Pair) -> str:
     ratio, base, other = best.ratio, best.value(best.base), best.value(best.other)
     if ratio.is_ahead:
-        fastest_is = f"the fastest beside {base} is {other}"
-    elif ratio.interval is None and ratio.speedup > 1:
-        fastest_is = f"the fastest measured beside {base} is {other}{ratio.hedge('no faster')}"
-    else:
-        limit = f" {ratio.as_far_as}" if ratio.interval and ratio.interval.high >= 1 else ""
-        fastest_is = f"nothing is faster than {base}{limit}, and nearest comes {other}"
-    parts = [f"On {where} {fastest_is}: {short(best.case)} runs {ratio} as fast{among(fastest)}"]
-    off = []
-    for precision, sides in ((other, [each.other for each in fastest]), (base, [each.base for each in fastest])):
-        errors = [side.check.error for side in sides if side.check.error is not None]
-        off += [f"{fraction(max(errors))} in {precision}"] if errors else []
-    parts += [f"results are off by up to {' and '.join(off)}"] if off else []
-    return f"{'; '.join([*parts, *declared_values(best)])}."
+        return f"On {where} the fastest precision in {kind} is {other}."
+    if ratio.interval is None and ratio.speedup > 1:
+        return f"On {where} the fastest precision measured in {kind} is {other}, of too few rounds to tell."
+    shown = " is shown to beat" if ratio.interval and not ratio.is_behind else " beats"
+    return f"On {where} no precision{shown} {base} in {kind}, and the closest is {other}."
+
+
+def _case(best: Pair, fastest: Sequence[Pair]) -> Iterator[str]:
+    """Yield how fast the case in the middle is, how far off the results of all are, and the values that its workload declares."""
+    yield f"{short(best.case)} runs {best.ratio} as fast in {best.value(best.other)}."
+    yield from of_the_middle(fastest)
+    sides = (best.other, [each.other for each in fastest]), (best.base, [each.base for each in fastest])
+    if off := [f"{error} in {best.value(side)}" for side, rows in sides for error in _errors_of(rows)]:
+        yield f"Results are off by up to {' and '.join(off)}."
+    yield from (f"It reports {each}." for each in declared_values(best))
+
+
+def _errors_of(rows: Iterable[Row]) -> list[str]:
+    """Return how far off the results of rows are at most; nothing where none was checked."""
+    errors = [error for row in rows if (error := row.check.error) is not None]
+    return [fraction(max(errors))] if errors else []

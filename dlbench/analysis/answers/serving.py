@@ -9,4 +9,4 @@ QUESTION = Question("serving", "For serving: CPU or accelerator, at which batch 
 
 def answer(_: Results) -> Missing:
     """Return what is missing."""
-    return Missing(QUESTION, "no built-in suite measures requests under a bound of latency yet")
+    return Missing(QUESTION, "no built-in suite measures requests under a bound of latency yet", why="not measured by dlbench yet")

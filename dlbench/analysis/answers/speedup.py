@@ -1,42 +1,53 @@
 """Speed-up of accelerators over the CPU: by kind of work on the same case, and each at its own best."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
 
 from dlbench.analysis.answers.parts.base import Answer, AnswerPart, Missing, Question, Table, answered, table
 from dlbench.analysis.answers.parts.best import best
+from dlbench.analysis.answers.parts.foremost import by_kind
+from dlbench.analysis.answers.parts.headline import Headline, Tag, cut, fitting, unsure
 from dlbench.analysis.answers.parts.pair_tables import (
     ELSEWHERE,
+    NO_ACCELERATOR,
+    OTHERS,
+    both_names,
     machines_of,
+    others_than,
     own_best,
+    qualifier,
     ratio_figure,
     reported,
+    reported_headline,
     same_case,
     sides_of,
+    standing,
     without_accelerator,
 )
 from dlbench.analysis.presentation import pair_columns
 from dlbench.analysis.presentation.fields import CASE, PLACE, RATIO, WORK, Field, Fields, own
-from dlbench.analysis.presentation.names import device_label, machine_name, several_runs
-from dlbench.analysis.presentation.wording import plural, short
+from dlbench.analysis.presentation.names import device_label, several_runs
+from dlbench.analysis.presentation.wording import brief, plural, short
 from dlbench.analysis.ratios.pairing import Pair, Pairs, both_sides, grouped, launch_bound, match_rows
 from dlbench.analysis.ratios.ratio import Ratio, among, middle, speedup_of
 from dlbench.analysis.read.table import Results
+from dlbench.core import units
 from dlbench.core.model import Status
-from dlbench.core.rows.row import Row
 from dlbench.core.schema import Unit
 
 ORDER = 10
 QUESTION = Question("speed-up", "How much faster is the accelerator than the CPU, on the same case and each at its best?")
-_STEPS = ("training", "inference")
-"""Tags that are families of their own, the first to be told."""
+_STEPS = {"training": "train", "inference": "infer"}
+"""Tags that are families of their own, the first to be told, and how short names of their cases begin."""
 _NO_WORK = frozenset(("copy", "self"))
 """Tags of copies, which nobody wants done for their own sake, and of what tests dlbench."""
 _APART = ("launch", "synchronisation", "copy")
 """Ceilings of what measures a launch or a copy."""
-_MOST_TOLD = 4
-"""Families in a sentence; the table has all."""
+_MOST_TOLD = 2
+"""Families in a headline, and in sentences; the table has all."""
+_NAME = 20
+"""Characters of a family's name in a headline."""
 _BEST = "of its work with each side at its own best batch, precision, layout and mode"
 _NOTE = "ratio: of the case in the middle; kinds of work are not mixed, as a middle of all would depend on the suites that ran"
 
@@ -51,28 +62,37 @@ class Family:
     best: Pair | None
     """The pair of the same work with each side at its own best."""
 
-    def __str__(self) -> str:
-        return f"{self.name if len(self.pairs) > 1 else short(self.middle.case)} {self.ratio}"
-
     @property
     def ratio(self) -> Ratio:
         """That of the case in the middle."""
         return self.middle.ratio
 
-    def about(self) -> str:
-        """Return between which ratios the middle stands, and whether it waits for launches."""
-        text = among(self.pairs)
+    @property
+    def least(self) -> float:
+        """The least ratio of its cases."""
+        return min(map(speedup_of, self.pairs))
+
+    @property
+    def most(self) -> float:
+        """The most ratio of them."""
+        return max(map(speedup_of, self.pairs))
+
+    @property
+    def brief(self) -> str:
+        """Its ratio where there is little room: ``training 13.1×``."""
+        return f"{cut(self.name, _NAME)} {self.ratio.brief}"
+
+    def about(self) -> Iterator[str]:
+        """Yield sentences that say whether the case in the middle waits for launches."""
         if launch_bound(self.middle.other):
             waiting = sum(bool(launch_bound(each.other)) for each in self.pairs)
-            text += ", and there it waits for launches"
-            text += f", as in {waiting} of {len(self.pairs)} cases" if len(self.pairs) > 1 else ""
-        return text
+            yield f"There it waits for launches{f', as in {waiting} of {len(self.pairs)} cases' if len(self.pairs) > 1 else ''}."
 
 
 def answer(results: Results) -> Answer | Missing:
     """Return the speed-up of each accelerator by kind of work, in the case in the middle of each, and at each one's best."""
     if without_accelerator(results):
-        return Missing(QUESTION, ELSEWHERE)
+        return Missing(QUESTION, ELSEWHERE, why=NO_ACCELERATOR)
     results = results.where(
         # A device was there for it, and it measures no launch or copy, nor dlbench itself.
         lambda row: (
@@ -86,12 +106,15 @@ def answer(results: Results) -> Answer | Missing:
         return Missing(QUESTION, "no case went well on both a CPU and an accelerator", "dlbench run")
     rows = both_sides(results, (*same.rows, *bests.rows, *(with_values.rows if reports else ())))
     of_machines = _families(same, bests)
-    several = several_runs(sides_of(family.middle for found in of_machines for family in found))
-    sentences = [_sentence(found, several) for found in of_machines]
+    middles = [found[0].middle for found in of_machines]
+    several = several_runs(sides_of(middles))
+    best_first = sorted(of_machines, key=_standing, reverse=True)
+    sentences = [tuple(_sentences(found, middles)) for found in best_first]
+    headline = _headline(best_first[0], middles) if best_first else reported_headline(with_values)
     of_cases, of_bests = same_case(same), own_best(bests)
     figures = [ratio_figure(of_cases.title, same), ratio_figure(of_bests.title, bests, WORK)]
     tables = [_table(of_machines, several), of_cases, of_bests, values]
-    return answered(QUESTION, AnswerPart(sentences, rows, tables, figures), reports)
+    return answered(QUESTION, AnswerPart(sentences, rows, tables, figures, headline=headline), reports)
 
 
 def _families(same: Pairs, own_best: Pairs) -> list[list[Family]]:
@@ -99,47 +122,65 @@ def _families(same: Pairs, own_best: Pairs) -> list[list[Family]]:
     bests = {(machines_of(each), each.case): each for each in own_best.rows}
     found = []
     for machines, group in grouped(sorted(same.rows, key=machines_of), machines_of).items():
-        by_name = grouped(group, lambda each: _family(each.base))
-        order = [*_STEPS, *sorted(by_name, key=lambda name: (-len(by_name[name]), name))]
-        chosen = {name: middle(by_name[name]) for name in dict.fromkeys(order) if name in by_name}
-        found.append([Family(name, tuple(by_name[name]), each, bests.get((machines, each.work))) for name, each in chosen.items()])
+        chosen = ((name, pairs, middle(pairs)) for name, pairs in by_kind(group).items())
+        found.append([Family(name, tuple(pairs), each, bests.get((machines, each.work))) for name, pairs, each in chosen])
     return found
 
 
-def _family(row: Row) -> str:
-    """Return the kind of work of a row: of a step its tag; of all else, and of a step that is fed in several ways, its workload."""
-    step = next((tag for tag in _STEPS if tag in row.declared.tags), None)
-    return step if step and not row.declared.having("feeding") else row.case.workload
+def _standing(found: Sequence[Family]) -> tuple[float, ...]:
+    """Return what sorts accelerators: whether they train, whether they infer, then as `standing` does."""
+    return *(found[0].name == step for step in _STEPS), *standing(found[0].middle)
 
 
-def _sentence(found: Sequence[Family], several: bool) -> str:
-    """Return the speed-up of an accelerator over a CPU.
+def _headline(found: Sequence[Family], of_accelerators: Sequence[Pair]) -> Headline:
+    """Return the speed-up of an accelerator among several in its first kinds of work: ``training 13.1× (12.8…13.4), inference 9.40×``."""
+    first, *others = told = found[:_MOST_TOLD]
+    name, ratio = cut(first.name, _NAME), first.ratio
+    texts = [", ".join([f"{first.brief}{ratio.span}", *(each.brief for each in others)]), f"{first.brief}{ratio.span}"]
+    if Tag.NOISY in unsure(ratio) or ratio.is_behind:
+        texts = [f"{'CPU faster' if ratio.is_behind else 'no gain shown'}: {ratio.brief}{ratio.span} in {name}"]
+    text = fitting(*texts, first.brief)
+    case = brief(first.middle.case).removeprefix(f"{_STEPS.get(first.name, first.name)} ")
+    count = f"; {len(first.pairs)} cases"
+    more = (f"{count} {units.three_digits(first.least)}…{units.three_digits(first.most)}×", count) if len(first.pairs) > 1 else ()
+    shown = told if others and others[0].brief in text else [first]
+    rows, tags = sides_of(each.middle for each in shown), chain.from_iterable(unsure(each.ratio) for each in shown)
+    return Headline(text, qualifier(first.middle, of_accelerators, case, *more), ratio.span, rows, tags)
+
+
+def _sentences(found: Sequence[Family], of_accelerators: Sequence[Pair]) -> Iterator[str]:
+    """Yield the speed-up of an accelerator among several over a CPU.
 
     Of each kind of work it tells the case in the middle and not the fastest, because a headline that picks its case says nothing about
     the others; and never one of all kinds, which would tell of the suites that ran.
     """
     first, others = found[0], found[1:_MOST_TOLD]
-    cpu, accelerator = (machine_name(side, several) for side in first.middle.sides)
-    text = f"{accelerator} runs {first} as fast as {cpu}{first.about()}"
+    cpu, accelerator = both_names(first.middle, of_accelerators)
+    yield f"{accelerator} runs {first.name} {first.ratio} as fast as the CPU."
+    yield f"The CPU is {cpu}."
+    yield f"The case is {short(first.middle.case)}{among(first.pairs)}."
+    yield from first.about()
     if first.best:
-        work = f"{short(first.best.work)} " if len(first.pairs) > 1 else ""  # else it is the case that was just named
-        text += f"; and {work}at each one's best batch, precision, layout and mode {first.best.ratio}"
-    text += "".join(f"; {family}{family.about()}" for family in others)
+        yield f"Each at its best batch, precision, layout and mode: {short(first.best.work)} {first.best.ratio}."
+    for family in others:
+        yield f"It runs {family.name} {family.ratio} as fast{among(family.pairs)}."
+        yield from family.about()
     if (more := len(found) - _MOST_TOLD) > 0:
-        text += f"; {plural(more, 'more kind')} of work in the table"
-    return f"{text}."
+        yield f"The table has {plural(more, 'more kind')} of work."
 
 
 def _table(of_machines: Sequence[Sequence[Family]], several: bool) -> Table:
+    middles = [found[0].middle for found in of_machines]
     fields: Fields[Family] = (
         own("work", "family.name", Unit.TEXT, "the kind of work: training, inference, or the workload", lambda family: family.name),
         ("device", Field(PLACE, lambda family: device_label(family.middle.other, several))),
         own("cases", "family.cases", Unit.COUNT, "cases that ran on both", lambda family: len(family.pairs)),
         *RATIO,
-        own("least", "family.least", Unit.RATIO, "the least ratio of them", lambda family: min(map(speedup_of, family.pairs))),
-        own("most", "family.most", Unit.RATIO, "the most ratio of them", lambda family: max(map(speedup_of, family.pairs))),
+        own("least", "family.least", Unit.RATIO, "the least ratio of them", lambda family: family.least),
+        own("most", "family.most", Unit.RATIO, "the most ratio of them", lambda family: family.most),
         ("case in the middle", CASE.on(lambda family: family.middle)),
         own("each at its best", "family.best", Unit.RATIO, _BEST, lambda family: family.best and speedup_of(family.best), "higher"),
+        ("others", Field(OTHERS, lambda family: others_than(family.middle, middles) or None)),
     )
     found = list(chain.from_iterable(of_machines))
     return table("Speed-up by kind of work", fields, found, (_NOTE,), whole=lambda family: pair_columns.cells(family.middle))

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 
 from dlbench.analysis.answers.parts.base import Answer, Missing, Table
+from dlbench.analysis.answers.parts.headline import EXPLANATIONS
 from dlbench.analysis.export.tabular import markdown, markdown_table
 from dlbench.core.schema import Unit
 
@@ -14,23 +15,30 @@ def as_json(found: Sequence[Answer | Missing], not_usable: Sequence[str] = ()) -
 
     ``not_usable``, first in it, is a line for each run that is not.
     """
-    document = {"not_usable": list(not_usable), "answers": [{"kind": type(each).__name__.lower(), **asdict(each)} for each in found]}
+    document = {
+        "not_usable": list(not_usable),
+        "answers": [
+            {"kind": type(each).__name__.lower(), **asdict(each), "headline": each.headline, "qualifier": each.qualifier} for each in found
+        ],
+    }
     return json.dumps(document, ensure_ascii=False, allow_nan=False, indent=1, default=_unit) + "\n"
 
 
 def as_markdown(found: Sequence[Answer | Missing], not_usable: Sequence[str] = ()) -> str:
-    """Return a section for each question: the sentences, what weakens them, and the tables as people see them.
+    """Return a section for each question: headline, sentences, what weakens them, and the tables as people see them.
 
     First comes a line for each run that is not usable.
     """
     parts = [f"**{markdown(line)}**" for line in not_usable]
     for each in found:
         parts.append(f"## {each.question.text}")
+        command = isinstance(each, Missing) and each.command
+        parts.append(f"**{markdown(each.headline)}** {f'`{command}`' if command else markdown(each.qualifier)}".rstrip())
         if isinstance(each, Missing):
-            parts.append(f"Not answered: {markdown(each.reason)}{f'; measure it with `{each.command}`' if each.command else ''}.")
+            parts.append(f"Not answered: {markdown(each.reason)}.")
             continue
-        cautions = "\n".join(f"- {markdown(weakness)}" for weakness in each.weaknesses)
-        parts += [markdown(" ".join(each.sentences)), "Caution:" if cautions else "", cautions]
+        cautions = [*(f"{tag}: {EXPLANATIONS[tag]}" for tag in each.tags), *each.weaknesses]
+        parts += [markdown(" ".join(each.sentences)), "Caution:" if cautions else "", "\n".join(f"- {markdown(line)}" for line in cautions)]
         parts += [part for table in each.tables if table.rows for part in _section(table)]
     return "\n\n".join(filter(None, parts)) + "\n"
 

@@ -6,6 +6,7 @@ from typing import Protocol, TypeVar
 
 from dlbench.analysis.presentation.wording import plural
 from dlbench.analysis.ratios.pairing import grouped
+from dlbench.core.model import kind_of
 from dlbench.core.rows.row import Row
 
 _USUAL = {"layout": "nchw", "mode": "eager", "optimizer": "sgd", "implementation": "default"}
@@ -38,10 +39,9 @@ def device_label(record: Row | HasRow, with_run: bool) -> str:
     return f"{case.device} ({case.run})" if with_run else case.device
 
 
-def machine_name(row: Row, with_run: bool) -> str:
-    """Return what the machine of a row is called in a sentence: ``NVIDIA H200``, or ``the CPU (AMD EPYC 7B13, 2 threads)``."""
-    name = hardware(row, with_run)
-    return f"the CPU ({name})" if row.is_on_cpu else name
+def noun(row: Row) -> str:
+    """Return what an accelerator is called in a line with little room: ``GPU``, or ``device`` of a kind that others have added."""
+    return "GPU" if kind_of(row.case.device) in ("cuda", "xpu", "mps") else "device"
 
 
 def hardware(row: Row, with_run: bool = False) -> str:

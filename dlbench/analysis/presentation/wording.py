@@ -5,11 +5,12 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 
 from dlbench.core import schema, units
-from dlbench.core.model import ParamValue
+from dlbench.core.model import ParamValue, value_text
 from dlbench.core.schema import Column, Unit
 
 INTERVAL = "95 % interval"
 """Heading of a column of intervals."""
+_YES_NO = {"true": "yes", "false": "no"}
 _LABEL = re.compile(r"(?P<workload>\w+)\[(?P<shown>.*)\]", re.DOTALL)
 
 
@@ -25,7 +26,7 @@ def cell(value: ParamValue | Sequence[float] | None, column: Column) -> str:
     if value is None:
         return ""
     if column.unit in (Unit.TEXT, Unit.FLAG):
-        return short(str(value))
+        return _YES_NO.get(str(value).lower()) or short(str(value))
     if isinstance(value, int | float):
         return schema.text(value, column.unit)
     points: Sequence[float] = json.loads(value) if isinstance(value, str) else value
@@ -61,6 +62,14 @@ def few(names: Iterable[str], most: int = 4, noun: str = "") -> str:
     return f"{named} and {plural(more, f'more {noun}') if noun else f'{more} more'}"
 
 
+def option(name: str, value: ParamValue) -> str:
+    """Return ``bf16``, ``batch=64``, ``pinned`` or ``no pinned``: a word needs no name, and what is on or off needs no value."""
+    if isinstance(value, bool):
+        return name if value else f"no {name}"
+    text = value_text(value)
+    return text if text[:1].isalpha() else f"{name}={text}"
+
+
 def short(label: ParamValue | None) -> str:
     """Return ``train_step resnet18 batch=8 fp32`` for ``train_step[model=resnet18,batch=8,dtype=fp32]``: a word needs no name."""
     ours = _LABEL.fullmatch(str(label))
@@ -69,6 +78,13 @@ def short(label: ParamValue | None) -> str:
         return str(label)  # a name that another tool's benchmark has
     words = [value if value[:1].isalpha() and value not in ("true", "false") else f"{name}={value}" for name, _, value in parts]
     return " ".join([ours["workload"], *words])
+
+
+def brief(label: ParamValue | None) -> str:
+    """Return ``train resnet18 b8`` for ``train_step[model=resnet18,batch=8,dtype=fp32]``: for a line that has little room."""
+    workload, *words = short(label).split(" ")
+    shown = (f"b{word.removeprefix('batch=')}" if word.startswith("batch=") else word for word in words if word != "fp32")
+    return " ".join([workload.removesuffix("_step"), *shown])
 
 
 def placed(case: str) -> str:

@@ -10,6 +10,7 @@ from dlbench.analysis.ratios.ratio import Ratio, speed_ratio
 from dlbench.analysis.read.table import Results
 from dlbench.core.errors import UsageError, nearest
 from dlbench.core.model import value_text
+from dlbench.core.precision import ARITHMETIC
 from dlbench.core.rows.row import MACHINE, WORK, Row, Setting
 
 T = TypeVar("T")
@@ -37,6 +38,7 @@ _GOES_WITH: dict[Setting, tuple[Setting, ...]] = {
     MODE: (MATH,),
 }
 
+_PRECISIONS = {name: at for at, name in enumerate(ARITHMETIC)}
 _USUAL_BASE = {DEVICE: "cpu", DTYPE: "fp32", MODE: "eager", Setting("param", "layout"): "nchw"}
 
 CHOSEN = ("batch", "dtype", "layout", "mode", "implementation")
@@ -147,6 +149,8 @@ def match_rows(results: Results, by: str, base: str | None = None, *, timed: boo
         fit = [row for row, trouble in group if trouble is None]
         bases = [row for row in fit if setting.of_row(row) == base_value]
         others = [row for row in fit if setting.of_row(row) != base_value]
+        if setting == DTYPE:
+            others.sort(key=lambda row: _PRECISIONS.get(str(row.case.dtype), len(_PRECISIONS)))
         if not bases:
             unpaired += [left_out(row, f"nothing to pair it with at {setting} = {base_value}") for row in others]
         if not others:

@@ -26,7 +26,7 @@ class Ratio:
     def __str__(self) -> str:
         """Return ``41.2 × (40.1…42.0)``; of too few rounds with how many it takes to have an interval."""
         if self.interval is not None:
-            return f"{self.times} ({units.three_digits(self.interval.low)}…{units.three_digits(self.interval.high)})"
+            return f"{self.times}{self.span}"
         enough = rounds_for_interval(self.among)
         return f"{self.times} (no interval{f' before {enough} rounds' if min(self.rounds) < enough else ''})"
 
@@ -34,6 +34,16 @@ class Ratio:
     def times(self) -> str:
         """The ratio alone: ``41.2 ×``."""
         return units.ratio(self.speedup)
+
+    @property
+    def brief(self) -> str:
+        """The ratio where there is little room: ``41.2×``."""
+        return self.times.replace(" ", "")
+
+    @property
+    def span(self) -> str:
+        """Its interval where there is little room: `` (40.1…42.0)``; an empty text where there is none."""
+        return f" ({units.three_digits(self.interval.low)}…{units.three_digits(self.interval.high)})" if self.interval else ""
 
     @property
     def low(self) -> float | None:
@@ -63,12 +73,6 @@ class Ratio:
         chosen, enough = f" for the best of {self.among}" if self.among > 1 else "", rounds_for_interval(self.among)
         base, other = self.rounds
         return f"{base} and {other} rounds are too few for a 95 % interval{chosen}; {enough} and {enough} are enough"
-
-    def hedge(self, denial: str) -> str:
-        """Return what limits that the other is faster: ``, no faster as far as 7 rounds tell``, or that rounds are too few to tell."""
-        if self.is_ahead:
-            return ""
-        return ", too few rounds to tell" if self.interval is None else f", {denial} {self.as_far_as}"
 
     @property
     def as_far_as(self) -> str:

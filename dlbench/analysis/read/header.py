@@ -218,14 +218,14 @@ def circumstances(run: RunFile, name: str) -> list[str]:
     governors = {governor for each in run.states if (governor := each.before.get("cpu", {}).get("governor"))}
     if slow := sorted(governors - {"performance"}):
         notes.append(
-            f"{name}: the CPU's frequency governor was {' and '.join(slow)}, under which the clock follows the load; "
-            "have performance set (as root: cpupower frequency-set -g performance) and measure again"
+            f"{name}: the CPU's frequency governor was {' and '.join(slow)}, so the clock followed the load; "
+            "as root: cpupower frequency-set -g performance"
         )
     if run.discarded:
         cases = len({each.case.id for each in run.discarded})
         of = "of one case" if cases == 1 else f"of {cases} cases"
         again = _held_back(run.discarded)
-        notes.append(f"{name}: {again} discarded, {of}, to be made again; the file keeps what was discarded, and no number here counts it")
+        notes.append(f"{name}: {again} discarded, {of}; no number here counts that")
     return notes
 
 

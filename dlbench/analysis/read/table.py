@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
-from itertools import chain
+from itertools import chain, count
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, TypeVar
@@ -256,11 +256,20 @@ def records(frame: "pd.DataFrame") -> list[Cells]:
 
 
 def _names(paths: Sequence[Path]) -> list[str]:
-    """Name each file by its stem, or by its path where that would not tell it from another."""
+    """Name each file by its stem, or by as much of the end of its path as tells it from others with that stem."""
     if repeated := next((path for path in paths if [each.resolve() for each in paths].count(path.resolve()) > 1), None):
         raise UsageError(f"{repeated} is given twice; name each result file once")
-    stems = [path.stem for path in paths]
-    return [path.stem if stems.count(path.stem) == 1 else str(path) for path in paths]
+    by_stem: dict[str, list[Path]] = {}
+    for path in paths:
+        by_stem.setdefault(path.stem, []).append(path)
+    return [path.stem if len(by_stem[path.stem]) == 1 else _tail(path, by_stem[path.stem]) for path in paths]
+
+
+def _tail(path: Path, others: Sequence[Path]) -> str:
+    """Return the end of a path that none of the others has: ``torch-2.14/quick.jsonl``."""
+    parts, taken = path.absolute().parts, [other.absolute().parts for other in others if other is not path]
+    shared = max(next(at for at in count(1) if parts[-at:] != other[-at:]) for other in taken)
+    return str(Path(*parts[-shared:]))
 
 
 def _series(values: list[Any], unit: Unit | None) -> "pd.Series[Any]":

@@ -15,7 +15,7 @@ from dlbench.core.store import RunFile
 
 LEVEL = 0.01
 """Most often that a run of independent noise is said to have a trend, or to have rounds that stand out."""
-_NAMED = 3
+_NAMED = 2
 """Rounds that a sentence names at most."""
 
 
@@ -49,7 +49,7 @@ def shared_change(times: Sequence[Mapping[int, float]]) -> str | None:
     middles = [quantile(each, 0.5) for each in ordered]
     levels = [statistics.median([case[j] - middle for case, middle in zip(cases, middles, strict=True)]) for j in range(len(numbers))]
     change = _trend(levels) or _apart(numbers, levels, cases, ordered)
-    return change and f"{change[0]}, in the median of {len(cases)} cases; {change[1]}"
+    return change and f"{change[0]}, median of {len(cases)} cases: {change[1]}"
 
 
 def _trend(levels: Sequence[float]) -> tuple[str, str] | None:
@@ -67,8 +67,8 @@ def _trend(levels: Sequence[float]) -> tuple[str, str] | None:
     change = math.expm1(line[1] * (n - 1)) if line else 0.0
     if abs(change) <= STEADY_SHIFT:
         return None
-    moved = f"times {'rose' if change > 0 else 'fell'} by {units.percent(abs(change))} from the first of {n} rounds to the last"
-    return moved, "let the machine come to its temperature, see what else runs there (dlbench doctor), and measure again"
+    moved = f"times {'rose' if change > 0 else 'fell'} by {units.percent(abs(change))} over {n} rounds"
+    return moved, "let the machine come to its temperature"
 
 
 def _apart(
@@ -94,14 +94,14 @@ def _apart(
     change = math.expm1(levels[most])
     named = _named([numbers[j] + 1 for j in alike], numbers[-1] + 1)
     by = f"{'up to ' if len(alike) > 1 else ''}{units.percent(abs(change))} {'slower' if change > 0 else 'faster'}"
-    return f"{named} {by} than the middle one", "see what else runs on the machine (dlbench doctor), and measure again"
+    return f"{named} {by} than the middle one", "dlbench doctor"
 
 
 def _named(rounds: Sequence[int], of: int) -> str:
     if len(rounds) > _NAMED:
         return f"{len(rounds)} of {of} rounds were"
     if len(rounds) > 1:
-        return f"rounds {', '.join(map(str, rounds[:-1]))} and {rounds[-1]} of {of} were"
+        return f"rounds {' and '.join(map(str, rounds))} of {of} were"
     return f"round {rounds[0]} of {of} was"
 
 

@@ -6,6 +6,9 @@ from dataclasses import replace
 
 from dlbench.core.rows.row import Row
 
+_WIDE = 0.2
+"""Width of an interval over its median from which on a case is noisy."""
+
 
 def flag_not_usable(rows: Sequence[Row]) -> list[Row]:
     """Return the rows of files, each with ``flag.not_usable`` of its ``case.run``; None where no row of that tells of disturbances.
@@ -24,3 +27,9 @@ def flag_not_usable(rows: Sequence[Row]) -> list[Row]:
 def mostly_disturbed(row: Row) -> bool:
     """Whether a case was throttled or disturbed in more than half of its rounds."""
     return 2 * (row.time.disturbed_rounds or 0) > (row.time.rounds or 0)
+
+
+def is_noisy(row: Row) -> bool:
+    """Whether the 95 % interval of a case is wider than a fifth of its median; of too few rounds there is none."""
+    time = row.time
+    return None not in (time.ci_low_s, time.ci_high_s) and (time.ci_high_s or 0) - (time.ci_low_s or 0) > _WIDE * (time.median_s or 0)

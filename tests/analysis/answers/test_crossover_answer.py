@@ -36,6 +36,10 @@ def crossover(asked):
     return lambda *files: asked(*files, workloads=WORKLOADS)["crossover"]
 
 
+def headline(answer):
+    return tuple(answer[each] for each in ("headline", "qualifier", "tags"))
+
+
 def line(answer):
     (row,) = answer["tables"][0]["rows"]
     return tuple(row[f"crossover.{name}"] for name in ("size", "low", "high", "result"))
@@ -59,7 +63,7 @@ def test_it_is_the_smallest_size_from_which_on_all_are_ahead(crossover, speedups
     assert line(crossover([*cpu(*speedups), *by_speedup(speedups)])) == expected
 
 
-def test_a_sentence_says_it_of_every_way_of_the_work_in_the_middle(crossover):
+def test_a_sentence_says_it_of_every_way_of_the_work_measured_in_most(crossover):
     sizes = (8, 16, 32)
     answer = crossover(
         [
@@ -73,10 +77,17 @@ def test_a_sentence_says_it_of_every_way_of_the_work_in_the_middle(crossover):
         ]
     )
     assert answer["sentences"] == [
-        "NVIDIA H200 beside the CPU (AMD EPYC 7B13, 2 threads) in product fp32: ahead from n=16 on with copies=none, "
-        "ahead from n=32 on (16…32) with copies=pageable, no crossover in n=8…32 with copies=pinned; "
-        "of the works it gets ahead for good in 2 of 2 with copies=none, in 1 of 1 with copies=pageable, in 0 of 2 with copies=pinned."
+        "NVIDIA H200 is ahead from n=16 on with copies=none.",
+        "It is ahead from n=32 on with copies=pageable.",
+        "It is perhaps ahead from n=16 on, surely from n=32 on.",
+        "It has no crossover in n=8…32 with copies=pinned.",
+        "The work is product fp32.",
+        "The CPU is AMD EPYC 7B13, 2 threads.",
+        "The accelerator gets ahead to stay in 2 of 2 works with copies=none.",
+        "The accelerator gets ahead to stay in 1 of 1 work with copies=pageable.",
+        "The accelerator gets ahead to stay in 0 of 2 works with copies=pinned.",
     ]
+    assert headline(answer) == ("GPU ahead from n = 16, with copies 32", "product fp32", ["noisy"])
     assert len(answer["cases"]) == 21
     assert [(row["pair.case"], row["crossover.way"]) for row in answer["tables"][0]["rows"]] == [
         ("product[dtype=fp32]", "copies=none"),
@@ -88,23 +99,63 @@ def test_a_sentence_says_it_of_every_way_of_the_work_in_the_middle(crossover):
 
 
 @pytest.mark.parametrize(
-    ("speedups", "words"),
+    ("speedups", "first", "outcome", "doubt"),
     [
-        ({8: 2, 16: 3}, "ahead at every size measured, n=8…16 with"),
-        ({8: 1.01, 1600: 3}, "ahead at every size measured, n=8…1,600 (8…1,600) with"),
-        ({8: 0.5, 16: 1.01}, "ahead from n=16 on (perhaps from 16 on, surely nowhere) with"),
-        ({8: 0.5, 16: 0.99}, "no crossover in n=8…16, perhaps ahead from 16 on with"),
+        ({8: 2, 16: 3}, "GPU ahead at every n, 8…16", "is ahead at every size measured, n=8…16", []),
+        (
+            {8: 1.01, 1600: 3},
+            "GPU ahead at every n, 8…1,600",
+            "is ahead at every size measured, n=8…1,600",
+            ["It is perhaps ahead from n=8 on, surely from n=1,600 on."],
+        ),
+        ({8: 0.5, 16: 1.01}, "GPU ahead from n = 16", "is ahead from n=16 on", ["It is perhaps ahead from n=16 on, surely nowhere."]),
+        ({8: 0.5, 16: 0.6}, "no crossover up to n = 16", "has no crossover in n=8…16", []),
+        (
+            {8: 0.5, 16: 0.99},
+            "no crossover up to n = 16",
+            "has no crossover in n=8…16",
+            ["It is perhaps ahead from n=16 on, surely nowhere."],
+        ),
     ],
 )
-def test_a_sentence_says_what_is_sure_and_what_is_not(crossover, speedups, words):
-    (sentence,) = crossover([*cpu(*speedups), *by_speedup(speedups)])["sentences"]
-    assert words in sentence
+def test_it_says_what_is_sure_and_what_is_not(crossover, speedups, first, outcome, doubt):
+    answer = crossover([*cpu(*speedups), *by_speedup(speedups)])
+    assert headline(answer) == (first, "product fp32", ["noisy"] if doubt else [])
+    sides = ["The work is product fp32.", "The CPU is AMD EPYC 7B13, 2 threads."]
+    assert answer["sentences"] == [f"NVIDIA H200 {outcome} with copies=none.", *doubt, *sides]
+
+
+@pytest.mark.parametrize(
+    ("resident", "copied", "expected"),
+    [
+        ({8: 2, 16: 3}, {8: 2, 16: 3}, "GPU ahead at every n, 8…16, with copies too"),
+        ({8: 2, 16: 3}, {8: 0.5, 16: 0.5}, "GPU ahead at every n, 8…16, with copies never"),
+        ({64: 2, 8192: 3}, {64: 0.5, 8192: 2}, "GPU ahead at every n, 64…8,192, copies 8,192"),
+        ({4096: 2, 16777216: 3}, {4096: 0.5, 16777216: 2}, "GPU ahead at every n, 4,096…16,777,216"),
+        ({2**40: 2, 2**50: 3}, {2**40: 0.5, 2**50: 2}, "GPU ahead from n = 1,099,511,627,776"),
+        ({8: 0.5, 16: 0.5}, {8: 0.4, 16: 0.4}, "no crossover up to n = 16"),
+        ({}, {8: 0.5, 16: 2}, "GPU ahead from n = 16"),
+    ],
+)
+def test_a_headline_has_room_for_copies_or_leaves_them_to_the_sentences(crossover, resident, copied, expected):
+    answer = crossover([*cpu(*copied), *by_speedup(resident), *by_speedup(copied, "pinned")])
+    assert headline(answer) == (expected, "product fp32" if resident else "product fp32 copies=pinned", [])
+
+
+def test_a_long_parameter_is_the_size_and_no_name_takes_more_than_its_room(asked):
+    size, work = "z" * 200, "w" * 200
+    declared = {work: {"parameters": {size: {"sweep": ""}}}}
+    sizes = {8: 0.5, 16: 2}
+    found = [*cpu(*sizes, work=work, size=size), *by_speedup(sizes, work=work, size=size)]
+    answer = asked(found, [each for each in found if each.case.device != "cpu"], workloads=declared)["crossover"]
+    assert headline(answer) == ("GPU ahead from size = 16", f"{'w' * 18}… on run0 and 1 more", [])
+    assert [row["others"] for row in answer["tables"][0]["rows"]] == [1, 1]
 
 
 def test_too_few_rounds_have_no_interval(crossover):
     answer = crossover([*cpu(8, 16, rounds=3), *by_speedup({8: 0.5, 16: 2}, rounds=3)])
     assert line(answer) == (16, None, None, "crossover")
-    assert "from n=16 on (too few rounds for an interval)" in answer["sentences"][0]
+    assert headline(answer) == ("GPU ahead from n = 16", "product fp32", ["few rounds"])
 
 
 def test_sizes_that_only_one_side_has_do_not_count(crossover):
@@ -119,9 +170,15 @@ def test_each_accelerator_has_a_line_and_files_of_two_machines_count_together(as
     answer = asked(cpu(8, 16), [*by_speedup({8: 0.5, 16: 2}), *by_speedup({8: 2, 16: 3}, device="cuda:1")], workloads=WORKLOADS)[
         "crossover"
     ]
-    assert [sentence.partition(":")[0] for sentence in answer["sentences"]] == [
-        f"NVIDIA {name} (run1) beside the CPU (AMD EPYC 7B13, 2 threads, run0) in product fp32" for name in ("H200", "L4")
+    assert answer["sentences"] == [
+        "NVIDIA L4 (run1) is ahead at every size measured, n=8…16 with copies=none.",
+        "The work is product fp32.",
+        "The CPU is AMD EPYC 7B13, 2 threads, run0.",
+        "NVIDIA H200 (run1) is ahead from n=16 on with copies=none.",
+        "The work is product fp32.",
+        "The CPU is AMD EPYC 7B13, 2 threads, run0.",
     ]
+    assert headline(answer) == ("GPU ahead at every n, 8…16", "product fp32 on cuda:1 and 1 more", [])
     assert [(row["place"], row["crossover.size"]) for row in answer["tables"][0]["rows"]] == [("cuda:0 (run1)", 16), ("cuda:1 (run1)", 8)]
     (figure,) = answer["figures"]
     assert {row["crossover.line"] for row in figure["rows"]} == {"cuda:0 (run1) copies=none", "cuda:1 (run1) copies=none"}
@@ -160,14 +217,10 @@ def test_what_says_nothing_of_a_range_is_missing_with_its_command(crossover, mea
     ],
 )
 def test_a_machine_without_an_accelerator_says_so_and_no_command_of_its_own_would_tell(asked, accelerators, reason, command):
-    header = {"environment": {"identity": {"accelerators": accelerators}}, "workloads": {**WORKLOADS, **WAYS}}
+    header = {"environment": {"identity": {"accelerators": accelerators}}, "workloads": WORKLOADS}
     answer = asked(cpu(8, 16), **header)["crossover"]
     assert (answer["kind"], answer["reason"], answer["command"]) == ("missing", reason, command)
-    beside = asked([*cpu(8, 16), *in_ways(whole=0.01, loops=10.0)], **header)["crossover"]
-    assert beside["sentences"] == [
-        f"From what size on an accelerator wins is open: {reason}.",
-        "The same work in other ways: mine n=8 fp64 runs 1000 × (970…1030) as fast with form=whole as with form=loops.",
-    ]
+    assert (answer["headline"], answer["qualifier"]) == ("–", command or "no accelerator in these files")
 
 
 def test_times_that_no_machine_has_end_no_reading(crossover):
@@ -181,29 +234,18 @@ def test_times_that_no_machine_has_end_no_reading(crossover):
     assert line(crossover(found)) == (None, None, None, "no crossover in this range")
 
 
-WAYS = {"mine": {"parameters": {"n": {"sweep": ""}, "form": {"way": "loops"}, "dtype": {"way": "fp64"}}}}
-
-
-def in_ways(**seconds):
+def test_ways_to_compute_the_same_are_no_crossover_and_are_held_against_the_declared_one_by_their_name(tmp_path):
     found = []
-    for form, each in seconds.items():
-        case = made_up.case("mine", n=8, form=form.partition("_")[0], dtype=form.partition("_")[2] or "fp64")
-        found += made_up.rounds_of(case, made_up.flat([each * factor for factor in made_up.SEVEN]))
-    return found
-
-
-def test_ways_to_compute_the_same_are_held_against_the_one_that_is_declared(asked):
-    answer = asked(in_ways(whole=0.01, whole_fp32=0.005, loops=10.0, rows=1.0), workloads=WAYS)["crossover"]
-    assert answer["sentences"][1:] == [
-        "The same work in other ways: mine n=8 fp64 runs 1000 × (970…1030) as fast with form=whole as with form=loops; "
-        "mine n=8 whole runs 2.00 × (1.94…2.06) as fast with dtype=fp32 as with dtype=fp64."
-    ]
-    assert [len(table["rows"]) for table in answer["tables"]] == [2, 1]
-    assert answer["sentences"][0].startswith("From what size on an accelerator wins is open: no accelerator took part; ")
-
-
-def test_without_the_declared_way_nothing_is_held_against_it(asked):
-    assert asked(in_ways(whole=0.01, rows=1.0), workloads=WAYS)["crossover"]["kind"] == "missing"
+    for form, seconds in (("whole", 0.01), ("loops", 10.0), ("rows", 1.0)):
+        found += made_up.rounds_of(made_up.case("mine", n=8, form=form), made_up.flat([seconds * each for each in made_up.SEVEN]))
+    declared = {"mine": {"parameters": {"n": {"sweep": ""}, "form": {"way": "loops"}}}}
+    made_up.write(tmp_path / "run.jsonl", found, workloads=declared)
+    shown = front_door.in_process(tmp_path, "show", "run.jsonl", "--topic", "crossover").out
+    assert shown.splitlines()[0] == "crossover: –  no accelerator in these files"
+    by_form = json.loads(front_door.in_process(tmp_path, "show", "run.jsonl", "--by", "form", "--format", "json").out)
+    assert [(row["base.value"], row["other.value"], round(row["ratio.speedup"])) for row in by_form] == [
+        ("loops", "rows", 10), ("loops", "whole", 1000),
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize(

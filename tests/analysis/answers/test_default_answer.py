@@ -5,6 +5,7 @@ from dataclasses import replace
 import made_up
 import pytest
 
+from dlbench.analysis.answers.parts.headline import cut
 from dlbench.core.model import Status
 
 DECLARED = {
@@ -28,6 +29,10 @@ DECLARED = {
         "values": [{"name": "most", "unit": "count", "role": "largest"}],
     },
 }
+
+
+def line(answer):
+    return answer["headline"], answer["qualifier"], answer["tags"]
 
 
 def step(seconds, workload="step", device="cpu", found=None, values=None, items=8, **params):
@@ -74,12 +79,18 @@ def test_each_switch_alone_and_the_best_stand_beside_the_plain_default(found):
         step(0.8, mode="plain", order="columns", batch=8),
         step(0.25, mode="built", order="columns", batch=8),
     )
+    assert line(answer) == ("4.00× left on the table (3.84…4.16)", "step b8: built, columns", ["chosen as best"])
     assert answer["sentences"] == [
-        "On cpu beside the default: step batch=8 has 4.00 × (3.84…4.16) the throughput of its default at batch=8 with built columns, "
-        "the best of what was planned; alone built 2.00 ×, columns 1.25 ×; built pays off there after 200 steps."
+        "On cpu the plain default is the fastest in 0 of 1 cases.",
+        "step batch=8 runs fastest with built, columns.",
+        "That is 4.00 × (3.84…4.16) the throughput of its default at batch=8.",
+        "It is the best of what was planned.",
+        "Alone in step: built 2.00×, columns 1.25×.",
+        "built pays off after 200 steps in step rows batch=8.",
     ]
-    (few,) = found(plain()[:3], built(0.5)[:3])["sentences"]
-    assert "(no interval before 4 rounds) the throughput of its default at batch=8 with built, too few rounds to tell, the best of" in few
+    few = found(plain()[:3], built(0.5)[:3])
+    assert line(few) == ("2.00× left on the table", "step b8: built", ["few rounds"])
+    assert few["sentences"][2] == "That is 2.00 × (no interval before 4 rounds) the throughput of its default at batch=8."
     rows = table_of(answer, "The same case")
     assert [(row["default.setting"], row["default.alone"], row.get("default.break_even_steps")) for row in rows] == [
         ("built", True, 200),
@@ -103,8 +114,8 @@ def test_a_default_that_did_not_go_well_is_no_base(asked):
 
 def test_a_switch_beside_others_is_not_said_to_be_alone(found):
     both, more = (step(seconds, mode=mode, order="columns", batch=8) for seconds, mode in ((0.5, "plain"), (0.1, "built")))
-    (sentence,) = found(plain(), both, more)["sentences"]
-    assert "alone columns 2.00 ×; built 5.00 × beside step" in sentence
+    sentences = found(plain(), both, more)["sentences"]
+    assert sentences[-2:] == ["Alone in step: columns 2.00×.", "With step columns batch=8, built brings 5.00 ×."]
 
 
 def test_another_optimizer_has_a_default_of_its_own(found):
@@ -127,8 +138,7 @@ def test_what_both_sides_spend_once_is_no_cost_of_the_switch(found):
 
 @pytest.mark.parametrize("seconds", [1.0, 1.02, 2.0])
 def test_what_saves_nothing_never_pays_off(found, seconds):
-    (sentence,) = found(plain(), built(seconds, built_cold_s=100.0))["sentences"]
-    assert sentence.endswith("; built never pays off there.")
+    assert found(plain(), built(seconds, built_cold_s=100.0))["sentences"][-1] == "built never pays off in step rows batch=8."
 
 
 def test_a_search_takes_part_with_what_it_found_at_any_batch(found):
@@ -138,11 +148,16 @@ def test_a_search_takes_part_with_what_it_found_at_any_batch(found):
         plain(workload="search", device="cuda:0", seconds=0.5),
         step(0.25, "search", "cuda:0", found={"batch": 16, "mode": "built", "order": "columns"}, items=16),
     )
+    assert line(answer) == ("4.00× left on the table (3.88…4.12)", "search: built, columns, batch=16", [])
     assert answer["sentences"] == [
-        "On cuda:0 beside the default: search has 4.00 × (3.88…4.12) the throughput of its default at batch=8 with built columns batch=16, "
-        "found by a search.",
-        "On cpu beside the default: search has 8.00 × (7.76…8.25) the throughput of its default at batch=8 with built batch=64, "
-        "found by a search.",
+        "On cuda:0 the plain default is the fastest in 0 of 1 cases.",
+        "search runs fastest with built, columns, batch=16.",
+        "That is 4.00 × (3.88…4.12) the throughput of its default at batch=8.",
+        "A search found it.",
+        "On cpu the plain default is the fastest in 0 of 1 cases.",
+        "search runs fastest with built, batch=64.",
+        "That is 8.00 × (7.76…8.25) the throughput of its default at batch=8.",
+        "A search found it.",
     ]
     assert [(row["other.batch"], row["other.mode"], row["default.searched"]) for row in table_of(answer, "Each step")] == [
         (16, "built", True),
@@ -163,7 +178,11 @@ def test_a_search_that_was_cut_short_says_what_is_the_fastest_so_far(found):
     cut = replace(cut, found={"batch": 64, "mode": "built"})
     said = f"the search for the fastest search: {reason}"
     answer = found(plain(), built(0.5), [cut])
-    assert answer["weaknesses"][1] == said
+    assert answer["tags"] == ["unfinished"]
+    assert answer["weaknesses"][:2] == [
+        "the search for the fastest search: unfinished: batch=64, mode=built is the fastest so far",
+        "the budget ran out after 9 tries",
+    ]
     assert "dlbench run fastest" not in " ".join(answer["weaknesses"])
     other = replace(cut, case=made_up.case("largest"), reason=reason)
     failed = replace(cut, case=made_up.case("search", n=1), reason="not done within 60 s")
@@ -172,15 +191,49 @@ def test_a_search_that_was_cut_short_says_what_is_the_fastest_so_far(found):
 
 
 def test_where_the_default_is_the_fastest_it_says_so(found):
-    (sentence,) = found(plain(), built(2.0))["sentences"]
-    assert sentence.startswith(
-        "On cpu beside the default: step batch=8 runs fastest as it is, the best of what was planned; alone built 0.500 ×"
-    )
+    answer = found(plain(), built(2.0))
+    assert line(answer) == ("nothing left on the table: 1.00×", "step b8", [])
+    assert answer["sentences"] == [
+        "On cpu the plain default is the fastest in 1 of 1 cases.",
+        "step batch=8 runs fastest as it is.",
+        "Alone in step: built 0.500×.",
+    ]
+
+
+def test_what_its_interval_does_not_show_is_no_gain(found):
+    assert line(found(plain(), built(0.99))) == ("no gain shown: 1.01× (0.980…1.04)", "step b8: built", ["noisy"])
+
+
+def test_without_a_throughput_each_switch_alone_is_told(found):
+    timed = [replace(each, items=None) for each in (*plain(), *built(0.8), *step(0.5, mode="plain", order="columns", batch=8))]
+    answer = found(timed)
+    assert line(answer) == ("2.00× left on the table (1.94…2.06)", "step plain b8: columns", [])
+    assert answer["sentences"] == [
+        "On cpu no throughput is known to choose the best by.",
+        "Alone in step: columns 2.00×, built 1.25×.",
+    ]
+
+
+def test_an_option_that_is_on_or_off_is_named_without_true_and_false(found):
+    declared = {"step": {"parameters": {"pinned": {"switch": "False"}, "order": {"switch": "rows"}}}}
+    on, off = (step(seconds, name="n" * 200, pinned=pinned, order="rows") for pinned, seconds in ((True, 0.5), (False, 1.0)))
+    answer = found(on, off, workloads=declared)
+    assert line(answer) == ("2.00× left on the table (1.94…2.06)", f"{cut('n' * 200, 18)}: pinned", [])
+    assert answer["sentences"][-1] == "Alone in step: pinned 2.00×."
+    declared["step"]["parameters"]["pinned"]["switch"] = "True"
+    assert found(on, off, workloads=declared)["sentences"][-1] == "Alone in step: no pinned 0.500×."
+
+
+def test_of_several_devices_the_most_is_told_with_its_name(asked):
+    slow = [*plain(), *built(0.8)]
+    fast = [made_up.renamed(each, "Faster", 4) for each in (*plain(), *built(0.5))]
+    answer = asked(slow, fast, workloads=DECLARED)["default"]
+    assert line(answer) == ("2.00× left on the table (1.94…2.06)", "step b8 on run1 and 1 more: built", [])
 
 
 def test_files_from_before_switches_were_declared_are_answered_too(asked):
     answer = asked(made_up.both_kinds())["default"]
-    assert len(answer["sentences"]) == 2
+    assert line(answer) == ("2.00× left on the table (1.94…2.06)", "train resnet18 b8: bf16", [])
     assert {row["default.setting"] for row in table_of(answer, "The same case")} == {"bf16"}
 
 
@@ -197,3 +250,34 @@ def test_edited_files_end_no_reading(found, value):
 def test_without_a_pair_it_names_the_suite_that_measures_it(found):
     missing = found(plain())
     assert (missing["kind"], missing["command"]) == ("missing", "dlbench run modes")
+
+
+WAYS = {"mine": {"parameters": {"n": {"sweep": ""}, "form": {"way": "loops"}, "dtype": {"way": "fp64"}}}}
+
+
+def in_ways(**seconds):
+    for form, each in seconds.items():
+        case = made_up.case("mine", n=8, form=form.partition("_")[0], dtype=form.partition("_")[2] or "fp64")
+        yield made_up.rounds_of(case, made_up.flat([each * factor for factor in made_up.SEVEN]))
+
+
+def test_ways_to_compute_the_same_are_held_against_the_one_that_is_declared(found):
+    answer = found(*in_ways(whole=0.01, whole_fp32=0.005, loops=10.0, rows=1.0), workloads=WAYS)
+    assert line(answer) == ("whole 1000× loops (970…1030)", "mine n=8 fp64", ["chosen as best"])
+    assert answer["sentences"] == [
+        "mine n=8 fp64 runs 1000 × (970…1030) as fast with form=whole as with form=loops.",
+        "mine n=8 whole runs 2.00 × (1.94…2.06) as fast with dtype=fp32 as with dtype=fp64.",
+    ]
+    assert [len(table["rows"]) for table in answer["tables"]] == [2, 1]
+
+
+def test_ways_stand_behind_what_switches_bring(found):
+    declared = WAYS | DECLARED
+    alone, both = (found(plain(), built(0.5), *more, workloads=declared) for more in ((), in_ways(whole=0.01, loops=10.0)))
+    assert line(both) == line(alone)
+    assert [*alone["sentences"], "mine n=8 fp64 runs 1000 × (970…1030) as fast with form=whole as with form=loops."] == both["sentences"]
+    assert both["tables"][:-1] == alone["tables"]
+
+
+def test_without_the_declared_way_nothing_is_held_against_it(found):
+    assert found(*in_ways(whole=0.01, rows=1.0), workloads=WAYS)["kind"] == "missing"

@@ -37,12 +37,13 @@ def test_each_way_stands_beside_the_best_with_what_it_takes_of_a_call(asked):
         step(4.1, "helped", helpers=4),
         step(0.5, "there", batch=8, waited_s=0.0),
     )
-    (sentence,) = [each for each in answer["sentences"] if "fed best" in each]
-    assert sentence == (
-        "On cuda:0 fed batch=64 is fed best by there: 64.0 /s, 12.5 % of a call spent on getting its batch; "
-        "worst by helped helpers=4: 0.244 × (0.234…0.254) of that; batch=8 at its best has 0.250 × (0.240…0.260) the throughput "
-        "of this step at its best."
-    )
+    assert answer["sentences"] == [
+        "On cuda:0 fed batch=64 is fed best by there: 64.0 /s.",
+        "Getting its batch takes 12.5 % of a call.",
+        "By helped helpers=4 it is 0.244 × (0.234…0.254) as fast.",
+        "At its best batch=8 has 0.250 × (0.240…0.260) the throughput of this step at its best.",
+    ]
+    assert (answer["headline"], answer["qualifier"], answer["tags"]) == ("64.0 /s at best, fed by there", "fed b64", [])
     (table,) = [each for each in answer["tables"] if each["title"] == "Throughput by how a step gets its batch"]
     names = ("feeding.way", "feeding.input_share", "feeding.transfer_share", "value.between_s")
     assert [tuple(row[name] for name in names) for row in table["rows"]] == [
@@ -62,8 +63,8 @@ def test_each_way_stands_beside_the_best_with_what_it_takes_of_a_call(asked):
 def test_of_too_few_rounds_it_says_how_many_an_interval_takes(asked):
     few = [each for batch, seconds in ((64, 1.0), (8, 0.5)) for each in step(seconds, "there", batch=batch) if each.round < 3]
     assert found(asked, few)["sentences"] == [
-        "On cuda:0 fed batch=64 is fed best by there: 64.0 /s; "
-        "batch=8 at its best has 0.250 × (no interval before 4 rounds) the throughput of this step at its best."
+        "On cuda:0 fed batch=64 is fed best by there: 64.0 /s.",
+        "At its best batch=8 has 0.250 × (no interval before 4 rounds) the throughput of this step at its best.",
     ]
 
 
@@ -71,8 +72,12 @@ def test_devices_have_a_sentence_each_accelerators_first_and_one_way_alone_has_i
     answer = found(asked, step(1.0, "there", device="cpu", waited_s=0.5), step(0.5, "there"))
     assert answer["sentences"] == [
         "On cuda:0 fed batch=64 is fed best by there: 128 /s.",
-        "On cpu fed batch=64 is fed best by there: 64.0 /s, 50.0 % of a call spent on getting its batch.",
+        "On cpu fed batch=64 is fed best by there: 64.0 /s.",
+        "Getting its batch takes 50.0 % of a call.",
     ]
+    assert (answer["headline"], answer["qualifier"]) == ("128 /s at best, fed by there", "fed b64 on cuda:0")
+    long = found(asked, step(1.0, "w" * 200), step(1.02, "there"))
+    assert long["headline"] == "64.0 /s at best"
 
 
 def test_what_is_odd_or_did_not_go_well_takes_no_part_and_breaks_nothing(asked):

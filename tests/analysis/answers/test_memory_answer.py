@@ -13,6 +13,10 @@ from dlbench.harness.worker import registry
 MIB = 1 << 20
 
 
+def line(answer):
+    return answer["headline"], answer["qualifier"], answer["tags"]
+
+
 def fit_case(device="cpu", **params):
     return made_up.case("largest_batch", device, model="resnet18", **params)
 
@@ -56,8 +60,11 @@ def answered(tmp_path, asked, monkeypatch):
 def test_the_largest_batch_stands_with_the_next_that_did_not_fit_and_what_a_sample_takes(answered):
     tries = [*map(tried, (1, 2, 8, 25)), tried(26, Status.OOM), tried(32, Status.OOM)]
     answer = answered([ended()], tries)
+    assert line(answer) == ("batch 25 fits into 1.00 GiB", "largest_batch resnet18", [])
     assert answer["sentences"] == [
-        "On cpu batch=25 of largest_batch resnet18 fits into 1.00 GiB (batch=26 does not), and a sample takes 30.0 MiB beside 200 MiB."
+        "On cpu batch=25 of largest_batch resnet18 fits into 1.00 GiB.",
+        "batch=26 does not fit.",
+        "A sample takes 30.0 MiB, and the fixed part 200 MiB.",
     ]
     (table,) = answer["tables"]
     (row,) = table["rows"]
@@ -74,33 +81,45 @@ def test_the_largest_batch_stands_with_the_next_that_did_not_fit_and_what_a_samp
 def test_a_search_that_met_its_limit_says_so_and_how_far_it_came(answered):
     reason = "unfinished: batch=8 fits so far; batch=25: not done within 60 s; raise --timeout"
     answer = answered([ended(status=Status.TIMEOUT, reason=reason)], [*map(tried, (1, 2, 8)), tried(25, Status.TIMEOUT)])
-    so_far = "On cpu batch=8 of largest_batch resnet18 fits into 1.00 GiB so far (its search is unfinished, what is above it is not known)"
-    assert answer["sentences"][0].startswith(so_far)
-    assert f"the search for the largest batch of largest_batch resnet18: {reason}" in answer["weaknesses"]
+    assert line(answer) == ("batch 8 fits so far into 1.00 GiB", "largest_batch resnet18", ["unfinished"])
+    assert answer["sentences"] == [
+        "On cpu batch=8 of largest_batch resnet18 fits into 1.00 GiB so far.",
+        "The search is unfinished.",
+        "Whether a larger one fits is not known.",
+        "A sample takes 30.0 MiB, and the fixed part 200 MiB.",
+    ]
+    assert answer["weaknesses"] == [
+        "the search for the largest batch of largest_batch resnet18: unfinished: batch=8 fits so far",
+        "batch=25: not done within 60 s",
+        "raise --timeout",
+    ]
 
 
 def test_of_several_searches_two_are_told(answered):
     half = [tried(batch, gib=0.5) for batch in (1, 2, 4)]
     answer = answered([ended(), ended(found=4, gib=0.5)], [*map(tried, (1, 2, 8, 25)), *half])
-    assert answer["sentences"][0].startswith(
-        "On cpu batch=4 of largest_batch resnet18 fits into 512 MiB (what is above it is not known), and"
-    )
-    second = "; batch=25 of largest_batch resnet18 fits into 1.00 GiB (what is above it is not known), and"
-    assert second in answer["sentences"][0]
+    assert line(answer) == ("batch 25 fits into 1.00 GiB", "largest_batch resnet18", [])
+    assert answer["sentences"] == [
+        "On cpu batch=4 of largest_batch resnet18 fits into 512 MiB.",
+        "Whether a larger one fits is not known.",
+        "A sample takes 30.0 MiB, and the fixed part 200 MiB.",
+        "On cpu batch=25 of largest_batch resnet18 fits into 1.00 GiB.",
+        "Whether a larger one fits is not known.",
+        "A sample takes 30.0 MiB, and the fixed part 200 MiB.",
+    ]
     assert [row["batch.tries"] for row in answer["tables"][0]["rows"]] == [3, 4]
 
 
 def test_what_fitted_above_a_batch_that_did_not_does_not_count_and_without_tries_the_outcome_does(answered):
     tries = [*map(tried, (1, 2, 8, 22, 32)), tried(24, Status.OOM)]
-    answer = answered([ended(found=22)], tries)
-    assert "batch=22 of largest_batch resnet18 fits into 1.00 GiB (batch=24 does not)" in answer["sentences"][0]
-    assert "batch=22 of largest_batch resnet18 fits into 1.00 GiB" in answered([ended(found=22)], [])["sentences"][0]
+    fits = "On cpu batch=22 of largest_batch resnet18 fits into 1.00 GiB."
+    assert answered([ended(found=22)], [])["sentences"] == [fits, "Whether a larger one fits is not known."]
+    assert answered([ended(found=22)], tries)["sentences"][:2] == [fits, "batch=24 does not fit."]
 
 
 def test_a_batch_that_fits_in_its_second_try_is_not_the_next_that_does_not(answered):
     tries = [*map(tried, (1, 2, 8, 22)), tried(22, Status.OOM), tried(24, Status.OOM)]
-    answer = answered([ended(found=22)], tries)
-    assert "batch=22 of largest_batch resnet18 fits into 1.00 GiB (batch=24 does not)" in answer["sentences"][0]
+    assert answered([ended(found=22)], tries)["sentences"][1] == "batch=24 does not fit."
 
 
 def test_a_device_that_has_no_limits_is_no_search_that_ended_early(answered):
@@ -111,6 +130,7 @@ def test_a_device_that_has_no_limits_is_no_search_that_ended_early(answered):
 
 def test_where_nothing_fits_it_says_so_and_the_reason_stands_beside(answered):
     answer = answered([ended(status=Status.OOM, reason="not even batch=1 fits: full")], [tried(1, Status.OOM)])
+    assert line(answer) == ("no batch fits into 1.00 GiB", "largest_batch resnet18", [])
     assert answer["sentences"] == ["On cpu no batch of largest_batch resnet18 was found to fit into 1.00 GiB."]
     assert answer["tables"][0]["rows"][0]["batch.largest"] is None
     assert "not even batch=1 fits" in "".join(answer["weaknesses"])
@@ -123,18 +143,24 @@ def test_a_sweep_tells_what_a_sample_takes_and_a_wild_peak_does_not_carry_it_awa
         memory = Memory(host_peak_bytes=mib * MIB)
         found += made_up.rounds_of(case, made_up.flat([0.1 * batch * each for each in made_up.SEVEN]), items=batch, memory=memory)
     answer = asked(found)["batch"]
-    assert answer["sentences"][1] == "On cpu a sample takes 30.0 MiB beside 200 MiB in train_step resnet18 fp32."
+    assert answer["sentences"][-2:] == [
+        "A sample takes 30.0 MiB, and the fixed part 200 MiB.",
+        "That is train_step resnet18 fp32 on cpu.",
+    ]
 
 
 def test_a_line_that_begins_at_zero_has_nothing_beside_its_samples(answered):
     answer = answered([ended()], [tried(batch, fixed=0) for batch in (1, 2, 8, 25)])
-    assert answer["sentences"][0].endswith(", and a sample takes 30.0 MiB.")
+    assert answer["sentences"][-1] == "A sample takes 30.0 MiB."
 
 
 def test_peaks_that_lie_on_no_line_tell_of_no_sample(answered):
     wild = [tried(batch, fixed=0, sample=mib) for batch, mib in ((1, 100), (2, 400), (4, 100), (8, 400), (16, 100), (32, 400))]
     answer = answered([ended(found=32)], wild)
-    assert answer["sentences"] == ["On cpu batch=32 of largest_batch resnet18 fits into 1.00 GiB (what is above it is not known)."]
+    assert answer["sentences"] == [
+        "On cpu batch=32 of largest_batch resnet18 fits into 1.00 GiB.",
+        "Whether a larger one fits is not known.",
+    ]
     (row,) = answer["tables"][0]["rows"]
     assert (row["batch.sample_bytes"], row["batch.fixed_bytes"]) == (None, None)
     assert row["batch.off"] > 0.25

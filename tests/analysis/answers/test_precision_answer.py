@@ -1,9 +1,14 @@
 import made_up
 import pytest
 
+from dlbench.analysis.answers.parts.headline import cut
 from dlbench.core.measurement import SpotCheck
 
 CHECKS = {"fp32": SpotCheck(True, 3e-7, 1e-5, 1e-7), "bf16": SpotCheck(True, 0.004, 0.02, 1e-7)}
+
+
+def line(answer):
+    return answer["headline"], answer["qualifier"], answer["tags"]
 
 
 def checked(measurements):
@@ -12,14 +17,16 @@ def checked(measurements):
 
 def test_the_fastest_beside_fp32_and_how_far_off_both_are(asked):
     answer = asked(checked(made_up.both_kinds()))["precision"]
+    assert line(answer) == ("bf16 2.00× fp32 (1.94…2.06), error 0.4 %", "train resnet18 b8", [])
     assert answer["sentences"] == [
-        "On cuda:0 the fastest beside fp32 is bf16: train_step resnet18 batch=8 runs 2.00 × (1.94…2.06) as fast; "
-        "results are off by up to 0.4 % in bf16 and 3.0e-07 in fp32.",
-        "On cpu nothing is faster than fp32 as far as 7 rounds tell, and nearest comes bf16: train_step resnet18 batch=8 runs 1.00 × "
-        "(0.970…1.03) as fast; "
-        "results are off by up to 0.4 % in bf16 and 3.0e-07 in fp32.",
+        "On cuda:0 the fastest precision in training is bf16.",
+        "train_step resnet18 batch=8 runs 2.00 × (1.94…2.06) as fast in bf16.",
+        "Results are off by up to 0.4 % in bf16 and 3.0e-07 in fp32.",
+        "On cpu no precision is shown to beat fp32 in training, and the closest is bf16.",
+        "train_step resnet18 batch=8 runs 1.00 × (0.970…1.03) as fast in bf16.",
+        "Results are off by up to 0.4 % in bf16 and 3.0e-07 in fp32.",
     ]
-    assert answer["weaknesses"] == ["8 of 8 cases it rests on are noisy", "whether training still converges in it was not measured"]
+    assert answer["weaknesses"] == ["whether training still converges in it was not measured"]
     (table,) = answer["tables"]
     assert {(row["base.value"], row["other.value"], row["base.check.error"], row["other.check.error"]) for row in table["rows"]} == {
         ("fp32", "bf16", 3e-7, 0.004)
@@ -27,38 +34,78 @@ def test_the_fastest_beside_fp32_and_how_far_off_both_are(asked):
 
 
 def test_where_all_are_slower_the_nearest_is_named_and_none_called_fast(asked):
-    answer = asked([made_up.scaled(each, 2.0) if each.case.params["dtype"] == "bf16" else each for each in made_up.both_kinds()])[
-        "precision"
-    ]
-    assert answer["sentences"][1] == (
-        "On cpu nothing is faster than fp32, and nearest comes bf16: train_step resnet18 batch=8 runs 0.500 × (0.485…0.515) as fast."
+    slower = [made_up.scaled(each, 2.0) if each.case.params["dtype"] == "bf16" else each for each in made_up.both_kinds()]
+    on_cpu = [each for each in slower if each.case.device == "cpu"]
+    assert line(asked(slower)["precision"]) == (
+        "no gain shown: bf16 1.00× fp32 (0.970…1.03)",
+        "train resnet18 b8",
+        ["noisy", "not checked"],
     )
+    answer = asked(on_cpu)["precision"]
+    assert line(answer) == ("none beats fp32; bf16 0.500× (0.485…0.515)", "train resnet18 b8", ["not checked"])
+    assert answer["sentences"] == [
+        "On cpu no precision beats fp32 in training, and the closest is bf16.",
+        "train_step resnet18 batch=8 runs 0.500 × (0.485…0.515) as fast in bf16.",
+    ]
+
+
+def test_where_the_ratio_has_an_interval_its_rounds_are_not_called_few(asked):
+    """Though a case alone has none of five rounds."""
+    answer = asked(made_up.both_kinds(rounds=5))["precision"]
+    assert line(answer) == ("bf16 2.00× fp32 (1.92…2.08)", "train resnet18 b8", ["not checked"])
+
+
+def test_a_precision_of_many_letters_leaves_room_for_its_ratio(asked):
+    name = "d" * 200
+    cases = {dtype: made_up.case("mine", dtype=dtype) for dtype in ("fp32", name)}
+    rounds = [each for dtype, case in cases.items() for each in made_up.rounds_of(case, [[0.5 if dtype == name else 1.0]] * 7)]
+    assert asked(rounds)["precision"]["headline"] == f"{cut(name, 11)} 2.00× fp32 (2.00…2.00)"
+
+
+def test_of_several_machines_the_best_is_told_with_its_name_and_kinds_are_not_mixed(asked):
+    def measured(workload, seconds, **params):
+        cases = {dtype: made_up.case(workload, **params, dtype=dtype) for dtype in ("fp32", "bf16")}
+        return [each for case, s in zip(cases.values(), (1.0, seconds), strict=True) for each in made_up.rounds_of(case, [[s]] * 7)]
+
+    long = measured("matmul", 0.1, name="n" * 200)
+    answer = asked([*measured("train_step", 0.8, model="a"), *long], measured("train_step", 0.5, model="a"))["precision"]
+    assert line(answer) == ("bf16 2.00× fp32 (2.00…2.00)", "train a on run1 and 1 more", ["not checked"])
+    assert answer["sentences"][:3] == [
+        "On cpu (run0) the fastest precision in training is bf16.",
+        "train_step a runs 1.25 × (1.25…1.25) as fast in bf16.",
+        f"matmul {'n' * 200} runs 10.0 × (10.0…10.0) as fast in bf16.",
+    ]
+    assert line(asked(long)["precision"])[:2] == ("bf16 10.0× fp32 (10.0…10.0)", cut("n" * 200, 38))
 
 
 @pytest.mark.parametrize(
-    ("seconds", "sentence"),
+    ("seconds", "headline", "verdict", "times"),
     [
-        (0.0625, "the fastest measured beside fp32 is bf16, too few rounds to tell: matmul n=8 runs 16.0 × (no interval before 4 rounds)"),
-        (1.25, "nothing is faster than fp32, and nearest comes bf16: matmul n=8 runs 0.800 × (no interval before 4 rounds)"),
+        (0.0625, "bf16 16.0× fp32", "the fastest precision measured in matmul is bf16, of too few rounds to tell", "16.0"),
+        (1.25, "none beats fp32; bf16 0.800×", "no precision beats fp32 in matmul, and the closest is bf16", "0.800"),
     ],
 )
-def test_of_too_few_rounds_for_an_interval_nothing_is_denied_that_was_measured(asked, seconds, sentence):
+def test_of_too_few_rounds_for_an_interval_nothing_is_denied_that_was_measured(asked, seconds, headline, verdict, times):
     both = {"fp32": 1.0, "bf16": seconds}
     of_each = (made_up.rounds_of(made_up.case("matmul", n=8, dtype=dtype), made_up.flat([each] * 3)) for dtype, each in both.items())
     answer = asked([each for rounds in of_each for each in rounds])["precision"]
-    assert answer["sentences"] == [f"On cpu {sentence} as fast."]
+    assert line(answer) == (headline, "matmul n=8", ["few rounds", "not checked"])
+    assert answer["sentences"] == [f"On cpu {verdict}.", f"matmul n=8 runs {times} × (no interval before 4 rounds) as fast in bf16."]
 
 
 def test_of_several_the_one_whose_case_in_the_middle_is_fastest_is_named(asked):
     seconds = {"fp32": 1.0, "tf32": 0.5, "bf16": 0.25, "fp64": 2.0}
     measured = []
-    for dtype, each in seconds.items():
+    for dtype, each in reversed(seconds.items()):
         case = made_up.case("matmul", "cuda:0", n=8, dtype=dtype)
         measured += made_up.rounds_of(case, made_up.flat([each * factor for factor in made_up.SEVEN]), flops=1e6)
     answer = asked(measured)["precision"]
-    assert answer["sentences"] == ["On cuda:0 the fastest beside fp32 is bf16: matmul n=8 runs 4.00 × (3.84…4.16) as fast."]
-    assert "how far off its results are was not checked" in answer["weaknesses"]
-    assert len(answer["tables"][0]["rows"]) == 3
+    assert line(answer) == ("bf16 4.00× fp32 (3.84…4.16)", "matmul n=8", ["not checked"])
+    assert answer["sentences"] == [
+        "On cuda:0 the fastest precision in matmul is bf16.",
+        "matmul n=8 runs 4.00 × (3.84…4.16) as fast in bf16.",
+    ]
+    assert [row["other.dtype"] for row in answer["tables"][0]["rows"]] == ["fp64", "tf32", "bf16"]
 
 
 def test_one_precision_is_none_to_choose_from(asked):
@@ -75,8 +122,13 @@ def test_what_a_workload_declares_stands_in_the_sentence_and_in_the_table_with_i
     ]
     answer = asked(measured, workloads=declared)["precision"]
     assert answer["sentences"] == [
-        "On cpu the fastest beside fp32 is fp8: mine runs 2.00 × (2.00…2.00) as fast; recall 50.0 % in fp8 and 75.0 % in fp32."
+        "On cpu the fastest precision in mine is fp8.",
+        "mine runs 2.00 × (2.00…2.00) as fast in fp8.",
+        "It reports recall 50.0 % in fp8 and 75.0 % in fp32.",
     ]
+    alone = asked([made_up.without_rounds(each) for each in measured], workloads=declared)["precision"]
+    assert line(alone) == ("recall 50.0 % in fp8 and 75.0 % in fp32", "mine", [])
+    assert alone["sentences"] == ["mine reports recall 50.0 % in fp8 and 75.0 % in fp32."]
     (table,) = answer["tables"]
     assert [(heading, column["unit"], column["better"]) for heading, column in table["columns"] if "recall" in heading] == [
         ("recall in fp32", "fraction", "higher"),
@@ -93,5 +145,6 @@ def test_what_is_reported_is_told_beside_the_times_of_two_devices(asked):
         for each in made_up.rounds_of(made_up.case("mine", dtype=dtype), made_up.flat([1.0] * 7))
     ]
     answer = asked([*made_up.both_kinds(), *reported], workloads=declared)["precision"]
-    assert [each.split(" ")[:2] for each in answer["sentences"]] == [["On", "cuda:0"], ["On", "cpu"], ["mine", "reports"]]
+    starts = [["On", "cuda:0"], ["train_step", "resnet18"], ["On", "cpu"], ["train_step", "resnet18"], ["mine", "reports"]]
+    assert [each.split(" ")[:2] for each in answer["sentences"]] == starts
     assert not [each for each in answer["weaknesses"] if "table" in each]

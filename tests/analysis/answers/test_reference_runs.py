@@ -11,6 +11,7 @@ from dlbench.core.model import Status
 
 REFERENCE = front_door.FILES / "intel-xeon-processor" / "quick.jsonl"
 XEON = "Intel(R) Xeon(R) Processor, 2 threads"
+ISA = "AVX512"
 
 
 @pytest.fixture
@@ -37,10 +38,16 @@ def beside(answer):
     return found
 
 
+def line(answer):
+    return answer["headline"], answer["qualifier"], answer["tags"]
+
+
 def test_as_fast_as_the_same_hardware_is_normal(health):
     answer = health()
-    assert answer["sentences"][1].startswith("cpu runs ")
-    assert f" as fast as the reference run on the same {XEON}, and no case is off by more than 1.25 ×." in answer["sentences"][1]
+    assert answer["sentences"][1] == f"cpu is compared with the reference run on the same {XEON}."
+    assert answer["sentences"][2].endswith(" as fast, the middle of 14 cases.")
+    assert answer["sentences"][3:] == ["No case is off by more than 1.25 ×."]
+    assert line(answer) == ("fine; 6 of 14 cases noisy", "1.00× the nearest reference run", [])
     rows = beside(answer)["rows"]
     assert len(rows) == 14
     assert {(round(row["ratio.speedup"], 6), row["reference.off"]) for row in rows} == {(1.0, None)}
@@ -50,14 +57,18 @@ def test_as_fast_as_the_same_hardware_is_normal(health):
 def test_what_is_off_is_counted_and_the_farthest_named(health):
     factors = {"matmul[n=512,dtype=fp32]@cpu": 3.0, "train_step[model=alexnet,batch=8,dtype=fp32]@cpu": 2.0}
     answer = health(lambda case: factors.get(case, 1.0))
-    assert answer["sentences"][1].endswith("; off by more than 1.25 × are 2 of 14 cases, most matmul n=512 fp32: 0.333 ×.")
+    assert answer["sentences"][3:] == [
+        "They reach from 0.333 × to 1.00 ×.",
+        "Off by more than 1.25 × are 2 of 14 cases, most matmul n=512 fp32: 0.333 ×.",
+    ]
+    assert line(answer) == ("0.333× as fast as this hardware elsewhere", "matmul n=512", [])
     off = {row["case.id"]: round(row["ratio.speedup"], 6) for row in beside(answer)["rows"] if row["reference.off"]}
     assert off == {case: pytest.approx(1 / factor, abs=1e-6) for case, factor in factors.items()}
 
 
 def test_of_too_few_rounds_it_says_how_many_there_have_to_be(health):
     answer = health(edit=lambda lines: lines.__setitem__(slice(None), [each for each in lines if each.get("round", 0) < 1]))
-    assert " × (no interval before 4 rounds) as fast as the reference run" in answer["sentences"][1]
+    assert " × (no interval before 4 rounds) as fast, the middle of " in answer["sentences"][2]
 
 
 def rename(lines, name, threads=2):
@@ -70,9 +81,10 @@ def rename(lines, name, threads=2):
 @pytest.mark.parametrize(("name", "threads"), [("AMD EPYC 7B13", 2), ("Intel(R) Xeon(R) Processor", 16)])
 def test_other_hardware_stands_beside_the_nearest_reference_and_nothing_of_it_is_off(health, name, threads):
     answer = health(lambda case: 4.0, lambda lines: rename(lines, name, threads))
-    assert " 0.250 × " in answer["sentences"][1]
-    assert f" as fast as the nearest reference run, on {XEON}, AVX512" in answer["sentences"][1]
-    assert "off by more" not in answer["sentences"][1]
+    assert answer["sentences"][1] == f"cpu is compared with the nearest reference run, on {XEON}, {ISA}."
+    assert " 0.250 × " in answer["sentences"][2]
+    assert "off by more" not in " ".join(answer["sentences"])
+    assert line(answer) == ("fine; 6 of 14 cases noisy", "0.250× the nearest reference run", [])
     assert {row["reference.off"] for row in beside(answer)["rows"]} == {None}
 
 
@@ -81,7 +93,7 @@ def test_a_processor_of_the_same_name_with_other_units_is_another(health):
         lines[0]["environment"]["identity"]["cpu"]["isa"] = "AVX2"
 
     answer = health(lambda case: 4.0, older)
-    assert f" as fast as the nearest reference run, on {XEON}, AVX512" in answer["sentences"][1]
+    assert answer["sentences"][1] == f"cpu is compared with the nearest reference run, on {XEON}, {ISA}."
     assert {row["reference.off"] for row in beside(answer)["rows"]} == {None}
 
 
@@ -118,7 +130,8 @@ def test_of_another_kind_of_device_or_other_workloads_the_first_line_alone_is_re
     monkeypatch.setattr("dlbench.analysis.answers.parts.elsewhere.rows_of", lambda runs: pytest.fail("read"))
     on_gpu = made_up.rounds_of(made_up.case("matmul", "cuda:0", n=512, dtype="fp32"), made_up.flat(made_up.SEVEN))
     other_work = made_up.rounds_of(made_up.case("mine", "cpu", n=512, dtype="fp32"), made_up.flat(made_up.SEVEN))
-    assert "no reference run has a case of cuda:0 (NVIDIA H200) or cpu" in "; ".join(asked([*on_gpu, *other_work])["health"]["weaknesses"])
+    weakness = "no reference run has a case of cuda:0 (NVIDIA H200) and 1 more; dlbench contribute makes one"
+    assert weakness in asked([*on_gpu, *other_work])["health"]["weaknesses"]
 
 
 def test_of_a_damaged_reference_what_is_whole_counts(monkeypatch, health, tmp_path):
@@ -134,7 +147,11 @@ def test_of_a_damaged_reference_what_is_whole_counts(monkeypatch, health, tmp_pa
 def test_the_rows_alone_read_no_reference(monkeypatch, tmp_path):
     """Comparisons and plain tables shall not pay for them."""
     monkeypatch.setattr("dlbench.analysis.answers.parts.elsewhere.reference_runs", lambda: pytest.fail("read"))
-    for arguments in (["show", str(REFERENCE)], ["show", str(REFERENCE), "--by", "dtype"], ["compare", str(REFERENCE), "--by", "dtype"]):
+    for arguments in (
+        ["show", str(REFERENCE), "--format", "csv"],
+        ["show", str(REFERENCE), "--by", "dtype"],
+        ["compare", str(REFERENCE), "--by", "dtype"],
+    ):
         assert front_door.in_process(tmp_path, *arguments).out
 
 
@@ -142,5 +159,7 @@ def test_a_second_machine_on_which_all_failed_has_no_part_in_it(asked):
     case = made_up.case("matmul", "cpu", n=512, dtype="fp32")
     timed = made_up.rounds_of(case, made_up.flat(made_up.SEVEN))
     health = asked(timed, [made_up.ended(case, Status.CRASHED, "gone")])["health"]
-    assert health["sentences"][1].startswith("cpu (run0) runs matmul n=512 fp32 ")
+    assert health["sentences"][1].startswith("2 files with AMD EPYC 7B13: too few")
+    assert health["sentences"][2].startswith("cpu (run0) is compared with the nearest reference run, on ")
+    assert line(health)[:2] == ("1 of 2 cases failed", "matmul n=512: gone")
     assert [row["place"] for row in beside(health)["rows"]] == ["cpu (run0)"]

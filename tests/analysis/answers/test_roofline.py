@@ -41,15 +41,29 @@ def found(tmp_path):
     return read
 
 
-def test_a_sentence_a_device_says_all_that_it_can_do_at_most(found):
-    reached = "reaches 200 GFLOP/s in bf16, 100 GFLOP/s in fp32, 10.0 GB/s of memory (moves triad), and takes 2.00 µs a launch"
-    bound = "; fp32 is bound by memory below 10.0 FLOP a byte."
-    assert found(tops()).sentences == [f"At most cpu {reached}{bound}"]  # whose launch is done when it returns
-    assert found(tops("cuda:0")).sentences == [f"At most cuda:0 {reached} and 5.00 µs one that is waited for{bound}"]
+def line(found):
+    return found.headline.text, found.headline.qualifier, found.headline.all_tags()
+
+
+def test_a_paragraph_a_device_says_all_that_it_can_do_at_most(found):
+    def reached(device):
+        return f"On {device} arithmetic reaches at most 200 GFLOP/s in bf16, 100 GFLOP/s in fp32."
+
+    memory = "Its memory moves at most 10.0 GB/s (moves triad)."
+    bound = "In fp32 memory bounds what has less than 10.0 FLOP a byte."
+    on_cpu, on_gpu = found(tops()), found(tops("cuda:0"))
+    # Whose launch is done when it returns.
+    assert on_cpu.paragraphs == [(reached("cpu"), memory, "At the quickest a launch takes 2.00 µs.", bound)]
+    times = "At the quickest a launch takes 2.00 µs and one that is waited for 5.00 µs."
+    assert on_gpu.paragraphs == [(reached("cuda:0"), memory, times, bound)]
+    assert line(on_cpu) == ("200 GFLOP/s bf16, 10.0 GB/s memory at most", "2.00 µs a launch", ())
+    assert line(on_gpu)[1] == "2.0e-04 of the published peak"
 
 
 def test_a_device_is_told_what_was_measured_of_it_alone(found):
-    assert found(work("moves", moved=1e10, op="triad")).sentences == ["At most cpu reaches 10.0 GB/s of memory (moves triad)."]
+    alone = found(work("moves", moved=1e10, op="triad"))
+    assert alone.paragraphs == [("The memory of cpu moves at most 10.0 GB/s (moves triad).",)]
+    assert line(alone) == ("10.0 GB/s memory at most", "", ())
 
 
 def test_the_table_has_the_best_of_each_kind_and_every_move_with_published_peaks_beside_them(found):
@@ -98,20 +112,23 @@ def test_no_case_stands_above_the_ceilings(found):
 
 def test_two_machines_whose_device_has_one_id_are_told_apart(found):
     other = [made_up.renamed(each, "another CPU", 8) for each in tops(times=2)]
-    places = {row["place"] for row in found(tops(), other).tables[0].rows}
+    both = found(tops(), other)
+    assert line(both) == ("200 GFLOP/s bf16, 10.0 GB/s memory at most", "cpu (AMD EPYC 7B13, 2 threads)", ())
+    places = {row["place"] for row in both.tables[0].rows}
     assert places == {"cpu (AMD EPYC 7B13, 2 threads)", "cpu (another CPU, 8 threads)"}
 
 
 def test_of_one_case_in_two_files_of_a_machine_the_faster_is_its_ceiling(found):
     results = found(tops(), tops(times=2))
-    assert results.sentences[0].startswith("At most cpu reaches 400 GFLOP/s in bf16, 200 GFLOP/s in fp32, 20.0 GB/s of memory")
+    assert line(results)[0] == "400 GFLOP/s bf16, 20.0 GB/s memory at most"
+    assert results.paragraphs[0][0] == "On cpu arithmetic reaches at most 400 GFLOP/s in bf16, 200 GFLOP/s in fp32."
     rows = results.tables[0].rows
     assert [(row["place"], row["rate.flops_per_s"]) for row in rows[:2]] == [("cpu", 2e11), ("cpu", 4e11)]
 
 
 def test_without_a_measured_memory_there_is_no_roof(found):
     results = found([*work("product", flops=1e11, dtype="fp32"), *work("start", 2e-6)])
-    assert (results.sentences, results.tables, results.figures) == ((), (), ())
+    assert (results.paragraphs, results.tables, results.figures, results.headline) == ((), (), (), None)
 
 
 def test_most_of_many_precisions_are_drawn_and_a_precision_without_a_roof_is_not(found):

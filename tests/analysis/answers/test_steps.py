@@ -24,7 +24,8 @@ DECLARED = {
     "serve": {"tags": ["inference", "self"]},
 }
 HEADER = {"workloads": DECLARED, "environment": {"machine_key": "a"}}
-HINT = "; a larger batch, CUDA graphs or torch.compile, so that fewer launches do the same would help most"
+MEMORY = "a narrower precision, or operations fused by torch.compile, so that fewer bytes move"
+HINT = "a larger batch, CUDA graphs or torch.compile, so that fewer launches do the same"
 
 
 def rounds(workload, device, seconds, device_s=None, operations=None, values=None, **fields):
@@ -53,35 +54,48 @@ def answer(asked):
     return of
 
 
+def line(answer):
+    return answer["headline"], answer["qualifier"], answer["tags"]
+
+
 def test_launches_bound_a_step_whose_device_idles(answer):
     found = answer(0.010, device_s=0.002, operations=600, flops=1e8)
-    (row,) = found["tables"][0]["rows"]
+    (row,) = found["tables"][1]["rows"]
     assert row["step.bound"] == "launches"
     assert row["step.launch_s"] == pytest.approx(0.006)
     assert row["step.host_s"] == pytest.approx(0.002)
     assert row["step.arithmetic_s"] == pytest.approx(0.001)
     assert row["step.unexplained_s"] == pytest.approx(0.001)
-    assert row["step.verdict"] == f"launches take 6.00 ms of 10.0 ms (60.0 %){HINT}"
-    assert found["sentences"][0] == f"Of 1 step on cuda:0 launches bound 1; step fp32: launches take 6.00 ms of 10.0 ms (60.0 %){HINT}."
+    assert (row["step.explained"], row["step.busy"]) == (pytest.approx(0.9), pytest.approx(0.2))
+    assert row["step.verdict"] == f"launches 60.0 %: {HINT}"
+    assert found["sentences"][:3] == [
+        "1 of 1 training steps on cuda:0 wait for launches.",
+        "The longest is step fp32: launches take 6.00 ms of 10.0 ms (60.0 %).",
+        f"{HINT.capitalize().replace('cuda', 'CUDA')} would help most.",
+    ]
+    assert line(found) == ("1 of 1 training steps wait for launches", "step: device busy 20.0 %", [])
+    (counted,) = found["tables"][0]["rows"]
+    assert counted == {"place": "cuda:0", "steps.kind": "training", "steps.bound": "launches", "steps.count": 1, "steps.of": 1}
     assert "step[dtype=fp32]@cuda:0" in found["cases"]
 
 
 @pytest.mark.parametrize(
     ("narrow_flops", "helps"),
-    [(None, "a narrower precision, or a device"), (200e9, "a narrower precision, or a device"), (50e9, "a device")],
+    [(None, "a narrower precision, or a faster device"), (200e9, "a narrower precision, or a faster device"), (50e9, "a faster device")],
     ids=["not measured", "faster", "slower"],
 )
 def test_a_narrower_precision_helps_unless_it_was_measured_to_be_slower(asked, narrow_flops, helps):
     narrow = made_up.rounds_of(made_up.case("products", "cpu", dtype="bf16"), made_up.flat([1.0] * 7), items=None, flops=narrow_flops)
     found = asked(rounds("step", "cpu", 0.010, flops=8e8), [*ceilings("cpu"), *narrow], **HEADER)["bottleneck"]
-    assert found["tables"][0]["rows"][0]["step.verdict"].endswith(f"; {helps} with more of it would help most")
+    assert found["tables"][1]["rows"][0]["step.verdict"] == f"arithmetic 80.0 %: {helps}"
+    assert line(found) == ("arithmetic bounds 1 of 1 training steps", "step: 80.0 % explained", [])
 
 
 def test_reported_parts_bound_a_step(answer):
     found = answer(0.010, flops=1e8, device="cpu", values={"input_s": 0.007, "copy_s": 0.001})
-    assert found["tables"][0]["rows"][0]["step.bound"] == "waiting for its batch"
+    assert found["tables"][1]["rows"][0]["step.bound"] == "waiting for its batch"
     found = answer(0.010, flops=1e8, device="cpu", values={"copy_s": 0.008})
-    assert found["tables"][0]["rows"][0]["step.bound"] == "copying its batch"
+    assert found["tables"][1]["rows"][0]["step.bound"] == "copying its batch"
 
 
 @pytest.mark.parametrize(
@@ -91,49 +105,65 @@ def test_reported_parts_bound_a_step(answer):
 def test_the_longer_of_arithmetic_and_memory_bounds_a_busy_device(answer, flops, moved, bound):
     """Fewer bytes than the ceiling of memory was measured with may come from a cache."""
     seconds = 0.010 if bound != "memory bandwidth" else 0.250
-    row = answer(seconds, device_s=seconds, operations=1, flops=flops, bytes=moved or None)["tables"][0]["rows"][0]
+    row = answer(seconds, device_s=seconds, operations=1, flops=flops, bytes=moved or None)["tables"][1]["rows"][0]
     assert row["step.bound"] == bound
 
 
 @pytest.mark.parametrize(("moved", "flops"), [(1.5e9, 0.5e9), (0, 1.4e9)])
 def test_no_part_takes_longer_at_its_ceiling_than_the_step_does(answer, moved, flops):
     """A step that beats the best product is the ceiling; one that moves bytes faster than memory has them from caches."""
-    (row,) = answer(0.010, device_s=0.010, operations=1, flops=flops, bytes=moved or None)["tables"][0]["rows"]
+    found = answer(0.010, device_s=0.010, operations=1, flops=flops, bytes=moved or None)
+    (row,), told = found["tables"][1]["rows"], found["sentences"]
     assert row["step.arithmetic_s"] == pytest.approx(min(flops / 1e11, 0.010))
     assert row["step.memory_s"] is None
-    assert row["step.verdict"].startswith(f"arithmetic at its measured ceiling takes {'5.00' if moved else '10.0'} ms of 10.0 ms (")
+    takes, share = ("5.00 ms of 10.0 ms (50.0 %)", "50.0 %") if moved else ("all of 10.0 ms", "all")
+    assert told[1] == f"The longest is step fp32: arithmetic at its measured ceiling takes {takes}."
+    assert row["step.verdict"] == f"arithmetic {share}: a narrower precision, or a faster device"
 
 
 def test_what_does_not_add_up_is_said(answer):
-    verdict = answer(0.010, device_s=0.010, operations=1, flops=0.4e9)["tables"][0]["rows"][0]["step.verdict"]
-    assert verdict.startswith("arithmetic at its measured ceiling takes 4.00 ms of 10.0 ms (40.0 %); ")
-    assert verdict.endswith("; 6.00 ms (60.0 %) is not explained")
-    verdict = answer(0.010, device_s=0.010, operations=1, flops=0.8e9, values={"copy_s": 0.004})["tables"][0]["rows"][0]["step.verdict"]
-    assert verdict.endswith("; its parts add up to 1.20 times its time, so some overlap")
-    verdict = answer(0.010, device_s=0.010, operations=1, flops=1e8)["tables"][0]["rows"][0]["step.verdict"]
-    assert "the most of what was measured, and too little to bound it; 9.00 ms (90.0 %) is not explained" in verdict
+    told = answer(0.010, device_s=0.010, operations=1, flops=0.4e9)["sentences"]
+    assert told[1] == "The longest is step fp32: arithmetic at its measured ceiling takes 4.00 ms of 10.0 ms (40.0 %)."
+    assert told[2].endswith(" would help with that part.")
+    assert told[3] == "6.00 ms of it is unexplained."
+    overlapping = answer(0.010, device_s=0.010, operations=1, flops=0.8e9, values={"copy_s": 0.004})
+    assert "Its parts add up to 1.20 times its time, so some overlap." in overlapping["sentences"]
+    assert "the parts of 1 step add up to more than the whole, so some overlap" in overlapping["weaknesses"]
+    unexplained = answer(0.010, device_s=0.010, operations=1, flops=1e8)
+    assert line(unexplained) == ("measured parts explain 10.0 % of a step", "step", [])
+    assert unexplained["sentences"][:3] == [
+        "What bounds 1 of 1 training steps on cuda:0 is unexplained.",
+        "The measured parts explain 10.0 % of step fp32; the rest is unexplained.",
+        "Of its parts arithmetic at its measured ceiling takes most: 1.00 ms of 10.0 ms.",
+    ]
+    assert unexplained["tables"][1]["rows"][0]["step.verdict"] == "unexplained 90.0 %"
 
 
 def test_kernels_are_far_below_the_ceilings_only_where_both_are_known(answer):
-    verdict = answer(0.250, device_s=0.250, operations=1, flops=1e8, bytes=1e9)["tables"][0]["rows"][0]["step.verdict"]
-    assert "its kernels run far below the ceilings" not in verdict
-    verdict = answer(2.5, device_s=2.5, operations=1, flops=1e8, bytes=1e9)["tables"][0]["rows"][0]["step.verdict"]
-    assert "its kernels run far below the ceilings" in verdict
+    far = "Its kernels run far below the ceilings: other shapes, layout or precision may help."
+    one = answer(0.250, device_s=0.250, operations=1, flops=1e8, bytes=1e9)
+    assert (far in one["sentences"], one["tables"][1]["rows"][0]["step.verdict"]) == (
+        False,
+        f"memory bandwidth 40.0 %: {MEMORY}",
+    )
+    both = answer(2.5, device_s=2.5, operations=1, flops=1e8, bytes=1e9)
+    verdict = "unexplained 96.0 %: other shapes, layout or precision"
+    assert (far in both["sentences"], both["tables"][1]["rows"][0]["step.verdict"]) == (True, verdict)
 
 
-def test_where_the_devices_own_time_was_not_read_the_verdict_says_so(answer):
-    row = answer(0.010, operations=800, flops=1e8)["tables"][0]["rows"][0]
-    assert row["step.bound"] == "launches"
-    assert "the device's own time was not read" in row["step.verdict"]
+def test_where_the_devices_own_time_was_not_read_the_answer_says_so(answer):
+    found = answer(0.010, operations=800, flops=1e8)
+    assert line(found) == ("1 of 1 training steps wait for launches", "step: 90.0 % explained", [])
+    assert "the device's own time was not read for 1 step, so what overlaps may count twice" in found["weaknesses"]
 
 
 def test_the_stack_has_the_parts_of_each_step_and_adds_up(answer):
     figure = next(each for each in answer(0.010, device_s=0.002, operations=600, flops=1e8)["figures"] if each["mark"] == "stack")
-    assert [row["step.part"] for row in figure["rows"]][-1] == "not explained"
+    assert [row["step.part"] for row in figure["rows"]][-1] == "unexplained"
     shares = {row["step.part"]: row["step.share"] for row in figure["rows"] if row["step.share"]}
     assert shares == {
         name: pytest.approx(share)
-        for name, share in (("arithmetic", 0.1), ("launches", 0.6), ("other code on the host", 0.2), ("not explained", 0.1))
+        for name, share in (("arithmetic", 0.1), ("launches", 0.6), ("other code on the host", 0.2), ("unexplained", 0.1))
     }
     assert figure["rows"][0]["step.named"] == "step fp32 on cuda:0, 10.0 ms"
 
@@ -151,20 +181,37 @@ def test_steps_without_a_part_stand_in_no_table_beside_others(asked):
     found = asked(rounds("step", "cpu", 0.010, flops=1e8), rounds("step", "cuda:0", 0.010, device_s=0.002), workloads=DECLARED)[
         "bottleneck"
     ]
-    assert [row["case.device"] for row in found["tables"][0]["rows"]] == ["cuda:0"]
-    assert found["sentences"][0].startswith("Of 1 step on cuda:0 launches bound 1; ")
+    assert [row["case.device"] for row in found["tables"][1]["rows"]] == ["cuda:0"]
+    assert found["sentences"][0] == "1 of 1 training steps on cuda:0 wait for launches."
     assert f"of 1 step no part was measured; {WOULD_TELL}" in found["weaknesses"]
     assert "no ceiling of cuda:0 was measured; give the file of dlbench run ceilings beside this one" in found["weaknesses"]
 
 
-def test_what_is_not_known_comes_behind_what_is(asked):
-    unknown = [*rounds("step", "cuda:0", 0.010, device_s=0.010, flops=1e8), *rounds("other", "cuda:0", 0.010, device_s=0.010, flops=1e8)]
-    declared = {**DECLARED, "other": DECLARED["step"], "third": DECLARED["step"]}
-    known = rounds("third", "cuda:0", 0.010, device_s=0.010, flops=8e8)
-    (sentence, *_) = asked([*unknown, *known, *ceilings("cuda:0")], workloads=declared)["bottleneck"]["sentences"]
-    assert sentence.startswith("Of 3 steps on cuda:0 arithmetic bounds 1, what bounds 2 was not measured; third fp32: arithmetic at ")
-    (sentence, *_) = asked([*unknown, *ceilings("cuda:0")], workloads=declared)["bottleneck"]["sentences"]
-    assert sentence.startswith("Of 2 steps on cuda:0 what bounds 2 was not measured; other fp32: arithmetic at its measured ceiling takes ")
+def test_what_is_known_comes_first_and_kinds_and_devices_are_not_mixed(asked):
+    """A step of 200 letters, two of training that nothing explains, three of inference and one of another machine."""
+    names, long = ("one", "other", "third"), "long" * 50
+    declared = DECLARED | dict.fromkeys((*names, long), DECLARED["step"]) | {name: {"tags": ["inference"]} for name in "abc"}
+    unknown = [each for name in names[:2] for each in rounds(name, "cuda:0", 0.010, device_s=0.010, flops=1e8)]
+    known = [each for name in ("third", *"abc") for each in rounds(name, "cuda:0", 0.010, device_s=0.010, flops=8e8)]
+    alone = asked([*unknown, *ceilings("cuda:0")], workloads=declared)["bottleneck"]
+    assert line(alone) == ("measured parts explain 10.0 % of a step", "one", [])
+    found = asked([*unknown, *known, *ceilings("cuda:0")], workloads=declared)["bottleneck"]
+    assert line(found) == ("arithmetic bounds 1 of 3 training steps", "third: 80.0 % explained", [])
+    assert (found["sentences"][0], found["sentences"][3]) == (
+        "Arithmetic bounds 1 of 3 training steps on cuda:0.",
+        "Arithmetic bounds 3 of 3 inference steps on cuda:0.",
+    )
+    assert [tuple(row.values())[1:] for row in found["tables"][0]["rows"]] == [
+        ("training", "arithmetic", 1, 3),
+        ("training", "unexplained", 2, 3),
+        ("inference", "arithmetic", 3, 3),
+    ]
+    noisy = made_up.rounds_of(made_up.case(long, "cpu", dtype="fp32"), made_up.flat([0.01, 0.02] * 4), items=None, flops=8e8)
+    several = asked([*noisy, *ceilings("cpu"), *unknown, *ceilings("cuda:0")], workloads=declared)["bottleneck"]
+    assert line(several) == ("arithmetic bounds 1 of 1 training steps", "cpu: 53.3 % explained", ["noisy"])
+    both = [[*unknown, *known, *ceilings("cuda:0")]] * 2
+    assert line(asked(*both, workloads=declared)["bottleneck"])[1] == "cuda:0 (run0): 80.0 % explained"
+    assert line(asked([*noisy, *ceilings("cpu")], workloads=declared)["bottleneck"])[1] == f"{long[:19]}…: 53.3 % explained"
 
 
 def test_ceilings_of_another_device_do_not_count(asked):
@@ -179,14 +226,15 @@ def test_no_step_of_dlbench_itself_and_none_that_failed_is_judged(asked):
     assert (found["kind"], found["command"]) == ("missing", "dlbench run ceilings")
 
 
-def test_steps_that_are_fed_in_several_ways_are_counted_only_where_there_are_no_others(asked):
+def test_steps_that_are_fed_in_several_ways_are_counted_apart(asked):
     declared = {**DECLARED, "fed": {"tags": ["training"], "parameters": {"source": {"feeding": ""}}}}
     fed = [each for source in ("one", "other") for each in rounds_with("fed", 1.0, source=source)]
     alone = asked([*fed, *ceilings("cpu")], workloads=declared)["bottleneck"]
-    assert alone["sentences"][0].startswith("Of 2 steps on cpu ")
+    assert alone["sentences"][0] == "What bounds 2 of 2 feeding steps on cpu is unexplained."
     beside = asked([*fed, *rounds("step", "cpu", 0.010, flops=8e8), *ceilings("cpu")], workloads=declared)["bottleneck"]
-    assert beside["sentences"][0].startswith("Of 1 step on cpu arithmetic bounds 1; step fp32: ")
-    assert len(beside["tables"][0]["rows"]) == 3
+    assert beside["sentences"][0] == "Arithmetic bounds 1 of 1 training steps on cpu."
+    assert "What bounds 2 of 2 feeding steps on cpu is unexplained." in beside["sentences"]
+    assert len(beside["tables"][1]["rows"]) == 3
 
 
 def rounds_with(workload, seconds, **params):
@@ -195,7 +243,7 @@ def rounds_with(workload, seconds, **params):
 
 def test_what_is_beyond_any_number_is_null_in_data(answer, tmp_path):
     """A file may hold a time next to nothing, and no document of JSON infinity."""
-    (row,) = answer(0.010, device_s=5e-324, operations=600, flops=1e8)["tables"][0]["rows"]
+    (row,) = answer(0.010, device_s=5e-324, operations=600, flops=1e8)["tables"][1]["rows"]
     assert (row["time.device_s"], row["time.launch_bound"]) == (5e-324, None)
     made_up.write(tmp_path / "run.jsonl", made_up.rounds_of(made_up.case(), made_up.flat([5e-324] * 7)))
     done = front_door.in_process(tmp_path, "show", "run.jsonl", "--format", "json")

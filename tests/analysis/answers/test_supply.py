@@ -34,11 +34,13 @@ def test_each_step_stands_beside_the_slowest_and_the_fastest_way_to_read_from_st
         rows("drink", 0.5, batch=64),
         rows("look", 0.5, batch=64),
     )
-    (sentence,) = [each for each in answer["sentences"] if "storage" in each]
-    assert sentence == (
-        "Of what eat batch=64 on cuda:0 consumes (128 /s) this storage feeds 0.500 × (0.481…0.520), read by shelf disk hops (64.0 /s) "
-        "at worst, and 2.00 × (1.92…2.08), read by shelf disk runs (256 /s) at best."
-    )
+    assert answer["sentences"][-3:] == [
+        "eat batch=64 on cuda:0 consumes 128 /s.",
+        "Storage feeds 0.500 × (0.481…0.520) of that at worst, read by shelf disk hops (64.0 /s).",
+        "Storage feeds 2.00 × (1.92…2.08) of that at best, read by shelf disk runs (256 /s).",
+    ]
+    line = ("storage feeds 0.500× (0.481…0.520) the need", "eat b64, shelf disk hops", " (0.481…0.520)")
+    assert (answer["headline"], answer["qualifier"], answer["interval"]) == line
     (table,) = [each for each in answer["tables"] if each["title"] == "What storage supplies beside what steps consume"]
     assert [(row["supply.step"], row["supply.way"]) for row in table["rows"]] == [
         ("eat batch=64 on cpu", "shelf disk hops"),
@@ -55,11 +57,12 @@ def test_each_step_stands_beside_the_slowest_and_the_fastest_way_to_read_from_st
 
 def test_of_too_few_rounds_it_says_how_many_an_interval_takes(asked):
     few = [each for each in rows("shelf", 0.5, **{"from": "disk"}) + rows("eat", 1.0) if each.round < 3]
-    (sentence,) = [each for each in found(asked, few)["sentences"] if "storage" in each]
-    assert (
-        sentence
-        == "Of what eat on cpu consumes (64.0 /s) this storage feeds 2.00 × (no interval before 4 rounds), read by shelf disk (128 /s)."
-    )
+    answer = found(asked, few)
+    assert answer["sentences"] == [
+        "eat on cpu consumes 64.0 /s.",
+        "Storage feeds 2.00 × (no interval before 4 rounds) of that, read by shelf disk (128 /s).",
+    ]
+    assert (answer["headline"], answer["interval"], answer["tags"]) == ("storage feeds 2.00× the need", "", ["few rounds"])
 
 
 def test_without_a_step_the_rates_alone_are_told_and_odd_rows_break_nothing(asked):
@@ -68,9 +71,11 @@ def test_without_a_step_the_rates_alone_are_told_and_odd_rows_break_nothing(aske
     nothing = made_up.rounds_of(made_up.case("shelf", **{"from": "disk"}, way="idles"), [[0.0]] * 2)
     ended = [made_up.ended(case, Status.FAILED, "gone")]
     answer = found(asked, ended, odd, nothing, rows("shelf", 1.0, **{"from": "disk"}, way="hops"), rows("drink", 1.0))
-    (sentence,) = [each for each in answer["sentences"] if "Samples are read" in each]
-    assert sentence.startswith("Samples are read at 64.0 /s (shelf disk hops)")
-    assert sentence.endswith("; no training step that consumes such samples was measured beside that.")
+    first, second = answer["sentences"]
+    assert first.startswith("Samples are read at 64.0 /s (shelf disk hops)")
+    assert second == "No training step that consumes such samples was measured."
+    assert answer["headline"].startswith("storage feeds 64.0 /s")
+    assert answer["qualifier"] == "shelf disk hops"
     assert found(asked, odd, nothing)["question"]
 
 

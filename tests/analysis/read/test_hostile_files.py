@@ -11,7 +11,7 @@ from dlbench.analysis.export.answers_export import as_json
 from dlbench.analysis.ratios.pairing import match_rows
 from dlbench.analysis.read.table import collect
 from dlbench.analysis.report import sentences
-from dlbench.analysis.report.terminal import overview
+from dlbench.analysis.report.terminal import overview, reasoning
 from dlbench.core.errors import ResultFileError
 
 ROW = {
@@ -102,7 +102,8 @@ def test_any_value_anywhere(tmp_path_factory, number_and_path, value):
     file.write_text("".join(json.dumps(record) + "\n" for record in records))
     try:
         results = collect([file])
-        overview(results, answers=True, details=True)
+        overview(results, details=True)
+        reasoning(results)
         as_json(answers(results))
         sentences.unpaired(match_rows(results, "device").unpaired)
         best(results)

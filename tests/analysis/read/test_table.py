@@ -150,7 +150,7 @@ def test_a_case_that_could_not_say_gets_its_devices_name_from_the_header(tmp_pat
 
 def test_files_of_the_same_name_are_told_apart(tmp_path: Path) -> None:
     paths = [made_up.write(tmp_path / folder / "run.jsonl", made_up.rounds_of(made_up.case(), [[1.0]])) for folder in ("a", "b")]
-    assert list(read(paths)["case.run"]) == [str(path) for path in paths]
+    assert list(read(paths)["case.run"]) == ["a/run.jsonl", "b/run.jsonl"]
 
 
 def test_the_same_file_twice_is_refused(tmp_path: Path) -> None:

@@ -18,5 +18,5 @@ def answer(results: Results) -> Answer | Missing:
         doubts = "; ".join(found.weaknesses)
         return Missing(QUESTION, doubts or "neither a step nor what the machine can do at most was measured", "dlbench run ceilings")
     # All devices in what matters most, and of each of the others the first.
-    most, *others = [part.sentences for part in every if part.sentences]
-    return answered(QUESTION, replace(found, sentences=most), [sentences[0] for sentences in others[:2]])
+    most, *others = [part.paragraphs for part in every if part.paragraphs]
+    return answered(QUESTION, replace(found, paragraphs=most), [paragraphs[0] for paragraphs in others[:2]])

@@ -1,14 +1,15 @@
 """Feeding: what a step keeps of its best throughput by each way to get its batch, and what part of it that takes."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from dlbench.analysis.answers.parts.base import AnswerPart, of_devices
+from dlbench.analysis.answers.parts.headline import MOST_OF_QUALIFIER, Headline, fitting
 from dlbench.analysis.presentation.fields import CASE, RATIO, THROUGHPUT, Fields, Headed, own, value_field, whole_row
 from dlbench.analysis.presentation.figures import Figure, figure
 from dlbench.analysis.presentation.names import by_device, by_workload
-from dlbench.analysis.presentation.wording import INTERVAL, short
+from dlbench.analysis.presentation.wording import INTERVAL, brief, short
 from dlbench.analysis.ratios.pairing import grouped, label, settings_named
 from dlbench.analysis.ratios.ratio import Ratio, speed_ratio
 from dlbench.analysis.read.table import Results
@@ -93,7 +94,7 @@ def findings(results: Results) -> AnswerPart:
     reported = {each.name: (each.name, value_field(each.column)) for each in values}
     fields: Fields[Fed] = (*_RESULTS, *reported.values())
     title, rows = "Throughput by how a step gets its batch", [fed.row for fed in every]
-    return of_devices(title, fields, by_place, _sentence, _NOTES, whole=whole_row, rows=rows, figures=_figures(every))
+    return of_devices(title, fields, by_place, _sentences, _NOTES, whole=whole_row, rows=rows, figures=_figures(every), headline=_headline)
 
 
 def _steps(results: Results) -> list[Fed]:
@@ -139,22 +140,29 @@ def _but_batch(row: Row) -> str:
     return label(row, (*row.declared.having("feeding"), "batch"))
 
 
-def _sentence(where: str, found: Sequence[Fed]) -> str:
+def _headline(devices: Mapping[str, Sequence[Fed]]) -> Headline:
+    """Return by which way the largest batch of the first device is fed best."""
+    where, (best, *_) = next(iter(devices.items()))
+    rate, name = f"{item_rate(best.row.throughput)} at best", " on ".join([brief(best.case), where][: len(devices)])
+    return Headline(fitting(f"{rate}, fed by {best.way}", rate), fitting(name, most=MOST_OF_QUALIFIER), rows=[best])
+
+
+def _sentences(where: str, found: Sequence[Fed]) -> tuple[str, ...]:
     """Say of the step with the largest batch by which way it is fed best and worst, and what the smallest batch gives."""
     best = found[0]
-    text = f"On {where} {short(best.case)} is fed best by {best.way}: {item_rate(best.row.throughput)}{_getting(best)}"
+    told = [f"On {where} {short(best.case)} is fed best by {best.way}: {item_rate(best.row.throughput)}.", *_getting(best)]
     if best.others:
         worst = best.others[-1]
-        how = "worst by" if worst.ratio.is_behind else f"no worse {worst.ratio.as_far_as} by any other, last"
-        text += f"; {how} {worst.way}: {worst.ratio} of that{_getting(worst)}"
-    for small in (fed for fed in found if fed.of_largest):
-        text += f"; batch={small.row.batch} at its best has {small.of_largest} the throughput of this step at its best"
-    return f"{text}."
+        told.append(f"By {worst.way} it is {worst.ratio} as fast{'' if worst.ratio.is_behind else ', and no way is shown to be worse'}.")
+        told += _getting(worst)
+    smallest = [(fed, fed.of_largest) for fed in found if fed.of_largest]
+    told += [f"At its best batch={fed.row.batch} has {ratio} the throughput of this step at its best." for fed, ratio in smallest]
+    return tuple(told)
 
 
-def _getting(fed: Fed) -> str:
+def _getting(fed: Fed) -> list[str]:
     share = fed.share("input")
-    return "" if share is None else f", {percent(share)} of a call spent on getting its batch"
+    return [] if share is None else [f"Getting its batch takes {percent(share)} of a call."]
 
 
 def _figures(every: Sequence[Fed]) -> list[Figure]:

@@ -5,10 +5,11 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
 from dlbench.analysis.answers.parts.base import AnswerPart, table
+from dlbench.analysis.answers.parts.headline import MOST_OF_QUALIFIER, Headline, fitting
 from dlbench.analysis.presentation.fields import PLACE, WORK_OF_ROW, Field, Fields, Headed, of_row, own
 from dlbench.analysis.presentation.figures import Figure, figure
 from dlbench.analysis.presentation.names import HasRow, hardware
-from dlbench.analysis.presentation.wording import plural, short
+from dlbench.analysis.presentation.wording import few, plural, short
 from dlbench.analysis.ratios.pairing import grouped
 from dlbench.analysis.read.ceilings import Ceilings, Machine, computed_in, from_caches, machine, reached_by
 from dlbench.analysis.read.table import Results
@@ -16,7 +17,7 @@ from dlbench.core.declarations import Ceiling
 from dlbench.core.rows.columns import MeasuredCeiling
 from dlbench.core.rows.row import Row
 from dlbench.core.schema import Column, Unit
-from dlbench.core.units import byte_rate, flop_rate, seconds, three_digits
+from dlbench.core.units import byte_rate, flop_rate, fraction, seconds, three_digits
 
 ORDER = 20
 _TIME = of_row(lambda row: row.time.median_s)
@@ -46,6 +47,10 @@ class Roof(NamedTuple):
     def memory(self) -> MeasuredCeiling:
         """Most bytes a second of its memory."""
         return self.ceilings["memory", ""]
+
+    def arithmetic(self) -> list[MeasuredCeiling]:
+        """Return the most operations a second in each precision, the highest rate first."""
+        return sorted((each for each in self.ceilings.values() if each.kind == "arithmetic"), key=lambda each: -each.per_s)
 
     def place(self, row: Row) -> str:
         """Return what the device is called: where another has the same id, with its hardware, or the place where that is another."""
@@ -128,7 +133,8 @@ def findings(results: Results) -> AnswerPart:
     tables.append(table("Cases below the measured ceilings", _BELOW, below, notes))
     rests = [point.row for point in placed if point.row.declared.ceiling in _SHOWN]
     rests += [top.row for roof in roofs.values() for top in roof.reached()]
-    return AnswerPart(list(map(_sentence, roofs.values())), rests, tables, _figures(below))
+    headline = _headline(roofs[known[0]], len(known) > 1)
+    return AnswerPart(list(map(_sentences, roofs.values())), rests, tables, _figures(below), headline=headline)
 
 
 def _tops(roof: Roof) -> list[Placed]:
@@ -142,22 +148,39 @@ def _tops(roof: Roof) -> list[Placed]:
     return sorted(chosen, key=lambda top: kinds.index(top.kind or "memory"))
 
 
-def _sentence(roof: Roof) -> str:
-    memory, found = roof.memory, roof.ceilings
-    arithmetic = sorted((each for each in found.values() if each.kind == "arithmetic"), key=lambda each: -each.per_s)
-    rates = [f"{flop_rate(each.per_s)} in {each.precision}" for each in arithmetic]
+def _headline(roof: Roof, several: bool) -> Headline:
+    """Return the highest rate of arithmetic and of memory; the share of a published peak or the latency of a launch qualifies them."""
+    memory = reached_by(roof.memory, roof.rows)
+    rows, text = [memory], f"{byte_rate(roof.memory.per_s)} memory at most"
+    rate = qualifier = ""
+    if (launch := roof.ceilings.get(("launch", ""))) is not None:
+        qualifier = f"{seconds(1 / launch.per_s)} a launch"
+    if arithmetic := roof.arithmetic():
+        rate = f"{flop_rate(arithmetic[0].per_s)} {arithmetic[0].precision}"
+        rows.insert(0, row := reached_by(arithmetic[0], roof.rows))
+        qualifier = f"{fraction(row.rate.peak_fraction)} of the published peak" if row.rate.peak_fraction else qualifier
+    where = roof.place(memory) if several else ""
+    text = fitting(", ".join(filter(None, (rate, text))), rate or text)
+    return Headline(text, fitting(": ".join(filter(None, (where, qualifier))), where or qualifier, most=MOST_OF_QUALIFIER), rows=rows)
+
+
+def _sentences(roof: Roof) -> tuple[str, ...]:
+    """Say how fast a device can compute, move bytes and launch at most, and what memory bounds."""
+    memory, found, arithmetic = roof.memory, roof.ceilings, roof.arithmetic()
     reached = reached_by(memory, roof.rows)
-    rates.append(f"{byte_rate(memory.per_s)} of memory ({short(reached.key)})")
-    names: dict[Ceiling, str] = {"launch": "a launch", "synchronisation": "one that is waited for"}
-    times = [f"{seconds(1 / found[kind, ''].per_s)} {name}" for kind, name in names.items() if (kind, "") in found]
-    text = f"At most {roof.place(reached)} reaches {', '.join(rates)}"
+    where, sentences = roof.place(reached), [f"Its memory moves at most {byte_rate(memory.per_s)} ({short(reached.key)})."]
+    names: dict[Ceiling, str] = {"launch": "a launch takes {}", "synchronisation": "one that is waited for {}"}
+    times = [name.format(seconds(1 / found[kind, ""].per_s)) for kind, name in names.items() if (kind, "") in found]
     if reached.is_on_cpu:
         times = times[:1]  # it is done when a launch returns
-    text += f", and takes {' and '.join(times)}" if times else ""
-    if arithmetic:
-        top = next((each for each in arithmetic if each.precision == "fp32"), arithmetic[0])
-        text += f"; {top.precision} is bound by memory below {three_digits(top.per_s / memory.per_s)} FLOP a byte"
-    return f"{text}."
+    if times:
+        sentences.append(f"At the quickest {' and '.join(times)}.")
+    if not arithmetic:
+        return (sentences[0].replace("Its memory", f"The memory of {where}"), *sentences[1:])
+    rates = few((f"{flop_rate(each.per_s)} in {each.precision}" for each in arithmetic), 3)
+    top = next((each for each in arithmetic if each.precision == "fp32"), arithmetic[0])
+    ridge = f"In {top.precision} memory bounds what has less than {three_digits(top.per_s / memory.per_s)} FLOP a byte."
+    return (f"On {where} arithmetic reaches at most {rates}.", *sentences, ridge)
 
 
 def _figures(below: Sequence[Placed]) -> list[Figure]:

@@ -2,20 +2,22 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 from dlbench.analysis.answers.parts.base import AnswerPart, table
+from dlbench.analysis.answers.parts.headline import MOST_OF_QUALIFIER, Headline, Tag, cut, fitting
 from dlbench.analysis.answers.parts.step_bottleneck import ADDS_UP, REMEDIES, REPORTED, Diagnosis, Parts, Resource, diagnose
-from dlbench.analysis.presentation.fields import Fields, Headed, of_row, own, place, whole_row
+from dlbench.analysis.presentation.fields import PLACE, Field, Fields, Headed, of_row, own, place, whole_row
 from dlbench.analysis.presentation.figures import Axis, Figure, drawn
 from dlbench.analysis.presentation.names import by_device, device_label, flat, several_runs
-from dlbench.analysis.presentation.wording import plural, short
+from dlbench.analysis.presentation.wording import brief, plural, short
 from dlbench.analysis.ratios.pairing import grouped
 from dlbench.analysis.read.ceilings import Ceilings, computed_in, from_caches, machine
 from dlbench.analysis.read.table import Results
 from dlbench.core.precision import PRECISIONS
 from dlbench.core.rows.row import Row
 from dlbench.core.schema import Column, Unit
-from dlbench.core.units import percent, seconds, three_digits
+from dlbench.core.units import fraction, percent, seconds, three_digits
 
 ORDER = 10
 _TAGS = frozenset(("training", "inference"))
@@ -28,12 +30,24 @@ _NAMES: dict[Resource, str] = {
     "launch": "launches",
     "host": "other code on the host",
 }
-_REST = "not explained"
+_BOUND: dict[Resource, str] = {
+    "arithmetic": "arithmetic bounds {}",
+    "memory": "memory bandwidth bounds {}",
+    "transfer": "copying batches bounds {}",
+    "input": "{} wait for their batch",
+    "launch": "{} wait for launches",
+    "host": "other host code bounds {}",
+}
+"""What is said of steps that a part bounds, with how many these are."""
+_KINDS = ("training", "inference", "feeding")
+"""Kinds of steps, which are counted apart; the last are steps that are fed in several ways on purpose."""
+_REST = "unexplained"
 _WOULD_TELL = "dlbench run ceilings measures what arithmetic, memory and launches would take"
 _MUCH = 1 / 3
 """Share of a step from which on it is worth a word that nothing explains it."""
 _UNEXPLAINED = "of its time: kernels below the ceilings, and what nothing measures"
-_VERDICT = "what bounds it, with its numbers, and what would help most"
+_BOUND_BY = "the part that takes most of its time"
+_VERDICT = "what bounds it, or how much is unexplained, and what would help"
 _STEP = Axis("step", Column("step.named", Unit.TEXT, "the step, where it ran and how long it took"))
 _PART = Axis("part", Column("step.part", Unit.TEXT, "which part of its time"))
 _SHARE = Axis(
@@ -68,27 +82,72 @@ class JudgedStep:
         return bool(narrower) and (not known or ceiling is None or max(known) > ceiling.per_s)
 
     @property
+    def kind(self) -> str:
+        """What kind of step it is, of `_KINDS`."""
+        tags = self.row.declared.tags
+        return "feeding" if self.row.declared.having("feeding") else "training" if "training" in tags else "inference"
+
+    @property
+    def explained(self) -> float:
+        """Share of its time that its parts explain."""
+        return 1 - self.found.unexplained_s / self.parts.whole_s
+
+    @property
+    def busy(self) -> float | None:
+        """Share of its time in which the device works; None where that was not read."""
+        return None if self.parts.device_s is None else min(1.0, self.parts.device_s / self.parts.whole_s)
+
+    @property
+    def far_below(self) -> bool:
+        """Whether nothing bounds it although both ceilings are known."""
+        return self.found.bound is None and self.parts.known.keys() >= {"arithmetic", "memory"}
+
+    @property
+    def remedy(self) -> str | None:
+        """What would help most; None where that is not known."""
+        if self.found.bound:
+            narrower = "a narrower precision, or " if self.found.bound == "arithmetic" and self.narrower_helps else ""
+            return f"{narrower}{REMEDIES[self.found.bound]}"
+        return "other shapes, layout or precision" if self.far_below else None
+
+    @property
+    def largest(self) -> tuple[Resource, float]:
+        """The part that bounds it, or else its largest, and the share of its time that this takes."""
+        part, part_s = max(self.found.seconds.items(), key=lambda each: (each[0] == self.found.bound, each[1]))
+        return part, part_s / self.parts.whole_s
+
+    @property
     def verdict(self) -> str:
-        """What bounds it: ``launches take 3.20 ms of 5.10 ms (62.7 %); a larger batch, … would help most``."""
-        found, parts, whole_s = self.found, self.parts, self.parts.whole_s
-        if found.bound:
-            part_s = found.seconds[found.bound]
-            helps = "would help most" if part_s >= found.unexplained_s else "would help with that part"
-            narrower = "a narrower precision, or " if found.bound == "arithmetic" and self.narrower_helps else ""
-            text = f"{_share(found.bound, part_s, whole_s)}; {narrower}{REMEDIES[found.bound]} {helps}"
-        else:
-            largest = max(found.seconds, key=found.seconds.__getitem__)
-            text = f"{_share(largest, found.seconds[largest], whole_s)}, the most of what was measured, and too little to bound it"
-            if parts.known.keys() >= {"arithmetic", "memory"}:
-                text += "; its kernels run far below the ceilings: other shapes, layout or precision may help"
-        if found.unexplained_s >= _MUCH * whole_s:
-            text += f"; {seconds(found.unexplained_s)} ({percent(found.unexplained_s / whole_s)}) is not explained"
-        if parts.device_s is None and not parts.on_host:
-            text += "; the device's own time was not read, so what goes on beside it may count twice"
-        if found.over_s > ADDS_UP * whole_s:
-            more = three_digits(1 + found.over_s / whole_s)
-            text += f"; its parts add up to {more} times its time, so some overlap"
-        return text
+        """What bounds it, or how much is unexplained, and what would help: ``launches 62.7 %: a larger batch, …``."""
+        part, share = self.largest
+        bound = f"{_NAMES[part]} {'all' if share >= 1 else percent(share)}" if self.bound else f"{_REST} {percent(1 - self.explained)}"
+        return ": ".join(filter(None, (bound, self.remedy)))
+
+
+@dataclass(frozen=True, slots=True)
+class Count:
+    """Steps of a kind on a device that one part bounds."""
+
+    place: str
+    kind: str
+    bound: Resource | None
+    steps: Sequence[JudgedStep]
+    of: int
+    """All steps of that kind there."""
+
+    @property
+    def longest(self) -> JudgedStep:
+        """The step that takes longest."""
+        return max(self.steps, key=_whole_s)
+
+
+_COUNTS: Fields[Count] = (
+    ("device", Field(PLACE, lambda count: count.place)),
+    own("kind", "steps.kind", Unit.TEXT, "training, inference, or steps that are fed in several ways", lambda count: count.kind),
+    own("bound by", "steps.bound", Unit.TEXT, _BOUND_BY, lambda count: _NAMES[count.bound] if count.bound else _REST),
+    own("steps", "steps.count", Unit.COUNT, "steps that it bounds", lambda count: len(count.steps)),
+    own("of", "steps.of", Unit.COUNT, "steps of that kind", lambda count: count.of),
+)
 
 
 def findings(results: Results) -> AnswerPart:
@@ -108,23 +167,42 @@ def findings(results: Results) -> AnswerPart:
     if not judged:
         return AnswerPart(weaknesses=doubts)
     devices = by_device(judged)
-    # Those that are fed in several ways on purpose are a part of their own.
-    of_interest = {where: [step for step in found if not step.row.declared.having("feeding")] or found for where, found in devices.items()}
-    known_first = sorted(of_interest.items(), key=lambda each: not any(step.bound for step in each[1]))
-    sentences = [_sentence(where, found) for where, found in known_first]
+    counts = {where: _counts(where, found) for where, found in devices.items()}
+    known_first = sorted(counts.values(), key=lambda found: not any(count.bound for count in found))
     without = [where for where, found in devices.items() if not any(step.ceilings for step in found)]
     doubts += [f"no ceiling of {where} was measured; give the file of dlbench run ceilings beside this one" for where in without]
+    if blind := sum(step.parts.device_s is None and not step.parts.on_host for step in judged):
+        doubts.append(f"the device's own time was not read for {plural(blind, 'step')}, so what overlaps may count twice")
+    if overlap := sum(step.found.over_s > ADDS_UP * step.parts.whole_s for step in judged):
+        doubts.append(f"the parts of {plural(overlap, 'step')} add up to more than the whole, so some overlap")
     shown = flat(devices)
     fields: Fields[JudgedStep] = (
         own("step", "step.case", Unit.TEXT, "the case", lambda step: step.row.key),
         place(shown),
         ("time", of_row(lambda row: row.time.median_s)),
-        own("bound by", "step.bound", Unit.TEXT, "the part that takes most of its time", lambda step: step.bound),
+        own("bound by", "step.bound", Unit.TEXT, _BOUND_BY, lambda step: step.bound),
+        own("explained", "step.explained", Unit.FRACTION, "share of its time that its parts explain", lambda step: step.explained),
         *map(_part, _NAMES),
         own(_REST, "step.unexplained_s", Unit.SECONDS, _UNEXPLAINED, lambda step: step.found.unexplained_s),
+        own("device busy", "step.busy", Unit.FRACTION, "share of its time in which the device works", lambda step: step.busy),
         own("verdict", "step.verdict", Unit.TEXT, _VERDICT, lambda step: step.verdict),
     )
-    return AnswerPart(sentences, judged, [table("What bounds each step", fields, shown, whole=whole_row)], [_figure(shown)], doubts)
+    tables = [
+        table("Steps by what bounds them", _COUNTS, list(chain.from_iterable(counts.values()))),
+        table("What bounds each step", fields, shown, whole=whole_row),
+    ]
+    headline = _headline(known_first[0][0], len(devices) > 1)
+    return AnswerPart([_sentences(found) for found in known_first], judged, tables, [_figure(shown)], doubts, headline)
+
+
+def _counts(where: str, steps: Sequence[JudgedStep]) -> list[Count]:
+    """Return the steps of a device by kind and by what bounds them, of each kind what bounds most first and what is unexplained last."""
+    counts = []
+    for kind in _KINDS:
+        alike = [step for step in steps if step.kind == kind]
+        bounds = grouped(alike, lambda step: step.found.bound)
+        counts += [Count(where, kind, bound, found, len(alike)) for bound, found in bounds.items()]
+    return sorted(counts, key=lambda count: (_KINDS.index(count.kind), count.bound is None, -len(count.steps)))
 
 
 def _step(row: Row, whole_s: float, ceilings: Ceilings) -> JudgedStep:
@@ -142,24 +220,61 @@ def _step(row: Row, whole_s: float, ceilings: Ceilings) -> JudgedStep:
     return JudgedStep(row, ceilings, parts, diagnose(parts))
 
 
-def _share(part: Resource, part_s: float, whole_s: float) -> str:
-    how = " at its measured ceiling" if part in ("arithmetic", "memory") else ""
-    verb = "take" if part == "launch" else "takes"
-    return f"{_NAMES[part]}{how} {verb} {seconds(part_s)} of {seconds(whole_s)} ({percent(part_s / whole_s)})"
+def _headline(most: Count, several: bool) -> Headline:
+    """Return what bounds most steps of a device, with the longest of these; ``several`` is whether other devices have steps, too."""
+    step = most.longest
+    share = f"{fraction(step.explained)} explained"
+    if most.bound:
+        few, many = f"{len(most.steps)} of {most.of}", f"{len(most.steps)} of {most.of} {most.kind} steps"
+        texts = [_BOUND[most.bound].format(each) for each in (many, f"{few} steps", few)]
+        if step.busy is not None and most.bound in ("input", "launch", "host"):
+            share = f"device busy {fraction(step.busy)}"
+    else:
+        texts, share = [f"measured parts explain {fraction(step.explained)} of a step"], ""
+    name = brief(step.row.key).removeprefix("train ").removeprefix("infer ")
+    tail = ": ".join(["", share]) if share else ""
+    where = [f"{name} on {most.place}{tail}", f"{most.place}{tail}", f"{step.row.case.run}{tail}"] if several else []
+    qualifier = fitting(*where, f"{cut(name, MOST_OF_QUALIFIER - len(tail))}{tail}", most=MOST_OF_QUALIFIER)
+    tags = [Tag.SEVERAL_FILES] if len({each.row.file for each in most.steps}) > 1 else []
+    return Headline(fitting(*texts), qualifier, rows=[step], tags=tags)
 
 
-def _sentence(where: str, steps: Sequence[JudgedStep]) -> str:
-    """Return what bounds how many steps of a device, with the longest of those that are bound by what bounds most.
+def _sentences(counts: Sequence[Count]) -> tuple[str, ...]:
+    """Say of each kind of steps of a device what bounds most, and of the first kind how the longest of these spends its time."""
+    firsts = [found[0] for found in grouped(counts, lambda count: count.kind).values()]
+    told = [_counted(count) for count in firsts]
+    return (told[0], *_spent(firsts[0].longest), *told[1:])
 
-    What is not known of some comes last, and is no answer.
-    """
-    bounds = grouped([step for step in steps if step.bound], lambda step: step.bound)
-    most_first = sorted(bounds.items(), key=lambda found: -len(found[1]))
-    counts = [f"{bound} {'bound' if bound == _NAMES['launch'] else 'bounds'} {len(found)}" for bound, found in most_first]
-    if unknown := sum(step.bound is None for step in steps):
-        counts.append(f"what bounds {unknown} was not measured")
-    most = max(most_first[0][1] if most_first else steps, key=_whole_s)
-    return f"Of {plural(len(steps), 'step')} on {where} {', '.join(counts)}; {short(most.row.key)}: {most.verdict}."
+
+def _counted(count: Count) -> str:
+    steps = f"{len(count.steps)} of {count.of} {count.kind} steps on {count.place}"
+    return f"{_capital(_BOUND[count.bound].format(steps))}." if count.bound else f"What bounds {steps} is {_REST}."
+
+
+def _spent(step: JudgedStep) -> list[str]:
+    """Say how much of a step its largest part takes, what would help, and how much is unexplained."""
+    found, whole_s, name = step.found, step.parts.whole_s, short(step.row.key)
+    part, share = step.largest
+    part_s, at = found.seconds[part], " at its measured ceiling" if part in ("arithmetic", "memory") else ""
+    takes = f"{_NAMES[part]}{at} {'take' if part == 'launch' else 'takes'}"
+    of_it = f"{seconds(part_s)} of {seconds(whole_s)}" if share < 1 else f"all of {seconds(whole_s)}"
+    said = [f"The longest is {name}: {takes} {of_it}{f' ({percent(share)})' if share < 1 else ''}."]
+    if found.bound is None:
+        explained = f"The measured parts explain {fraction(step.explained)} of {name}; the rest is {_REST}."
+        said = [explained, f"Of its parts {takes} most: {of_it}."]
+    if step.far_below:
+        said.append(f"Its kernels run far below the ceilings: {step.remedy} may help.")
+    elif step.remedy:
+        said.append(f"{_capital(step.remedy)} would help {'most' if part_s >= found.unexplained_s else 'with that part'}.")
+    if found.bound and found.unexplained_s >= _MUCH * whole_s:
+        said.append(f"{seconds(found.unexplained_s)} of it is {_REST}.")
+    if found.over_s > ADDS_UP * whole_s:
+        said.append(f"Its parts add up to {three_digits(1 + found.over_s / whole_s)} times its time, so some overlap.")
+    return said
+
+
+def _capital(text: str) -> str:
+    return f"{text[:1].upper()}{text[1:]}"
 
 
 def _whole_s(step: JudgedStep) -> float:

@@ -4,11 +4,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from dlbench.analysis.answers.parts.base import AnswerPart, table
+from dlbench.analysis.answers.parts.headline import MOST_OF_QUALIFIER, Headline, fitting, unsure
 from dlbench.analysis.answers.parts.pair_tables import of_ratios
 from dlbench.analysis.presentation.fields import RATIO, THROUGHPUT, WORK_OF_ROW, Fields, of_row, own, place, whole_row
 from dlbench.analysis.presentation.names import device_label
 from dlbench.analysis.presentation.pair_columns import of_ratio
-from dlbench.analysis.presentation.wording import INTERVAL, short
+from dlbench.analysis.presentation.wording import INTERVAL, brief, short
 from dlbench.analysis.ratios.pairing import grouped
 from dlbench.analysis.ratios.ratio import Ratio, speed_ratio
 from dlbench.analysis.read.ceilings import machine
@@ -26,12 +27,17 @@ class Supplied:
 
     step: str
     """That, and where it ran."""
-    consumed: float
-    """Samples that it takes in a second."""
+    consumer: Row
+    """The training step."""
     row: Row
     """The reading."""
     ratio: Ratio
     """Samples supplied over samples consumed."""
+
+    @property
+    def consumed(self) -> float:
+        """Samples that the step takes in a second."""
+        return self.consumer.throughput
 
 
 _FIELDS: Fields[Supplied] = (
@@ -69,13 +75,15 @@ def findings(results: Results) -> AnswerPart:
     if not found:
         slowest, fastest = (choose(read, key=lambda row: row.throughput) for choose in (min, max))
         rates = dict.fromkeys(f"{item_rate(row.throughput)} ({short(row.key)})" for row in (slowest, fastest))
-        alone = f"Samples are read at {' to '.join(rates)}; no training step that consumes such samples was measured beside that."
-        return AnswerPart([alone], read, [of_reading])
+        alone = f"Samples are read at {' to '.join(rates)}.", "No training step that consumes such samples was measured."
+        text = f"storage feeds {' to '.join(dict.fromkeys(item_rate(row.throughput) for row in (slowest, fastest)))}"
+        headline = Headline(text, fitting(brief(slowest.key), most=MOST_OF_QUALIFIER), rows=[slowest, fastest])
+        return AnswerPart([alone], read, [of_reading], headline=headline)
     of_steps = table("What storage supplies beside what steps consume", _BESIDE, found, _NOTES, whole=of_ratio)
     about = "Bars to the left of 1: the step waits for storage. The lines are 95 % intervals over rounds."
     title, times = "What storage feeds of each training step", "samples supplied over samples consumed"
     drawn = of_ratios(title, about, times, "bar", found, _STEP, _WAY)
-    return AnswerPart([_sentence(found)], [*read, *steps], [of_steps, of_reading], [drawn])
+    return AnswerPart([_sentences(found)], [*read, *steps], [of_steps, of_reading], [drawn], headline=_headline(found))
 
 
 def _beside(step: Row, supplies: Iterable[Row], several: bool) -> list[Supplied]:
@@ -84,17 +92,31 @@ def _beside(step: Row, supplies: Iterable[Row], several: bool) -> list[Supplied]
     ordered = sorted(fit, key=lambda row: row.throughput)
     named, base = f"{short(step.key)} on {device_label(step, several)}", step.rounds.items_per_s
     return [
-        Supplied(named, step.throughput, row, speed_ratio(base, row.rounds.items_per_s, among=len(fit)))
-        for row in (*ordered[:1], *ordered[1:][-1:])
+        Supplied(named, step, row, speed_ratio(base, row.rounds.items_per_s, among=len(fit))) for row in (*ordered[:1], *ordered[1:][-1:])
     ]
 
 
-def _sentence(found: Sequence[Supplied]) -> str:
+def _most_needed(found: Sequence[Supplied]) -> list[Supplied]:
+    """Return the slowest and the fastest way to read what the step consumes that consumes most."""
+    return max(grouped(found, lambda each: each.step).values(), key=lambda of_step: of_step[0].consumed)
+
+
+def _headline(found: Sequence[Supplied]) -> Headline:
+    """Return how much of what that step consumes is supplied at worst."""
+    slowest, *_ = _most_needed(found)
+    ratio, way = slowest.ratio, brief(slowest.row.key)
+    text = fitting(f"storage feeds {ratio.brief}{ratio.span} the need", f"storage feeds {ratio.brief} the need")
+    qualifier = fitting(f"{brief(slowest.consumer.key)}, {way}", brief(slowest.consumer.key), most=MOST_OF_QUALIFIER)
+    return Headline(text, qualifier, ratio.span if ratio.span in text else "", [slowest.row, slowest.consumer], unsure(ratio))
+
+
+def _sentences(found: Sequence[Supplied]) -> tuple[str, ...]:
     """Say of the step that consumes most how much of that storage supplies."""
-    slowest, *fastest = max(grouped(found, lambda each: each.step).values(), key=lambda of_step: of_step[0].consumed)
-    text = f"Of what {slowest.step} consumes ({item_rate(slowest.consumed)}) this storage feeds {_fed(slowest)}"
-    return f"{text}{''.join(f' at worst, and {_fed(each)} at best' for each in fastest)}."
+    slowest, *fastest = _most_needed(found)
+    needs = f"{slowest.step} consumes {item_rate(slowest.consumed)}."
+    return (needs, _fed(slowest, "at worst" if fastest else ""), *(_fed(each, "at best") for each in fastest))
 
 
-def _fed(found: Supplied) -> str:
-    return f"{found.ratio}, read by {short(found.row.key)} ({item_rate(found.row.throughput)})"
+def _fed(found: Supplied, how: str) -> str:
+    text = f"Storage feeds {found.ratio} of that{f' {how}' if how else ''}"
+    return f"{text}, read by {short(found.row.key)} ({item_rate(found.row.throughput)})."

@@ -2,22 +2,22 @@
 
 import math
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from operator import itemgetter
 from typing import NamedTuple
 
 from dlbench.analysis.answers.parts.base import AnswerPart, of_devices
+from dlbench.analysis.answers.parts.headline import MOST_OF_QUALIFIER, Headline, cut, fitting
 from dlbench.analysis.answers.parts.lines import LEAST_SIZES, MOST_OFF, Line, fit
 from dlbench.analysis.presentation.fields import Field, Fields, Headed, of_row, own
 from dlbench.analysis.presentation.figures import Figure, figure
 from dlbench.analysis.presentation.names import by_device, by_workload
-from dlbench.analysis.presentation.wording import INTERVAL, interval, short
+from dlbench.analysis.presentation.wording import INTERVAL, brief, interval, short
 from dlbench.analysis.ratios.pairing import grouped, label, settings_named
 from dlbench.analysis.read.table import Results
 from dlbench.core import units
-from dlbench.core.reference.peaks import OTHER_LINK
 from dlbench.core.rows.rounds import CaseRounds
 from dlbench.core.rows.row import Row
 from dlbench.core.schema import Column, Unit
@@ -103,15 +103,18 @@ class Way(NamedTuple):
     share: float | None
     """The rate over that; None where copies go over another link."""
 
-    def __str__(self) -> str:
-        """Return a latency, a bandwidth and the share of the link, with intervals, as words that a sentence can go on with."""
-        quantities = (("latency", self.fit.latency_s, units.seconds), ("bandwidth", self.fit.bytes_per_s, units.byte_rate))
-        parts = [
-            f"a {noun} of {text(of.value)} ({interval(of.low, of.high, text)})" if of else f"no {noun} that shows at these sizes"
-            for noun, of, text in quantities
-        ]
-        at_best = "" if self.share is None else f", at best {units.percent(self.share)} of what its link carries"
-        return f"{' and '.join(parts)}{at_best}"
+    def sentences(self, which: str) -> list[str]:
+        """Return a sentence each on its bandwidth, its latency, and the share of the link, with intervals."""
+        found = []
+        if (of := self.fit.bytes_per_s) is not None:
+            found.append(f"{which} copies at {units.byte_rate(of.value)} ({interval(of.low, of.high, units.byte_rate)}).")
+        if (of := self.fit.latency_s) is not None:
+            found.append(f"Its latency is {units.seconds(of.value)} ({interval(of.low, of.high, units.seconds)}).")
+        else:
+            found.append("No latency shows at these sizes.")
+        if self.share is not None:
+            found.append(f"At best it has {units.percent(self.share)} of what its link carries.")
+        return found
 
 
 def _with_interval(heading: str, column: Column, of: Callable[[Way], OverRounds | None]) -> Fields[Way]:
@@ -149,11 +152,12 @@ def findings(results: Results) -> AnswerPart:
             doubts.append(doubt)
         worst = max(found, key=lambda way: way.fit.off or 0.0)
         if (off := worst.fit.off or 0.0) >= MOST_OFF:
-            bends = "caches and protocols bend it, so the figure says more than latency and bandwidth"
-            doubts.append(f"on {where} the sizes of {short(worst.name)} are {units.percent(off)} off their line in the median: {bends}")
+            doubts.append(
+                f"on {where} the sizes of {short(worst.name)} are {units.percent(off)} off their line, as caches and protocols bend it"
+            )
     copies = list(chain.from_iterable(groups))
     title = "Copies: latency and bandwidth"
-    return of_devices(title, _FIELDS, ways, _sentence, rows=copies, figures=_figures(copies), weaknesses=doubts)
+    return of_devices(title, _FIELDS, ways, _sentences, rows=copies, figures=_figures(copies), weaknesses=doubts, headline=_headline)
 
 
 def _groups(results: Results) -> list[list[Row]]:
@@ -192,22 +196,47 @@ def _way(copies: Sequence[Row]) -> Way:
     return Way(_name(fastest), fastest, rate, fit, link, rate / link if link else None)
 
 
-def _sentence(where: str, ways: Sequence[Way]) -> str:
-    """Say how quick copies over the link are, at the largest share of it and the smallest; where none was read, all by bandwidth."""
+def _fitted(ways: Sequence[Way]) -> list[Way]:
+    """Return those over the link that follow a line, the least share of it first; where none was read, all by bandwidth."""
     of_link = [way for way in ways if way.share is not None] or ways
     fitted = [(found.value if way.share is None else way.share, way) for way in of_link if (found := way.fit.bytes_per_s)]
+    return [way for _, way in sorted(fitted, key=itemgetter(0))]
+
+
+def _headline(devices: Mapping[str, Sequence[Way]]) -> Headline:
+    """Return bandwidth and latency of the fastest way of the first device, or its fastest copy where no way follows a line."""
+    where, ways = next(iter(devices.items()))
+    fitted = _fitted(ways)
+    way = fitted[-1] if fitted else max(ways, key=_rate_of_way)
+    name = " on ".join([brief(way.name), where][: len(devices)])
+    if not fitted or way.fit.bytes_per_s is None:
+        return Headline(f"copies reach {units.byte_rate(way.rate)} at best", fitting(name, most=MOST_OF_QUALIFIER), rows=[way])
+    after = f" after {units.seconds(way.fit.latency_s.value)}" if way.fit.latency_s else ""
+    share = "" if way.share is None else f": {units.fraction(way.share)} of the link"
+    qualifier = f"{cut(name, MOST_OF_QUALIFIER - len(share))}{share}"
+    return Headline(f"copies run at {units.byte_rate(way.fit.bytes_per_s.value)}{after}", qualifier, rows=[way])
+
+
+def _sentences(where: str, ways: Sequence[Way]) -> tuple[str, ...]:
+    """Say how quick copies over the link are, at the largest share of it and the smallest."""
+    fitted = _fitted(ways)
     if not fitted:
-        best = max(of_link, key=lambda way: way.rate)
-        text = f"On {where} {short(best.name)} reaches {units.byte_rate(best.rate)}"
-        if best.fit.off is not None:
-            return f"{text} at best; its times follow no line of latency and bandwidth."
-        return f"{text}; to tell latency from bandwidth it takes more sizes."
-    fitted.sort(key=itemgetter(0))
-    slowest, fastest = fitted[0][1], fitted[-1][1]
-    text = f"On {where} {short(fastest.name)} copies with {fastest}"
-    if slowest is fastest:
-        return f"{text}."
-    return f"{text}; the slowest of {len(fitted)} ways, {short(slowest.name)}, with {slowest}."
+        best = max(ways, key=_rate_of_way)
+        line = (
+            "To tell latency from bandwidth it takes more sizes."
+            if best.fit.off is None
+            else "Its times follow no line of latency and bandwidth."
+        )
+        return f"On {where} {short(best.name)} reaches {units.byte_rate(best.rate)} at best.", line
+    slowest, *_, fastest = fitted[0], fitted[-1]
+    told = fastest.sentences(f"On {where} {short(fastest.name)}")
+    if slowest is not fastest:
+        told += slowest.sentences(f"The slowest of {len(fitted)} ways, {short(slowest.name)},")
+    return tuple(told)
+
+
+def _rate_of_way(way: Way) -> float:
+    return way.rate
 
 
 def _trained_down(where: str, ways: Sequence[Way]) -> str | None:
@@ -219,8 +248,8 @@ def _trained_down(where: str, ways: Sequence[Way]) -> str | None:
     link, most = statistics.median(now for now, _ in read), statistics.median(most for _, most in read)
     if link >= _TRAINED_DOWN * most:
         return None
-    carried = f"{units.byte_rate(link)} each way while copying, where device and slot can have {units.byte_rate(most)}"
-    return f"the PCIe link of {where} stays trained down at {carried}: see how the card is seated, its slot and the firmware's settings"
+    carried = f"{units.byte_rate(link)} of {units.byte_rate(most)}"
+    return f"the PCIe link of {where} stays trained down at {carried}: see how the card is seated, its slot and the firmware"
 
 
 def _over_another_link(where: str, ways: Sequence[Way]) -> str | None:
@@ -229,7 +258,8 @@ def _over_another_link(where: str, ways: Sequence[Way]) -> str | None:
     if not beyond:
         return None
     _, link, fastest = max(beyond, key=itemgetter(0))
-    return f"on {where} {short(fastest.name)} reaches {units.byte_rate(fastest.rate)}, {OTHER_LINK.format(rate=units.byte_rate(link))}"
+    rates = f"{units.byte_rate(fastest.rate)}, and its PCIe link reports {units.byte_rate(link)}"
+    return f"on {where} {short(fastest.name)} reaches {rates}: another link is used, or a virtual machine reports a false one"
 
 
 def _figures(copies: Sequence[Row]) -> list[Figure]:

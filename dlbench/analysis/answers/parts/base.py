@@ -5,11 +5,13 @@ from dataclasses import dataclass, field
 from itertools import chain, starmap
 from typing import TypeVar
 
+from dlbench.analysis.answers.parts.headline import MISSING, Headline, Tag, fitting
 from dlbench.analysis.presentation.fields import PLACE, Fields, cells, place
 from dlbench.analysis.presentation.figures import Figure
 from dlbench.analysis.presentation.names import HasRow, by_device, flat, row_of
-from dlbench.analysis.presentation.wording import cell, more_devices
+from dlbench.analysis.presentation.wording import cell, more_devices, plural
 from dlbench.analysis.ratios.pairing import grouped
+from dlbench.analysis.read.usability import is_noisy
 from dlbench.core import units
 from dlbench.core.rows.row import Cells, Row
 from dlbench.core.schema import Column
@@ -64,8 +66,16 @@ class Answer:
     """Conclusion that rows allow, and what it stands on."""
 
     question: Question
+    headline: str
+    """At most 48 characters, with a number within the first 30."""
+    qualifier: str
+    """At most 38 characters: the case that the headline is of, or what it stands among."""
+    interval: str
+    """Part of the headline that goes where the qualifier, which names its case, has no room."""
+    tags: tuple[Tag, ...]
+    """Limits of the headline, three at most."""
     sentences: tuple[str, ...]
-    """One or two, with the numbers of this machine and their intervals, and as many on reported values."""
+    """The reasoning: a fact each, in at most 25 words, with the numbers of this machine and their intervals."""
     cases: tuple[str, ...]
     """Ids of the cases it rests on."""
     files: Mapping[str, tuple[str, ...]] = field(default_factory=dict, kw_only=True)
@@ -80,12 +90,14 @@ class Answer:
 class AnswerPart:
     """What rows say to a question, or to a part of one."""
 
-    sentences: Sequence[str] = ()
+    paragraphs: Sequence[tuple[str, ...]] = ()
+    """Sentences of each device or subject."""
     rows: Sequence[Row | HasRow] = ()
     """Those of the tidy table that it rests on, or records of one."""
     tables: Sequence[Table] = ()
     figures: Sequence[Figure] = ()
     weaknesses: Sequence[str] = ()
+    headline: Headline | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,27 +107,47 @@ class Missing:
     question: Question
     reason: str
     command: str | None = None
+    why: str = ""
+    """The reason in at most 38 characters, for where there is no command."""
+
+    @property
+    def headline(self) -> str:
+        """The sign for no answer."""
+        return MISSING
+
+    @property
+    def qualifier(self) -> str:
+        """What stands in the place of an answer's qualifier."""
+        return self.command or self.why
 
 
 def together(parts: Iterable[AnswerPart]) -> AnswerPart:
-    """Return what parts say, one behind the other."""
-    every = [(part.sentences, part.rows, part.tables, part.figures, part.weaknesses) for part in parts]
-    return AnswerPart(*(list(chain.from_iterable(of_parts)) for of_parts in zip(*every, strict=True)))
+    """Return what parts say, one behind the other, under the first of their headlines."""
+    parts = list(parts)
+    return AnswerPart(
+        [paragraph for part in parts for paragraph in part.paragraphs],
+        [row for part in parts for row in part.rows],
+        [each for part in parts for each in part.tables],
+        [each for part in parts for each in part.figures],
+        [weakness for part in parts for weakness in part.weaknesses],
+        next((part.headline for part in parts if part.headline), None),
+    )
 
 
 def of_devices(
     title: str,
     fields: Fields[P],
     found: Sequence[P],
-    sentence: Callable[[str, list[P]], str],
+    paragraph: Callable[[str, list[P]], tuple[str, ...]],
     notes: Sequence[str] = (),
     *,
     whole: Callable[[P], Cells] | None = None,
     rows: Sequence[Row] | None = None,
     figures: Sequence[Figure] = (),
     weaknesses: Sequence[str] = (),
+    headline: Callable[[dict[str, list[P]]], Headline] | None = None,
 ) -> AnswerPart:
-    """Return a sentence on the records of each device, and the table of all, with the column of devices behind the first of ``fields``.
+    """Return a paragraph on the records of each device, and the table of all, with the column of devices behind the first of ``fields``.
 
     Accelerators come first. ``rows`` are those that it rests on, by default the records' own. Without records only weaknesses are left.
     """
@@ -124,11 +156,12 @@ def of_devices(
     devices = by_device(found)
     columns: Fields[P] = (fields[0], place(found), *fields[1:])
     shown = table(title, columns, flat(devices), notes, whole=whole)
-    return AnswerPart(list(starmap(sentence, devices.items())), found if rows is None else rows, [shown], figures, weaknesses)
+    paragraphs = list(starmap(paragraph, devices.items()))
+    return AnswerPart(paragraphs, found if rows is None else rows, [shown], figures, weaknesses, headline(devices) if headline else None)
 
 
-def answered(question: Question, found: AnswerPart, reports: Sequence[str] = (), *, flags_told: bool = False) -> Answer:
-    """Return the answer in the first two of its sentences, and of those on reported values, with the tables and figures that have rows.
+def answered(question: Question, found: AnswerPart, reports: Sequence[tuple[str, ...]] = (), *, flags_told: bool = False) -> Answer:
+    """Return the answer: headline, the first two paragraphs, and two of those on reported values, the tables and figures that have rows.
 
     Flags of the rows that it rests on weaken it, unless they are what it tells.
     """
@@ -137,13 +170,18 @@ def answered(question: Question, found: AnswerPart, reports: Sequence[str] = (),
     doubts = [] if flags_told else _doubts(once)
     if runs := dict.fromkeys(row.file for row in rows if row.flag.not_usable):
         doubts.insert(0, f"not usable, as most cases of {', '.join(runs)} were throttled or disturbed in most rounds")
-    counted = (("", found.sentences), ("what is reported on ", reports))
+    counted = (("", found.paragraphs), ("what is reported on ", reports))
     more = [f"{what}{devices}" for what, each in counted if (devices := more_devices(len(each) - 2))]
     of_case = grouped(rows, lambda row: row.case.id)
     files = {case: tuple(dict.fromkeys(row.case.file for row in each if row.case.file)) for case, each in of_case.items()}
+    headline = found.headline or Headline(MISSING, fitting(f"{plural(len(found.tables), 'table')}: --topic {question.topic}"))
     return Answer(
         question,
-        tuple(map(units.one_line, (*found.sentences[:2], *reports[:2]))),
+        headline.text,
+        headline.qualifier,
+        headline.interval,
+        headline.all_tags(),
+        tuple(map(units.one_line, chain(*found.paragraphs[:2], *reports[:2]))),
         tuple(of_case),
         (*doubts, *found.weaknesses, *more),
         tuple(each for each in found.tables if each.rows),
@@ -155,11 +193,11 @@ def answered(question: Question, found: AnswerPart, reports: Sequence[str] = (),
 def _doubts(rows: Sequence[Row]) -> list[str]:
     """Return what makes an answer doubtful that rests on these rows: their flags, and files of other days."""
     flags = [row.flag for row in rows]
-    marks = {
+    marks: dict[str, list[bool | None]] = {
         "throttled": [flag.throttled for flag in flags],
         "disturbed": [flag.disturbed for flag in flags],
         "unsteady": [flag.not_steady for flag in flags],
-        "noisy": [flag.noisy for flag in flags],
+        "noisy": [is_noisy(row) for row in rows],
     }
     doubts = [f"{count} of {len(rows)} cases it rests on are {mark}" for mark, shown in marks.items() if (count := shown.count(True))]
     most = max((len({row.file for row in of_place}) for of_place in grouped(rows, lambda row: row.case.run).values()), default=1)

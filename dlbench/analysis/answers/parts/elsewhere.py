@@ -5,14 +5,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from operator import itemgetter
+from typing import NamedTuple
 
 from dlbench.analysis.answers.parts.base import AnswerPart, table
 from dlbench.analysis.presentation.fields import PLACE, RATIO, WORK_OF_ROW, Field, Fields, of_row, own, whole_row
 from dlbench.analysis.presentation.names import hardware, several_runs
 from dlbench.analysis.presentation.pair_columns import of_ratio
-from dlbench.analysis.presentation.wording import plural, short
+from dlbench.analysis.presentation.wording import few, plural, short
 from dlbench.analysis.ratios.pairing import RUN, grouped, pair_of
-from dlbench.analysis.ratios.ratio import Ratio, among, middle
+from dlbench.analysis.ratios.ratio import Ratio, middle, speedup_of
 from dlbench.analysis.read.references import ReferenceRun, origin, part, reference_runs, rows_of
 from dlbench.analysis.read.table import Results
 from dlbench.core.model import kind_of
@@ -62,8 +63,45 @@ _FIELDS: Fields[SameCase] = (
 )
 
 
-def against_references(results: Results, devices: Mapping[str, Sequence[Row]]) -> tuple[dict[str, str], AnswerPart]:
-    """Return a clause on each of these devices that a reference run has cases of, and the table of all these cases.
+class Elsewhere(NamedTuple):
+    """A device against the nearest reference run of another machine."""
+
+    device: str
+    """That of the reference."""
+    cases: Sequence[SameCase]
+
+    @property
+    def typical(self) -> SameCase:
+        """The case whose ratio is in the middle."""
+        return middle(self.cases)
+
+    @property
+    def off(self) -> list[SameCase]:
+        """Cases beyond what is normal, the farthest first."""
+        return sorted((case for case in self.cases if case.is_off), key=lambda case: -abs(math.log(case.ratio.speedup)))
+
+    def sentences(self) -> tuple[str, ...]:
+        """Say how the device compares with that of the reference, in the case in the middle, and what is off."""
+        case, ratios = self.typical, sorted(self.cases, key=speedup_of)
+        which = f"the reference run on the same {self.device}" if case.is_same else f"the nearest reference run, on {self.device}"
+        ends = dict.fromkeys(each.ratio.times for each in (ratios[0], ratios[-1]))
+        told = [
+            f"{case.place} is compared with {which}.",
+            f"It runs {short(case.row.key)} {case.ratio} as fast, the middle of {plural(len(self.cases), 'case')}.",
+            *([f"They reach from {' to '.join(ends)}."] if len(ends) > 1 else []),
+        ]
+        if not case.is_same:
+            return tuple(told)
+        if not self.off:
+            return (*told, f"No case is off by more than {NORMAL:g} ×.")
+        farthest = self.off[0]
+        count = f"{len(self.off)} of {plural(len(self.cases), 'case')}"
+        most = f"most {short(farthest.row.key)}: {farthest.ratio.times}"
+        return (*told, f"Off by more than {NORMAL:g} × {'is' if len(self.off) == 1 else 'are'} {count}, {most}.")
+
+
+def against_references(results: Results, devices: Mapping[str, Sequence[Row]]) -> tuple[dict[str, Elsewhere], AnswerPart]:
+    """Return each of these devices that a reference run has cases of with these, and the table of all these cases.
 
     Of several reference runs the nearest counts. Weaknesses say why other devices are not compared.
     """
@@ -73,35 +111,20 @@ def against_references(results: Results, devices: Mapping[str, Sequence[Row]]) -
     runs = reference_runs()
     themselves = {run.machine for run in runs if origin(run.environment) in own}
     others = [run for run in runs if run.machine not in themselves]
-    clauses, cases, notes, alone = dict[str, str](), list[SameCase](), dict[str, None](), list[Row]()
+    found, notes, alone = dict[str, Elsewhere](), dict[str, None](), list[Row]()
     for place, rows in devices.items():
         if not (mine := [row for row in rows if row.has_times]):
             continue
         device, of_device, about = _nearest(place, mine, others, results)
         if of_device:
-            clauses[place] = _clause(device, of_device)
-            cases += of_device
+            found[place] = Elsewhere(device, of_device)
             notes |= dict.fromkeys(about)
         else:
             alone.append(mine[0])
     title = "Beside reference runs: how many times as fast"
+    cases = [case for each in found.values() for case in each.cases]
     of_cases = table(title, _FIELDS, cases, tuple(notes), whole=lambda case: whole_row(case) | of_ratio(case))
-    return clauses, AnswerPart(tables=[of_cases], weaknesses=_alone(alone, bool(themselves)))
-
-
-def _clause(device: str, cases: Sequence[SameCase]) -> str:
-    """Say how a device compares with that of a reference, in the case in the middle, and what is off."""
-    case = middle(cases)
-    which = f"the reference run on the same {device}" if case.is_same else f"the nearest reference run, on {device}"
-    text = f"runs {short(case.row.key)} {case.ratio} as fast as {which}{among(cases)}"
-    if not case.is_same:
-        return text
-    off = [case for case in cases if case.is_off]
-    if not off:
-        return f"{text}, and no case is off by more than {NORMAL:g} ×"
-    farthest = max(off, key=lambda case: abs(math.log(case.ratio.speedup)))
-    most = f"{plural(len(cases), 'case')}, most {short(farthest.row.key)}: {farthest.ratio.times}"
-    return f"{text}; off by more than {NORMAL:g} × {'is' if len(off) == 1 else 'are'} {len(off)} of {most}"
+    return found, AnswerPart(tables=[of_cases], weaknesses=_alone(alone, bool(themselves)))
 
 
 def _nearest(place: str, mine: Sequence[Row], runs: Sequence[ReferenceRun], results: Results) -> tuple[str, list[SameCase], list[str]]:
@@ -159,6 +182,6 @@ def _alone(rows: Sequence[Row], is_reference: bool) -> list[str]:
     if not rows:
         return []
     several = several_runs(rows)
-    what = one_line(" or ".join(f"{row.case.device} ({hardware(row, several)})" for row in rows))
+    what = one_line(few((f"{row.case.device} ({hardware(row, several)})" for row in rows), 1))
     itself = f"the reference run is shown here itself, and no other has a case of {what}"
     return [itself if is_reference else f"no reference run has a case of {what}; dlbench contribute makes one"]

@@ -1,14 +1,18 @@
 """Memory: what each sample of a batch takes, and the largest batch that fits. A part of the answer on batches."""
 
 import math
-from collections.abc import Hashable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import chain
 from typing import NamedTuple
 
 from dlbench.analysis.answers.parts.base import AnswerPart, of_devices
+from dlbench.analysis.answers.parts.foremost import foremost, names_of, qualifier
+from dlbench.analysis.answers.parts.headline import Headline, Tag, fitting
 from dlbench.analysis.answers.parts.lines import MOST_OFF, fit
 from dlbench.analysis.presentation.fields import CASE, Fields, own
+from dlbench.analysis.presentation.names import by_device
 from dlbench.analysis.presentation.wording import short
 from dlbench.analysis.ratios.pairing import BATCH, DEVICE, DTYPE, MODE, RUN, grouped, label
 from dlbench.analysis.read.table import Results
@@ -39,8 +43,8 @@ class PeakLine(NamedTuple):
     last: int
 
     def __str__(self) -> str:
-        beside = "" if self.fixed_bytes is None else f" beside {byte_count(self.fixed_bytes)}"
-        return f"a sample takes {byte_count(self.sample_bytes)}{beside}"
+        fixed = "" if self.fixed_bytes is None else f", and the fixed part {byte_count(self.fixed_bytes)}"
+        return f"A sample takes {byte_count(self.sample_bytes)}{fixed}"
 
 
 @dataclass(frozen=True)
@@ -132,7 +136,7 @@ _RESULTS: Fields[Demand] = (
         "lower",
     ),
     own(
-        "beside",
+        "fixed part",
         "batch.fixed_bytes",
         Unit.BYTES,
         "what that line takes without a sample: weights, their gradients and averages, libraries; null where it does not show",
@@ -182,7 +186,8 @@ def findings(found: Sequence[Demand], sweeps: Iterable[Sequence[Row]]) -> Answer
     lines = (sweep for rows in sweeps if (sweep := Demand(rows[0], rows)).line)
     of_both = [*found, *lines]
     rows, weaknesses = [each.row for each in found], list(_weaknesses(of_both))
-    return of_devices("Memory by batch size", _RESULTS, of_both, _sentence, (_NOTE,), rows=rows, weaknesses=weaknesses)
+    part = of_devices("Memory by batch size", _RESULTS, of_both, _paragraph, (_NOTE,), rows=rows, weaknesses=weaknesses)
+    return replace(part, headline=_headline(by_device(found))) if found else part
 
 
 def peak_bytes(row: Row) -> float | None:
@@ -191,26 +196,40 @@ def peak_bytes(row: Row) -> float | None:
     return float(value) if value else None
 
 
-def _sentence(where: str, found: Sequence[Demand]) -> str:
-    """Say what the first two searches found, by what a sample takes there; without one what a sample takes in the middle sweep."""
+def _headline(devices: Mapping[str, list[Demand]]) -> Headline:
+    """Return the largest batch that a search found, or that none did."""
+    found, where = foremost(devices, lambda each: max(one.largest or 0 for one in each))
+    best = max(found, key=lambda each: each.largest or 0)
+    if best.largest:
+        text, tags = f"batch {best.largest:,} fits{' so far' if best.ended else ''}", (Tag.UNFINISHED,) if best.ended else ()
+    else:
+        text, tags = "no batch fits" if best.limit_bytes else f"no batch fits; tries: {len(best.tries)}", ()
+    text += f" into {_limit(best)}" if best.limit_bytes else ""
+    return Headline(fitting(text), qualifier(names_of(best.case), where), rows=[best.row], tags=tags)
+
+
+def _paragraph(where: str, found: Sequence[Demand]) -> tuple[str, ...]:
+    """Say what the first two searches found, and what a sample takes there; without one what a sample takes in the middle sweep."""
     searched = [each for each in found if each.largest]
     if searched:
-        more = f"; {len(searched) - 2} more in the table" if len(searched) > 2 else ""
-        return f"On {where} {'; '.join(map(_of_largest, searched[:2]))}{more}."
+        left_out = [f"Further searches in the table: {len(searched) - 2}."] if len(searched) > 2 else []
+        return (*chain.from_iterable(_of_largest(where, each) for each in searched[:2]), *left_out)
     drawn = sorted(((line, each.work) for each in found if (line := each.line)), key=lambda of: of[0].sample_bytes)
     if drawn:
         line, work = drawn[(len(drawn) - 1) // 2]
         more = f", the middle of {len(drawn)} sweeps" if len(drawn) > 1 else ""
-        return f"On {where} {line} in {work}{more}."
+        return f"{line}.", f"That is {work} on {where}{more}."
     one = found[(len(found) - 1) // 2]
-    return f"On {where} no batch of {one.work} was found to fit into {_limit(one)}."
+    return (f"On {where} no batch of {one.work} was found to fit into {_limit(one)}.",)
 
 
-def _of_largest(found: Demand) -> str:
-    beyond = f"batch={found.beyond} does not" if found.beyond else "what is above it is not known"
-    so_far, beyond = (" so far", f"its search is unfinished, {beyond}") if found.ended else ("", beyond)
-    taken = f", and {found.line}" if found.line else ""
-    return f"batch={found.largest} of {found.work} fits into {_limit(found)}{so_far} ({beyond}){taken}"
+def _of_largest(where: str, found: Demand) -> Iterator[str]:
+    yield f"On {where} batch={found.largest} of {found.work} fits into {_limit(found)}{' so far' if found.ended else ''}."
+    if found.ended:
+        yield "The search is unfinished."
+    yield f"batch={found.beyond} does not fit." if found.beyond else "Whether a larger one fits is not known."
+    if found.line:
+        yield f"{found.line}."
 
 
 def _limit(found: Demand) -> str:
@@ -220,6 +239,6 @@ def _limit(found: Demand) -> str:
 def _weaknesses(found: Iterable[Demand]) -> Iterable[str]:
     for each in found:
         if each.ended:
-            yield f"the search for the largest batch of {each.work}: {each.ended}"
+            yield from f"the search for the largest batch of {each.work}: {each.ended}".split("; ")
         if each.off is not None and each.off > _BENT:
-            yield f"peaks of {each.work} are {percent(each.off)} off their line: a sample does not take the same at every batch"
+            yield f"peaks of {each.work} are {percent(each.off)} off their line: memory per sample varies with the batch"

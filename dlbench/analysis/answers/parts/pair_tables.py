@@ -8,6 +8,7 @@ from operator import itemgetter
 from typing import TypeVar
 
 from dlbench.analysis.answers.parts.base import Table, table
+from dlbench.analysis.answers.parts.headline import MOST_OF_QUALIFIER, Headline, cut, fitting
 from dlbench.analysis.presentation import pair_columns
 from dlbench.analysis.presentation.fields import (
     CASE,
@@ -25,8 +26,8 @@ from dlbench.analysis.presentation.fields import (
     value_fields,
 )
 from dlbench.analysis.presentation.figures import Figure, Mark, figure
-from dlbench.analysis.presentation.names import HasRow, by_device, choice, device_label, several_runs
-from dlbench.analysis.presentation.wording import cell, short, value_name
+from dlbench.analysis.presentation.names import HasRow, by_device, choice, device_label, hardware, several_runs
+from dlbench.analysis.presentation.wording import brief, cell, plural, short, value_name
 from dlbench.analysis.ratios.pairing import DEVICE, DTYPE, MODE, RUN, Pair, Pairs, grouped, match_rows, one_device
 from dlbench.analysis.ratios.ratio import HasRatio, middle, speedup_of
 from dlbench.analysis.read.table import Results
@@ -38,8 +39,10 @@ from dlbench.core.schema import Column, Unit
 
 S = TypeVar("S", bound=HasRatio)
 
+NO_ACCELERATOR = "no accelerator in these files"
 ELSEWHERE = "no accelerator took part; run the same suite on a machine that has one, and give both files to dlbench show"
 """Reason why nothing is compared with an accelerator. A file lists the devices that were asked for, so the machine may have one."""
+OTHERS = Column("others", Unit.COUNT, "how many other accelerators there are in these files; null for none")
 _DEVICE_TIME = "device: by the device's own events; the wall time of a cold call, which is timed alone, also holds its launch and a wait"
 
 _OVER_ROUNDS = (
@@ -47,6 +50,10 @@ _OVER_ROUNDS = (
 )
 _APART = 0.05
 """Difference between the two from which on a reader would wonder."""
+_MOST_VALUES = 4
+"""Values of a device that sentences tell; the table has all."""
+_NAME, _LABEL = 20, 12
+"""Characters of a name in a headline, and of what tells an accelerator from others in a qualifier."""
 
 _AT: Mapping[Setting | None, str] = {DEVICE: "on", DTYPE: "in", MODE: "in", RUN: "in"}
 _WHICH: Field[Pair] = Field(pair_columns.TIME, lambda pair: "device" if pair.on_device else "wall")
@@ -116,33 +123,91 @@ def machines_of(pair: Pair) -> tuple[str, ...]:
     return tuple(str(each) for side in pair.sides for each in one_device(side))
 
 
+def standing(pair: Pair) -> tuple[bool, float]:
+    """Return what sorts accelerators: whether the CPU is that of their own machine, then how many times as fast they are."""
+    return pair.base.case.run == pair.other.case.run, speedup_of(pair)
+
+
+def others_than(best: Pair, pairs: Iterable[Pair]) -> int:
+    """Return how many accelerators there are besides the one of a pair."""
+    return len({one_device(each.other) for each in pairs} - {one_device(best.other)})
+
+
+def both_names(pair: Pair, pairs: Iterable[Pair]) -> tuple[str, str]:
+    """Return what the CPU and the accelerator of one of these pairs are called in a sentence, of cards with one name also which it is."""
+    known = list(pairs)
+    several = several_runs(sides_of(known))
+    cpu, name = (hardware(side, several) for side in pair.sides)
+    alike = {each.other.case.device for each in known if hardware(each.other, several) == name}
+    return cpu, f"{name} ({pair.other.case.device})" if len(alike) > 1 else name
+
+
+def qualifier(best: Pair, pairs: Iterable[Pair], case: str, *more: str) -> str:
+    """Return the case of a headline, of several accelerators also whose it is, and of ``more``, the longest first, what has room.
+
+    ``resnet50 b64 on cuda:1 and 3 more``; of several machines the accelerator is named as its machine is.
+    """
+    others = list(pairs)
+    name = best.other.case.run if several_runs(each.other for each in others) else best.other.case.device
+    count = others_than(best, others)
+    which = f" on {cut(name, _LABEL)} and {count} more" if count else ""
+    named = cut(case, MOST_OF_QUALIFIER - len(which))
+    return fitting(*(f"{case}{which}{each}" for each in (*more, "")), f"{named}{which}", most=MOST_OF_QUALIFIER)
+
+
 def _is_apart(pair: Pair) -> bool:
     """Whether the ratio is far from the quotient of the two times in its row."""
     base, other = pair.time_s(pair.base), pair.time_s(pair.other)
     return bool(pair.speeds and base and other and abs(base / other / speedup_of(pair) - 1) > _APART)
 
 
-def reported(results: Results, by: str) -> tuple[Pairs, Table, list[str]]:
-    """Return the pairs of rows that differ in one setting and report values, not times; their table; what each device's first reports."""
+def reported(results: Results, by: str) -> tuple[Pairs, Table, list[tuple[str, ...]]]:
+    """Return the pairs of rows that differ in one setting and report values, not times; their table; what each device's first reports.
+
+    That is a sentence a value, of many for the first ones.
+    """
     # Most files report none, and pairing takes a while.
     pairs = match_rows(results, by, timed=False) if any(row.values for row in results.rows) else Pairs()
-    firsts = [found[0] for found in by_device(pairs.rows).values()]
-    reports = [f"{short(each.case)} reports {'; '.join(parts)}." for each in firsts if (parts := declared_values(each))]
-    return pairs, same_case(pairs), reports
+    with_values = ((each, declared_values(each)) for each in _firsts(pairs))
+    return pairs, same_case(pairs), [tuple(_reports(each, values)) for each, values in with_values if values]
+
+
+def _firsts(pairs: Pairs) -> list[Pair]:
+    """Return the first pair of each device."""
+    return [found[0] for found in by_device(pairs.rows).values()]
+
+
+def _reports(pair: Pair, values: Sequence[str]) -> Iterable[str]:
+    yield from (f"{short(pair.case)} reports {value}." for value in values[:_MOST_VALUES])
+    if (more := len(values) - _MOST_VALUES) > 0:
+        yield f"The table has {plural(more, 'more value')}."
+
+
+def reported_headline(pairs: Pairs) -> Headline:
+    """Return the first value that the first device's first pair reports as a headline: ``p99_s 12.3 ms in bf16 and 12.5 ms in fp32``.
+
+    Raises StopIteration where no pair reports a number.
+    """
+    pair, (name, *texts) = next((each, values[0]) for each in _firsts(pairs) if (values := _declared(each)))
+    told = (f"{cut(name, _NAME)} {value}" for value in (" and ".join(texts), texts[0]))
+    return Headline(fitting(*told), fitting(brief(pair.case), most=MOST_OF_QUALIFIER), rows=pair.sides)
 
 
 def declared_values(pair: Pair) -> list[str]:
     """Return for example ``p99_s 12.3 ms in bf16 and 12.5 ms in fp32``, for each value that the workload of a pair declares."""
-    found = []
-    for field in value_fields(pair.sides):
-        other, base = field.of(pair.other), field.of(pair.base)
-        if isinstance(other, int | float) and isinstance(base, int | float):
-            texts = [
-                f"{cell(value, field.column)} in {side_label(pair, of, several_runs(pair.sides))}"
-                for value, of in ((other, pair.other), (base, pair.base))
-            ]
-            found.append(f"{value_name(field.column)} {' and '.join(texts)}")
-    return found
+    return [f"{name} {other} and {base}" for name, other, base in _declared(pair)]
+
+
+def _declared(pair: Pair) -> list[tuple[str, str, str]]:
+    """Return the name of each number that the workload of a pair declares, and what it is on the other side and on the base."""
+    at, several = _AT.get(pair.by, "at"), several_runs(pair.sides)
+    where_other, where_base = (f"{at} {side_label(pair, side, several)}" for side in (pair.other, pair.base))
+    return [
+        (value_name(field.column), f"{cell(other, field.column)} {where_other}", f"{cell(base, field.column)} {where_base}")
+        for field in value_fields(pair.sides)
+        for other, base in [(field.of(pair.other), field.of(pair.base))]
+        if isinstance(other, int | float) and isinstance(base, int | float)
+    ]
 
 
 def side_label(pair: Pair, side: Row, several: bool) -> str:

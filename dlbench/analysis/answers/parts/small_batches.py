@@ -1,17 +1,19 @@
 """Small batches: what a sample costs at them, how well training at them learns, and where it diverges."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from operator import itemgetter
 
 from dlbench.analysis.answers.parts.base import AnswerPart, of_devices
+from dlbench.analysis.answers.parts.foremost import foremost, limits, of_the_middle, qualifier, span_of
+from dlbench.analysis.answers.parts.headline import Headline, fitting
 from dlbench.analysis.presentation.fields import CASE, RATIO, Field, Fields, Headed, own, whole_row
 from dlbench.analysis.presentation.figures import Figure, figure
 from dlbench.analysis.presentation.names import by_workload
 from dlbench.analysis.presentation.pair_columns import of_ratio
-from dlbench.analysis.presentation.wording import plural, short
+from dlbench.analysis.presentation.wording import brief, plural, short
 from dlbench.analysis.ratios.pairing import BATCH, grouped, label
-from dlbench.analysis.ratios.ratio import Ratio, among, middle, speed_ratio
+from dlbench.analysis.ratios.ratio import Ratio, middle, speed_ratio
 from dlbench.analysis.read.table import Results
 from dlbench.core.rows.row import Row
 from dlbench.core.schema import Unit
@@ -65,10 +67,11 @@ def findings(results: Results) -> AnswerPart:
         "Training by batch size",
         _FIELDS,
         found,
-        _sentence,
+        _paragraph,
         ("ratio: how many times as long as at the largest batch a sample takes",),
         whole=lambda each: whole_row(each) | of_ratio(each),
         figures=_figures(found),
+        headline=_headline,
     )
 
 
@@ -90,19 +93,37 @@ def _trainings(rows: Sequence[Row]) -> list[Training]:
     return [Training(row, batch, largest, speed_ratio(base, took)) for batch, (row, took) in sorted(by_batch.items())]
 
 
-def _sentence(where: str, found: Sequence[Training]) -> str:
+def _smallest(found: Sequence[Training]) -> tuple[list[Training], list[Training]]:
+    """Return the trainings at the smallest batch, and those whose time counts: one that diverged was timed over few samples."""
     least = min(each.batch for each in found)
     smallest = [each for each in found if each.batch == least]
+    return smallest, [each for each in smallest if each.diverged is None] or smallest
+
+
+def _headline(devices: Mapping[str, list[Training]]) -> Headline:
+    found, where = foremost(devices, lambda each: middle(_smallest(each)[1]).row.throughput)
+    timed = _smallest(found)[1]
+    one = middle(timed)
+    name = brief(one.case)
+    text = f"batch {one.batch:,} costs {one.ratio.brief} batch {one.largest:,}"
+    text = fitting(f"{text}{one.ratio.span}", text)
+    interval = one.ratio.span if one.ratio.span in text else ""
+    return Headline(text, qualifier((f"a sample of {name}", name), where, span_of(timed)), interval, [one.row], limits(one.ratio))
+
+
+def _paragraph(where: str, found: Sequence[Training]) -> tuple[str, ...]:
+    smallest, timed = _smallest(found)
+    one = middle(timed)
     diverged = [(after, each.case) for each in smallest if (after := each.diverged) is not None]
-    timed = [each for each in smallest if each.diverged is None] or smallest  # one that diverged was timed over few samples
-    one, batch = middle(timed), f"batch={least}"
-    cost = f"On {where} {batch} costs {one.ratio} as much a sample as batch={one.largest} in {short(one.case)}"
-    end = f"none of {plural(len(smallest), 'training')} at {batch} diverges"
+    end = [f"None of {plural(len(smallest), 'training')} at batch={one.batch} diverges."]
     if diverged:
         after, case = min(diverged, key=itemgetter(0))
-        first = f"{short(case)} after {plural(int(after), 'sample')}"
-        end = f"of {plural(len(smallest), 'training')} at {batch} {len(diverged)} diverged, first {first}"
-    return f"{cost}{among(timed)}; {end}."
+        end = [
+            f"Of {plural(len(smallest), 'training')} at batch={one.batch} {len(diverged)} diverged.",
+            f"The first was {short(case)}, after {plural(int(after), 'sample')}.",
+        ]
+    cost = f"On {where} a sample at batch={one.batch} costs {one.ratio} as much as at batch={one.largest}."
+    return cost, f"That is training {short(one.case)}.", *of_the_middle(timed), *end
 
 
 def _figures(found: Sequence[Training]) -> list[Figure]:

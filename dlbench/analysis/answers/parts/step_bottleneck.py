@@ -20,12 +20,12 @@ ADDS_UP = 0.1
 """How far the parts may be off the whole, relative, before a verdict says so: they are measured in other calls than the whole."""
 
 REMEDIES: dict[Resource, str] = {
-    "arithmetic": "a device with more of it",
+    "arithmetic": "a faster device",
     "memory": "a narrower precision, or operations fused by torch.compile, so that fewer bytes move",
     "launch": "a larger batch, CUDA graphs or torch.compile, so that fewer launches do the same",
-    "transfer": "data kept on the device, or copied from page-locked memory while the step before computes",
+    "transfer": "data kept on the device, or copied from page-locked memory meanwhile",
     "input": "data prepared beforehand or kept on the device, or more loader workers",
-    "host": "less Python between operations, and none that waits for the device, such as .item()",
+    "host": "less Python between operations, and no .item() that waits",
 }
 
 

@@ -20,9 +20,16 @@ def test_what_a_small_batch_costs_is_a_ratio_and_divergence_stands_beside_it(ask
             *training(64, rate=0.01, sample_s=1e-4, accuracy=0.5),
         ]
     )["batch"]
+    assert (answer["headline"], answer["qualifier"], answer["tags"]) == (
+        "batch 1 costs 6.00× batch 64 (5.82…6.19)",
+        "small_batch batch learning_rate=0.01",
+        [],
+    )
     assert answer["sentences"] == [
-        "On cpu batch=1 costs 6.00 × (5.82…6.19) as much a sample as batch=64 in small_batch batch learning_rate=0.01; "
-        "of 2 trainings at batch=1 1 diverged, first small_batch batch learning_rate=0.1 after 320 samples."
+        "On cpu a sample at batch=1 costs 6.00 × (5.82…6.19) as much as at batch=64.",
+        "That is training small_batch batch learning_rate=0.01.",
+        "Of 2 trainings at batch=1 1 diverged.",
+        "The first was small_batch batch learning_rate=0.1, after 320 samples.",
     ]
     (table,) = answer["tables"]
     assert [repr(row["small.batch"]) for row in table["rows"]] == ["1", "64", "1", "64"]
@@ -41,8 +48,8 @@ def test_it_stands_beside_the_throughput_of_other_work(asked):
         for each in made_up.rounds_of(made_up.case("train_step", model="a", batch=batch, dtype="fp32"), [[1.0]] * 7, items=batch)
     ]
     answer = asked([*steps, *training(1, sample_s=5e-4, accuracy=0.9), *training(8, sample_s=1e-4, accuracy=0.9)])["batch"]
-    assert answer["sentences"][0].startswith("On cpu batch=8 is the largest measured and gives most for train_step a fp32")
-    assert answer["sentences"][1].endswith("none of 1 training at batch=1 diverges.")
+    assert answer["headline"] == "8 is the largest measured; more may help"
+    assert answer["sentences"][-1] == "None of 1 training at batch=1 diverges."
     assert len(answer["tables"]) == 2
 
 
