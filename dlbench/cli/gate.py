@@ -87,9 +87,7 @@ def measure_until_seen(
         if not rounds:
             return
         names = f"{len(cases)} case{'' if len(cases) == 1 else 's'}"
-        click.echo(
-            f"{rounds} more round{'' if rounds == 1 else 's'} for {names} whose change is not known as well yet as it must be", err=True
-        )
+        click.echo(f"{rounds} more round{'' if rounds == 1 else 's'} for {names} whose change is not known well enough yet", err=True)
         tasks = [task for task in session.tasks if task.case.id in cases]
         recording.measure(further_rounds(session, recording, tasks, rounds, left_s), {})
 

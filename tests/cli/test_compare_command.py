@@ -25,11 +25,8 @@ from dlbench.core.units import parse_fraction
 
 TEN = (1.00, 1.01, 0.99, 1.02, 0.98, 1.005, 0.995, 1.015, 0.985, 1.001)
 ONE, TWO = made_up.case("matmul", n=1), made_up.case("matmul", n=2)
-UNPROVEN = (
-    "no calibration: that a change is the program's and not the occasion's is unproven, as identical code has read 11 % slower "
-    "nine minutes later"
-)
-REMEDY = "measure what occasions do, with dlbench calibrate, or both sides in turn, with dlbench ab"
+UNPROVEN = "no calibration, so a change may be the occasion's (identical code has read 11 % slower)"
+REMEDY = "run dlbench calibrate, or dlbench ab for both sides in turn"
 
 
 def timed(a_case: made_up.Case, factor: float = 1.0, rounds: Sequence[float] = TEN, **fields: Any) -> list[Measurement]:
@@ -164,18 +161,57 @@ def test_the_table(folder: Folder) -> None:
     folder.write("base", timed(ONE), timed(TWO), timed(made_up.case("noop")))
     folder.write("new", timed(ONE), timed(TWO, 1.2))
     done = folder.compare()
-    title, _, heading, slower, missing, same, _, conclusion = done.out.splitlines()
+    title, _, heading, slower, missing, same, _, reason, conclusion = done.out.splitlines()
     assert title == "new against base"
-    assert heading.split("  ")[0] == "case"
-    assert cells(slower) == ["matmul[n=2]@cpu", "1.00 s", "1.20 s", "+20.0 %", "+18.2 % … +21.8 %", "<0.0001", "slower"]
-    assert cells(missing) == ["noop[]@cpu", "1.00 s", "missing", "not in the new file"]
-    assert cells(same) == ["matmul[n=1]@cpu", "1.00 s", "1.00 s", "+0.0 %", "-1.5 % … +1.5 %", "1.0000", "same"]
+    assert cells(heading) == ["case", "base", "new", "change", "95 % interval", "p after Holm", "verdict"]
+    assert cells(slower) == ["matmul[n=2]@cpu", "1.00 s", "1.20 s", "+20.0 %", "+18.2…+21.8 %", "<0.0001", "slower"]
+    assert cells(missing) == ["noop[]@cpu", "1.00 s", "missing"]
+    assert reason == "noop[]@cpu: not in the new file"
+    assert cells(same) == ["matmul[n=1]@cpu", "1.00 s", "1.00 s", "+0.0 %", "-1.5…+1.5 %", "1.0000", "same"]
     assert conclusion == "1 slower, 1 same, 1 missing; exit 3"
     assert done.err.splitlines() == [
         "note: base does not say which machine it is of",
         "note: new does not say which machine it is of",
         f"note: {UNPROVEN}; how far from base in time is unknown: new; {REMEDY}",
     ]
+
+
+def test_a_shift_against_its_medians_gives_way_to_their_change_and_is_named(folder: Folder) -> None:
+    """Three of seven rounds take half the time: the middle of all quotients falls by 29 %, and the median grows by 1 %."""
+    folder.write("base", timed(ONE, 1, (1.00, 1.01, 1.02, 1.3, 1.4, 1.5, 0.99)))
+    folder.write("new", timed(ONE, 1, (1.03, 1.04, 1.05, 1.06, 0.5, 0.4, 0.6)))
+    lines = folder.compare().out.splitlines()
+    assert cells(lines[3]) == ["matmul[n=1]@cpu", "1.02 s", "1.03 s", "+1.0 %", "-60.0…+4.0 %", "0.6352", "inconclusive"]
+    assert lines[5].endswith("; the shift of its rounds, which was tested, is -29.3 %")
+    (row,) = json.loads(folder.compare("--format", "json").out)
+    assert (row["median.change"], row["compare.note"]) == (pytest.approx(-0.293, abs=5e-4), lines[5].removeprefix(f"{ONE.id}: "))
+
+
+def test_a_reason_is_told_once_with_its_cases_and_its_numbers_as_spans(folder: Folder) -> None:
+    wide = [made_up.case("matmul", n=n) for n in range(4)]
+    steady = timed(made_up.case("matmul", n=4))
+    folder.write("base", *(timed(case, 1, WIDE) for case in wide), steady)
+    folder.write("new", *(timed(case, 1 + n / 10, WIDE) for n, case in enumerate(wide)), steady)
+    done = folder.compare()
+    assert done.out.splitlines()[-4:] == [
+        "matmul[n=0]@cpu: a slowdown of 25.0 % or more is excluded",
+        "4 cases: 37 rounds a side would probably decide whether it is the same",
+        "3 cases: up to +32.0…+56.0 % is possible; its rounds differ by 21.2 %",
+        "1 same, 4 inconclusive; exit 0",
+    ]
+    assert done.err.count("matmul") == 0
+
+
+def test_two_files_without_a_common_case_are_told_so(folder: Folder) -> None:
+    folder.write("base", timed(ONE), timed(TWO))
+    folder.write("new", timed(made_up.case("storage", suite="storage", block=1)))
+    done = folder.compare()
+    assert (done.code, done.out.splitlines()[-1], done.err.splitlines()[-1]) == (
+        5,
+        "2 missing, 1 new; exit 5",
+        "note: no case is in both files: the base has 2 cases of quick, the new file has 1 case of storage; "
+        "compare two runs of the same suite, devices and options",
+    )
 
 
 @pytest.mark.parametrize(
@@ -301,7 +337,8 @@ def test_a_file_that_does_not_say_its_machine_is_never_refused(folder: Folder) -
 
 def test_other_software_is_told_and_compared(folder: Folder) -> None:
     folder.write("base", timed(ONE), environment=environment())
-    folder.write("new", timed(ONE), environment=environment(torch="2.14.0"))
+    newer = environment(torch="2.14.0")
+    folder.write("new", timed(ONE), environment={**newer, "stack": {**newer["stack"], "driver": None}})  # which base does not name
     done = folder.compare()
     assert (done.code, done.err.splitlines()[0]) == (
         0, "note: the software differs, base against new: stack.versions.torch: '2.13.0' against '2.14.0'",
@@ -346,6 +383,8 @@ def test_files_of_one_name_are_told_apart(folder: Folder) -> None:
         made_up.write(folder.path / side / "run.jsonl", timed(ONE, factor))
     done = folder.compare(files=("a/run.jsonl", "b/run.jsonl"))
     assert (done.code, done.out.splitlines()[0]) == (3, "b/run.jsonl against a/run.jsonl")
+    in_full = [str(folder.path / side / "run.jsonl") for side in "ab"]
+    assert folder.compare(files=in_full).out == done.out
 
 
 def test_within_one_file(folder: Folder) -> None:
@@ -461,7 +500,7 @@ def test_other_clocks_are_inconclusive_at_most(folder: Folder) -> None:
     rows = json.loads((done := folder.compare("--format", "json")).out)
     said = "the clock of cuda:0 was 1.98 GHz in the base and 1.75 GHz in the new file"
     assert (done.code, rows[0]["compare.verdict"], rows[0]["compare.note"]) == (
-        4, "inconclusive", f"{said}; the times alone would say slower: measure both in turn, with dlbench ab",
+        4, "inconclusive", f"{said}; its times alone would say slower; measure both in turn, with dlbench ab",
     )  # fmt: skip
     assert done.err.splitlines()[-1] == (
         f"note: a slowdown of 25.0 % or more is not excluded in 1 of 1 case: {on_gpu.id} ({said}; its times alone would say slower); "
@@ -670,7 +709,7 @@ def test_what_stands_in_a_file_does_not_steer_the_terminal(folder: Folder) -> No
     folder.write("new", [made_up.ended(ONE, Status.FAILED, reason)], timed(TWO))
     done = folder.compare()
     assert "\x1b" not in done.out
-    assert [cells(line)[-1] for line in done.out.splitlines() if line.startswith(ONE.id)] == ["failed: [2J slower"]
+    assert [cells(line)[-1] for line in done.out.splitlines() if line.startswith(ONE.id)] == ["failed", f"{ONE.id}: failed: [2J slower"]
 
 
 def test_torch_is_never_imported(folder: Folder) -> None:

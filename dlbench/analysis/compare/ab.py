@@ -59,6 +59,7 @@ def _confirmed(first: Comparison, fresh: Comparison) -> Comparison:
     unseen = NotExcluded(
         tuple(case for each in hidden for case in each.cases),
         "; also, ".join(each.sentence for each in hidden),
+        "; also, ".join(each.brief for each in hidden),
         any(each.decisive for each in hidden),
     )
     return replace(first, cases=tuple(sorted(cases, key=attention)), unseen=unseen if hidden else None)
@@ -67,5 +68,5 @@ def _confirmed(first: Comparison, fresh: Comparison) -> Comparison:
 def _decided(was: CaseVerdict, now: CaseVerdict, powerless: str | None) -> CaseVerdict:
     change = f" by {was.shown.change * 100:+.1f} %" if was.shown else ""
     if powerless and now.verdict is not Verdict.FAILED:
-        return was.noting(f"not confirmed: {powerless}")
-    return now.noting(f"measured again; the first rounds said {was.verdict}{change}")
+        return was.because(f"not confirmed: {powerless}")
+    return now.because("measured again", f"the first rounds said {was.verdict}{change}")

@@ -38,7 +38,7 @@ from dlbench.core.conditions import OVERRUN
 from dlbench.core.rows.rounds import CaseRounds
 from dlbench.core.rows.row import Row
 from dlbench.core.thresholds import Thresholds
-from dlbench.core.units import percent
+from dlbench.core.units import percent, relative_change
 
 _FEW = 0.2
 """Share of rounds that may be unsteady or throttled if the others alone say the same."""
@@ -123,7 +123,7 @@ def _with_loss(case: CaseVerdict, lost_of_sides: Sequence[Collection[str] | None
             sides.append(f"its lines may be among the damaged ones of {side}")
         elif row is not None and lost and row.case.id in lost:
             sides.append(f"it may have lost a round with a damaged line of {side}")
-    return case.noting(*sides)._replace(lost=True) if sides else case
+    return case.because(*sides)._replace(lost=True) if sides else case
 
 
 def _with_same_verdict(pairs: Sequence[Matched], others: Sequence[Tests]) -> list[bool]:
@@ -203,11 +203,11 @@ def _case_verdict(pair: Matched, family: TestFamily, goal: SlowdownGoal) -> Case
     if untimed is None:
         found = _by_time(found, pair, family, insist=goal.insist or not all(each.excluded for each in worse))
     elif must_see and all(each.rounds.median_s for each in pair.sides):
-        found = found._replace(note=untimed, not_excluded=CaseNotExcluded(pair.case, must_see, untimed))
+        found = found.because(untimed)._replace(not_excluded=CaseNotExcluded(pair.case, must_see, untimed))
     elif of_values := verdict_by_values(values):
         found = found._replace(verdict=of_values)
     else:
-        found = found._replace(note=untimed)
+        found = found.because(untimed)
     not_excluded, rounds = found.not_excluded, found.rounds_to_see
     if must_see:
         rounds = max((each for each in (rounds, *(quantity.rounds for quantity in worse)) if each), default=None)
@@ -220,12 +220,16 @@ def _case_verdict(pair: Matched, family: TestFamily, goal: SlowdownGoal) -> Case
     notes += [str(each) for each in values if each.matters or not pair.changes]
     if found.verdict is Verdict.SLOWER and pair.changes:
         regressed.insert(0, "time")
-    return found.noting(*notes)._replace(
+    judged = found.because(*notes)._replace(
         verdict=Verdict.SLOWER if regressed else found.verdict,
         regressed=tuple(regressed),
         not_excluded=not_excluded and not_excluded._replace(asked=asked or not_excluded.asked),
         rounds_to_see=rounds,
     )
+    shown = judged.shown
+    if shown is None or judged.verdict is Verdict.SAME or shown.fitting_medians == shown.change:
+        return judged
+    return judged.because(f"the shift of its rounds, which was tested, is {relative_change(shown.change)}")
 
 
 def _by_time(found: CaseVerdict, pair: Matched, family: TestFamily, insist: bool) -> CaseVerdict:
@@ -243,11 +247,12 @@ def _by_time(found: CaseVerdict, pair: Matched, family: TestFamily, insist: bool
     rounds = not_excluded = None
     disturbed = "" if verdict is Verdict.SAME else doubts.disturbances(sides)
     if barred := _barred(pair, verdict):
-        notes = [f"{barred}; the times alone would say {verdict}: {_remedy(pair)}"]
+        alone = "" if verdict is Verdict.INCONCLUSIVE else f"its times alone would say {verdict}"
+        notes = [barred, alone, _remedy(pair)]
         disturbed = doubts.disturbances(sides)
         slower = verdict is Verdict.SLOWER
         if must_see or slower:
-            why = "; ".join(filter(None, (barred, "its times alone would say slower" if slower else "", disturbed)))
+            why = "; ".join(filter(None, (barred, alone if slower else "", disturbed)))
             not_excluded = CaseNotExcluded(pair.case, must_see or threshold, why, _remedy(pair), asked=slower)
         verdict, left = Verdict.INCONCLUSIVE, None
     else:
@@ -258,8 +263,8 @@ def _by_time(found: CaseVerdict, pair: Matched, family: TestFamily, insist: bool
         if verdict is Verdict.INCONCLUSIVE:
             rounds = power.rounds_needed(tests, family.weight, threshold)
             if not barred_by_mean(changes):
-                notes += [doubts.exclusion_sentence(left, must_see), doubts.prospects(tests, rounds, threshold) if family.able else ""]
-    return found.noting(*notes, disturbed)._replace(
+                notes += [*doubts.exclusion(left, must_see), doubts.prospects(tests, rounds, threshold) if family.able else ""]
+    return found.because(*notes, disturbed)._replace(
         verdict=verdict, not_excluded=not_excluded, detectable=least, rounds_needed=rounds, rounds_to_see=to_see, possible=left
     )
 
@@ -281,11 +286,14 @@ def _barred(pair: Matched, verdict: Verdict) -> str | None:
     """
     # Times that were still moving, that the device cut itself, or that can't be true, show nothing about the program.
     left = [(side, row) for side, row in by_side(*pair.sides) if not (pair.clean and any(row.rounds.spoiled))]
-    marks = [f"unsteady in {side}" for side, row in left if row.flag.not_steady]
-    marks += [f"throttled in {side}" for side, row in left if row.flag.throttled]
-    marks += [f"implausible in {side}" for side, row in by_side(*pair.sides) if row.flag.implausible]
+    found = {
+        "unsteady": [side for side, row in left if row.flag.not_steady],
+        "throttled": [side for side, row in left if row.flag.throttled],
+        "implausible": [side for side, row in by_side(*pair.sides) if row.flag.implausible],
+    }
     if not (pair.balanced and verdict.is_change):
-        marks += [f"CPUs taken in {side}" for side, row in left if (row.time.lost_share or 0.0) > OVERRUN]
+        found["CPUs taken"] = [side for side, row in left if (row.time.lost_share or 0.0) > OVERRUN]
+    marks = [f"{mark} {'on both sides' if len(sides) > 1 else f'in {sides[0]}'}" for mark, sides in found.items() if sides]
     marks += [pair.clocks.sentence] if pair.clocks and pair.explained else []
     return ", ".join(marks) or None
 

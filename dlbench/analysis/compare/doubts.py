@@ -30,6 +30,8 @@ class NotExcluded:
     cases: tuple[str, ...]
     sentence: str
     """Which they are, what is still possible, why, and what to do."""
+    brief: str
+    """How many they are, and what to do."""
     decisive: bool
     """Whether the comparison is undecidable because of them."""
 
@@ -51,15 +53,14 @@ class CaseNotExcluded(NamedTuple):
     """That is neither called nor excluded; a worsening where it is one of memory or a value as well."""
 
 
-def exclusion_sentence(left: float | None, must_see: float | None) -> str:
+def exclusion(left: float | None, must_see: float | None) -> tuple[str, ...]:
     """Say which slowdowns are excluded; ``left`` is what `possible` gives."""
     if left is None:
-        return "no slowdown is excluded, as the rounds are too few"
-    if must_see is None:
-        return f"up to {relative_change(left)} is possible"
-    if left < must_see:
-        return f"a slowdown of {percent(must_see)} or more is excluded"
-    return f"a slowdown of {percent(must_see)} or more is not excluded: up to {relative_change(left)} is possible"
+        return ("too few rounds to exclude any slowdown",)
+    if must_see is not None and left < must_see:
+        return (f"a slowdown of {percent(must_see)} or more is excluded",)
+    possible = f"up to {relative_change(left)} is possible"
+    return (possible,) if must_see is None else (f"a slowdown of {percent(must_see)} or more is not excluded", possible)
 
 
 def prospects(tests: Tests, rounds: int | None, threshold: float) -> str:
@@ -120,8 +121,9 @@ def not_excluded(cases: Sequence[CaseNotExcluded], tested: int, spent: SpentBudg
     if not decisive:
         remedies.append(f"with --must-see {100 * cases[0].change:.3g}% that would end with 4")
     what = " or ".join(dict.fromkeys(each.what for each in cases))
-    sentence = "; ".join([f"a {what} of {changes} or more is not excluded in {of}: {', '.join(named)}", *remedies])
-    return NotExcluded(tuple(each.case for each in cases), sentence, decisive)
+    extent = f"a {what} of {changes} or more is not excluded in {of}"
+    sentence, brief = ("; ".join([first, *remedies]) for first in (f"{extent}: {', '.join(named)}", extent))
+    return NotExcluded(tuple(each.case for each in cases), sentence, brief, decisive)
 
 
 def powerless(able: Sequence[Tests], of_values: Sequence[float], spent: SpentBudget | None) -> str | None:

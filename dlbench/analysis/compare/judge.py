@@ -157,6 +157,13 @@ class Change:
         return found and Interval(fraction(found.low), fraction(found.high), found.confidence)
 
     @property
+    def fitting_medians(self) -> float:
+        """The estimate; or where the medians, which stand next to it, differ the other way, their own change."""
+        base_s, new_s = self.medians_s
+        of_medians = new_s / base_s - 1
+        return of_medians if self.change * of_medians < 0 else self.change
+
+    @property
     def medians_s(self) -> tuple[float, float]:
         """What was compared, seconds a call: the medians over the rounds of base and new."""
         return math.exp(statistics.median(self.test.base)), math.exp(statistics.median(self.test.new))

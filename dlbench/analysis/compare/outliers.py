@@ -4,8 +4,9 @@ import math
 import statistics
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
+from itertools import chain
 
-from dlbench.analysis.presentation.wording import plural
+from dlbench.analysis.presentation.wording import few, plural
 from dlbench.analysis.ratios.pairing import grouped
 from dlbench.analysis.read.table import Results
 from dlbench.core.model import Status, settings_text
@@ -40,6 +41,7 @@ class Kind:
     judged: int
     """Cases that enough files have."""
     outliers: Sequence[Outlier]
+    """The farthest first."""
 
 
 def kinds(results: Results) -> list[Kind]:
@@ -59,7 +61,8 @@ def kinds(results: Results) -> list[Kind]:
     for kind, runs in grouped(of_run, name).items():
         groups = grouped((row for run in runs for row in of_run[run] if row.has_times), _work).values()
         judged = [group for group in groups if len(group) >= FEWEST]
-        found.append(Kind(kind, runs, len(judged), [outlier for group in judged for outlier in _outliers(group)]))
+        outliers = sorted(chain.from_iterable(map(_outliers, judged)), key=lambda each: -abs(each.change))
+        found.append(Kind(kind, runs, len(judged), outliers))
     return found
 
 
@@ -67,15 +70,13 @@ def sentences(found: Sequence[Kind]) -> list[str]:
     """Return which kinds there are, if several, and which files stand out, or that none does, or could."""
     lines = []
     if len(found) > 1:
-        names = "; ".join(f"{plural(len(kind.runs), 'file')} with {kind.name} ({', '.join(kind.runs)})" for kind in found)
-        lines.append(f"{names}: each kind is judged by itself")
+        lines += [f"{plural(len(kind.runs), 'file')} with {kind.name}: {few(kind.runs)}" for kind in found]
+        lines.append("each kind of machine is judged alone")
     for kind in found:
         if not kind.judged:
-            lines.append(
-                f"{plural(len(kind.runs), 'file')} with {kind.name}: too few to tell what stands out; it takes {FEWEST} with the same case"
-            )
+            lines.append(f"{plural(len(kind.runs), 'file')} with {kind.name}: too few to compare; it takes {FEWEST} with the same case")
         elif not kind.outliers:
-            lines.append(f"no file stands out among {len(kind.runs)} with {kind.name}")
+            lines.append(f"{len(kind.runs)} files with {kind.name}: none stands out")
         lines += [line for run in kind.runs for line in _of_run(run, kind)]
     return [one_line(line) for line in lines]
 
@@ -112,7 +113,6 @@ def _of_run(run: str, kind: Kind) -> list[str]:
     for way, sign in (("slower", 1), ("faster", -1)):
         mine = [each for each in kind.outliers if each.row.case.run == run and each.change * sign > 0]
         if mine:
-            worst = max(mine, key=lambda each: abs(each.change))
-            where = f"in {len(mine)} of {plural(kind.judged, 'case')}, most in {worst.row.case.id}"
-            lines.append(f"{run} is {way} than others with {kind.name} {where}: {worst.change * 100:+.1f} % of their median time")
+            where = f"in {len(mine)} of {plural(kind.judged, 'case')}, most in {mine[0].row.case.id}"
+            lines.append(f"{run} is {way} than others with {kind.name} {where}: {mine[0].change * 100:+.1f} % of their median")
     return lines

@@ -12,6 +12,7 @@ from dlbench.analysis.compare.judge import Verdict
 from dlbench.analysis.compare.power import MUST_SEE_BY_DEFAULT, SlowdownGoal
 from dlbench.analysis.compare.values import ValueChange, memory_change, value_changes
 from dlbench.analysis.compare.verdict import CaseVerdict, Comparison
+from dlbench.analysis.presentation.wording import few, plural
 from dlbench.analysis.ratios.pairing import DEVICE_NAME, MATH, THREADS, match_rows
 from dlbench.analysis.read.foreign import SESSIONS_FOR_A_VERDICT, tool_of_suite
 from dlbench.analysis.read.readings import clock_difference
@@ -79,7 +80,17 @@ def compare(
     if len(incomparable) > len(pairs) and not across_machines:  # what says nothing of most cases is no comparison
         incomparable = [each._replace(asked=True) for each in incomparable]
     title = f"{', '.join(new.environments)} against {', '.join(base.environments)}"
-    return comparison(title, (base, new), pairs, settled, goal, paired, across_machines, unlike=incomparable, elsewhere=elsewhere)
+    found = comparison(title, (base, new), pairs, settled, goal, paired, across_machines, unlike=incomparable, elsewhere=elsewhere)
+    return replace(found, powerless=_what_each_has(bases, news)) if found.nothing_in_common else found
+
+
+def _what_each_has(bases: Mapping[str, Row], news: Mapping[str, Row]) -> str:
+    """Say what each side has, where no case is on both."""
+    have = (
+        f"{side} has {plural(len(rows), 'case')} of {few(dict.fromkeys(row.case.suite for row in rows.values()))}"
+        for side, rows in by_side(bases, news)
+    )
+    return f"no case is in both files: {', '.join(have)}; compare two runs of the same suite, devices and options"
 
 
 def compare_by(results: Results, by: str, given: ThresholdSettings) -> Comparison:
@@ -93,7 +104,7 @@ def compare_by(results: Results, by: str, given: ThresholdSettings) -> Compariso
         limits = _thresholds(results, base, WITHIN_A_RUN, given, True)
         pairs.append(Matched(new.case.id, base, new, limits, _quantities(base, new, limits)))
     failed = {row.case.id: row for row in results.rows if row.is_failure}
-    settled = [CaseVerdict(case, Verdict.FAILED, row.ending, new=row) for case, row in failed.items()]
+    settled = [CaseVerdict(case, Verdict.FAILED, (row.ending,), new=row) for case, row in failed.items()]
     unpaired = tuple(each for each in found.unpaired if each.case not in failed)
     title = f"{', '.join(results.environments)}: each {found.by} against {found.base_value}"
     return comparison(title, (results, results), pairs, settled, SlowdownGoal.of(given, None), unpaired=unpaired)
@@ -133,12 +144,12 @@ def _settled(case: str, base: Row | None, new: Row | None, settings: Sequence[Se
     """Return the verdict of a case that no test has to decide, or can; ``unlike``: how the sides were measured differently."""
     if new is None:
         if base is None or base.is_ok:
-            return CaseVerdict(case, Verdict.MISSING, "not in the new file", base=base)
+            return CaseVerdict(case, Verdict.MISSING, ("not in the new file",), base=base)
         # What was not measured in the base can't be lost: a suite without it, or a machine that the suite no longer names.
-        return CaseVerdict(case, Verdict.SAME, f"not in the new file; in the base {base.ending}", base=base)
+        return CaseVerdict(case, Verdict.SAME, ("not in the new file", f"in the base {base.ending}"), base=base)
     if base is None:
         verdict, note = (Verdict.FAILED, new.ending) if new.is_failure else (Verdict.NEW, "not in the base")
-        return CaseVerdict(case, verdict, note, new=new)
+        return CaseVerdict(case, verdict, (note,), new=new)
     was, status = base.case.status, new.case.status
     if status in (Status.OK, Status.OOM) and (apart := _limits_apart(base, new)):
         verdict, note = Verdict.INCOMPARABLE, apart
@@ -160,7 +171,7 @@ def _settled(case: str, base: Row | None, new: Row | None, settings: Sequence[Se
         verdict, note = Verdict.INCOMPARABLE, few
     else:
         return None
-    return CaseVerdict(case, verdict, note, base=base, new=new)
+    return CaseVerdict(case, verdict, (note,), base=base, new=new)
 
 
 def _few_sessions(base: Row, new: Row) -> str:

@@ -41,7 +41,9 @@ def compare_machines(results: Results, base: str, others: Sequence[str], across_
             different.add(name)
             notes.append(f"{sentence}; slower does not fail here")
         if _both_known_and_unlike(*both, "stack_key"):
-            notes.append(one_line(f"the software differs, {base} against {name}: {'; '.join(differences(*both, ('stack',)))}"))
+            notes.append(
+                one_line(f"the software differs, {base} against {name}: {'; '.join(differences(*both, ('stack',))) or 'their stack_key'}")
+            )
     for say in (_other_tools_notes, _version_notes, _threshold_notes):
         notes += say(results, base, others)
     return different, notes
@@ -87,15 +89,14 @@ def uncalibrated(results: Results, base: str, others: Sequence[str]) -> tuple[se
     gaps = {name: gap_s(results.environments[base], results.environments[name]) for name in others}
     apart = {name: gap for name, gap in gaps.items() if gap is not None and gap > _ONE_OCCASION_S}
     sentences = [
-        "no calibration: that a change is the program's and not the occasion's is unproven, as identical code has read 11 % slower nine "
-        "minutes later"
+        "no calibration, so a change may be the occasion's (identical code has read 11 % slower)",
     ]
     if apart:
         named = few(f"{name} ({seconds(gap)})" for name, gap in apart.items())
         sentences.append(f"more than an hour from {base}, which ends --strict with 4: {named}")
     if unknown := [name for name, gap in gaps.items() if gap is None]:
         sentences.append(f"how far from {base} in time is unknown: {few(unknown)}")
-    sentences.append("measure what occasions do, with dlbench calibrate, or both sides in turn, with dlbench ab")
+    sentences.append("run dlbench calibrate, or dlbench ab for both sides in turn")
     return {*apart}, [one_line("; ".join(sentences))]
 
 

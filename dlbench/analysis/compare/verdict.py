@@ -17,7 +17,8 @@ class CaseVerdict(NamedTuple):
 
     case: str
     verdict: Verdict
-    note: str = ""
+    reasons: tuple[str, ...] = ()
+    """Why, and what to do about it."""
     regressed: tuple[str, ...] = ()
     """What got worse: ``time``, ``memory``, ``value.p99_s``."""
     base: Row | None = None
@@ -46,6 +47,11 @@ class CaseVerdict(NamedTuple):
     """Whether some of its rounds may be among the damaged lines of a file, so that whoever is strict takes it for undecided."""
 
     @property
+    def note(self) -> str:
+        """Its reasons as one text."""
+        return "; ".join(self.reasons)
+
+    @property
     def unseen(self) -> str | None:
         """Why a slowdown that must be seen is neither called nor excluded; None as there."""
         return self.not_excluded.why if self.not_excluded else None
@@ -61,9 +67,9 @@ class CaseVerdict(NamedTuple):
         """The change of that statistic, if the times could be tested."""
         return self.changes.get(self.statistic)
 
-    def noting(self, *notes: str) -> Self:
-        """Return it with these notes behind its own."""
-        return self._replace(note="; ".join(filter(None, (self.note, *notes))))
+    def because(self, *reasons: str) -> Self:
+        """Return it with these reasons behind its own; empty ones are left out."""
+        return self._replace(reasons=(*self.reasons, *filter(None, reasons)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +100,16 @@ class Comparison:
     def doubts(self) -> tuple[str, ...]:
         """What was neither called nor excluded, and why, whether or not the exit code depends on it."""
         return (self.powerless,) if self.powerless else (self.unseen.sentence,) if self.unseen else ()
+
+    @property
+    def brief_doubts(self) -> tuple[str, ...]:
+        """The same without the reasons of each case, for where these stand as well."""
+        return (self.unseen.brief,) if self.unseen and not self.powerless else self.doubts
+
+    @property
+    def nothing_in_common(self) -> bool:
+        """Whether both sides have cases, and none is on both."""
+        return {(case.base is None, case.new is None) for case in self.cases} == {(True, False), (False, True)}
 
     def severity(self, case: CaseVerdict) -> str | None:
         """Return how loud CI has to be about one of its cases: ``error``, ``warning`` or ``notice``; None for not at all."""

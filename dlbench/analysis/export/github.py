@@ -76,7 +76,7 @@ def step_summary(comparisons: Sequence[Comparison], conclusion: str, notes: Sequ
 
 
 def _section(comparison: Comparison, room: int) -> str:
-    rows = markdown_table(HEADINGS, ((_code(name), *middle, _code(note)) for name, *middle, note in map(cells, comparison.cases)))
+    rows = markdown_table((*HEADINGS, "note"), ((_code(case.case), *cells(case)[1:], _code(case.note)) for case in comparison.cases))
     lines = [f"{_code(comparison.title)}: {count(comparison.cases)}\n\n", *islice(rows, 2)]
     room -= sum(map(_size, lines)) + _TAIL
     for number, line in enumerate(rows):

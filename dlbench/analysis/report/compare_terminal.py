@@ -1,21 +1,33 @@
 """A comparison as text for people: a line a case, and what it comes to in one sentence."""
 
+import re
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
 from pathlib import Path
+from types import MappingProxyType
 
 from dlbench.analysis.compare.calibration import Calibration, CaseNoise
 from dlbench.analysis.compare.judge import Verdict
 from dlbench.analysis.compare.verdict import CaseVerdict, Comparison
+from dlbench.analysis.presentation import wording
 from dlbench.analysis.presentation.names import status
+from dlbench.analysis.ratios.pairing import grouped
 from dlbench.analysis.report.text_table import padded
 from dlbench.core import units
 from dlbench.core.rows.row import Row
 from dlbench.core.stats import Interval
 
-HEADINGS = ("case", "base", "new", "change", "95 % interval", "p after Holm", "verdict", "note")
+HEADINGS = ("case", "base", "new", "change", wording.INTERVAL, "p after Holm", "verdict")
 NUMBERS = range(1, 6)
 """Their places in which there are numbers."""
+KEPT = (3, 4)
+"""Those of the change and its interval, which go after all others on a narrow screen."""
+NAME_WIDTH = 16
+"""Screen columns of a case at least: so eighty have room for all but p."""
+_NAMED = 2
+"""Cases that a reason names; it counts more of them."""
+_NUMBER = re.compile(r"(?<![\w.:'+-])[+-]?\d+(?:,\d{3})*(?:\.\d+)?(?![\w.:'])")
 _NOISE_HEADINGS = ("case", "occasions", "median", "sd of median", "sd of p10")
 _SUMMARY = (
     Verdict.SLOWER, Verdict.FASTER, Verdict.SAME, Verdict.INCONCLUSIVE, Verdict.INCOMPARABLE, Verdict.MISSING, Verdict.FAILED, Verdict.NEW,
@@ -25,6 +37,72 @@ _SUMMARY = (
 def table(comparison: Comparison) -> list[str]:
     """Return the lines of the table, the heading first: the worst cases stand on top, and nothing is folded or cut."""
     return padded([HEADINGS, *map(cells, comparison.cases)], NUMBERS)
+
+
+def title(comparison: Comparison) -> str:
+    """Return what a screen calls a comparison: ``after against before, on cpu``; the device where there is but one."""
+    devices = _devices(comparison)
+    return f"{comparison.title}, on {devices.pop()}" if len(devices) == 1 else comparison.title
+
+
+def _devices(comparison: Comparison) -> set[str]:
+    return {device for _, at, device in (case.case.rpartition("@") for case in comparison.cases) if at}
+
+
+def short_names(comparison: Comparison) -> dict[str, str]:
+    """Return what a screen calls each case: ``train resnet18 b8``, with its device where there are several; in full where two are alike."""
+    works = {case.case: case.case.rpartition("@") for case in comparison.cases}
+    several = len(_devices(comparison)) > 1
+    brief = {case: f"{wording.brief(work or case)}{f' on {device}' if several else ''}" for case, (work, _, device) in works.items()}
+    return brief if len({*brief.values()}) == len(brief) else {case: wording.placed(case) for case in brief}
+
+
+def reasons(comparison: Comparison, names: Mapping[str, str] = MappingProxyType({})) -> list[str]:
+    """Return each reason for the verdicts once, behind its cases: ``5 cases: 14…20 rounds a side would probably decide …``.
+
+    What the sentence on all cases says already is left out. ``names``: what to call a case if not by its id.
+    """
+    summed_up = comparison.unseen.brief if comparison.unseen else ""
+    told = [(case, reason) for case in comparison.cases for reason in _reasons(case) if reason not in summed_up]
+    # Of what was tested the numbers may differ; the words of a fault stay as they are.
+    alike = grouped(told, lambda each: _words(each[1]) if each[0].changes else each[1])
+    of_cases = grouped(alike.values(), lambda group: tuple(names.get(case.case, case.case) for case, _ in group))
+    return [
+        units.one_line(f"{_about(cases, len(comparison.cases))}: {'; '.join(map(_merged, groups))}") for cases, groups in of_cases.items()
+    ]
+
+
+@lru_cache(4096)
+def _words(reason: str) -> str:
+    """Return a reason with a sign in place of each number."""
+    return _NUMBER.sub("#", reason)
+
+
+def _reasons(case: CaseVerdict) -> list[str]:
+    """Return why the verdict is as it is, then why a slowdown may hide in it, as far as that is another reason."""
+    hiding = (case.unseen or "").split("; ")
+    return [*case.reasons, *(each for each in hiding if each not in case.note)]
+
+
+def _about(cases: Sequence[str], of: int) -> str:
+    """Return which cases a reason is about: their names, or how many they are."""
+    if len(cases) <= _NAMED:
+        return ", ".join(cases)
+    return f"{'all ' if len(cases) == of else ''}{len(cases):,} cases"
+
+
+def _merged(group: Sequence[tuple[CaseVerdict, str]]) -> str:
+    """Return a reason that differs between cases in its numbers alone, each as a span: ``up to +3.1…+9.4 % is possible``."""
+    texts = [*dict.fromkeys(reason for _, reason in group)]
+    if len(texts) == 1:
+        return texts[0]
+    columns = zip(*map(_NUMBER.findall, texts), strict=True)
+    spans = ("…".join(dict.fromkeys((min(column, key=_value), max(column, key=_value)))) for column in columns)
+    return _NUMBER.sub(lambda _: next(spans), texts[0])
+
+
+def _value(number: str) -> float:
+    return float(number.replace(",", ""))
 
 
 def summary(comparisons: Iterable[Comparison]) -> str:
@@ -39,20 +117,24 @@ def count(cases: Iterable[CaseVerdict]) -> str:
 
 
 def cells(case: CaseVerdict) -> tuple[str, ...]:
-    """Return a line of the table, a text for each of the headings."""
+    """Return a line of the table, a text for each of the headings.
+
+    The change is the shift that was tested; where the medians, which stand next to it, differ the other way, it is theirs.
+    """
     change, interval, p = "", "", ""
     if shown := case.shown:
-        change = units.relative_change(shown.change)
+        change = units.relative_change(shown.fitting_medians)
         p = f"{shown.p_holm:.4f}" if shown.p_holm >= 1e-4 else "<0.0001"
-        interval = span(shown.interval) if shown.interval else "too few rounds"
+        interval = span(shown.interval) if shown.interval else "too few"
     tested = (None, None) if shown is None or case.statistic == "median" else shown.medians_s
     times = [_time(side, seconds) for side, seconds in zip((case.base, case.new), tested, strict=True)]
-    return (units.one_line(case.case), *times, change, interval, p, case.verdict.value, units.one_line(case.note))
+    return (units.one_line(case.case), *times, change, interval, p, case.verdict.value)
 
 
 def span(interval: Interval) -> str:
-    """Return an interval of changes: ``+18.2 % … +21.8 %``."""
-    return f"{units.relative_change(interval.low)} … {units.relative_change(interval.high)}"
+    """Return an interval of changes: ``+18.2…+21.8 %``."""
+    low, high = (units.relative_change(end) for end in (interval.low, interval.high))
+    return f"{low.removesuffix(' %')}…{high}" if high.endswith("%") else f"{low}…{high}"
 
 
 def _time(row: Row | None, tested_s: float | None) -> str:

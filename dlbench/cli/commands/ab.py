@@ -1,5 +1,6 @@
 """``dlbench ab``: two sides measured in turn on this machine, and a verdict for every case."""
 
+import sys
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import replace
@@ -19,10 +20,11 @@ from dlbench.cli.options import (
     planning_options,
     threshold_options,
 )
-from dlbench.cli.output import conclude, write_results
+from dlbench.cli.output import conclude, write_notes, write_results
 from dlbench.cli.output_files import refuse_misplaced, refuse_same_file
 from dlbench.cli.planning import Plan, load_suites, require_sight
 from dlbench.cli.recording import Recording, record
+from dlbench.cli.terminal import wrapped
 from dlbench.core.errors import ExitCode
 from dlbench.core.measurement import CONFIRMING
 from dlbench.core.provenance import differences
@@ -88,7 +90,7 @@ def command(
             return gate.write_gate(session, goes_on, output.form)
         with record(session, interruption) as recording:
             if alike:
-                click.echo("note: nothing that is recorded differs between the sides, so this is an A/A", err=True)
+                write_notes(["nothing that is recorded differs between the sides, so this is an A/A"])
             gate.announce(session, goes_on)
             recording.measure(session, {each.opened.side.name: each.opened.worker for each in opened})
             if goes_on:
@@ -120,9 +122,11 @@ def _measure_again(recording: Recording, session: sessions.Session, rounds: int 
     flagged = {case.case for case in _judge(recording.results()).cases if case.verdict.is_change}
     if not flagged:
         return
+    from dlbench.analysis.presentation.wording import few
+
     needed = rounds or gate_rounds(len(flagged))
     tasks = [Task(task.case, replace(task.side, name=f"{task.side.name}{CONFIRMING}")) for task in session.tasks if task.case.id in flagged]
-    click.echo(f"measuring again, in {needed} fresh rounds: {', '.join(sorted(flagged))}", err=True)
+    click.echo(wrapped(f"measuring again, in {needed} fresh rounds: {few(sorted(flagged))}", sys.stderr), err=True)
     fresh = gate.further_rounds(session, recording, tasks, needed)
     recording.measure(fresh, {})
     if rounds is None:
@@ -145,8 +149,7 @@ def _end(recording: Recording, output: OutputOptions) -> ExitCode:
         code = conclude([_judge(results)], side_notes(results), output, results)
         click.echo(f"saved in {path}", err=True)
         return code
-    write_results(results, output.form)
-    click.echo(f"saved in {path}", err=True)
+    write_results(results, output.form, [path], saved=True)
     if recording.fault:
         raise recording.fault
     click.echo(f"interrupted, so there is no verdict; for one on what was measured: dlbench compare {path} --by run", err=True)

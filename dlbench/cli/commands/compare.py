@@ -59,13 +59,11 @@ def command(
     across_machines: bool,
     output: OutputOptions,
 ) -> ExitCode:
-    """A verdict for every case of BASE and NEW: slower, faster, same, or more than the data can tell.
+    """A verdict for every case of BASE and NEW: slower, faster, same or inconclusive.
 
-    Each NEW, and each file of a FOLDER, is compared with BASE on its own. A folder of JSON files of pytest-benchmark or pyperf, also as
-    BASE, is one side instead: each file is a round. A round is one value, the test is exact, and it is corrected
-    for the number of cases; docs/compare.md has the rule. Ends with 3 if anything is slower, 5 if a case failed or is missing, and 4 if no
-    case excludes a slowdown of 25 %, one does not exclude what --must-see, the suite, --strict or a file of run --gate wants to be
-    seen, or one that is held back would be slower by its times alone.
+    Each NEW, and each file of a FOLDER, is compared with BASE on its own. A folder of JSON files of pytest-benchmark or pyperf is one side,
+    also as BASE: each file is a round. The test is exact, and corrected for the number of cases. Ends with 3 if anything is slower, 5 if a
+    case failed or is missing, and 4 if the comparison decides nothing; docs/compare.md has the rules.
 
     \b
       dlbench compare before.jsonl after.jsonl

@@ -123,7 +123,7 @@ def test_what_the_first_rounds_could_not_see_counts_no_more_where_fresh_ones_cou
         [replace(each, memory=memory) for each, memory in zip(side, varying, strict=True)] for side in (on("a", ONE), on("b", ONE, 1.05))
     ]
     write(tmp_path, *first)
-    assert "memory may be up to" in call(tmp_path, "compare", "ab.jsonl", "--by", "run").err
+    assert "memory may be up to" in call(tmp_path, "compare", "ab.jsonl", "--by", "run").out
     write(tmp_path, *first, *again(1.0), name="again")
     done = call(tmp_path, "compare", "again.jsonl", "--by", "run")
     assert (done.code, done.out.splitlines()[-1], "is not excluded" in done.err) == (0, "1 same; exit 0", False)

@@ -113,7 +113,7 @@ def test_an_undecided_case_says_what_would_decide_it() -> None:
         pytest.approx(1.3 ** (1 + 0.8416 / 2.2414) - 1, rel=1e-3),
         37,
     )  # 80 % power at 2.5 %, two-sided
-    possible = "a slowdown of 25.0 % or more is not excluded: up to +26.0 % is possible"
+    possible = "a slowdown of 25.0 % or more is not excluded; up to +26.0 % is possible"
     assert case.note == f"{possible}; 37 rounds a side would probably decide whether it is the same"
 
 
@@ -146,7 +146,7 @@ def test_a_change_at_the_threshold_says_so() -> None:
 
 def test_rounds_too_few_for_any_call_say_how_many_would_do() -> None:
     comparison = compare(results(scaled(1, TEN[:3]), "base"), results(scaled(2, TEN[:3]), "new"))
-    assert only(comparison).note == "a slowdown of 25.0 % or more is not excluded: up to +104.0 % is possible"
+    assert only(comparison).note == "a slowdown of 25.0 % or more is not excluded; up to +104.0 % is possible"
     assert comparison.powerless == ("too few rounds: in 3 tests none could have been called slower; 10 rounds a side would do: --rounds 10")
 
 
@@ -202,7 +202,7 @@ def test_an_unsteady_row_is_inconclusive_at_most(factor: float, alone: str) -> N
     comparison = compare(results(scaled(1), "base"), results(scaled(factor, steady=False), "new"))
     case = only(comparison)
     assert (case.verdict, case.regressed) == (Verdict.INCONCLUSIVE, ())
-    assert case.note == f"unsteady in the new file; the times alone would say {alone}: measure again on a quieter machine"
+    assert case.note == f"unsteady in the new file; its times alone would say {alone}; measure again on a quieter machine"
     assert comparison.undecidable == (
         f"a slowdown of 25.0 % or more is not excluded in 1 of 1 case: {CASE.id} (unsteady in the new file"
         f"{'; its times alone would say slower' if alone == 'slower' else ''}); measure again on a quieter machine"
@@ -384,7 +384,7 @@ def test_an_implausible_row_is_inconclusive_at_most(factor: float, alone: str) -
     doubted = [replace(each, flops=0) for each in scaled(factor)]
     case = only(compare(results(scaled(1), "base"), results(doubted, "new")))
     assert (case.verdict, case.regressed) == (Verdict.INCONCLUSIVE, ())
-    assert case.note == f"implausible in the new file; the times alone would say {alone}: dlbench show says why"
+    assert case.note == f"implausible in the new file; its times alone would say {alone}; dlbench show says why"
 
 
 def test_within_a_file_an_implausible_row_stands_in_no_pair_and_is_named() -> None:
