@@ -40,10 +40,11 @@ ROOMS = {
     "analysis.presentation": "wording names pair_columns fields figures",
     "analysis.scaling": "speedup projection columns",
     "analysis.compare": "outliers calibration judge power doubts values worsening verdict comparison pairs ab provenance",
-    "analysis.answers.parts": "base best lines step_bottleneck pair_tables small_batches memory elsewhere published",
+    "analysis.answers.parts": "headline base foremost best lines step_bottleneck pair_tables implementations small_batches "
+    "memory elsewhere published",
     "analysis.answers.bottleneck": "* __init__",
     "analysis.answers": "* __init__",
-    "analysis.report": "samples sentences detail_tables case_table strips text_table screen_table compare_terminal terminal "
+    "analysis.report": "samples sentences detail_tables case_table strips text_table ten_lines screen_table compare_terminal terminal "
     "doctor_text plot_points plots machines forest page",
     "analysis.export": "tabular cases exported compare_export answers_export junit github",
     "analysis.export.formats": "__init__ *",

@@ -1,4 +1,4 @@
-"""Words that a shell offers while one types: suites, devices, columns and result files."""
+"""Words that a shell offers while one types: suites, devices, columns, topics and result files."""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -29,6 +29,13 @@ def columns(_: click.Context, __: click.Parameter, incomplete: str) -> list[str]
     from dlbench.core.rows.row import MACHINE, WORK
 
     return _starting(incomplete, [*(setting.name for setting in (*MACHINE, *WORK)), *_PARAMETERS])
+
+
+def topics(_: click.Context, __: click.Parameter, incomplete: str) -> list[str]:
+    """Return the topics of the ten questions."""
+    from dlbench.analysis import answers
+
+    return _starting(incomplete, answers.topics())
 
 
 def result_files(_: click.Context, __: click.Parameter, incomplete: str) -> list[CompletionItem]:

@@ -44,8 +44,8 @@ def write_plan(plan: Plan, form: str, policy: Policy) -> None:
 
     write_cases(counted(), form)
     time = seconds(estimated_s(policy, count - absent - crowded, tries))
-    ranks = ", or of devices or cores for their ranks" if crowded else ""
-    skipped = f", of which {absent + crowded:,} will be skipped for want of their device{ranks}" if absent + crowded else ""
+    ranks = ", or too few devices or cores for their ranks" if crowded else ""
+    skipped = f" ({absent + crowded:,} skipped: no such device{ranks})" if absent + crowded else ""
     tried = f", {searches:,} search{'' if searches == 1 else 'es'} with about {tries:,} tries" if searches else ""
     rounds = f"in {policy.rounds} rounds (estimated from the policy; slow steps take longer)"
     click.echo(f"{count:,} case{'' if count == 1 else 's'}{skipped}{tried}, about {time} {rounds}", err=True)

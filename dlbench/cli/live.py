@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from dlbench.analysis.presentation.wording import plural
 from dlbench.cli.listing import estimated_s
 from dlbench.cli.session import Session
 from dlbench.cli.terminal import on_screen
@@ -27,12 +28,13 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
     from rich.live import Live
 
-    from dlbench.analysis.report.terminal import Answers
+    from dlbench.analysis.report.screen_table import ScreenTable
+    from dlbench.analysis.report.terminal import TenLines
 
-_ANSWERS_SHARE = 4
-"""What part of the screen's lines answers take at most: a quarter."""
 _REST = 50
 """Times what answering took before it is done again: 2 % of the time between cases at most."""
+_TALL = 30
+"""Lines of a screen that has room for all ten; on a smaller one stand those that are answered."""
 
 
 @contextmanager
@@ -158,16 +160,18 @@ class _LiveTable(_Tracker):
         self._fitting = live.console.height
         """Cases that the screen had room for when it was last drawn."""
         # A case's row changes only when that case ends, so each is computed once a round.
-        self._rows = {task.series: planned_row(task.case, task.side.name) for task in session.tasks}
+        self._rows = {task.series: planned_row(task.case, task.side.name) for task in session.tasks if task.has_device}
+        absent = [task.case.device for task in session.tasks if not task.has_device]
+        self._absent = f"{plural(len(absent), 'case')} skipped, not available here: {', '.join(dict.fromkeys(absent))}" if absent else ""
         for series, measurements in self.measurements.items():
-            self._rows[series] = self._row(measurements)
+            self._renew(series, measurements)
         self._provisional: set[Series] = set()
         """Those that are to be repeated, and whose row shows what does not count."""
         self._postponed = ""
         """What was measured and does not count, since the last case that did."""
         self._doing = self._opening
         """What is done while no case is measured; empty: writing the file."""
-        self._answers: Answers | None = None
+        self._answers: TenLines | None = None
         self._answers_due_s = 0.0
         self._answer()
 
@@ -203,7 +207,7 @@ class _LiveTable(_Tracker):
         super().case_ended(measurement)
         self._postponed = ""
         self._provisional.discard(measurement.series)
-        self._rows[measurement.series] = self._row(self.measurements[measurement.series])
+        self._renew(measurement.series, self.measurements[measurement.series])
         self._name_others(measurement)
         if measurement.status is Status.SKIPPED:  # many end so at once, and drawing each would take longer than a budget's grace
             return
@@ -237,13 +241,15 @@ class _LiveTable(_Tracker):
         from dlbench.analysis.answers import answers
         from dlbench.analysis.answers.parts.base import Answer
         from dlbench.analysis.read.table import of_rows
-        from dlbench.analysis.report.terminal import Answers
+        from dlbench.analysis.report.terminal import TenLines
 
         declared = {name: each.declared for name, each in self.session.signatures.items()}
         cards = [{"kind": each.kind, "name": each.name} for each in self.session.devices if each.kind != "cpu"]
         results = of_rows(measured, self._path.stem, declared, {"identity": {"accelerators": cards}})
-        known = [each for each in answers(results) if isinstance(each, Answer)]
-        self._answers = Answers(known, self._live.console.height // _ANSWERS_SHARE) if known else None
+        found = answers(results)
+        answered = [each for each in found if isinstance(each, Answer)]
+        whole = self._live.console.height >= _TALL
+        self._answers = TenLines(found if whole else answered) if answered else None
         ended_s = time.monotonic()
         self._answers_due_s = ended_s + _REST * (ended_s - started_s)
         return True
@@ -256,13 +262,14 @@ class _LiveTable(_Tracker):
         elapsed_s = time.monotonic() - self.session.settings.began
         status = Text(f"{self.where()}, {units.clock_time(elapsed_s)} gone{self.at_most()}", style="bold")
         doing = f"now {self.current}" if self.current else self._doing or f"writing {self._path}"
-        lines = [line for line in (self._others, self._postponed, doing) if line]
+        lines = [line for line in (self._absent, self._others, self._postponed, doing) if line]
         now = [Text(units.one_line(line), style="dim", no_wrap=True, overflow="ellipsis") for line in lines]
         below = Group(*([self._answers] if self._answers else ()), status, *now)
         self._live.update(Group(self._visible_part(below), below), refresh=True)
 
     def _visible_part(self, below: "RenderableType") -> "RenderableType":
         """Return the table of as many cases as the screen has lines for; those that share a line at the end take none."""
+        from dlbench.analysis.report.screen_table import fitting, lines_of
         from dlbench.analysis.report.sentences import many_alike
         from dlbench.analysis.report.terminal import results_table
 
@@ -272,18 +279,21 @@ class _LiveTable(_Tracker):
             rows = {series: row for series, row in self._rows.items() if row.ending not in many} or self._rows
         position = list(rows).index(self.current) if self.current in rows else 0
         console = self._live.console
-        room = max(3, console.height - len(console.render_lines(below, pad=False)) - 1)  # one line the terminal keeps
-        count = min(room, self._fitting + 1)  # most often as many as last time
-        while True:
+        room = max(3, console.height - lines_of(console, below) - 1)  # one line the terminal keeps
+
+        def around_current(count: int) -> "ScreenTable":
             first = max(0, min(position - count // 2, len(rows) - count))
             shown = list(rows.items())[first : first + count]
             dim = [row for series, row in shown if series in self._provisional]
-            table = results_table([row for _, row in shown], dim=dim)
-            lines = len(console.render_lines(table, pad=False))
-            if lines <= room or count == 1:
-                self._fitting = count
-                return table
-            count = max(1, min(count - 1, count * room // lines))  # a name is folded, and a reason has a line of its own
+            return results_table([row for _, row in shown], dim=dim)
+
+        # Most often as many as last time.
+        self._fitting, table = fitting(console, around_current, self._fitting + 1, room)
+        return table
+
+    def _renew(self, series: Series, measurements: Sequence[Measurement]) -> None:
+        if series in self._rows:  # those of devices that are not there share a line
+            self._rows[series] = self._row(measurements)
 
     def _row(self, measurements: Sequence[Measurement]) -> Row:
         row = summarise(measurements, self.policy.target)

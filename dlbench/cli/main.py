@@ -11,22 +11,22 @@ from click.shell_completion import CompletionItem, shell_complete
 
 from dlbench import __version__
 from dlbench.cli import BEGAN
-from dlbench.cli.terminal import drop_stdout, make_printable
+from dlbench.cli.terminal import drop_stdout, make_printable, wrapped
 from dlbench.core.errors import DlbenchError, ExitCode, UsageError, nearest
 
 # Static text, so that --help imports none of the commands.
 COMMANDS = {
     "devices": "What is in this machine: CPU and every accelerator.",
     "list": "Suites; with names, the planned cases and an estimate of the time.",
-    "run": "Measure: run suites (default: quick) and print who wins.",
-    "show": "Print the tables of result files again, or pair their rows.",
+    "run": "Measure: run suites (default: quick), and answer ten questions in a line each.",
+    "show": "Ten questions answered from result files, a line each; their reasoning and tables.",
     "report": "One page on result files, to look at or to send: answers, plots, tables.",
     "compare": "A verdict for every case of BASE and NEW, and an exit code for CI.",
-    "ab": "Two sides measured in turn on this machine, and a verdict for every case.",
+    "ab": "Two versions measured alternately on this machine, with a verdict for every case.",
     "doctor": "Is this machine fit to measure on now, and what to change.",
     "export": "Write a result file in the format of another tool.",
     "contribute": "Make a reference run for others: check a result file, and strip what is private.",
-    "calibrate": "This machine's noise between occasions, which compare allows for.",
+    "calibrate": "This machine's noise between sessions, which compare allows for.",
     "config": "Every default of an option, and where it came from.",
 }
 
@@ -59,7 +59,7 @@ class LazyGroup(click.Group):
 
             commands = {each: partial(load, each) for each in COMMANDS}
             for note in defaults.unread_variables(commands):
-                click.echo(f"note: {note}", err=True)
+                click.echo(wrapped(f"note: {note}", sys.stderr), err=True)
             ctx.obj = defaults.read(commands)
             ctx.default_map = {args[0]: ctx.obj.of_command(args[0])}
         return name, command, rest
@@ -85,7 +85,7 @@ def load(name: str) -> click.Command:
 @click.version_option(__version__, prog_name="dlbench")
 @click.pass_context
 def dlbench(context: click.Context) -> None:
-    """Measure what a deep-learning machine really delivers: CPU beside GPU, in numbers that hold up.
+    """Measure what a deep-learning machine really delivers: CPU against GPU, in numbers that hold up.
 
     Data goes to stdout, everything else to stderr.
 
@@ -95,7 +95,7 @@ def dlbench(context: click.Context) -> None:
     130 / 143 interrupted.
 
     \b
-    Completion: eval "$(_DLBENCH_COMPLETE=bash_source dlbench)", or likewise with zsh_source or fish_source.
+    Completion: eval "$(_DLBENCH_COMPLETE=bash_source dlbench)"; for other shells zsh_source or fish_source.
     """
     if context.invoked_subcommand is None:
         from dlbench.cli.next_step import lines
@@ -123,9 +123,9 @@ def main() -> None:
         error.show()
         code = ExitCode.USAGE
     except DlbenchError as error:
-        click.echo(f"dlbench: {error}", err=True)
+        click.echo(wrapped(f"dlbench: {error}", sys.stderr), err=True)
         for note in context.obj.notes() if context and context.obj else ():
-            click.echo(f"note: {note}", err=True)
+            click.echo(wrapped(f"note: {note}", sys.stderr), err=True)
         code = error.exit_code
     except BrokenPipeError:
         drop_stdout()  # its reader has left (`dlbench list big | head`), which is no error
@@ -134,7 +134,7 @@ def main() -> None:
         sentence = f"the package '{error.name}' is not installed here; pip install . adds what is missing"
         if (error.name or "").partition(".")[0] in _REPORT_NEEDS:
             sentence = "a page needs altair, vl-convert-python and Jinja2: pip install 'dlbench[report]'"
-        click.echo(f"dlbench: {sentence}", err=True)
+        click.echo(wrapped(f"dlbench: {sentence}", sys.stderr), err=True)
         code = ExitCode.USAGE
     except MemoryError:
         click.echo("dlbench: out of memory; plan fewer cases, or free some", err=True)

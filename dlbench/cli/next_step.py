@@ -2,20 +2,24 @@
 
 import os
 import shlex
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from itertools import count
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dlbench.analysis.report.text_table import padded
+from dlbench.cli.output_files import is_page_of, page_of
 from dlbench.core.errors import ResultFileError
 from dlbench.core.file_lock import holder
 from dlbench.core.store import ends_with_footer, read_header
 from dlbench.core.units import one_line
 
+if TYPE_CHECKING:
+    from dlbench.analysis.answers.parts.base import Answer, Missing
+
 _RESULTS = Path("results")
-_PAGE = "report.html"
 
 
 def lines() -> Iterator[str]:
@@ -35,8 +39,8 @@ def lines() -> Iterator[str]:
         writer = holder(path)
         yield f"The newest results here are {file}{f', being written by {writer}' if writer else ''}. To see what they say:"
         yield from _examples(
-            (f"dlbench show {file} --answers", "answers, then every case"),
-            (f"dlbench report {file}{_page()}", "the same as a page to send"),
+            (f"dlbench show {file}", "cases, and an answer in a line to each of ten questions"),
+            (f"dlbench report {file}{_page(path)}", "the same as a page to send"),
         )
         yield "To go on:"
         resume = (f"dlbench run --resume {file}", "it was interrupted, or is still going on")
@@ -44,6 +48,28 @@ def lines() -> Iterator[str]:
         on = [] if writer else [("dlbench run", "measure again") if ended else resume]  # two runs at once disturb each other
         yield from _examples(*on, ("dlbench list", "other suites"))
     yield "All commands: dlbench --help; of one: dlbench run --help"
+
+
+def after(files: Sequence[Path], found: Iterable["Answer | Missing"], width: int | None, *, saved: bool = False) -> str:
+    """Return the last line of a screen so wide: the files, and the command that would answer most of what ``found`` leaves open.
+
+    Where no command would, that is the one for a page. ``saved``: the files were written just now.
+    """
+    from dlbench.analysis.answers.parts.base import Missing
+
+    named = one_line(", ".join(map(str, files)))
+    command = one_line(shlex.join(["dlbench", "show", *map(str, files), "--answers"]))
+    most = Counter(each.command for each in found if isinstance(each, Missing) and each.command).most_common(1)
+    following = most[0][0] if most else one_line(shlex.join(["dlbench", "report", *map(str, files)]))
+    short = named if len(files) == 1 else f"{len(files)} files"
+    start = "saved in " if saved else ""
+    texts = [
+        f"{start}{named} · next: {following} · why: {command}",
+        f"{start}{named} · next: {following}",
+        f"{start}{short} · next: {following}",
+        f"next: {following}",
+    ]
+    return next((text for text in texts if width is None or len(text) <= width), following)
 
 
 def _examples(*examples: tuple[str, str]) -> Iterator[str]:
@@ -63,11 +89,13 @@ def _newest() -> tuple[Path, dict[str, Any]] | None:
     return None
 
 
-def _page() -> str:
+def _page(path: Path) -> str:
     """Return the option for a page that does not exist yet; none where the default will do."""
-    if not os.path.lexists(_PAGE):
+    page = page_of([path])
+    if not os.path.lexists(page) or is_page_of(page, [path]):
         return ""
-    return f" -o {next(name for number in count(2) if not os.path.lexists(name := f'report-{number}.html'))}"
+    names = (f"{page.stem}-{number}.html" for number in count(2))
+    return f" -o {one_line(shlex.quote(next(name for name in names if not os.path.lexists(name))))}"
 
 
 def _is_finished(path: Path) -> bool:

@@ -1,8 +1,11 @@
 """The output of the commands: results for people and programs, and the verdicts, files for CI and exit code of those that judge."""
 
+import shlex
 import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from shutil import get_terminal_size
+from textwrap import wrap
 from typing import TYPE_CHECKING
 
 import click
@@ -11,13 +14,14 @@ from dlbench.analysis.export import tabular
 from dlbench.cli import defaults
 from dlbench.cli.options import OutputOptions
 from dlbench.cli.output_files import create, overwrite, writing
-from dlbench.cli.terminal import unread
+from dlbench.cli.terminal import unread, wrapped
 from dlbench.core.errors import ExitCode, UsageError
 from dlbench.core.units import one_line
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
+    from dlbench.analysis.answers.parts.base import Answer, Missing
     from dlbench.analysis.compare.verdict import Comparison
     from dlbench.analysis.read.table import Results
 
@@ -25,20 +29,38 @@ _DRAWN_AT_MOST = 300
 """Verdicts that are laid out for a screen, which takes a millisecond each."""
 _UNBOUNDED = 100_000
 """Columns for output that goes to a file or a pipe, so that nothing is folded or cut."""
-_LEAST = 40
-"""Columns that the numbers of a row need; a narrower terminal breaks the lines itself, which loses nothing."""
 
 
 @unread()
-def write_results(results: "Results", form: str, **parts: bool) -> None:
-    """Write results to stdout; ``parts`` of a table are those of `analysis.report.terminal.overview`."""
+def write_results(
+    results: "Results",
+    form: str,
+    files: Sequence[Path],
+    notes: Sequence[str] = (),
+    *,
+    details: bool = False,
+    pictures: bool = False,
+    saved: bool = False,
+) -> None:
+    """Write results to stdout; to stderr notes, and last the files with the command to type next. ``saved``: they were written just now."""
+    from dlbench.analysis.answers import answers
     from dlbench.analysis.report import sentences, terminal
+    from dlbench.cli.next_step import after
 
+    found: Sequence[Answer | Missing] = ()
     if form == "table":
-        draw(terminal.overview(results, **parts))
+        found, screen = answers(results), get_terminal_size()
+        # Behind them come the notes, the last line and the prompt.
+        behind = sum(len(wrap(f"note: {note}", screen.columns)) for note in notes) + 2
+        height = max(1, screen.lines - behind) if sys.stdout.isatty() else None
+        more = shlex.join(["dlbench", "show", *map(str, files), "--details"]) if saved else "--details"
+        draw(terminal.overview(results, found, details=details, pictures=pictures, height=height, more=more))
     else:
         click.echo(tabular.render(results.frame, form), nl=False)
-        write_notes(sentences.not_usable(results))
+        notes = (*sentences.not_usable(results), *notes)
+    write_notes(notes)
+    if saved or (form == "table" and sys.stdout.isatty()):
+        click.echo(after(files, found, get_terminal_size().columns if sys.stderr.isatty() else None, saved=saved), err=True)
 
 
 @unread()
@@ -68,14 +90,23 @@ def write_pairs(results: "Results", by: str, form: str, *, pictures: bool) -> No
     write_notes(sentences.unpaired(unpaired))
 
 
-def write_answers(results: "Results", form: str) -> None:
-    """Write the answers alone to stdout, as Markdown or one JSON document."""
+def write_answers(results: "Results", form: str, topic: str | None = None) -> None:
+    """Write the answers alone to stdout, or that on one topic, as Markdown or one JSON document."""
     from dlbench.analysis.answers import answers
     from dlbench.analysis.export import answers_export
     from dlbench.analysis.report import sentences
 
     write = {"md": answers_export.as_markdown, "json": answers_export.as_json}[form]
-    click.echo(write(answers(results), sentences.not_usable(results)), nl=False)
+    found = [each for each in answers(results) if topic in (None, each.question.topic)]
+    click.echo(write(found, sentences.not_usable(results)), nl=False)
+
+
+@unread()
+def write_reasoning(results: "Results", topic: str | None, *, pictures: bool) -> None:
+    """Write the reasoning of the answers to stdout, or of one with its tables."""
+    from dlbench.analysis.report import terminal
+
+    draw(terminal.reasoning(results, topic, pictures=pictures))
 
 
 def _write_scaling(results: "Results", form: str, pictures: bool) -> None:
@@ -97,17 +128,18 @@ def draw(renderable: "RenderableType") -> None:
     from rich.console import Console
 
     console = Console()
-    console.width = max(_LEAST, console.width) if sys.stdout.isatty() else _UNBOUNDED
-    # Through click, because rich answers a closed pipe with exit code 1.
+    if not sys.stdout.isatty():
+        console.width = _UNBOUNDED
+    # Through click, because rich answers a closed pipe with exit code 1. What is wider than the screen the terminal breaks.
     with console.capture() as capture:
-        console.print(renderable)
+        console.print(renderable, crop=False)
     click.echo(capture.get(), nl=False)
 
 
 def write_notes(notes: Iterable[str]) -> None:
-    """Write sentences that a reader has to know to stderr, a line each."""
+    """Write sentences that a reader has to know to stderr, a line each, on a terminal broken between words."""
     for note in notes:
-        click.echo(f"note: {note}", err=True)
+        click.echo(wrapped(f"note: {note}", sys.stderr), err=True)
 
 
 def notes_on(results: "Results", files: Sequence[Path]) -> list[str]:
@@ -139,7 +171,8 @@ def conclude(comparisons: Sequence["Comparison"], notes: Sequence[str], options:
         *defaults.in_force().notes(),
     ]
     _write_verdicts(comparisons, conclusion, options.form)
-    write_notes(notes)
+    brief = {doubt: short for each in comparisons for doubt, short in zip(each.doubts, each.brief_doubts, strict=True)}
+    write_notes([brief.get(note, note) for note in notes] if options.form == "table" else notes)
     if options.junit:
         overwrite(options.junit, junit.junit(comparisons))
     if options.verdict:
@@ -181,17 +214,23 @@ def _write_verdicts(comparisons: Sequence["Comparison"], conclusion: str, form: 
         click.echo(tabular.render(compare_export.as_table(comparisons), form), nl=False)
         click.echo(conclusion, err=True)
         return
+    on_terminal = sys.stdout.isatty()
     for comparison in comparisons:
-        click.echo(one_line(comparison.title))
-        if sys.stdout.isatty() and len(comparison.cases) <= _DRAWN_AT_MOST:
+        title = compare_terminal.title(comparison) if on_terminal else comparison.title
+        click.echo(wrapped(one_line(title), sys.stdout))
+        if on_terminal and comparison.nothing_in_common:
+            continue  # a note says what each side has
+        if on_terminal and 0 < len(comparison.cases) <= _DRAWN_AT_MOST:
             from dlbench.analysis.report import terminal
 
             draw(terminal.verdicts(comparison))
         else:
             click.echo("\n".join(["", *compare_terminal.table(comparison), ""]))
+        reasons = compare_terminal.reasons(comparison, compare_terminal.short_names(comparison) if on_terminal else {})
+        click.echo("".join(f"{wrapped(reason, sys.stdout)}\n" for reason in reasons), nl=False)
         if len(comparisons) > 1:
             click.echo(f"{compare_terminal.summary([comparison])}\n")
-    click.echo(conclusion)
+    click.echo(wrapped(conclusion, sys.stdout))
 
 
 def _tell_github(comparisons: Sequence["Comparison"], conclusion: str, notes: Sequence[str], path: Path) -> None:
@@ -206,4 +245,4 @@ def _tell_github(comparisons: Sequence["Comparison"], conclusion: str, notes: Se
         if len(text) <= room:
             file.write(text)
         else:  # what stands there already would be lost as well
-            click.echo("note: the summary of this step is full, so nothing was added to it", err=True)
+            write_notes(["the summary of this step is full, so nothing was added to it"])

@@ -1,13 +1,16 @@
 """Files that commands write: refused before anything is measured where they can't be, and new ones written whole or not at all."""
 
 import os
+import re
 import secrets
 import stat
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from html import unescape
 from pathlib import Path
 
 from dlbench.core.errors import OutputError, UsageError
+from dlbench.core.units import one_line
 
 
 @contextmanager
@@ -61,15 +64,19 @@ def refuse_same_file(paths: Mapping[str, Path | None]) -> None:
             raise UsageError(f"{first} and {option} both name {path}; give each a file of its own")
 
 
-def create(path: Path, content: bytes) -> None:
-    """Write a new file, whole or not at all. Raises UsageError or OutputError."""
-    refuse_existing([path])
+def create(path: Path, content: bytes, *, replacing: bool = False) -> None:
+    """Write a file, whole or not at all; a new one, unless ``replacing``. Raises UsageError or OutputError."""
+    if not replacing:
+        refuse_existing([path])
     part = path.with_name(f".{secrets.token_hex(8)}.part")
     with writing(path):
         try:
             with part.open("xb") as file:
                 file.write(content)
-            _name(part, path)
+            if replacing:
+                part.replace(path)
+            else:
+                _name(part, path)
         finally:
             part.unlink(missing_ok=True)
 
@@ -83,6 +90,31 @@ def _name(part: Path, path: Path) -> None:
     except OSError:  # not every filesystem has links
         refuse_existing([path])
         part.rename(path)
+
+
+def page_of(files: Sequence[Path]) -> Path:
+    """Return the name of the page on these files, in the current folder: ``run.html``; of several, or of a folder, ``report.html``."""
+    return Path("report.html" if len(files) > 1 or files[0].is_dir() else files[0].with_suffix(".html").name)
+
+
+def made_from(files: Sequence[Path]) -> str:
+    """Return what a page says of the files that it was made from: their names."""
+    return one_line(", ".join(path.name or path.resolve().name for path in files))
+
+
+def is_page_of(page: Path, files: Sequence[Path]) -> bool:
+    """Whether there is a page that says it was made from these files."""
+    try:
+        with page.open("rb") as file:
+            said = _MADE_FROM.search(file.read(_HEAD).decode(errors="replace"))
+    except OSError:
+        return False
+    return said is not None and not page.is_symlink() and unescape(said[1]) == made_from(files)
+
+
+_MADE_FROM = re.compile(r'<meta name="dlbench-made-from" content="([^"]*)">')
+_HEAD = 1 << 16
+"""Bytes in which a page says so."""
 
 
 def _exists(path: Path) -> UsageError:

@@ -5,13 +5,15 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from dlbench.analysis.presentation.wording import few
 from dlbench.cli.options import PlanOptions
 from dlbench.core.declared_json import to_json
 from dlbench.core.errors import UsageError
 from dlbench.core.model import Case, Policy, Signature
 from dlbench.core.records import signature_from_json
 from dlbench.core.thresholds import MUST_SEE
-from dlbench.harness.plan.cases import check, overridden, plan, policy_of, workload_names
+from dlbench.harness.plan.cases import check, overridden, policy_of, workload_names
+from dlbench.harness.plan.cases import plan as all_cases
 from dlbench.harness.plan.selection import compile_expression
 from dlbench.harness.plan.suite import Suite, load_all
 
@@ -76,9 +78,26 @@ def plan_suites(suites: tuple[Suite, ...], hello: Mapping[str, Any], options: Pl
     check(suites, signatures, hello["kinds"])
     chosen = devices.select(devices.describe(hello), options.device_words)
     ids = [device.id for device in chosen]
-    cases = plan(suites, signatures, ids, only=only, case_ids=options.case_ids, include_absent=not options.device_words)
+    cases = all_cases(suites, signatures, ids, only=only, case_ids=options.case_ids, include_absent=not options.device_words)
     first = next(cases)
     return Plan(options, suites, itertools.chain((first,), cases), chosen, signatures, hello)
+
+
+def left_out(plan: Plan, chosen: Iterable[Case]) -> str | None:
+    """Return a note where ``-k`` leaves out plain defaults that cases which it chose are held against; None where it does not."""
+    if plan.options.expression is None:
+        return None
+    chosen = list(chosen)
+    wanted = {_plain(case, plan.signatures[case.workload]).id for case in chosen} - {case.id for case in chosen}
+    ids, absent = [device.id for device in plan.devices], not plan.options.device_words
+    lacking = [case.id for case in all_cases(plan.suites, plan.signatures, ids, include_absent=absent) if case.id in wanted]
+    return f"-k leaves out what others are held against: {few(lacking, 1)}" if lacking else None
+
+
+def _plain(case: Case, signature: Signature) -> Case:
+    """Return a case with the plain default of its precision and of each switch."""
+    plain = {name: found.default for name in ("dtype", *signature.declared.having("switch", "way")) if (found := signature.parameter(name))}
+    return Case.of(case.suite, signature, {**case.params, **plain}, case.device)
 
 
 def require_sight(suites: Iterable[Suite], usual: "Thresholds", given: Mapping[str, str]) -> None:

@@ -66,7 +66,7 @@ class OpenSide:
 @contextmanager
 def open_side(side: Side, suites: Sequence[Suite], settings: RunSettings, interruption: Interruption) -> Iterator[OpenSide]:
     """Start a worker and ask it for its devices and workloads; end it afterwards. Raises WorkerError where it can't say."""
-    announce(f"starting {'a worker' if side.name is None else f'the worker of side {side.name}'}, to ask torch for devices and workloads")
+    announce(f"starting torch{'' if side.name is None else f' of side {side.name}'} …")
     mode: Mode = "fork" if settings.isolation == "fork" else "stay"
     layout = layout_seed(settings.seed, 0, side.name)
     with WorkerProcess(mode, settings.threads, layout, interruption, side.interpreter) as worker:
@@ -176,8 +176,8 @@ def as_recorded(run: RunFile, changes: Mapping[str, Any]) -> tuple[tuple[Suite, 
     """
     if "sides" in run.header:
         raise UsageError(
-            f"{run.path} is an A/B, which can't be resumed: its sides may not be what they were, and are compared because they were "
-            "measured in turn; start dlbench ab again"
+            f"{run.path} is an A/B, which can't be resumed: its sides may have changed, and are compared because they "
+            "were measured alternately; start dlbench ab again"
         )
     if "machines" in run.header:
         raise UsageError(f"{run.path} was measured on several machines, and such a run can't be resumed; start it again")

@@ -3,14 +3,18 @@
 import codecs
 import io
 import os
+import shutil
 import sys
+import textwrap
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TextIO
 
 import click
 
-_ALIKE = {"×": "x", "…": "..", "–": "-", "µ": "u"}
+LEAST_WIDTH = 40
+"""Columns that the numbers of a row need; a narrower terminal breaks the lines itself, which loses nothing."""
+_ALIKE = {"×": "x", "…": "..", "–": "-", "µ": "u", "·": "-"}
 _HANDLER = "dlbench.alike"
 _ASCII = "dlbench-ascii"
 
@@ -24,6 +28,16 @@ def announce(doing: str) -> None:
     """Tell who watches what the command does first, before there is anything else to show."""
     if on_screen():
         click.echo(doing, err=True)
+
+
+def wrapped(text: str, stream: TextIO) -> str:
+    """Return text for a stream: on a terminal in lines that fit it, broken between words alone, so a path stays whole; else as is."""
+    if not stream.isatty():
+        return text
+    width = shutil.get_terminal_size(os.get_terminal_size(stream.fileno())).columns or 80
+    whole = text.replace(" %", "\xa0%")  # a blank that no line breaks at
+    lines = textwrap.wrap(whole, max(LEAST_WIDTH, width), subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)
+    return "\n".join(lines).replace("\xa0", " ")
 
 
 def make_printable(*streams: TextIO) -> None:

@@ -84,8 +84,12 @@ def nearest(name: str, valid: list[str], least: float = 0.6) -> str:
 
     ``least``: how like `name` a near one is, from 0 to 1 as difflib counts; 0 where the list would be too long.
     """
+    return did_you_mean(name, valid, least) or (f"; valid: {', '.join(valid)}" if valid else "")
+
+
+def did_you_mean(name: str, valid: list[str], least: float = 0.6) -> str:
+    """Return ``"; did you mean 'x'?"`` for a near miss, else an empty text."""
     import difflib  # only the error path pays for it
 
-    if match := difflib.get_close_matches(name, valid, n=1, cutoff=least):
-        return f"; did you mean '{match[0]}'?"
-    return f"; valid: {', '.join(valid)}" if valid else ""
+    match = difflib.get_close_matches(name, valid, n=1, cutoff=least)
+    return f"; did you mean '{match[0]}'?" if match else ""

@@ -30,7 +30,7 @@ class Unknown(StrEnum):
     NO_EVENTS = "dlbench reads no events of {kind} devices"
     NOT_QUEUED = (
         "its launches can't be queued ahead: "
-        "the call waits for the device by itself, or launches more kernels than a stream queues (about a thousand)"
+        "the call itself waits for the device, or launches more kernels than a stream queues (about a thousand)"
     )
     NO_TIME = "too little time was left until the deadline to read the device's own events; raise --timeout"
     ON_HOST = "inputs and output are in host memory already"
@@ -57,7 +57,7 @@ class Unknown(StrEnum):
     TOGETHER = "its ranks can only call together"
     NO_MEMORY_LEFT = "it would take more memory than is left"
     TOO_LONG = "it would take about {seconds:.2g} s, and {seconds_most:g} s at most are spent on it"
-    OTHER_NUMBERS = "there it draws other numbers; draw them on the CPU in fp32, as workloads.precision.operands does"
+    OTHER_NUMBERS = "not compared with fp64: its inputs differ there; draw them with dlbench.operands"
     RANDOM = "its call draws random numbers, which are others on each device"
     NARROWER = "there it computes in a narrower type too"
     OTHER_OUTPUT = "its call returns no floating-point numbers, or others there"

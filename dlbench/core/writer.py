@@ -127,7 +127,7 @@ def _held(path: Path) -> OutputError:
         what = f"{path} is being written by {by}; wait until it ends, or end it (kill {by.pid}), then call this again"
     else:
         what = (
-            f"{path} is being written by another process, which can't be named from here: it may be another user's, in another container "
+            f"{path} is being written by another process that can't be named from here: it may be another user's, in another container "
             "or on another machine; wait until it ends, or end it there. "
             f"If a machine that shares the folder lost power, its lock may last: go on with a copy, which has none (cp {file} COPY.jsonl)"
         )

@@ -46,5 +46,5 @@ def fastest_infer_step(
 def _chosen(device: torch.device, *, dtype: Dtype | None, **others: int | str | None) -> dict[str, Any]:
     """Return the settings of a step as they are; refuse what is a trap."""
     if dtype is not None and device.type == "cpu" and PRECISIONS[dtype].narrow_range:
-        raise NotImplementedError("some CPUs take 250 times longer in fp16, too long for a search; a suite can plan it by itself")
+        raise NotImplementedError("some CPUs take 250 times longer in fp16, too long for a search; a suite can plan it alone")
     return {"dtype": dtype, **others}

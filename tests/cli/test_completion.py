@@ -36,6 +36,7 @@ def folder(tmp_path):
         ("dlbench run --rou", ["--rounds"]),
         ("dlbench run --device c", ["cpu", "cuda"]),
         ("dlbench run --resume r", ["run.jsonl", "results/later.jsonl"]),
+        ("dlbench show --topic b", ["bottleneck", "batch"]),
         ("dlbench show r", ["run.jsonl", "results/later.jsonl"]),
         ("dlbench compare run.jsonl results/", ["results/later.jsonl"]),
         ("dlbench show run.jsonl --by d", ["device", "device_name", "dtype"]),

@@ -50,7 +50,7 @@ def test_with_results_here_it_says_how_to_look_at_the_newest(tmp_path, finished)
     done = front_door.in_process(tmp_path)
     newest = "'results/new one.jsonl'"
     shown = commands(done.out)
-    assert shown[0] == f"dlbench show {newest} --answers"
+    assert shown[0] == f"dlbench show {newest}"
     assert ("dlbench run" if finished else f"dlbench run --resume {newest}") in shown
     assert shown[1] == f"dlbench report {newest}"
     assert shown[-1] == "dlbench list"
@@ -68,16 +68,16 @@ def test_what_is_no_result_file_is_passed_over(tmp_path):
     assert commands(front_door.in_process(tmp_path).out)[0] == "dlbench run"
     path = made_up.write(tmp_path / "old.jsonl", made_up.rounds_of(made_up.case("noop"), [[1.0]]))
     os.utime(path, (1, 1))
-    assert commands(front_door.in_process(tmp_path).out)[0] == "dlbench show old.jsonl --answers"
+    assert commands(front_door.in_process(tmp_path).out)[0] == "dlbench show old.jsonl"
 
 
 def test_it_proposes_a_page_that_does_not_exist_and_goes_on_with_no_ab(tmp_path):
     made_up.write(tmp_path / "ab.jsonl", made_up.rounds_of(made_up.case("noop"), [[1.0]]), sides={"a": {}, "b": {}}, finished=False)
-    for name in ("report.html", "report-2.html"):
+    for name in ("ab.html", "ab-2.html"):
         (tmp_path / name).write_text("mine")
     assert commands(front_door.in_process(tmp_path).out) == [
-        "dlbench show ab.jsonl --answers",
-        "dlbench report ab.jsonl -o report-3.html",
+        "dlbench show ab.jsonl",
+        "dlbench report ab.jsonl -o ab-3.html",
         "dlbench run",
         "dlbench list",
     ]

@@ -79,7 +79,7 @@ def test_the_sentence_names_the_case_what_is_still_possible_why_and_what_to_do(f
     needed = 31  # in which 95 % of A/As of two cases exclude it; to call it takes one less
     assert math.ceil(10 * (math.log1p(noisy["compare.detectable"]) / math.log1p(0.25)) ** 2) == 30
     assert noisy["compare.unseen"] == why
-    assert noisy["compare.note"].startswith(f"a slowdown of 25.0 % or more is not excluded: up to +{100 * left:.1f} % is possible; ")
+    assert noisy["compare.note"].startswith(f"a slowdown of 25.0 % or more is not excluded; up to +{100 * left:.1f} % is possible; ")
     assert note == (
         f"note: a slowdown of 25.0 % or more is not excluded in 1 of 2 cases: {NOISY.id} ({why}); "
         f"{needed} rounds a side would probably call or exclude it: --rounds {needed}; with --must-see 25% that would end with 4"
@@ -136,7 +136,8 @@ def test_what_is_held_back_counts_as_unseen(folder):
     made_up.write(folder / "unsteady.jsonl", [*rounds(QUIET, TEN, steady=False), *rounds(NOISY, WIDE)])
     done = compare(folder, "--must-see", "90%", files=("base.jsonl", "unsteady.jsonl"))
     assert done.code == 4
-    assert f"a slowdown of 90.0 % or more is not excluded in 1 of 2 cases: {QUIET.id} (unsteady in the new file); " in done.err
+    assert f"{QUIET.id}: unsteady in the new file; its times alone would say same\n" in done.out
+    assert "a slowdown of 90.0 % or more is not excluded in 1 of 2 cases; " in done.err
 
 
 def test_a_regression_and_a_failure_go_first(folder):
@@ -167,7 +168,10 @@ def test_machines_read_it_too(folder):
     (comparison,) = document["comparisons"]
     assert comparison["powerless"] is None
     assert (comparison["unseen"]["cases"], comparison["unseen"]["decisive"]) == ([NOISY.id], True)
-    assert comparison["unseen"]["sentence"] in done.err
+    assert {*comparison["unseen"]} == {"cases", "sentence", "decisive"}
+    assert comparison["unseen"]["sentence"] in document["notes"]
+    told, _, remedy = comparison["unseen"]["sentence"].partition(f": {NOISY.id} (")
+    assert f"note: {told}; {remedy.partition('); ')[2]}\n" in done.err
     tests = ElementTree.parse(folder / "junit.xml")  # noqa: S314  # written just now
     for case in comparison["cases"]:
         said = {
@@ -260,7 +264,7 @@ def test_a_few_spoiled_rounds_beside_a_side_that_is_spoiled_throughout(folder):
     made_up.write(folder / "all.jsonl", rounds(QUIET, TEN, steady=False))
     done = compare(folder, files=("one.jsonl", "all.jsonl"))
     assert (done.code, done.out.splitlines()[-1]) == (4, "1 inconclusive; exit 4")
-    assert "(unsteady in the base, unsteady in the new file)" in done.err
+    assert done.out.splitlines()[-2] == f"{QUIET.id}: unsteady on both sides; its times alone would say same"
 
 
 def test_what_was_confirmed_too_noisily_is_unseen(folder):
@@ -270,7 +274,7 @@ def test_what_was_confirmed_too_noisily_is_unseen(folder):
     made_up.write(folder / "ab.jsonl", sides, sides=made_up.TWO_SIDES)
     done = compare(folder, "--by", "run", files=("ab.jsonl",))
     assert (done.code, done.out.splitlines()[-1]) == (4, "1 inconclusive; exit 4")
-    assert f"a slowdown of 25.0 % or more is not excluded in 1 of 1 case: {QUIET.id} (" in done.err
+    assert "note: a slowdown of 25.0 % or more is not excluded in 1 of 1 case; " in done.err
 
 
 def test_a_steady_p10_does_not_speak_for_a_median_that_may_have_grown(tmp_path):

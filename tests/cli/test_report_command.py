@@ -9,6 +9,7 @@ import re
 import shlex
 from collections.abc import Sequence
 from html.parser import HTMLParser
+from itertools import pairwise
 from pathlib import Path
 
 import front_door
@@ -17,6 +18,7 @@ import pytest
 import shared_hosts
 from front_door import in_process
 
+from dlbench.analysis.answers.parts.headline import EXPLANATIONS
 from dlbench.analysis.read.table import Results, collect
 from dlbench.analysis.report.sentences import measuring_command
 from dlbench.core.measurement import Measurement
@@ -77,10 +79,10 @@ def hashed(text: str) -> str:
     return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
 
 
-def saved(folder: Path, *arguments: str, name: str = "report.html") -> Page:
+def saved(folder: Path, *arguments: str, name: str = "") -> Page:
     done = in_process(folder, "report", *arguments)
     assert (done.code, done.out) == (0, "")
-    return Page((folder / name).read_text())
+    return Page((folder / (name or Path(arguments[0]).with_suffix(".html"))).read_text())
 
 
 def write_run(folder: Path) -> Path:
@@ -98,19 +100,32 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Page:
     """The page on that file, for tests that only read it."""
     folder = write_run(tmp_path_factory.mktemp("page")).parent
     done = in_process(folder, "report", "run.jsonl")
-    assert (done.code, done.out, done.err) == (0, "", "saved in report.html\n")
-    return Page((folder / "report.html").read_text())
+    assert (done.code, done.out, done.err) == (0, "", "saved in run.html\n")
+    return Page((folder / "run.html").read_text())
 
 
-def test_the_page_begins_with_the_answers(page: Page) -> None:
+def test_the_page_begins_with_the_answers(page: Page, run_file: Path) -> None:
     assert (page.all("title")[0], page.all("h1")) == ("AMD EPYC 7B13, NVIDIA H200 · dlbench", ["AMD EPYC 7B13, NVIDIA H200"])
     assert page.all("h2") == ["Answers", "Plots", "Rounds and samples", "All cases", "Environment", "Warnings"]
     assert page.contents("html") == [{"lang": "en"}]
+    found = json.loads(in_process(run_file.parent, "show", "run.jsonl", "--answers", "--format", "json").out)["answers"]
+    ids = [f"answer-{each['question']['topic']}" for each in found]
+    assert [each["href"] for each in page.contents("a") if str(each["href"]).startswith("#answer-")] == [f"#{each}" for each in ids]
+    assert sorted(str(each["id"]) for each in page.contents("div") if "answer" in str(each.get("class"))) == sorted(ids)
+    assert page.all("strong") == [each["headline"] for each in found]
+    assert [page.all("code").count(each["command"]) for each in found if each.get("command")] == [2, 2, 2]
+    answers = [each for each in found if each["kind"] == "answer"]
+    told, spans = list(pairwise(page.all("p"))), page.all("span")
+    assert len(answers) == 6
+    for each in answers:
+        assert (each["headline"], " ".join(each["sentences"])) in told
+        assert spans.count(each["qualifier"]) >= 2 * bool(each["qualifier"])
+        assert set(each["weaknesses"]) <= set(page.all("li"))
+    tags = {tag for each in answers for tag in each["tags"]}
+    assert {tag: EXPLANATIONS[tag] for tag in tags}.items() <= dict(zip(page.all("dt"), page.all("dd"), strict=True)).items()
     text = " ".join(page.all("p", "li", "code", "summary"))
-    assert "NVIDIA H200 runs training 50.0 × (48.5…51.5) as fast as the CPU" in text
-    assert "whether training still converges in it was not measured" in text
     assert "The 8 cases that the answer on speed-up rests on" in text
-    assert "Not answered: no case of several ranks went well beside the same work of one rank. This command would give it:" in text
+    assert "Not answered: no work went well both on several ranks and on one. This command would give it:" in text
     assert "dlbench run scaling" in page.all("code")
 
 
@@ -226,12 +241,30 @@ def test_an_output_that_exists_or_cannot_be_written_is_refused(run_file: Path) -
     assert (folder / "link.html").is_symlink()
 
 
+def test_a_page_is_called_like_its_run_and_replaces_only_one_on_that_run(tmp_path: Path) -> None:
+    for name in ("run", "a & b"):
+        made_up.write(tmp_path / f"{name}.jsonl", made_up.rounds_of(made_up.case("noop"), [[0.5]]))
+    (tmp_path / "run.html").write_text("mine")
+    refused = front_door.Done(2, "", "dlbench: run.html exists and is never overwritten; choose another name\n")
+    assert in_process(tmp_path, "report", "run.jsonl") == refused
+    saved(tmp_path, "a & b.jsonl")
+    (tmp_path / "a & b.jsonl").unlink()
+    made_up.write(tmp_path / "a & b.jsonl", [made_up.ended(made_up.case("noop"), Status.FAILED, "it is odd")])
+    assert "1 case: 1 failed." in saved(tmp_path, "a & b.jsonl").all("p")
+    (tmp_path / "a & b.html").replace(tmp_path / "run.html")  # which is the page on another run
+    assert in_process(tmp_path, "report", "run.jsonl") == refused
+    assert in_process(tmp_path, "report", "a & b.jsonl", "-o", "run.html").code == 2
+    for more in ((), ("--interactive",)):
+        assert in_process(tmp_path, "report", "run.jsonl", "a & b.jsonl", *more).err == "saved in report.html\n"
+    assert in_process(tmp_path, "report", "run.jsonl", "-o", "report.html").code == 2
+
+
 def test_a_page_destroys_no_file_beside_it_nor_one_that_comes_meanwhile(run_file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = run_file.parent
-    (folder / "report.html.part").write_text("mine")
+    (folder / "run.html.part").write_text("mine")
     saved(folder, "run.jsonl")
-    assert sorted(path.name for path in folder.iterdir()) == ["report.html", "report.html.part", "run.jsonl"]
-    assert (folder / "report.html.part").read_text() == "mine"
+    assert sorted(path.name for path in folder.iterdir()) == ["run.html", "run.html.part", "run.jsonl"]
+    assert (folder / "run.html.part").read_text() == "mine"
 
     def meanwhile(path: Path, part: Path) -> None:
         path.write_text("another's")

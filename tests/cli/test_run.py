@@ -181,7 +181,7 @@ def test_a_call_that_no_delay_outlasts_has_no_device_time_and_both_causes_as_the
     reasons = {explained(each["nulls"]["device_s"]) for each in measurements(tmp_path / "out.jsonl")}
     assert reasons == {
         "its launches can't be queued ahead: "
-        "the call waits for the device by itself, or launches more kernels than a stream queues (about a thousand)"
+        "the call itself waits for the device, or launches more kernels than a stream queues (about a thousand)"
     }
 
 
@@ -205,10 +205,16 @@ def test_a_precision_that_a_device_lacks_is_a_row_with_the_reason(two_devices):
     assert table["matmul[n=64,dtype=tf32]@cpu"]["case.reason"].startswith("TF32 is a format of GPU matrix units")
 
 
-def test_the_answer_is_how_much_faster_with_an_interval_and_both_names(two_devices):
+def test_the_cases_come_first_and_then_ten_lines_which_say_how_much_faster(two_devices):
     done, folder = two_devices
-    assert re.search(r"Pretend \[/0\] accelerator runs (matmul|noop)[^;]* \S+ × \(.*\) as fast as the CPU \(.*, \d+ threads?\)", done.out)
-    assert "best" in done.out
+    assert re.match(r"\d+ cases: \d+ ok", done.out)
+    assert re.search(r"^cuda:0|pretend:0: Pretend \[/0\] accelerator", done.out, re.MULTILINE)
+    assert re.search(r"\nspeed-up {4}.*\b\S+× \(\S+…\S+\).*\n(.+\n){8}health ", done.out)
+    reasons = front_door.in_process(folder, "show", "out.jsonl", "--topic", "speed-up").out
+    assert re.search(
+        r"Pretend \[/0\] accelerator runs (matmul|noop) \S+ × \(.*\) as fast as the CPU\.\n  The CPU is .*, \d+ threads?\.", reasons
+    )
+    assert "Each at its best" in reasons
     paired = front_door.in_process(folder, "show", "out.jsonl", "--by", "device", "--format", "json")
     (pair,) = [row for row in json.loads(paired.out) if "matmul" in row["pair.case"]]
     assert pair["ratio.ci_low"] <= pair["ratio.speedup"] <= pair["ratio.ci_high"]
@@ -361,7 +367,7 @@ def test_a_gate_goes_on_until_a_run_like_it_would_call_and_exclude_what_must_be_
     done = shared_hosts.dlbench(*run, cwd=tmp_path)
     assert done.code == 0, done.err
     assert "1 case in 14 to 60 rounds: " in done.err
-    assert done.err.count("6 more rounds for 1 case whose change is not known as well yet as it must be\n") == 1
+    assert done.err.count("6 more rounds for 1 case whose change is not known well enough yet\n") == 1
     assert [each["round"] for each in measurements(tmp_path / "o.jsonl")] == [*range(20)]
 
 
@@ -369,7 +375,7 @@ def test_a_command_that_is_proposed_can_be_pasted_where_the_path_has_a_space(tmp
     suite = front_door.suite(tmp_path, 'workload = "noop"')
     run = ("run", suite, "--rounds", "1", "-o", "my run.jsonl")
     done = shared_hosts.dlbench(*run, cwd=tmp_path)
-    assert "saved in my run.jsonl; more: dlbench show 'my run.jsonl' --answers, or dlbench report 'my run.jsonl'\n" in done.err
+    assert "saved in my run.jsonl · next: dlbench run ceilings · why: dlbench show 'my run.jsonl' --answers\n" in done.err
     again = shared_hosts.dlbench(*run, cwd=tmp_path)
     assert again.err.endswith(
         "my run.jsonl exists and is never overwritten; choose another name, or go on with it: dlbench run --resume 'my run.jsonl'\n"
@@ -385,7 +391,7 @@ def test_results_go_to_results_by_default_and_say_where(tmp_path):
     (path,) = (tmp_path / "results").iterdir()
     assert re.fullmatch(r"mine-\d{8}-\d{6}\.jsonl", path.name)
     shown = f"results/{path.name}"
-    assert f"saved in {shown}; more: dlbench show {shown} --answers, or dlbench report {shown}\n" in done.err
+    assert f"saved in {shown} · next: dlbench run ceilings · why: dlbench show {shown} --answers\n" in done.err
     assert "Beside published figures" not in done.out  # those tables may be longer than the cases
 
 
@@ -405,3 +411,9 @@ def test_every_case_says_how_long_it_waited_for_a_cpu_or_why_not(tmp_path):
     assert all(0 <= told[name] <= 1 for name in ("waiting", "stolen") if name in told)
     assert "waiting" not in ranks.get("throttling", {})
     assert explained(ranks["nulls"]["waiting"]) == "threads of several ranks wait for each other's, too"
+
+
+def test_k_says_what_it_leaves_out_that_others_are_held_against(tmp_path):
+    suite = front_door.suite(tmp_path, 'workload = "matmul"\naxes.n = [8, 16]\naxes.dtype = ["fp32", "bf16"]')
+    done = dlbench("run", suite, "-k", "bf16 or 16", "--device", "cpu", "--rounds", "1", "-o", "o.jsonl", cwd=tmp_path)
+    assert done.err.startswith("note: -k leaves out what others are held against: matmul[n=8,dtype=fp32]@cpu\n")

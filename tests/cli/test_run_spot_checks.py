@@ -114,7 +114,7 @@ def test_numbers_that_rounding_does_not_explain_fail_the_case(ran, workload):
     [
         (name("always_narrow"), "fp64: there it computes in a narrower type too"),
         (name("drops"), "fp64: its call draws random numbers, which are others on each device"),
-        (name("draws_its_own"), "fp64: there it draws other numbers; draw them on the CPU in fp32, as workloads.precision.operands does"),
+        (name("draws_its_own"), "fp64: not compared with fp64: its inputs differ there; draw them with dlbench.operands"),
         (name("draws_unseen"), "fp64: its numbers change from one set-up to the next"),
         (
             name("idle"),

@@ -31,12 +31,56 @@ def run_file(tmp_path: Path) -> Path:
     return made_up.write(tmp_path / "run.jsonl", made_up.both_kinds())
 
 
-def test_the_table_answers_and_goes_to_stdout(run_file: Path) -> None:
+TOPICS = ["speed-up", "crossover", "bottleneck", "batch", "precision", "default", "devices", "serving", "cost", "health"]
+
+
+def test_a_pipe_gets_all_cases_and_then_a_line_for_each_question(run_file: Path) -> None:
     result = show(run_file)
     assert (result.exit_code, result.stderr) == (0, "")
-    assert result.stdout.startswith("NVIDIA H200 runs training 50.0 ×")
-    assert "The same case on both sides" in result.stdout
-    assert "Each side at its own best batch, precision, layout and mode" in result.stdout
+    assert result.stdout.startswith("8 cases: 8 ok; 7 rounds.\n")
+    lines = [line for line in result.stdout.splitlines() if line]
+    assert sum(line.startswith(" train_step") for line in lines) == 8
+    assert [topic for line in lines if (topic := line.partition(" ")[0]) in TOPICS] == TOPICS
+    assert "The same case on both sides" not in result.stdout
+
+
+def test_details_have_every_table_before_the_ten_lines(run_file: Path) -> None:
+    text = show(run_file, "--details").stdout
+    titles = ["8 cases: 8 ok", "The same case on both sides", "Each side at its own best batch, precision, layout and mode", "\nspeed-up "]
+    places = [text.index(title) for title in titles]
+    assert places == sorted(places)
+
+
+def test_answers_are_reasons_without_cases_and_a_topic_is_one_with_its_tables(run_file: Path) -> None:
+    every, one = (show(run_file, *which).stdout for which in (["--answers"], ["--topic", "precision"]))
+    starts = [topic for line in every.splitlines() if (topic := line.partition(":")[0]) in TOPICS]
+    assert starts == TOPICS
+    assert "measure it with: dlbench run scaling" in every
+    assert "8 cases: 8 ok" not in every + one
+    assert [line.partition(":")[0] for line in one.splitlines() if line.partition(":")[0] in TOPICS] == ["precision"]
+    assert "train_step resnet18 batch=8" in one
+    assert [
+        each["question"]["topic"] for each in json.loads(show(run_file, "--topic", "precision", "--format", "json").stdout)["answers"]
+    ] == ["precision"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["--topic", "precison"], f"there is no topic 'precison'; did you mean 'precision'?; the ten are {', '.join(TOPICS)}"),
+        (["--topic", "zzz"], f"there is no topic 'zzz'; the ten are {', '.join(TOPICS)}"),
+        (["--topic", "cost", "--by", "dtype"], "--by shows pairs alone; leave out --answers, --topic and --details, or --by"),
+        (["--topic", "cost", "--details"], "--details shows all cases, and --answers and --topic none; leave one of them out"),
+        (
+            ["--topic", "cost", "--format", "csv"],
+            "answers are sentences and several tables, which csv can't hold; give --format md or json",
+        ),
+    ],
+)
+def test_a_topic_is_one_of_ten_and_stands_alone(run_file: Path, arguments: list[str], told: str) -> None:
+    result = show(run_file, *arguments)
+    assert isinstance(result.exception, UsageError)
+    assert str(result.exception) == told
 
 
 def test_off_a_terminal_nothing_is_folded_or_cut(tmp_path: Path) -> None:
@@ -58,19 +102,17 @@ def test_what_was_in_the_way_is_marked_counted_and_said_below_the_table(tmp_path
     path = made_up.write(tmp_path / "run.jsonl", measurements, states=states, discarded=measurements[:2])
     shown = show(path).stdout
     assert [line.split()[-3:] for line in shown.splitlines() if line.startswith(" matmul")] == [
-        ["noisy,", "throttled,", "disturbed"],
-        ["MiB", "noisy,", "disturbed"],
+        ["3.00", "MiB", "throttled"],
+        ["G", "3.00", "MiB"],
     ]
     disturbed = "other processes took up to 1 CPUs' time in 1 of 7 rounds"
     for line in (
-        "throttled: the device was held back and a pause did not help; cool it or raise the CPU quota, and measure again",
-        "disturbed: other processes used the device or the CPUs; stop them, look with dlbench doctor, and measure again",
+        "throttled: the device was held back; cool it or raise its limits, and measure again",
+        "disturbed (all): other programs took part of the device or CPUs; dlbench doctor names them",
         f"1 case: throttled in 7 of 7 rounds: too hot for 25.0 % of its time; {disturbed}",
         f"1 case: {disturbed}",
-        "run: the CPU's frequency governor was powersave, under which the clock follows the load; "
-        "have performance set (as root: cpupower frequency-set -g performance) and measure again",
-        "run: 2 throttled measurements were discarded, of one case, to be made again; "
-        "the file keeps what was discarded, and no number here counts it",
+        "run: the CPU's frequency governor was powersave, so the clock followed the load; as root: cpupower frequency-set -g performance",
+        "run: 2 throttled measurements were discarded, of one case; no number here counts that",
     ):
         assert line in shown.splitlines()
     rows = json.loads(show(path, "--format", "json").stdout)
@@ -89,12 +131,11 @@ def test_what_lost_cpu_time_is_marked_and_what_was_made_again_is_counted(tmp_pat
     hot, partner = (replace(measurements[-1], throttling=each) for each in (Throttling(thermal=0.5), Throttling(waiting=0.0)))
     path = made_up.write(tmp_path / "run.jsonl", measurements, discarded=[measurements[1], measurements[3], hot, partner])
     shown = show(path).stdout.splitlines()
-    assert [line.split()[-1] for line in shown if line.startswith(" matmul")] == ["disturbed", "noisy"]
+    assert [line.split()[-1] for line in shown if line.startswith(" matmul")] == ["disturbed", "MiB"]
     for line in (
         "1 case: disturbed in 2 of 7 rounds: waited for a CPU for 50.0 % of its time",
         "1 case: measured again in 7 of 7 rounds, as an earlier try was throttled or disturbed",
-        "run: 1 throttled and 2 disturbed measurements and 1 of the other side were discarded, of 2 cases, to be made again; "
-        "the file keeps what was discarded, and no number here counts it",
+        "run: 1 throttled and 2 disturbed measurements and 1 of the other side were discarded, of 2 cases; no number here counts that",
     ):
         assert line in shown
     rows = json.loads(show(path, "--format", "json").stdout)

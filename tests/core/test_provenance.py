@@ -6,7 +6,8 @@ from dlbench.core.provenance import differences
 
 
 def test_differences_of_files_that_say_little() -> None:
-    assert differences({}, {"identity": None, "stack": {"driver": None}}) == ["stack.driver: nothing against unknown"]
+    assert differences({}, {"identity": None, "stack": {"driver": None}}) == []
+    assert differences({"stack": {"driver": "575"}}, {"stack": {"driver": None}}) == ["stack.driver: '575' against unknown"]
     assert differences({}, {}) == []
 
 

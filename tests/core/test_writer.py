@@ -140,7 +140,7 @@ def test_a_writer_that_the_system_does_not_tell_may_be_anywhere(tmp_path, monkey
     with closing(ResultWriter.resume(path)), pytest.raises(OutputError) as refused:
         ResultWriter.resume(path)
     assert str(refused.value) == (
-        f"{path} is being written by another process, which can't be named from here: it may be another user's, in another container or "
+        f"{path} is being written by another process that can't be named from here: it may be another user's, in another container or "
         "on another machine; wait until it ends, or end it there. "
         f"If a machine that shares the folder lost power, its lock may last: go on with a copy, which has none (cp {path} COPY.jsonl); "
         f"to see what is there so far: dlbench show {path}"

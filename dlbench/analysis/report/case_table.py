@@ -1,6 +1,7 @@
 """Table of cases as words: the same columns on a terminal and on a page."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
+from itertools import zip_longest
 
 from dlbench.analysis.presentation import names, wording
 from dlbench.analysis.ratios.pairing import grouped
@@ -18,8 +19,15 @@ def ordered(rows: Sequence[Row]) -> list[Row]:
     return names.flat(grouped(rows, lambda row: row.key))
 
 
-def columns(rows: Sequence[Row]) -> list[tuple[str, list[str]]]:
-    """Return each heading with a text for each row. A column with nothing to show is left out."""
+def by_importance(rows: Sequence[Row]) -> list[Row]:
+    """Return the rows in the order in which a screen has room for them: trouble first, then the first of each workload, the second …"""
+    calm = grouped((row for row in rows if not trouble(row)), lambda row: row.case.workload)
+    turns = zip_longest(*calm.values())
+    return [*filter(trouble, rows), *(row for turn in turns for row in turn if row)]
+
+
+def columns(rows: Sequence[Row], shared: Collection[str] = ()) -> list[tuple[str, list[str]]]:
+    """Return each heading with a text for each row. A column with nothing to show is left out, and so are marks that all rows share."""
     several = names.several_runs(rows)
     spreads = list(map(sentences.spread, rows))
     kinds = {kind for kind, _ in spreads if kind}
@@ -38,7 +46,7 @@ def columns(rows: Sequence[Row]) -> list[tuple[str, list[str]]]:
         *((what, [sentences.share_of(what, row) for row in rows]) for what in ("peak", "ceiling")),
         ("memory", [_shown(row.memory.peak_bytes or row.memory.host_peak_bytes, units.byte_count) for row in rows]),
         ("copies", [_shown(row.transfer.share, units.percent) for row in rows]),
-        ("notes", [", ".join([*sentences.notes(row), *detail_tables.value_notes(value_columns(row), row)]) for row in rows]),
+        ("notes", [", ".join([*sentences.notes(row, shared), *detail_tables.value_notes(value_columns(row), row)]) for row in rows]),
     ]
     texts = [(title, [units.one_line(cell) for cell in cells]) for title, cells in found]
     return [(title, cells) for title, cells in texts if title == "case" or any(cells)]

@@ -17,6 +17,7 @@ import jinja2
 from dlbench import __version__
 from dlbench.analysis.answers import answers as every_answer
 from dlbench.analysis.answers.parts.base import Answer, Missing, Table
+from dlbench.analysis.answers.parts.headline import EXPLANATIONS
 from dlbench.analysis.compare.verdict import Comparison
 from dlbench.analysis.presentation import wording
 from dlbench.analysis.presentation.figures import Figure
@@ -51,8 +52,11 @@ class Page:
         return {name: content for name, content in files.items() if content}
 
 
-def report(results: Results, notes: Sequence[str] = (), interactive: bool = False) -> Page:
-    """Return the page on result files: answers, plots, every case with the command that measures it again, environment and warnings."""
+def report(results: Results, notes: Sequence[str] = (), interactive: bool = False, made_from: str = "") -> Page:
+    """Return the page on result files: answers, plots, every case with the command that measures it again, environment and warnings.
+
+    ``made_from``: the names of the files, which the page says for the next one to replace it.
+    """
     results = merged(results)
     found = every_answer(results)
     drawn = [(each.question.topic, figure) for each in found if isinstance(each, Answer) for figure in each.figures]
@@ -66,10 +70,11 @@ def report(results: Results, notes: Sequence[str] = (), interactive: bool = Fals
     html = _rendered(
         interactive,
         kind="report",
+        made_from=made_from,
         title=_title(row.case.device_name for row in results.rows),
         lead=[sentences.count(results.rows), *_where(results)],
         not_usable=sentences.not_usable(results),
-        answers=sorted((_answer(each, in_turn) for each in found), key=lambda view: bool(view["missing"])),
+        answers=[_answer(each, in_turn) for each in found],
         plots=views[:of_answers],
         samples=views[of_answers:],
         not_sampled=measured.left_out,
@@ -144,7 +149,7 @@ _PARTS = {
 
 
 def _rendered(interactive: bool, **content: Any) -> str:
-    content = {**dict.fromkeys((*_PARTS, "comparisons", "states", "not_sampled", "not_usable"), ()), **content}
+    content = {**dict.fromkeys((*_PARTS, "comparisons", "states", "not_sampled", "not_usable", "made_from"), ()), **content}
     parts = [(each["name"], each["title"]) for each in content["comparisons"]]
     parts += [part for name, part in _PARTS.items() if content[name] or name == "warnings"]
     style, script = _style(), _script() if interactive else ""
@@ -215,10 +220,11 @@ def _drawn_table(figure: Figure) -> Table:
 def _answer(found: Answer | Missing, views: Iterator[dict[str, Any]]) -> dict[str, Any]:
     """Return an answer for the page, which takes as many of the views of plots as it has figures."""
     if isinstance(found, Missing):
-        return {"missing": True, "found": found}
+        return {"missing": True, "found": found, "tags": []}
     return {
         "missing": False,
         "found": found,
+        "tags": [(tag, EXPLANATIONS[tag]) for tag in found.tags],
         "cases": [f"{case} ({', '.join(found.files[case])})" if case in found.files else case for case in found.cases],
         "plots": list(islice(views, len(found.figures))),
         "tables": [view for table in found.tables if (view := _view(table))],
@@ -236,13 +242,17 @@ def _cases(results: Results) -> dict[str, Any] | None:
     return {
         "headings": [(heading, heading not in case_table.WORDS) for heading, _ in columns],
         "rows": list(zip(texts, map(case_table.trouble, rows), commands, strict=True)),
-        "marks": list(sentences.marks(rows, results).items()),
+        "marks": list((sentences.marks(rows, results) | sentences.legends(rows)).items()),
     }
 
 
 def _verdicts(comparison: Comparison) -> dict[str, Any]:
     headings = [(heading, at in compare_terminal.NUMBERS) for at, heading in enumerate(compare_terminal.HEADINGS)]
-    return {"headings": headings, "rows": [compare_terminal.cells(case) for case in comparison.cases], "notes": ()}
+    return {
+        "headings": headings,
+        "rows": [compare_terminal.cells(case) for case in comparison.cases],
+        "notes": compare_terminal.reasons(comparison),
+    }
 
 
 def _environments(environments: Mapping[str, Mapping[str, Any]]) -> list[dict[str, Any]]:

@@ -3,9 +3,10 @@
 import math
 import shlex
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+from dlbench.analysis.answers.parts.headline import EXPLANATIONS, Tag, tags_of
 from dlbench.analysis.presentation import names, wording
 from dlbench.analysis.ratios.pairing import Unpaired, grouped, launch_bound
 from dlbench.analysis.read.header import ENOUGH_ROUNDS, SpentBudget
@@ -18,31 +19,11 @@ from dlbench.core.model import Status, settings_text
 from dlbench.core.rows.columns import Flags
 from dlbench.core.rows.row import Row
 
-_SLOW_CALLS = "slow calls"
-# Closed sets: what a mark in a table means, and what to do about it.
+_UNTOLD = (Tag.FEW_ROUNDS, Tag.UNFINISHED)
+"""Limits of a case that no mark tells: its spread, or its status, does."""
+# Closed set of marks that are no limit of an answer: what each means, and what to do about it.
 _FLAGS: tuple[tuple[Callable[[Flags], bool | None], str, str], ...] = (
-    (lambda flag: flag.noisy, "noisy", "the interval is wider than the target; add rounds, or quieten the machine"),
-    (
-        lambda flag: flag.tail,
-        _SLOW_CALLS,
-        "with them a call takes that much longer in the mean than in the median, and rates count them; look for what holds some calls up",
-    ),
-    (
-        lambda flag: flag.not_steady,
-        "unsteady",
-        "still changing speed after the warm-up; close other programs, or give the suite a longer max_warmup_s",
-    ),
-    (
-        lambda flag: flag.throttled,
-        "throttled",
-        "the device was held back and a pause did not help; cool it or raise the CPU quota, and measure again",
-    ),
     (lambda flag: flag.power_capped, "power cap", "held at its power limit; compare only with runs under the same limit, or raise it"),
-    (
-        lambda flag: flag.disturbed,
-        "disturbed",
-        "other processes used the device or the CPUs; stop them, look with dlbench doctor, and measure again",
-    ),
     (
         lambda flag: flag.implausible,
         "implausible",
@@ -161,12 +142,25 @@ def _without(words: Sequence[str], options: Sequence[str]) -> Iterator[str]:
 
 
 def marks(rows: Sequence[Row], results: Results) -> dict[str, str]:
-    """Return each mark that the table of these rows has, with what it means and what to do."""
-    found = {mark: sentence for is_set, mark, sentence in _FLAGS if any(is_set(row.flag) for row in rows)}
-    if any(launch_bound(row) for row in rows):
-        found[_LAUNCH_BOUND] = _LAUNCHES
+    """Return each mark of these rows, the limits of answers first, with what it means and what to do."""
+    limits = {tag for row in rows for tag in tags_of(row)}
+    found: dict[str, str] = {tag: EXPLANATIONS[tag] for tag in Tag if tag in limits}
+    if Tag.FEW_ROUNDS in found:
+        found[Tag.FEW_ROUNDS] = f"too few for a 95 % interval; {_more_rounds(rows, results.budgets)}"
+    found |= {mark: sentence for is_set, mark, sentence in _FLAGS if any(is_set(row.flag) for row in rows)}
+    return found | ({_LAUNCH_BOUND: _LAUNCHES} if any(launch_bound(row) for row in rows) else {})
+
+
+def shared_marks(rows: Sequence[Row]) -> set[str]:
+    """Return the marks that all of several timed rows have, and that say the same of each."""
+    of_rows = [{*tags_of(row)} - {Tag.TAIL} for row in rows if row.time.median_s is not None]
+    return {*set.intersection(*of_rows)} if len(of_rows) > 1 else set()
+
+
+def legends(rows: Sequence[Row]) -> dict[str, str]:
+    """Return what the columns of the table of these rows mean, by heading."""
     kinds = {spread(row)[0] for row in rows}
-    found |= {kind: f"{sentence}; {_more_rounds(rows, results.budgets)}" for kind, sentence in _SPREADS.items() if kind in kinds}
+    found = {kind: sentence for kind, sentence in _SPREADS.items() if kind in kinds}
     for what, sentence in _OF_SHARES.items():
         if figures := dict.fromkeys(str(of) for row in rows if (of := SHARES[what](row)[1]) is not None):
             found[what] = sentence + "; ".join(figures)
@@ -185,7 +179,7 @@ def _more_rounds(rows: Sequence[Row], budgets: Mapping[str, SpentBudget]) -> str
     longest = max((run for run in without if run in budgets), key=lambda run: budgets[run].enough_s, default=None)
     if longest is not None:
         return f"{longest}: {budgets[longest]}" if several else str(budgets[longest])
-    return f"for an interval give --rounds {ENOUGH_ROUNDS}{f' to {wording.few(without)}' if several and without else ''}"
+    return f"give --rounds {ENOUGH_ROUNDS}{f' to {wording.few(without)}' if several and without else ''}"
 
 
 def _pinned(rows: Sequence[Row]) -> str:
@@ -264,12 +258,12 @@ def _span(low: float | None, high: float | None) -> str:
     return f"{number if len(unit) == 1 and unit == last.split(' ')[1:] else first}…{last}"
 
 
-def notes(row: Row) -> list[str]:
-    """Return the marks of a row."""
+def notes(row: Row, shared: Collection[str] = ()) -> list[str]:
+    """Return the marks of a row, without those that it shares with all others."""
     # Of one without a time what was found is its value.
     found = [f"found {settings_text(row.case.found)}"] if row.case.found and row.time.median_s is not None else []
-    marks = [f"{mark}{_tail(row) if mark == _SLOW_CALLS else ''}" for is_set, mark, _ in _FLAGS if is_set(row.flag)]
-    return found + marks + [_LAUNCH_BOUND] * bool(launch_bound(row))
+    limits = [f"{tag}{_tail(row) if tag == Tag.TAIL else ''}" for tag in tags_of(row) if tag not in (*_UNTOLD, *shared)]
+    return found + limits + [mark for is_set, mark, _ in _FLAGS if is_set(row.flag)] + [_LAUNCH_BOUND] * bool(launch_bound(row))
 
 
 def _tail(row: Row) -> str:

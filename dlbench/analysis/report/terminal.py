@@ -1,7 +1,7 @@
 """Rows and ratios as tables for people. The door to rich."""
 
-import textwrap
-from collections.abc import Iterable, Mapping, Sequence
+import re
+from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 
@@ -9,16 +9,17 @@ from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderR
 from rich.text import Text
 
 from dlbench.analysis.answers import answers as every_answer
-from dlbench.analysis.answers import cost, devices, health, speedup
+from dlbench.analysis.answers import devices, speedup
 from dlbench.analysis.answers.parts.base import Answer, Missing, Table
+from dlbench.analysis.answers.parts.headline import EXPLANATIONS
 from dlbench.analysis.answers.parts.pair_tables import same_case
 from dlbench.analysis.compare.verdict import Comparison
 from dlbench.analysis.presentation import pair_columns, wording
 from dlbench.analysis.ratios.pairing import DEVICE, Pairs
 from dlbench.analysis.read.merge import merged
 from dlbench.analysis.read.table import Results
-from dlbench.analysis.report import case_table, compare_terminal, detail_tables, sentences, strips
-from dlbench.analysis.report.screen_table import Kind, ScreenColumn, ScreenTable, screen_table
+from dlbench.analysis.report import case_table, compare_terminal, detail_tables, sentences, strips, ten_lines
+from dlbench.analysis.report.screen_table import Kind, Note, ScreenColumn, ScreenTable, fitting, lines_of, screen_table
 from dlbench.analysis.scaling.columns import EFFICIENCY, SPEEDUP
 from dlbench.analysis.scaling.projection import projected
 from dlbench.analysis.scaling.speedup import scaling
@@ -27,41 +28,102 @@ from dlbench.core.model import ParamValue
 from dlbench.core.rows.row import Row
 from dlbench.core.schema import Unit
 
-_LINES = 15
-"""Lines that the answers take at most."""
-_BESIDE_OTHERS = (cost.QUESTION, health.QUESTION)
 _BAR = "bar (log)"
 _BAR_NOTE = f"{_BAR}: how many times as fast, on a logarithmic scale; to the right of │ faster, to the left slower"
 _STRIP_NOTE = "each round's median beside the case's own, which is in the middle; the higher, the more rounds; ‹ and › are rounds beyond"
 
 
 def overview(
-    results: Results, *, answers: bool = False, details: bool = False, pictures: bool = False, brief: bool = False
+    results: Results,
+    found: Sequence[Answer | Missing] | None = None,
+    *,
+    details: bool = False,
+    pictures: bool = False,
+    height: int | None = None,
+    more: str = "--details",
 ) -> RenderableType:
-    """Return what result files say to a person: the result in sentences, every case, and the tables that the result stands on.
+    """Return what result files say to a person: the cases, and a line for each of the ten questions.
 
-    With ``answers`` all questions are answered, as far as the rows go; else those on accelerators and on several devices.
-    With ``details`` projections, tables of values, and bandwidths come last. With ``pictures`` there are bars and strips of rounds.
-    ``brief`` leaves out what sets these rows beside those of others: it may be longer than the cases.
+    ``found``: their answers, where they are known already.
+    With ``details`` all tables stand between them. With ``pictures`` there are bars and strips of rounds. On a screen of ``height`` lines
+    there are as many cases as leave the lines of answers on it, and notes on how they were measured are left to ``more``.
     """
     results = merged(results)
-    found = every_answer(results) if answers else (speedup.answer(results), devices.answer(results))
-    known = [each for each in found if isinstance(each, Answer)]
-    head = [Answers(found)] if answers else _texts([line for each in known for line in each.sentences], "bold")
-    tables = [table for each in known for table in each.tables if not brief or each.question not in _BESIDE_OTHERS]
+    found = every_answer(results) if found is None else found
+    tables: list[Table] = []
     if details:
-        tables += [
+        tables = [
+            *(table for each in found if isinstance(each, Answer) for table in each.tables),
             detail_tables.projection(projected(scaling(results), results)),
             *detail_tables.values(results),
             detail_tables.bandwidths(results),
         ]
-    return _screen(results, [*head, *_cases(results, pictures)], tables, pictures)
+    rows = results.rows
+    many, shared = sentences.many_alike(rows), sentences.shared_marks(rows)
+    shown = case_table.ordered([row for row in rows if row.ending not in many])
+    folded = None if details else height
+    legends = None if folded else sentences.legends(shown)
+    above = [*_not_usable(results), Text(sentences.count(rows)), *_texts(sentences.devices(rows))]
+    notes = [units.one_line(line) for line in (*sentences.reasons(rows), *sentences.unstated(results), *results.circumstances)]
+    answers = [TenLines(found, shared), *_texts(ten_lines.explanations(found, sentences.marks(shown, results), shared))]
+    below = [*_texts(many.values(), "yellow"), *([] if folded else _texts(notes)), *_drawn(tables, pictures)]
+
+    def table_of(rows: Sequence[Row]) -> ScreenTable:
+        return results_table(rows, pictures=pictures, legends=legends, shared=shared)
+
+    if not folded:
+        return Group(*above, table_of(shown), *below, *answers)
+    return _Folded(shown, table_of, above, [*below, *answers], len(notes), folded, more)
+
+
+_TABLE_LINES = 12
+"""Lines that the table of cases has on a screen that is too small for all."""
+
+
+@dataclass(frozen=True)
+class _Folded:
+    """Cases between what stands above and below them, as many as leave that on a screen of so many lines."""
+
+    rows: Sequence[Row]
+    table: Callable[[Sequence[Row]], ScreenTable]
+    above: Sequence[RenderableType]
+    below: Sequence[RenderableType]
+    notes: int
+    """How many are left out."""
+    height: int
+    more: str
+    """The command, or its option, that shows what is left out."""
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        first = case_table.by_importance(self.rows)
+
+        def chosen(count: int) -> ScreenTable:
+            ids = set(map(id, first[:count]))
+            return self.table([row for row in self.rows if id(row) in ids])
+
+        room = max(_TABLE_LINES, self.height - sum(lines_of(console, part) for part in (*self.above, *self.below)) - 1)
+        count, table = fitting(console, chosen, len(self.rows), room)
+        while count < len(self.rows) and lines_of(console, larger := chosen(count + 1)) <= room:
+            count, table = count + 1, larger
+        hidden = [f"{left} more"] if (left := len(self.rows) - count) > 0 else []
+        hidden += [wording.plural(self.notes, "note")] if self.notes else []
+        yield from (*self.above, table)
+        yield from _texts([f"{', '.join(hidden)}: {self.more}"] if hidden else [])
+        yield from self.below
+
+
+def reasoning(results: Results, topic: str | None = None, *, pictures: bool = False) -> RenderableType:
+    """Return the reasoning of each answer, or of that on one topic with the tables that it stands on."""
+    results = merged(results)
+    found = [each for each in every_answer(results) if topic in (None, each.question.topic)]
+    tables = [table for each in found if topic and isinstance(each, Answer) for table in each.tables]
+    return _screen(results, [part for each in found for part in _reasons(each)], tables, pictures)
 
 
 def more_devices(results: Results, *, pictures: bool = False) -> RenderableType:
-    """Return what more devices bring in sentences, the table behind it, and what it would be on more of them than were measured."""
+    """Return what more devices bring, the table behind it, and what it would be on more of them than were measured."""
     found, steps = devices.answer(results), scaling(results)
-    answer = _texts(found.sentences, "bold") if isinstance(found, Answer) else []
+    answer = _reasons(found) if isinstance(found, Answer) else []
     projection = detail_tables.projection(projected(steps, results))
     return _screen(results, answer, [devices.table(steps), projection], pictures)
 
@@ -71,79 +133,58 @@ def paired(results: Results, pairs: Pairs, values: Table, *, pictures: bool = Fa
     if not (pairs.rows or values.rows):
         return Group(*_texts(sentences.devices(results.rows)), Text("No two ok rows differ in that column alone."))
     found = speedup.answer(results) if pairs.by == DEVICE else None
-    answer, tables = (found.sentences, found.tables) if isinstance(found, Answer) else ((), (same_case(pairs), values))
-    return _screen(results, [*_texts(answer, "bold"), *_texts(sentences.devices(results.rows))], tables, pictures)
+    answer, tables = (_reasons(found), found.tables) if isinstance(found, Answer) else ([], (same_case(pairs), values))
+    return _screen(results, [*answer, *_texts(sentences.devices(results.rows))], tables, pictures)
 
 
 def _screen(results: Results, parts: Sequence[RenderableType], tables: Iterable[Table], pictures: bool) -> RenderableType:
     """Return the parts and the tables behind a line for each run that is not usable."""
-    not_usable = _texts(sentences.not_usable(results), "bold red")
-    return Group(*not_usable, *parts, *chain.from_iterable(_table(table, pictures) for table in tables))
+    return Group(*_not_usable(results), *parts, *_drawn(tables, pictures))
+
+
+def _not_usable(results: Results) -> list[RenderableType]:
+    return _texts(sentences.not_usable(results), "bold red")
 
 
 def verdicts(comparison: Comparison) -> RenderableType:
     """Return the table of a comparison for a screen: what a pipe gets, with names short and in columns that fold."""
-    rows = [(units.one_line(wording.placed(case.case)), *compare_terminal.cells(case)[1:]) for case in comparison.cases]
-    return screen_table(compare_terminal.HEADINGS, rows, compare_terminal.NUMBERS)
+    names = compare_terminal.short_names(comparison)
+    rows = [(units.one_line(names[case.case]), *compare_terminal.cells(case)[1:]) for case in comparison.cases]
+    return screen_table(compare_terminal.HEADINGS, rows, compare_terminal.NUMBERS, compare_terminal.KEPT, compare_terminal.NAME_WIDTH)
 
 
-def _cases(results: Results, pictures: bool) -> list[RenderableType]:
-    """Return the count of cases, their devices, the table of them, and what was in their way."""
-    rows = results.rows
-    many = sentences.many_alike(rows)
-    shown = [row for row in rows if row.ending not in many]
-    marks = sentences.marks(shown, results)
-    table = results_table(shown, pictures=pictures, marks=marks)
-    of_columns = {column.heading for column in table.columns}
-    notes = [units.one_line(line) for line in (*sentences.reasons(rows), *sentences.unstated(results), *results.circumstances)]
-    return [
-        Text(sentences.count(rows)),
-        *_texts(sentences.devices(rows)),
-        table,
-        *_texts(many.values(), "yellow"),
-        *_texts([f"{mark}: {sentence}" for mark, sentence in marks.items() if mark not in of_columns]),
-        *_texts(notes),
-    ]
+_NUMBER = re.compile(r"(?<![\w.])\d[\d.,]*(?: ?[×%])?(?!\w)")
 
 
 @dataclass(frozen=True)
-class Answers:
-    """Answers in sentences, in fewer than so many lines on a screen of any width."""
+class TenLines:
+    """Answers on a screen of any width, a line each, with the number of each in colour."""
 
     found: Sequence[Answer | Missing]
-    lines: int = _LINES
+    shared: Container[str] = ()
+    """Tags that all cases have, which no line repeats."""
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        for cautious in (True, False):
-            texts = _paragraphs(self.found, cautious)[: max(0, self.lines - 1)]
-            most = [len(_wrapped(text, options.max_width)) for text in texts]
-            if sum(most) < self.lines:
-                break
-        while most and sum(most) >= self.lines:
-            most[most.index(max(most))] -= 1
-        for text, limit in zip(texts, most, strict=True):
-            shown = Text("\n".join(_wrapped(text, options.max_width, limit)))
-            shown.stylize("bold", 0, text.index(":") + 1)
-            yield shown
-        if texts:
-            yield Text()
+        for topic, text in ten_lines.lines(self.found, options.max_width, self.shared, ascii_only=options.ascii_only):
+            line = Text(f"{topic:<{ten_lines.TOPIC_WIDTH}}{text}", no_wrap=True, overflow="crop")
+            if number := _NUMBER.search(line.plain):
+                line.stylize("bold cyan", *number.span())
+            yield line
 
 
-def _paragraphs(found: Sequence[Answer | Missing], cautious: bool) -> list[str]:
-    """Return a paragraph for each answer, if wanted with what weakens it, and one for all that are missing."""
-    texts, missing = [], []
-    for each in found:
-        if isinstance(each, Missing):
-            missing.append(f"{each.question.topic} ({each.command})" if each.command else each.question.topic)
-            continue
-        caution = f" Caution: {'; '.join(each.weaknesses)}." if cautious and each.weaknesses else ""
-        texts.append(units.one_line(f"{each.question.topic}: {' '.join(each.sentences)}{caution}"))
-    reasons = "for the reasons: dlbench show FILE --answers --format md"
-    return [*texts, f"not answered: {', '.join(missing)}; {reasons}"] if missing else texts
-
-
-def _wrapped(text: str, width: int, most: int | None = None) -> list[str]:
-    return textwrap.wrap(text, width, max_lines=most, placeholder=" …", break_on_hyphens=False)
+def _reasons(found: Answer | Missing) -> list[RenderableType]:
+    """Return the headline of an answer, its sentences, and what weakens it; or why there is none."""
+    title = Text(f"{found.question.topic}: {found.headline}", style="bold").append(f"  {found.qualifier}", style="not bold")
+    if isinstance(found, Missing):
+        command = f"; measure it with: {found.command}" if found.command else ""
+        return [title, *_texts([units.one_line(f"  {found.reason}{command}")], ""), Text()]
+    tags = [f"  {tag}: {EXPLANATIONS[tag]}" for tag in found.tags]
+    return [
+        title,
+        *_texts((f"  {sentence}" for sentence in found.sentences), ""),
+        *_texts((*tags, *(units.one_line(f"  {weakness}") for weakness in found.weaknesses))),
+        Text(),
+    ]
 
 
 def _table(table: Table, pictures: bool = False) -> list[RenderableType]:
@@ -159,18 +200,27 @@ def _table(table: Table, pictures: bool = False) -> list[RenderableType]:
     return [Text(), ScreenTable(drawn, table.title), *_texts(table.notes)] if drawn else []
 
 
+def _drawn(tables: Iterable[Table], pictures: bool) -> Iterator[RenderableType]:
+    return chain.from_iterable(_table(table, pictures) for table in tables)
+
+
 def _texts(lines: Iterable[str], style: str = "dim") -> list[RenderableType]:
-    return [Text(line, style=style) for line in lines]
+    return [Note(line, style) for line in lines]
 
 
 def results_table(
-    rows: Sequence[Row], *, pictures: bool = False, dim: Sequence[Row] = (), marks: Mapping[str, str] | None = None
+    rows: Sequence[Row],
+    *,
+    pictures: bool = False,
+    dim: Sequence[Row] = (),
+    legends: Mapping[str, str] | None = None,
+    shared: Collection[str] = (),
 ) -> ScreenTable:
     """Return the table of cases.
 
     Devices that ran the same work stand one below the other. A column with nothing to show is left out; where the screen is too
     narrow for the others, so are some of them, and a line below the table says which. ``dim`` are those of the rows that do not count.
-    ``marks``: what each mark means; that of a heading stands below the table while its column is shown.
+    ``legends``: what a heading means, which stands below the table while its column is shown. ``shared``: marks that no row needs.
     """
     rows = case_table.ordered(rows)
     columns = [
@@ -179,9 +229,9 @@ def results_table(
             [_styled(title, *each) for each in zip(cells, rows, strict=True)],
             "text" if title in case_table.WORDS else "number",
             kept=title == "time",
-            note=f"{title}: {marks[title]}" if marks and title in marks else "",
+            note=f"{title}: {legends[title]}" if legends and title in legends else "",
         )
-        for title, cells in case_table.columns(rows)
+        for title, cells in case_table.columns(rows, shared)
     ]
     provisional = set(map(id, dim))
     for at, row in enumerate(rows):
@@ -192,7 +242,10 @@ def results_table(
     if any(drawn):
         behind_interval = [column.heading for column in columns].index("time") + 2
         strip = f"rounds ±{reach * 100:.0f} %"
-        columns.insert(behind_interval, ScreenColumn(strip, list(map(Text, drawn)), "picture", note=f"{strip}: {_STRIP_NOTE}"))
+        columns.insert(
+            behind_interval,
+            ScreenColumn(strip, list(map(Text, drawn)), "picture", note=f"{strip}: {_STRIP_NOTE}" if legends is not None else ""),
+        )
     return ScreenTable(columns)
 
 

@@ -23,8 +23,8 @@ UNKNOWN = "–"
 def command(plugins: tuple[str, ...], form: str) -> None:
     """Show what is in this machine: the CPU and every accelerator that torch finds.
 
-    What a device or its driver does not tell is shown as – with the reason. Of one that can't be computed on it says why, and what is
-    known of it all the same.
+    A field that the device or its driver does not tell is shown as – with the reason. A device that can't compute is listed with the
+    reason, too.
 
     \b
       dlbench devices

@@ -47,12 +47,11 @@ def command(device_words: tuple[str, ...], rounds: int | None, plugins: tuple[st
     """Say whether this machine is fit to measure on now, and what to change.
 
     Looks at memory, governor, quota, and each accelerator's temperature, clocks and other processes. Then it measures the same small
-    cases on two sides, in turn, for about three quarters of a minute: how small a change could be seen here, and is one seen where there
-    is none?
-    Changes no setting. Ends with 4 if the machine is unfit: what is measured now could not decide.
+    cases on two identical sides, alternately, for about 45 seconds: how small a change could be detected here, and is one reported where
+    there is none? Changes no setting. Ends with 4 if the machine is unfit to decide anything now.
 
-    With --selftest it measures programs whose truth is known instead: is identical code called slower, and is what is really slower
-    seen? Ends with 4 if a limit is not kept.
+    With --selftest it measures programs of known speed instead: is identical code called slower, and is slower code detected? Ends
+    with 4 if an error rate is above its limit.
 
     \b
       dlbench doctor

@@ -5,7 +5,7 @@ from pathlib import Path
 import click
 
 from dlbench.cli.options import PATH, files_argument
-from dlbench.cli.output_files import create, make_folder, refuse_existing
+from dlbench.cli.output_files import create, is_page_of, made_from, make_folder, page_of, refuse_existing
 
 
 @click.command("report")
@@ -14,14 +14,12 @@ from dlbench.cli.output_files import create, make_folder, refuse_existing
     "-o",
     "--output",
     type=PATH,
-    default=Path("report.html"),
-    show_default=True,
     metavar="PAGE",
-    help="The page; never overwritten.",
+    help="The page; never overwritten (default: called like its file, run.html, and replacing an earlier page on it).",
 )
 @click.option("--interactive", is_flag=True, help="Add a script, which shows the numbers behind a mark where the pointer is.")
 @click.option("--figures", type=PATH, metavar="FOLDER", help="Write each plot as an SVG file of its own, too.")
-def command(files: tuple[Path, ...], output: Path, interactive: bool, figures: Path | None) -> None:
+def command(files: tuple[Path, ...], output: Path | None, interactive: bool, figures: Path | None) -> None:
     """Write one page on result files, to look at or to send: answers, plots, tables, environment, warnings.
 
     The page is one file of HTML that loads nothing and, without --interactive, runs no script. It has every case with the command that
@@ -37,13 +35,17 @@ def command(files: tuple[Path, ...], output: Path, interactive: bool, figures: P
     from dlbench.analysis.report import page
     from dlbench.cli.output import notes_on
 
-    refuse_existing([output])
+    output, named = output or page_of(files), output
+    replacing = named is None and is_page_of(output, files)
+    if not replacing:
+        refuse_existing([output])
     results = collect(files)
-    made = page.report(results, notes_on(results, files), interactive)
+    made = page.report(results, notes_on(results, files), interactive, made_from(files))
     if figures:
         make_folder(figures)
     drawn = {figures / name: picture for name, picture in made.files().items()} if figures else {}
     refuse_existing(drawn)
-    for path, content in {**drawn, output: made.html}.items():
-        create(path, content.encode(errors="replace"))
+    for path, picture in drawn.items():
+        create(path, picture.encode(errors="replace"))
+    create(output, made.html.encode(errors="replace"), replacing=replacing)
     click.echo(f"saved in {output}" + (f", and {len(drawn)} figures in {figures}" if figures else ""), err=True)

@@ -27,7 +27,7 @@ from dlbench.cli.options import (
 )
 from dlbench.cli.output import write_results
 from dlbench.cli.output_files import refuse_misplaced
-from dlbench.cli.planning import Plan, load_suites, plan_suites, require_sight
+from dlbench.cli.planning import Plan, left_out, load_suites, plan_suites, require_sight
 from dlbench.cli.recording import record
 from dlbench.core.errors import ExitCode, UsageError
 from dlbench.core.model import Status
@@ -165,6 +165,8 @@ def _new_session(
 ) -> sessions.Session:
     """Return the session of a run; a baseline gets the rounds that a gate needs."""
     tasks, rounds = opened.tasks(plan), None
+    if note := left_out(plan, [task.case for task in tasks]):
+        click.echo(f"note: {note}", err=True)
     if gate is not None:
         require_sight(plan.suites, ACROSS_RUNS, gate)
         cases = sum(task.has_device for task in tasks)  # no test is made of one that is skipped on both sides
@@ -178,7 +180,7 @@ def _write_complete(run: RunFile, gate: ThresholdSettings | None, form: str) -> 
     from dlbench.analysis.read.table import collect
 
     results, file = collect((run.path,)), shlex.quote(str(run.path))
-    write_results(results, form, answers=True, brief=True)
+    write_results(results, form, [run.path])
     click.echo(f"{run.path} is complete; for more rounds: dlbench run --resume {file} --rounds N, or --budget TIME", err=True)
     return _conclude(results, gate, file)
 
@@ -199,8 +201,7 @@ def _measure(session: sessions.Session, worker: WorkerProcess, interruption: Int
     if interruption.requested and nothing and not recording.fault and form == "table":
         click.echo(f"interrupted before any case was done\ngo on with: dlbench run --resume {file}", err=True)
         return interruption.exit_code
-    write_results(results, form, answers=True, brief=True)
-    click.echo(f"saved in {recording.path}; more: dlbench show {file} --answers, or dlbench report {file}", err=True)
+    write_results(results, form, [recording.path], saved=True)
     if recording.fault:
         click.echo(f"what was skipped can be measured with: dlbench run --resume {file}", err=True)
         raise recording.fault

@@ -7,7 +7,7 @@ import click
 
 from dlbench.cli import completion
 from dlbench.cli.options import files_argument, format_option
-from dlbench.core.errors import UsageError
+from dlbench.core.errors import UsageError, did_you_mean
 
 
 @click.command("show")
@@ -19,41 +19,55 @@ from dlbench.core.errors import UsageError
     help="Pair the rows that differ in it: device, dtype, mode, run, batch, threads, param.layout, …",
 )
 @format_option
-@click.option("--answers", is_flag=True, help="Begin with what the files say to each of ten questions; alone with --format md or json.")
+@click.option("--answers", is_flag=True, help="Only the ten answers, each with its reasoning; also as --format md or json.")
 @click.option(
-    "--details", is_flag=True, help="End with projections, all values of workloads that report many, and bandwidths of collectives."
+    "--topic",
+    metavar="TOPIC",
+    shell_complete=completion.topics,
+    help="Only one of the ten answers, with the tables that it stands on: precision, batch, …; also as --format md or json.",
 )
+@click.option("--details", is_flag=True, help="All cases, all tables, and what was in the way of the measurements.")
 @click.option("--plain/--no-plain", help="On a terminal, too, draw no bars beside ratios and no strips of rounds.")
-def command(files: tuple[Path, ...], by: str | None, form: str, answers: bool, details: bool, plain: bool) -> None:
-    """Print the tables of result files again, or pair their rows.
+def command(files: tuple[Path, ...], by: str | None, form: str, answers: bool, topic: str | None, details: bool, plain: bool) -> None:
+    """Print what result files say: their cases, and a line for each of ten questions; or pair their rows.
 
-    With a CPU and an accelerator among the rows, the table also says how many times as fast that is: on the same
-    case, and each at its own best batch, precision, layout and mode. Ratios come with intervals, never with a verdict.
-    With cases of several ranks it says what more devices bring; --by ranks says that alone, with a projection. Of a folder of
-    result files it also says which stand out among those of the same kind of machine.
+    A terminal shows as many cases as leave the ten lines in sight, a pipe all of them; --details has the rest. With
+    --answers, or --topic for one, the reasoning follows each answer. --by pairs rows: ratios come with intervals, never with
+    a verdict; --by ranks says what more devices bring, with a projection. Of a folder of result files a note says which
+    stand out among those of the same kind of machine.
 
     \b
-      dlbench show run.jsonl --answers
+      dlbench show run.jsonl
+      dlbench show run.jsonl --topic precision
       dlbench show cpu.jsonl gpu.jsonl --by device
       dlbench show results/fleet
       dlbench show run.jsonl --by dtype --format csv
     """
-    if by and (answers or details):
-        raise UsageError("--by shows pairs alone; leave out --answers and --details, or --by")
-    if answers and form == "csv":
-        raise UsageError("--answers are sentences and several tables, which csv can't hold; give --format md or json")
+    if by and (answers or topic or details):
+        raise UsageError("--by shows pairs alone; leave out --answers, --topic and --details, or --by")
+    if (answers or topic) and form == "csv":
+        raise UsageError("answers are sentences and several tables, which csv can't hold; give --format md or json")
+    if (answers or topic) and details:
+        raise UsageError("--details shows all cases, and --answers and --topic none; leave one of them out")
     if details and form != "table":
         raise UsageError(f"--details are tables for people, and --format {form} is every column already; leave one of them out")
 
     # Here and not at the top: pandas takes longer to import than help may take.
+    from dlbench.analysis.answers import topics
     from dlbench.analysis.read.table import collect
-    from dlbench.cli.output import notes_on, write_answers, write_notes, write_pairs, write_results
+    from dlbench.cli.output import notes_on, write_answers, write_notes, write_pairs, write_reasoning, write_results
 
+    if topic and topic not in (known := topics()):
+        raise UsageError(f"there is no topic '{topic}'{did_you_mean(topic, known)}; the ten are {', '.join(known)}")
     results, pictures = collect(files), not plain and sys.stdout.isatty()
-    if answers and form != "table":
-        write_answers(results, form)
-    elif by:
+    notes = notes_on(results, files)
+    if not (answers or topic or by):
+        write_results(results, form, files, notes, details=details, pictures=pictures)
+        return
+    if by:
         write_pairs(results, by, form, pictures=pictures)
+    elif form == "table":
+        write_reasoning(results, topic, pictures=pictures)
     else:
-        write_results(results, form, answers=answers, details=details, pictures=pictures)
-    write_notes(notes_on(results, files))
+        write_answers(results, form, topic)
+    write_notes(notes)

@@ -28,18 +28,18 @@ def states(*others, stolen=0.0):
         (
             (0.0, 0.02, 0.1),
             Fitness.FIT,
-            "other processes took 0.02 CPUs' time on average, and 0.10 at most, beside the 2 that dlbench computes with",
+            "other processes took 0.02 CPUs' time on average, and 0.10 at most, next to the 2 that dlbench computes with",
         ),
         (
             (0.0, 0.02, 0.5),
             Fitness.NOTE,
-            "other processes took 0.02 CPUs' time on average, and 0.50 at most, beside the 2 that dlbench computes with; "
+            "other processes took 0.02 CPUs' time on average, and 0.50 at most, next to the 2 that dlbench computes with; "
             "that mattered in 1 of 3 rounds",
         ),
         (
             (0.2, 0.02, 0.5),
             Fitness.UNFIT,
-            "other processes took 0.20 CPUs' time on average, and 0.50 at most, beside the 2 that dlbench computes with",
+            "other processes took 0.20 CPUs' time on average, and 0.50 at most, next to the 2 that dlbench computes with",
         ),
         ((None, None), Fitness.UNKNOWN, "the operating system does not count it"),
     ],

@@ -69,7 +69,7 @@ def test_a_server(root: Path) -> None:
         "boost": (
             Fitness.NOTE,
             "on: the clock depends on temperature and on how many cores are at work",
-            "leave it, and compare sides that were measured in turn: dlbench compare --by",
+            "leave it, and compare sides that were measured alternately: dlbench compare --by",
         ),
         "quota": (Fitness.FIT, "nothing limits the CPU time", ""),
         "hypervisor": (Fitness.FIT, "none", ""),

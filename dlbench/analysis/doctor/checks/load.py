@@ -26,7 +26,7 @@ def _used(check: str, who: str, cpus: Sequence[float | None], threads: int, advi
         return Finding(check, "cpu", Fitness.UNKNOWN, "the operating system does not count it", "look yourself: top")
     matters = [each for each in known if each / threads > BUSY]
     usual, most = statistics.median(known), max(known)
-    found = f"{who} took {usual:.2f} CPUs' time on average, and {most:.2f} at most, beside the {threads} that dlbench computes with"
+    found = f"{who} took {usual:.2f} CPUs' time on average, and {most:.2f} at most, next to the {threads} that dlbench computes with"
     values = {"cpus": usual, "cpus_most": most}
     if not matters:
         return Finding(check, "cpu", Fitness.FIT, found, values=values)

@@ -48,7 +48,7 @@ def _boost(boost: bool | None) -> Finding:
     if not boost:
         return Finding("boost", "cpu", Fitness.FIT, "off: clocks stay at the nominal one")
     found = "on: the clock depends on temperature and on how many cores are at work"
-    return Finding("boost", "cpu", Fitness.NOTE, found, "leave it, and compare sides that were measured in turn: dlbench compare --by")
+    return Finding("boost", "cpu", Fitness.NOTE, found, "leave it, and compare sides that were measured alternately: dlbench compare --by")
 
 
 def _quota(cpu: Processor) -> Finding:
@@ -70,4 +70,4 @@ def _virtual(virtual: bool | None) -> Finding:
     if not virtual:
         return Finding("hypervisor", "cpu", Fitness.FIT, "none")
     found = "a virtual machine: what its neighbours do shows as noise, and little here reports it"
-    return Finding("hypervisor", "cpu", Fitness.NOTE, found, "compare sides that were measured in turn, and with ten rounds or more")
+    return Finding("hypervisor", "cpu", Fitness.NOTE, found, "compare sides that were measured alternately, with ten rounds or more")

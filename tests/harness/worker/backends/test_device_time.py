@@ -10,7 +10,7 @@ from dlbench.core.unknown import Unavailable
 from dlbench.harness.worker.backends import device_time as device_time_module
 from dlbench.harness.worker.backends.device_time import take_device_time
 
-NOT_QUEUED = "waits for the device by itself, or launches more kernels than a stream queues"
+NOT_QUEUED = "the call itself waits for the device, or launches more kernels than a stream queues"
 
 
 class QueuedDevice:

@@ -1,0 +1,75 @@
+"""Answers as a line each, on a screen of any width."""
+
+from collections.abc import Container, Iterator, Mapping, Sequence
+from types import MappingProxyType
+
+from dlbench.analysis.answers.parts.base import Answer, Missing
+from dlbench.analysis.answers.parts.headline import EXPLANATIONS, Tag, cut
+
+TOPIC_WIDTH = 12
+"""Columns of the topic, with the gap behind it."""
+_WITH_QUALIFIERS = 100
+_WITH_TAGS = 60
+"""Columns of a screen from which on a line has them."""
+
+
+def lines(found: Sequence[Answer | Missing], width: int, shared: Container[str] = (), *, ascii_only: bool = False) -> list[tuple[str, str]]:
+    """Return topic and text for each question, together at most as wide as the screen where that is wider than a topic.
+
+    From 100 columns on qualifiers are shown, from 60 on tags, without those that all answers have, or all cases (``shared``). A line that
+    is too long gives up tags from the last on, which `explanations` tell all the same, then its alignment, then the qualifier with the
+    interval whose case that names; at last it is cut at a word.
+    With ``ascii_only`` two dots, as a terminal writes them, stand in for each ellipsis.
+    """
+    everywhere, room = [tag for tag in Tag if tag in shared or tag in common_tags(found)], max(1, width - TOPIC_WIDTH)
+    widest = max((len(each.headline) for each in found), default=0) if width >= _WITH_QUALIFIERS else 0
+
+    def written(text: str) -> str:
+        return text.replace("…", "..") if ascii_only else text
+
+    def line(each: Answer | Missing) -> str:
+        texts = [written(text) for text in _texts(each, width, widest, everywhere)]
+        return next((text for text in texts if len(text) <= room), written(cut(texts[-1], max(1, room - ascii_only))))
+
+    return [(each.question.topic, line(each)) for each in found]
+
+
+def _texts(found: Answer | Missing, width: int, widest: int, everywhere: Sequence[Tag]) -> Iterator[str]:
+    """Yield what a line may say, the most first."""
+    tags = [tag for tag in found.tags if tag not in everywhere] if isinstance(found, Answer) and width >= _WITH_TAGS else []
+    shown = [", ".join(tags[:count]) for count in range(len(tags), -1, -1)]
+    if isinstance(found, Missing) or width >= _WITH_QUALIFIERS:
+        yield from (_joined(found.headline.ljust(pad), found.qualifier, each) for pad in (widest, 0) for each in shown)
+    if isinstance(found, Answer):
+        bare = found.headline.replace(found.interval, "", 1) if found.qualifier else found.headline
+        yield from (_joined(bare, each) for each in shown)
+
+
+def _joined(*parts: str) -> str:
+    return "  ".join(filter(None, parts)).rstrip()
+
+
+def common_tags(found: Sequence[Answer | Missing]) -> list[Tag]:
+    """Return the tags that all of several answers have."""
+    answered = [each.tags for each in found if isinstance(each, Answer)]
+    return [tag for tag in Tag if len(answered) > 1 and all(tag in tags for tags in answered)]
+
+
+def explanations(
+    found: Sequence[Answer | Missing], marks: Mapping[str, str] = MappingProxyType({}), shared: Container[str] = ()
+) -> list[str]:
+    """Return a line for each tag of the answers, and for each of the ``marks`` of cases: whose it is, its meaning, and what to do about it.
+
+    ``shared``: marks that all cases have.
+    """
+    by_mark: dict[str, list[str]] = {
+        tag: [each.question.topic for each in found if isinstance(each, Answer) and tag in each.tags] for tag in Tag
+    }
+    told: dict[str, str] = {tag: EXPLANATIONS[tag] for tag in Tag if by_mark[tag] or tag in marks}
+    everywhere = common_tags(found)
+
+    def whose(mark: str) -> str:
+        of = ["all"] if mark in everywhere or mark in shared else by_mark.get(mark, [])
+        return f" ({', '.join(of)})" if of else ""
+
+    return [f"{mark}{whose(mark)}: {meaning}" for mark, meaning in (told | dict(marks)).items()]
