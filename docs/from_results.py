@@ -15,6 +15,7 @@ import textwrap
 from collections.abc import Callable, Iterator, Mapping
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 from dlbench.analysis.read.references import ReferenceRun, reference_runs
 from dlbench.core.precision import PRECISIONS
@@ -23,6 +24,7 @@ ROOT = Path(__file__).resolve().parent.parent
 PICTURE = "docs/pictures/precision.svg"
 WIDTH = 120
 """Columns of a line of prose."""
+_ACCELERATORS = ("cuda", "xpu", "mps")
 _SHOWN = frozenset(("cnn", "quick"))
 """Suites of which pages show a table."""
 _PART = re.compile(r"(<!-- Made by `make docs` from results/reference: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
@@ -85,17 +87,36 @@ def _compared(low: float, high: float) -> str:
     return f"half the bits make a network {f'{low:.1f} to' if low < 1 else 'up to'} {high:.1f} times as fast"
 
 
+def lines() -> Iterator[str]:
+    """Yield the ten lines on all files of one machine: of README.md."""
+    run, found = _answered()
+    gpu = "" if any(run.name_of(kind) for kind in _ACCELERATORS) else ", which has no GPU"
+    yield _wrapped(f"A run ends with ten lines, a question each. On {_device(run)}{gpu}:")
+    yield _ten_lines(found)
+
+
 def answers() -> Iterator[str]:
-    """Yield the paragraphs with what all files of one machine say to each question: of answers.md."""
-    run = max(shown().values(), key=_began)
-    folder = _place(run.path.parent)
-    yield f"```sh\ndlbench show {folder} --answers\n```"
+    """Yield the ten lines on all files of one machine, and the reasoning: of answers.md."""
+    run, found = _answered()
+    yield f"```sh\ndlbench show {_place(run.path.parent)} --answers\n```"
     yield _wrapped(f"says of {_device(run)}:")
-    found = json.loads(_dlbench("show", folder, "--answers", "--format", "json"))["answers"]
+    yield _ten_lines(found)
+    yield "and reasons:"
     given = [each for each in found if each["kind"] == "answer"]
     yield "\n".join(_wrapped(f"- **{each['question']['topic']}**: {' '.join(each['sentences'])}", "  ") for each in given)
-    if missing := [each["question"]["topic"] for each in found if each["kind"] == "missing"]:
-        yield _wrapped(f"No row of these files answers {', '.join(missing)}.")
+
+
+@cache
+def _answered() -> tuple[ReferenceRun, list[dict[str, Any]]]:
+    """Return the run of the machine that pages show which was measured last, and what all its files answer."""
+    run = max(shown().values(), key=_began)
+    found: list[dict[str, Any]] = json.loads(_dlbench("show", _place(run.path.parent), "--answers", "--format", "json"))["answers"]
+    return run, found
+
+
+def _ten_lines(found: list[dict[str, Any]]) -> str:
+    texts = (f"{each['question']['topic']:<12}{each['headline']:<48}  {each['qualifier']}".rstrip() for each in found)
+    return "\n".join(("```text", *texts, "```"))
 
 
 def pairs() -> Iterator[str]:
@@ -113,11 +134,11 @@ def runs() -> Iterator[str]:
 
 
 def _without_gpu() -> Iterator[str]:
-    if not any(run.name_of(kind) for run in reference_runs() for kind in ("cuda", "xpu", "mps")):
+    if not any(run.name_of(kind) for run in reference_runs() for kind in _ACCELERATORS):
         yield "No reference run from a GPU is committed yet."
 
 
-PARTS: Mapping[str, Callable[[], Iterator[str]]] = {each.__name__: each for each in (precision, answers, pairs, runs)}
+PARTS: Mapping[str, Callable[[], Iterator[str]]] = {each.__name__: each for each in (lines, precision, answers, pairs, runs)}
 
 
 def _listed(run: ReferenceRun) -> str:

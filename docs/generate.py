@@ -9,6 +9,7 @@ from pathlib import Path
 import click
 
 from dlbench.analysis import answers
+from dlbench.analysis.answers.parts.headline import EXPLANATIONS
 from dlbench.analysis.compare import calibration
 from dlbench.analysis.export import compare_export
 from dlbench.analysis.presentation import pair_columns
@@ -30,6 +31,7 @@ ACCELERATOR = "cuda:0"
 
 INDEX = re.compile(r"(<!-- Made by `make docs` from the pages that begin with an index line; .*? -->\n).*?(<!-- end -->)", re.DOTALL)
 QUESTIONS = re.compile(r"(<!-- Made by `make docs` from the questions; .*? -->\n).*?(<!-- end -->)", re.DOTALL)
+TAGS = re.compile(r"(<!-- Made by `make docs` from the tags; .*? -->\n).*?(<!-- end -->)", re.DOTALL)
 INDEX_LINE = re.compile(r"\A# .*\n\n<!-- index: (.*) -->\n")
 
 TABLES = {
@@ -72,10 +74,12 @@ def pages() -> dict[str, str]:
 
 
 def with_questions(text: str) -> str:
-    """Return the text of docs/answers.md with the table of the questions, in the order in which they are asked."""
+    """Return the text of docs/answers.md with the tables of the questions, in the order in which they are asked, and of the tags."""
     found = [each.QUESTION for each in modules.ordered(answers.__name__)]
-    table = _table(("topic", "question"), [(each.topic, each.text) for each in found])
-    return QUESTIONS.sub(lambda block: f"{block[1]}\n{table}\n\n{block[2]}", text)
+    questions = _table(("topic", "question"), [(each.topic, each.text) for each in found])
+    tags = _table(("tag", "meaning"), list(EXPLANATIONS.items()))
+    text = QUESTIONS.sub(lambda block: f"{block[1]}\n{questions}\n\n{block[2]}", text)
+    return TAGS.sub(lambda block: f"{block[1]}\n{tags}\n\n{block[2]}", text)
 
 
 def with_index(text: str) -> str:

@@ -63,7 +63,13 @@ class Scene:
         for name in self.files:
             yield from _of_a_file(name)
         measured = [name for name in self.files if name.endswith(".jsonl") and "recording" not in name]
-        for told in (("--answers", "--details"), ("--answers", "--format", "md"), ("--answers", "--format", "json"), ("--format", "json")):
+        for told in (
+            ("--answers",),
+            ("--details",),
+            ("--answers", "--format", "md"),
+            ("--answers", "--format", "json"),
+            ("--format", "json"),
+        ):
             yield ("show", *measured, *told)
         for by in BY:
             yield ("show", *measured, "--by", by)
@@ -104,7 +110,7 @@ def key(call: Call) -> str:
 def _of_a_file(name: str) -> Iterator[Call]:
     from dlbench.analysis.export import formats
 
-    for told in (("--answers", "--details"), ("--answers", "--format", "md"), ("--answers", "--format", "json"), ("--format", "json")):
+    for told in (("--answers",), ("--details",), ("--answers", "--format", "md"), ("--answers", "--format", "json"), ("--format", "json")):
         yield ("show", name, *told)
     for by in BY:
         yield ("show", name, "--by", by)
@@ -116,7 +122,13 @@ def _of_a_file(name: str) -> Iterator[Call]:
     yield ("compare", name, slower, "--across-machines", "--strict", "--threshold", "1%")
     yield ("compare", name, "--by", "run", *FOR_CI)
     both = f"both/{name}"
-    for told in (("--answers", "--details"), ("--answers", "--format", "json"), ("--by", "device"), ("--by", "dtype", "--format", "json")):
+    for told in (
+        ("--answers",),
+        ("--details",),
+        ("--answers", "--format", "json"),
+        ("--by", "device"),
+        ("--by", "dtype", "--format", "json"),
+    ):
         yield ("show", both, *told)
     yield ("compare", both, "--by", "device", *FOR_CI)
     yield ("report", both, "-o", "out/page.html")

@@ -325,7 +325,7 @@ def test_the_table_of_suites_has_what_each_plans(signatures):
 def test_no_page_counts_the_cases_of_a_suite_by_hand():
     """`dlbench list` and docs/reference/suites.md count them, and what a command prints counts its own."""
     for page in ("README.md", "docs/suites.md", "docs/tutorial.md"):
-        prose = re.sub(r"^```console\n.*?^```$", "", PAGES[page], flags=re.MULTILINE | re.DOTALL)
+        prose = re.sub(r"^```(?:console|text)\n.*?^```$", "", PAGES[page], flags=re.MULTILINE | re.DOTALL)
         assert re.findall(r"(?<![\d,])\d+ cases", prose) == []  # the most that can be planned is no suite's
         assert not {*re.findall(r"^\| `(\w+)` \| \d", PAGES[page], re.MULTILINE)} & {*suite.builtin_names()}
 

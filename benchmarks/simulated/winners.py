@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from benchmarks.simulated import Finding
 from dlbench.analysis.answers import default, precision
 from dlbench.analysis.answers.parts.base import Answer, Missing
+from dlbench.analysis.answers.parts.headline import Tag
 from dlbench.analysis.read import table
 from dlbench.analysis.read.table import Results
 from dlbench.core.declarations import Declaration
@@ -32,11 +33,10 @@ def findings(deals: int, chance: random.Random) -> Iterator[Finding]:
 
 
 def _has_winner(answer: Answer | Missing) -> bool:
-    """Whether the first sentence of an answer says that something is faster, and not only that it was the fastest measured."""
+    """Whether the headline of an answer says that something is faster, and not only that it was the fastest measured."""
     if isinstance(answer, Missing):
         raise ValueError(answer.reason)
-    text = answer.sentences[0]
-    return not any(words in text for words in (" as far as ", "too few rounds to tell", "nothing is faster", "runs fastest as it is"))
+    return not (Tag.FEW_ROUNDS in answer.tags or answer.headline.startswith(("no gain shown", "none beats", "nothing left")))
 
 
 def _switched(settings: int, rounds: int, chance: random.Random, spread: float = 1) -> Results:
