@@ -4,6 +4,7 @@ import itertools
 import sys
 from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import replace
+from shutil import get_terminal_size
 from typing import Any
 
 import click
@@ -11,7 +12,7 @@ import click
 from dlbench.analysis.export import tabular
 from dlbench.analysis.report.text_table import padded
 from dlbench.cli.output import draw
-from dlbench.cli.planning import Plan
+from dlbench.cli.planning import Plan, left_out
 from dlbench.core.model import Case, Policy
 from dlbench.core.units import one_line, seconds
 from dlbench.harness.plan.adaptive import AdaptivePlan, policy_of_tries
@@ -21,6 +22,8 @@ from dlbench.harness.ranks.placement import NodeCapacity, place_ranks
 
 _TABLE_AT_MOST = 300
 """Cases that one still scrolls through; more are plain lines on a terminal, too."""
+_GAPS = 4
+"""Screen columns between and around an id and its suite. Where there is no room for both, an id that a table folds can't be copied."""
 _COLUMNS = ("id", "suite", "workload", "device", "params")
 
 
@@ -29,6 +32,7 @@ def write_plan(plan: Plan, form: str, policy: Policy) -> None:
     from dlbench.harness.probe.devices import describe_cpu  # not at the top, so that --help stays quick
 
     count, absent, crowded, searches, tries, present = 0, 0, 0, 0, 0, {device.id for device in plan.devices}
+    chosen: list[Case] = []
     here = NodeCapacity(dict.fromkeys(present), describe_cpu().usable_threads())
 
     def counted() -> Iterator[Case]:
@@ -40,6 +44,8 @@ def write_plan(plan: Plan, form: str, policy: Policy) -> None:
             if case.device in present and (search := AdaptivePlan.of(case, plan.signatures[case.workload])):
                 searches += 1
                 tries += search.usual_tries()
+            if plan.options.expression is not None:
+                chosen.append(case)
             yield case
 
     write_cases(counted(), form)
@@ -49,6 +55,8 @@ def write_plan(plan: Plan, form: str, policy: Policy) -> None:
     tried = f", {searches:,} search{'' if searches == 1 else 'es'} with about {tries:,} tries" if searches else ""
     rounds = f"in {policy.rounds} rounds (estimated from the policy; slow steps take longer)"
     click.echo(f"{count:,} case{'' if count == 1 else 's'}{skipped}{tried}, about {time} {rounds}", err=True)
+    if note := left_out(plan, chosen):
+        click.echo(f"note: {note}", err=True)
 
 
 def estimated_s(policy: Policy, cases: int, tries: int) -> float:
@@ -82,7 +90,8 @@ def write_cases(cases: Iterator[Case], form: str) -> None:
         _write(tabular.lines(_COLUMNS, ({name: getattr(case, name) for name in _COLUMNS} for case in cases), form))
         return
     few = list(itertools.islice(cases, _TABLE_AT_MOST + 1)) if sys.stdout.isatty() else []
-    if 0 < len(few) <= _TABLE_AT_MOST:
+    widest = max((len(case.id) + _GAPS + len(case.suite) for case in few), default=0)
+    if 0 < len(few) <= _TABLE_AT_MOST and widest <= get_terminal_size().columns:
         _draw(["case", "suite"], [[case.id, case.suite] for case in few])
     else:
         _write(f"{case.id}\n" for case in itertools.chain(few, cases))

@@ -59,8 +59,9 @@ def after(files: Sequence[Path], found: Iterable["Answer | Missing"], width: int
 
     named = one_line(", ".join(map(str, files)))
     command = one_line(shlex.join(["dlbench", "show", *map(str, files), "--answers"]))
-    most = Counter(each.command for each in found if isinstance(each, Missing) and each.command).most_common(1)
-    following = most[0][0] if most else one_line(shlex.join(["dlbench", "report", *map(str, files)]))
+    most = Counter(command for each in found if isinstance(each, Missing) for command in each.commands).most_common(1)
+    page = one_line(shlex.join(["dlbench", "report", *map(str, files)]))
+    following = most[0][0] if most else page if width is None or len(page) <= width else "dlbench report, with the same files"
     short = named if len(files) == 1 else f"{len(files)} files"
     start = "saved in " if saved else ""
     texts = [

@@ -390,7 +390,7 @@ def test_files_of_one_name_are_told_apart(folder: Folder) -> None:
 def test_within_one_file(folder: Folder) -> None:
     folder.write("base", made_up.both_kinds())
     done = folder.compare("--by", "dtype", files=("base.jsonl",))
-    assert (done.code, done.out.splitlines()[0]) == (0, "base: each case.dtype against fp32")
+    assert (done.code, done.out.splitlines()[0]) == (0, "base: each dtype against fp32")
     assert done.out.endswith("2 faster, 2 same; exit 0\n")
     assert done.err == ""
     slower = folder.compare("--by", "batch", files=("base.jsonl",))

@@ -375,7 +375,7 @@ def test_a_command_that_is_proposed_can_be_pasted_where_the_path_has_a_space(tmp
     suite = front_door.suite(tmp_path, 'workload = "noop"')
     run = ("run", suite, "--rounds", "1", "-o", "my run.jsonl")
     done = shared_hosts.dlbench(*run, cwd=tmp_path)
-    assert "saved in my run.jsonl · next: dlbench run ceilings · why: dlbench show 'my run.jsonl' --answers\n" in done.err
+    assert "saved in my run.jsonl · next: dlbench run cnn · why: dlbench show 'my run.jsonl' --answers\n" in done.err
     again = shared_hosts.dlbench(*run, cwd=tmp_path)
     assert again.err.endswith(
         "my run.jsonl exists and is never overwritten; choose another name, or go on with it: dlbench run --resume 'my run.jsonl'\n"
@@ -391,7 +391,7 @@ def test_results_go_to_results_by_default_and_say_where(tmp_path):
     (path,) = (tmp_path / "results").iterdir()
     assert re.fullmatch(r"mine-\d{8}-\d{6}\.jsonl", path.name)
     shown = f"results/{path.name}"
-    assert f"saved in {shown} · next: dlbench run ceilings · why: dlbench show {shown} --answers\n" in done.err
+    assert f"saved in {shown} · next: dlbench run cnn · why: dlbench show {shown} --answers\n" in done.err
     assert "Beside published figures" not in done.out  # those tables may be longer than the cases
 
 

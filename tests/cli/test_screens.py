@@ -165,10 +165,10 @@ def test_cases_are_folded_so_that_the_ten_lines_stay_on_the_screen(many, columns
     text = " ".join(" ".join(lines).split())
     assert re.search(r"\d+ more, 2 notes: --details speed-up", text)
     assert "it broke at 12 MiB" in text
-    assert "few rounds (all): too few for a 95 % interval; give --rounds 7" in text
+    assert "few rounds (all cases): too few for a 95 % interval of a case; give --rounds 7" in text
     # in that the run is not usable, on the line on health where there is room, and explained once
     assert text.count("disturbed") == (3 if columns >= 80 else 2)
-    assert lines[-1].partition(" · why")[0].endswith("dlbench run ceilings")
+    assert lines[-1].partition(" · why")[0].endswith("dlbench run cnn")
 
 
 def test_details_fold_nothing(many):

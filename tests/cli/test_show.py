@@ -108,7 +108,7 @@ def test_what_was_in_the_way_is_marked_counted_and_said_below_the_table(tmp_path
     disturbed = "other processes took up to 1 CPUs' time in 1 of 7 rounds"
     for line in (
         "throttled: the device was held back; cool it or raise its limits, and measure again",
-        "disturbed (all): other programs took part of the device or CPUs; dlbench doctor names them",
+        "disturbed (all cases): other programs took part of the device or CPUs; dlbench doctor names them",
         f"1 case: throttled in 7 of 7 rounds: too hot for 25.0 % of its time; {disturbed}",
         f"1 case: {disturbed}",
         "run: the CPU's frequency governor was powersave, so the clock followed the load; as root: cpupower frequency-set -g performance",

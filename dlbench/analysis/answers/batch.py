@@ -94,7 +94,7 @@ def answer(results: Results) -> Answer | Missing:
     memories, learned = memory.findings(searches, (sweep.rows for sweep in sweeps)), small_batches.findings(results)
     found = together((enough, AnswerPart(figures=figures), memories, learned))
     if not found.tables:
-        return Missing(QUESTION, "no work was measured at several batch sizes", "dlbench run batch")
+        return Missing(QUESTION, "no work was measured at several batch sizes", "dlbench run batch", others=("dlbench run cnn",))
     # One of each where there are both, as there is room for two.
     most = 1 if memories.paragraphs and learned.paragraphs else None
     others = [*memories.paragraphs[:most], *learned.paragraphs[:most]]

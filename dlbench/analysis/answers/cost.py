@@ -19,7 +19,7 @@ ORDER = 90
 QUESTION = Question("cost", "What does it cost: joules and money per 1000 samples, time to train?")
 _TRAINING = frozenset(("training", "imagenet"))
 _LEAVES_OUT = (
-    "steps alone: reading and decoding images, validation, checkpoints and clocks that change over hours are left out",
+    "reading and decoding images, validation, checkpoints and clocks that change over hours are left out",
     "whether it converges at that batch and in that precision is open",
     "nothing meters energy yet, so joules and money are open",
 )
@@ -74,7 +74,7 @@ def answer(results: Results) -> Answer | Missing:
         names = dict.fromkeys(f"{row.case.workload} {row.params.get('model', '')}".rstrip() for row in results.rows if row.is_ok)
         none = f"{few(names, 3)}: no training step of a published network by one process"
         lacking = none if names else "no training step of a published network was measured"
-        return Missing(QUESTION, f"{lacking}; {_OPEN}", "dlbench run cnn")
+        return Missing(QUESTION, f"{lacking}; {_OPEN}", "dlbench run cnn", others=("dlbench run",))
     best = {
         model: [min(of_device, key=lambda each: each.seconds) for of_device in by_device(found).values()]
         for model, found in grouped(steps, lambda each: each.schedule.model).items()

@@ -14,7 +14,7 @@ from dlbench.analysis.presentation import pair_columns
 from dlbench.analysis.presentation.fields import CASE, RATIO, Fields, Headed, of_side, own, place, value_fields
 from dlbench.analysis.presentation.figures import Figure
 from dlbench.analysis.presentation.names import by_device, by_workload, flat
-from dlbench.analysis.presentation.wording import few, option, plural, short, value_name
+from dlbench.analysis.presentation.wording import few, option, plural, short, value_words
 from dlbench.analysis.ratios.pairing import MATH, Pair, both_sides, grouped, settings_named
 from dlbench.analysis.ratios.ratio import middle, speedup_of
 from dlbench.analysis.read.table import Results
@@ -120,7 +120,7 @@ def answer(results: Results) -> Answer | Missing:
         if others.tables:
             return answered(QUESTION, others)
         lacking = "no step was measured both with its plain defaults and with another switch"
-        return Missing(QUESTION, "; ".join((lacking, *cut_short)), "dlbench run modes")
+        return Missing(QUESTION, "; ".join((lacking, *cut_short)), "dlbench run modes", others=("dlbench run cnn",))
     paragraphs = [_paragraph(where, found) for where, found in by_device([*bests, *effects]).items()]
     headline = _headline(bests or list(filter(_is_alone, effects)) or effects, bool(unfinished))
     rows = both_sides(results, (*bests, *effects))
@@ -159,7 +159,7 @@ def _effect_table(effects: Sequence[Pair], rows: Sequence[Row]) -> Table:
         own(
             "pays off after", "default.break_even_steps", Unit.COUNT, "steps after which what is spent once has been saved", _steps, "lower"
         ),
-        *((value_name(each.column), each) for each in value_fields(rows)),
+        *((value_words(each.column), each) for each in value_fields(rows)),
     )
     notes = (_PAYS_OFF,) if any(map(_spent_s, effects)) else ()
     return table("The same case with one switch set: how many times as fast", fields, effects, notes, whole=pair_columns.cells)

@@ -40,7 +40,7 @@ def answer(results: Results) -> Answer | Missing:
     """Return the fastest precision of each device and kind of work against fp32, in its middle case, and how far off its results are."""
     pairs, (with_values, values, reports) = match_rows(results, "dtype"), reported(results, "dtype")
     if not pairs.rows and not reports:
-        return Missing(QUESTION, "no two rows differ in their precision alone", "dlbench run precision")
+        return Missing(QUESTION, "no two rows differ in their precision alone", "dlbench run precision", others=("dlbench run cnn",))
     table = same_case(pairs, _ERROR)
     devices = by_device(pairs.rows)
     paragraphs = [_paragraph(where, found) for where, found in devices.items()]

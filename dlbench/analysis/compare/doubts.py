@@ -59,6 +59,8 @@ def exclusion(left: float | None, must_see: float | None) -> tuple[str, ...]:
         return ("too few rounds to exclude any slowdown",)
     if must_see is not None and left < must_see:
         return (f"a slowdown of {percent(must_see)} or more is excluded",)
+    if left <= 0:
+        return ("any slowdown is excluded",)
     possible = f"up to {relative_change(left)} is possible"
     return (possible,) if must_see is None else (f"a slowdown of {percent(must_see)} or more is not excluded", possible)
 

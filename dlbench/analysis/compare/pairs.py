@@ -12,7 +12,7 @@ from dlbench.analysis.compare.judge import Verdict
 from dlbench.analysis.compare.power import MUST_SEE_BY_DEFAULT, SlowdownGoal
 from dlbench.analysis.compare.values import ValueChange, memory_change, value_changes
 from dlbench.analysis.compare.verdict import CaseVerdict, Comparison
-from dlbench.analysis.presentation.wording import few, plural
+from dlbench.analysis.presentation.wording import few, plural, value_name
 from dlbench.analysis.ratios.pairing import DEVICE_NAME, MATH, THREADS, match_rows
 from dlbench.analysis.read.foreign import SESSIONS_FOR_A_VERDICT, tool_of_suite
 from dlbench.analysis.read.readings import clock_difference
@@ -106,7 +106,7 @@ def compare_by(results: Results, by: str, given: ThresholdSettings) -> Compariso
     failed = {row.case.id: row for row in results.rows if row.is_failure}
     settled = [CaseVerdict(case, Verdict.FAILED, (row.ending,), new=row) for case, row in failed.items()]
     unpaired = tuple(each for each in found.unpaired if each.case not in failed)
-    title = f"{', '.join(results.environments)}: each {found.by} against {found.base_value}"
+    title = f"{', '.join(results.environments)}: each {found.by.name if found.by else by} against {found.base_value}"
     return comparison(title, (results, results), pairs, settled, SlowdownGoal.of(given, None), unpaired=unpaired)
 
 
@@ -120,7 +120,9 @@ def _quantities(base: Row, new: Row, limits: Thresholds) -> tuple[ValueChange, .
     silent = [side for side, each in by_side(base, new) if each.memory.limit_bytes is None]
     unknown = f"{' and '.join(silent)} {'does' if len(silent) == 1 else 'do'} not say how much memory the search could take"
     return tuple(
-        replace(each, remark=", ".join(filter(None, (each.remark, unknown)))) if silent and each.name == largest.name else each
+        replace(each, remark=", ".join(filter(None, (each.remark, unknown))))
+        if silent and value_name(each.column) == largest.name
+        else each
         for each in changes
     )
 

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from dlbench.analysis.compare.doubts import by_side
 from dlbench.analysis.compare.judge import EQUIVALENCE, LEVEL, Verdict
 from dlbench.analysis.compare.power import MARGINS_TO_SEE
-from dlbench.analysis.presentation.wording import cell, plural, value_name
+from dlbench.analysis.presentation.wording import cell, plural, value_name, value_words
 from dlbench.analysis.read import declared
 from dlbench.core.declarations import SEARCH_RESOLUTION
 from dlbench.core.model import Reported
@@ -114,7 +114,7 @@ class ValueChange:
     @property
     def name(self) -> str:
         """What its workload calls it, or ``memory``."""
-        return self.column.name.removeprefix("value.")
+        return value_words(self.column) if self.column.name.startswith("value.") else self.column.name
 
     @property
     def called(self) -> bool:

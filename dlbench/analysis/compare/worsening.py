@@ -16,7 +16,7 @@ class Worsening(NamedTuple):
     excluded: bool
     """True as well where it was called, or where nothing of it is judged."""
     worst: str = ""
-    """How much worse is still possible: ``p99_s may be up to 31.0 % worse``."""
+    """How much worse is still possible: ``p99 may be up to 31.0 % worse``."""
     rounds: int | None = None
     """A side, that would probably exclude it; None where there are as many already."""
 

@@ -10,6 +10,7 @@ from dlbench.core.schema import Column, Unit
 
 INTERVAL = "95 % interval"
 """Heading of a column of intervals."""
+_UNITS_IN_NAMES = {Unit.SECONDS: "_s", Unit.BYTES: "_bytes", Unit.BYTES_PER_S: "_bytes_per_s", Unit.ITEMS_PER_S: "_items_per_s"}
 _YES_NO = {"true": "yes", "false": "no"}
 _LABEL = re.compile(r"(?P<workload>\w+)\[(?P<shown>.*)\]", re.DOTALL)
 
@@ -41,6 +42,14 @@ def cell(value: ParamValue | Sequence[float] | None, column: Column) -> str:
 def value_name(column: Column) -> str:
     """Return what a workload calls a value."""
     return column.name.partition(".")[2]
+
+
+def value_words(column: Column) -> str:
+    """Return the name of a value as words, without the unit that its cells have: ``epoch gap`` of ``epoch_gap_s``."""
+    name = value_name(column)
+    if not column.declared:
+        return name  # the only thing that tells its unit
+    return name.removesuffix(_UNITS_IN_NAMES.get(column.unit, "")).replace("_", " ").strip() or name
 
 
 def plural(count: int, noun: str) -> str:

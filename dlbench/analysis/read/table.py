@@ -266,10 +266,10 @@ def _names(paths: Sequence[Path]) -> list[str]:
 
 
 def _tail(path: Path, others: Sequence[Path]) -> str:
-    """Return the end of a path that none of the others has: ``torch-2.14/quick.jsonl``."""
-    parts, taken = path.absolute().parts, [other.absolute().parts for other in others if other is not path]
-    shared = max(next(at for at in count(1) if parts[-at:] != other[-at:]) for other in taken)
-    return str(Path(*parts[-shared:]))
+    """Return the end of a path as it was given that none of the others has: ``torch-2.14/quick.jsonl``."""
+    taken = [other.parts for other in others if other is not path]
+    shared = max(next(at for at in count(1) if path.parts[-at:] != other[-at:]) for other in taken)
+    return str(Path(*path.parts[-shared:]))
 
 
 def _series(values: list[Any], unit: Unit | None) -> "pd.Series[Any]":

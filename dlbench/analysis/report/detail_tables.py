@@ -93,7 +93,7 @@ def _bandwidth(operation: str) -> tuple[str, Field[list[Row]]]:
 def value_notes(columns: Sequence[Column], row: Row) -> list[str]:
     """Return for example ``p99_s 12.3 ms``, of the values that its workload declares first, and how many there are besides."""
     more = [f"{len(columns) - _FEW} more with --details"] if len(columns) > _FEW else []
-    return [f"{value_name(each)} {wording.cell(row.values[value_name(each)], each)}" for each in columns[:_FEW]] + more
+    return [f"{wording.value_words(each)} {wording.cell(row.values[value_name(each)], each)}" for each in columns[:_FEW]] + more
 
 
 def values(results: Results) -> list[Table]:
@@ -103,9 +103,9 @@ def values(results: Results) -> list[Table]:
     return [
         table(
             f"Values of {workload}",
-            (("case", KEY), place(rows), *((value_name(each), value_field(each)) for each in columns)),
+            (("case", KEY), place(rows), *((wording.value_words(each), value_field(each)) for each in columns)),
             rows,
-            [units.one_line(f"{value_name(each)}: {each.meaning}") for each in columns],
+            [units.one_line(f"{wording.value_words(each)}: {each.meaning}") for each in columns],
         )
         for (workload, columns), rows in groups.items()
     ]

@@ -146,7 +146,7 @@ def marks(rows: Sequence[Row], results: Results) -> dict[str, str]:
     limits = {tag for row in rows for tag in tags_of(row)}
     found: dict[str, str] = {tag: EXPLANATIONS[tag] for tag in Tag if tag in limits}
     if Tag.FEW_ROUNDS in found:
-        found[Tag.FEW_ROUNDS] = f"too few for a 95 % interval; {_more_rounds(rows, results.budgets)}"
+        found[Tag.FEW_ROUNDS] = f"too few for a 95 % interval of a case; {_more_rounds(rows, results.budgets)}"
     found |= {mark: sentence for is_set, mark, sentence in _FLAGS if any(is_set(row.flag) for row in rows)}
     return found | ({_LAUNCH_BOUND: _LAUNCHES} if any(launch_bound(row) for row in rows) else {})
 
@@ -197,8 +197,16 @@ def many_alike(rows: Sequence[Row]) -> dict[str, str]:
 
     Only where there was nothing to measure: not where something went wrong, or a search found something before it was cut short.
     """
-    untold = [row for row in rows if row.case.status in (Status.UNSUPPORTED, Status.SKIPPED) and not row.case.unfinished]
-    groups = [alike for alike in grouped(untold, lambda row: row.ending).values() if len(alike) >= _MANY]
+    return _of_many(row for row in rows if row.case.status in (Status.UNSUPPORTED, Status.SKIPPED) and not row.case.unfinished)
+
+
+def many_failures(rows: Sequence[Row]) -> dict[str, str]:
+    """Return the same for so many cases that failed alike, whose rows stay and need not repeat the reason."""
+    return _of_many(row for row in rows if row.is_failure)
+
+
+def _of_many(rows: Iterable[Row]) -> dict[str, str]:
+    groups = [alike for alike in grouped(rows, lambda row: row.ending).values() if len(alike) >= _MANY]
     return {
         row.ending: units.one_line(f"{len(alike)} cases {row.case.status}, such as {wording.short(row.key)}: {row.reason}")
         for alike in groups

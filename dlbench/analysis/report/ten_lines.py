@@ -17,29 +17,41 @@ def lines(found: Sequence[Answer | Missing], width: int, shared: Container[str] 
     """Return topic and text for each question, together at most as wide as the screen where that is wider than a topic.
 
     From 100 columns on qualifiers are shown, from 60 on tags, without those that all answers have, or all cases (``shared``). A line that
-    is too long gives up tags from the last on, which `explanations` tell all the same, then its alignment, then the qualifier with the
+    is too long gives up its alignment, then tags from the last on, which `explanations` tell all the same, then the qualifier with the
     interval whose case that names; at last it is cut at a word.
     With ``ascii_only`` two dots, as a terminal writes them, stand in for each ellipsis.
     """
     everywhere, room = [tag for tag in Tag if tag in shared or tag in common_tags(found)], max(1, width - TOPIC_WIDTH)
-    widest = max((len(each.headline) for each in found), default=0) if width >= _WITH_QUALIFIERS else 0
+    pad = _alignment(found, everywhere, room) if width >= _WITH_QUALIFIERS else 0
 
     def written(text: str) -> str:
         return text.replace("…", "..") if ascii_only else text
 
     def line(each: Answer | Missing) -> str:
-        texts = [written(text) for text in _texts(each, width, widest, everywhere)]
+        texts = [written(text) for text in _texts(each, width, pad, everywhere)]
         return next((text for text in texts if len(text) <= room), written(cut(texts[-1], max(1, room - ascii_only))))
 
     return [(each.question.topic, line(each)) for each in found]
 
 
-def _texts(found: Answer | Missing, width: int, widest: int, everywhere: Sequence[Tag]) -> Iterator[str]:
+def _alignment(found: Sequence[Answer | Missing], everywhere: Sequence[Tag], room: int) -> int:
+    """Return the width of headlines, as large as leaves each line its tags that has room for them at all."""
+    whole = [(each.headline, _joined(each.qualifier, ", ".join(_shown(each, everywhere)))) for each in found]
+    fitting = [(headline, rest) for headline, rest in whole if len(_joined(headline, rest)) <= room]
+    pads = sorted({len(headline) for headline, _ in whole}, reverse=True)
+    return next((pad for pad in pads if all(len(_joined(headline.ljust(pad), rest)) <= room for headline, rest in fitting)), 0)
+
+
+def _shown(found: Answer | Missing, everywhere: Sequence[Tag]) -> list[Tag]:
+    return [tag for tag in found.tags if tag not in everywhere] if isinstance(found, Answer) else []
+
+
+def _texts(found: Answer | Missing, width: int, pad: int, everywhere: Sequence[Tag]) -> Iterator[str]:
     """Yield what a line may say, the most first."""
-    tags = [tag for tag in found.tags if tag not in everywhere] if isinstance(found, Answer) and width >= _WITH_TAGS else []
+    tags = _shown(found, everywhere) if width >= _WITH_TAGS else []
     shown = [", ".join(tags[:count]) for count in range(len(tags), -1, -1)]
     if isinstance(found, Missing) or width >= _WITH_QUALIFIERS:
-        yield from (_joined(found.headline.ljust(pad), found.qualifier, each) for pad in (widest, 0) for each in shown)
+        yield from (_joined(found.headline.ljust(wide), found.qualifier, each) for each in shown for wide in (pad, 0))
     if isinstance(found, Answer):
         bare = found.headline.replace(found.interval, "", 1) if found.qualifier else found.headline
         yield from (_joined(bare, each) for each in shown)
@@ -69,7 +81,7 @@ def explanations(
     everywhere = common_tags(found)
 
     def whose(mark: str) -> str:
-        of = ["all"] if mark in everywhere or mark in shared else by_mark.get(mark, [])
+        of = ["all cases"] if mark in shared else ["all"] if mark in everywhere else by_mark.get(mark, [])
         return f" ({', '.join(of)})" if of else ""
 
     return [f"{mark}{whose(mark)}: {meaning}" for mark, meaning in (told | dict(marks)).items()]

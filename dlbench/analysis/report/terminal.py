@@ -11,7 +11,6 @@ from rich.text import Text
 from dlbench.analysis.answers import answers as every_answer
 from dlbench.analysis.answers import devices, speedup
 from dlbench.analysis.answers.parts.base import Answer, Missing, Table
-from dlbench.analysis.answers.parts.headline import EXPLANATIONS
 from dlbench.analysis.answers.parts.pair_tables import same_case
 from dlbench.analysis.compare.verdict import Comparison
 from dlbench.analysis.presentation import pair_columns, wording
@@ -61,15 +60,16 @@ def overview(
     rows = results.rows
     many, shared = sentences.many_alike(rows), sentences.shared_marks(rows)
     shown = case_table.ordered([row for row in rows if row.ending not in many])
+    failures = sentences.many_failures(shown)
     folded = None if details else height
     legends = None if folded else sentences.legends(shown)
     above = [*_not_usable(results), Text(sentences.count(rows)), *_texts(sentences.devices(rows))]
     notes = [units.one_line(line) for line in (*sentences.reasons(rows), *sentences.unstated(results), *results.circumstances)]
     answers = [TenLines(found, shared), *_texts(ten_lines.explanations(found, sentences.marks(shown, results), shared))]
-    below = [*_texts(many.values(), "yellow"), *([] if folded else _texts(notes)), *_drawn(tables, pictures)]
+    below = [*_texts([*failures.values(), *many.values()], "yellow"), *([] if folded else _texts(notes)), *_drawn(tables, pictures)]
 
     def table_of(rows: Sequence[Row]) -> ScreenTable:
-        return results_table(rows, pictures=pictures, legends=legends, shared=shared)
+        return results_table(rows, pictures=pictures, legends=legends, shared=shared, reasons_below=failures)
 
     if not folded:
         return Group(*above, table_of(shown), *below, *answers)
@@ -117,7 +117,7 @@ def reasoning(results: Results, topic: str | None = None, *, pictures: bool = Fa
     results = merged(results)
     found = [each for each in every_answer(results) if topic in (None, each.question.topic)]
     tables = [table for each in found if topic and isinstance(each, Answer) for table in each.tables]
-    return _screen(results, [part for each in found for part in _reasons(each)], tables, pictures)
+    return _screen(results, _reasons(*found), tables, pictures)
 
 
 def more_devices(results: Results, *, pictures: bool = False) -> RenderableType:
@@ -172,19 +172,21 @@ class TenLines:
             yield line
 
 
-def _reasons(found: Answer | Missing) -> list[RenderableType]:
-    """Return the headline of an answer, its sentences, and what weakens it; or why there is none."""
-    title = Text(f"{found.question.topic}: {found.headline}", style="bold").append(f"  {found.qualifier}", style="not bold")
-    if isinstance(found, Missing):
-        command = f"; measure it with: {found.command}" if found.command else ""
-        return [title, *_texts([units.one_line(f"  {found.reason}{command}")], ""), Text()]
-    tags = [f"  {tag}: {EXPLANATIONS[tag]}" for tag in found.tags]
-    return [
-        title,
-        *_texts((f"  {sentence}" for sentence in found.sentences), ""),
-        *_texts((*tags, *(units.one_line(f"  {weakness}") for weakness in found.weaknesses))),
-        Text(),
-    ]
+def _reasons(*found: Answer | Missing) -> list[RenderableType]:
+    """Return the headline of each answer, its sentences, and what weakens it, or why there is none; and what their tags mean."""
+    parts = list[RenderableType]()
+    for each in found:
+        limits = [", ".join(each.tags)] if isinstance(each, Answer) else []
+        about = "".join(f"  {part}" for part in (each.qualifier, *limits) if part)
+        parts.append(Text(f"{each.question.topic}: {each.headline}", style="bold").append(about, style="not bold"))
+        if isinstance(each, Missing):
+            command = f"; measure it with: {each.command}" if each.command else ""
+            parts += _texts([f"  {units.one_line(each.reason)}{command}"], "")
+        else:
+            parts += _texts((f"  {sentence}" for sentence in each.sentences), "")
+            parts += _texts(f"  {units.one_line(weakness)}" for weakness in each.weaknesses)
+        parts.append(Text())
+    return [*parts, *_texts(ten_lines.explanations(found))]
 
 
 def _table(table: Table, pictures: bool = False) -> list[RenderableType]:
@@ -215,18 +217,20 @@ def results_table(
     dim: Sequence[Row] = (),
     legends: Mapping[str, str] | None = None,
     shared: Collection[str] = (),
+    reasons_below: Container[str] = (),
 ) -> ScreenTable:
     """Return the table of cases.
 
     Devices that ran the same work stand one below the other. A column with nothing to show is left out; where the screen is too
     narrow for the others, so are some of them, and a line below the table says which. ``dim`` are those of the rows that do not count.
-    ``legends``: what a heading means, which stands below the table while its column is shown. ``shared``: marks that no row needs.
+    ``legends``: what a heading means, which stands below the table while its column is shown. ``shared``: marks that no row needs;
+    ``reasons_below``: how cases ended that stands below the table.
     """
     rows = case_table.ordered(rows)
     columns = [
         ScreenColumn(
             title,
-            [_styled(title, *each) for each in zip(cells, rows, strict=True)],
+            [_styled(title, *each, reasons_below) for each in zip(cells, rows, strict=True)],
             "text" if title in case_table.WORDS else "number",
             kept=title == "time",
             note=f"{title}: {legends[title]}" if legends and title in legends else "",
@@ -255,9 +259,9 @@ _KEPT = (*_RATIOS, EFFICIENCY.column)
 """Columns that a table is about."""
 
 
-def _styled(title: str, text: str, row: Row) -> Text:
+def _styled(title: str, text: str, row: Row, reasons_below: Container[str]) -> Text:
     """Return a cell of the table of cases, in colour where something went wrong."""
-    if title == "case" and (trouble := case_table.trouble(row)):
+    if title == "case" and row.ending not in reasons_below and (trouble := case_table.trouble(row)):
         return Text(text).append(f"\n{trouble}", style="yellow")
     if title == "time" and row.case.status and not row.is_ok:
         return Text(text, style="red" if row.is_failure else "yellow")

@@ -44,7 +44,7 @@ def test_the_time_to_train_is_the_images_of_all_epochs_at_the_measured_rate(aske
     ]
     assert [row["train.low"] for row in table["rows"]] == [pytest.approx(0.97 * 19_200), pytest.approx(0.97 * 41 * 86_400)]
     assert answer["weaknesses"] == [
-        "steps alone: reading and decoding images, validation, checkpoints and clocks that change over hours are left out",
+        "reading and decoding images, validation, checkpoints and clocks that change over hours are left out",
         "whether it converges at that batch and in that precision is open",
         "nothing meters energy yet, so joules and money are open",
     ]

@@ -104,9 +104,9 @@ def test_values_alone_are_told_by_device(asked):
     ]
     declared = {"serve": {"values": [{"name": f"v{n}_s", "unit": "s", "meaning": "a value"} for n in range(6)]}}
     answer = asked(found, workloads=declared)["speed-up"]
-    assert line(answer) == ("v0_s 2.00 s on cuda:0 and 1.00 s on cpu", "serve", "", [])
+    assert line(answer) == ("v0 2.00 s on cuda:0 and 1.00 s on cpu", "serve", "", [])
     assert answer["sentences"] == [
-        *(f"serve reports v{n}_s {2 * n + 2}.00 s on cuda:0 and {n + 1}.00 s on cpu." for n in range(4)),
+        *(f"serve reports v{n} {2 * n + 2}.00 s on cuda:0 and {n + 1}.00 s on cpu." for n in range(4)),
         "The table has 2 more values.",
     ]
 

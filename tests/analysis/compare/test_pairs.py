@@ -317,7 +317,7 @@ def test_the_worst_stands_first() -> None:
 
 def test_within_a_file_rows_pair_as_ratios_do() -> None:
     comparison = compare_by(results(made_up.both_kinds()), "dtype", {})
-    assert comparison.title == "run: each case.dtype against fp32"
+    assert comparison.title == "run: each dtype against fp32"
     assert [(each.case, each.verdict.value) for each in comparison.cases] == [
         (f"train_step[model=resnet18,batch={batch},dtype=bf16]@{device}", said)
         for device, said in (("cuda:0", "faster"), ("cpu", "same"))

@@ -56,7 +56,7 @@ It is faster. It is off by 0.3 %.
 
 Caution:
 
-- few rounds: too few for a 95 % interval; give --rounds 7
+- few rounds: too few for a 95 % interval of a case; give --rounds 7
 - chosen as best: the best of several, so its ratio is on the high side
 - whether it converges was not measured
 

@@ -109,7 +109,7 @@ def test_more_rounds_are_asked_for_only_where_they_were_the_limit(
     path = made_up.write(tmp_path / "run.jsonl", made_up.both_kinds(rounds=3), policy=policy, footer=footer)
     text = " ".join(printed(overview(collect([path]))).split())
     assert "min–max: spread of the rounds, as fewer than six carry no 95 % interval" in text
-    assert f"few rounds (all): too few for a 95 % interval; {advice}" in text
+    assert f"few rounds (all cases): too few for a 95 % interval of a case; {advice}" in text
     assert ("--rounds" in text, "--budget" in text) == ("--rounds" in advice, "--budget" in advice)
 
 
@@ -125,7 +125,7 @@ def test_of_several_files_the_one_without_intervals_is_named(tmp_path: Path, bud
     short = made_up.write(tmp_path / "short.jsonl", made_up.both_kinds(rounds=3), policy=policy, footer=footer)
     text = printed(overview(collect([short, made_up.write(tmp_path / "whole.jsonl", made_up.both_kinds())])))
     line = next(line for line in text.splitlines() if line.startswith("few rounds ("))
-    assert line.partition("): ")[2] == f"too few for a 95 % interval; {advice}"
+    assert line.partition("): ")[2] == f"too few for a 95 % interval of a case; {advice}"
 
 
 def test_each_row_has_what_a_person_wants(tmp_path: Path) -> None:
@@ -213,8 +213,9 @@ def test_many_that_could_not_be_measured_for_one_reason_are_a_line_and_no_rows(t
     failed = [made_up.ended(made_up.case("matmul", k=n), Status.FAILED, "it broke") for n in range(4)]
     text = printed(overview(results_of(tmp_path, [*few, *many, *failed])))
     above = text.partition("speed-up ")[0]  # the line on health says again what broke
-    assert [above.count(reason) for reason in ("no TF32", "4 [b]cores[/b]", "it broke")] == [3, 1, 4]
+    assert [above.count(reason) for reason in ("no TF32", "4 [b]cores[/b]", "it broke")] == [3, 1, 1]
     assert "\n4 cases unsupported, such as collective ranks=0: 4 [b]cores[/b]" in text
+    assert "\n4 cases failed, such as matmul k=0: it broke" in text
     assert "11 cases: 7 unsupported, 4 failed." in text
 
 
@@ -444,7 +445,7 @@ def test_what_all_cases_share_is_said_once_and_a_wide_interval_is_noisy(tmp_path
         (tmp_path / str(at)).mkdir()
         text = printed(overview(results_of(tmp_path / str(at), cases)))
         explained = "the interval is wider than 20 % of the median, or spans no difference; add rounds"
-        said = {"both wide": f"noisy (all): {explained}", "one wide": f"noisy: {explained}"}.get(kind, "")
+        said = {"both wide": f"noisy (all cases): {explained}", "one wide": f"noisy: {explained}"}.get(kind, "")
         assert [line for line in text.splitlines() if line.startswith("noisy")] == [said] * bool(said)
         assert [cells(text, f"matmul n={n}")[-1] == "noisy" for n in (0, 1)] == [kind == "one wide", False]
 

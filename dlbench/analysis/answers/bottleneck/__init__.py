@@ -16,7 +16,8 @@ def answer(results: Results) -> Answer | Missing:
     found = together(every)
     if not found.tables:
         doubts = "; ".join(found.weaknesses)
-        return Missing(QUESTION, doubts or "neither a step nor what the machine can do at most was measured", "dlbench run ceilings")
+        reason = doubts or "neither a step nor what the machine can do at most was measured"
+        return Missing(QUESTION, reason, "dlbench run ceilings", others=("dlbench run",))
     # All devices in what matters most, and of each of the others the first.
     most, *others = [part.paragraphs for part in every if part.paragraphs]
     return answered(QUESTION, replace(found, paragraphs=most), [paragraphs[0] for paragraphs in others[:2]])

@@ -109,6 +109,13 @@ class Missing:
     command: str | None = None
     why: str = ""
     """The reason in at most 38 characters, for where there is no command."""
+    others: tuple[str, ...] = ()
+    """Commands whose rows answer it too, and other questions with it."""
+
+    @property
+    def commands(self) -> tuple[str, ...]:
+        """All commands whose rows answer it."""
+        return (self.command, *self.others) if self.command else ()
 
     @property
     def headline(self) -> str:

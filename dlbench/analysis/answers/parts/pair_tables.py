@@ -27,7 +27,7 @@ from dlbench.analysis.presentation.fields import (
 )
 from dlbench.analysis.presentation.figures import Figure, Mark, figure
 from dlbench.analysis.presentation.names import HasRow, by_device, choice, device_label, hardware, several_runs
-from dlbench.analysis.presentation.wording import brief, cell, plural, short, value_name
+from dlbench.analysis.presentation.wording import brief, cell, plural, short, value_words
 from dlbench.analysis.ratios.pairing import DEVICE, DTYPE, MODE, RUN, Pair, Pairs, grouped, match_rows, one_device
 from dlbench.analysis.ratios.ratio import HasRatio, middle, speedup_of
 from dlbench.analysis.read.table import Results
@@ -101,7 +101,7 @@ def same_case(pairs: Pairs, *more: Field[Row | HasRow]) -> Table:
             _, shared = _shared(found, name)
             where = f"{_AT.get(by, 'at')} {shared}" if shared else f"of {name}"
             column = replace(field.column, name=f"{name}.{field.column.name}")
-            fields += ((f"{value_name(field.column)} {where}", Field(column, field.on(side).of)),)
+            fields += ((f"{value_words(field.column)} {where}", Field(column, field.on(side).of)),)
     differ = "on both sides" if on_devices else f"with another {by.name if by else ''}"
     title = f"The same case {differ}: {'how many times as fast' if timed else 'what it reports'}"
     notes = (*((_DEVICE_TIME,) if which else ()), *((_OVER_ROUNDS,) if any(map(_is_apart, found)) else ()))
@@ -203,7 +203,7 @@ def _declared(pair: Pair) -> list[tuple[str, str, str]]:
     at, several = _AT.get(pair.by, "at"), several_runs(pair.sides)
     where_other, where_base = (f"{at} {side_label(pair, side, several)}" for side in (pair.other, pair.base))
     return [
-        (value_name(field.column), f"{cell(other, field.column)} {where_other}", f"{cell(base, field.column)} {where_base}")
+        (value_words(field.column), f"{cell(other, field.column)} {where_other}", f"{cell(base, field.column)} {where_base}")
         for field in value_fields(pair.sides)
         for other, base in [(field.of(pair.other), field.of(pair.base))]
         if isinstance(other, int | float) and isinstance(base, int | float)
