@@ -63,7 +63,10 @@ def overview(
     failures = sentences.many_failures(shown)
     folded = None if details else height
     legends = None if folded else sentences.legends(shown)
-    above = [*_not_usable(results), Text(sentences.count(rows)), *_texts(sentences.devices(rows))]
+    machines = sentences.devices(rows)
+    if folded and len(machines) > _MOST_DEVICES:
+        machines[_MOST_DEVICES - 1 :] = [f"{len(machines) - _MOST_DEVICES + 1} more devices: {more}"]
+    above = [*_not_usable(results), Text(sentences.count(rows)), *_texts(machines)]
     notes = [units.one_line(line) for line in (*sentences.reasons(rows), *sentences.unstated(results), *results.circumstances)]
     answers = [TenLines(found, shared), *_texts(ten_lines.explanations(found, sentences.marks(shown, results), shared))]
     below = [*_texts([*failures.values(), *many.values()], "yellow"), *([] if folded else _texts(notes)), *_drawn(tables, pictures)]
@@ -76,6 +79,8 @@ def overview(
     return _Folded(shown, table_of, above, [*below, *answers], len(notes), folded, more)
 
 
+_MOST_DEVICES = 4
+"""Lines on devices above a folded table."""
 _TABLE_LINES = 12
 """Lines that the table of cases has on a screen that is too small for all."""
 
