@@ -5,8 +5,8 @@ from dataclasses import dataclass, replace
 
 from dlbench.analysis.answers.parts import memory, small_batches
 from dlbench.analysis.answers.parts.base import Answer, AnswerPart, Missing, Question, answered, of_devices, together
-from dlbench.analysis.answers.parts.foremost import by_kind, foremost, limits, names_of, of_the_middle, qualifier
-from dlbench.analysis.answers.parts.headline import Headline, Tag, fitting
+from dlbench.analysis.answers.parts.foremost import by_kind, foremost, limits, names_of, of_the_middle, qualifiers
+from dlbench.analysis.answers.parts.headline import Headline, Tag
 from dlbench.analysis.presentation.fields import CASE, RATIO, THROUGHPUT, Field, Fields, of_row, own
 from dlbench.analysis.presentation.figures import Figure, figure
 from dlbench.analysis.presentation.names import HasRow, by_workload
@@ -141,12 +141,12 @@ def _headline(devices: Mapping[str, list[BatchSweep]]) -> Headline:
     share, batch, least = percent(sweep.share), f"{enough.batch:,}", f"batch {smallest.batch:,}"
     tags = limits(sweep.ratio) if enough is not smallest else ()
     if Tag.NOISY in tags:
-        text, about = f"no gain shown beyond {least}: {batch} gives {sweep.ratio.brief}", qualifier(names, where)
+        text, about = f"no gain shown beyond {least}: {batch} gives {sweep.ratio.brief}", qualifiers(names, where)
     elif sweep.is_open:
-        text, about = f"{batch} is the largest measured; more may help", qualifier(names, where, f": {sweep.ratio.brief} {least}")
+        text, about = f"{batch} is the largest measured; more may help", qualifiers(names, where, f": {sweep.ratio.brief} {least}")
     else:
-        text, about = f"{batch} is enough for {names[0]}", qualifier((f"{share} of the best", share), where, " throughput")
-    return Headline(fitting(text), about, rows=sweep.rows, tags=tags)
+        text, about = f"{batch} is enough for {names[0]}", qualifiers((f"{share} of the best", share), where, " throughput")
+    return Headline([text], about, rows=sweep.rows, tags=tags)
 
 
 def _paragraph(where: str, sweeps: Sequence[BatchSweep]) -> tuple[str, ...]:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from dlbench.analysis.answers.parts.base import Answer, AnswerPart, Missing, Question, Table, answered, table
-from dlbench.analysis.answers.parts.headline import MOST_OF_QUALIFIER, Headline, Tag, fitting
+from dlbench.analysis.answers.parts.headline import Headline, Tag, fitting
 from dlbench.analysis.presentation.fields import THROUGHPUT, own, place, whole_row
 from dlbench.analysis.presentation.names import by_device, choice, device_label, hardware, several_runs
 from dlbench.analysis.presentation.wording import INTERVAL, few, interval, more_devices
@@ -99,8 +99,7 @@ def _headline(found: Sequence[Estimate], several: bool) -> Headline:
     where, more = device_label(best.row, several), sum(each.row.is_on_cpu is best.row.is_on_cpu for each in found) - 1
     apart = [f"{chosen}, {best.row.case.run}"] if several else []
     devices = [f"{chosen}, {where} and {more} more", *apart, f"{chosen} and {more} more"] if more else []
-    interval = best.span if best.span in text else ""
-    return Headline(text, fitting(*devices, chosen, most=MOST_OF_QUALIFIER), interval, [best], [Tag.STEPS_ALONE])
+    return Headline([text], [*devices, chosen], best.span, [best], [Tag.STEPS_ALONE])
 
 
 def _sentences(found: Sequence[Estimate], several: bool) -> tuple[str, ...]:

@@ -7,8 +7,8 @@ from itertools import chain
 
 from dlbench.analysis.answers.parts import implementations
 from dlbench.analysis.answers.parts.base import Answer, AnswerPart, Missing, Question, Table, answered, table, together
-from dlbench.analysis.answers.parts.foremost import by_kind, foremost, limits, names_of, of_the_middle, qualifier, span_of
-from dlbench.analysis.answers.parts.headline import MOST_OF_QUALIFIER, Headline, Tag, cut, fitting
+from dlbench.analysis.answers.parts.foremost import by_kind, foremost, limits, names_of, of_the_middle, qualifiers, span_of
+from dlbench.analysis.answers.parts.headline import Headline, Tag, cut
 from dlbench.analysis.answers.parts.pair_tables import beside_defaults, mark_of, of_ratios
 from dlbench.analysis.presentation import pair_columns
 from dlbench.analysis.presentation.fields import CASE, RATIO, Fields, Headed, of_side, own, place, value_fields
@@ -207,16 +207,16 @@ def _headline(pairs: Sequence[Pair], unfinished: bool) -> Headline:
     ratio, (name, network), tags = best.ratio, names_of(best.case), {Tag.UNFINISHED} if unfinished else set()
     if best.other is best.base:
         text = f"nothing left on the table: {ratio.brief}"
-        return Headline(text, qualifier((name, network), where, span_of(found)), rows=best.sides, tags=tags)
+        return Headline([text], qualifiers((name, network), where, span_of(found)), rows=best.sides, tags=tags)
     if ratio.is_ahead or (ratio.interval is None and ratio.speedup > 1):
         text = f"{ratio.brief} left on the table{ratio.span}"
     else:
         text = f"{'nothing left on the table' if ratio.interval is None or ratio.is_behind else 'no gain shown'}: {ratio.brief}{ratio.span}"
     choice = ", ".join(_options(best) if best.by is None else (_told(best),))
     near = where.rpartition(" and ")[0]
-    texts = (f"{each}: {choice}" for each in (name + where, network + where, network + near, cut(network, _NETWORK) + near))
+    about = [f"{each}: {choice}" for each in (name + where, network + where, network + near, cut(network, _NETWORK) + near)]
     tags |= {*limits(ratio), *((Tag.CHOSEN,) if best.among > 1 else ())}
-    return Headline(text, fitting(*texts, most=MOST_OF_QUALIFIER), ratio.span, best.sides, tags)
+    return Headline([text], about, ratio.span, best.sides, tags)
 
 
 def _paragraph(where: str, found: Sequence[Pair]) -> tuple[str, ...]:

@@ -1,12 +1,11 @@
 """Health of a machine: against its published peak, against others like it, and by what was in the way."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from typing import NamedTuple
 
 from dlbench.analysis.answers.parts.base import Answer, AnswerPart, Missing, Question, answered, table
 from dlbench.analysis.answers.parts.elsewhere import Elsewhere, against_references
-from dlbench.analysis.answers.parts.headline import MOST_OF_QUALIFIER, Headline, fitting
+from dlbench.analysis.answers.parts.headline import Headline
 from dlbench.analysis.answers.parts.published import beside_published
 from dlbench.analysis.compare.outliers import Outlier, kinds, sentences
 from dlbench.analysis.presentation.fields import KEY, PLACE, Field, Fields, of_row, own, place, whole_row
@@ -112,9 +111,8 @@ def answer(results: Results) -> Answer | Missing:
         where: (*_of_peak(where, peaks.get(where)), *(elsewhere[where].sentences() if where in elsewhere else ())) for where in devices
     }
     paragraphs = [(summary, *(f"{line}." for line in others[:1])), *filter(None, of_devices.values())]
-    headline = _headline(tried, signs, list(elsewhere.values()), outliers)
-    if not headline.qualifier:
-        headline = replace(headline, qualifier=_qualifier(peaks, list(elsewhere.values())))
+    others_like_it = list(elsewhere.values())
+    headline = _headline(tried, signs, others_like_it, outliers, _of_machine(peaks, others_like_it))
     return answered(QUESTION, AnswerPart(paragraphs, tried, tables, weaknesses=weaknesses, headline=headline), flags_told=True)
 
 
@@ -131,8 +129,17 @@ def _of_peak(where: str, row: Row | None) -> tuple[str, ...]:
     return f"{where} reaches {share} of its published peak in {short(row.key)}.", f"That peak is {row.rate.peak}."
 
 
-def _headline(tried: Sequence[Row], signs: Mapping[str, int], elsewhere: Sequence[Elsewhere], outliers: Sequence[Outlier]) -> Headline:
-    """Return the gravest trouble with how many cases show it, and its worst case where there is one; health tells flags by itself."""
+def _headline(
+    tried: Sequence[Row],
+    signs: Mapping[str, int],
+    elsewhere: Sequence[Elsewhere],
+    outliers: Sequence[Outlier],
+    of_machine: Sequence[str],
+) -> Headline:
+    """Return the gravest trouble with how many cases show it, and its worst case where there is one; health tells flags by itself.
+
+    ``of_machine`` qualifies what has no case of its own.
+    """
 
     def of_all(sign: str, count: int) -> str:
         return f"{count} of {plural(len(tried), 'case')} {sign}"
@@ -140,37 +147,36 @@ def _headline(tried: Sequence[Row], signs: Mapping[str, int], elsewhere: Sequenc
     if unusable := signs.get("not usable"):
         most = max(("disturbed", "throttled"), key=lambda sign: signs.get(sign, 0))
         if unusable == len(tried):
-            return Headline(f"not usable: {signs.get(most, 0)} of {len(tried)} {most}")
+            return Headline([f"not usable: {signs.get(most, 0)} of {len(tried)} {most}"], of_machine)
         files = dict.fromkeys(row.file for row in tried if row.flag.not_usable)
-        return Headline(f"not usable: {unusable} of {plural(len(tried), 'case')}", fitting(few(files, 1), most=MOST_OF_QUALIFIER))
+        return Headline([f"not usable: {unusable} of {plural(len(tried), 'case')}"], [few(files, 1)])
     if grave := next((sign for sign in _GRAVE if sign in signs), None):
         worst = _first(tried, grave)
         name = f"{brief(worst.key)}: {worst.case.reason}" if worst.is_failure and worst.case.reason else brief(worst.key)
-        return Headline(of_all(grave, signs[grave]), fitting(name, most=MOST_OF_QUALIFIER))
+        return Headline([of_all(grave, signs[grave])], [name])
     off = sorted((each for found in elsewhere for each in found.off), key=lambda each: each.ratio.speedup)
     if off and off[0].ratio.speedup < 1:
-        return Headline(f"{off[0].ratio.brief} as fast as this hardware elsewhere", fitting(brief(off[0].row.key), most=MOST_OF_QUALIFIER))
+        return Headline([f"{off[0].ratio.brief} as fast as this hardware elsewhere"], [brief(off[0].row.key)])
     if slow := next((each for each in outliers if each.change > 0), None):
         text = f"{ratio(1 + slow.change).replace(' ', '')} the time of others of its kind"
-        return Headline(text, fitting(f"{slow.row.case.run}: {brief(slow.row.key)}", slow.row.case.run, most=MOST_OF_QUALIFIER))
+        return Headline([text], [f"{slow.row.case.run}: {brief(slow.row.key)}", slow.row.case.run])
     if minor := max((sign for sign in _MINOR if sign in signs), key=lambda sign: signs[sign], default=None):
-        return Headline(f"{'fine; ' if 2 * signs[minor] <= len(tried) else ''}{of_all(minor, signs[minor])}")
-    return Headline(f"fine; no trouble in {plural(len(tried), 'case')}")
+        return Headline([f"{'fine; ' if 2 * signs[minor] <= len(tried) else ''}{of_all(minor, signs[minor])}"], of_machine)
+    return Headline([f"fine; no trouble in {plural(len(tried), 'case')}"], of_machine)
 
 
-def _qualifier(peaks: Mapping[str, Row], elsewhere: Sequence[Elsewhere]) -> str:
-    """Return the lowest share of a published peak, or else the lowest typical ratio to a reference run."""
+def _of_machine(peaks: Mapping[str, Row], elsewhere: Sequence[Elsewhere]) -> Sequence[str]:
+    """Return texts of the lowest share of a published peak, or else the lowest typical ratio to a reference run."""
     if peaks:
         where, row = min(peaks.items(), key=lambda peak: peak[1].rate.peak_fraction or 0.0)
         share = fraction(row.rate.peak_fraction or 0.0)
         text = f"{share} of the published peak"
-        texts = [f"{where}: {text}", f"{where}: {share} of peak", text] if len(peaks) > 1 else [text]
-        return fitting(*texts, most=MOST_OF_QUALIFIER)
+        return [f"{where}: {text}", f"{where}: {share} of peak", text] if len(peaks) > 1 else [text]
     if not elsewhere:
-        return ""
+        return [""]
     lowest = min(elsewhere, key=lambda each: each.typical.ratio.speedup)
     times = lowest.typical.ratio.brief
-    return fitting(f"{times} the reference {lowest.device}", f"{times} the nearest reference run", most=MOST_OF_QUALIFIER)
+    return f"{times} the reference {lowest.device}", f"{times} the nearest reference run"
 
 
 def _signs(rows: Sequence[Row]) -> dict[str, int]:

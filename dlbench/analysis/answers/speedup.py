@@ -6,17 +6,14 @@ from itertools import chain
 
 from dlbench.analysis.answers.parts.base import Answer, AnswerPart, Missing, Question, Table, answered, table
 from dlbench.analysis.answers.parts.best import best
-from dlbench.analysis.answers.parts.foremost import by_kind
+from dlbench.analysis.answers.parts.foremost import by_kind, qualifiers, which
 from dlbench.analysis.answers.parts.headline import Headline, Tag, cut, fitting, unsure
 from dlbench.analysis.answers.parts.pair_tables import (
-    ELSEWHERE,
-    NO_ACCELERATOR,
     OTHERS,
     both_names,
     machines_of,
     others_than,
     own_best,
-    qualifier,
     ratio_figure,
     reported,
     reported_headline,
@@ -91,8 +88,8 @@ class Family:
 
 def answer(results: Results) -> Answer | Missing:
     """Return the speed-up of each accelerator by kind of work, in the case in the middle of each, and at each one's best."""
-    if without_accelerator(results):
-        return Missing(QUESTION, ELSEWHERE, why=NO_ACCELERATOR)
+    if missing := without_accelerator(QUESTION, results):
+        return missing
     results = results.where(
         # A device was there for it, and it measures no launch or copy, nor dlbench itself.
         lambda row: (
@@ -145,7 +142,8 @@ def _headline(found: Sequence[Family], of_accelerators: Sequence[Pair]) -> Headl
     more = (f"{count} {units.three_digits(first.least)}…{units.three_digits(first.most)}×", count) if len(first.pairs) > 1 else ()
     shown = told if others and others[0].brief in text else [first]
     rows, tags = sides_of(each.middle for each in shown), chain.from_iterable(unsure(each.ratio) for each in shown)
-    return Headline(text, qualifier(first.middle, of_accelerators, case, *more), ratio.span, rows, tags)
+    where = which(first.middle.other, of_accelerators, others_than(first.middle, of_accelerators))
+    return Headline([text], qualifiers([case], where, *more), ratio.span, rows, tags)
 
 
 def _sentences(found: Sequence[Family], of_accelerators: Sequence[Pair]) -> Iterator[str]:

@@ -74,12 +74,6 @@ class Ratio:
         base, other = self.rounds
         return f"{base} and {other} rounds are too few for a 95 % interval{chosen}; {enough} and {enough} are enough"
 
-    @property
-    def as_far_as(self) -> str:
-        """What limits a ratio that shows nothing: ``as far as 7 rounds tell``."""
-        rounds = min(self.rounds)
-        return f"as far as {'1 round tells' if rounds == 1 else f'{rounds} rounds tell'}"
-
 
 def speed_ratio(base: Sequence[float], other: Sequence[float], *, among: int = 1) -> Ratio:
     """Return how many times the speeds of ``other`` are those of ``base``, one a round; all have to be above zero.

@@ -5,7 +5,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
 from dlbench.analysis.answers.parts.base import AnswerPart, table
-from dlbench.analysis.answers.parts.headline import MOST_OF_QUALIFIER, Headline, fitting
+from dlbench.analysis.answers.parts.headline import Headline
 from dlbench.analysis.presentation.fields import PLACE, WORK_OF_ROW, Field, Fields, Headed, of_row, own
 from dlbench.analysis.presentation.figures import Figure, figure
 from dlbench.analysis.presentation.names import HasRow, hardware
@@ -160,8 +160,8 @@ def _headline(roof: Roof, several: bool) -> Headline:
         rows.insert(0, row := reached_by(arithmetic[0], roof.rows))
         qualifier = f"{fraction(row.rate.peak_fraction)} of the published peak" if row.rate.peak_fraction else qualifier
     where = roof.place(memory) if several else ""
-    text = fitting(", ".join(filter(None, (rate, text))), rate or text)
-    return Headline(text, fitting(": ".join(filter(None, (where, qualifier))), where or qualifier, most=MOST_OF_QUALIFIER), rows=rows)
+    texts = ", ".join(filter(None, (rate, text))), rate or text
+    return Headline(texts, [": ".join(filter(None, (where, qualifier))), where or qualifier], rows=rows)
 
 
 def _sentences(roof: Roof) -> tuple[str, ...]:

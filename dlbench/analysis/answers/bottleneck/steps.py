@@ -5,7 +5,8 @@ from dataclasses import dataclass
 from itertools import chain
 
 from dlbench.analysis.answers.parts.base import AnswerPart, table
-from dlbench.analysis.answers.parts.headline import MOST_OF_QUALIFIER, Headline, Tag, cut, fitting
+from dlbench.analysis.answers.parts.foremost import qualifiers
+from dlbench.analysis.answers.parts.headline import Headline, Tag
 from dlbench.analysis.answers.parts.step_bottleneck import ADDS_UP, REMEDIES, REPORTED, Diagnosis, Parts, Resource, diagnose
 from dlbench.analysis.presentation.fields import PLACE, Field, Fields, Headed, of_row, own, place, whole_row
 from dlbench.analysis.presentation.figures import Axis, Figure, drawn
@@ -234,9 +235,8 @@ def _headline(most: Count, several: bool) -> Headline:
     name = brief(step.row.key).removeprefix("train ").removeprefix("infer ")
     tail = ": ".join(["", share]) if share else ""
     where = [f"{name} on {most.place}{tail}", f"{most.place}{tail}", f"{step.row.case.run}{tail}"] if several else []
-    qualifier = fitting(*where, f"{cut(name, MOST_OF_QUALIFIER - len(tail))}{tail}", most=MOST_OF_QUALIFIER)
     tags = [Tag.SEVERAL_FILES] if len({each.row.file for each in most.steps}) > 1 else []
-    return Headline(fitting(*texts), qualifier, rows=[step], tags=tags)
+    return Headline(texts, [*where, *qualifiers([name], tail)], rows=[step], tags=tags)
 
 
 def _sentences(counts: Sequence[Count]) -> tuple[str, ...]:

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from dlbench.analysis.answers.parts.base import AnswerPart, table
-from dlbench.analysis.answers.parts.headline import MOST_OF_QUALIFIER, Headline, fitting, unsure
+from dlbench.analysis.answers.parts.headline import Headline, unsure
 from dlbench.analysis.answers.parts.pair_tables import of_ratios
 from dlbench.analysis.presentation.fields import RATIO, THROUGHPUT, WORK_OF_ROW, Fields, of_row, own, place, whole_row
 from dlbench.analysis.presentation.names import device_label
@@ -77,7 +77,7 @@ def findings(results: Results) -> AnswerPart:
         rates = dict.fromkeys(f"{item_rate(row.throughput)} ({short(row.key)})" for row in (slowest, fastest))
         alone = f"Samples are read at {' to '.join(rates)}.", "No training step that consumes such samples was measured."
         text = f"storage feeds {' to '.join(dict.fromkeys(item_rate(row.throughput) for row in (slowest, fastest)))}"
-        headline = Headline(text, fitting(brief(slowest.key), most=MOST_OF_QUALIFIER), rows=[slowest, fastest])
+        headline = Headline([text], [brief(slowest.key)], rows=[slowest, fastest])
         return AnswerPart([alone], read, [of_reading], headline=headline)
     of_steps = table("What storage supplies beside what steps consume", _BESIDE, found, _NOTES, whole=of_ratio)
     about = "Bars to the left of 1: the step waits for storage. The lines are 95 % intervals over rounds."
@@ -104,10 +104,10 @@ def _most_needed(found: Sequence[Supplied]) -> list[Supplied]:
 def _headline(found: Sequence[Supplied]) -> Headline:
     """Return how much of what that step consumes is supplied at worst."""
     slowest, *_ = _most_needed(found)
-    ratio, way = slowest.ratio, brief(slowest.row.key)
-    text = fitting(f"storage feeds {ratio.brief}{ratio.span} the need", f"storage feeds {ratio.brief} the need")
-    qualifier = fitting(f"{brief(slowest.consumer.key)}, {way}", brief(slowest.consumer.key), most=MOST_OF_QUALIFIER)
-    return Headline(text, qualifier, ratio.span if ratio.span in text else "", [slowest.row, slowest.consumer], unsure(ratio))
+    ratio, step = slowest.ratio, brief(slowest.consumer.key)
+    texts = [f"storage feeds {ratio.brief}{span} the need" for span in (ratio.span, "")]
+    qualifiers = f"{step}, {brief(slowest.row.key)}", step
+    return Headline(texts, qualifiers, ratio.span, [slowest.row, slowest.consumer], unsure(ratio))
 
 
 def _sentences(found: Sequence[Supplied]) -> tuple[str, ...]:

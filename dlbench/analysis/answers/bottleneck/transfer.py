@@ -9,7 +9,8 @@ from operator import itemgetter
 from typing import NamedTuple
 
 from dlbench.analysis.answers.parts.base import AnswerPart, of_devices
-from dlbench.analysis.answers.parts.headline import MOST_OF_QUALIFIER, Headline, cut, fitting
+from dlbench.analysis.answers.parts.foremost import qualifiers
+from dlbench.analysis.answers.parts.headline import Headline
 from dlbench.analysis.answers.parts.lines import LEAST_SIZES, MOST_OFF, Line, fit
 from dlbench.analysis.presentation.fields import Field, Fields, Headed, of_row, own
 from dlbench.analysis.presentation.figures import Figure, figure
@@ -210,11 +211,10 @@ def _headline(devices: Mapping[str, Sequence[Way]]) -> Headline:
     way = fitted[-1] if fitted else max(ways, key=_rate_of_way)
     name = " on ".join([brief(way.name), where][: len(devices)])
     if not fitted or way.fit.bytes_per_s is None:
-        return Headline(f"copies reach {units.byte_rate(way.rate)} at best", fitting(name, most=MOST_OF_QUALIFIER), rows=[way])
+        return Headline([f"copies reach {units.byte_rate(way.rate)} at best"], [name], rows=[way])
     after = f" after {units.seconds(way.fit.latency_s.value)}" if way.fit.latency_s else ""
     share = "" if way.share is None else f": {units.fraction(way.share)} of the link"
-    qualifier = f"{cut(name, MOST_OF_QUALIFIER - len(share))}{share}"
-    return Headline(f"copies run at {units.byte_rate(way.fit.bytes_per_s.value)}{after}", qualifier, rows=[way])
+    return Headline([f"copies run at {units.byte_rate(way.fit.bytes_per_s.value)}{after}"], qualifiers([name], share), rows=[way])
 
 
 def _sentences(where: str, ways: Sequence[Way]) -> tuple[str, ...]:

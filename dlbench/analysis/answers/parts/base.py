@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from itertools import chain, starmap
 from typing import TypeVar
 
-from dlbench.analysis.answers.parts.headline import MISSING, Headline, Tag, fitting
+from dlbench.analysis.answers.parts.headline import MISSING, Headline, Tag
 from dlbench.analysis.presentation.fields import PLACE, Fields, cells, place
 from dlbench.analysis.presentation.figures import Figure
 from dlbench.analysis.presentation.names import HasRow, by_device, flat, row_of
@@ -174,7 +174,7 @@ def answered(question: Question, found: AnswerPart, reports: Sequence[tuple[str,
     more = [f"{what}{devices}" for what, each in counted if (devices := more_devices(len(each) - 2))]
     of_case = grouped(rows, lambda row: row.case.id)
     files = {case: tuple(dict.fromkeys(row.case.file for row in each if row.case.file)) for case, each in of_case.items()}
-    headline = found.headline or Headline(MISSING, fitting(f"{plural(len(found.tables), 'table')}: --topic {question.topic}"))
+    headline = found.headline or Headline([MISSING], [f"{plural(len(found.tables), 'table')}: --topic {question.topic}"])
     return Answer(
         question,
         headline.text,

@@ -1,10 +1,10 @@
-"""Choice of what a headline is of: neither kinds of work nor devices are mixed into one middle."""
+"""Choice of what a headline is of, and its names: neither kinds of work nor devices are mixed into one middle."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import chain
 from typing import TypeVar
 
-from dlbench.analysis.answers.parts.headline import MOST_OF_QUALIFIER, Tag, cut, fitting, unsure
+from dlbench.analysis.answers.parts.headline import MOST_OF_QUALIFIER, Tag, cut, unsure
 from dlbench.analysis.presentation.names import HasRow, row_of, several_runs
 from dlbench.analysis.presentation.wording import brief
 from dlbench.analysis.ratios.pairing import grouped
@@ -40,9 +40,16 @@ def foremost(devices: Mapping[str, list[T]], value: Callable[[list[T]], float]) 
     alike = [each for each in found if not row_of(each[0]).is_on_cpu] or found
     first = next(iter(by_kind(chain(*alike))))
     best = max((kinds[first] for kinds in map(by_kind, alike) if first in kinds), key=value)
-    case = row_of(best[0]).case
-    named = case.run if several_runs(chain(*alike)) else case.device
-    return best, f" on {cut(named, _LABEL)} and {len(alike) - 1} more" if len(alike) > 1 else ""
+    return best, which(row_of(best[0]), chain(*alike), len(alike) - 1)
+
+
+def which(row: Row, found: Iterable[Row | HasRow], others: int) -> str:
+    """Return what tells the device of a row from others, of several machines its machine: `` on cuda:0 and 3 more``; nothing of one alone.
+
+    ``found`` has rows of all of them.
+    """
+    named = row.case.run if several_runs(found) else row.case.device
+    return f" on {cut(named, _LABEL)} and {others} more" if others else ""
 
 
 def names_of(case: str) -> tuple[str, str]:
@@ -51,11 +58,11 @@ def names_of(case: str) -> tuple[str, str]:
     return name, name.partition(" ")[2] or name
 
 
-def qualifier(names: tuple[str, str], where: str, *details: str) -> str:
-    """Return the longer name and where it ran, with the first detail that has room, or else the shorter one, at last cut."""
-    longer, shorter = names
-    texts = *(f"{longer}{where}{detail}" for detail in details), f"{longer}{where}", f"{shorter}{where}"
-    return fitting(*texts, f"{cut(shorter, MOST_OF_QUALIFIER - len(where))}{where}", most=MOST_OF_QUALIFIER)
+def qualifiers(names: Sequence[str], where: str, *details: str) -> list[str]:
+    """Return the first of the names and where it ran, with each detail, and without; then the others; at last the last name is cut."""
+    ends = [f"{where}{detail}" for detail in details]
+    cut_name = cut(names[-1], MOST_OF_QUALIFIER - len(where))
+    return [*(f"{names[0]}{end}" for end in ends), *(f"{name}{where}" for name in (*names, cut_name))]
 
 
 def limits(ratio: Ratio) -> tuple[Tag, ...]:

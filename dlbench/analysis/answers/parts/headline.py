@@ -55,22 +55,38 @@ EXPLANATIONS: Mapping[str, str] = {
 
 @dataclass(frozen=True, slots=True)
 class Headline:
-    """Answer in at most 48 characters, with a number within the first 30."""
+    """Answer in one line: the first of its texts, and of its qualifiers, that has room; at last the last of them, cut at a word."""
 
-    text: str
-    qualifier: str = ""
-    """At most 38 characters: the case that it is of, or what it stands among."""
-    interval: str = ""
-    """Part of the text that says nothing without the qualifier, which names its case: `` (12.8…13.4)``."""
+    texts: Sequence[str]
+    """With a number within the first 30 characters."""
+    qualifiers: Sequence[str] = ("",)
+    """The case that it is of, or what it stands among."""
+    span: str = ""
+    """The interval as texts that have room for it show it: `` (12.8…13.4)``."""
     rows: Sequence[Row | HasRow] = ()
     """Those that it rests on."""
     tags: Iterable[Tag] = ()
     """Those that the rows don't tell."""
 
+    @property
+    def text(self) -> str:
+        """What is answered, in at most 48 characters."""
+        return fitting(*self.texts)
+
+    @property
+    def qualifier(self) -> str:
+        """At most 38 characters."""
+        return fitting(*self.qualifiers, most=MOST_OF_QUALIFIER)
+
+    @property
+    def interval(self) -> str:
+        """Part of the text that says nothing without the qualifier, which names its case."""
+        return self.span if self.span in self.text else ""
+
     def all_tags(self) -> tuple[Tag, ...]:
         """Return the gravest tags, three at most."""
         found = {*self.tags, *(tag for each in self.rows for tag in tags_of(row_of(each)))}
-        if self.interval:
+        if self.span:
             found.discard(Tag.FEW_ROUNDS)  # a ratio has an interval from four rounds on, a case alone from six
         return tuple(tag for tag in Tag if tag in found)[:MOST_TAGS]
 

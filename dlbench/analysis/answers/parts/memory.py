@@ -8,8 +8,8 @@ from itertools import chain
 from typing import NamedTuple
 
 from dlbench.analysis.answers.parts.base import AnswerPart, of_devices
-from dlbench.analysis.answers.parts.foremost import foremost, names_of, qualifier
-from dlbench.analysis.answers.parts.headline import Headline, Tag, fitting
+from dlbench.analysis.answers.parts.foremost import foremost, names_of, qualifiers
+from dlbench.analysis.answers.parts.headline import Headline, Tag
 from dlbench.analysis.answers.parts.lines import MOST_OFF, fit
 from dlbench.analysis.presentation.fields import CASE, Fields, own
 from dlbench.analysis.presentation.names import by_device
@@ -205,7 +205,7 @@ def _headline(devices: Mapping[str, list[Demand]]) -> Headline:
     else:
         text, tags = "no batch fits" if best.limit_bytes else f"no batch fits; tries: {len(best.tries)}", ()
     text += f" into {_limit(best)}" if best.limit_bytes else ""
-    return Headline(fitting(text), qualifier(names_of(best.case), where), rows=[best.row], tags=tags)
+    return Headline([text], qualifiers(names_of(best.case), where), rows=[best.row], tags=tags)
 
 
 def _paragraph(where: str, found: Sequence[Demand]) -> tuple[str, ...]:

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from operator import itemgetter
 
 from dlbench.analysis.answers.parts.base import AnswerPart, of_devices
-from dlbench.analysis.answers.parts.foremost import foremost, limits, of_the_middle, qualifier, span_of
-from dlbench.analysis.answers.parts.headline import Headline, fitting
+from dlbench.analysis.answers.parts.foremost import foremost, limits, of_the_middle, qualifiers, span_of
+from dlbench.analysis.answers.parts.headline import Headline
 from dlbench.analysis.presentation.fields import CASE, RATIO, Field, Fields, Headed, own, whole_row
 from dlbench.analysis.presentation.figures import Figure, figure
 from dlbench.analysis.presentation.names import by_workload
@@ -106,9 +106,8 @@ def _headline(devices: Mapping[str, list[Training]]) -> Headline:
     one = middle(timed)
     name = brief(one.case)
     text = f"batch {one.batch:,} costs {one.ratio.brief} batch {one.largest:,}"
-    text = fitting(f"{text}{one.ratio.span}", text)
-    interval = one.ratio.span if one.ratio.span in text else ""
-    return Headline(text, qualifier((f"a sample of {name}", name), where, span_of(timed)), interval, [one.row], limits(one.ratio))
+    about = qualifiers((f"a sample of {name}", name), where, span_of(timed))
+    return Headline([f"{text}{one.ratio.span}", text], about, one.ratio.span, [one.row], limits(one.ratio))
 
 
 def _paragraph(where: str, found: Sequence[Training]) -> tuple[str, ...]:
