@@ -5,11 +5,10 @@ from dataclasses import dataclass, replace
 
 from dlbench.analysis.answers.parts import memory, small_batches
 from dlbench.analysis.answers.parts.base import Answer, AnswerPart, Missing, Question, answered, of_devices, together
-from dlbench.analysis.answers.parts.foremost import by_kind, foremost, limits, names_of, of_the_middle, qualifiers
-from dlbench.analysis.answers.parts.headline import Headline, Tag
+from dlbench.analysis.answers.parts.headline import Headline, Tag, by_kind, foremost, limits, names_of, of_the_middle, qualifiers
 from dlbench.analysis.presentation.fields import CASE, RATIO, THROUGHPUT, Field, Fields, of_row, own
 from dlbench.analysis.presentation.figures import Figure, figure
-from dlbench.analysis.presentation.names import HasRow, by_workload
+from dlbench.analysis.presentation.names import by_workload
 from dlbench.analysis.presentation.pair_columns import of_ratio
 from dlbench.analysis.presentation.wording import short
 from dlbench.analysis.ratios.pairing import BATCH, DEVICE, RUN, grouped, label
@@ -70,7 +69,7 @@ _RESULTS: Fields[BatchSweep] = (
 )
 _BATCH: Field[Row] = Field(Column(str(BATCH), Unit.COUNT, "items of one call"), lambda row: row.batch)
 _LINE = Column("batch.sweep", Unit.TEXT, "the parameters that stay the same while the batch grows")
-_QUANTITIES: Mapping[str, tuple[Field[Row] | Field[Row | HasRow], ...]] = {
+_QUANTITIES: Mapping[str, tuple[Field[Row], ...]] = {
     "throughput": THROUGHPUT,
     "latency": (of_row(lambda row: row.time.median_s), of_row(lambda row: row.time.ci_low_s), of_row(lambda row: row.time.ci_high_s)),
     "memory": (

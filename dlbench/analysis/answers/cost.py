@@ -7,7 +7,7 @@ from dlbench.analysis.answers.parts.base import Answer, AnswerPart, Missing, Que
 from dlbench.analysis.answers.parts.headline import Headline, Tag, fitting
 from dlbench.analysis.presentation.fields import THROUGHPUT, own, place, whole_row
 from dlbench.analysis.presentation.names import by_device, choice, device_label, hardware, several_runs
-from dlbench.analysis.presentation.wording import INTERVAL, few, interval, more_devices
+from dlbench.analysis.presentation.wording import INTERVAL, few, more_devices, with_interval
 from dlbench.analysis.ratios.pairing import grouped
 from dlbench.analysis.read.table import Results
 from dlbench.core import units
@@ -40,14 +40,13 @@ class Estimate(NamedTuple):
         return self.schedule.seconds(self.row.throughput)
 
     @property
-    def ends(self) -> tuple[float, float] | tuple[None, None]:
+    def ends(self) -> tuple[float | None, float | None]:
         """The ends of its 95 % interval, as of the throughput; None of too few rounds."""
         low, high = self.row.rate.items_per_s_low, self.row.rate.items_per_s_high
         return (self.schedule.seconds(high), self.schedule.seconds(low)) if low and high else (None, None)
 
     def __str__(self) -> str:
-        low, high = self.ends
-        return f"{units.seconds(self.seconds)} ({interval(low, high, units.seconds)})"
+        return with_interval(self.seconds, *self.ends, units.seconds)
 
     @property
     def span(self) -> str:

@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from itertools import product, takewhile
 
 from dlbench.analysis.answers.parts.base import Answer, AnswerPart, Missing, Question, answered, table
-from dlbench.analysis.answers.parts.foremost import qualifiers, which
-from dlbench.analysis.answers.parts.headline import Headline, Tag
+from dlbench.analysis.answers.parts.headline import Headline, Tag, qualifiers, which
 from dlbench.analysis.answers.parts.pair_tables import (
     OTHERS,
     both_names,

@@ -7,8 +7,7 @@ from types import MappingProxyType
 
 from dlbench.analysis.answers.parts.base import Answer, AnswerPart, Missing, Question, Table, answered
 from dlbench.analysis.answers.parts.base import table as table_of
-from dlbench.analysis.answers.parts.foremost import limits
-from dlbench.analysis.answers.parts.headline import Headline, Tag
+from dlbench.analysis.answers.parts.headline import Headline, Tag, limits
 from dlbench.analysis.presentation.fields import Field, Fields, Headed, own, place
 from dlbench.analysis.presentation.figures import Figure, figure
 from dlbench.analysis.presentation.names import noun, several_runs

@@ -5,8 +5,18 @@ from itertools import chain, starmap
 from operator import itemgetter
 
 from dlbench.analysis.answers.parts.base import Answer, AnswerPart, Missing, Question, answered
-from dlbench.analysis.answers.parts.foremost import by_kind, foremost, limits, names_of, of_the_middle, qualifiers, span_of
-from dlbench.analysis.answers.parts.headline import Headline, Tag, cut
+from dlbench.analysis.answers.parts.headline import (
+    Headline,
+    Tag,
+    by_kind,
+    cut,
+    foremost,
+    limits,
+    names_of,
+    of_the_middle,
+    qualifiers,
+    span_of,
+)
 from dlbench.analysis.answers.parts.pair_tables import (
     declared_values,
     furthest,

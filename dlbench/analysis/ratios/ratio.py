@@ -116,8 +116,7 @@ def middle(found: Iterable[T]) -> T:
     return ordered[(len(ordered) - 1) // 2]
 
 
-def among(found: Iterable[HasRatio]) -> str:
-    """Return between which ratios the middle one stands, of several: ``, in the middle of 4 cases from 40.0 × to 100 ×``."""
+def least_and_most(found: Iterable[HasRatio]) -> tuple[Ratio, Ratio]:
+    """Return the least ratio and the greatest."""
     ordered = sorted(found, key=speedup_of)
-    first, last = ordered[0].ratio.times, ordered[-1].ratio.times
-    return f", in the middle of {len(ordered)} cases from {first} to {last}" if first != last else ""
+    return ordered[0].ratio, ordered[-1].ratio

@@ -23,7 +23,7 @@ ORDER = 20
 _TIME = of_row(lambda row: row.time.median_s)
 _FLOPS, _BYTES = of_row(lambda row: row.rate.flops_per_s), of_row(lambda row: row.rate.bytes_per_s)
 _WORKLOAD, _SHARE = of_row(lambda row: row.case.workload), of_row(lambda row: row.rate.ceiling_fraction)
-_SHOWN: Mapping[Ceiling, Field[Row | HasRow]] = {"arithmetic": _FLOPS, "memory": _BYTES, "launch": _TIME, "synchronisation": _TIME}
+_SHOWN: Mapping[Ceiling, Field[HasRow]] = {"arithmetic": _FLOPS, "memory": _BYTES, "launch": _TIME, "synchronisation": _TIME}
 """What is shown of each kind of ceiling."""
 _NOTE = (
     "FLOP/byte is what the workload states of both; caches that hold what a call comes back to, and layers that are fused, "
@@ -83,7 +83,7 @@ class Placed(NamedTuple):
         return (self.row.rate.flops_per_s or 0.0) / (self.row.rate.bytes_per_s or math.inf)
 
 
-def _of_its_kind(field: Field[Row | HasRow]) -> Field[Placed]:
+def _of_its_kind(field: Field[HasRow]) -> Field[Placed]:
     """Return a field of rows that reach a ceiling that is shown by it."""
     return Field(field.column, lambda top: field.of(top) if top.kind and _SHOWN[top.kind] is field else None)
 

@@ -3,13 +3,13 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import chain
+from operator import itemgetter
 
 from dlbench.analysis.answers.parts.base import AnswerPart, table
-from dlbench.analysis.answers.parts.foremost import qualifiers
-from dlbench.analysis.answers.parts.headline import Headline, Tag
+from dlbench.analysis.answers.parts.headline import Headline, Tag, qualifiers
 from dlbench.analysis.answers.parts.step_bottleneck import ADDS_UP, REMEDIES, REPORTED, Diagnosis, Parts, Resource, diagnose
 from dlbench.analysis.presentation.fields import PLACE, Field, Fields, Headed, of_row, own, place, whole_row
-from dlbench.analysis.presentation.figures import Axis, Figure, drawn
+from dlbench.analysis.presentation.figures import Figure, drawn, figure
 from dlbench.analysis.presentation.names import by_device, device_label, flat, several_runs
 from dlbench.analysis.presentation.wording import brief, plural, short
 from dlbench.analysis.ratios.pairing import grouped
@@ -17,7 +17,7 @@ from dlbench.analysis.read.ceilings import Ceilings, computed_in, from_caches, m
 from dlbench.analysis.read.table import Results
 from dlbench.core.precision import PRECISIONS
 from dlbench.core.rows.row import Row
-from dlbench.core.schema import Column, Unit
+from dlbench.core.schema import Unit
 from dlbench.core.units import fraction, percent, seconds, three_digits
 
 ORDER = 10
@@ -49,11 +49,7 @@ _MUCH = 1 / 3
 _UNEXPLAINED = "of its time: kernels below the ceilings, and what nothing measures"
 _BOUND_BY = "the part that takes most of its time"
 _VERDICT = "what bounds it, or how much is unexplained, and what would help"
-_STEP = Axis("step", Column("step.named", Unit.TEXT, "the step, where it ran and how long it took"))
-_PART = Axis("part", Column("step.part", Unit.TEXT, "which part of its time"))
-_SHARE = Axis(
-    "share of the time of a step", Column("step.share", Unit.FRACTION, "of the time of a step, or of its parts where they overlap")
-)
+_OF_PARTS = "of the time of a step, or of its parts where they overlap"
 
 
 @dataclass(frozen=True, slots=True)
@@ -290,14 +286,20 @@ def _figure(steps: Sequence[JudgedStep]) -> Figure:
     """Return the steps as stacks of their parts, each over its own time."""
     shown, left_out = drawn(steps, _whole_s)
     several = several_runs(shown)
-    parts = []
+    parts = list[tuple[str, str, float]]()
     for step in shown:
         # All of them, in the same order and colours in every figure.
         known = {name: step.found.seconds.get(part, 0.0) for part, name in _NAMES.items()} | {_REST: step.found.unexplained_s}
         whole_s = sum(known.values())
         name = f"{short(step.row.key)} on {device_label(step, several)}, {seconds(step.parts.whole_s)}"
-        parts += [
-            {_STEP.column.name: name, _PART.column.name: part, _SHARE.column.name: part_s / whole_s} for part, part_s in known.items()
-        ]
+        parts += [(name, part, part_s / whole_s) for part, part_s in known.items()]
     about = f"Each bar is the time of one step; arithmetic and memory have what they would take at their measured ceilings.{left_out}"
-    return Figure("Time of a step, by its parts", about, "stack", _SHARE, _STEP, tuple(parts), _PART)
+    return figure(
+        "Time of a step, by its parts",
+        about,
+        "stack",
+        parts,
+        own("share of the time of a step", "step.share", Unit.FRACTION, _OF_PARTS, itemgetter(2)),
+        own("step", "step.named", Unit.TEXT, "the step, where it ran and how long it took", itemgetter(0)),
+        own("part", "step.part", Unit.TEXT, "which part of its time", itemgetter(1)),
+    )

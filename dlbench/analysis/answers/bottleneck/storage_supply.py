@@ -74,10 +74,10 @@ def findings(results: Results) -> AnswerPart:
     of_reading = table("Samples read from storage", fields, read, whole=whole_row)
     if not found:
         slowest, fastest = (choose(read, key=lambda row: row.throughput) for choose in (min, max))
-        rates = dict.fromkeys(f"{item_rate(row.throughput)} ({short(row.key)})" for row in (slowest, fastest))
-        alone = f"Samples are read at {' to '.join(rates)}.", "No training step that consumes such samples was measured."
-        text = f"storage feeds {' to '.join(dict.fromkeys(item_rate(row.throughput) for row in (slowest, fastest)))}"
-        headline = Headline([text], [brief(slowest.key)], rows=[slowest, fastest])
+        rates = {row: item_rate(row.throughput) for row in (slowest, fastest)}
+        read_at = " to ".join(dict.fromkeys(f"{rate} ({short(row.key)})" for row, rate in rates.items()))
+        alone = f"Samples are read at {read_at}.", "No training step that consumes such samples was measured."
+        headline = Headline([f"storage feeds {' to '.join(dict.fromkeys(rates.values()))}"], [brief(slowest.key)], rows=list(rates))
         return AnswerPart([alone], read, [of_reading], headline=headline)
     of_steps = table("What storage supplies beside what steps consume", _BESIDE, found, _NOTES, whole=of_ratio)
     about = "Bars to the left of 1: the step waits for storage. The lines are 95 % intervals over rounds."

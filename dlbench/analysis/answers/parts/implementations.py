@@ -1,8 +1,7 @@
 """Implementations: the same work computed in several ways on one device. A part of the answer on the default."""
 
 from dlbench.analysis.answers.parts.base import AnswerPart
-from dlbench.analysis.answers.parts.foremost import limits, names_of, qualifiers
-from dlbench.analysis.answers.parts.headline import Headline, Tag, cut
+from dlbench.analysis.answers.parts.headline import Headline, Tag, cut, limits, names_of, qualifiers
 from dlbench.analysis.answers.parts.pair_tables import beside_defaults, furthest, same_case
 from dlbench.analysis.presentation.wording import short
 from dlbench.analysis.ratios.pairing import Pair, Pairs, both_sides

@@ -8,8 +8,7 @@ from itertools import chain
 from typing import NamedTuple
 
 from dlbench.analysis.answers.parts.base import AnswerPart, of_devices
-from dlbench.analysis.answers.parts.foremost import foremost, names_of, qualifiers
-from dlbench.analysis.answers.parts.headline import Headline, Tag
+from dlbench.analysis.answers.parts.headline import Headline, Tag, foremost, names_of, qualifiers
 from dlbench.analysis.answers.parts.lines import MOST_OFF, fit
 from dlbench.analysis.presentation.fields import CASE, Fields, own
 from dlbench.analysis.presentation.names import by_device

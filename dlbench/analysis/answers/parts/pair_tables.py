@@ -80,7 +80,7 @@ def without_accelerator(question: Question, results: Results) -> Missing | None:
     return Missing(question, _ELSEWHERE, why="no accelerator in these files")
 
 
-def same_case(pairs: Pairs, *more: Field[Row | HasRow]) -> Table:
+def same_case(pairs: Pairs, *more: Field[HasRow]) -> Table:
     """Return the table of rows that differ in one setting: how many times as fast the other is.
 
     Behind that stand ``more`` fields, and the numbers that workloads declare, of both sides: ``p99_s in bf16`` where all pairs share the
@@ -97,9 +97,10 @@ def same_case(pairs: Pairs, *more: Field[Row | HasRow]) -> Table:
     for name in SIDES:
         fields += _side(found, name, _time(name))
     fields += RATIO if timed else ()
+    shared_labels = {name: _shared(found, name)[1] for name in SIDES}
     for field in [*more, *value_fields(sides_of(found))]:
         for name, side in SIDES.items():
-            _, shared = _shared(found, name)
+            shared = shared_labels[name]
             where = f"{_AT.get(by, 'at')} {shared}" if shared else f"of {name}"
             column = replace(field.column, name=f"{name}.{field.column.name}")
             fields += ((f"{value_name(field.column)} {where}", Field(column, field.on(side).of)),)

@@ -5,8 +5,7 @@ from dataclasses import dataclass
 from operator import itemgetter
 
 from dlbench.analysis.answers.parts.base import AnswerPart, of_devices
-from dlbench.analysis.answers.parts.foremost import foremost, limits, of_the_middle, qualifiers, span_of
-from dlbench.analysis.answers.parts.headline import Headline
+from dlbench.analysis.answers.parts.headline import Headline, foremost, limits, of_the_middle, qualifiers, span_of
 from dlbench.analysis.presentation.fields import CASE, RATIO, Field, Fields, Headed, own, whole_row
 from dlbench.analysis.presentation.figures import Figure, figure
 from dlbench.analysis.presentation.names import by_workload
