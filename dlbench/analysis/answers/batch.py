@@ -55,7 +55,7 @@ _RESULTS: Fields[BatchSweep] = (
     ("work", CASE),
     own("batch", "batch.enough", Unit.COUNT, f"the smallest batch with {ENOUGH:.0%} of the best throughput", lambda sweep: sweep.row.batch),
     ("items/s", THROUGHPUT[0]),
-    own("of the best", "batch.share", Unit.FRACTION, "its throughput over that of the best batch", lambda sweep: sweep.share),
+    own("of the best", "batch.share", Unit.FRACTION, "its throughput over that of the best batch"),
     own(
         "smallest",
         "batch.smallest",
@@ -65,7 +65,7 @@ _RESULTS: Fields[BatchSweep] = (
     ),
     *RATIO,
     own("fits", "batch.fits", Unit.COUNT, "the largest batch that went well", lambda sweep: sweep.rows[-1].batch),
-    own("too large", "batch.too_large", Unit.COUNT, "the smallest batch that ran out of memory", lambda sweep: sweep.too_large),
+    own("too large", "batch.too_large", Unit.COUNT, "the smallest batch that ran out of memory"),
 )
 _BATCH: Field[Row] = Field(Column(str(BATCH), Unit.COUNT, "items of one call"), lambda row: row.batch)
 _LINE = Column("batch.sweep", Unit.TEXT, "the parameters that stay the same while the batch grows")

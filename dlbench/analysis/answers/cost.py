@@ -127,9 +127,7 @@ def _table(estimates: Sequence[Estimate], models: Sequence[str]) -> Table:
             own("at", "train.choice", Unit.TEXT, _CHOICE, lambda each: choice(each.row)),
             ("images/s", THROUGHPUT[0]),
             own("epochs", "train.epochs", Unit.COUNT, _EPOCHS, lambda each: each.schedule.epochs),
-            own(
-                "time to train", "train.seconds", Unit.SECONDS, "all steps of the schedule at that rate", lambda each: each.seconds, "lower"
-            ),
+            own("time to train", "train.seconds", Unit.SECONDS, "all steps of the schedule at that rate", better="lower"),
             own(INTERVAL, "train.low", Unit.SECONDS, "lower end of its 95 % interval, as of the throughput", lambda each: each.ends[0]),
             own(INTERVAL, "train.high", Unit.SECONDS, "upper end of it", lambda each: each.ends[1]),
             own("its authors", "train.took", Unit.TEXT, "how long it took them, and on what", lambda each: each.schedule.took),

@@ -96,7 +96,7 @@ class _Line:
 
 
 _FIELDS: Fields[_Line] = (
-    own("operands", "crossover.way", Unit.TEXT, "how operands get to the accelerator", lambda line: line.way),
+    own("operands", "crossover.way", Unit.TEXT, "how operands get to the accelerator"),
     own("size", "crossover.parameter", Unit.TEXT, "the parameter that is the size", lambda line: _parameter(line.pair)),
     own(
         "ahead from",
@@ -110,12 +110,11 @@ _FIELDS: Fields[_Line] = (
         "crossover.low",
         Unit.COUNT,
         "the smallest from which on it may be ahead at all: upper ends of the speed-ups' intervals above 1",
-        lambda line: line.low,
     ),
-    own(INTERVAL, "crossover.high", Unit.COUNT, "the smallest from which on it surely is: lower ends above 1", lambda line: line.high),
-    own("range", "crossover.smallest", Unit.COUNT, "the smallest size measured on both", lambda line: line.smallest),
-    own("range", "crossover.largest", Unit.COUNT, "the largest", lambda line: line.largest),
-    own("result", "crossover.result", Unit.TEXT, "whether there is a crossover in this range", lambda line: line.result),
+    own(INTERVAL, "crossover.high", Unit.COUNT, "the smallest from which on it surely is: lower ends above 1"),
+    own("range", "crossover.smallest", Unit.COUNT, "the smallest size measured on both"),
+    own("range", "crossover.largest", Unit.COUNT, "the largest"),
+    own("result", "crossover.result", Unit.TEXT, "whether there is a crossover in this range"),
     *RATIO,
 )
 

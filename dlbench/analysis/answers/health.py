@@ -48,9 +48,9 @@ class Trouble(NamedTuple):
 
 _TROUBLE: Fields[Trouble] = (
     ("device", Field(PLACE, lambda trouble: trouble.place)),
-    own("sign", "sign", Unit.TEXT, "what was the matter", lambda trouble: trouble.sign),
+    own("sign", "sign", Unit.TEXT, "what was the matter"),
     own("cases", "cases", Unit.COUNT, "cases with it", lambda trouble: len(trouble.rows), "lower"),
-    own("measured", "measured", Unit.COUNT, "cases that were measured", lambda trouble: trouble.measured),
+    own("measured", "measured", Unit.COUNT, "cases that were measured"),
     ("such as", Field(KEY.column, lambda trouble: trouble.rows[0].key if trouble.rows else None)),
 )
 

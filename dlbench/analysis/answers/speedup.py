@@ -169,7 +169,7 @@ def _sentences(found: Sequence[Family], of_accelerators: Sequence[Pair]) -> Iter
 def _table(of_machines: Sequence[Sequence[Family]], several: bool) -> Table:
     middles = [found[0].middle for found in of_machines]
     fields: Fields[Family] = (
-        own("work", "family.name", Unit.TEXT, "the kind of work: training, inference, or the workload", lambda family: family.name),
+        own("work", "family.name", Unit.TEXT, "the kind of work: training, inference, or the workload"),
         ("device", Field(PLACE, lambda family: device_label(family.middle.other, several))),
         own("cases", "family.cases", Unit.COUNT, "cases that ran on both", lambda family: len(family.pairs)),
         *RATIO,

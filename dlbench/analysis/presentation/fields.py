@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
+from operator import attrgetter
 from typing import Any, Generic, Literal, Protocol, TypeVar, cast
 
 from dlbench.analysis.presentation import pair_columns
@@ -40,9 +41,11 @@ Fields = tuple[Headed[R], ...]
 """The columns of a table; two of one heading, one behind the other, are the ends of an interval."""
 
 
-def own(heading: str, name: str, unit: Unit, meaning: str, of: Callable[[R], object], better: Direction | None = None) -> Headed[R]:
-    """Return a column that only one table has."""
-    return heading, Field(Column(name, unit, meaning, better), of)
+def own(
+    heading: str, name: str, unit: Unit, meaning: str, of: Callable[[R], object] | None = None, better: Direction | None = None
+) -> Headed[R]:
+    """Return a column that only one table has; by default of the property that is called as what stands behind the dot of its name."""
+    return heading, Field(Column(name, unit, meaning, better), of or attrgetter(name.rpartition(".")[2]))
 
 
 class _Path:

@@ -46,7 +46,7 @@ class Fed:
 
 
 _RATE, *_ENDS = THROUGHPUT
-_WAY: Headed[Fed] = own("batches", "feeding.way", Unit.TEXT, "how a step gets its batch", lambda fed: fed.way)
+_WAY: Headed[Fed] = own("batches", "feeding.way", Unit.TEXT, "how a step gets its batch")
 _RESULTS: Fields[Fed] = (
     ("work", CASE),
     _WAY,

@@ -91,9 +91,7 @@ def _of_its_kind(field: Field[HasRow]) -> Field[Placed]:
 _DEVICE: Headed[Placed] = ("device", Field(PLACE, lambda placed: placed.roof.place(placed.row)))
 _CEILINGS: Fields[Placed] = (
     _DEVICE,
-    own(
-        "ceiling", "ceiling.what", Unit.TEXT, "arithmetic and its precision, memory, or what takes that time at least", lambda top: top.what
-    ),
+    own("ceiling", "ceiling.what", Unit.TEXT, "arithmetic and its precision, memory, or what takes that time at least"),
     ("reached by", WORK_OF_ROW),
     ("FLOP/s", _of_its_kind(_FLOPS)),
     ("bytes/s", _of_its_kind(_BYTES)),

@@ -140,10 +140,10 @@ class Count:
 
 _COUNTS: Fields[Count] = (
     ("device", Field(PLACE, lambda count: count.place)),
-    own("kind", "steps.kind", Unit.TEXT, "training, inference, or steps that are fed in several ways", lambda count: count.kind),
+    own("kind", "steps.kind", Unit.TEXT, "training, inference, or steps that are fed in several ways"),
     own("bound by", "steps.bound", Unit.TEXT, _BOUND_BY, lambda count: _NAMES[count.bound] if count.bound else _REST),
     own("steps", "steps.count", Unit.COUNT, "steps that it bounds", lambda count: len(count.steps)),
-    own("of", "steps.of", Unit.COUNT, "steps of that kind", lambda count: count.of),
+    own("of", "steps.of", Unit.COUNT, "steps of that kind"),
 )
 
 
@@ -177,12 +177,12 @@ def findings(results: Results) -> AnswerPart:
         own("step", "step.case", Unit.TEXT, "the case", lambda step: step.row.key),
         place(shown),
         ("time", of_row(lambda row: row.time.median_s)),
-        own("bound by", "step.bound", Unit.TEXT, _BOUND_BY, lambda step: step.bound),
-        own("explained", "step.explained", Unit.FRACTION, "share of its time that its parts explain", lambda step: step.explained),
+        own("bound by", "step.bound", Unit.TEXT, _BOUND_BY),
+        own("explained", "step.explained", Unit.FRACTION, "share of its time that its parts explain"),
         *map(_part, _NAMES),
         own(_REST, "step.unexplained_s", Unit.SECONDS, _UNEXPLAINED, lambda step: step.found.unexplained_s),
-        own("device busy", "step.busy", Unit.FRACTION, "share of its time in which the device works", lambda step: step.busy),
-        own("verdict", "step.verdict", Unit.TEXT, _VERDICT, lambda step: step.verdict),
+        own("device busy", "step.busy", Unit.FRACTION, "share of its time in which the device works"),
+        own("verdict", "step.verdict", Unit.TEXT, _VERDICT),
     )
     tables = [
         table("Steps by what bounds them", _COUNTS, list(chain.from_iterable(counts.values()))),

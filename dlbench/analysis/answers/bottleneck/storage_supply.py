@@ -35,14 +35,14 @@ class Supplied:
     """Samples supplied over samples consumed."""
 
     @property
-    def consumed(self) -> float:
+    def consumed_per_s(self) -> float:
         """Samples that the step takes in a second."""
         return self.consumer.throughput
 
 
 _FIELDS: Fields[Supplied] = (
-    own("step", "supply.step", Unit.TEXT, "the training step, and where it ran", lambda each: each.step),
-    own("consumes", "supply.consumed_per_s", Unit.ITEMS_PER_S, "samples that the step takes in a second", lambda each: each.consumed),
+    own("step", "supply.step", Unit.TEXT, "the training step, and where it ran"),
+    own("consumes", "supply.consumed_per_s", Unit.ITEMS_PER_S, "samples that the step takes in a second"),
     own("read by", "supply.way", Unit.TEXT, "how the samples are read", lambda each: short(each.row.key)),
 )
 _STEP, _CONSUMED, _WAY = _FIELDS
@@ -98,7 +98,7 @@ def _beside(step: Row, supplies: Iterable[Row], several: bool) -> list[Supplied]
 
 def _most_needed(found: Sequence[Supplied]) -> list[Supplied]:
     """Return the slowest and the fastest way to read what the step consumes that consumes most."""
-    return max(grouped(found, lambda each: each.step).values(), key=lambda of_step: of_step[0].consumed)
+    return max(grouped(found, lambda each: each.step).values(), key=lambda of_step: of_step[0].consumed_per_s)
 
 
 def _headline(found: Sequence[Supplied]) -> Headline:
@@ -113,7 +113,7 @@ def _headline(found: Sequence[Supplied]) -> Headline:
 def _sentences(found: Sequence[Supplied]) -> tuple[str, ...]:
     """Say of the step that consumes most how much of that storage supplies."""
     slowest, *fastest = _most_needed(found)
-    needs = f"{slowest.step} consumes {item_rate(slowest.consumed)}."
+    needs = f"{slowest.step} consumes {item_rate(slowest.consumed_per_s)}."
     return (needs, _fed(slowest, "at worst" if fastest else ""), *(_fed(each, "at best") for each in fastest))
 
 

@@ -35,13 +35,13 @@ class Training:
         return label(self.row, (BATCH.name,))
 
     @property
-    def diverged(self) -> float | None:
+    def diverged_at(self) -> float | None:
         """Samples after which it had diverged; None where it did not."""
         return self.row.in_role("diverged")
 
 
 _LINE: Field[Training] = Field(CASE.column, lambda each: short(each.case).partition(" ")[2])
-_BATCH: Headed[Training] = own("batch", "small.batch", Unit.COUNT, "samples of a step", lambda each: each.batch)
+_BATCH: Headed[Training] = own("batch", "small.batch", Unit.COUNT, "samples of a step")
 _SECONDS: Headed[Training] = own(
     "a sample", "small.sample_s", Unit.SECONDS, "time of a sample", lambda each: each.row.in_role("sample"), "lower"
 )
@@ -54,7 +54,7 @@ _FIELDS: Fields[Training] = (
     _SECONDS,
     *RATIO,
     _ACCURACY,
-    own("diverged after", "small.diverged_at", Unit.COUNT, "samples after which it had diverged", lambda each: each.diverged),
+    own("diverged after", "small.diverged_at", Unit.COUNT, "samples after which it had diverged"),
 )
 
 
@@ -96,7 +96,7 @@ def _smallest(found: Sequence[Training]) -> tuple[list[Training], list[Training]
     """Return the trainings at the smallest batch, and those whose time counts: one that diverged was timed over few samples."""
     least = min(each.batch for each in found)
     smallest = [each for each in found if each.batch == least]
-    return smallest, [each for each in smallest if each.diverged is None] or smallest
+    return smallest, [each for each in smallest if each.diverged_at is None] or smallest
 
 
 def _headline(devices: Mapping[str, list[Training]]) -> Headline:
@@ -112,7 +112,7 @@ def _headline(devices: Mapping[str, list[Training]]) -> Headline:
 def _paragraph(where: str, found: Sequence[Training]) -> tuple[str, ...]:
     smallest, timed = _smallest(found)
     one = middle(timed)
-    diverged = [(after, each.case) for each in smallest if (after := each.diverged) is not None]
+    diverged = [(after, each.case) for each in smallest if (after := each.diverged_at) is not None]
     end = [f"None of {plural(len(smallest), 'training')} at batch={one.batch} diverges."]
     if diverged:
         after, case = min(diverged, key=itemgetter(0))
