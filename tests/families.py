@@ -68,7 +68,7 @@ LOOKUP = {
                 return AnswerPart()
             best = max(rows, key=lambda row: row.throughput)
             fields = (("lookup", Field(CASE, lambda row: row.key)), ("rows/s", THROUGHPUT[0]))
-            headline = Headline(f"rows found: {item_rate(best.throughput)} at most", brief(best.key), rows=[best])
+            headline = Headline([f"rows found: {item_rate(best.throughput)} at most"], [brief(best.key)], rows=[best])
             fastest = f"Rows are found fastest by {best.case.id}."
             return AnswerPart([(fastest,)], rows, [table("Lookups", fields, rows)], headline=headline)
     ''',

@@ -5,11 +5,10 @@ from dataclasses import dataclass, replace
 
 from dlbench.analysis.answers.parts import memory, small_batches
 from dlbench.analysis.answers.parts.base import Answer, AnswerPart, Missing, Question, answered, of_devices, together
-from dlbench.analysis.answers.parts.foremost import by_kind, foremost, limits, names_of, of_the_middle, qualifier
-from dlbench.analysis.answers.parts.headline import Headline, Tag, fitting
+from dlbench.analysis.answers.parts.headline import Headline, Tag, by_kind, foremost, limits, names_of, of_the_middle, qualifiers
 from dlbench.analysis.presentation.fields import CASE, RATIO, THROUGHPUT, Field, Fields, of_row, own
 from dlbench.analysis.presentation.figures import Figure, figure
-from dlbench.analysis.presentation.names import HasRow, by_workload
+from dlbench.analysis.presentation.names import by_workload
 from dlbench.analysis.presentation.pair_columns import of_ratio
 from dlbench.analysis.presentation.wording import short
 from dlbench.analysis.ratios.pairing import BATCH, DEVICE, RUN, grouped, label
@@ -56,7 +55,7 @@ _RESULTS: Fields[BatchSweep] = (
     ("work", CASE),
     own("batch", "batch.enough", Unit.COUNT, f"the smallest batch with {ENOUGH:.0%} of the best throughput", lambda sweep: sweep.row.batch),
     ("items/s", THROUGHPUT[0]),
-    own("of the best", "batch.share", Unit.FRACTION, "its throughput over that of the best batch", lambda sweep: sweep.share),
+    own("of the best", "batch.share", Unit.FRACTION, "its throughput over that of the best batch"),
     own(
         "smallest",
         "batch.smallest",
@@ -66,11 +65,11 @@ _RESULTS: Fields[BatchSweep] = (
     ),
     *RATIO,
     own("fits", "batch.fits", Unit.COUNT, "the largest batch that went well", lambda sweep: sweep.rows[-1].batch),
-    own("too large", "batch.too_large", Unit.COUNT, "the smallest batch that ran out of memory", lambda sweep: sweep.too_large),
+    own("too large", "batch.too_large", Unit.COUNT, "the smallest batch that ran out of memory"),
 )
 _BATCH: Field[Row] = Field(Column(str(BATCH), Unit.COUNT, "items of one call"), lambda row: row.batch)
 _LINE = Column("batch.sweep", Unit.TEXT, "the parameters that stay the same while the batch grows")
-_QUANTITIES: Mapping[str, tuple[Field[Row] | Field[Row | HasRow], ...]] = {
+_QUANTITIES: Mapping[str, tuple[Field[Row], ...]] = {
     "throughput": THROUGHPUT,
     "latency": (of_row(lambda row: row.time.median_s), of_row(lambda row: row.time.ci_low_s), of_row(lambda row: row.time.ci_high_s)),
     "memory": (
@@ -141,12 +140,12 @@ def _headline(devices: Mapping[str, list[BatchSweep]]) -> Headline:
     share, batch, least = percent(sweep.share), f"{enough.batch:,}", f"batch {smallest.batch:,}"
     tags = limits(sweep.ratio) if enough is not smallest else ()
     if Tag.NOISY in tags:
-        text, about = f"no gain shown beyond {least}: {batch} gives {sweep.ratio.brief}", qualifier(names, where)
+        text, about = f"no gain shown beyond {least}: {batch} gives {sweep.ratio.brief}", qualifiers(names, where)
     elif sweep.is_open:
-        text, about = f"{batch} is the largest measured; more may help", qualifier(names, where, f": {sweep.ratio.brief} {least}")
+        text, about = f"{batch} is the largest measured; more may help", qualifiers(names, where, f": {sweep.ratio.brief} {least}")
     else:
-        text, about = f"{batch} is enough for {names[0]}", qualifier((f"{share} of the best", share), where, " throughput")
-    return Headline(fitting(text), about, rows=sweep.rows, tags=tags)
+        text, about = f"{batch} is enough for {names[0]}", qualifiers((f"{share} of the best", share), where, " throughput")
+    return Headline([text], about, rows=sweep.rows, tags=tags)
 
 
 def _paragraph(where: str, sweeps: Sequence[BatchSweep]) -> tuple[str, ...]:

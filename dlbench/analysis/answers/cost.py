@@ -4,10 +4,10 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from dlbench.analysis.answers.parts.base import Answer, AnswerPart, Missing, Question, Table, answered, table
-from dlbench.analysis.answers.parts.headline import MOST_OF_QUALIFIER, Headline, Tag, fitting
+from dlbench.analysis.answers.parts.headline import Headline, Tag, fitting
 from dlbench.analysis.presentation.fields import THROUGHPUT, own, place, whole_row
 from dlbench.analysis.presentation.names import by_device, choice, device_label, hardware, several_runs
-from dlbench.analysis.presentation.wording import INTERVAL, few, interval, more_devices
+from dlbench.analysis.presentation.wording import INTERVAL, few, more_devices, with_interval
 from dlbench.analysis.ratios.pairing import grouped
 from dlbench.analysis.read.table import Results
 from dlbench.core import units
@@ -40,14 +40,13 @@ class Estimate(NamedTuple):
         return self.schedule.seconds(self.row.throughput)
 
     @property
-    def ends(self) -> tuple[float, float] | tuple[None, None]:
+    def ends(self) -> tuple[float | None, float | None]:
         """The ends of its 95 % interval, as of the throughput; None of too few rounds."""
         low, high = self.row.rate.items_per_s_low, self.row.rate.items_per_s_high
         return (self.schedule.seconds(high), self.schedule.seconds(low)) if low and high else (None, None)
 
     def __str__(self) -> str:
-        low, high = self.ends
-        return f"{units.seconds(self.seconds)} ({interval(low, high, units.seconds)})"
+        return with_interval(self.seconds, *self.ends, units.seconds)
 
     @property
     def span(self) -> str:
@@ -99,8 +98,7 @@ def _headline(found: Sequence[Estimate], several: bool) -> Headline:
     where, more = device_label(best.row, several), sum(each.row.is_on_cpu is best.row.is_on_cpu for each in found) - 1
     apart = [f"{chosen}, {best.row.case.run}"] if several else []
     devices = [f"{chosen}, {where} and {more} more", *apart, f"{chosen} and {more} more"] if more else []
-    interval = best.span if best.span in text else ""
-    return Headline(text, fitting(*devices, chosen, most=MOST_OF_QUALIFIER), interval, [best], [Tag.STEPS_ALONE])
+    return Headline([text], [*devices, chosen], best.span, [best], [Tag.STEPS_ALONE])
 
 
 def _sentences(found: Sequence[Estimate], several: bool) -> tuple[str, ...]:
@@ -129,9 +127,7 @@ def _table(estimates: Sequence[Estimate], models: Sequence[str]) -> Table:
             own("at", "train.choice", Unit.TEXT, _CHOICE, lambda each: choice(each.row)),
             ("images/s", THROUGHPUT[0]),
             own("epochs", "train.epochs", Unit.COUNT, _EPOCHS, lambda each: each.schedule.epochs),
-            own(
-                "time to train", "train.seconds", Unit.SECONDS, "all steps of the schedule at that rate", lambda each: each.seconds, "lower"
-            ),
+            own("time to train", "train.seconds", Unit.SECONDS, "all steps of the schedule at that rate", better="lower"),
             own(INTERVAL, "train.low", Unit.SECONDS, "lower end of its 95 % interval, as of the throughput", lambda each: each.ends[0]),
             own(INTERVAL, "train.high", Unit.SECONDS, "upper end of it", lambda each: each.ends[1]),
             own("its authors", "train.took", Unit.TEXT, "how long it took them, and on what", lambda each: each.schedule.took),

@@ -6,15 +6,12 @@ from dataclasses import dataclass
 from itertools import product, takewhile
 
 from dlbench.analysis.answers.parts.base import Answer, AnswerPart, Missing, Question, answered, table
-from dlbench.analysis.answers.parts.headline import Headline, Tag, fitting
+from dlbench.analysis.answers.parts.headline import Headline, Tag, qualifiers, which
 from dlbench.analysis.answers.parts.pair_tables import (
-    ELSEWHERE,
-    NO_ACCELERATOR,
     OTHERS,
     both_names,
     machines_of,
     others_than,
-    qualifier,
     sides_of,
     standing,
     without_accelerator,
@@ -99,7 +96,7 @@ class _Line:
 
 
 _FIELDS: Fields[_Line] = (
-    own("operands", "crossover.way", Unit.TEXT, "how operands get to the accelerator", lambda line: line.way),
+    own("operands", "crossover.way", Unit.TEXT, "how operands get to the accelerator"),
     own("size", "crossover.parameter", Unit.TEXT, "the parameter that is the size", lambda line: _parameter(line.pair)),
     own(
         "ahead from",
@@ -113,12 +110,11 @@ _FIELDS: Fields[_Line] = (
         "crossover.low",
         Unit.COUNT,
         "the smallest from which on it may be ahead at all: upper ends of the speed-ups' intervals above 1",
-        lambda line: line.low,
     ),
-    own(INTERVAL, "crossover.high", Unit.COUNT, "the smallest from which on it surely is: lower ends above 1", lambda line: line.high),
-    own("range", "crossover.smallest", Unit.COUNT, "the smallest size measured on both", lambda line: line.smallest),
-    own("range", "crossover.largest", Unit.COUNT, "the largest", lambda line: line.largest),
-    own("result", "crossover.result", Unit.TEXT, "whether there is a crossover in this range", lambda line: line.result),
+    own(INTERVAL, "crossover.high", Unit.COUNT, "the smallest from which on it surely is: lower ends above 1"),
+    own("range", "crossover.smallest", Unit.COUNT, "the smallest size measured on both"),
+    own("range", "crossover.largest", Unit.COUNT, "the largest"),
+    own("result", "crossover.result", Unit.TEXT, "whether there is a crossover in this range"),
     *RATIO,
 )
 
@@ -143,8 +139,8 @@ def answer(results: Results) -> Answer | Missing:
 
 
 def _missing(results: Results) -> Missing:
-    if without_accelerator(results):
-        return Missing(QUESTION, ELSEWHERE, why=NO_ACCELERATOR)
+    if missing := without_accelerator(QUESTION, results):
+        return missing
     if {row.is_on_cpu for row in results.rows if row.is_ok} == {True}:
         return Missing(QUESTION, "only the CPU of this machine was measured", _COMMAND)
     return Missing(QUESTION, "no work went well at several sizes on both a CPU and an accelerator", _COMMAND)
@@ -252,7 +248,8 @@ def _headline(lines: Sequence[_Line], points: Sequence[Pair]) -> Headline:
     limits = {Tag.NOISY: any(line.wavers for line in told), Tag.FEW_ROUNDS: any(line.few for line in told)}
     tags = [tag for tag, holds in limits.items() if holds]
     case = short(first.case) if resident else f"{short(first.case)} {first.way}"
-    return Headline(fitting(*texts), qualifier(first.pair, points, case), rows=sides_of(line.pair for line in told), tags=tags)
+    where = which(first.pair.other, points, others_than(first.pair, points))
+    return Headline(texts, qualifiers([case], where), rows=sides_of(line.pair for line in told), tags=tags)
 
 
 def _sentences(lines: Sequence[_Line], points: Sequence[Pair]) -> Iterator[str]:

@@ -7,8 +7,18 @@ from itertools import chain
 
 from dlbench.analysis.answers.parts import implementations
 from dlbench.analysis.answers.parts.base import Answer, AnswerPart, Missing, Question, Table, answered, table, together
-from dlbench.analysis.answers.parts.foremost import by_kind, foremost, limits, names_of, of_the_middle, qualifier, span_of
-from dlbench.analysis.answers.parts.headline import MOST_OF_QUALIFIER, Headline, Tag, cut, fitting
+from dlbench.analysis.answers.parts.headline import (
+    Headline,
+    Tag,
+    by_kind,
+    cut,
+    foremost,
+    limits,
+    names_of,
+    of_the_middle,
+    qualifiers,
+    span_of,
+)
 from dlbench.analysis.answers.parts.pair_tables import beside_defaults, mark_of, of_ratios
 from dlbench.analysis.presentation import pair_columns
 from dlbench.analysis.presentation.fields import CASE, RATIO, Fields, Headed, of_side, own, place, value_fields
@@ -39,8 +49,8 @@ def _is_searched(best: Pair) -> bool:
 
 
 def _options(best: Pair) -> list[str]:
-    """Return what it has otherwise than the default, such as ``amp_bf16`` and ``batch=64``."""
-    settings = {name: best.other.setting(name) for name in _free(best.other)}
+    """Return what it has otherwise than the default, such as ``amp_bf16`` and ``batch=64``: one where it differs in one switch."""
+    settings = {name: best.other.setting(name) for name in ((best.by.name,) if best.by else _free(best.other))}
     return [option(name, value) for name, value in settings.items() if value is not None and value != best.base.setting(name)]
 
 
@@ -56,12 +66,6 @@ def _switch(effect: Pair) -> str:
 def _setting(effect: Pair) -> str | None:
     """Return what the switch is set to."""
     return effect.value(effect.other)
-
-
-def _told(effect: Pair) -> str:
-    """Return that in a sentence."""
-    value = effect.other.setting(_switch(effect))
-    return "" if value is None else option(_switch(effect), value)
 
 
 def _spent_s(effect: Pair) -> float | None:
@@ -207,16 +211,16 @@ def _headline(pairs: Sequence[Pair], unfinished: bool) -> Headline:
     ratio, (name, network), tags = best.ratio, names_of(best.case), {Tag.UNFINISHED} if unfinished else set()
     if best.other is best.base:
         text = f"nothing left on the table: {ratio.brief}"
-        return Headline(text, qualifier((name, network), where, span_of(found)), rows=best.sides, tags=tags)
+        return Headline([text], qualifiers((name, network), where, span_of(found)), rows=best.sides, tags=tags)
     if ratio.is_ahead or (ratio.interval is None and ratio.speedup > 1):
         text = f"{ratio.brief} left on the table{ratio.span}"
     else:
         text = f"{'nothing left on the table' if ratio.interval is None or ratio.is_behind else 'no gain shown'}: {ratio.brief}{ratio.span}"
-    choice = ", ".join(_options(best) if best.by is None else (_told(best),))
+    choice = ", ".join(_options(best))
     near = where.rpartition(" and ")[0]
-    texts = (f"{each}: {choice}" for each in (name + where, network + where, network + near, cut(network, _NETWORK) + near))
+    about = [f"{each}: {choice}" for each in (name + where, network + where, network + near, cut(network, _NETWORK) + near)]
     tags |= {*limits(ratio), *((Tag.CHOSEN,) if best.among > 1 else ())}
-    return Headline(text, fitting(*texts, most=MOST_OF_QUALIFIER), ratio.span, best.sides, tags)
+    return Headline([text], about, ratio.span, best.sides, tags)
 
 
 def _paragraph(where: str, found: Sequence[Pair]) -> tuple[str, ...]:
@@ -235,15 +239,15 @@ def _paragraph(where: str, found: Sequence[Pair]) -> tuple[str, ...]:
     effects = [pair for pair in found if pair.by]
     alone = by_kind(filter(_is_alone, effects))
     for kind, of_kind in alone.items():
-        told = (f"{_told(effect)} {effect.ratio.brief}" for effect in _each_alone(of_kind))
+        told = (f"{_choice(effect)} {effect.ratio.brief}" for effect in _each_alone(of_kind))
         sentences.append(f"Alone in {kind}: {few(told, 6)}.")
     switches = set(map(_switch, flat(alone)))
     with_others = [effect for effect in effects if not _is_alone(effect) and _switch(effect) not in switches]
-    sentences += [f"With {short(effect.case)}, {_told(effect)} brings {effect.ratio.times}." for effect in with_others[:1]]
+    sentences += [f"With {short(effect.case)}, {_choice(effect)} brings {effect.ratio.times}." for effect in with_others[:1]]
     if spending := next(filter(_spent_s, (*chain.from_iterable(map(_middles, alone.values())), *with_others)), None):
         steps = _steps(spending)
         when = "never pays off" if steps is None else f"pays off after {plural(steps, 'step')}"
-        sentences.append(f"{_told(spending)} {when} in {short(spending.case)}.")
+        sentences.append(f"{_choice(spending)} {when} in {short(spending.case)}.")
     return tuple(sentences)
 
 

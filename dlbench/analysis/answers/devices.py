@@ -7,7 +7,7 @@ from types import MappingProxyType
 
 from dlbench.analysis.answers.parts.base import Answer, AnswerPart, Missing, Question, Table, answered
 from dlbench.analysis.answers.parts.base import table as table_of
-from dlbench.analysis.answers.parts.headline import MOST_OF_QUALIFIER, Headline, Tag, fitting, unsure
+from dlbench.analysis.answers.parts.headline import Headline, Tag, limits
 from dlbench.analysis.presentation.fields import Field, Fields, Headed, own, place
 from dlbench.analysis.presentation.figures import Figure, figure
 from dlbench.analysis.presentation.names import noun, several_runs
@@ -147,17 +147,16 @@ def _headline(steps: Sequence[Step], chosen: Mapping[Step, Step], several: bool)
     ratio, *others = [ratio for each in steps if (ratio := chosen.get(each, each).ratio)]
     each, slows = plural(first.ranks, _noun(first)), first.verdict == "slows"
     more = f", {plural(last.ranks, _noun(last))} {others[-1].brief}" if others else ""
-    if slows or Tag.NOISY in unsure(ratio):
+    if slows or Tag.NOISY in limits(ratio):
         texts = [f"no gain{'' if slows else ' shown'}: {ratio.brief}{ratio.span} with {each}"]
     else:
         texts = [f"{each} {ratio.brief} one{ratio.span}{more}", f"{each} {ratio.brief} one{ratio.span}"]
     work, kind = brief(first.work), f", {first.kind}" if first.kind else ""
     where = f", {first.row.case.run}" if several else ""
     of_form = work.partition(" ")[2] or work
-    about = fitting(*(f"{name}{kind}{where}" for name in (work, of_form)), f"{of_form}{where}", most=MOST_OF_QUALIFIER)
-    limits = {Tag.FEW_ROUNDS: ratio.interval is None, Tag.CHOSEN: bool(chosen), Tag.SHARED_CORES: first.is_on_cpu}
-    tags = (*unsure(ratio), *(tag for tag, holds in limits.items() if holds))
-    return Headline(fitting(*texts), about, ratio.span, [step.row for step in (first, first.base) if step], tags)
+    about = [*(f"{name}{kind}{where}" for name in (work, of_form)), f"{of_form}{where}"]
+    tags = (*limits(ratio), *([Tag.CHOSEN] if chosen else ()), *([Tag.SHARED_CORES] if first.is_on_cpu else ()))
+    return Headline(texts, about, ratio.span, [step.row for step in (first, first.base) if step], tags)
 
 
 def _sentences(steps: Sequence[Step], several: bool) -> Iterator[str]:

@@ -1,12 +1,12 @@
 """Health of a machine: against its published peak, against others like it, and by what was in the way."""
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from typing import NamedTuple
 
 from dlbench.analysis.answers.parts.base import Answer, AnswerPart, Missing, Question, answered, table
 from dlbench.analysis.answers.parts.elsewhere import Elsewhere, against_references
-from dlbench.analysis.answers.parts.headline import MOST_OF_QUALIFIER, Headline, fitting
+from dlbench.analysis.answers.parts.headline import Headline
 from dlbench.analysis.answers.parts.published import beside_published
 from dlbench.analysis.compare.outliers import Outlier, kinds, sentences
 from dlbench.analysis.presentation.fields import KEY, PLACE, Field, Fields, of_row, own, place, whole_row
@@ -36,23 +36,22 @@ _MINOR = ("disturbed", "not steady", "noisy")
 
 
 class Trouble(NamedTuple):
-    """A sign of trouble, and how many cases show it, in all or of a device."""
+    """A sign of trouble, and the cases that show it, of all or of a device."""
 
     sign: str
-    cases: int
+    rows: Sequence[Row]
+    """Those that show it."""
     measured: int
     """Cases there."""
-    first: str = ""
-    """The first case that shows it."""
     place: str = ""
 
 
 _TROUBLE: Fields[Trouble] = (
     ("device", Field(PLACE, lambda trouble: trouble.place)),
-    own("sign", "sign", Unit.TEXT, "what was the matter", lambda trouble: trouble.sign),
-    own("cases", "cases", Unit.COUNT, "cases with it", lambda trouble: trouble.cases, "lower"),
-    own("measured", "measured", Unit.COUNT, "cases that were measured", lambda trouble: trouble.measured),
-    ("such as", Field(KEY.column, lambda trouble: trouble.first or None)),
+    own("sign", "sign", Unit.TEXT, "what was the matter"),
+    own("cases", "cases", Unit.COUNT, "cases with it", lambda trouble: len(trouble.rows), "lower"),
+    own("measured", "measured", Unit.COUNT, "cases that were measured"),
+    ("such as", Field(KEY.column, lambda trouble: trouble.rows[0].key if trouble.rows else None)),
 )
 
 
@@ -71,13 +70,7 @@ def answer(results: Results) -> Answer | Missing:
     if not tried:
         return Missing(QUESTION, "no case was measured", "dlbench run")
     devices = by_device(tried)
-    signs = _signs(tried)
-    trouble = [Trouble(sign, count, len(tried), _first(tried, sign).key) for sign, count in signs.items()]
-    by_place = [
-        Trouble(sign, count, len(found), _first(found, sign).key, where)
-        for where, found in devices.items()
-        for sign, count in _signs(found).items()
-    ]
+    trouble, by_place = _trouble(tried), [each for where, found in devices.items() for each in _trouble(found, where)]
     peaks = {
         where: max(known, key=lambda row: row.rate.peak_fraction or 0.0)
         for where, found in devices.items()
@@ -99,28 +92,20 @@ def answer(results: Results) -> Answer | Missing:
         ("of", of_row(lambda row: row.rate.peak)),
     )
     tables = [
-        table("Signs of trouble", _TROUBLE[1:], trouble or [Trouble("none", 0, len(tried))]),
+        table("Signs of trouble", _TROUBLE[1:], trouble or [Trouble("none", (), len(tried))]),
         table("Signs of trouble by device", _TROUBLE, by_place if len(devices) > 1 else ()),
         table("Files that stand out among their kind", _STRANGERS, outliers),
         table("Shares of published peaks", of_peaks, list(peaks.values()), whole=whole_row),
         *of_references.tables,
         *beside_published(results),
     ]
-    counts, measured = ", ".join(f"{count} {sign}" for sign, count in signs.items()), plural(len(tried), "case")
-    summary = f"Signs of trouble among {measured}: {counts}." if signs else f"No sign of trouble in {measured}."
-    of_devices = {
-        where: (*_of_peak(where, peaks.get(where)), *(elsewhere[where].sentences() if where in elsewhere else ())) for where in devices
-    }
-    paragraphs = [(summary, *(f"{line}." for line in others[:1])), *filter(None, of_devices.values())]
-    headline = _headline(tried, signs, list(elsewhere.values()), outliers)
-    if not headline.qualifier:
-        headline = replace(headline, qualifier=_qualifier(peaks, list(elsewhere.values())))
+    counts, measured = ", ".join(f"{len(each.rows)} {each.sign}" for each in trouble), plural(len(tried), "case")
+    summary = f"Signs of trouble among {measured}: {counts}." if trouble else f"No sign of trouble in {measured}."
+    of_devices = ((*_of_peak(where, peaks.get(where)), *(elsewhere[where].sentences() if where in elsewhere else ())) for where in devices)
+    paragraphs = [(summary, *(f"{line}." for line in others[:1])), *filter(None, of_devices)]
+    others_like_it = list(elsewhere.values())
+    headline = _headline(tried, trouble, others_like_it, outliers, _of_machine(peaks, others_like_it))
     return answered(QUESTION, AnswerPart(paragraphs, tried, tables, weaknesses=weaknesses, headline=headline), flags_told=True)
-
-
-def _first(rows: Sequence[Row], sign: str) -> Row:
-    """Return the first case that shows a sign, which one does."""
-    return next(row for row in rows if _SIGNS[sign](row))
 
 
 def _of_peak(where: str, row: Row | None) -> tuple[str, ...]:
@@ -131,48 +116,55 @@ def _of_peak(where: str, row: Row | None) -> tuple[str, ...]:
     return f"{where} reaches {share} of its published peak in {short(row.key)}.", f"That peak is {row.rate.peak}."
 
 
-def _headline(tried: Sequence[Row], signs: Mapping[str, int], elsewhere: Sequence[Elsewhere], outliers: Sequence[Outlier]) -> Headline:
-    """Return the gravest trouble with how many cases show it, and its worst case where there is one; health tells flags by itself."""
+def _headline(
+    tried: Sequence[Row],
+    trouble: Sequence[Trouble],
+    elsewhere: Sequence[Elsewhere],
+    outliers: Sequence[Outlier],
+    of_machine: Sequence[str],
+) -> Headline:
+    """Return the gravest trouble with how many cases show it, and its worst case where there is one; health tells flags by itself.
 
-    def of_all(sign: str, count: int) -> str:
-        return f"{count} of {plural(len(tried), 'case')} {sign}"
+    ``of_machine`` qualifies what has no case of its own.
+    """
 
-    if unusable := signs.get("not usable"):
-        most = max(("disturbed", "throttled"), key=lambda sign: signs.get(sign, 0))
-        if unusable == len(tried):
-            return Headline(f"not usable: {signs.get(most, 0)} of {len(tried)} {most}")
-        files = dict.fromkeys(row.file for row in tried if row.flag.not_usable)
-        return Headline(f"not usable: {unusable} of {plural(len(tried), 'case')}", fitting(few(files, 1), most=MOST_OF_QUALIFIER))
-    if grave := next((sign for sign in _GRAVE if sign in signs), None):
-        worst = _first(tried, grave)
+    measured, showing = plural(len(tried), "case"), {each.sign: each.rows for each in trouble}
+    counts = Counter({sign: len(rows) for sign, rows in showing.items()})
+    if unusable := showing.get("not usable"):
+        most = max(("disturbed", "throttled"), key=counts.__getitem__)
+        if len(unusable) == len(tried):
+            return Headline([f"not usable: {counts[most]} of {len(tried)} {most}"], of_machine)
+        return Headline([f"not usable: {len(unusable)} of {measured}"], [few(dict.fromkeys(row.file for row in unusable), 1)])
+    if grave := next(filter(showing.get, _GRAVE), None):
+        worst = showing[grave][0]
         name = f"{brief(worst.key)}: {worst.case.reason}" if worst.is_failure and worst.case.reason else brief(worst.key)
-        return Headline(of_all(grave, signs[grave]), fitting(name, most=MOST_OF_QUALIFIER))
+        return Headline([f"{counts[grave]} of {measured} {grave}"], [name])
     off = sorted((each for found in elsewhere for each in found.off), key=lambda each: each.ratio.speedup)
     if off and off[0].ratio.speedup < 1:
-        return Headline(f"{off[0].ratio.brief} as fast as this hardware elsewhere", fitting(brief(off[0].row.key), most=MOST_OF_QUALIFIER))
+        return Headline([f"{off[0].ratio.brief} as fast as this hardware elsewhere"], [brief(off[0].row.key)])
     if slow := next((each for each in outliers if each.change > 0), None):
         text = f"{ratio(1 + slow.change).replace(' ', '')} the time of others of its kind"
-        return Headline(text, fitting(f"{slow.row.case.run}: {brief(slow.row.key)}", slow.row.case.run, most=MOST_OF_QUALIFIER))
-    if minor := max((sign for sign in _MINOR if sign in signs), key=lambda sign: signs[sign], default=None):
-        return Headline(f"{'fine; ' if 2 * signs[minor] <= len(tried) else ''}{of_all(minor, signs[minor])}")
-    return Headline(f"fine; no trouble in {plural(len(tried), 'case')}")
+        return Headline([text], [f"{slow.row.case.run}: {brief(slow.row.key)}", slow.row.case.run])
+    minor = max(_MINOR, key=counts.__getitem__)
+    text = f"{counts[minor]} of {measured} {minor}" if counts[minor] else f"no trouble in {measured}"
+    return Headline([f"fine; {text}" if 2 * counts[minor] <= len(tried) else text], of_machine)
 
 
-def _qualifier(peaks: Mapping[str, Row], elsewhere: Sequence[Elsewhere]) -> str:
-    """Return the lowest share of a published peak, or else the lowest typical ratio to a reference run."""
+def _of_machine(peaks: Mapping[str, Row], elsewhere: Sequence[Elsewhere]) -> Sequence[str]:
+    """Return texts of the lowest share of a published peak, or else the lowest typical ratio to a reference run."""
     if peaks:
         where, row = min(peaks.items(), key=lambda peak: peak[1].rate.peak_fraction or 0.0)
         share = fraction(row.rate.peak_fraction or 0.0)
         text = f"{share} of the published peak"
-        texts = [f"{where}: {text}", f"{where}: {share} of peak", text] if len(peaks) > 1 else [text]
-        return fitting(*texts, most=MOST_OF_QUALIFIER)
+        return [f"{where}: {text}", f"{where}: {share} of peak", text] if len(peaks) > 1 else [text]
     if not elsewhere:
-        return ""
+        return [""]
     lowest = min(elsewhere, key=lambda each: each.typical.ratio.speedup)
     times = lowest.typical.ratio.brief
-    return fitting(f"{times} the reference {lowest.device}", f"{times} the nearest reference run", most=MOST_OF_QUALIFIER)
+    return f"{times} the reference {lowest.device}", f"{times} the nearest reference run"
 
 
-def _signs(rows: Sequence[Row]) -> dict[str, int]:
-    """Return how many rows show each sign of trouble, of those that any shows."""
-    return {sign: count for sign, shows in _SIGNS.items() if (count := sum(bool(shows(row)) for row in rows))}
+def _trouble(rows: Sequence[Row], where: str = "") -> list[Trouble]:
+    """Return the signs of trouble that any of these rows show, the gravest first."""
+    showing = {sign: list(filter(shows, rows)) for sign, shows in _SIGNS.items()}
+    return [Trouble(sign, found, len(rows), where) for sign, found in showing.items() if found]

@@ -5,8 +5,18 @@ from itertools import chain, starmap
 from operator import itemgetter
 
 from dlbench.analysis.answers.parts.base import Answer, AnswerPart, Missing, Question, answered
-from dlbench.analysis.answers.parts.foremost import by_kind, foremost, limits, names_of, of_the_middle, qualifier, span_of
-from dlbench.analysis.answers.parts.headline import Headline, Tag, cut, fitting
+from dlbench.analysis.answers.parts.headline import (
+    Headline,
+    Tag,
+    by_kind,
+    cut,
+    foremost,
+    limits,
+    names_of,
+    of_the_middle,
+    qualifiers,
+    span_of,
+)
 from dlbench.analysis.answers.parts.pair_tables import (
     declared_values,
     furthest,
@@ -79,10 +89,9 @@ def _headline(devices: Mapping[str, list[Pair]]) -> Headline:
         text, off = f"none beats {base}; {other} {ratio.brief}", ""
     else:
         text, off = f"no gain shown: {other} {ratio.brief} {base}", ""
-    text = fitting(f"{text}{ratio.span}{off}", f"{text}{ratio.span}", text)
+    texts = f"{text}{ratio.span}{off}", f"{text}{ratio.span}", text
     tags = (*limits(ratio), *(() if errors else (Tag.NOT_CHECKED,)))
-    interval = ratio.span if ratio.span in text else ""
-    return Headline(text, qualifier(names_of(best.case), where, span_of(fastest)), interval, best.sides, tags)
+    return Headline(texts, qualifiers(names_of(best.case), where, span_of(fastest)), ratio.span, best.sides, tags)
 
 
 def _paragraph(where: str, pairs: Sequence[Pair]) -> tuple[str, ...]:

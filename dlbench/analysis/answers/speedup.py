@@ -6,17 +6,13 @@ from itertools import chain
 
 from dlbench.analysis.answers.parts.base import Answer, AnswerPart, Missing, Question, Table, answered, table
 from dlbench.analysis.answers.parts.best import best
-from dlbench.analysis.answers.parts.foremost import by_kind
-from dlbench.analysis.answers.parts.headline import Headline, Tag, cut, fitting, unsure
+from dlbench.analysis.answers.parts.headline import Headline, Tag, by_kind, cut, fitting, qualifiers, unsure, which
 from dlbench.analysis.answers.parts.pair_tables import (
-    ELSEWHERE,
-    NO_ACCELERATOR,
     OTHERS,
     both_names,
     machines_of,
     others_than,
     own_best,
-    qualifier,
     ratio_figure,
     reported,
     reported_headline,
@@ -30,9 +26,8 @@ from dlbench.analysis.presentation.fields import CASE, PLACE, RATIO, WORK, Field
 from dlbench.analysis.presentation.names import device_label, several_runs
 from dlbench.analysis.presentation.wording import brief, plural, short
 from dlbench.analysis.ratios.pairing import Pair, Pairs, both_sides, grouped, launch_bound, match_rows
-from dlbench.analysis.ratios.ratio import Ratio, among, middle, speedup_of
+from dlbench.analysis.ratios.ratio import Ratio, least_and_most, middle, speedup_of
 from dlbench.analysis.read.table import Results
-from dlbench.core import units
 from dlbench.core.model import Status
 from dlbench.core.schema import Unit
 
@@ -68,14 +63,15 @@ class Family:
         return self.middle.ratio
 
     @property
-    def least(self) -> float:
-        """The least ratio of its cases."""
-        return min(map(speedup_of, self.pairs))
+    def ends(self) -> tuple[Ratio, Ratio]:
+        """The least ratio of its cases, and the most."""
+        return least_and_most(self.pairs)
 
     @property
-    def most(self) -> float:
-        """The most ratio of them."""
-        return max(map(speedup_of, self.pairs))
+    def among(self) -> str:
+        """Between which ratios the middle one stands, of several: ``, in the middle of 4 cases from 40.0 × to 100 ×``."""
+        least, most = (ratio.times for ratio in self.ends)
+        return f", in the middle of {len(self.pairs)} cases from {least} to {most}" if least != most else ""
 
     @property
     def brief(self) -> str:
@@ -91,8 +87,8 @@ class Family:
 
 def answer(results: Results) -> Answer | Missing:
     """Return the speed-up of each accelerator by kind of work, in the case in the middle of each, and at each one's best."""
-    if without_accelerator(results):
-        return Missing(QUESTION, ELSEWHERE, why=NO_ACCELERATOR)
+    if missing := without_accelerator(QUESTION, results):
+        return missing
     results = results.where(
         # A device was there for it, and it measures no launch or copy, nor dlbench itself.
         lambda row: (
@@ -141,11 +137,12 @@ def _headline(found: Sequence[Family], of_accelerators: Sequence[Pair]) -> Headl
         texts = [f"{'CPU faster' if ratio.is_behind else 'no gain shown'}: {ratio.brief}{ratio.span} in {name}"]
     text = fitting(*texts, first.brief)
     case = brief(first.middle.case).removeprefix(f"{_STEPS.get(first.name, first.name)} ")
-    count = f"; {len(first.pairs)} cases"
-    more = (f"{count} {units.three_digits(first.least)}…{units.three_digits(first.most)}×", count) if len(first.pairs) > 1 else ()
+    count, (least, most) = f"; {len(first.pairs)} cases", first.ends
+    more = (f"{count} {least.brief.removesuffix('×')}…{most.brief}", count) if len(first.pairs) > 1 else ()
     shown = told if others and others[0].brief in text else [first]
     rows, tags = sides_of(each.middle for each in shown), chain.from_iterable(unsure(each.ratio) for each in shown)
-    return Headline(text, qualifier(first.middle, of_accelerators, case, *more), ratio.span, rows, tags)
+    where = which(first.middle.other, of_accelerators, others_than(first.middle, of_accelerators))
+    return Headline([text], qualifiers([case], where, *more), ratio.span, rows, tags)
 
 
 def _sentences(found: Sequence[Family], of_accelerators: Sequence[Pair]) -> Iterator[str]:
@@ -158,12 +155,12 @@ def _sentences(found: Sequence[Family], of_accelerators: Sequence[Pair]) -> Iter
     cpu, accelerator = both_names(first.middle, of_accelerators)
     yield f"{accelerator} runs {first.name} {first.ratio} as fast as the CPU."
     yield f"The CPU is {cpu}."
-    yield f"The case is {short(first.middle.case)}{among(first.pairs)}."
+    yield f"The case is {short(first.middle.case)}{first.among}."
     yield from first.about()
     if first.best:
         yield f"Each at its best batch, precision, layout and mode: {short(first.best.work)} {first.best.ratio}."
     for family in others:
-        yield f"It runs {family.name} {family.ratio} as fast{among(family.pairs)}."
+        yield f"It runs {family.name} {family.ratio} as fast{family.among}."
         yield from family.about()
     if (more := len(found) - _MOST_TOLD) > 0:
         yield f"The table has {plural(more, 'more kind')} of work."
@@ -172,12 +169,12 @@ def _sentences(found: Sequence[Family], of_accelerators: Sequence[Pair]) -> Iter
 def _table(of_machines: Sequence[Sequence[Family]], several: bool) -> Table:
     middles = [found[0].middle for found in of_machines]
     fields: Fields[Family] = (
-        own("work", "family.name", Unit.TEXT, "the kind of work: training, inference, or the workload", lambda family: family.name),
+        own("work", "family.name", Unit.TEXT, "the kind of work: training, inference, or the workload"),
         ("device", Field(PLACE, lambda family: device_label(family.middle.other, several))),
         own("cases", "family.cases", Unit.COUNT, "cases that ran on both", lambda family: len(family.pairs)),
         *RATIO,
-        own("least", "family.least", Unit.RATIO, "the least ratio of them", lambda family: family.least),
-        own("most", "family.most", Unit.RATIO, "the most ratio of them", lambda family: family.most),
+        own("least", "family.least", Unit.RATIO, "the least ratio of them", lambda family: family.ends[0].speedup),
+        own("most", "family.most", Unit.RATIO, "the most ratio of them", lambda family: family.ends[1].speedup),
         ("case in the middle", CASE.on(lambda family: family.middle)),
         own("each at its best", "family.best", Unit.RATIO, _BEST, lambda family: family.best and speedup_of(family.best), "higher"),
         ("others", Field(OTHERS, lambda family: others_than(family.middle, middles) or None)),

@@ -2,10 +2,11 @@
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
+from operator import attrgetter
 from typing import Any, Generic, Literal, Protocol, TypeVar, cast
 
 from dlbench.analysis.presentation import pair_columns
-from dlbench.analysis.presentation.names import HasRow, device_label, row_of, several_runs
+from dlbench.analysis.presentation.names import HasRow, device_label, several_runs
 from dlbench.analysis.presentation.wording import INTERVAL, value_name
 from dlbench.analysis.ratios.pairing import Pair
 from dlbench.analysis.ratios.ratio import HasRatio, speedup_of
@@ -40,9 +41,11 @@ Fields = tuple[Headed[R], ...]
 """The columns of a table; two of one heading, one behind the other, are the ends of an interval."""
 
 
-def own(heading: str, name: str, unit: Unit, meaning: str, of: Callable[[R], object], better: Direction | None = None) -> Headed[R]:
-    """Return a column that only one table has."""
-    return heading, Field(Column(name, unit, meaning, better), of)
+def own(
+    heading: str, name: str, unit: Unit, meaning: str, of: Callable[[R], object] | None = None, better: Direction | None = None
+) -> Headed[R]:
+    """Return a column that only one table has; by default of the property that is called as what stands behind the dot of its name."""
+    return heading, Field(Column(name, unit, meaning, better), of or attrgetter(name.rpartition(".")[2]))
 
 
 class _Path:
@@ -58,17 +61,17 @@ class _Path:
         return self._text
 
 
-def of_row(field: Callable[[Row], object]) -> Field[Row | HasRow]:
+def of_row(field: Callable[[Row], object]) -> Field[HasRow]:
     """Return the field of rows, and of records of one, that is a column of the table: ``of_row(lambda row: row.time.median_s)``."""
-    return Field(BY_NAME[str(field(cast(Row, _Path())))], lambda record: field(row_of(record)))
+    return Field(BY_NAME[str(field(cast(Row, _Path())))], lambda record: field(record.row))
 
 
-def value_field(column: Column) -> Field[Row | HasRow]:
+def value_field(column: Column) -> Field[HasRow]:
     """Return the field of a value that workloads report."""
-    return Field(column, lambda record: row_of(record).values.get(value_name(column)))
+    return Field(column, lambda record: record.row.values.get(value_name(column)))
 
 
-def value_fields(rows: Iterable[Row]) -> list[Field[Row | HasRow]]:
+def value_fields(rows: Iterable[Row]) -> list[Field[HasRow]]:
     """Return those of the numbers that the workloads of rows declare."""
     declared = {column.name: column for row in rows for column in columns(row) if not column.series}
     return [value_field(each) for each in declared.values()]
@@ -98,7 +101,7 @@ SPEEDUP: tuple[Field[HasRatio], ...] = (
 )
 """A ratio, and the ends of the interval."""
 RATIO: Fields[HasRatio] = tuple(zip(("ratio", INTERVAL, INTERVAL), SPEEDUP, strict=True))
-KEY = replace(of_row(lambda row: row.case.id), of=lambda record: row_of(record).key)
+KEY = replace(of_row(lambda row: row.case.id), of=lambda record: record.row.key)
 """The case without its device, in the column of the case."""
 WORK_OF_ROW = replace(KEY, column=pair_columns.CASE)
 """The same in the column of what is done."""
@@ -110,15 +113,15 @@ THROUGHPUT = (
 """Items a second, and the ends of the interval."""
 
 
-def place(found: Iterable[Row | HasRow]) -> Headed[Row | HasRow]:
+def place(found: Iterable[HasRow]) -> Headed[HasRow]:
     """Return the column of where rows ran, or records of one."""
     several = several_runs(found)
     return "device", Field(PLACE, lambda each: device_label(each, several))
 
 
-def whole_row(record: Row | HasRow) -> dict[str, ParamValue | None]:
+def whole_row(record: HasRow) -> dict[str, ParamValue | None]:
     """Return all cells of a row, or of that of a record."""
-    return row_cells(row_of(record))
+    return row_cells(record.row)
 
 
 def cells(

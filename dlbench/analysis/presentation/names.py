@@ -13,29 +13,24 @@ _USUAL = {"layout": "nchw", "mode": "eager", "optimizer": "sgd", "implementation
 
 
 class HasRow(Protocol):
-    """A record of a row."""
+    """A row, or a record of one."""
 
     @property
     def row(self) -> Row:
         """It."""
 
 
-T = TypeVar("T", bound=Row | HasRow)
+T = TypeVar("T", bound=HasRow)
 
 
-def row_of(record: Row | HasRow) -> Row:
-    """Return a row, or that of a record."""
-    return record if isinstance(record, Row) else record.row
-
-
-def several_runs(found: Iterable[Row | HasRow]) -> bool:
+def several_runs(found: Iterable[HasRow]) -> bool:
     """Whether rows are of more than one place; see `read.places`, without which each file is one."""
-    return len({row_of(each).case.run for each in found}) > 1
+    return len({each.row.case.run for each in found}) > 1
 
 
-def device_label(record: Row | HasRow, with_run: bool) -> str:
+def device_label(record: HasRow, with_run: bool) -> str:
     """Return where a row was measured: ``cuda:0``, or with its place ``cuda:0 (torch 2.13.0)``."""
-    case = row_of(record).case
+    case = record.row.case
     return f"{case.device} ({case.run})" if with_run else case.device
 
 
@@ -77,7 +72,7 @@ def choice(row: Row) -> str:
 def by_device(found: Sequence[T]) -> dict[str, list[T]]:
     """Return records by where their rows ran; accelerators first."""
     several = several_runs(found)
-    return grouped(sorted(found, key=lambda each: row_of(each).is_on_cpu), lambda each: device_label(each, several))
+    return grouped(sorted(found, key=lambda each: each.row.is_on_cpu), lambda each: device_label(each, several))
 
 
 def flat(groups: Mapping[str, list[T]]) -> list[T]:
@@ -88,4 +83,4 @@ def flat(groups: Mapping[str, list[T]]) -> list[T]:
 def by_workload(found: Sequence[T]) -> dict[tuple[str, str], list[T]]:
     """Return records by the workload of their rows, and by where those ran."""
     several = several_runs(found)
-    return grouped(found, lambda each: (row_of(each).case.workload, device_label(each, several)))
+    return grouped(found, lambda each: (each.row.case.workload, device_label(each, several)))

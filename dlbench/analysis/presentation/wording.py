@@ -102,8 +102,6 @@ def placed(case: str) -> str:
     return f"{short(work)} on {device}" if work else short(case)
 
 
-def interval(low: float | None, high: float | None, text: Callable[[float], str]) -> str:
-    """Return an interval in a sentence, ``40.1…42.0``, or why there is none; ``text`` writes its ends."""
-    if low is None or high is None:
-        return "too few rounds for an interval"
-    return f"{text(low)}…{text(high)}"
+def with_interval(value: float, low: float | None, high: float | None, text: Callable[[float], str]) -> str:
+    """Return a value with its interval in a sentence, ``41.2 (40.1…42.0)``, or why there is none; ``text`` writes each number."""
+    return f"{text(value)} ({'too few rounds for an interval' if low is None or high is None else f'{text(low)}…{text(high)}'})"

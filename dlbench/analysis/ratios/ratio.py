@@ -74,12 +74,6 @@ class Ratio:
         base, other = self.rounds
         return f"{base} and {other} rounds are too few for a 95 % interval{chosen}; {enough} and {enough} are enough"
 
-    @property
-    def as_far_as(self) -> str:
-        """What limits a ratio that shows nothing: ``as far as 7 rounds tell``."""
-        rounds = min(self.rounds)
-        return f"as far as {'1 round tells' if rounds == 1 else f'{rounds} rounds tell'}"
-
 
 def speed_ratio(base: Sequence[float], other: Sequence[float], *, among: int = 1) -> Ratio:
     """Return how many times the speeds of ``other`` are those of ``base``, one a round; all have to be above zero.
@@ -122,8 +116,7 @@ def middle(found: Iterable[T]) -> T:
     return ordered[(len(ordered) - 1) // 2]
 
 
-def among(found: Iterable[HasRatio]) -> str:
-    """Return between which ratios the middle one stands, of several: ``, in the middle of 4 cases from 40.0 × to 100 ×``."""
+def least_and_most(found: Iterable[HasRatio]) -> tuple[Ratio, Ratio]:
+    """Return the least ratio and the greatest."""
     ordered = sorted(found, key=speedup_of)
-    first, last = ordered[0].ratio.times, ordered[-1].ratio.times
-    return f", in the middle of {len(ordered)} cases from {first} to {last}" if first != last else ""
+    return ordered[0].ratio, ordered[-1].ratio

@@ -57,6 +57,11 @@ class Row(Record):
     """What each of its rounds gave."""
 
     @property
+    def row(self) -> "Row":
+        """Itself: where records of a row do, a row does, too."""
+        return self
+
+    @property
     def file(self) -> str:
         """The result file it stands in, and of an A/B the side."""
         return self.case.file or self.case.run

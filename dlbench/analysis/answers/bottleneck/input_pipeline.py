@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from dlbench.analysis.answers.parts.base import AnswerPart, of_devices
-from dlbench.analysis.answers.parts.headline import MOST_OF_QUALIFIER, Headline, fitting
+from dlbench.analysis.answers.parts.headline import Headline
 from dlbench.analysis.presentation.fields import CASE, RATIO, THROUGHPUT, Fields, Headed, own, value_field, whole_row
 from dlbench.analysis.presentation.figures import Figure, figure
 from dlbench.analysis.presentation.names import by_device, by_workload
@@ -46,7 +46,7 @@ class Fed:
 
 
 _RATE, *_ENDS = THROUGHPUT
-_WAY: Headed[Fed] = own("batches", "feeding.way", Unit.TEXT, "how a step gets its batch", lambda fed: fed.way)
+_WAY: Headed[Fed] = own("batches", "feeding.way", Unit.TEXT, "how a step gets its batch")
 _RESULTS: Fields[Fed] = (
     ("work", CASE),
     _WAY,
@@ -144,7 +144,7 @@ def _headline(devices: Mapping[str, Sequence[Fed]]) -> Headline:
     """Return by which way the largest batch of the first device is fed best."""
     where, (best, *_) = next(iter(devices.items()))
     rate, name = f"{item_rate(best.row.throughput)} at best", " on ".join([brief(best.case), where][: len(devices)])
-    return Headline(fitting(f"{rate}, fed by {best.way}", rate), fitting(name, most=MOST_OF_QUALIFIER), rows=[best])
+    return Headline([f"{rate}, fed by {best.way}", rate], [name], rows=[best])
 
 
 def _sentences(where: str, found: Sequence[Fed]) -> tuple[str, ...]:

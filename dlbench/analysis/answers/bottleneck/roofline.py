@@ -5,7 +5,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
 from dlbench.analysis.answers.parts.base import AnswerPart, table
-from dlbench.analysis.answers.parts.headline import MOST_OF_QUALIFIER, Headline, fitting
+from dlbench.analysis.answers.parts.headline import Headline
 from dlbench.analysis.presentation.fields import PLACE, WORK_OF_ROW, Field, Fields, Headed, of_row, own
 from dlbench.analysis.presentation.figures import Figure, figure
 from dlbench.analysis.presentation.names import HasRow, hardware
@@ -23,7 +23,7 @@ ORDER = 20
 _TIME = of_row(lambda row: row.time.median_s)
 _FLOPS, _BYTES = of_row(lambda row: row.rate.flops_per_s), of_row(lambda row: row.rate.bytes_per_s)
 _WORKLOAD, _SHARE = of_row(lambda row: row.case.workload), of_row(lambda row: row.rate.ceiling_fraction)
-_SHOWN: Mapping[Ceiling, Field[Row | HasRow]] = {"arithmetic": _FLOPS, "memory": _BYTES, "launch": _TIME, "synchronisation": _TIME}
+_SHOWN: Mapping[Ceiling, Field[HasRow]] = {"arithmetic": _FLOPS, "memory": _BYTES, "launch": _TIME, "synchronisation": _TIME}
 """What is shown of each kind of ceiling."""
 _NOTE = (
     "FLOP/byte is what the workload states of both; caches that hold what a call comes back to, and layers that are fused, "
@@ -83,7 +83,7 @@ class Placed(NamedTuple):
         return (self.row.rate.flops_per_s or 0.0) / (self.row.rate.bytes_per_s or math.inf)
 
 
-def _of_its_kind(field: Field[Row | HasRow]) -> Field[Placed]:
+def _of_its_kind(field: Field[HasRow]) -> Field[Placed]:
     """Return a field of rows that reach a ceiling that is shown by it."""
     return Field(field.column, lambda top: field.of(top) if top.kind and _SHOWN[top.kind] is field else None)
 
@@ -91,9 +91,7 @@ def _of_its_kind(field: Field[Row | HasRow]) -> Field[Placed]:
 _DEVICE: Headed[Placed] = ("device", Field(PLACE, lambda placed: placed.roof.place(placed.row)))
 _CEILINGS: Fields[Placed] = (
     _DEVICE,
-    own(
-        "ceiling", "ceiling.what", Unit.TEXT, "arithmetic and its precision, memory, or what takes that time at least", lambda top: top.what
-    ),
+    own("ceiling", "ceiling.what", Unit.TEXT, "arithmetic and its precision, memory, or what takes that time at least"),
     ("reached by", WORK_OF_ROW),
     ("FLOP/s", _of_its_kind(_FLOPS)),
     ("bytes/s", _of_its_kind(_BYTES)),
@@ -160,8 +158,8 @@ def _headline(roof: Roof, several: bool) -> Headline:
         rows.insert(0, row := reached_by(arithmetic[0], roof.rows))
         qualifier = f"{fraction(row.rate.peak_fraction)} of the published peak" if row.rate.peak_fraction else qualifier
     where = roof.place(memory) if several else ""
-    text = fitting(", ".join(filter(None, (rate, text))), rate or text)
-    return Headline(text, fitting(": ".join(filter(None, (where, qualifier))), where or qualifier, most=MOST_OF_QUALIFIER), rows=rows)
+    texts = ", ".join(filter(None, (rate, text))), rate or text
+    return Headline(texts, [": ".join(filter(None, (where, qualifier))), where or qualifier], rows=rows)
 
 
 def _sentences(roof: Roof) -> tuple[str, ...]:

@@ -3,12 +3,13 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import chain
+from operator import itemgetter
 
 from dlbench.analysis.answers.parts.base import AnswerPart, table
-from dlbench.analysis.answers.parts.headline import MOST_OF_QUALIFIER, Headline, Tag, cut, fitting
+from dlbench.analysis.answers.parts.headline import Headline, Tag, qualifiers
 from dlbench.analysis.answers.parts.step_bottleneck import ADDS_UP, REMEDIES, REPORTED, Diagnosis, Parts, Resource, diagnose
 from dlbench.analysis.presentation.fields import PLACE, Field, Fields, Headed, of_row, own, place, whole_row
-from dlbench.analysis.presentation.figures import Axis, Figure, drawn
+from dlbench.analysis.presentation.figures import Figure, drawn, figure
 from dlbench.analysis.presentation.names import by_device, device_label, flat, several_runs
 from dlbench.analysis.presentation.wording import brief, plural, short
 from dlbench.analysis.ratios.pairing import grouped
@@ -16,7 +17,7 @@ from dlbench.analysis.read.ceilings import Ceilings, computed_in, from_caches, m
 from dlbench.analysis.read.table import Results
 from dlbench.core.precision import PRECISIONS
 from dlbench.core.rows.row import Row
-from dlbench.core.schema import Column, Unit
+from dlbench.core.schema import Unit
 from dlbench.core.units import fraction, percent, seconds, three_digits
 
 ORDER = 10
@@ -48,11 +49,7 @@ _MUCH = 1 / 3
 _UNEXPLAINED = "of its time: kernels below the ceilings, and what nothing measures"
 _BOUND_BY = "the part that takes most of its time"
 _VERDICT = "what bounds it, or how much is unexplained, and what would help"
-_STEP = Axis("step", Column("step.named", Unit.TEXT, "the step, where it ran and how long it took"))
-_PART = Axis("part", Column("step.part", Unit.TEXT, "which part of its time"))
-_SHARE = Axis(
-    "share of the time of a step", Column("step.share", Unit.FRACTION, "of the time of a step, or of its parts where they overlap")
-)
+_OF_PARTS = "of the time of a step, or of its parts where they overlap"
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,10 +140,10 @@ class Count:
 
 _COUNTS: Fields[Count] = (
     ("device", Field(PLACE, lambda count: count.place)),
-    own("kind", "steps.kind", Unit.TEXT, "training, inference, or steps that are fed in several ways", lambda count: count.kind),
+    own("kind", "steps.kind", Unit.TEXT, "training, inference, or steps that are fed in several ways"),
     own("bound by", "steps.bound", Unit.TEXT, _BOUND_BY, lambda count: _NAMES[count.bound] if count.bound else _REST),
     own("steps", "steps.count", Unit.COUNT, "steps that it bounds", lambda count: len(count.steps)),
-    own("of", "steps.of", Unit.COUNT, "steps of that kind", lambda count: count.of),
+    own("of", "steps.of", Unit.COUNT, "steps of that kind"),
 )
 
 
@@ -180,12 +177,12 @@ def findings(results: Results) -> AnswerPart:
         own("step", "step.case", Unit.TEXT, "the case", lambda step: step.row.key),
         place(shown),
         ("time", of_row(lambda row: row.time.median_s)),
-        own("bound by", "step.bound", Unit.TEXT, _BOUND_BY, lambda step: step.bound),
-        own("explained", "step.explained", Unit.FRACTION, "share of its time that its parts explain", lambda step: step.explained),
+        own("bound by", "step.bound", Unit.TEXT, _BOUND_BY),
+        own("explained", "step.explained", Unit.FRACTION, "share of its time that its parts explain"),
         *map(_part, _NAMES),
         own(_REST, "step.unexplained_s", Unit.SECONDS, _UNEXPLAINED, lambda step: step.found.unexplained_s),
-        own("device busy", "step.busy", Unit.FRACTION, "share of its time in which the device works", lambda step: step.busy),
-        own("verdict", "step.verdict", Unit.TEXT, _VERDICT, lambda step: step.verdict),
+        own("device busy", "step.busy", Unit.FRACTION, "share of its time in which the device works"),
+        own("verdict", "step.verdict", Unit.TEXT, _VERDICT),
     )
     tables = [
         table("Steps by what bounds them", _COUNTS, list(chain.from_iterable(counts.values()))),
@@ -234,9 +231,8 @@ def _headline(most: Count, several: bool) -> Headline:
     name = brief(step.row.key).removeprefix("train ").removeprefix("infer ")
     tail = ": ".join(["", share]) if share else ""
     where = [f"{name} on {most.place}{tail}", f"{most.place}{tail}", f"{step.row.case.run}{tail}"] if several else []
-    qualifier = fitting(*where, f"{cut(name, MOST_OF_QUALIFIER - len(tail))}{tail}", most=MOST_OF_QUALIFIER)
     tags = [Tag.SEVERAL_FILES] if len({each.row.file for each in most.steps}) > 1 else []
-    return Headline(fitting(*texts), qualifier, rows=[step], tags=tags)
+    return Headline(texts, [*where, *qualifiers([name], tail)], rows=[step], tags=tags)
 
 
 def _sentences(counts: Sequence[Count]) -> tuple[str, ...]:
@@ -290,14 +286,20 @@ def _figure(steps: Sequence[JudgedStep]) -> Figure:
     """Return the steps as stacks of their parts, each over its own time."""
     shown, left_out = drawn(steps, _whole_s)
     several = several_runs(shown)
-    parts = []
+    parts = list[tuple[str, str, float]]()
     for step in shown:
         # All of them, in the same order and colours in every figure.
         known = {name: step.found.seconds.get(part, 0.0) for part, name in _NAMES.items()} | {_REST: step.found.unexplained_s}
         whole_s = sum(known.values())
         name = f"{short(step.row.key)} on {device_label(step, several)}, {seconds(step.parts.whole_s)}"
-        parts += [
-            {_STEP.column.name: name, _PART.column.name: part, _SHARE.column.name: part_s / whole_s} for part, part_s in known.items()
-        ]
+        parts += [(name, part, part_s / whole_s) for part, part_s in known.items()]
     about = f"Each bar is the time of one step; arithmetic and memory have what they would take at their measured ceilings.{left_out}"
-    return Figure("Time of a step, by its parts", about, "stack", _SHARE, _STEP, tuple(parts), _PART)
+    return figure(
+        "Time of a step, by its parts",
+        about,
+        "stack",
+        parts,
+        own("share of the time of a step", "step.share", Unit.FRACTION, _OF_PARTS, itemgetter(2)),
+        own("step", "step.named", Unit.TEXT, "the step, where it ran and how long it took", itemgetter(0)),
+        own("part", "step.part", Unit.TEXT, "which part of its time", itemgetter(1)),
+    )

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from dlbench.analysis.answers.parts.base import AnswerPart, table
-from dlbench.analysis.answers.parts.headline import MOST_OF_QUALIFIER, Headline, fitting, unsure
+from dlbench.analysis.answers.parts.headline import Headline, unsure
 from dlbench.analysis.answers.parts.pair_tables import of_ratios
 from dlbench.analysis.presentation.fields import RATIO, THROUGHPUT, WORK_OF_ROW, Fields, of_row, own, place, whole_row
 from dlbench.analysis.presentation.names import device_label
@@ -35,14 +35,14 @@ class Supplied:
     """Samples supplied over samples consumed."""
 
     @property
-    def consumed(self) -> float:
+    def consumed_per_s(self) -> float:
         """Samples that the step takes in a second."""
         return self.consumer.throughput
 
 
 _FIELDS: Fields[Supplied] = (
-    own("step", "supply.step", Unit.TEXT, "the training step, and where it ran", lambda each: each.step),
-    own("consumes", "supply.consumed_per_s", Unit.ITEMS_PER_S, "samples that the step takes in a second", lambda each: each.consumed),
+    own("step", "supply.step", Unit.TEXT, "the training step, and where it ran"),
+    own("consumes", "supply.consumed_per_s", Unit.ITEMS_PER_S, "samples that the step takes in a second"),
     own("read by", "supply.way", Unit.TEXT, "how the samples are read", lambda each: short(each.row.key)),
 )
 _STEP, _CONSUMED, _WAY = _FIELDS
@@ -74,10 +74,10 @@ def findings(results: Results) -> AnswerPart:
     of_reading = table("Samples read from storage", fields, read, whole=whole_row)
     if not found:
         slowest, fastest = (choose(read, key=lambda row: row.throughput) for choose in (min, max))
-        rates = dict.fromkeys(f"{item_rate(row.throughput)} ({short(row.key)})" for row in (slowest, fastest))
-        alone = f"Samples are read at {' to '.join(rates)}.", "No training step that consumes such samples was measured."
-        text = f"storage feeds {' to '.join(dict.fromkeys(item_rate(row.throughput) for row in (slowest, fastest)))}"
-        headline = Headline(text, fitting(brief(slowest.key), most=MOST_OF_QUALIFIER), rows=[slowest, fastest])
+        rates = {row: item_rate(row.throughput) for row in (slowest, fastest)}
+        read_at = " to ".join(dict.fromkeys(f"{rate} ({short(row.key)})" for row, rate in rates.items()))
+        alone = f"Samples are read at {read_at}.", "No training step that consumes such samples was measured."
+        headline = Headline([f"storage feeds {' to '.join(dict.fromkeys(rates.values()))}"], [brief(slowest.key)], rows=list(rates))
         return AnswerPart([alone], read, [of_reading], headline=headline)
     of_steps = table("What storage supplies beside what steps consume", _BESIDE, found, _NOTES, whole=of_ratio)
     about = "Bars to the left of 1: the step waits for storage. The lines are 95 % intervals over rounds."
@@ -98,22 +98,22 @@ def _beside(step: Row, supplies: Iterable[Row], several: bool) -> list[Supplied]
 
 def _most_needed(found: Sequence[Supplied]) -> list[Supplied]:
     """Return the slowest and the fastest way to read what the step consumes that consumes most."""
-    return max(grouped(found, lambda each: each.step).values(), key=lambda of_step: of_step[0].consumed)
+    return max(grouped(found, lambda each: each.step).values(), key=lambda of_step: of_step[0].consumed_per_s)
 
 
 def _headline(found: Sequence[Supplied]) -> Headline:
     """Return how much of what that step consumes is supplied at worst."""
     slowest, *_ = _most_needed(found)
-    ratio, way = slowest.ratio, brief(slowest.row.key)
-    text = fitting(f"storage feeds {ratio.brief}{ratio.span} the need", f"storage feeds {ratio.brief} the need")
-    qualifier = fitting(f"{brief(slowest.consumer.key)}, {way}", brief(slowest.consumer.key), most=MOST_OF_QUALIFIER)
-    return Headline(text, qualifier, ratio.span if ratio.span in text else "", [slowest.row, slowest.consumer], unsure(ratio))
+    ratio, step = slowest.ratio, brief(slowest.consumer.key)
+    texts = [f"storage feeds {ratio.brief}{span} the need" for span in (ratio.span, "")]
+    qualifiers = f"{step}, {brief(slowest.row.key)}", step
+    return Headline(texts, qualifiers, ratio.span, [slowest.row, slowest.consumer], unsure(ratio))
 
 
 def _sentences(found: Sequence[Supplied]) -> tuple[str, ...]:
     """Say of the step that consumes most how much of that storage supplies."""
     slowest, *fastest = _most_needed(found)
-    needs = f"{slowest.step} consumes {item_rate(slowest.consumed)}."
+    needs = f"{slowest.step} consumes {item_rate(slowest.consumed_per_s)}."
     return (needs, _fed(slowest, "at worst" if fastest else ""), *(_fed(each, "at best") for each in fastest))
 
 

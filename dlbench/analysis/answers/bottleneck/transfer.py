@@ -9,12 +9,12 @@ from operator import itemgetter
 from typing import NamedTuple
 
 from dlbench.analysis.answers.parts.base import AnswerPart, of_devices
-from dlbench.analysis.answers.parts.headline import MOST_OF_QUALIFIER, Headline, cut, fitting
+from dlbench.analysis.answers.parts.headline import Headline, qualifiers
 from dlbench.analysis.answers.parts.lines import LEAST_SIZES, MOST_OFF, Line, fit
 from dlbench.analysis.presentation.fields import Field, Fields, Headed, of_row, own
 from dlbench.analysis.presentation.figures import Figure, figure
 from dlbench.analysis.presentation.names import by_device, by_workload
-from dlbench.analysis.presentation.wording import INTERVAL, brief, interval, short
+from dlbench.analysis.presentation.wording import INTERVAL, brief, short, with_interval
 from dlbench.analysis.ratios.pairing import grouped, label, settings_named
 from dlbench.analysis.read.table import Results
 from dlbench.core import units
@@ -95,21 +95,24 @@ class Way(NamedTuple):
     """The case's id without its device and its size."""
     row: Row
     """The fastest size."""
-    rate: float
-    """Bytes a second of that."""
     fit: Fit
     link: float | None
     """The most that its link carries as it was while copying, bytes a second; None where not read."""
     share: float | None
     """The rate over that; None where copies go over another link."""
 
+    @property
+    def rate(self) -> float:
+        """Bytes a second of the fastest size."""
+        return _rate(self.row)
+
     def sentences(self, which: str) -> list[str]:
         """Return a sentence each on its bandwidth, its latency, and the share of the link, with intervals."""
         found = []
         if (of := self.fit.bytes_per_s) is not None:
-            found.append(f"{which} copies at {units.byte_rate(of.value)} ({interval(of.low, of.high, units.byte_rate)}).")
+            found.append(f"{which} copies at {with_interval(*of, units.byte_rate)}.")
         if (of := self.fit.latency_s) is not None:
-            found.append(f"Its latency is {units.seconds(of.value)} ({interval(of.low, of.high, units.seconds)}).")
+            found.append(f"Its latency is {with_interval(*of, units.seconds)}.")
         else:
             found.append("No latency shows at these sizes.")
         if self.share is not None:
@@ -191,9 +194,13 @@ def _bytes(row: Row) -> float:
 
 def _way(copies: Sequence[Row]) -> Way:
     fastest = max(copies, key=_rate)
-    rate, link = _rate(fastest), fastest.bound(_RATE.column)
+    link = fastest.bound(_RATE.column)
     fit = latency_and_bandwidth([(_bytes(row), row.rounds) for row in copies])
-    return Way(_name(fastest), fastest, rate, fit, link, rate / link if link else None)
+    return Way(_name(fastest), fastest, fit, link, _rate(fastest) / link if link else None)
+
+
+def _fastest(ways: Sequence[Way]) -> Way:
+    return max(ways, key=lambda way: way.rate)
 
 
 def _fitted(ways: Sequence[Way]) -> list[Way]:
@@ -207,21 +214,20 @@ def _headline(devices: Mapping[str, Sequence[Way]]) -> Headline:
     """Return bandwidth and latency of the fastest way of the first device, or its fastest copy where no way follows a line."""
     where, ways = next(iter(devices.items()))
     fitted = _fitted(ways)
-    way = fitted[-1] if fitted else max(ways, key=_rate_of_way)
+    way = fitted[-1] if fitted else _fastest(ways)
     name = " on ".join([brief(way.name), where][: len(devices)])
     if not fitted or way.fit.bytes_per_s is None:
-        return Headline(f"copies reach {units.byte_rate(way.rate)} at best", fitting(name, most=MOST_OF_QUALIFIER), rows=[way])
+        return Headline([f"copies reach {units.byte_rate(way.rate)} at best"], [name], rows=[way])
     after = f" after {units.seconds(way.fit.latency_s.value)}" if way.fit.latency_s else ""
     share = "" if way.share is None else f": {units.fraction(way.share)} of the link"
-    qualifier = f"{cut(name, MOST_OF_QUALIFIER - len(share))}{share}"
-    return Headline(f"copies run at {units.byte_rate(way.fit.bytes_per_s.value)}{after}", qualifier, rows=[way])
+    return Headline([f"copies run at {units.byte_rate(way.fit.bytes_per_s.value)}{after}"], qualifiers([name], share), rows=[way])
 
 
 def _sentences(where: str, ways: Sequence[Way]) -> tuple[str, ...]:
     """Say how quick copies over the link are, at the largest share of it and the smallest."""
     fitted = _fitted(ways)
     if not fitted:
-        best = max(ways, key=_rate_of_way)
+        best = _fastest(ways)
         line = (
             "To tell latency from bandwidth it takes more sizes."
             if best.fit.off is None
@@ -233,10 +239,6 @@ def _sentences(where: str, ways: Sequence[Way]) -> tuple[str, ...]:
     if slowest is not fastest:
         told += slowest.sentences(f"The slowest of {len(fitted)} ways, {short(slowest.name)},")
     return tuple(told)
-
-
-def _rate_of_way(way: Way) -> float:
-    return way.rate
 
 
 def _trained_down(where: str, ways: Sequence[Way]) -> str | None:

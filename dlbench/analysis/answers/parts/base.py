@@ -1,23 +1,25 @@
 """Answer to a question by the rows of result files, and what is missing where they give none."""
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, starmap
 from typing import TypeVar
 
-from dlbench.analysis.answers.parts.headline import MISSING, Headline, Tag, fitting
+from dlbench.analysis.answers.parts.headline import MISSING, Headline, Tag, tags_of
 from dlbench.analysis.presentation.fields import PLACE, Fields, cells, place
 from dlbench.analysis.presentation.figures import Figure
-from dlbench.analysis.presentation.names import HasRow, by_device, flat, row_of
+from dlbench.analysis.presentation.names import HasRow, by_device, flat
 from dlbench.analysis.presentation.wording import cell, more_devices, plural
 from dlbench.analysis.ratios.pairing import grouped
-from dlbench.analysis.read.usability import is_noisy
 from dlbench.core import units
 from dlbench.core.rows.row import Cells, Row
 from dlbench.core.schema import Column
 
 R = TypeVar("R")
-P = TypeVar("P", bound=Row | HasRow)
+P = TypeVar("P", bound=HasRow)
+_DOUBTS = (Tag.THROTTLED, Tag.DISTURBED, Tag.UNSTEADY, Tag.NOISY)
+"""Tags of cases that make an answer doubtful, in the order in which they are told."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +94,7 @@ class AnswerPart:
 
     paragraphs: Sequence[tuple[str, ...]] = ()
     """Sentences of each device or subject."""
-    rows: Sequence[Row | HasRow] = ()
+    rows: Sequence[HasRow] = ()
     """Those of the tidy table that it rests on, or records of one."""
     tables: Sequence[Table] = ()
     figures: Sequence[Figure] = ()
@@ -172,7 +174,7 @@ def answered(question: Question, found: AnswerPart, reports: Sequence[tuple[str,
 
     Flags of the rows that it rests on weaken it, unless they are what it tells.
     """
-    rows = list(map(row_of, found.rows))
+    rows = [each.row for each in found.rows]
     once = list({(row.case.run, row.case.id): row for row in rows}.values())  # several parts may rest on one case
     doubts = [] if flags_told else _doubts(once)
     if runs := dict.fromkeys(row.file for row in rows if row.flag.not_usable):
@@ -181,7 +183,7 @@ def answered(question: Question, found: AnswerPart, reports: Sequence[tuple[str,
     more = [f"{what}{devices}" for what, each in counted if (devices := more_devices(len(each) - 2))]
     of_case = grouped(rows, lambda row: row.case.id)
     files = {case: tuple(dict.fromkeys(row.case.file for row in each if row.case.file)) for case, each in of_case.items()}
-    headline = found.headline or Headline(MISSING, fitting(f"{plural(len(found.tables), 'table')}: --topic {question.topic}"))
+    headline = found.headline or Headline([MISSING], [f"{plural(len(found.tables), 'table')}: --topic {question.topic}"])
     return Answer(
         question,
         headline.text,
@@ -199,14 +201,8 @@ def answered(question: Question, found: AnswerPart, reports: Sequence[tuple[str,
 
 def _doubts(rows: Sequence[Row]) -> list[str]:
     """Return what makes an answer doubtful that rests on these rows: their flags, and files of other days."""
-    flags = [row.flag for row in rows]
-    marks: dict[str, list[bool | None]] = {
-        "throttled": [flag.throttled for flag in flags],
-        "disturbed": [flag.disturbed for flag in flags],
-        "unsteady": [flag.not_steady for flag in flags],
-        "noisy": [is_noisy(row) for row in rows],
-    }
-    doubts = [f"{count} of {len(rows)} cases it rests on are {mark}" for mark, shown in marks.items() if (count := shown.count(True))]
+    tags = Counter(chain.from_iterable(map(tags_of, rows)))
+    doubts = [f"{tags[tag]} of {len(rows)} cases it rests on are {tag}" for tag in _DOUBTS if tags[tag]]
     most = max((len({row.file for row in of_place}) for of_place in grouped(rows, lambda row: row.case.run).values()), default=1)
     if most > 1:
         doubts.append(f"its cases are from {most} files of one machine: no interval holds what changed there between them")

@@ -13,7 +13,7 @@ from dlbench.analysis.presentation.names import hardware, several_runs
 from dlbench.analysis.presentation.pair_columns import of_ratio
 from dlbench.analysis.presentation.wording import few, plural, short
 from dlbench.analysis.ratios.pairing import RUN, grouped, pair_of
-from dlbench.analysis.ratios.ratio import Ratio, middle, speedup_of
+from dlbench.analysis.ratios.ratio import Ratio, least_and_most, middle
 from dlbench.analysis.read.references import ReferenceRun, origin, part, reference_runs, rows_of
 from dlbench.analysis.read.table import Results
 from dlbench.core.model import kind_of
@@ -82,9 +82,9 @@ class Elsewhere(NamedTuple):
 
     def sentences(self) -> tuple[str, ...]:
         """Say how the device compares with that of the reference, in the case in the middle, and what is off."""
-        case, ratios = self.typical, sorted(self.cases, key=speedup_of)
+        case = self.typical
         which = f"the reference run on the same {self.device}" if case.is_same else f"the nearest reference run, on {self.device}"
-        ends = dict.fromkeys(each.ratio.times for each in (ratios[0], ratios[-1]))
+        ends = dict.fromkeys(each.times for each in least_and_most(self.cases))
         told = [
             f"{case.place} is compared with {which}.",
             f"It runs {short(case.row.key)} {case.ratio} as fast, the middle of {plural(len(self.cases), 'case')}.",

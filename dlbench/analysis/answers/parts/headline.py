@@ -1,15 +1,21 @@
-"""Answer in one line: its headline, a qualifier, and tags from a closed set."""
+"""Answer in one line: what its headline is of, a qualifier, and tags from a closed set."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from itertools import chain
+from typing import TypeVar
 
-from dlbench.analysis.presentation.names import HasRow, row_of
-from dlbench.analysis.ratios.ratio import Ratio
+from dlbench.analysis.presentation.names import HasRow, several_runs
+from dlbench.analysis.presentation.wording import brief
+from dlbench.analysis.ratios.pairing import grouped
+from dlbench.analysis.ratios.ratio import HasRatio, Ratio, least_and_most
 from dlbench.analysis.read.header import ENOUGH_ROUNDS
 from dlbench.analysis.read.usability import is_noisy
 from dlbench.core import units
 from dlbench.core.rows.row import Row
+
+T = TypeVar("T", bound=HasRow)
 
 MOST = 48
 """Characters of a headline at most."""
@@ -17,6 +23,10 @@ MOST_OF_QUALIFIER = 38
 MOST_TAGS = 3
 MISSING = "–"
 """Headline of a question that rows don't answer."""
+_STEPS = ("training", "inference")
+"""Tags that are kinds of their own, the first to be told."""
+_LABEL = 12
+"""Characters of what tells a device from others."""
 
 
 class Tag(StrEnum):
@@ -55,22 +65,38 @@ EXPLANATIONS: Mapping[str, str] = {
 
 @dataclass(frozen=True, slots=True)
 class Headline:
-    """Answer in at most 48 characters, with a number within the first 30."""
+    """Answer in one line: the first of its texts, and of its qualifiers, that has room; at last the last of them, cut at a word."""
 
-    text: str
-    qualifier: str = ""
-    """At most 38 characters: the case that it is of, or what it stands among."""
-    interval: str = ""
-    """Part of the text that says nothing without the qualifier, which names its case: `` (12.8…13.4)``."""
-    rows: Sequence[Row | HasRow] = ()
+    texts: Sequence[str]
+    """With a number within the first 30 characters."""
+    qualifiers: Sequence[str] = ("",)
+    """The case that it is of, or what it stands among."""
+    span: str = ""
+    """The interval as texts that have room for it show it: `` (12.8…13.4)``."""
+    rows: Sequence[HasRow] = ()
     """Those that it rests on."""
     tags: Iterable[Tag] = ()
     """Those that the rows don't tell."""
 
+    @property
+    def text(self) -> str:
+        """What is answered, in at most 48 characters."""
+        return fitting(*self.texts)
+
+    @property
+    def qualifier(self) -> str:
+        """At most 38 characters."""
+        return fitting(*self.qualifiers, most=MOST_OF_QUALIFIER)
+
+    @property
+    def interval(self) -> str:
+        """Part of the text that says nothing without the qualifier, which names its case."""
+        return self.span if self.span in self.text else ""
+
     def all_tags(self) -> tuple[Tag, ...]:
         """Return the gravest tags, three at most."""
-        found = {*self.tags, *(tag for each in self.rows for tag in tags_of(row_of(each)))}
-        if self.interval:
+        found = {*self.tags, *(tag for each in self.rows for tag in tags_of(each.row))}
+        if self.span:
             found.discard(Tag.FEW_ROUNDS)  # a ratio has an interval from four rounds on, a case alone from six
         return tuple(tag for tag in Tag if tag in found)[:MOST_TAGS]
 
@@ -107,3 +133,68 @@ def tags_of(row: Row) -> tuple[Tag, ...]:
         Tag.TAIL: flag.tail,
     }
     return tuple(tag for tag, shown in signs.items() if shown)
+
+
+def kind_of_work(row: Row) -> str:
+    """Return the kind of work of a row: of a step its tag; of all else, and of a step that is fed in several ways, its workload."""
+    step = next((tag for tag in _STEPS if tag in row.declared.tags), None)
+    return step if step and not row.declared.having("feeding") else row.case.workload
+
+
+def by_kind(found: Iterable[T]) -> dict[str, list[T]]:
+    """Return records by their kind of work: training and inference first, then those of most records."""
+    kinds = grouped(found, lambda each: kind_of_work(each.row))
+    order = [*_STEPS, *sorted(kinds, key=lambda name: (-len(kinds[name]), name))]
+    return {name: kinds[name] for name in dict.fromkeys(order) if name in kinds}
+
+
+def foremost(devices: Mapping[str, list[T]], value: Callable[[list[T]], float]) -> tuple[list[T], str]:
+    """Return the records that a headline is of, and what tells their device from others: `` on cuda:0 and 3 more``; nothing of one alone.
+
+    They are of an accelerator rather than of a CPU, of the first kind of work there is, and of the device with the greatest value.
+    """
+    found = [*devices.values()]
+    alike = [each for each in found if not each[0].row.is_on_cpu] or found
+    first = next(iter(by_kind(chain(*alike))))
+    best = max((kinds[first] for kinds in map(by_kind, alike) if first in kinds), key=value)
+    return best, which(best[0].row, chain(*alike), len(alike) - 1)
+
+
+def which(row: Row, found: Iterable[HasRow], others: int) -> str:
+    """Return what tells the device of a row from others, of several machines its machine: `` on cuda:0 and 3 more``; nothing of one alone.
+
+    ``found`` has rows of all of them.
+    """
+    named = row.case.run if several_runs(found) else row.case.device
+    return f" on {cut(named, _LABEL)} and {others} more" if others else ""
+
+
+def names_of(case: str) -> tuple[str, str]:
+    """Return the name of a case where there is little room, and that without its workload: ``train resnet18 b8``, ``resnet18 b8``."""
+    name = brief(case)
+    return name, name.partition(" ")[2] or name
+
+
+def qualifiers(names: Sequence[str], where: str, *details: str) -> list[str]:
+    """Return the first of the names and where it ran, with each detail, and without; then the others; at last the last name is cut."""
+    ends = [f"{where}{detail}" for detail in details]
+    cut_name = cut(names[-1], MOST_OF_QUALIFIER - len(where))
+    return [*(f"{names[0]}{end}" for end in ends), *(f"{name}{where}" for name in (*names, cut_name))]
+
+
+def limits(ratio: Ratio) -> tuple[Tag, ...]:
+    """Return the tag of a ratio that has no interval, or one that holds both a gain and a loss."""
+    # Of its rows alone it is not known: one that was chosen among several takes more rounds.
+    return (Tag.FEW_ROUNDS,) if ratio.interval is None else unsure(ratio)
+
+
+def span_of(found: Sequence[HasRatio]) -> str:
+    """Return between which ratios cases are, where there is little room: ``; cases 1.04…3.19×``; nothing of one ratio alone."""
+    least, most = least_and_most(found)
+    return f"; cases {least.brief.removesuffix('×')}…{most.brief}" if least.times != most.times else ""
+
+
+def of_the_middle(found: Sequence[HasRatio]) -> tuple[str, ...]:
+    """Return the sentence that says between which ratios the case in the middle stands; none of one ratio alone."""
+    least, most = least_and_most(found)
+    return (f"This is the middle of {len(found)} cases, from {least.times} to {most.times}.",) if least.times != most.times else ()

@@ -1,8 +1,7 @@
 """Implementations: the same work computed in several ways on one device. A part of the answer on the default."""
 
 from dlbench.analysis.answers.parts.base import AnswerPart
-from dlbench.analysis.answers.parts.foremost import limits, names_of, qualifier
-from dlbench.analysis.answers.parts.headline import Headline, Tag, cut, fitting
+from dlbench.analysis.answers.parts.headline import Headline, Tag, cut, limits, names_of, qualifiers
 from dlbench.analysis.answers.parts.pair_tables import beside_defaults, furthest, same_case
 from dlbench.analysis.presentation.wording import short
 from dlbench.analysis.ratios.pairing import Pair, Pairs, both_sides
@@ -31,6 +30,6 @@ def _sentence(best: Pair, pairs: Pairs) -> str:
 
 def _headline(best: Pair) -> Headline:
     ratio, other, base = best.ratio, cut(str(best.value(best.other)), _NAME), cut(str(best.value(best.base)), _NAME)
-    texts = (f"{other} {ratio.brief} {base}{ratio.span}", f"{other} {ratio.brief} {base}")
+    texts = [f"{other} {ratio.brief} {base}{span}" for span in (ratio.span, "")]
     tags = (*limits(ratio), *((Tag.CHOSEN,) if ratio.among > 1 else ()))
-    return Headline(fitting(*texts), qualifier(names_of(best.case), ""), ratio.span, best.sides, tags)
+    return Headline(texts, qualifiers(names_of(best.case), ""), ratio.span, best.sides, tags)

@@ -8,8 +8,7 @@ from itertools import chain
 from typing import NamedTuple
 
 from dlbench.analysis.answers.parts.base import AnswerPart, of_devices
-from dlbench.analysis.answers.parts.foremost import foremost, names_of, qualifier
-from dlbench.analysis.answers.parts.headline import Headline, Tag, fitting
+from dlbench.analysis.answers.parts.headline import Headline, Tag, foremost, names_of, qualifiers
 from dlbench.analysis.answers.parts.lines import MOST_OFF, fit
 from dlbench.analysis.presentation.fields import CASE, Fields, own
 from dlbench.analysis.presentation.names import by_device
@@ -117,15 +116,9 @@ class Demand:
 
 _RESULTS: Fields[Demand] = (
     ("work", CASE),
-    own(
-        "limit",
-        "batch.limit_bytes",
-        Unit.BYTES,
-        "memory that the work had to fit into; null where none was set",
-        lambda each: each.limit_bytes,
-    ),
-    own("largest batch", "batch.largest", Unit.COUNT, "the largest batch that a search found to fit", lambda each: each.largest),
-    own("too large", "batch.beyond", Unit.COUNT, "the smallest batch above it that did not fit", lambda each: each.beyond),
+    own("limit", "batch.limit_bytes", Unit.BYTES, "memory that the work had to fit into; null where none was set"),
+    own("largest batch", "batch.largest", Unit.COUNT, "the largest batch that a search found to fit"),
+    own("too large", "batch.beyond", Unit.COUNT, "the smallest batch above it that did not fit"),
     own("tries", "batch.tries", Unit.COUNT, "batches that the search tried, each in one round", lambda each: len(each.tries) or None),
     own(
         "a sample",
@@ -143,7 +136,7 @@ _RESULTS: Fields[Demand] = (
         lambda each: each.line and each.line.fixed_bytes,
         "lower",
     ),
-    own("off the line", "batch.off", Unit.FRACTION, "how far a peak is from the line, in the median", lambda each: each.off),
+    own("off the line", "batch.off", Unit.FRACTION, "how far a peak is from the line, in the median"),
     own(
         "from batch",
         "batch.line_from",
@@ -152,13 +145,7 @@ _RESULTS: Fields[Demand] = (
         lambda each: each.line and each.line.first,
     ),
     own("to batch", "batch.line_to", Unit.COUNT, "the largest batch of the line", lambda each: each.line and each.line.last),
-    own(
-        "search ended, as",
-        "batch.ended",
-        Unit.TEXT,
-        "why the search is unfinished, with what fits so far, or found nothing that fits",
-        lambda each: each.ended,
-    ),
+    own("search ended, as", "batch.ended", Unit.TEXT, "why the search is unfinished, with what fits so far, or found nothing that fits"),
 )
 
 
@@ -205,7 +192,7 @@ def _headline(devices: Mapping[str, list[Demand]]) -> Headline:
     else:
         text, tags = "no batch fits" if best.limit_bytes else f"no batch fits; tries: {len(best.tries)}", ()
     text += f" into {_limit(best)}" if best.limit_bytes else ""
-    return Headline(fitting(text), qualifier(names_of(best.case), where), rows=[best.row], tags=tags)
+    return Headline([text], qualifiers(names_of(best.case), where), rows=[best.row], tags=tags)
 
 
 def _paragraph(where: str, found: Sequence[Demand]) -> tuple[str, ...]:

@@ -7,8 +7,8 @@ from itertools import chain
 from operator import itemgetter
 from typing import TypeVar
 
-from dlbench.analysis.answers.parts.base import Table, table
-from dlbench.analysis.answers.parts.headline import MOST_OF_QUALIFIER, Headline, cut, fitting
+from dlbench.analysis.answers.parts.base import Missing, Question, Table, table
+from dlbench.analysis.answers.parts.headline import Headline, cut
 from dlbench.analysis.presentation import pair_columns
 from dlbench.analysis.presentation.fields import (
     CASE,
@@ -39,8 +39,7 @@ from dlbench.core.schema import Column, Unit
 
 S = TypeVar("S", bound=HasRatio)
 
-NO_ACCELERATOR = "no accelerator in these files"
-ELSEWHERE = "no accelerator took part; run the same suite on a machine that has one, and give both files to dlbench show"
+_ELSEWHERE = "no accelerator took part; run the same suite on a machine that has one, and give both files to dlbench show"
 """Reason why nothing is compared with an accelerator. A file lists the devices that were asked for, so the machine may have one."""
 OTHERS = Column("others", Unit.COUNT, "how many other accelerators there are in these files; null for none")
 _DEVICE_TIME = "device: by the device's own events; the wall time of a cold call, which is timed alone, also holds its launch and a wait"
@@ -52,8 +51,8 @@ _APART = 0.05
 """Difference between the two from which on a reader would wonder."""
 _MOST_VALUES = 4
 """Values of a device that sentences tell; the table has all."""
-_NAME, _LABEL = 20, 12
-"""Characters of a name in a headline, and of what tells an accelerator from others in a qualifier."""
+_NAME = 20
+"""Characters of a name in a headline."""
 
 _AT: Mapping[Setting | None, str] = {DEVICE: "on", DTYPE: "in", MODE: "in", RUN: "in"}
 _WHICH: Field[Pair] = Field(pair_columns.TIME, lambda pair: "device" if pair.on_device else "wall")
@@ -72,14 +71,16 @@ def beside_defaults(results: Results, role: ParameterRole) -> list[Pairs]:
     return found
 
 
-def without_accelerator(results: Results) -> bool:
-    """Return whether no row was measured on an accelerator, and no file lists one."""
+def without_accelerator(question: Question, results: Results) -> Missing | None:
+    """Return what is missing where no row was measured on an accelerator, and no file lists one; None where one was."""
     identities = [environment.get("identity") for environment in results.environments.values()]
     present = any(isinstance(each, Mapping) and each.get("accelerators") for each in identities)
-    return not present and all(row.is_on_cpu or row.case.status is Status.SKIPPED for row in results.rows)
+    if present or not all(row.is_on_cpu or row.case.status is Status.SKIPPED for row in results.rows):
+        return None
+    return Missing(question, _ELSEWHERE, why="no accelerator in these files")
 
 
-def same_case(pairs: Pairs, *more: Field[Row | HasRow]) -> Table:
+def same_case(pairs: Pairs, *more: Field[HasRow]) -> Table:
     """Return the table of rows that differ in one setting: how many times as fast the other is.
 
     Behind that stand ``more`` fields, and the numbers that workloads declare, of both sides: ``p99_s in bf16`` where all pairs share the
@@ -96,9 +97,10 @@ def same_case(pairs: Pairs, *more: Field[Row | HasRow]) -> Table:
     for name in SIDES:
         fields += _side(found, name, _time(name))
     fields += RATIO if timed else ()
+    shared_labels = {name: _shared(found, name)[1] for name in SIDES}
     for field in [*more, *value_fields(sides_of(found))]:
         for name, side in SIDES.items():
-            _, shared = _shared(found, name)
+            shared = shared_labels[name]
             where = f"{_AT.get(by, 'at')} {shared}" if shared else f"of {name}"
             column = replace(field.column, name=f"{name}.{field.column.name}")
             fields += ((f"{value_words(field.column)} {where}", Field(column, field.on(side).of)),)
@@ -142,19 +144,6 @@ def both_names(pair: Pair, pairs: Iterable[Pair]) -> tuple[str, str]:
     return cpu, f"{name} ({pair.other.case.device})" if len(alike) > 1 else name
 
 
-def qualifier(best: Pair, pairs: Iterable[Pair], case: str, *more: str) -> str:
-    """Return the case of a headline, of several accelerators also whose it is, and of ``more``, the longest first, what has room.
-
-    ``resnet50 b64 on cuda:1 and 3 more``; of several machines the accelerator is named as its machine is.
-    """
-    others = list(pairs)
-    name = best.other.case.run if several_runs(each.other for each in others) else best.other.case.device
-    count = others_than(best, others)
-    which = f" on {cut(name, _LABEL)} and {count} more" if count else ""
-    named = cut(case, MOST_OF_QUALIFIER - len(which))
-    return fitting(*(f"{case}{which}{each}" for each in (*more, "")), f"{named}{which}", most=MOST_OF_QUALIFIER)
-
-
 def _is_apart(pair: Pair) -> bool:
     """Whether the ratio is far from the quotient of the two times in its row."""
     base, other = pair.time_s(pair.base), pair.time_s(pair.other)
@@ -189,8 +178,8 @@ def reported_headline(pairs: Pairs) -> Headline:
     Raises StopIteration where no pair reports a number.
     """
     pair, (name, *texts) = next((each, values[0]) for each in _firsts(pairs) if (values := _declared(each)))
-    told = (f"{cut(name, _NAME)} {value}" for value in (" and ".join(texts), texts[0]))
-    return Headline(fitting(*told), fitting(brief(pair.case), most=MOST_OF_QUALIFIER), rows=pair.sides)
+    told = [f"{cut(name, _NAME)} {value}" for value in (" and ".join(texts), texts[0])]
+    return Headline(told, [brief(pair.case)], rows=pair.sides)
 
 
 def declared_values(pair: Pair) -> list[str]:

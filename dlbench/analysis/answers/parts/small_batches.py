@@ -5,8 +5,7 @@ from dataclasses import dataclass
 from operator import itemgetter
 
 from dlbench.analysis.answers.parts.base import AnswerPart, of_devices
-from dlbench.analysis.answers.parts.foremost import foremost, limits, of_the_middle, qualifier, span_of
-from dlbench.analysis.answers.parts.headline import Headline, fitting
+from dlbench.analysis.answers.parts.headline import Headline, foremost, limits, of_the_middle, qualifiers, span_of
 from dlbench.analysis.presentation.fields import CASE, RATIO, Field, Fields, Headed, own, whole_row
 from dlbench.analysis.presentation.figures import Figure, figure
 from dlbench.analysis.presentation.names import by_workload
@@ -36,13 +35,13 @@ class Training:
         return label(self.row, (BATCH.name,))
 
     @property
-    def diverged(self) -> float | None:
+    def diverged_at(self) -> float | None:
         """Samples after which it had diverged; None where it did not."""
         return self.row.in_role("diverged")
 
 
 _LINE: Field[Training] = Field(CASE.column, lambda each: short(each.case).partition(" ")[2])
-_BATCH: Headed[Training] = own("batch", "small.batch", Unit.COUNT, "samples of a step", lambda each: each.batch)
+_BATCH: Headed[Training] = own("batch", "small.batch", Unit.COUNT, "samples of a step")
 _SECONDS: Headed[Training] = own(
     "a sample", "small.sample_s", Unit.SECONDS, "time of a sample", lambda each: each.row.in_role("sample"), "lower"
 )
@@ -55,7 +54,7 @@ _FIELDS: Fields[Training] = (
     _SECONDS,
     *RATIO,
     _ACCURACY,
-    own("diverged after", "small.diverged_at", Unit.COUNT, "samples after which it had diverged", lambda each: each.diverged),
+    own("diverged after", "small.diverged_at", Unit.COUNT, "samples after which it had diverged"),
 )
 
 
@@ -97,7 +96,7 @@ def _smallest(found: Sequence[Training]) -> tuple[list[Training], list[Training]
     """Return the trainings at the smallest batch, and those whose time counts: one that diverged was timed over few samples."""
     least = min(each.batch for each in found)
     smallest = [each for each in found if each.batch == least]
-    return smallest, [each for each in smallest if each.diverged is None] or smallest
+    return smallest, [each for each in smallest if each.diverged_at is None] or smallest
 
 
 def _headline(devices: Mapping[str, list[Training]]) -> Headline:
@@ -106,15 +105,14 @@ def _headline(devices: Mapping[str, list[Training]]) -> Headline:
     one = middle(timed)
     name = brief(one.case)
     text = f"batch {one.batch:,} costs {one.ratio.brief} batch {one.largest:,}"
-    text = fitting(f"{text}{one.ratio.span}", text)
-    interval = one.ratio.span if one.ratio.span in text else ""
-    return Headline(text, qualifier((f"a sample of {name}", name), where, span_of(timed)), interval, [one.row], limits(one.ratio))
+    about = qualifiers((f"a sample of {name}", name), where, span_of(timed))
+    return Headline([f"{text}{one.ratio.span}", text], about, one.ratio.span, [one.row], limits(one.ratio))
 
 
 def _paragraph(where: str, found: Sequence[Training]) -> tuple[str, ...]:
     smallest, timed = _smallest(found)
     one = middle(timed)
-    diverged = [(after, each.case) for each in smallest if (after := each.diverged) is not None]
+    diverged = [(after, each.case) for each in smallest if (after := each.diverged_at) is not None]
     end = [f"None of {plural(len(smallest), 'training')} at batch={one.batch} diverges."]
     if diverged:
         after, case = min(diverged, key=itemgetter(0))
