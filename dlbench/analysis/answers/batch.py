@@ -134,17 +134,19 @@ def _figures(swept: Sequence[Row], tried: Sequence[Row]) -> list[Figure]:
 
 def _headline(devices: Mapping[str, list[BatchSweep]]) -> Headline:
     """Return the batch that is enough in the middle case of the first kind of work, or that a larger one may give more."""
-    sweeps, where = foremost(devices, lambda sweeps: middle(sweeps).row.throughput)
+    sweeps, where = foremost(devices)
     sweep = middle(sweeps)
     smallest, enough, names = sweep.rows[0], sweep.row, names_of(sweep.case)
     share, batch, least = percent(sweep.share), f"{enough.batch:,}", f"batch {smallest.batch:,}"
     tags = limits(sweep.ratio) if enough is not smallest else ()
     if Tag.NOISY in tags:
-        text, about = f"no gain shown beyond {least}: {batch} gives {sweep.ratio.brief}", qualifiers(names, where)
+        text, about = f"no gain shown: {sweep.ratio.brief} from {least} to {batch}", qualifiers(names, where)
     elif sweep.is_open:
         text, about = f"{batch} is the largest measured; more may help", qualifiers(names, where, f": {sweep.ratio.brief} {least}")
     else:
-        text, about = f"{batch} is enough for {names[0]}", qualifiers((f"{share} of the best", share), where, " throughput")
+        fastest = f"the fastest of {smallest.batch:,}…{sweep.rows[-1].batch:,}"
+        about = [fastest + where] if sweep.share == 1 else qualifiers((f"{share} of the best", share), where, " throughput")
+        text = f"{batch} is enough for {names[0]}"
     return Headline([text], about, rows=sweep.rows, tags=tags)
 
 

@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from dlbench.analysis.answers.parts.base import Answer, AnswerPart, Missing, Question, Table, answered, table
-from dlbench.analysis.answers.parts.headline import Headline, Tag, fitting
+from dlbench.analysis.answers.parts.headline import Headline, Tag, fitting, qualifiers, which
 from dlbench.analysis.presentation.fields import THROUGHPUT, own, place, whole_row
-from dlbench.analysis.presentation.names import by_device, choice, device_label, hardware, several_runs
+from dlbench.analysis.presentation.names import by_device, choice, hardware, several_runs
 from dlbench.analysis.presentation.wording import INTERVAL, few, more_devices, with_interval
 from dlbench.analysis.ratios.pairing import grouped
 from dlbench.analysis.read.table import Results
@@ -95,17 +95,16 @@ def _headline(found: Sequence[Estimate], several: bool) -> Headline:
     text = fitting(f"{time}{best.span} for ImageNet, {model}", f"{time}{best.span} for ImageNet", f"{time} for ImageNet, {model}")
     if not text.endswith(model):
         chosen = f"{model} {chosen}"
-    where, more = device_label(best.row, several), sum(each.row.is_on_cpu is best.row.is_on_cpu for each in found) - 1
-    apart = [f"{chosen}, {best.row.case.run}"] if several else []
-    devices = [f"{chosen}, {where} and {more} more", *apart, f"{chosen} and {more} more"] if more else []
-    return Headline([text], [*devices, chosen], best.span, [best], [Tag.STEPS_ALONE])
+    alike = [each for each in found if each.row.is_on_cpu is best.row.is_on_cpu]
+    where = which(best.row, alike, len(alike) - 1)
+    return Headline([text], [chosen + where, *qualifiers([chosen], where.rpartition(" and ")[0])], best.span, [best], [Tag.STEPS_ALONE])
 
 
 def _sentences(found: Sequence[Estimate], several: bool) -> tuple[str, ...]:
-    """Say how long a network takes on the first device, on the CPU if that is another, and how long it took its authors."""
-    schedule = found[0].schedule
-    last = next((each for each in found if each.row.is_on_cpu), found[-1])
-    shown = found[:1] if last is found[0] else (found[0], last)
+    """Say how long a network takes on the device that is fastest, on a CPU if that is another, and how long it took its authors."""
+    schedule, first = found[0].schedule, min(found, key=lambda each: each.seconds)
+    last = next((each for each in found if each.row.is_on_cpu), first)
+    shown = (first,) if last is first else (first, last)
     told = [f"{schedule.model} trains for {schedule.epochs} epochs of ImageNet, estimated from steps."]
     for each in shown:
         told += [f"On {hardware(each.row, several)} that takes {each}.", f"It was fastest there at {choice(each.row)}."]

@@ -220,10 +220,12 @@ def _ahead_from(points: Sequence[Pair], speedup: Callable[[Ratio], float | None]
 def _told(lines: Sequence[_Line]) -> list[_Line]:
     """Return the lines of one work of an accelerator, of operands that need no copies first.
 
-    Of the workload that was measured in the most ways, or else first, it is the work whose speed-up at the largest size is in the middle.
+    Of the workload that was measured in the most ways, or else first, it is the work whose speed-up at the largest size is in the middle,
+    in fp32 if that was measured.
     """
     workloads = grouped(lines, lambda line: line.pair.other.case.workload).values()
-    works = grouped(max(workloads, key=lambda found: len({line.way for line in found})), lambda line: line.case)
+    found = max(workloads, key=lambda alike: len({line.way for line in alike}))
+    works = grouped([line for line in found if line.pair.other.case.dtype == "fp32"] or found, lambda line: line.case)
     return works[middle(found[0] for found in works.values()).case]
 
 
@@ -249,7 +251,8 @@ def _headline(lines: Sequence[_Line], points: Sequence[Pair]) -> Headline:
     tags = [tag for tag, holds in limits.items() if holds]
     case = short(first.case) if resident else f"{short(first.case)} {first.way}"
     where = which(first.pair.other, points, others_than(first.pair, points))
-    return Headline(texts, qualifiers([case], where), rows=sides_of(line.pair for line in told), tags=tags)
+    rows = sides_of(line.pair for line in told)
+    return Headline(texts, qualifiers([case], where), has_intervals=Tag.FEW_ROUNDS not in tags, rows=rows, tags=tags)
 
 
 def _sentences(lines: Sequence[_Line], points: Sequence[Pair]) -> Iterator[str]:
@@ -275,6 +278,7 @@ def _outcome(line: _Line) -> tuple[str, str]:
     start, low, high, smallest, largest = map(_count, (line.ahead_from, line.low, line.high, line.smallest, line.largest))
     sure = f"surely from {name}={high} on" if high else "surely nowhere"
     doubt = f"It is perhaps ahead from {name}={low} on, {sure}." if line.wavers else ""
+    doubt = "Rounds are too few for an interval." if line.few else doubt
     if line.result == _NONE:
         return f"has no crossover in {name}={smallest}…{largest}", doubt
     if line.result == _THROUGHOUT:

@@ -37,6 +37,8 @@ _NETWORK = 18
 """Characters of the name of a network in a qualifier that has to name options as well."""
 _NEVER = 1e12
 """Steps that nobody takes; an edited file may say anything."""
+_DEFAULTS = "its defaults"
+_LACKING = "no step was measured both with its plain defaults and with another tuning option"
 _NOT_SEARCHED = "only what a suite planned was compared; dlbench run fastest searches for more"
 _CONVERGES = "whether training still converges in another precision or at another batch was not measured"
 _PAYS_OFF = "pays off after: steps that save what is spent once, such as compiling; empty where no saving is shown"
@@ -122,9 +124,8 @@ def answer(results: Results) -> Answer | Missing:
     others = implementations.findings(results)
     if not effects and not bests:
         if others.tables:
-            return answered(QUESTION, others)
-        lacking = "no step was measured both with its plain defaults and with another switch"
-        return Missing(QUESTION, "; ".join((lacking, *cut_short)), "dlbench run modes", others=("dlbench run cnn",))
+            return answered(QUESTION, replace(others, weaknesses=(*others.weaknesses, f"{_LACKING}: dlbench run modes")))
+        return Missing(QUESTION, "; ".join((_LACKING, *cut_short)), "dlbench run modes", others=("dlbench run cnn",))
     paragraphs = [_paragraph(where, found) for where, found in by_device([*bests, *effects]).items()]
     headline = _headline(bests or list(filter(_is_alone, effects)) or effects, bool(unfinished))
     rows = both_sides(results, (*bests, *effects))
@@ -205,22 +206,27 @@ def _is_alone(effect: Pair) -> bool:
 
 def _headline(pairs: Sequence[Pair], unfinished: bool) -> Headline:
     """Return what the default leaves on the table: by the best of the case in the middle, of those that a search chose if any."""
-    found, where = foremost(by_device(pairs), lambda pairs: middle(pairs).ratio.speedup)
-    found = list(filter(_is_searched, found)) or found
+    found, where = foremost(by_device(pairs))
+    found = _most_tried(list(filter(_is_searched, found)) or found)
     best = middle(found) if found[0].by is None else max(_each_alone(found), key=speedup_of)
     ratio, (name, network), tags = best.ratio, names_of(best.case), {Tag.UNFINISHED} if unfinished else set()
     if best.other is best.base:
-        text = f"nothing left on the table: {ratio.brief}"
+        text = f"{ratio.brief}: nothing left on the table"
         return Headline([text], qualifiers((name, network), where, span_of(found)), rows=best.sides, tags=tags)
     if ratio.is_ahead or (ratio.interval is None and ratio.speedup > 1):
         text = f"{ratio.brief} left on the table{ratio.span}"
     else:
-        text = f"{'nothing left on the table' if ratio.interval is None or ratio.is_behind else 'no gain shown'}: {ratio.brief}{ratio.span}"
-    choice = ", ".join(_options(best))
+        text = f"{ratio.brief}{ratio.span}: {'nothing left on the table' if ratio.interval is None or ratio.is_behind else 'no gain shown'}"
+    choice = ", ".join(_options(best)) or _DEFAULTS
     near = where.rpartition(" and ")[0]
     about = [f"{each}: {choice}" for each in (name + where, network + where, network + near, cut(network, _NETWORK) + near)]
-    tags |= {*limits(ratio), *((Tag.CHOSEN,) if best.among > 1 else ())}
+    tags |= {*limits(ratio), *((Tag.CHOSEN,) if any(each.among > 1 for each in pairs) else ())}
     return Headline([text], about, ratio.span, best.sides, tags)
+
+
+def _most_tried(bests: Sequence[Pair]) -> list[Pair]:
+    """Return those chosen among the most: of a step with one setting beside its default little is known."""
+    return [best for best in bests if best.among == max(each.among for each in bests)]
 
 
 def _paragraph(where: str, found: Sequence[Pair]) -> tuple[str, ...]:
@@ -235,7 +241,7 @@ def _paragraph(where: str, found: Sequence[Pair]) -> tuple[str, ...]:
     for bests in by_kind(of_works).values():
         searched, planned = ([best for best in bests if _is_searched(best) is chosen] for chosen in (True, False))
         sentences += _of_best(searched, "A search found it.") if searched else ()
-        sentences += _of_best(planned, "It is the best of what was planned.") if planned else ()
+        sentences += _of_best(_most_tried(planned), "It is the best of what was planned.") if planned else ()
     effects = [pair for pair in found if pair.by]
     alone = by_kind(filter(_is_alone, effects))
     for kind, of_kind in alone.items():
@@ -269,7 +275,7 @@ def _of_best(found: Sequence[Pair], chosen: str) -> tuple[str, ...]:
         return f"{work} runs fastest as it is.", *of_the_middle(found)
     at = "" if batch is None else f" at batch={batch}"
     return (
-        f"{work} runs fastest with {few(_options(best), 6)}.",
+        f"{work} runs fastest with {few(_options(best), 6) or _DEFAULTS}.",
         f"That is {best.ratio} the throughput of its default{at}.",
         *of_the_middle(found),
         chosen,

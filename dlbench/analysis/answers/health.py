@@ -2,11 +2,12 @@
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 from dlbench.analysis.answers.parts.base import Answer, AnswerPart, Missing, Question, answered, table
 from dlbench.analysis.answers.parts.elsewhere import Elsewhere, against_references
-from dlbench.analysis.answers.parts.headline import Headline
+from dlbench.analysis.answers.parts.headline import Headline, Tag
 from dlbench.analysis.answers.parts.published import beside_published
 from dlbench.analysis.compare.outliers import Outlier, kinds, sentences
 from dlbench.analysis.presentation.fields import KEY, PLACE, Field, Fields, of_row, own, place, whole_row
@@ -16,7 +17,7 @@ from dlbench.analysis.read.table import Results
 from dlbench.analysis.read.usability import is_noisy
 from dlbench.core.rows.row import Row
 from dlbench.core.schema import Unit
-from dlbench.core.units import fraction, percent, ratio
+from dlbench.core.units import percent, ratio
 
 ORDER = 100
 QUESTION = Question("health", "Is this machine healthy: against its peak, against the same hardware elsewhere, against itself?")
@@ -105,6 +106,7 @@ def answer(results: Results) -> Answer | Missing:
     paragraphs = [(summary, *(f"{line}." for line in others[:1])), *filter(None, of_devices)]
     others_like_it = list(elsewhere.values())
     headline = _headline(tried, trouble, others_like_it, outliers, _of_machine(peaks, others_like_it))
+    headline = replace(headline, tags=(Tag.UNFINISHED,)) if results.files.missing else headline
     return answered(QUESTION, AnswerPart(paragraphs, tried, tables, weaknesses=weaknesses, headline=headline), flags_told=True)
 
 
@@ -154,7 +156,7 @@ def _of_machine(peaks: Mapping[str, Row], elsewhere: Sequence[Elsewhere]) -> Seq
     """Return texts of the lowest share of a published peak, or else the lowest typical ratio to a reference run."""
     if peaks:
         where, row = min(peaks.items(), key=lambda peak: peak[1].rate.peak_fraction or 0.0)
-        share = fraction(row.rate.peak_fraction or 0.0)
+        share = percent(row.rate.peak_fraction or 0.0)
         text = f"{share} of the published peak"
         return [f"{where}: {text}", f"{where}: {share} of peak", text] if len(peaks) > 1 else [text]
     if not elsewhere:

@@ -31,6 +31,7 @@ from dlbench.analysis.presentation.figures import Figure, figure
 from dlbench.analysis.presentation.names import by_device
 from dlbench.analysis.presentation.wording import plural, short
 from dlbench.analysis.ratios.pairing import Pair, both_sides, match_rows
+from dlbench.analysis.ratios.ratio import speedup_of
 from dlbench.analysis.read.table import Results
 from dlbench.core.rows.row import Row
 from dlbench.core.units import fraction
@@ -79,17 +80,17 @@ def _errors(pairs: Sequence[Pair]) -> Figure:
 
 def _headline(devices: Mapping[str, list[Pair]]) -> Headline:
     """Return whether another precision is faster, and how far off its results are."""
-    found, where = foremost(devices, lambda pairs: furthest(pairs)[0].ratio.speedup)
+    found, where = foremost(devices)
     best, fastest = furthest(found)
     ratio, (base, other) = best.ratio, (cut(str(best.value(side)), _PRECISION_NAME) for side in best.sides)
     errors = _errors_of(each.other for each in fastest)
-    if ratio.is_ahead or (ratio.interval is None and ratio.speedup > 1):
-        text, off = f"{other} {ratio.brief} {base}", "".join(f", error {error}" for error in errors)
-    elif ratio.interval is None or ratio.is_behind:
-        text, off = f"none beats {base}; {other} {ratio.brief}", ""
+    spans, gains = (ratio.span, ""), ratio.is_ahead or (ratio.interval is None and ratio.speedup > 1)
+    if gains or (ratio.is_behind and max(map(speedup_of, fastest)) > 1):
+        off = "".join(f", error {error}" for error in errors)
+        texts = [f"{other} {ratio.brief} {base}{end}" for end in (f"{ratio.span}{off}", *spans)]
     else:
-        text, off = f"no gain shown: {other} {ratio.brief} {base}", ""
-    texts = f"{text}{ratio.span}{off}", f"{text}{ratio.span}", text
+        start = f"none beats {base}" if ratio.interval is None or ratio.is_behind else "no gain shown"
+        texts = [f"{start}: {ratio.brief}{span}, {other}" for span in spans]
     tags = (*limits(ratio), *(() if errors else (Tag.NOT_CHECKED,)))
     return Headline(texts, qualifiers(names_of(best.case), where, span_of(fastest)), ratio.span, best.sides, tags)
 
@@ -119,7 +120,7 @@ def _case(best: Pair, fastest: Sequence[Pair]) -> Iterator[str]:
     yield from of_the_middle(fastest)
     sides = (best.other, [each.other for each in fastest]), (best.base, [each.base for each in fastest])
     if off := [f"{error} in {best.value(side)}" for side, rows in sides for error in _errors_of(rows)]:
-        yield f"Results are off by up to {' and '.join(off)}."
+        yield f"Results are off there by up to {' and '.join(off)}."
     yield from (f"It reports {each}." for each in declared_values(best))
 
 

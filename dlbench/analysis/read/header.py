@@ -128,11 +128,16 @@ def thresholds(run: RunFile) -> dict[str, ThresholdSettings]:
     return {str(suite.get("name")): by_workload(suite["thresholds"]) for suite in suites if suite.get("thresholds")}
 
 
+def planned_cases(run: RunFile, cases: int) -> int:
+    """Return how many cases were planned; of a file that does not say as many as it has."""
+    return int(run.header.get("planned", {}).get("count", cases))
+
+
 def incomplete(run: RunFile, cases: int) -> list[str]:
     """Return a sentence for each thing that a file with so many measured cases lacks, and what to do about it."""
     going_on = f"continue it with: dlbench run --resume {shlex.quote(str(run.path))}"
     resume = "start it again, as an A/B can't be resumed" if "sides" in run.header else going_on
-    planned = run.header.get("planned", {}).get("count", cases)
+    planned = planned_cases(run, cases)
     if (run.torn or run.footer is None) and (writer := holder(run.path)):
         return [f"{run.path} is being written by {writer}, at {cases} of {planned} planned cases; wait until it ends"]
     notes = []

@@ -64,6 +64,8 @@ class Results:
     """Of each ``case.run`` that its budget ended before its rounds."""
     tries: tuple[Row, ...] = ()
     """What searches tried, each in one round: no planned cases, so nothing compares them."""
+    missing: Mapping[str, int] = field(default_factory=dict)
+    """Of each ``case.run`` that is not complete how many planned cases its file lacks."""
     lost: Mapping[str, frozenset[str]] = field(default_factory=dict)
     """Of each ``case.run`` with damaged lines the cases that may have lost a round with them; a sound one is not in it."""
     unmerged: "Results | None" = None
@@ -104,7 +106,7 @@ class Results:
         return replace(self, rows=tuple(filter(wanted, self.rows)))
 
 
-_BY_RUN = ("environments", "thresholds", "readings", "protocols", "lost", "budgets")
+_BY_RUN = ("environments", "thresholds", "readings", "protocols", "missing", "lost", "budgets")
 """Fields of `Results` that are keyed by ``case.run``."""
 
 
@@ -229,6 +231,7 @@ def of_file(run: RunFile, name: str, reduction: RoundReader | None = None) -> Re
         protocols=dict.fromkeys(environments, header.protocol(run)),
         budgets=dict.fromkeys(environments, spent) if (spent := header.spent_budget(run, rows)) else {},
         tries=tuple([summarise([each], origin=origins[each.side]) for each in tries]),
+        missing=dict.fromkeys(environments, lacking) if (lacking := header.planned_cases(run, len(rows)) - len(rows)) > 0 else {},
         lost=header.short_of_rounds(run, name, sides, rows),
     )
 

@@ -192,7 +192,7 @@ def test_a_run_ends_with_the_answers_and_as_data_with_its_rows_alone(tmp_path):
     assert lines[0].startswith("2 cases: 2 ok; 1 round.")
     # Which of them one round finds faster is chance.
     (precision,) = [line for line in lines if line.startswith("precision ")]
-    assert precision.removeprefix("precision".ljust(12)).startswith(("none beats fp32; bf16 ", "bf16 "))
+    assert precision.removeprefix("precision".ljust(12)).startswith(("none beats fp32: ", "bf16 "))
     assert shown.out == show(tmp_path / "run.jsonl").out
     again = shared_hosts.dlbench("run", "--resume", "run.jsonl", "--format", "csv", cwd=tmp_path)
     assert again.out == show(tmp_path / "run.jsonl", "--format", "csv").out

@@ -70,7 +70,7 @@ def test_a_gain_that_its_interval_does_not_show_is_none(asked):
     of_batch = {batch: made_up.case("matmul", batch=batch, dtype="fp32") for batch in (1, 8)}
     smallest = made_up.rounds_of(of_batch[1], made_up.flat([1.0] * 7), items=1)
     answer = asked([*smallest, *made_up.rounds_of(of_batch[8], made_up.flat([7 * each for each in rounds]), items=8)])["batch"]
-    assert line(answer) == ("no gain shown beyond batch 1: 8 gives 1.14×", "matmul", ["noisy"])
+    assert line(answer) == ("no gain shown: 1.14× from batch 1 to 8", "matmul", ["noisy"])
     assert answer["sentences"][2] == "Its interval shows no gain."
 
 
@@ -82,7 +82,7 @@ def test_kinds_of_work_are_not_mixed_and_of_several_devices_the_fastest_is_told(
     assert line(answer) == ("8 is the largest measured; more may help", "train resnet18 on run1 and 1 more", [])
     assert answer["sentences"][3] == f"batch=1 is enough for infer_step {name} fp32, at 1.00 /s."
     assert max(len(each.split()) for each in answer["sentences"]) <= 25
-    assert line(asked(infer)["batch"]) == ("1 is enough for infer…", "100.0 % of the best throughput", [])
+    assert line(asked(infer)["batch"]) == ("1 is enough for infer…", "the fastest of 1…8", [])
 
 
 def test_several_ranks_and_batches_that_are_none_do_not_count(asked):

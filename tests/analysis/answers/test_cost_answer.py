@@ -74,8 +74,8 @@ def test_of_several_devices_the_first_and_the_cpu_are_told_and_the_table_has_the
     second = [replace(each, case=made_up.case("train_step", "cuda:1", **each.case.params)) for each in steps(0.02)]
     answer = asked([*steps(0.01), *second, *steps(1.0, "cpu")])["cost"]
     assert answer["sentences"][-2:] == ["It was fastest there at batch=64 amp_bf16.", "1 more device: in the table only."]
-    assert line(answer)[1] == "resnet50 b64 amp_bf16 and 1 more"
-    assert line(asked(steps(0.02), steps(0.01))["cost"])[1] == "resnet50 b64 amp_bf16, run1"
+    assert line(answer)[1] == "resnet50 b64 amp_bf16 on cuda:0"
+    assert line(asked(steps(0.02), steps(0.01))["cost"])[1] == "resnet50 b64 amp_bf16 on run1"
     spoiled = [replace(each, throttling=Throttling(thermal=0.5)) for each in steps(0.01, mode="m" * 200)]
     marked = line(asked(spoiled)["cost"])
     assert (marked[1], marked[3]) == ("resnet50 b64 amp_bf16…", ["throttled", "steps alone"])

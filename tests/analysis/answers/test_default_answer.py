@@ -109,7 +109,7 @@ def test_a_default_that_did_not_go_well_is_no_base(asked):
     """The one row with the plain default was skipped: whether there is another is luck, as cases run in random order."""
     skipped = made_up.ended(made_up.case("step", mode="plain", order="rows", batch=8), Status.SKIPPED, "this machine has none")
     answer = asked([skipped, *built(0.5)], workloads=DECLARED)["default"]
-    assert answer["reason"] == "no step was measured both with its plain defaults and with another switch"
+    assert answer["reason"] == "no step was measured both with its plain defaults and with another tuning option"
 
 
 def test_a_switch_beside_others_is_not_said_to_be_alone(found):
@@ -187,12 +187,12 @@ def test_a_search_that_was_cut_short_says_what_is_the_fastest_so_far(found):
     other = replace(cut, case=made_up.case("largest"), reason=reason)
     failed = replace(cut, case=made_up.case("search", n=1), reason="not done within 60 s")
     assert "the search for" not in " ".join(found(plain(), built(0.5), [other, failed])["weaknesses"])
-    assert found(plain(), [cut])["reason"] == f"no step was measured both with its plain defaults and with another switch; {said}"
+    assert found(plain(), [cut])["reason"] == f"no step was measured both with its plain defaults and with another tuning option; {said}"
 
 
 def test_where_the_default_is_the_fastest_it_says_so(found):
     answer = found(plain(), built(2.0))
-    assert line(answer) == ("nothing left on the table: 1.00×", "step b8", [])
+    assert line(answer) == ("1.00×: nothing left on the table", "step b8", [])
     assert answer["sentences"] == [
         "On cpu the plain default is the fastest in 1 of 1 cases.",
         "step batch=8 runs fastest as it is.",
@@ -201,7 +201,7 @@ def test_where_the_default_is_the_fastest_it_says_so(found):
 
 
 def test_what_its_interval_does_not_show_is_no_gain(found):
-    assert line(found(plain(), built(0.99))) == ("no gain shown: 1.01× (0.980…1.04)", "step b8: built", ["noisy"])
+    assert line(found(plain(), built(0.99))) == ("1.01× (0.980…1.04): no gain shown", "step b8: built", ["noisy"])
 
 
 def test_without_a_throughput_each_switch_alone_is_told(found):
@@ -263,7 +263,7 @@ def in_ways(**seconds):
 
 def test_ways_to_compute_the_same_are_held_against_the_one_that_is_declared(found):
     answer = found(*in_ways(whole=0.01, whole_fp32=0.005, loops=10.0, rows=1.0), workloads=WAYS)
-    assert line(answer) == ("whole 1000× loops (970…1030)", "mine n=8 fp64", ["chosen as best"])
+    assert line(answer) == ("1000× (970…1030) by form=whole", "mine n=8 fp64", ["chosen as best"])
     assert answer["sentences"] == [
         "mine n=8 fp64 runs 1000 × (970…1030) as fast with form=whole as with form=loops.",
         "mine n=8 whole runs 2.00 × (1.94…2.06) as fast with dtype=fp32 as with dtype=fp64.",

@@ -21,10 +21,10 @@ def test_the_fastest_beside_fp32_and_how_far_off_both_are(asked):
     assert answer["sentences"] == [
         "On cuda:0 the fastest precision in training is bf16.",
         "train_step resnet18 batch=8 runs 2.00 × (1.94…2.06) as fast in bf16.",
-        "Results are off by up to 0.4 % in bf16 and 3.0e-07 in fp32.",
+        "Results are off there by up to 0.4 % in bf16 and 3.0e-07 in fp32.",
         "On cpu no precision is shown to beat fp32 in training, and the closest is bf16.",
         "train_step resnet18 batch=8 runs 1.00 × (0.970…1.03) as fast in bf16.",
-        "Results are off by up to 0.4 % in bf16 and 3.0e-07 in fp32.",
+        "Results are off there by up to 0.4 % in bf16 and 3.0e-07 in fp32.",
     ]
     assert answer["weaknesses"] == ["whether training still converges in it was not measured"]
     (table,) = answer["tables"]
@@ -37,12 +37,12 @@ def test_where_all_are_slower_the_nearest_is_named_and_none_called_fast(asked):
     slower = [made_up.scaled(each, 2.0) if each.case.params["dtype"] == "bf16" else each for each in made_up.both_kinds()]
     on_cpu = [each for each in slower if each.case.device == "cpu"]
     assert line(asked(slower)["precision"]) == (
-        "no gain shown: bf16 1.00× fp32 (0.970…1.03)",
+        "no gain shown: 1.00× (0.970…1.03), bf16",
         "train resnet18 b8",
         ["noisy", "not checked"],
     )
     answer = asked(on_cpu)["precision"]
-    assert line(answer) == ("none beats fp32; bf16 0.500× (0.485…0.515)", "train resnet18 b8", ["not checked"])
+    assert line(answer) == ("none beats fp32: 0.500× (0.485…0.515), bf16", "train resnet18 b8", ["not checked"])
     assert answer["sentences"] == [
         "On cpu no precision beats fp32 in training, and the closest is bf16.",
         "train_step resnet18 batch=8 runs 0.500 × (0.485…0.515) as fast in bf16.",
@@ -82,7 +82,7 @@ def test_of_several_machines_the_best_is_told_with_its_name_and_kinds_are_not_mi
     ("seconds", "headline", "verdict", "times"),
     [
         (0.0625, "bf16 16.0× fp32", "the fastest precision measured in matmul is bf16, of too few rounds to tell", "16.0"),
-        (1.25, "none beats fp32; bf16 0.800×", "no precision beats fp32 in matmul, and the closest is bf16", "0.800"),
+        (1.25, "none beats fp32: 0.800×, bf16", "no precision beats fp32 in matmul, and the closest is bf16", "0.800"),
     ],
 )
 def test_of_too_few_rounds_for_an_interval_nothing_is_denied_that_was_measured(asked, seconds, headline, verdict, times):

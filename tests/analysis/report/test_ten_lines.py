@@ -184,7 +184,7 @@ crossover   GPU ahead from n = 512, with copies 1,024    matmul fp32
 bottleneck  7 of 7 training steps wait for launches      cuda:0: device busy 40.0 %
 batch       64 is the largest measured; more may help    train resnet18: 2.00× batch 8
 precision   bf16 2.00× fp32 (1.94…2.06), error 0.3 %     train resnet18 b8
-default     2.00× left on the table (1.94…2.06)          train resnet18 b64: bf16
+default     2.50× left on the table (2.42…2.58)          resnet18 b8: amp_bf16, channels_last
 devices     –                                            dlbench run scaling
 serving     –                                            not measured by dlbench yet
 cost        12 h 49 min for ImageNet, resnet18           b64 bf16  steps alone
@@ -196,7 +196,7 @@ crossover   GPU ahead from n = 512, with copies 1,024
 bottleneck  7 of 7 training steps wait for launches
 batch       64 is the largest measured; more may help
 precision   bf16 2.00× fp32, error 0.3 %
-default     2.00× left on the table
+default     2.50× left on the table  chosen as best
 devices     –  dlbench run scaling
 serving     –  not measured by dlbench yet
 cost        12 h 49 min for ImageNet, resnet18  steps alone
@@ -208,7 +208,7 @@ crossover   GPU ahead from n = 512…
 bottleneck  7 of 7 training steps wait…
 batch       64 is the largest measured…
 precision   bf16 2.00× fp32, error 0.3 %
-default     2.00× left on the table
+default     2.50× left on the table
 devices     –  dlbench run scaling
 serving     –  not measured by dlbench…
 cost        12 h 49 min for ImageNet…

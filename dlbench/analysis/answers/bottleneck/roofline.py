@@ -162,6 +162,10 @@ def _headline(roof: Roof, several: bool) -> Headline:
     return Headline(texts, [": ".join(filter(None, (where, qualifier))), where or qualifier], rows=rows)
 
 
+_RATES = 3
+"""Precisions in the first sentence."""
+
+
 def _sentences(roof: Roof) -> tuple[str, ...]:
     """Say how fast a device can compute, move bytes and launch at most, and what memory bounds."""
     memory, found, arithmetic = roof.memory, roof.ceilings, roof.arithmetic()
@@ -175,10 +179,11 @@ def _sentences(roof: Roof) -> tuple[str, ...]:
         sentences.append(f"At the quickest {' and '.join(times)}.")
     if not arithmetic:
         return (sentences[0].replace("Its memory", f"The memory of {where}"), *sentences[1:])
-    rates = few((f"{flop_rate(each.per_s)} in {each.precision}" for each in arithmetic), 3)
+    rates = [f"{flop_rate(each.per_s)} in {each.precision}" for each in arithmetic]
+    also = [f"It reaches {few(rates[_RATES:])} as well."] if rates[_RATES:] else []
     top = next((each for each in arithmetic if each.precision == "fp32"), arithmetic[0])
     ridge = f"In {top.precision} memory bounds what has less than {three_digits(top.per_s / memory.per_s)} FLOP a byte."
-    return (f"On {where} arithmetic reaches at most {rates}.", *sentences, ridge)
+    return (f"On {where} arithmetic reaches at most {few(rates[:_RATES])}.", *also, *sentences, ridge)
 
 
 def _figures(below: Sequence[Placed]) -> list[Figure]:

@@ -156,7 +156,7 @@ def findings(results: Results) -> AnswerPart:
         worst = max(found, key=lambda way: way.fit.off or 0.0)
         if (off := worst.fit.off or 0.0) >= MOST_OFF:
             doubts.append(
-                f"on {where} the sizes of {short(worst.name)} are {units.percent(off)} off their line, as caches and protocols bend it"
+                f"on {where} the sizes of {short(worst.name)} are {units.percent(off)} off their line in the median, as caches bend it"
             )
     copies = list(chain.from_iterable(groups))
     title = "Copies: latency and bandwidth"

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from itertools import chain, starmap
 from typing import TypeVar
 
-from dlbench.analysis.answers.parts.headline import MISSING, Headline, Tag, tags_of
+from dlbench.analysis.answers.parts.headline import EXPLANATIONS, MISSING, MOST_TAGS, Headline, Tag, tags_of
 from dlbench.analysis.presentation.fields import PLACE, Fields, cells, place
 from dlbench.analysis.presentation.figures import Figure
 from dlbench.analysis.presentation.names import HasRow, by_device, flat
@@ -184,15 +184,16 @@ def answered(question: Question, found: AnswerPart, reports: Sequence[tuple[str,
     of_case = grouped(rows, lambda row: row.case.id)
     files = {case: tuple(dict.fromkeys(row.case.file for row in each if row.case.file)) for case, each in of_case.items()}
     headline = found.headline or Headline([MISSING], [f"{plural(len(found.tables), 'table')}: --topic {question.topic}"])
+    tags = headline.all_tags()
     return Answer(
         question,
         headline.text,
         headline.qualifier,
         headline.interval,
-        headline.all_tags(),
+        tags[:MOST_TAGS],
         tuple(map(units.one_line, chain(*found.paragraphs[:2], *reports[:2]))),
         tuple(of_case),
-        (*doubts, *found.weaknesses, *more),
+        (*doubts, *found.weaknesses, *(f"{tag}: {EXPLANATIONS[tag]}" for tag in tags[MOST_TAGS:]), *more),
         tuple(each for each in found.tables if each.rows),
         tuple(each for each in found.figures if each.rows),
         files={case: names for case, names in files.items() if names},
@@ -202,7 +203,9 @@ def answered(question: Question, found: AnswerPart, reports: Sequence[tuple[str,
 def _doubts(rows: Sequence[Row]) -> list[str]:
     """Return what makes an answer doubtful that rests on these rows: their flags, and files of other days."""
     tags = Counter(chain.from_iterable(map(tags_of, rows)))
-    doubts = [f"{tags[tag]} of {len(rows)} cases it rests on are {tag}" for tag in _DOUBTS if tags[tag]]
+    doubts = [
+        f"{tags[tag]} of {plural(len(rows), 'case')} it rests on {'is' if tags[tag] == 1 else 'are'} {tag}" for tag in _DOUBTS if tags[tag]
+    ]
     most = max((len({row.file for row in of_place}) for of_place in grouped(rows, lambda row: row.case.run).values()), default=1)
     if most > 1:
         doubts.append(f"its cases are from {most} files of one machine: no interval holds what changed there between them")

@@ -1,6 +1,7 @@
 """Answer in one line: what its headline is of, a qualifier, and tags from a closed set."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import math
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from itertools import chain
@@ -49,11 +50,11 @@ class Tag(StrEnum):
 EXPLANATIONS: Mapping[str, str] = {
     Tag.THROTTLED: "the device was held back; cool it or raise its limits, and measure again",
     Tag.DISTURBED: "other programs took part of the device or CPUs; dlbench doctor names them",
-    Tag.UNFINISHED: "the search ended early, so more may fit or be faster; give a larger --budget",
+    Tag.UNFINISHED: "it ended early, so cases are missing, or more may fit; give a larger --budget, or --resume",
     Tag.NOISY: "the interval is wider than 20 % of the median, or spans no difference; add rounds",
     Tag.FEW_ROUNDS: f"too few for a 95 % interval of a case; give --rounds {ENOUGH_ROUNDS}",
     Tag.UNSTEADY: "still changing speed after the warm-up; give the suite a longer max_warmup_s",
-    Tag.NOT_CHECKED: "nothing compared the results with fp64, so their error is unknown",
+    Tag.NOT_CHECKED: "nothing compared these results with fp64, so their error is unknown",
     Tag.SEVERAL_FILES: "measured in several sessions, whose difference no interval covers",
     Tag.CHOSEN: "the best of several, so its ratio is on the high side",
     Tag.STEPS_ALONE: "without reading data, validation and clocks that fall over hours",
@@ -77,6 +78,8 @@ class Headline:
     """Those that it rests on."""
     tags: Iterable[Tag] = ()
     """Those that the rows don't tell."""
+    has_intervals: bool = False
+    """Whether it has them where no text shows one."""
 
     @property
     def text(self) -> str:
@@ -94,11 +97,11 @@ class Headline:
         return self.span if self.span in self.text else ""
 
     def all_tags(self) -> tuple[Tag, ...]:
-        """Return the gravest tags, three at most."""
+        """Return the tags of the answer, the gravest first."""
         found = {*self.tags, *(tag for each in self.rows for tag in tags_of(each.row))}
-        if self.span:
+        if self.span or self.has_intervals:
             found.discard(Tag.FEW_ROUNDS)  # a ratio has an interval from four rounds on, a case alone from six
-        return tuple(tag for tag in Tag if tag in found)[:MOST_TAGS]
+        return tuple(tag for tag in Tag if tag in found)
 
 
 def fitting(*texts: str, most: int = MOST) -> str:
@@ -148,15 +151,17 @@ def by_kind(found: Iterable[T]) -> dict[str, list[T]]:
     return {name: kinds[name] for name in dict.fromkeys(order) if name in kinds}
 
 
-def foremost(devices: Mapping[str, list[T]], value: Callable[[list[T]], float]) -> tuple[list[T], str]:
+def foremost(devices: Mapping[str, list[T]]) -> tuple[list[T], str]:
     """Return the records that a headline is of, and what tells their device from others: `` on cuda:0 and 3 more``; nothing of one alone.
 
-    They are of an accelerator rather than of a CPU, of the first kind of work there is, and of the device with the greatest value.
+    They are of an accelerator rather than of a CPU, of the first kind of work there is, and of the device that is the fastest in the
+    first case of it.
     """
     found = [*devices.values()]
     alike = [each for each in found if not each[0].row.is_on_cpu] or found
     first = next(iter(by_kind(chain(*alike))))
-    best = max((kinds[first] for kinds in map(by_kind, alike) if first in kinds), key=value)
+    of_first = (kinds[first] for kinds in map(by_kind, alike) if first in kinds)
+    best = min(of_first, key=lambda records: records[0].row.time.median_s or math.inf)
     return best, which(best[0].row, chain(*alike), len(alike) - 1)
 
 
@@ -165,8 +170,16 @@ def which(row: Row, found: Iterable[HasRow], others: int) -> str:
 
     ``found`` has rows of all of them.
     """
-    named = row.case.run if several_runs(found) else row.case.device
-    return f" on {cut(named, _LABEL)} and {others} more" if others else ""
+    rows = [each.row for each in found]
+    several = several_runs(rows)
+    named, *names = (each.case.run if several else each.case.device for each in (row, *rows))
+    return f" on {cut(apart(named, names), _LABEL)} and {others} more" if others else ""
+
+
+def apart(name: str, names: Iterable[str]) -> str:
+    """Return the words of a name that not all of several have: ``7763`` of ``AMD EPYC 7763`` and ``AMD EPYC 7543``."""
+    shared = set.intersection(*(set(each.split(" ")) for each in names))
+    return " ".join(word for word in name.split(" ") if word not in shared) or name
 
 
 def names_of(case: str) -> tuple[str, str]:

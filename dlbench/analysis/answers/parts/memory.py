@@ -185,7 +185,7 @@ def peak_bytes(row: Row) -> float | None:
 
 def _headline(devices: Mapping[str, list[Demand]]) -> Headline:
     """Return the largest batch that a search found, or that none did."""
-    found, where = foremost(devices, lambda each: max(one.largest or 0 for one in each))
+    found, where = foremost(devices)
     best = max(found, key=lambda each: each.largest or 0)
     if best.largest:
         text, tags = f"batch {best.largest:,} fits{' so far' if best.ended else ''}", (Tag.UNFINISHED,) if best.ended else ()
