@@ -1,6 +1,7 @@
 """Floating-point operations of a network for one input, by the closed formulas of its layers."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import ExitStack
 from typing import Any
 
 import torch
@@ -49,16 +50,13 @@ def run_on_meta(model: nn.Module, input_shape: tuple[int, ...], hook: Callable[.
 
     The model itself is left as it is.
     """
-    hooks = [each.register_forward_hook(hook) for each in layers]
     tensors = {**dict(model.named_parameters()), **dict(model.named_buffers())}
     shapes = {name: torch.empty_like(tensor, device="meta") for name, tensor in tensors.items()}
     one = torch.empty(1, *input_shape, dtype=next(model.parameters()).dtype, device="meta")
-    try:
-        with torch.no_grad(), SkipElementwise():
-            functional_call(model, shapes, one)
-    finally:
-        for each in hooks:
-            each.remove()
+    with ExitStack() as hooks, torch.no_grad(), SkipElementwise():
+        for each in layers:
+            hooks.enter_context(each.register_forward_hook(hook))
+        functional_call(model, shapes, one)
 
 
 class SkipElementwise(TorchFunctionMode):
