@@ -5,6 +5,7 @@ import time
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from typing import Literal, Self
 
 from dlbench.core.model import Case, Signature, kind_of
@@ -37,6 +38,7 @@ def process_for(case: Case, isolation: Isolation, signatures: Mapping[str, Signa
     return "accelerator, apart" if signature and signature.declared.stands_out("own_process", case.params) else "accelerator"
 
 
+@dataclass(slots=True)
 class WorkerPool:
     """The measuring processes of a run. Use as a context manager: leaving it ends them all.
 
@@ -44,28 +46,18 @@ class WorkerPool:
     of `time.monotonic`: what is then still starting or measuring is ended.
     """
 
-    def __init__(
-        self,
-        isolation: Isolation,
-        seed: int,
-        threads: int,
-        interruption: Interruption,
-        first_workers: Mapping[str | None, WorkerProcess],
-        signatures: Mapping[str, Signature],
-        run_ends: float = math.inf,
-    ) -> None:
-        self._isolation = isolation
-        self._seed = seed
-        self._threads = threads
-        self._interruption = interruption
-        self._first_workers = first_workers
-        self._signatures = signatures
-        self._run_ends = run_ends
-        self._number = 0
-        self._training = False
-        self._workers: dict[_Key, WorkerProcess | RankGroup] = {}
-        self.start_s = 0.0
-        """How long the last start of processes for a round, or for several, took."""
+    isolation: Isolation
+    seed: int
+    threads: int
+    interruption: Interruption
+    first_workers: Mapping[str | None, WorkerProcess]
+    signatures: Mapping[str, Signature]
+    run_ends: float = math.inf
+    start_s: float = 0.0
+    """How long the last start of processes for a round, or for several, took."""
+    _number: int = 0
+    _training: bool = False
+    _workers: dict[_Key, WorkerProcess | RankGroup] = field(default_factory=dict)
 
     def __enter__(self) -> Self:
         return self
@@ -85,11 +77,11 @@ class WorkerPool:
         began = time.monotonic()
         self._number = number
         self._training = training
-        new = [self._adopt(side, worker) for side, worker in self._first_workers.items()]
-        self._first_workers = {}
+        new = [self._adopt(side, worker) for side, worker in self.first_workers.items()]
+        self.first_workers = {}
         new += [self._start(key, side) for key, side in self._missing(tasks, certain)]
         for worker in new:
-            worker.answer(run_ends=self._run_ends)
+            worker.answer(run_ends=self.run_ends)
         if new:
             self.start_s = time.monotonic() - began
         try:
@@ -106,15 +98,15 @@ class WorkerPool:
         if not missing:
             return []
         ahead = [((later, *key), side) for later in range(number + 1, number + certain) for key, side in needed.items() if key[1] == "cpu"]
-        return missing + ahead[: max(0, min(self._threads, MOST_AT_ONCE) - len(missing))]
+        return missing + ahead[: max(0, min(self.threads, MOST_AT_ONCE) - len(missing))]
 
     def _process_for(self, case: Case) -> str:
-        return process_for(case, self._isolation, self._signatures)
+        return process_for(case, self.isolation, self.signatures)
 
     def _sure_to_use(self, task: Task) -> bool:
         """Whether a task will use a process that was started for the round."""
         case, side = task
-        anew = self._isolation == "spawn" if case.device == "cpu" else side.one_process
+        anew = self.isolation == "spawn" if case.device == "cpu" else side.one_process
         return case.ranks is None and case.device in side.devices and not anew
 
     def _adopt(self, side: str | None, worker: WorkerProcess) -> WorkerProcess:
@@ -125,9 +117,9 @@ class WorkerPool:
     def _start(self, key: _Key, side: Side) -> WorkerProcess:
         """Start a process and leave it to `WorkerProcess.answer` to tell when it is ready."""
         number, _, process = key
-        mode: Mode = "fork" if process == "cpu" and self._isolation == "fork" else "stay"
-        layout = layout_seed(self._seed, number, side.name)
-        worker = self._workers[key] = WorkerProcess(mode, self._threads, layout, self._interruption, side.interpreter)
+        mode: Mode = "fork" if process == "cpu" and self.isolation == "fork" else "stay"
+        layout = layout_seed(self.seed, number, side.name)
+        worker = self._workers[key] = WorkerProcess(mode, self.threads, layout, self.interruption, side.interpreter)
         worker.send(PrepareRequest(training=self._training))
         return worker
 
@@ -138,14 +130,14 @@ class WorkerPool:
         worker = self._workers.get(key)
         if worker is None or not worker.usable:
             if request.case.ranks is not None:
-                layout = layout_seed(self._seed, self._number, side.name)
+                layout = layout_seed(self.seed, self._number, side.name)
                 worker = self._workers[key] = RankGroup(
-                    placement.counts, placement.threads, layout, self._interruption, side.interpreter, side.machines
+                    placement.counts, placement.threads, layout, self.interruption, side.interpreter, side.machines
                 )
-            elif (ready := (worker := self._start(key, side)).answer(run_ends=self._run_ends)).how != "replied":
+            elif (ready := (worker := self._start(key, side)).answer(run_ends=self.run_ends)).how != "replied":
                 return ready
-        outcome = worker.ask(request, request.policy.timeout_s, self._run_ends)
-        if (outcome.reply and outcome.reply.fault) or (key[2] == "cpu" and self._isolation == "spawn"):
+        outcome = worker.ask(request, request.policy.timeout_s, self.run_ends)
+        if (outcome.reply and outcome.reply.fault) or (key[2] == "cpu" and self.isolation == "spawn"):
             worker.end()
         return outcome
 
