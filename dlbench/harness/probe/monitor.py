@@ -4,6 +4,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, Self
 
 from dlbench.core.conditions import POWER_CAPS, SLOWDOWNS, RoundState, Throttling
@@ -35,8 +36,8 @@ class Monitor:
         self._devices = devices
         self._threads = threads
         self._open = ExitStack()
-        self._nvml: nvml.Nvml | None = None
-        self._handles: dict[str, nvml.Handle] = {}
+        self._ask: dict[str, Callable[[], nvml.Readings]] = {}
+        """By device, what asks NVML how far it is held back."""
 
     def __enter__(self) -> Self:
         accelerators = [device for device in usable_accelerators(self._devices) if device.is_nvidia]
@@ -44,10 +45,11 @@ class Monitor:
             return self
         # Where NVML or a device of it is not to be had, the header's environment says why.
         with suppress(nvml.NvmlUnavailable):
-            self._nvml = self._open.enter_context(nvml.session())
+            opened = self._open.enter_context(nvml.session())
             for each in accelerators:
                 with suppress(nvml.NvmlUnavailable):
-                    self._handles[each.id] = self._nvml.find(nvml.Address(each.uuid, each.pci_bus_id))
+                    handle = opened.find(nvml.Address(each.uuid, each.pci_bus_id))
+                    self._ask[each.id] = partial(opened.read, handle, nvml.SLOWDOWN)
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -59,9 +61,7 @@ class Monitor:
         quota_s = quota["throttled_s"] if quota else None
         if device == "cpu":
             return Counters(now_s, processor.thermal_throttle_s(), quota_s=quota_s)
-        if self._nvml is None or device not in self._handles:
-            return Counters(now_s, quota_s=quota_s)
-        values: Mapping[str, Any] = self._nvml.read(self._handles[device], nvml.SLOWDOWN).values
+        values: Mapping[str, Any] = self._ask[device]().values if device in self._ask else {}
         thermal_s = {"gpu": values["thermal_violation_s"]} if "thermal_violation_s" in values else {}
         reasons = values.get("throttle_reasons")
         held = None if reasons is None else tuple(each for each in reasons if each in SLOWDOWNS | POWER_CAPS)
