@@ -42,13 +42,13 @@ class _Parser:
         terms = [self._conjunction(depth)]
         while self._take("or"):
             terms.append(self._conjunction(depth))
-        return terms[0] if len(terms) == 1 else lambda case_id: any(term(case_id) for term in terms)
+        return lambda case_id: any(term(case_id) for term in terms)
 
     def _conjunction(self, depth: int) -> Matcher:
         terms = [self._term(depth)]
         while self._take("and"):
             terms.append(self._term(depth))
-        return terms[0] if len(terms) == 1 else lambda case_id: all(term(case_id) for term in terms)
+        return lambda case_id: all(term(case_id) for term in terms)
 
     def _term(self, depth: int) -> Matcher:
         if depth > _MAX_DEPTH:
