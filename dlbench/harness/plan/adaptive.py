@@ -22,6 +22,9 @@ _BY_LINE = 9
 _NEARLY_FULL = 0.5
 """Share of the limit from which on a process that dies is taken to have died of it: libraries end in many ways without memory."""
 
+Tries = Sequence[Measurement]
+"""Those of one case so far, in order."""
+
 
 def usual_tries(cases: Iterable[Case], signatures: Mapping[str, Signature]) -> int:
     """Return about how many tries the searches among these cases make; a case without a signature is none."""
@@ -95,16 +98,16 @@ class AdaptivePlan:
             around_start.append(Measurement(case, 0, Status.OK))  # none is faster than the first
         return 2 * len(around_start) - 1
 
-    def next(self, tries: Sequence[Measurement]) -> Case | None:
+    def next(self, tries: Tries) -> Case | None:
         """Return the next case to try; None where the search has ended."""
         values = self._next_size(tries) if self.for_largest else self._next_change(tries)
         return None if values is None else self.with_values(values)
 
-    def outcome(self, tries: Sequence[Measurement], number: int) -> Measurement:
+    def outcome(self, tries: Tries, number: int) -> Measurement:
         """Return what the tries come to, as the measurement of the case in that round; at least one was made."""
         return self._largest(tries, number) if self.for_largest else self._fastest(tries, number)
 
-    def unfinished(self, ended: Measurement, tries: Sequence[Measurement]) -> Measurement:
+    def unfinished(self, ended: Measurement, tries: Tries) -> Measurement:
         """Return how a search ended that was cut short: ``ended`` says by what, and gets what was found so far, if anything."""
         found: dict[str, ParamValue]
         if self.for_largest:
@@ -120,7 +123,7 @@ class AdaptivePlan:
 
     # the largest that fits
 
-    def _next_size(self, tries: Sequence[Measurement]) -> dict[str, ParamValue] | None:
+    def _next_size(self, tries: Tries) -> dict[str, ParamValue] | None:
         name = self._size_name
         fits, high, stopped = self._sizes(tries)
         if not stopped and tries and self._is_doubtful(tries, fits):
@@ -141,7 +144,7 @@ class AdaptivePlan:
             size = max(by_line, least) if by_line > low else size
         return {name: size}
 
-    def _is_doubtful(self, tries: Sequence[Measurement], fits: Mapping[int, int | None]) -> bool:
+    def _is_doubtful(self, tries: Tries, fits: Mapping[int, int | None]) -> bool:
         """Whether the last try ran out of memory where the line has room for it, and for the first time: such a try is made once more.
 
         A forward pass of ResNet-18 at batch 56 did not fit once where others at 62 did, as measured.
@@ -154,7 +157,7 @@ class AdaptivePlan:
         """Return what a try has of the parameter whose largest value is sought."""
         return int(tried.case.params[self._size_name])
 
-    def _sizes(self, tries: Sequence[Measurement]) -> tuple[dict[int, int | None], int | None, Measurement | None]:
+    def _sizes(self, tries: Tries) -> tuple[dict[int, int | None], int | None, Measurement | None]:
         """Return the peak of each size that fits, the smallest that does not, and the try that ended the search otherwise.
 
         Where a size did not fit, larger ones that did do not count: memory was there by chance.
@@ -187,7 +190,7 @@ class AdaptivePlan:
         slopes = [(most - peak) / (large - size) for size, peak in reversed(known[:-1]) if peak < most]
         return int(large + (self.limit_bytes - most) / slopes[0]) if slopes else None
 
-    def _largest(self, tries: Sequence[Measurement], number: int) -> Measurement:
+    def _largest(self, tries: Tries, number: int) -> Measurement:
         name = self._size_name
         fits, high, stopped = self._sizes(tries)
         low = max(fits, default=0)
@@ -206,7 +209,7 @@ class AdaptivePlan:
 
     # the fastest
 
-    def _next_change(self, tries: Sequence[Measurement]) -> dict[str, ParamValue] | None:
+    def _next_change(self, tries: Tries) -> dict[str, ParamValue] | None:
         """Change one parameter of the fastest so far at a time, until no change makes it faster: a coordinate ascent.
 
         What is varied last is not gone on from: a change next to it would cost as much again.
@@ -223,7 +226,7 @@ class AdaptivePlan:
         changes = ({**around, name: value} for name, value in nearby if (name, value) not in lacking)
         return next((each for each in changes if each not in tried), None)
 
-    def _lacking(self, tries: Sequence[Measurement]) -> set[tuple[str, ParamValue]]:
+    def _lacking(self, tries: Tries) -> set[tuple[str, ParamValue]]:
         """Return the values that the device lacks, as far as all tries with them say so: to try them with others is in vain."""
         having = {item for each in tries if each.status is not Status.UNSUPPORTED for item in self.values(each).items()}
         return {item for each in tries for item in self.values(each).items()} - having
@@ -237,7 +240,7 @@ class AdaptivePlan:
             return (FIRST_TRY,)
         return tuple(each for each in (2 * current, current // 2) if each)
 
-    def fastest(self, tries: Sequence[Measurement]) -> Measurement | None:
+    def fastest(self, tries: Tries) -> Measurement | None:
         """Return the try of most throughput; of those that hardly differ the one that came first. None where none went well."""
         found: Measurement | None = None
         for each in tries:
@@ -246,7 +249,7 @@ class AdaptivePlan:
                 found = each
         return found
 
-    def _fastest(self, tries: Sequence[Measurement], number: int) -> Measurement:
+    def _fastest(self, tries: Tries, number: int) -> Measurement:
         fastest = self.fastest(tries)
         if fastest is None:
             first = replace(tries[0], case=self.case, round=number)

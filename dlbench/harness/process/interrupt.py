@@ -5,7 +5,7 @@ import select
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from types import FrameType, TracebackType
+from types import FrameType
 from typing import Self
 
 from dlbench.core.errors import ExitCode
@@ -50,7 +50,7 @@ class Interruption:
             self._previous[number] = signal.signal(number, self._note)
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(self, *_: object) -> None:
         if self.requested is None:  # else a second one still ends the program at once
             for number, handler in self._previous.items():
                 signal.signal(number, handler)  # type: ignore[arg-type]  # signal.signal returned it

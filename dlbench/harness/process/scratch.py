@@ -11,7 +11,6 @@ import tempfile
 import zlib
 from contextlib import suppress
 from pathlib import Path
-from types import TracebackType
 from typing import NamedTuple, Self
 
 _PREFIX = "dlbench-scratch-"
@@ -58,7 +57,7 @@ class ScratchFolders:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(self, *_: object) -> None:
         self.remove()
 
     def of(self, owner: str, place: Path | None = None) -> Path:
