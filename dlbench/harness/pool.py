@@ -5,7 +5,7 @@ import time
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Literal, Self
 
 from dlbench.core.model import Case, Signature, kind_of
@@ -38,7 +38,7 @@ def process_for(case: Case, isolation: Isolation, signatures: Mapping[str, Signa
     return "accelerator, apart" if signature and signature.declared.stands_out("own_process", case.params) else "accelerator"
 
 
-@dataclass(slots=True)
+@dataclass
 class WorkerPool:
     """The measuring processes of a run. Use as a context manager: leaving it ends them all.
 
@@ -53,11 +53,13 @@ class WorkerPool:
     first_workers: Mapping[str | None, WorkerProcess]
     signatures: Mapping[str, Signature]
     run_ends: float = math.inf
-    start_s: float = 0.0
-    """How long the last start of processes for a round, or for several, took."""
-    _number: int = 0
-    _training: bool = False
-    _workers: dict[_Key, WorkerProcess | RankGroup] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._number = 0
+        self._training = False
+        self._workers: dict[_Key, WorkerProcess | RankGroup] = {}
+        self.start_s = 0.0
+        """How long the last start of processes for a round, or for several, took."""
 
     def __enter__(self) -> Self:
         return self

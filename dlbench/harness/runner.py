@@ -60,7 +60,7 @@ class Outcome(NamedTuple):
     faults: tuple[str, ...]
 
 
-@dataclass(slots=True)
+@dataclass
 class Runner:
     """Measures the tasks of a run round after round, and saves each result at once.
 
@@ -89,17 +89,13 @@ class Runner:
     """Of the workloads, by name."""
     kept: Kept | None = None
     """The name of what cases keep for when the run goes on; None where it can't."""
-    _quarantine: DeviceQuarantine = field(default_factory=DeviceQuarantine, init=False)
-    _progress: Progress = field(init=False)
-    _retries: Retries = field(init=False)
-    _searches: Searches = field(init=False)
-    _scratch: ScratchFolders = field(init=False)
-    _postponed: dict[Series, Measurement] = field(default_factory=dict, init=False)
-    """Measurements of this round that are to be made again; they count where the budget has no time for it."""
-    _skipped: bool = field(default=False, init=False)
-    """Whether a case has no row but that of the spent budget."""
 
     def __post_init__(self) -> None:
+        self._quarantine = DeviceQuarantine()
+        self._postponed: dict[Series, Measurement] = {}
+        """Measurements of this round that are to be made again; they count where the budget has no time for it."""
+        self._skipped = False
+        """Whether a case has no row but that of the spent budget."""
         self._scratch = ScratchFolders(self.kept)
         self._searches = Searches(self.signatures, self.settings.policy, self._save_try, self.tried)
         self._progress = Progress(self.tasks, self.settings.policy, self.done)
