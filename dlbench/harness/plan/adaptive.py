@@ -195,8 +195,8 @@ class AdaptivePlan:
         fits, high, stopped = self._sizes(tries)
         low = max(fits, default=0)
         known = next((each for each in tries if self._size(each) == low), tries[-1])
-        of_known = {each: getattr(known, each) for each in ("side", "device_name", "threads", "limit_bytes")}
-        outcome = Measurement(self.case, number, Status.OK, **of_known)
+        outcome = Measurement(self.case, number, Status.OK, None, known.side, known.device_name, known.threads)
+        outcome.limit_bytes = known.limit_bytes
         if stopped:
             reason = f"{name}={stopped.case.params[name]}: {stopped.reason}"
             return self.unfinished(replace(outcome, status=stopped.status, reason=reason), tries)
@@ -204,8 +204,7 @@ class AdaptivePlan:
             smallest = next(each for each in tries if self._size(each) == high)
             return replace(outcome, status=Status.OOM, reason=f"not even {name}={high} fits: {smallest.reason}")
         values = {each.name: float(low) for each in self.signature.declared.values if each.role == "largest"}
-        measured = {each: getattr(known, each) for each in ("memory", "nulls", "math")}
-        return replace(outcome, found={name: low}, values=values, **measured)
+        return replace(outcome, found={name: low}, values=values, memory=known.memory, nulls=known.nulls, math=known.math)
 
     # the fastest
 
