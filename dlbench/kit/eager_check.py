@@ -124,9 +124,11 @@ def refuse_disagreement(call: Step, parts: StepParts, expected: Expected) -> Non
         raise ValueError(sentence)
 
 
-def _away(what: str, error: float, tolerance: float, usual: str = "eager execution") -> Held:
-    sentence = f"its {what} is {error:.2g} away from that of {usual}, where rounding explains {tolerance:.2g}"
-    return math.inf if math.isnan(error) else error / tolerance, sentence
+def _away(what: str, error: float, tolerance: float, usual: str = "eager execution") -> Iterator[Held]:
+    """Yield how far something is away, where the tolerance can be held to."""
+    if tolerance <= MOST_TOLERANCE:
+        sentence = f"its {what} is {error:.2g} away from that of {usual}, where rounding explains {tolerance:.2g}"
+        yield math.inf if math.isnan(error) else error / tolerance, sentence
 
 
 def _inferred(call: Step, right: Tensor, shaken: Tensor) -> Iterator[Held]:
@@ -134,9 +136,7 @@ def _inferred(call: Step, right: Tensor, shaken: Tensor) -> Iterator[Held]:
         call().zero_()  # a graph writes where it wrote before, and one that does nothing leaves this
     output = _output(call)
     if right.isfinite().all() and right.any() and shaken.isfinite().all():
-        tolerance = SPREAD * _apart(shaken, right)
-        if tolerance <= MOST_TOLERANCE:
-            yield _away("output", _apart(output, right), tolerance)
+        yield from _away("output", _apart(output, right), SPREAD * _apart(shaken, right))
 
 
 def _trained(call: Step, parts: StepParts, right: Trained, shaken: Trained, *logits: Tensor) -> Iterator[Held]:
@@ -149,14 +149,13 @@ def _trained(call: Step, parts: StepParts, right: Trained, shaken: Trained, *log
     torch.manual_seed(_SEED)
     likely_loss = call().item()
     for error, tolerance in momenta_apart(parts.update):
-        if tolerance <= MOST_TOLERANCE:
-            yield _away("momentum", error, tolerance, usual="its gradient")
+        yield from _away("momentum", error, tolerance, usual="its gradient")
     names = [name for name, _ in parts.network.named_parameters()]
     signs = _changed_signs(len(_layers(parts.network)), _apart(shaken_logits, right_logits))
     yield from _gradients_held(names, found, right, shaken, signs)
     for before, one, other in zip(_samples(parts.weights), found.weights, right.weights, strict=True):
         if other.isfinite().all() and not torch.equal(before.cpu(), other):
-            yield _away("update", *update_apart(before, one, other))
+            yield from _away("update", *update_apart(before, one, other))
     # The losses of the same logits with two labels differ by the logits of these: the batch's largest and smallest.
     spread = right_logits.max(1).values.mean().item() - unlikely
     if math.isfinite(spread) and spread > 0:
@@ -166,8 +165,7 @@ def _trained(call: Step, parts: StepParts, right: Trained, shaken: Trained, *log
         # No more than all of the error can be that of these logits; where this says nothing, errors are taken for independent.
         bound = (SPREAD * apart * math.sqrt(right_logits.numel()) + rounding) / spread
         tolerance = bound if bound <= MOST_TOLERANCE else (SPREAD * apart + rounding) / spread
-        if tolerance <= MOST_TOLERANCE:
-            yield _away("logits' spread", abs(found.loss - likely_loss - spread) / spread, tolerance)
+        yield from _away("logits' spread", abs(found.loss - likely_loss - spread) / spread, tolerance)
 
 
 def _changed_signs(layers: int, error: float) -> float:
