@@ -120,20 +120,13 @@ def _buffers(device: torch.device, size: int, direction: Direction, memory: Host
     """
     on_host = 2 if device.type == "cpu" or direction == "both" else int(direction in _OVER_LINK)
     refuse_more_than_left(on_host * size, "its buffers on the host take")
+    if direction == "numa":
+        return [_between_nodes(size)]
+    if direction == "peer":
+        return [(_filled(_empty(size, device)), _on_peer(size, device))]
     host = torch.device("cpu")
-    match direction:
-        case "numa":
-            return [_between_nodes(size)]
-        case "peer":
-            return [(_filled(_empty(size, device)), _on_peer(size, device))]
-        case "d2d":
-            ways = [(device, device)]
-        case "h2d":
-            ways = [(host, device)]
-        case "d2h":
-            ways = [(device, host)]
-        case "both":
-            ways = [(host, device), (device, host)]
+    there, back = (host, device), (device, host)
+    ways = {"d2d": [(device, device)], "h2d": [there], "d2h": [back], "both": [there, back]}[direction]
     return [(_filled(_empty(size, source, memory)), _empty(size, target, memory).zero_()) for source, target in ways]
 
 
