@@ -131,7 +131,7 @@ class Runner:
         known = [self.signatures[task.case.workload] for task in tasks if task.case.workload in self.signatures]
         training = any("training" in each.declared.tags for each in known)
         ready = pool.round(number, tasks if self._left_s() > 0 else (), self._progress.certain(tasks), training=training)
-        with ready, self.watch.round(number, lambda state: self.save(state.to_json())) as around:
+        with ready, self.watch.round(number, lambda state: self.save(state.to_json())) as read_state:
             self._progress.start_s = pool.start_s
             for attempt in self._retries.of_round(_in_order(tasks, self.settings, number)):
                 try:
@@ -143,7 +143,7 @@ class Runner:
                 self._save(measured, kept=interrupted or not self._grant_retry(attempt, measured))
                 if interrupted:
                     return False
-            around.cases_ended()
+            read_state()
         return True
 
     def _leave_out(self, attempt: Attempt) -> None:

@@ -18,6 +18,8 @@ from dlbench.kit.precision import filled
 
 Direction = Literal["h2d", "d2h", "d2d", "both", "peer", "numa"]
 HostPages = Literal["pageable", "pinned"]
+Pair = tuple[Tensor, Tensor]
+"""Source and target of a copy."""
 
 _OVER_LINK = ("h2d", "d2h", "both")
 _PCI = Path("/sys/bus/pci/devices")
@@ -113,7 +115,7 @@ def _refuse(device: torch.device, direction: Direction, memory: HostPages, block
         raise NotImplementedError(f"{direction} has no memory of the host that a device reads or writes; leave memory out")
 
 
-def _buffers(device: torch.device, size: int, direction: Direction, memory: HostPages) -> list[tuple[Tensor, Tensor]]:
+def _buffers(device: torch.device, size: int, direction: Direction, memory: HostPages) -> list[Pair]:
     """Return the source and the target of each copy of a call; all of their pages were written to.
 
     Raises MemoryError where the host has too little memory left for those that lie there.
@@ -160,7 +162,7 @@ def _on_peer(size: int, device: torch.device) -> Tensor:
     return target
 
 
-def _between_nodes(size: int) -> tuple[Tensor, Tensor]:
+def _between_nodes(size: int) -> Pair:
     """Return buffers in the memories of two NUMA nodes: Linux puts a page where the CPU is that first writes to it."""
     nodes = numa_nodes()
     if len(nodes) < 2:
@@ -192,7 +194,7 @@ def _copy(source: Tensor, target: Tensor, non_blocking: bool = True) -> None:
     target.copy_(source, non_blocking=non_blocking)
 
 
-def _both_ways(device: torch.device, pairs: list[tuple[Tensor, Tensor]]) -> Callable[[], None]:
+def _both_ways(device: torch.device, pairs: list[Pair]) -> Callable[[], None]:
     """Return a call that starts both copies, each on a stream of its own, and lets the current stream wait for them."""
     module = streams_of(device)
     ways = [(module.Stream(), *pair) for pair in pairs]
@@ -214,7 +216,7 @@ def _and_wait(queue: Callable[[], None], device: torch.device) -> None:
     torch.accelerator.synchronize(device)
 
 
-def _verify(call: Callable[[], None], device: torch.device, pairs: list[tuple[Tensor, Tensor]]) -> None:
+def _verify(call: Callable[[], None], device: torch.device, pairs: list[Pair]) -> None:
     """Copy once. Raises ValueError if the ends of a target are not those of its source."""
     call()
     if device.type != "cpu":

@@ -24,6 +24,8 @@ _NEARLY_FULL = 0.5
 
 Tries = Sequence[Measurement]
 """Those of one case so far, in order."""
+Peaks = Mapping[int, int | None]
+"""Of sizes that fit, the memory that each took."""
 
 
 def usual_tries(cases: Iterable[Case], signatures: Mapping[str, Signature]) -> int:
@@ -144,7 +146,7 @@ class AdaptivePlan:
             size = max(by_line, least) if by_line > low else size
         return {name: size}
 
-    def _is_doubtful(self, tries: Tries, fits: Mapping[int, int | None]) -> bool:
+    def _is_doubtful(self, tries: Tries, fits: Peaks) -> bool:
         """Whether the last try ran out of memory where the line has room for it, and for the first time: such a try is made once more.
 
         A forward pass of ResNet-18 at batch 56 did not fit once where others at 62 did, as measured.
@@ -157,7 +159,7 @@ class AdaptivePlan:
         """Return what a try has of the parameter whose largest value is sought."""
         return int(tried.case.params[self._size_name])
 
-    def _sizes(self, tries: Tries) -> tuple[dict[int, int | None], int | None, Measurement | None]:
+    def _sizes(self, tries: Tries) -> tuple[Peaks, int | None, Measurement | None]:
         """Return the peak of each size that fits, the smallest that does not, and the try that ended the search otherwise.
 
         Where a size did not fit, larger ones that did do not count: memory was there by chance.
@@ -170,7 +172,7 @@ class AdaptivePlan:
         stopped = next((each for each in failed if each not in too_large), None)
         return {size: peak for size, peak in fitting.items() if high is None or size < high}, high, stopped
 
-    def _does_not_fit(self, tried: Measurement, fitting: Mapping[int, int | None]) -> bool:
+    def _does_not_fit(self, tried: Measurement, fitting: Peaks) -> bool:
         """Whether a try ran out of memory, or died where what fitted, as many times as large, would nearly fill the limit."""
         if tried.status is not Status.CRASHED:
             return tried.status is Status.OOM
@@ -178,7 +180,7 @@ class AdaptivePlan:
         known = [size / fitted * peak for fitted, peak in fitting.items() if peak and fitted < size]
         return bool(known) and self.limit_bytes is not None and min(known) >= _NEARLY_FULL * self.limit_bytes
 
-    def _predicted(self, fits: Mapping[int, int | None]) -> int | None:
+    def _predicted(self, fits: Peaks) -> int | None:
         """Return the largest size that fits by a line through the peak of the largest known one; None where there is none.
 
         It also goes through the next one below that took less: another algorithm may make a size take less than a smaller one.

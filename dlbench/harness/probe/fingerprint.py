@@ -21,7 +21,7 @@ import psutil
 
 import dlbench
 from dlbench.harness.probe import cgroup, nvml, processor
-from dlbench.harness.probe.devices import Accelerator, Device, Processor, read_accelerators, usable_accelerators
+from dlbench.harness.probe.devices import Accelerator, Device, Devices, Processor, read_accelerators, usable_accelerators
 
 _ENVIRON = re.compile(
     "(OMP|KMP|GOMP|MKL|OPENBLAS|CUDA|CUBLAS|CUDNN|NCCL|HIP|ROCR|HSA|PYTORCH|TORCH|TORCHINDUCTOR|TORCHDYNAMO)_[A-Z0-9_]+|NVIDIA_TF32_OVERRIDE"
@@ -48,7 +48,7 @@ _ACCELERATOR_IDENTITY = (
 
 def fingerprint(
     hello: Mapping[str, Any],
-    devices: Sequence[Device],
+    devices: Devices,
     *,
     environ: Mapping[str, str] = os.environ,
 ) -> Block:
@@ -76,7 +76,7 @@ def fingerprint(
     }
 
 
-def read_state(devices: Sequence[Device]) -> Block:
+def read_state(devices: Devices) -> Block:
     """Return what may differ from one minute to the next: load, clocks, temperature, throttling, other processes. Read before and after."""
     accelerators = usable_accelerators(devices)
     readings = read_accelerators(accelerators, nvml.STATE)
@@ -117,7 +117,7 @@ def _stack(hello: Mapping[str, Any], accelerators: Sequence[Accelerator], enviro
     }
 
 
-def _cpu_state(devices: Sequence[Device]) -> Block:
+def _cpu_state(devices: Devices) -> Block:
     cpu = next((device for device in devices if isinstance(device, Processor)), None)
     return {
         "load_1min": os.getloadavg()[0] if hasattr(os, "getloadavg") else None,  # absent on Windows
