@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from dlbench.core.declarations import SEARCH_RESOLUTION
 from dlbench.core.measurement import Measurement
-from dlbench.core.model import Case, ParamValue, Policy, Signature, Status, settings_text
+from dlbench.core.model import Case, Parameter, ParamValue, Policy, Signature, Status, settings_text
 from dlbench.core.stats import quantile
 
 _GROWTH = 4
@@ -73,20 +73,14 @@ class AdaptivePlan:
 
     def is_try(self, case: Case) -> bool:
         """Whether a case is one of its tries."""
-        known = {name: value for name, value in case.params.items() if name not in self._open}
+        known = dict(case.params)
+        left_open = [(each, known.pop(each.name, None)) for each in self._open]
         alike = (case.workload, case.device, known) == (self.case.workload, self.case.device, dict(self.case.params))
-        return alike and all(self._is_valid(name, case.params.get(name)) for name in self._open)
-
-    def _is_valid(self, name: str, value: object) -> bool:
-        parameter = self.signature.parameter(name)
-        try:
-            return parameter is not None and value is not None and parameter.check(value) is not None
-        except ValueError:  # an edited file may hold anything
-            return False
+        return alike and all(_is_valid(parameter, value) for parameter, value in left_open)
 
     def values(self, tried: Measurement) -> dict[str, ParamValue]:
         """Return the values of a try for what the case leaves open."""
-        return {name: tried.case.params[name] for name in self._open}
+        return {each.name: tried.case.params[each.name] for each in self._open}
 
     def usual_tries(self) -> int:
         """Return about how many tries the search makes.
@@ -216,14 +210,14 @@ class AdaptivePlan:
         What is varied last is not gone on from: a change next to it would cost as much again.
         """
         tried = [self.values(each) for each in tries]
-        start = {name: self._candidates(name, None)[0] for name in self._open}
+        start = {each.name: _candidates(each, None)[0] for each in self._open}
         if start not in tried:
             return start
-        last = [name for name in self._open if name in self.signature.declared.having("searched_last")]
+        last = start.keys() & self.signature.declared.having("searched_last")
         fastest = self.fastest([each for each in tries if all(self.values(each)[name] == start[name] for name in last)])
         around = self.values(fastest) if fastest else start
         lacking = self._lacking(tries)
-        nearby = ((name, value) for name in self._open for value in self._candidates(name, around[name]))
+        nearby = ((each.name, value) for each in self._open for value in _candidates(each, around[each.name]))
         changes = ({**around, name: value} for name, value in nearby if (name, value) not in lacking)
         return next((each for each in changes if each not in tried), None)
 
@@ -231,15 +225,6 @@ class AdaptivePlan:
         """Return the values that the device lacks, as far as all tries with them say so: to try them with others is in vain."""
         having = {item for each in tries if each.status is not Status.UNSUPPORTED for item in self.values(each).items()}
         return {item for each in tries for item in self.values(each).items()} - having
-
-    def _candidates(self, name: str, current: ParamValue | None) -> Sequence[ParamValue]:
-        """Return the values of a parameter to try next to the current one."""
-        parameter = self.signature.parameter(name)
-        if parameter and parameter.choices:
-            return parameter.choices
-        if not isinstance(current, int):
-            return (FIRST_TRY,)
-        return tuple(each for each in (2 * current, current // 2) if each)
 
     def fastest(self, tries: Tries) -> Measurement | None:
         """Return the try of most throughput; of those that hardly differ the one that came first. None where none went well."""
@@ -259,11 +244,27 @@ class AdaptivePlan:
         return replace(fastest, case=self.case, round=number, found=self.values(fastest))
 
     @property
-    def _open(self) -> list[str]:
+    def _open(self) -> list[Parameter]:
         """What the case leaves open, in the order in which it is varied: the few values of texts before sizes, which have no end."""
         declared = self.signature.declared
         left = [each for each in self.signature.parameters if each.name in declared.searched and each.name not in self.case.params]
-        return [each.name for each in sorted(left, key=lambda each: (each.name in declared.having("searched_last"), not each.choices))]
+        return sorted(left, key=lambda each: (each.name in declared.having("searched_last"), not each.choices))
+
+
+def _is_valid(parameter: Parameter, value: object) -> bool:
+    try:
+        return parameter.check(value) is not None
+    except ValueError:  # an edited file may hold anything
+        return False
+
+
+def _candidates(parameter: Parameter, current: ParamValue | None) -> Sequence[ParamValue]:
+    """Return the values of a parameter to try next to the current one."""
+    if parameter.choices:
+        return parameter.choices
+    if not isinstance(current, int):
+        return (FIRST_TRY,)
+    return tuple(each for each in (2 * current, current // 2) if each)
 
 
 def _rate(measured: Measurement) -> float:
