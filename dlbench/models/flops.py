@@ -14,6 +14,9 @@ FASTER_CONVOLUTION = 4
 """How many times fewer operations the fastest algorithm in use takes for a convolution: Winograd's F(4 x 4, 3 x 3) multiplies 36 times
 where the formula says 144 (Lavin and Gray, https://arxiv.org/abs/1509.09308, section 4)."""
 
+Counted = nn.Conv2d | nn.Linear
+"""The layers whose operations are counted."""
+
 
 def forward_flops(model: nn.Module, input_shape: tuple[int, ...]) -> int:
     """Return operations of the forward pass for one input, such as an image of shape (channels, height, width)."""
@@ -41,7 +44,7 @@ def layer_flops(model: nn.Module, input_shape: tuple[int, ...]) -> list[int]:
         values_in = layer.weight[0].numel()  # type: ignore[index]  # what one output value is the sum over
         counts.append(2 * output.numel() * values_in)
 
-    run_on_meta(model, input_shape, count, [each for each in model.modules() if isinstance(each, nn.Conv2d | nn.Linear)])
+    run_on_meta(model, input_shape, count, [each for each in model.modules() if isinstance(each, Counted)])
     return counts
 
 
