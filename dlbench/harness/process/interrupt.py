@@ -46,7 +46,9 @@ class Interruption:
             self._before_exit.remove(action)
 
     def __enter__(self) -> Self:
-        for number in self._numbers():
+        # A terminal that is closed counts unless that is ignored, as under nohup.
+        hangup = [signal.SIGHUP] if signal.getsignal(signal.SIGHUP) is signal.SIG_DFL else []
+        for number in (signal.SIGINT, signal.SIGTERM, *hangup):
             self._previous[number] = signal.signal(number, self._note)
         return self
 
@@ -56,12 +58,6 @@ class Interruption:
                 signal.signal(number, handler)  # type: ignore[arg-type]  # signal.signal returned it
         os.close(self._read)
         os.close(self._write)
-
-    @staticmethod
-    def _numbers() -> list[signal.Signals]:
-        """Return Ctrl-C, the wish to end, and a terminal that is closed, unless that is ignored, as under nohup."""
-        hangup = [signal.SIGHUP] if signal.getsignal(signal.SIGHUP) is signal.SIG_DFL else []
-        return [signal.SIGINT, signal.SIGTERM, *hangup]
 
     def _note(self, number: int, frame: FrameType | None) -> None:
         if self.requested is not None:

@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -18,15 +18,15 @@ from dlbench.harness.worker.failures import why_not_started
 class Backend(ABC):
     """One kind of device. Subclasses override what differs; a plugin may `register_backend` a kind of its own."""
 
-    kind: ClassVar[str]
-    is_host: ClassVar[bool] = False
+    kind: str
+    is_host = False
     """Whether its memory is the host's, so that there is nothing to copy."""
-    block_s: ClassVar[float] = 0.02
+    block_s = 0.02
     """Least length of a timed block: a synchronisation of 10 to 40 µs is then below 0.2 %."""
-    warmup_s: ClassVar[float] = 0.5
-    warmup_calls: ClassVar[int] = 10
+    warmup_s = 0.5
+    warmup_calls = 10
 
-    collectives: ClassVar[str | None] = None
+    collectives: str | None = None
     """The backend of torch.distributed for several of them, each in a process of its own; None where there is none."""
 
     @abstractmethod
