@@ -63,7 +63,10 @@ def storage(
     reads = reads_of(offsets, at_once, access == "direct")
     if order == "random":
         shuffled = torch.randperm(samples).tolist()
-        reads, paths = ([reads[at] for at in shuffled], paths) if files == "one" else (reads, [paths[at] for at in shuffled])
+        if files == "one":
+            reads = [reads[at] for at in shuffled]
+        else:
+            paths = [paths[at] for at in shuffled]
     read: Reader = by_mapping if access == "mmap" else by_reading(os.O_RDONLY | (os.O_DIRECT if access == "direct" else 0))
 
     def call() -> None:

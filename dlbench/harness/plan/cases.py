@@ -194,15 +194,12 @@ def _cases(
 
 def _named(case_ids: Sequence[str], cases: Iterator[Case], suites: str) -> Iterator[Case]:
     """Return the cases of these ids. Raises UsageError with the nearest id for one that is not there."""
-    planned, found = [], []
-    for case in cases:
-        planned.append(case.id)
-        if case.id in case_ids:
-            found.append(case)
-    if unknown := [each for each in case_ids if each not in planned]:
-        near = nearest(unknown[0], planned, least=0)
-        raise UsageError(f"{suites} plans no case '{unknown[0]}' here{near} (dlbench list SUITE shows the ids)")
-    return iter(found)
+    planned = {case.id: case for case in cases}
+    for wanted in case_ids:
+        if wanted not in planned:
+            near = nearest(wanted, list(planned), least=0)
+            raise UsageError(f"{suites} plans no case '{wanted}' here{near} (dlbench list SUITE shows the ids)")
+    return (case for case in planned.values() if case.id in case_ids)
 
 
 def _settings(settings: Sequence[str]) -> dict[str, list[str]]:
