@@ -57,7 +57,16 @@ def transfer(
     to another device, `numa` between the memories of two of the host's NUMA nodes. `memory` is that of the host. Its rate counts
     `bytes` once; twice for `both`, which moves them each way, and for `d2d`, which reads and writes the same memory.
     """
-    _refuse(device, direction, memory, blocking)
+    if device.type == "cpu" and direction not in ("d2d", "numa"):
+        raise NotImplementedError(f"a CPU's memory is the host's, so there is no copy {direction}; d2d is one within it")
+    if device.type == "cpu" and not blocking:
+        raise NotImplementedError("a CPU has copied before the call returns; there is no copy that does not block")
+    if device.type != "cpu" and direction == "numa":
+        raise NotImplementedError("numa is a copy between two nodes of the host's memory, by the CPU")
+    if direction == "both" and memory == "pageable":
+        raise NotImplementedError("pageable memory passes through a buffer of the driver, one copy after the other; both needs pinned")
+    if direction not in _OVER_LINK and memory == "pinned":
+        raise NotImplementedError(f"{direction} has no memory of the host that a device reads or writes; leave memory out")
     pairs = _buffers(device, bytes, direction, memory)
     queue = _both_ways(device, pairs) if len(pairs) > 1 else partial(_copy, *pairs[0])
     call = queue
@@ -99,20 +108,6 @@ def streams_of(device: torch.device) -> Any:
     if not hasattr(module, "Stream"):
         raise NotImplementedError(f"a device of kind {device.type} has no streams on which copies could run beside other work")
     return module
-
-
-def _refuse(device: torch.device, direction: Direction, memory: HostPages, blocking: bool) -> None:
-    """Raise NotImplementedError for what there is not, with the reason."""
-    if device.type == "cpu" and direction not in ("d2d", "numa"):
-        raise NotImplementedError(f"a CPU's memory is the host's, so there is no copy {direction}; d2d is one within it")
-    if device.type == "cpu" and not blocking:
-        raise NotImplementedError("a CPU has copied before the call returns; there is no copy that does not block")
-    if device.type != "cpu" and direction == "numa":
-        raise NotImplementedError("numa is a copy between two nodes of the host's memory, by the CPU")
-    if direction == "both" and memory == "pageable":
-        raise NotImplementedError("pageable memory passes through a buffer of the driver, one copy after the other; both needs pinned")
-    if direction not in _OVER_LINK and memory == "pinned":
-        raise NotImplementedError(f"{direction} has no memory of the host that a device reads or writes; leave memory out")
 
 
 def _buffers(device: torch.device, size: int, direction: Direction, memory: HostPages) -> list[Pair]:
