@@ -79,7 +79,10 @@ class WorkerPool:
         began = time.monotonic()
         self._number = number
         self._training = training
-        new = [self._adopt(side, worker) for side, worker in self.first_workers.items()]
+        new = list(self.first_workers.values())
+        for side, worker in self.first_workers.items():
+            self._workers[number, side, "cpu" if worker.mode == "fork" else "accelerator"] = worker
+            worker.send(PrepareRequest(training=training))
         self.first_workers = {}
         new += [self._start(key, side) for key, side in self._missing(tasks, certain)]
         for worker in new:
@@ -111,11 +114,6 @@ class WorkerPool:
         anew = self.isolation == "spawn" if case.device == "cpu" else side.one_process
         return case.ranks is None and case.device in side.devices and not anew
 
-    def _adopt(self, side: str | None, worker: WorkerProcess) -> WorkerProcess:
-        self._workers[self._number, side, "cpu" if worker.mode == "fork" else "accelerator"] = worker
-        worker.send(PrepareRequest(training=self._training))
-        return worker
-
     def _start(self, key: _Key, side: Side) -> WorkerProcess:
         """Start a process and leave it to `WorkerProcess.answer` to tell when it is ready."""
         number, _, process = key
@@ -128,7 +126,11 @@ class WorkerPool:
     def ask(self, request: MeasureRequest, side: Side, placement: Placement) -> RequestOutcome:
         """Have a case measured in the process that fits its side, its device and the isolation, or by all of its ranks."""
         key = self._number, side.name, self._process_for(request.case)
-        self._end_conflicting(key, side.one_process, request.case.ranks)
+        # End those that hold a device which takes one process, and ranks of another size, which would hold memory while they wait.
+        for other, waiting in self._workers.items():
+            holds_device = side.one_process and "cpu" not in (key[2], other[2]) and other != key
+            if holds_device or (request.case.ranks is not None and isinstance(waiting, RankGroup) and other[2] != key[2]):
+                waiting.end()
         worker = self._workers.get(key)
         if worker is None or not worker.usable:
             if request.case.ranks is not None:
@@ -142,10 +144,3 @@ class WorkerPool:
         if (outcome.reply and outcome.reply.fault) or (key[2] == "cpu" and self.isolation == "spawn"):
             worker.end()
         return outcome
-
-    def _end_conflicting(self, key: _Key, one_process: bool, ranks: int | None) -> None:
-        """End those that hold a device which takes one process, and ranks of another size, which would hold memory while they wait."""
-        for other, worker in self._workers.items():
-            holds_device = one_process and "cpu" not in (key[2], other[2]) and other != key
-            if holds_device or (ranks is not None and isinstance(worker, RankGroup) and other[2] != key[2]):
-                worker.end()
