@@ -117,7 +117,14 @@ def plan(
             f"{_names(suites)} would plan {total:,} cases, and {MAX_CASES:,} is the limit; shorten an axis, for example with --set"
         )
     cases = _cases(suites, signatures, devices, only, include_absent)
-    return _named(case_ids, cases, _names(suites)) if case_ids else cases
+    if not case_ids:
+        return cases
+    planned = {case.id: case for case in cases}
+    for wanted in case_ids:
+        if wanted not in planned:
+            near = nearest(wanted, list(planned), least=0)
+            raise UsageError(f"{_names(suites)} plans no case '{wanted}' here{near} (dlbench list SUITE shows the ids)")
+    return (case for case in planned.values() if case.id in case_ids)
 
 
 def policy_of(suites: Suites, signatures: Signatures, devices: Sequence[str]) -> Policy:
@@ -190,16 +197,6 @@ def _cases(
     if not planned:
         nothing = f"{_names(suites)} plans no case on {', '.join(devices)}, as it names other devices"
         raise UsageError(f"{nothing}; leave --device out, or measure where they are")
-
-
-def _named(case_ids: Sequence[str], cases: Iterator[Case], suites: str) -> Iterator[Case]:
-    """Return the cases of these ids. Raises UsageError with the nearest id for one that is not there."""
-    planned = {case.id: case for case in cases}
-    for wanted in case_ids:
-        if wanted not in planned:
-            near = nearest(wanted, list(planned), least=0)
-            raise UsageError(f"{suites} plans no case '{wanted}' here{near} (dlbench list SUITE shows the ids)")
-    return (case for case in planned.values() if case.id in case_ids)
 
 
 def _settings(settings: Sequence[str]) -> dict[str, list[str]]:
