@@ -5,6 +5,7 @@ import time
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Literal, Self
 
 from dlbench.core.model import Case, Signature, kind_of
@@ -37,6 +38,7 @@ def process_for(case: Case, isolation: Isolation, signatures: Mapping[str, Signa
     return "accelerator, apart" if signature and signature.declared.stands_out("own_process", case.params) else "accelerator"
 
 
+@dataclass
 class WorkerPool:
     """The measuring processes of a run. Use as a context manager: leaving it ends them all.
 
@@ -44,23 +46,15 @@ class WorkerPool:
     of `time.monotonic`: what is then still starting or measuring is ended.
     """
 
-    def __init__(
-        self,
-        isolation: Isolation,
-        seed: int,
-        threads: int,
-        interruption: Interruption,
-        first_workers: Mapping[str | None, WorkerProcess],
-        signatures: Mapping[str, Signature],
-        run_ends: float = math.inf,
-    ) -> None:
-        self._isolation = isolation
-        self._seed = seed
-        self._threads = threads
-        self._interruption = interruption
-        self._first_workers = first_workers
-        self._signatures = signatures
-        self._run_ends = run_ends
+    isolation: Isolation
+    seed: int
+    threads: int
+    interruption: Interruption
+    first_workers: Mapping[str | None, WorkerProcess]
+    signatures: Mapping[str, Signature]
+    run_ends: float = math.inf
+
+    def __post_init__(self) -> None:
         self._number = 0
         self._training = False
         self._workers: dict[_Key, WorkerProcess | RankGroup] = {}
@@ -85,11 +79,14 @@ class WorkerPool:
         began = time.monotonic()
         self._number = number
         self._training = training
-        new = [self._adopt(side, worker) for side, worker in self._first_workers.items()]
-        self._first_workers = {}
+        new = list(self.first_workers.values())
+        for side, worker in self.first_workers.items():
+            self._workers[number, side, "cpu" if worker.mode == "fork" else "accelerator"] = worker
+            worker.send(PrepareRequest(training=training))
+        self.first_workers = {}
         new += [self._start(key, side) for key, side in self._missing(tasks, certain)]
         for worker in new:
-            worker.answer(run_ends=self._run_ends)
+            worker.answer(run_ends=self.run_ends)
         if new:
             self.start_s = time.monotonic() - began
         try:
@@ -106,52 +103,44 @@ class WorkerPool:
         if not missing:
             return []
         ahead = [((later, *key), side) for later in range(number + 1, number + certain) for key, side in needed.items() if key[1] == "cpu"]
-        return missing + ahead[: max(0, min(self._threads, MOST_AT_ONCE) - len(missing))]
+        return missing + ahead[: max(0, min(self.threads, MOST_AT_ONCE) - len(missing))]
 
     def _process_for(self, case: Case) -> str:
-        return process_for(case, self._isolation, self._signatures)
+        return process_for(case, self.isolation, self.signatures)
 
     def _sure_to_use(self, task: Task) -> bool:
         """Whether a task will use a process that was started for the round."""
         case, side = task
-        anew = self._isolation == "spawn" if case.device == "cpu" else side.one_process
+        anew = self.isolation == "spawn" if case.device == "cpu" else side.one_process
         return case.ranks is None and case.device in side.devices and not anew
-
-    def _adopt(self, side: str | None, worker: WorkerProcess) -> WorkerProcess:
-        self._workers[self._number, side, "cpu" if worker.mode == "fork" else "accelerator"] = worker
-        worker.send(PrepareRequest(training=self._training))
-        return worker
 
     def _start(self, key: _Key, side: Side) -> WorkerProcess:
         """Start a process and leave it to `WorkerProcess.answer` to tell when it is ready."""
         number, _, process = key
-        mode: Mode = "fork" if process == "cpu" and self._isolation == "fork" else "stay"
-        layout = layout_seed(self._seed, number, side.name)
-        worker = self._workers[key] = WorkerProcess(mode, self._threads, layout, self._interruption, side.interpreter)
+        mode: Mode = "fork" if process == "cpu" and self.isolation == "fork" else "stay"
+        layout = layout_seed(self.seed, number, side.name)
+        worker = self._workers[key] = WorkerProcess(mode, self.threads, layout, self.interruption, side.interpreter)
         worker.send(PrepareRequest(training=self._training))
         return worker
 
     def ask(self, request: MeasureRequest, side: Side, placement: Placement) -> RequestOutcome:
         """Have a case measured in the process that fits its side, its device and the isolation, or by all of its ranks."""
         key = self._number, side.name, self._process_for(request.case)
-        self._end_conflicting(key, side.one_process, request.case.ranks)
+        # End those that hold a device which takes one process, and ranks of another size, which would hold memory while they wait.
+        for other, waiting in self._workers.items():
+            holds_device = side.one_process and "cpu" not in (key[2], other[2]) and other != key
+            if holds_device or (request.case.ranks is not None and isinstance(waiting, RankGroup) and other[2] != key[2]):
+                waiting.end()
         worker = self._workers.get(key)
         if worker is None or not worker.usable:
             if request.case.ranks is not None:
-                layout = layout_seed(self._seed, self._number, side.name)
+                layout = layout_seed(self.seed, self._number, side.name)
                 worker = self._workers[key] = RankGroup(
-                    placement.counts, placement.threads, layout, self._interruption, side.interpreter, side.machines
+                    placement.counts, placement.threads, layout, self.interruption, side.interpreter, side.machines
                 )
-            elif (ready := (worker := self._start(key, side)).answer(run_ends=self._run_ends)).how != "replied":
+            elif (ready := (worker := self._start(key, side)).answer(run_ends=self.run_ends)).how != "replied":
                 return ready
-        outcome = worker.ask(request, request.policy.timeout_s, self._run_ends)
-        if (outcome.reply and outcome.reply.fault) or (key[2] == "cpu" and self._isolation == "spawn"):
+        outcome = worker.ask(request, request.policy.timeout_s, self.run_ends)
+        if (outcome.reply and outcome.reply.fault) or (key[2] == "cpu" and self.isolation == "spawn"):
             worker.end()
         return outcome
-
-    def _end_conflicting(self, key: _Key, one_process: bool, ranks: int | None) -> None:
-        """End those that hold a device which takes one process, and ranks of another size, which would hold memory while they wait."""
-        for other, worker in self._workers.items():
-            holds_device = one_process and "cpu" not in (key[2], other[2]) and other != key
-            if holds_device or (ranks is not None and isinstance(worker, RankGroup) and other[2] != key[2]):
-                worker.end()

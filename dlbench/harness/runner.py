@@ -60,7 +60,7 @@ class Outcome(NamedTuple):
     faults: tuple[str, ...]
 
 
-@dataclass(slots=True)
+@dataclass
 class Runner:
     """Measures the tasks of a run round after round, and saves each result at once.
 
@@ -89,17 +89,13 @@ class Runner:
     """Of the workloads, by name."""
     kept: Kept | None = None
     """The name of what cases keep for when the run goes on; None where it can't."""
-    _quarantine: DeviceQuarantine = field(default_factory=DeviceQuarantine, init=False)
-    _progress: Progress = field(init=False)
-    _retries: Retries = field(init=False)
-    _searches: Searches = field(init=False)
-    _scratch: ScratchFolders = field(init=False)
-    _postponed: dict[Series, Measurement] = field(default_factory=dict, init=False)
-    """Measurements of this round that are to be made again; they count where the budget has no time for it."""
-    _skipped: bool = field(default=False, init=False)
-    """Whether a case has no row but that of the spent budget."""
 
     def __post_init__(self) -> None:
+        self._quarantine = DeviceQuarantine()
+        self._postponed: dict[Series, Measurement] = {}
+        """Measurements of this round that are to be made again; they count where the budget has no time for it."""
+        self._skipped = False
+        """Whether a case has no row but that of the spent budget."""
         self._scratch = ScratchFolders(self.kept)
         self._searches = Searches(self.signatures, self.settings.policy, self._save_try, self.tried)
         self._progress = Progress(self.tasks, self.settings.policy, self.done)
@@ -135,7 +131,7 @@ class Runner:
         known = [self.signatures[task.case.workload] for task in tasks if task.case.workload in self.signatures]
         training = any("training" in each.declared.tags for each in known)
         ready = pool.round(number, tasks if self._left_s() > 0 else (), self._progress.certain(tasks), training=training)
-        with ready, self.watch.round(number, lambda state: self.save(state.to_json())) as around:
+        with ready, self.watch.round(number, lambda state: self.save(state.to_json())) as read_state:
             self._progress.start_s = pool.start_s
             for attempt in self._retries.of_round(_in_order(tasks, self.settings, number)):
                 try:
@@ -147,7 +143,7 @@ class Runner:
                 self._save(measured, kept=interrupted or not self._grant_retry(attempt, measured))
                 if interrupted:
                     return False
-            around.cases_ended()
+            read_state()
         return True
 
     def _leave_out(self, attempt: Attempt) -> None:

@@ -99,17 +99,17 @@ def _draw(*of: object) -> float:
     return random.Random("/".join(map(str, of))).random()
 
 
+@dataclass(slots=True)
 class SeriesRounds:
     """Rounds of one series by now, and whether they are enough: stop on precision, never on significance."""
 
-    def __init__(self, policy: Policy) -> None:
-        self._policy = policy
-        self._times: list[float] = []
-        self.count = 0
-        self.ended = False
-        """Whether a further round would tell nothing new."""
-        self.took_s = 0.0
-        """How long it took in a round, its set-up included; 0 where it was never measured."""
+    policy: Policy
+    count: int = 0
+    ended: bool = False
+    """Whether a further round would tell nothing new."""
+    took_s: float = 0.0
+    """How long it took in a round, its set-up included; 0 where it was never measured."""
+    _times: list[float] = field(default_factory=list)
 
     def add(self, median_s: float | None) -> None:
         """Take one round's median; None for an experiment, which has no time to be precise about."""
@@ -126,7 +126,7 @@ class SeriesRounds:
     @property
     def lacking(self) -> int:
         """Of the policy's rounds, those that are still to be measured."""
-        return max(0, self._policy.rounds - self.count)
+        return max(0, self.policy.rounds - self.count)
 
     def done(self) -> bool:
         """Return whether to stop: at the policy's rounds, or, where a budget pays for more, at the target or the most rounds."""
@@ -134,9 +134,9 @@ class SeriesRounds:
             return True
         if self.lacking:
             return False
-        if self._policy.budget_s is None or self.count >= self._policy.max_rounds or not self._times:
+        if self.policy.budget_s is None or self.count >= self.policy.max_rounds or not self._times:
             return True
-        return relative_half_width(self._times) <= self._policy.target
+        return relative_half_width(self._times) <= self.policy.target
 
 
 def allocate_rounds(rounds: Sequence[SeriesRounds], most: int, left_s: float) -> list[int]:
@@ -325,7 +325,7 @@ class DeviceQuarantine:
         """Say why a case, which would compute on these devices, is not measured; None where it is."""
         devices = (_suspect(task)[1], *devices)
         suspects = [(side, device) for side in (task.side.name, None) for device in devices]
-        found = next((self._quarantined[suspect] for suspect in suspects if suspect in self._quarantined), None)
+        found = next(filter(None, map(self._quarantined.get, suspects)), None)
         return found and f"{found}; check it, then measure again"
 
     def faults(self) -> tuple[str, ...]:

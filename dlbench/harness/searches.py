@@ -33,6 +33,13 @@ class Searches:
         plan = AdaptivePlan.of(task.case, self.signatures.get(task.case.workload))
         if plan is None:
             return measure(task.case, self.policy)
+
+        def cut_short(spent: BudgetSpent, when: str) -> BudgetSpent:
+            """Return the exception with the row of the search that the budget ended."""
+            reason = f"the budget ran out {when}; go on with --resume and a larger --budget"
+            row = Measurement(task.case, number, Status.SKIPPED, reason, task.side.name)
+            return BudgetSpent(str(spent), plan.unfinished(row, tries))
+
         tries = [each for each in self.tries if each.side == task.side.name and plan.is_try(each.case)]
         while (case := plan.next(tries)) is not None:
             try:
@@ -41,7 +48,7 @@ class Searches:
                 if not tries:
                     raise
                 made = f"{len(tries)} {'try' if len(tries) == 1 else 'tries'}"
-                raise _cut_short(spent, plan, tries, task, number, f"after {made}") from None
+                raise cut_short(spent, f"after {made}") from None
             if ended is None:
                 return None
             tried, fault = replace(ended[0], side=task.side.name), ended[1]
@@ -57,11 +64,5 @@ class Searches:
         try:
             ended = measure(plan.with_values(outcome.found), self.policy)
         except BudgetSpent as spent:
-            raise _cut_short(spent, plan, tries, task, number, "before that was measured") from None
+            raise cut_short(spent, "before that was measured") from None
         return ended and (replace(ended[0], case=task.case, round=number, found=outcome.found), ended[1])
-
-
-def _cut_short(spent: BudgetSpent, plan: AdaptivePlan, tries: list[Measurement], task: Task, number: int, when: str) -> BudgetSpent:
-    """Return the exception with the row of a search that the budget ended."""
-    reason = f"the budget ran out {when}; go on with --resume and a larger --budget"
-    return BudgetSpent(str(spent), plan.unfinished(Measurement(task.case, number, Status.SKIPPED, reason, task.side.name), tries))

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
+from functools import partial
 from operator import itemgetter
 from typing import Any
 
@@ -30,6 +31,10 @@ MOST_LOGARITHM = 1.0
 _SEED = 0x5EED
 _OTHER_NUMBERS = -1
 """Factor of the images while outputs are compared: what a graph left behind, or does not read anew, is not the answer."""
+
+
+Step = Callable[[], Tensor]
+"""A step as it is called: in training it gives the loss, in inference the logits."""
 
 
 @dataclass(frozen=True)
@@ -71,7 +76,7 @@ Expected = tuple[Any, ...]
 """What eager execution gives, and what it gives when shaken; in training the logits of both behind, (batch, classes) each."""
 
 
-def expected_of(eager: Callable[[], Tensor], parts: StepParts, *, same_draws: bool) -> Expected:
+def expected_of(eager: Step, parts: StepParts, *, same_draws: bool) -> Expected:
     """Return what a step gives in eager execution, where it leaves all as it was.
 
     ``same_draws``: whether what is compared with it drops out the same activations after the same seed. On a CUDA device in a thread of
@@ -93,22 +98,24 @@ def expected_of(eager: Callable[[], Tensor], parts: StepParts, *, same_draws: bo
     return expected
 
 
-def _expected(eager: Callable[[], Tensor], parts: StepParts, same_draws: bool) -> Expected:
+def _expected(eager: Step, parts: StepParts, same_draws: bool) -> Expected:
     with _other_numbers(parts):
-        if parts.update is None:
+        if parts.update is None or parts.labels is None:
             with _shaken(parts):
                 other = _output(eager)
             return _output(eager), other
-        with _noting_logits(parts) as logits:
-            with _shaken(parts), _labelling_unlikely(parts):
+        noted: list[Tensor] = []
+        behind = parts.network.register_forward_hook
+        with behind(lambda network, inputs, logits: noted.append(_on_host(logits))):
+            with _shaken(parts), behind(partial(_label_unlikely, parts.labels)):
                 shaken = _observed(eager, parts, _SEED if same_draws else _SEED + 1)
             right = _observed(eager, parts, _SEED)
         parts.update.zero_grad(set_to_none=True)
-        shaken_logits, right_logits = logits
+        shaken_logits, right_logits = noted
         return right, shaken, right_logits, shaken_logits
 
 
-def refuse_disagreement(call: Callable[[], Tensor], parts: StepParts, expected: Expected) -> None:
+def refuse_disagreement(call: Step, parts: StepParts, expected: Expected) -> None:
     """Raise ValueError where a step gives something else than eager execution did, beyond rounding; it leaves all as it was."""
     with _other_numbers(parts):
         found = list(_inferred(call, *expected) if parts.update is None else _trained(call, parts, *expected))
@@ -117,22 +124,22 @@ def refuse_disagreement(call: Callable[[], Tensor], parts: StepParts, expected: 
         raise ValueError(sentence)
 
 
-def _away(what: str, error: float, tolerance: float, usual: str = "eager execution") -> Held:
-    sentence = f"its {what} is {error:.2g} away from that of {usual}, where rounding explains {tolerance:.2g}"
-    return math.inf if math.isnan(error) else error / tolerance, sentence
+def _away(what: str, error: float, tolerance: float, usual: str = "eager execution") -> Iterator[Held]:
+    """Yield how far something is away, where the tolerance can be held to."""
+    if tolerance <= MOST_TOLERANCE:
+        sentence = f"its {what} is {error:.2g} away from that of {usual}, where rounding explains {tolerance:.2g}"
+        yield math.inf if math.isnan(error) else error / tolerance, sentence
 
 
-def _inferred(call: Callable[[], Tensor], right: Tensor, shaken: Tensor) -> Iterator[Held]:
+def _inferred(call: Step, right: Tensor, shaken: Tensor) -> Iterator[Held]:
     with torch.inference_mode():
         call().zero_()  # a graph writes where it wrote before, and one that does nothing leaves this
     output = _output(call)
     if right.isfinite().all() and right.any() and shaken.isfinite().all():
-        tolerance = SPREAD * _apart(shaken, right)
-        if tolerance <= MOST_TOLERANCE:
-            yield _away("output", _apart(output, right), tolerance)
+        yield from _away("output", _apart(output, right), SPREAD * _apart(shaken, right))
 
 
-def _trained(call: Callable[[], Tensor], parts: StepParts, right: Trained, shaken: Trained, *logits: Tensor) -> Iterator[Held]:
+def _trained(call: Step, parts: StepParts, right: Trained, shaken: Trained, *logits: Tensor) -> Iterator[Held]:
     assert parts.labels is not None and parts.update is not None  # noqa: S101, PT018  # it is trained
     right_logits, shaken_logits = (each.to(parts.labels.device) for each in logits)
     parts.labels.copy_(shaken_logits.argmin(1))
@@ -142,14 +149,13 @@ def _trained(call: Callable[[], Tensor], parts: StepParts, right: Trained, shake
     torch.manual_seed(_SEED)
     likely_loss = call().item()
     for error, tolerance in momenta_apart(parts.update):
-        if tolerance <= MOST_TOLERANCE:
-            yield _away("momentum", error, tolerance, usual="its gradient")
+        yield from _away("momentum", error, tolerance, usual="its gradient")
     names = [name for name, _ in parts.network.named_parameters()]
     signs = _changed_signs(len(_layers(parts.network)), _apart(shaken_logits, right_logits))
     yield from _gradients_held(names, found, right, shaken, signs)
     for before, one, other in zip(_samples(parts.weights), found.weights, right.weights, strict=True):
         if other.isfinite().all() and not torch.equal(before.cpu(), other):
-            yield _away("update", *update_apart(before, one, other))
+            yield from _away("update", *update_apart(before, one, other))
     # The losses of the same logits with two labels differ by the logits of these: the batch's largest and smallest.
     spread = right_logits.max(1).values.mean().item() - unlikely
     if math.isfinite(spread) and spread > 0:
@@ -159,8 +165,7 @@ def _trained(call: Callable[[], Tensor], parts: StepParts, right: Trained, shake
         # No more than all of the error can be that of these logits; where this says nothing, errors are taken for independent.
         bound = (SPREAD * apart * math.sqrt(right_logits.numel()) + rounding) / spread
         tolerance = bound if bound <= MOST_TOLERANCE else (SPREAD * apart + rounding) / spread
-        if tolerance <= MOST_TOLERANCE:
-            yield _away("logits' spread", abs(found.loss - likely_loss - spread) / spread, tolerance)
+        yield from _away("logits' spread", abs(found.loss - likely_loss - spread) / spread, tolerance)
 
 
 def _changed_signs(layers: int, error: float) -> float:
@@ -194,7 +199,7 @@ def _norm_held(name: str, ratio: float, tolerance: float) -> Held:
     return abs(math.log(ratio)) / tolerance if math.isfinite(ratio) else math.inf, sentence
 
 
-def _observed(call: Callable[[], Tensor], parts: StepParts, seed: int) -> Trained:
+def _observed(call: Step, parts: StepParts, seed: int) -> Trained:
     """Take one step whose update shows, from no momenta and no gradients on, and put the weights back."""
     assert parts.update is not None  # noqa: S101  # it is trained
     before = _samples(parts.weights)
@@ -221,12 +226,11 @@ def restored(parts: StepParts) -> Iterator[None]:
     Within, the scaler multiplies by 1, as a step that overflows at its first factor is one without an update.
     """
     kept = [(each, each.clone()) for each in (*parts.network.buffers(), parts.labels) if each is not None]
-    scale = parts.scaler.state_dict() if parts.scaler else {}
-    if parts.scaler and scale:
-        parts.scaler.load_state_dict({**scale, "scale": 1.0})
+    scaler = parts.scaler or torch.amp.GradScaler(enabled=False)  # which has no state
+    scale = scaler.state_dict()
+    scaler.load_state_dict({**scale, "scale": 1.0})
     yield
-    if parts.scaler and scale:
-        parts.scaler.load_state_dict(scale)
+    scaler.load_state_dict(scale)
     for each, copy in kept:
         each.copy_(copy)
     if parts.update:
@@ -267,27 +271,9 @@ def _layers(network: nn.Module) -> list[nn.Module]:
     return [each for each in network.modules() if not list(each.children()) and list(each.parameters())]
 
 
-@contextmanager
-def _noting_logits(parts: StepParts) -> Iterator[list[Tensor]]:
-    """Yield a list that the logits of each call of the network are added to."""
-    noted: list[Tensor] = []
-    hook = parts.network.register_forward_hook(lambda network, inputs, logits: noted.append(_on_host(logits)))
-    yield noted
-    hook.remove()
-
-
-@contextmanager
-def _labelling_unlikely(parts: StepParts) -> Iterator[None]:
-    """Have each image labelled as the class that the network finds least likely: its gradient then hardly depends on the logits."""
-    labels = parts.labels
-    assert labels is not None  # noqa: S101  # it is trained
-
-    def relabel(network: nn.Module, inputs: object, logits: Tensor) -> None:
-        labels.copy_(logits.detach().argmin(1))
-
-    hook = parts.network.register_forward_hook(relabel)
-    yield
-    hook.remove()
+def _label_unlikely(labels: Tensor, network: nn.Module, inputs: object, logits: Tensor) -> None:
+    """Label each image as the class that the network finds least likely: its gradient then hardly depends on the logits."""
+    labels.copy_(logits.detach().argmin(1))
 
 
 def current(device: torch.device) -> AbstractContextManager[Any]:
@@ -295,7 +281,7 @@ def current(device: torch.device) -> AbstractContextManager[Any]:
     return torch.cuda.device(device) if device.type == "cuda" else nullcontext()
 
 
-def _output(call: Callable[[], Tensor]) -> Tensor:
+def _output(call: Step) -> Tensor:
     with torch.no_grad():
         return _on_host(call())
 

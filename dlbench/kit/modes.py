@@ -12,7 +12,7 @@ from torch import Tensor
 
 from dlbench import Reported, Role, Unit, Value, Work, note_stage
 from dlbench.kit.compiler import CompilerCache, compiler_error, dynamo_counters
-from dlbench.kit.eager_check import StepParts, current, expected_of, refuse_disagreement, restored
+from dlbench.kit.eager_check import Step, StepParts, current, expected_of, refuse_disagreement, restored
 
 Arguments = ParamSpec("Arguments")
 Mode = Annotated[Literal["eager", "compile", "graph", "autotune"], Role("own_process", "autotune")]
@@ -84,7 +84,7 @@ class Execution:
         compiled: Callable[Arguments, Tensor] = torch.compile(function, dynamic=False)
         return compiled
 
-    def begin(self, work: Work, eager: Callable[[], Tensor], parts: StepParts) -> Work:
+    def begin(self, work: Work, eager: Step, parts: StepParts) -> Work:
         """Return the work in this mode, once its call does what ``eager`` does on the same weights and batch; these are left as they were.
 
         Raises ValueError where it does something else, beyond rounding, NotImplementedError where a compiler is missing, RuntimeError
@@ -110,7 +110,7 @@ class Execution:
             set_up_memory_counts=self._mode != "compile",  # which was held against eager execution there
         )
 
-    def _compile(self, step: Callable[[], Tensor], cache: CompilerCache) -> dict[str, Reported]:
+    def _compile(self, step: Step, cache: CompilerCache) -> dict[str, Reported]:
         """Take the first step, which compiles, and another one. Return what compiling took."""
         counters = dynamo_counters()
         note_stage("it was compiling")
@@ -131,7 +131,7 @@ class Execution:
             values["compile_cold_s"] = cold_s
         return values
 
-    def _timed(self, step: Callable[[], Tensor]) -> float:
+    def _timed(self, step: Step) -> float:
         synchronize = torch.get_device_module(self._device).synchronize
         synchronize()
         begun_s = time.perf_counter()
@@ -146,7 +146,7 @@ class Replay:
 
     launch: Callable[[], None]
     output: Tensor
-    step: Callable[[], Tensor]
+    step: Step
     """Kept because the graph reads and writes its weights, gradients, momenta and batch where they were, and keeps none of them."""
 
     def __call__(self) -> Tensor:
@@ -155,7 +155,7 @@ class Replay:
         return self.output
 
 
-def captured(step: Callable[[], Tensor], device: torch.device) -> Replay:
+def captured(step: Step, device: torch.device) -> Replay:
     """Return a step as a graph, captured on a stream of the device; a replay is on the current one.
 
     torch would take one stream a process for all captures, of the device that was current at the first of them: on another device that

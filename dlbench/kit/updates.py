@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterator
 import torch
 from torch import Tensor, nn
 
+MakeOptimizer = Callable[..., torch.optim.Optimizer]
+"""Of weights, and of a learning rate where it is to be another one."""
 VISIBLE_RATE = 0.1
 """Learning rate at which an optimizer's updates are compared: weights move further by it than rounding could."""
 UPDATE_SAMPLE = 1 << 16
@@ -16,9 +18,7 @@ UPDATE_ROUNDINGS = 10
 """How many roundings of a weight and of its change two implementations of an update may differ by."""
 
 
-def refuse_other_update(
-    network: nn.Module, optimizer: Callable[..., torch.optim.Optimizer], plain: Callable[..., torch.optim.Optimizer]
-) -> None:
+def refuse_other_update(network: nn.Module, optimizer: MakeOptimizer, plain: MakeOptimizer) -> None:
     """Raise ValueError where an optimizer updates weights otherwise than its plain implementation does, beyond rounding.
 
     NotImplementedError where torch has no such optimizer for the device.
@@ -99,7 +99,7 @@ def norm_of(tensor: Tensor) -> float:
     return float(torch.linalg.vector_norm(tensor, dtype=torch.promote_types(tensor.dtype, torch.float32)))
 
 
-def _updated(network: nn.Module, optimizer: Callable[..., torch.optim.Optimizer]) -> list[Tensor]:
+def _updated(network: nn.Module, optimizer: MakeOptimizer) -> list[Tensor]:
     """Return copies of the weights after one update by gradients that follow from them alone."""
     copies = [each.requires_grad_() for each in _copies(network)]
     for each in copies:

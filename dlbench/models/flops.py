@@ -1,6 +1,7 @@
 """Floating-point operations of a network for one input, by the closed formulas of its layers."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import ExitStack
 from typing import Any
 
 import torch
@@ -12,6 +13,9 @@ from torch.overrides import TorchFunctionMode
 FASTER_CONVOLUTION = 4
 """How many times fewer operations the fastest algorithm in use takes for a convolution: Winograd's F(4 x 4, 3 x 3) multiplies 36 times
 where the formula says 144 (Lavin and Gray, https://arxiv.org/abs/1509.09308, section 4)."""
+
+Counted = nn.Conv2d | nn.Linear
+"""The layers whose operations are counted."""
 
 
 def forward_flops(model: nn.Module, input_shape: tuple[int, ...]) -> int:
@@ -40,7 +44,7 @@ def layer_flops(model: nn.Module, input_shape: tuple[int, ...]) -> list[int]:
         values_in = layer.weight[0].numel()  # type: ignore[index]  # what one output value is the sum over
         counts.append(2 * output.numel() * values_in)
 
-    run_on_meta(model, input_shape, count, [each for each in model.modules() if isinstance(each, nn.Conv2d | nn.Linear)])
+    run_on_meta(model, input_shape, count, [each for each in model.modules() if isinstance(each, Counted)])
     return counts
 
 
@@ -49,16 +53,13 @@ def run_on_meta(model: nn.Module, input_shape: tuple[int, ...], hook: Callable[.
 
     The model itself is left as it is.
     """
-    hooks = [each.register_forward_hook(hook) for each in layers]
     tensors = {**dict(model.named_parameters()), **dict(model.named_buffers())}
     shapes = {name: torch.empty_like(tensor, device="meta") for name, tensor in tensors.items()}
     one = torch.empty(1, *input_shape, dtype=next(model.parameters()).dtype, device="meta")
-    try:
-        with torch.no_grad(), SkipElementwise():
-            functional_call(model, shapes, one)
-    finally:
-        for each in hooks:
-            each.remove()
+    with ExitStack() as hooks, torch.no_grad(), SkipElementwise():
+        for each in layers:
+            hooks.enter_context(each.register_forward_hook(hook))
+        functional_call(model, shapes, one)
 
 
 class SkipElementwise(TorchFunctionMode):

@@ -6,10 +6,7 @@ from itertools import islice, pairwise
 
 from torch import nn
 
-from dlbench.models.flops import layer_flops
-
-Counted = nn.Conv2d | nn.Linear
-"""The layers whose operations are counted."""
+from dlbench.models.flops import Counted, layer_flops
 
 
 def stages(network: nn.Module, input_shape: tuple[int, ...], number: int) -> list[nn.Sequential]:

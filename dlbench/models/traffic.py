@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from torch import Tensor, nn
 
-from dlbench.models.flops import run_on_meta
+from dlbench.models.flops import Counted, run_on_meta
 
 _MOVE_NOTHING = (nn.Flatten, nn.Identity)
 
@@ -62,7 +62,7 @@ def layer_traffic(model: nn.Module, input_shape: tuple[int, ...]) -> list[Traffi
 
     def note(layer: nn.Module, inputs: Any, output: Tensor) -> None:
         weights = sum(each.nbytes for each in layer.parameters())
-        found.append(Traffic(inputs[0].numel(), output.numel(), weights, isinstance(layer, nn.Conv2d | nn.Linear)))
+        found.append(Traffic(inputs[0].numel(), output.numel(), weights, isinstance(layer, Counted)))
 
     leaves = [each for each in model.modules() if not list(each.children()) and not isinstance(each, _MOVE_NOTHING)]
     run_on_meta(model, input_shape, note, [each for each in leaves if each.training or not isinstance(each, nn.Dropout)])

@@ -12,7 +12,7 @@ from dlbench import Dtype, Layout, Size, Switch, Work, workload
 from dlbench.kit.eager_check import StepParts
 from dlbench.kit.modes import VALUES, Execution, Mode
 from dlbench.kit.precision import autocast, operands, output, scales_gradients, storage
-from dlbench.kit.updates import refuse_other_update
+from dlbench.kit.updates import MakeOptimizer, refuse_other_update
 from dlbench.models import ModelName, build
 from dlbench.models.flops import FASTER_CONVOLUTION, forward_flops, train_flops
 from dlbench.models.traffic import forward_bytes, layer_traffic, train_bytes, weight_bytes
@@ -27,7 +27,7 @@ LEARNING_RATE = 1e-9
 """It does not show in the time, but a usual one does: with it a single batch is learnt by heart within 10 to 100 steps, and then
 every gradient is zero, on which a GPU takes less power and less time."""
 
-OPTIMIZERS: dict[str, Callable[..., torch.optim.Optimizer]] = {
+OPTIMIZERS: dict[str, MakeOptimizer] = {
     "sgd": partial(torch.optim.SGD, lr=LEARNING_RATE, momentum=0.9, weight_decay=1e-4),
     # The usual eps of 1e-8 is zero in fp16, and 0 / 0 would turn the weights into NaN.
     "adamw": partial(torch.optim.AdamW, lr=LEARNING_RATE, weight_decay=1e-4, eps=1e-4),

@@ -1,5 +1,6 @@
 """One convolution, forward or forward and backward, as in DeepBench (https://github.com/baidu-research/DeepBench)."""
 
+from dataclasses import replace
 from typing import Annotated, Literal
 
 import torch
@@ -46,21 +47,25 @@ def conv2d(
     fewest = flops / FASTER_CONVOLUTION if kernel > 1 else flops
     least = x.nbytes + weight.nbytes + outputs * output(dtype).itemsize  # read x and weight, write the output
     convolve = autocast(device, dtype, lambda: F.conv2d(x, weight, stride=stride, padding=padding))
-    before = before_call(device, cache)
-    if direction == "forward":
-        work = Work(call=convolve, before=before, inputs=(x, weight), items=batch, flops=flops, least_flops=fewest, bytes=least)
-        return with_copies(device, work, copies)
+    work = Work(
+        call=convolve,
+        before=before_call(device, cache),
+        inputs=(x.detach(), weight.detach()),
+        items=batch,
+        flops=flops,
+        least_flops=fewest,
+        bytes=least,
+    )
+    if direction == "forward_backward":
+        # Of the loss by the output: what the next layer's backward would hand over.
+        (gradient,) = operands(device, (batch, filters, out, out), dtype=dtype)
+        gradient = gradient.to(output(dtype), memory_format=order)
+        x.requires_grad_()
+        weight.requires_grad_()
 
-    # Of the loss by the output: what the next layer's backward would hand over.
-    (gradient,) = operands(device, (batch, filters, out, out), dtype=dtype)
-    gradient = gradient.to(output(dtype), memory_format=order)
-    inputs = (x.detach(), weight.detach())
-    x.requires_grad_()
-    weight.requires_grad_()
+        def forward_backward() -> tuple[Tensor, ...]:
+            return torch.autograd.grad(convolve(), (x, weight), gradient)
 
-    def forward_backward() -> tuple[Tensor, ...]:
-        return torch.autograd.grad(convolve(), (x, weight), gradient)
-
-    # The gradients of x and of weight are two more convolutions of the same size, over the same three tensors.
-    work = Work(call=forward_backward, before=before, inputs=inputs, items=batch, flops=3 * flops, least_flops=3 * fewest, bytes=3 * least)
+        # The gradients of x and of weight are two more convolutions of the same size, over the same three tensors.
+        work = replace(work, call=forward_backward, flops=3 * flops, least_flops=3 * fewest, bytes=3 * least)
     return with_copies(device, work, copies)

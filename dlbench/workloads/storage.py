@@ -56,14 +56,26 @@ def storage(
     sample_bytes: Size = SAMPLE_BYTES,
 ) -> Work:
     """Read a data set of samples once, from files that are written in a folder of dlbench's own."""
-    refuse(device, access, cache, sample_bytes)
+    if device.type != "cpu":
+        raise NotImplementedError("storage is read by the host; see device=cpu")
+    if not all(hasattr(os, name) for name in ("preadv", "posix_fadvise", "O_DIRECT")):
+        raise NotImplementedError("this system can neither drop a file from its page cache nor read past it as Linux does")
+    if access == "direct" and cache == "warm":
+        raise NotImplementedError("access=direct passes the page cache by, so nothing is warm; see cache=cold")
+    if access == "direct" and sample_bytes % BLOCK:
+        raise ValueError(f"access=direct reads whole blocks of {BLOCK} bytes; give a sample_bytes that is a multiple, not {sample_bytes}")
+    if sample_bytes > MOST_AT_ONCE:
+        raise ValueError(f"a sample is one read, of {MOST_AT_ONCE} bytes at most; give more samples of fewer bytes")
     paths = data_set(scratch_folder(), files, samples, sample_bytes)
     at_once = IN_ORDER if (files, order) == ("one", "sequential") else sample_bytes
     offsets = range(0, samples * sample_bytes if files == "one" else sample_bytes, at_once)
     reads = reads_of(offsets, at_once, access == "direct")
     if order == "random":
         shuffled = torch.randperm(samples).tolist()
-        reads, paths = ([reads[at] for at in shuffled], paths) if files == "one" else (reads, [paths[at] for at in shuffled])
+        if files == "one":
+            reads = [reads[at] for at in shuffled]
+        else:
+            paths = [paths[at] for at in shuffled]
     read: Reader = by_mapping if access == "mmap" else by_reading(os.O_RDONLY | (os.O_DIRECT if access == "direct" else 0))
 
     def call() -> None:
@@ -81,20 +93,6 @@ def storage(
         items=samples,
         bytes=samples * sample_bytes,
     )
-
-
-def refuse(device: torch.device, access: str, cache: str, sample_bytes: int) -> None:
-    """Refuse what does not go together, as ValueError, and what a system lacks, as NotImplementedError."""
-    if device.type != "cpu":
-        raise NotImplementedError("storage is read by the host; see device=cpu")
-    if not all(hasattr(os, name) for name in ("preadv", "posix_fadvise", "O_DIRECT")):
-        raise NotImplementedError("this system can neither drop a file from its page cache nor read past it as Linux does")
-    if access == "direct" and cache == "warm":
-        raise NotImplementedError("access=direct passes the page cache by, so nothing is warm; see cache=cold")
-    if access == "direct" and sample_bytes % BLOCK:
-        raise ValueError(f"access=direct reads whole blocks of {BLOCK} bytes; give a sample_bytes that is a multiple, not {sample_bytes}")
-    if sample_bytes > MOST_AT_ONCE:
-        raise ValueError(f"a sample is one read, of {MOST_AT_ONCE} bytes at most; give more samples of fewer bytes")
 
 
 def reads_of(offsets: range, at_once: int, on_a_page: bool) -> list[Read]:

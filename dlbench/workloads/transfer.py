@@ -18,6 +18,8 @@ from dlbench.kit.precision import filled
 
 Direction = Literal["h2d", "d2h", "d2d", "both", "peer", "numa"]
 HostPages = Literal["pageable", "pinned"]
+Pair = tuple[Tensor, Tensor]
+"""Source and target of a copy."""
 
 _OVER_LINK = ("h2d", "d2h", "both")
 _PCI = Path("/sys/bus/pci/devices")
@@ -55,7 +57,16 @@ def transfer(
     to another device, `numa` between the memories of two of the host's NUMA nodes. `memory` is that of the host. Its rate counts
     `bytes` once; twice for `both`, which moves them each way, and for `d2d`, which reads and writes the same memory.
     """
-    _refuse(device, direction, memory, blocking)
+    if device.type == "cpu" and direction not in ("d2d", "numa"):
+        raise NotImplementedError(f"a CPU's memory is the host's, so there is no copy {direction}; d2d is one within it")
+    if device.type == "cpu" and not blocking:
+        raise NotImplementedError("a CPU has copied before the call returns; there is no copy that does not block")
+    if device.type != "cpu" and direction == "numa":
+        raise NotImplementedError("numa is a copy between two nodes of the host's memory, by the CPU")
+    if direction == "both" and memory == "pageable":
+        raise NotImplementedError("pageable memory passes through a buffer of the driver, one copy after the other; both needs pinned")
+    if direction not in _OVER_LINK and memory == "pinned":
+        raise NotImplementedError(f"{direction} has no memory of the host that a device reads or writes; leave memory out")
     pairs = _buffers(device, bytes, direction, memory)
     queue = _both_ways(device, pairs) if len(pairs) > 1 else partial(_copy, *pairs[0])
     call = queue
@@ -99,41 +110,20 @@ def streams_of(device: torch.device) -> Any:
     return module
 
 
-def _refuse(device: torch.device, direction: Direction, memory: HostPages, blocking: bool) -> None:
-    """Raise NotImplementedError for what there is not, with the reason."""
-    if device.type == "cpu" and direction not in ("d2d", "numa"):
-        raise NotImplementedError(f"a CPU's memory is the host's, so there is no copy {direction}; d2d is one within it")
-    if device.type == "cpu" and not blocking:
-        raise NotImplementedError("a CPU has copied before the call returns; there is no copy that does not block")
-    if device.type != "cpu" and direction == "numa":
-        raise NotImplementedError("numa is a copy between two nodes of the host's memory, by the CPU")
-    if direction == "both" and memory == "pageable":
-        raise NotImplementedError("pageable memory passes through a buffer of the driver, one copy after the other; both needs pinned")
-    if direction not in _OVER_LINK and memory == "pinned":
-        raise NotImplementedError(f"{direction} has no memory of the host that a device reads or writes; leave memory out")
-
-
-def _buffers(device: torch.device, size: int, direction: Direction, memory: HostPages) -> list[tuple[Tensor, Tensor]]:
+def _buffers(device: torch.device, size: int, direction: Direction, memory: HostPages) -> list[Pair]:
     """Return the source and the target of each copy of a call; all of their pages were written to.
 
     Raises MemoryError where the host has too little memory left for those that lie there.
     """
     on_host = 2 if device.type == "cpu" or direction == "both" else int(direction in _OVER_LINK)
     refuse_more_than_left(on_host * size, "its buffers on the host take")
+    if direction == "numa":
+        return [_between_nodes(size)]
+    if direction == "peer":
+        return [(_filled(_empty(size, device)), _on_peer(size, device))]
     host = torch.device("cpu")
-    match direction:
-        case "numa":
-            return [_between_nodes(size)]
-        case "peer":
-            return [(_filled(_empty(size, device)), _on_peer(size, device))]
-        case "d2d":
-            ways = [(device, device)]
-        case "h2d":
-            ways = [(host, device)]
-        case "d2h":
-            ways = [(device, host)]
-        case "both":
-            ways = [(host, device), (device, host)]
+    there, back = (host, device), (device, host)
+    ways = {"d2d": [(device, device)], "h2d": [there], "d2h": [back], "both": [there, back]}[direction]
     return [(_filled(_empty(size, source, memory)), _empty(size, target, memory).zero_()) for source, target in ways]
 
 
@@ -167,7 +157,7 @@ def _on_peer(size: int, device: torch.device) -> Tensor:
     return target
 
 
-def _between_nodes(size: int) -> tuple[Tensor, Tensor]:
+def _between_nodes(size: int) -> Pair:
     """Return buffers in the memories of two NUMA nodes: Linux puts a page where the CPU is that first writes to it."""
     nodes = numa_nodes()
     if len(nodes) < 2:
@@ -199,7 +189,7 @@ def _copy(source: Tensor, target: Tensor, non_blocking: bool = True) -> None:
     target.copy_(source, non_blocking=non_blocking)
 
 
-def _both_ways(device: torch.device, pairs: list[tuple[Tensor, Tensor]]) -> Callable[[], None]:
+def _both_ways(device: torch.device, pairs: list[Pair]) -> Callable[[], None]:
     """Return a call that starts both copies, each on a stream of its own, and lets the current stream wait for them."""
     module = streams_of(device)
     ways = [(module.Stream(), *pair) for pair in pairs]
@@ -221,7 +211,7 @@ def _and_wait(queue: Callable[[], None], device: torch.device) -> None:
     torch.accelerator.synchronize(device)
 
 
-def _verify(call: Callable[[], None], device: torch.device, pairs: list[tuple[Tensor, Tensor]]) -> None:
+def _verify(call: Callable[[], None], device: torch.device, pairs: list[Pair]) -> None:
     """Copy once. Raises ValueError if the ends of a target are not those of its source."""
     call()
     if device.type != "cpu":

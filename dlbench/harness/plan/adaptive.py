@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from dlbench.core.declarations import SEARCH_RESOLUTION
 from dlbench.core.measurement import Measurement
-from dlbench.core.model import Case, ParamValue, Policy, Signature, Status, settings_text
+from dlbench.core.model import Case, Parameter, ParamValue, Policy, Signature, Status, settings_text
 from dlbench.core.stats import quantile
 
 _GROWTH = 4
@@ -21,6 +21,11 @@ _BY_LINE = 9
 """Tries that a search of memory on a line hardly ever takes; after those the sizes alone have a say."""
 _NEARLY_FULL = 0.5
 """Share of the limit from which on a process that dies is taken to have died of it: libraries end in many ways without memory."""
+
+Tries = Sequence[Measurement]
+"""Those of one case so far, in order."""
+Peaks = Mapping[int, int | None]
+"""Of sizes that fit, the memory that each took."""
 
 
 def usual_tries(cases: Iterable[Case], signatures: Mapping[str, Signature]) -> int:
@@ -68,20 +73,14 @@ class AdaptivePlan:
 
     def is_try(self, case: Case) -> bool:
         """Whether a case is one of its tries."""
-        known = {name: value for name, value in case.params.items() if name not in self._open}
+        known = dict(case.params)
+        left_open = [(each, known.pop(each.name, None)) for each in self._open]
         alike = (case.workload, case.device, known) == (self.case.workload, self.case.device, dict(self.case.params))
-        return alike and all(self._is_valid(name, case.params.get(name)) for name in self._open)
-
-    def _is_valid(self, name: str, value: object) -> bool:
-        parameter = self.signature.parameter(name)
-        try:
-            return parameter is not None and value is not None and parameter.check(value) is not None
-        except ValueError:  # an edited file may hold anything
-            return False
+        return alike and all(_is_valid(parameter, value) for parameter, value in left_open)
 
     def values(self, tried: Measurement) -> dict[str, ParamValue]:
         """Return the values of a try for what the case leaves open."""
-        return {name: tried.case.params[name] for name in self._open}
+        return {each.name: tried.case.params[each.name] for each in self._open}
 
     def usual_tries(self) -> int:
         """Return about how many tries the search makes.
@@ -95,16 +94,16 @@ class AdaptivePlan:
             around_start.append(Measurement(case, 0, Status.OK))  # none is faster than the first
         return 2 * len(around_start) - 1
 
-    def next(self, tries: Sequence[Measurement]) -> Case | None:
+    def next(self, tries: Tries) -> Case | None:
         """Return the next case to try; None where the search has ended."""
         values = self._next_size(tries) if self.for_largest else self._next_change(tries)
         return None if values is None else self.with_values(values)
 
-    def outcome(self, tries: Sequence[Measurement], number: int) -> Measurement:
+    def outcome(self, tries: Tries, number: int) -> Measurement:
         """Return what the tries come to, as the measurement of the case in that round; at least one was made."""
         return self._largest(tries, number) if self.for_largest else self._fastest(tries, number)
 
-    def unfinished(self, ended: Measurement, tries: Sequence[Measurement]) -> Measurement:
+    def unfinished(self, ended: Measurement, tries: Tries) -> Measurement:
         """Return how a search ended that was cut short: ``ended`` says by what, and gets what was found so far, if anything."""
         found: dict[str, ParamValue]
         if self.for_largest:
@@ -120,7 +119,7 @@ class AdaptivePlan:
 
     # the largest that fits
 
-    def _next_size(self, tries: Sequence[Measurement]) -> dict[str, ParamValue] | None:
+    def _next_size(self, tries: Tries) -> dict[str, ParamValue] | None:
         name = self._size_name
         fits, high, stopped = self._sizes(tries)
         if not stopped and tries and self._is_doubtful(tries, fits):
@@ -141,7 +140,7 @@ class AdaptivePlan:
             size = max(by_line, least) if by_line > low else size
         return {name: size}
 
-    def _is_doubtful(self, tries: Sequence[Measurement], fits: Mapping[int, int | None]) -> bool:
+    def _is_doubtful(self, tries: Tries, fits: Peaks) -> bool:
         """Whether the last try ran out of memory where the line has room for it, and for the first time: such a try is made once more.
 
         A forward pass of ResNet-18 at batch 56 did not fit once where others at 62 did, as measured.
@@ -154,7 +153,7 @@ class AdaptivePlan:
         """Return what a try has of the parameter whose largest value is sought."""
         return int(tried.case.params[self._size_name])
 
-    def _sizes(self, tries: Sequence[Measurement]) -> tuple[dict[int, int | None], int | None, Measurement | None]:
+    def _sizes(self, tries: Tries) -> tuple[Peaks, int | None, Measurement | None]:
         """Return the peak of each size that fits, the smallest that does not, and the try that ended the search otherwise.
 
         Where a size did not fit, larger ones that did do not count: memory was there by chance.
@@ -167,7 +166,7 @@ class AdaptivePlan:
         stopped = next((each for each in failed if each not in too_large), None)
         return {size: peak for size, peak in fitting.items() if high is None or size < high}, high, stopped
 
-    def _does_not_fit(self, tried: Measurement, fitting: Mapping[int, int | None]) -> bool:
+    def _does_not_fit(self, tried: Measurement, fitting: Peaks) -> bool:
         """Whether a try ran out of memory, or died where what fitted, as many times as large, would nearly fill the limit."""
         if tried.status is not Status.CRASHED:
             return tried.status is Status.OOM
@@ -175,7 +174,7 @@ class AdaptivePlan:
         known = [size / fitted * peak for fitted, peak in fitting.items() if peak and fitted < size]
         return bool(known) and self.limit_bytes is not None and min(known) >= _NEARLY_FULL * self.limit_bytes
 
-    def _predicted(self, fits: Mapping[int, int | None]) -> int | None:
+    def _predicted(self, fits: Peaks) -> int | None:
         """Return the largest size that fits by a line through the peak of the largest known one; None where there is none.
 
         It also goes through the next one below that took less: another algorithm may make a size take less than a smaller one.
@@ -187,13 +186,13 @@ class AdaptivePlan:
         slopes = [(most - peak) / (large - size) for size, peak in reversed(known[:-1]) if peak < most]
         return int(large + (self.limit_bytes - most) / slopes[0]) if slopes else None
 
-    def _largest(self, tries: Sequence[Measurement], number: int) -> Measurement:
+    def _largest(self, tries: Tries, number: int) -> Measurement:
         name = self._size_name
         fits, high, stopped = self._sizes(tries)
         low = max(fits, default=0)
         known = next((each for each in tries if self._size(each) == low), tries[-1])
-        of_known = {each: getattr(known, each) for each in ("side", "device_name", "threads", "limit_bytes")}
-        outcome = Measurement(self.case, number, Status.OK, **of_known)
+        outcome = Measurement(self.case, number, Status.OK, None, known.side, known.device_name, known.threads)
+        outcome.limit_bytes = known.limit_bytes
         if stopped:
             reason = f"{name}={stopped.case.params[name]}: {stopped.reason}"
             return self.unfinished(replace(outcome, status=stopped.status, reason=reason), tries)
@@ -201,43 +200,33 @@ class AdaptivePlan:
             smallest = next(each for each in tries if self._size(each) == high)
             return replace(outcome, status=Status.OOM, reason=f"not even {name}={high} fits: {smallest.reason}")
         values = {each.name: float(low) for each in self.signature.declared.values if each.role == "largest"}
-        measured = {each: getattr(known, each) for each in ("memory", "nulls", "math")}
-        return replace(outcome, found={name: low}, values=values, **measured)
+        return replace(outcome, found={name: low}, values=values, memory=known.memory, nulls=known.nulls, math=known.math)
 
     # the fastest
 
-    def _next_change(self, tries: Sequence[Measurement]) -> dict[str, ParamValue] | None:
+    def _next_change(self, tries: Tries) -> dict[str, ParamValue] | None:
         """Change one parameter of the fastest so far at a time, until no change makes it faster: a coordinate ascent.
 
         What is varied last is not gone on from: a change next to it would cost as much again.
         """
         tried = [self.values(each) for each in tries]
-        start = {name: self._candidates(name, None)[0] for name in self._open}
+        start = {each.name: _candidates(each, None)[0] for each in self._open}
         if start not in tried:
             return start
-        last = [name for name in self._open if name in self.signature.declared.having("searched_last")]
+        last = start.keys() & self.signature.declared.having("searched_last")
         fastest = self.fastest([each for each in tries if all(self.values(each)[name] == start[name] for name in last)])
         around = self.values(fastest) if fastest else start
         lacking = self._lacking(tries)
-        nearby = ((name, value) for name in self._open for value in self._candidates(name, around[name]))
+        nearby = ((each.name, value) for each in self._open for value in _candidates(each, around[each.name]))
         changes = ({**around, name: value} for name, value in nearby if (name, value) not in lacking)
         return next((each for each in changes if each not in tried), None)
 
-    def _lacking(self, tries: Sequence[Measurement]) -> set[tuple[str, ParamValue]]:
+    def _lacking(self, tries: Tries) -> set[tuple[str, ParamValue]]:
         """Return the values that the device lacks, as far as all tries with them say so: to try them with others is in vain."""
         having = {item for each in tries if each.status is not Status.UNSUPPORTED for item in self.values(each).items()}
         return {item for each in tries for item in self.values(each).items()} - having
 
-    def _candidates(self, name: str, current: ParamValue | None) -> Sequence[ParamValue]:
-        """Return the values of a parameter to try next to the current one."""
-        parameter = self.signature.parameter(name)
-        if parameter and parameter.choices:
-            return parameter.choices
-        if not isinstance(current, int):
-            return (FIRST_TRY,)
-        return tuple(each for each in (2 * current, current // 2) if each)
-
-    def fastest(self, tries: Sequence[Measurement]) -> Measurement | None:
+    def fastest(self, tries: Tries) -> Measurement | None:
         """Return the try of most throughput; of those that hardly differ the one that came first. None where none went well."""
         found: Measurement | None = None
         for each in tries:
@@ -246,7 +235,7 @@ class AdaptivePlan:
                 found = each
         return found
 
-    def _fastest(self, tries: Sequence[Measurement], number: int) -> Measurement:
+    def _fastest(self, tries: Tries, number: int) -> Measurement:
         fastest = self.fastest(tries)
         if fastest is None:
             first = replace(tries[0], case=self.case, round=number)
@@ -255,11 +244,27 @@ class AdaptivePlan:
         return replace(fastest, case=self.case, round=number, found=self.values(fastest))
 
     @property
-    def _open(self) -> list[str]:
+    def _open(self) -> list[Parameter]:
         """What the case leaves open, in the order in which it is varied: the few values of texts before sizes, which have no end."""
         declared = self.signature.declared
         left = [each for each in self.signature.parameters if each.name in declared.searched and each.name not in self.case.params]
-        return [each.name for each in sorted(left, key=lambda each: (each.name in declared.having("searched_last"), not each.choices))]
+        return sorted(left, key=lambda each: (each.name in declared.having("searched_last"), not each.choices))
+
+
+def _is_valid(parameter: Parameter, value: object) -> bool:
+    try:
+        return parameter.check(value) is not None
+    except ValueError:  # an edited file may hold anything
+        return False
+
+
+def _candidates(parameter: Parameter, current: ParamValue | None) -> Sequence[ParamValue]:
+    """Return the values of a parameter to try next to the current one."""
+    if parameter.choices:
+        return parameter.choices
+    if not isinstance(current, int):
+        return (FIRST_TRY,)
+    return tuple(each for each in (2 * current, current // 2) if each)
 
 
 def _rate(measured: Measurement) -> float:

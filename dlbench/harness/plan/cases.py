@@ -20,14 +20,15 @@ _WARMUP_S = 0.2
 """Least warm-up on a CPU, where the policy leaves it open."""
 
 Signatures = Mapping[str, Signature]
+Suites = Sequence[Suite]
 
 
-def workload_names(suites: Sequence[Suite]) -> tuple[str, ...]:
+def workload_names(suites: Suites) -> tuple[str, ...]:
     """Return each workload that the suites name, once."""
     return tuple(dict.fromkeys(bench.workload for suite in suites for bench in suite.benches))
 
 
-def overridden(suites: Sequence[Suite], settings: Sequence[str], signatures: Signatures) -> tuple[Suite, ...]:
+def overridden(suites: Suites, settings: Sequence[str], signatures: Signatures) -> tuple[Suite, ...]:
     """Replace, or add, axes by ``axis=v1,v2`` settings in every bench whose workload has that parameter.
 
     Raises UsageError for a setting that cannot be read, that no bench's workload has, or whose value is not valid there.
@@ -50,7 +51,7 @@ def overridden(suites: Sequence[Suite], settings: Sequence[str], signatures: Sig
     return tuple(replace(suite, benches=tuple(map(with_settings, suite.benches))) for suite in suites)
 
 
-def check(suites: Sequence[Suite], signatures: Signatures, kinds: Sequence[str] = DEVICE_KINDS) -> None:
+def check(suites: Suites, signatures: Signatures, kinds: Sequence[str] = DEVICE_KINDS) -> None:
     """Hold every bench against the signature of its workload, and its devices against the kinds that there are, a plugin's included.
 
     Raises SuiteError, with place and nearest valid name, for an unknown workload, parameter or kind of device, a parameter's value that is
@@ -82,7 +83,7 @@ def _check_devices(names: Sequence[str], kinds: Sequence[str], where: str) -> No
             raise SuiteError(f"{where}, devices: no device is called '{name}'{near}")
 
 
-def count(suites: Sequence[Suite], devices: Sequence[str], *, include_absent: bool = True) -> int:
+def count(suites: Suites, devices: Sequence[str], *, include_absent: bool = True) -> int:
     """Return how many cases there are at most, by multiplication: one that two benches share counts twice."""
     return sum(
         len(_resolved(suite, bench, devices, include_absent)) * math.prod(map(len, bench.axes.values()))
@@ -92,7 +93,7 @@ def count(suites: Sequence[Suite], devices: Sequence[str], *, include_absent: bo
 
 
 def plan(
-    suites: Sequence[Suite],
+    suites: Suites,
     signatures: Signatures,
     devices: Sequence[str],
     *,
@@ -116,10 +117,17 @@ def plan(
             f"{_names(suites)} would plan {total:,} cases, and {MAX_CASES:,} is the limit; shorten an axis, for example with --set"
         )
     cases = _cases(suites, signatures, devices, only, include_absent)
-    return _named(case_ids, cases, _names(suites)) if case_ids else cases
+    if not case_ids:
+        return cases
+    planned = {case.id: case for case in cases}
+    for wanted in case_ids:
+        if wanted not in planned:
+            near = nearest(wanted, list(planned), least=0)
+            raise UsageError(f"{_names(suites)} plans no case '{wanted}' here{near} (dlbench list SUITE shows the ids)")
+    return (case for case in planned.values() if case.id in case_ids)
 
 
-def policy_of(suites: Sequence[Suite], signatures: Signatures, devices: Sequence[str]) -> Policy:
+def policy_of(suites: Suites, signatures: Signatures, devices: Sequence[str]) -> Policy:
     """Return the policy that all the suites agree on; where they differ, the default one holds for the whole run.
 
     A suite's budget is that of one device; the returned one is that of all that the suites' benches are measured on.
@@ -163,16 +171,14 @@ class _Grid:
             for values in itertools.product(*self.axes.values()):
                 yield Case.of(self.suite, self.signature, dict(zip(self.axes, values, strict=True)), device)
 
-    def overlaps(self, other: "_Grid") -> bool:
-        return self.signature == other.signature and all(not self.shown[name].isdisjoint(other.shown[name]) for name in self.shown)
-
     def holds(self, case: Case) -> bool:
-        """Whether a case of an overlapping grid is one of these, too."""
-        return case.device in self.devices and all(_shown(case.params.get(name)) in values for name, values in self.shown.items())
+        """Whether a case is one of these."""
+        alike = case.workload == self.signature.name and case.device in self.devices
+        return alike and all(_shown(case.params.get(name)) in values for name, values in self.shown.items())
 
 
 def _cases(
-    suites: Sequence[Suite], signatures: Signatures, devices: Sequence[str], only: Callable[[str], bool] | None, include_absent: bool
+    suites: Suites, signatures: Signatures, devices: Sequence[str], only: Callable[[str], bool] | None, include_absent: bool
 ) -> Iterator[Case]:
     earlier: list[_Grid] = []
     planned = False
@@ -180,10 +186,9 @@ def _cases(
         for bench in suite.benches:
             where = _devices_of(suite, bench, signatures, devices, include_absent)
             grid = _Grid(suite.name, signatures[bench.workload], bench.axes, where)
-            # Asking the few grids that can share a case instead of remembering every id: a million ids would take 150 MB.
-            rivals = [each for each in earlier if each.overlaps(grid)]
             for case in grid.cases():
-                if (only is None or only(case.id)) and not any(rival.holds(case) for rival in rivals):
+                # Asking the few earlier grids instead of remembering every id: a million ids would take 150 MB.
+                if (only is None or only(case.id)) and not any(each.holds(case) for each in earlier):
                     planned = True
                     yield case
             earlier.append(grid)
@@ -192,19 +197,6 @@ def _cases(
     if not planned:
         nothing = f"{_names(suites)} plans no case on {', '.join(devices)}, as it names other devices"
         raise UsageError(f"{nothing}; leave --device out, or measure where they are")
-
-
-def _named(case_ids: Sequence[str], cases: Iterator[Case], suites: str) -> Iterator[Case]:
-    """Return the cases of these ids. Raises UsageError with the nearest id for one that is not there."""
-    planned, found = [], []
-    for case in cases:
-        planned.append(case.id)
-        if case.id in case_ids:
-            found.append(case)
-    if unknown := [each for each in case_ids if each not in planned]:
-        near = nearest(unknown[0], planned, least=0)
-        raise UsageError(f"{suites} plans no case '{unknown[0]}' here{near} (dlbench list SUITE shows the ids)")
-    return iter(found)
 
 
 def _settings(settings: Sequence[str]) -> dict[str, list[str]]:
@@ -219,7 +211,7 @@ def _settings(settings: Sequence[str]) -> dict[str, list[str]]:
     return wanted
 
 
-def _benches(suites: Sequence[Suite], signatures: Signatures) -> Iterator[tuple[str, Bench, Signature]]:
+def _benches(suites: Suites, signatures: Signatures) -> Iterator[tuple[str, Bench, Signature]]:
     """Yield every bench with its name for errors (``sweep.toml, bench 2 (matmul)``) and its workload's signature, or raise SuiteError."""
     for suite in suites:
         for number, bench in enumerate(suite.benches, 1):
@@ -266,5 +258,5 @@ def _shown(value: ParamValue | None) -> str | None:
     return None if value is None else value_text(value)
 
 
-def _names(suites: Sequence[Suite]) -> str:
+def _names(suites: Suites) -> str:
     return " ".join(suite.name for suite in suites)

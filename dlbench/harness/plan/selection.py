@@ -1,14 +1,16 @@
 """The ``-k`` expression over case ids: words joined by ``and``, ``or``, ``not`` and parentheses, as in pytest."""
 
 import re
+from collections import deque
 from collections.abc import Callable
 
 from dlbench.core.errors import UsageError
 
 Matcher = Callable[[str], bool]
 
-_TOKEN = re.compile(r"\s*(?:(?P<word>[\w.:@\[\],=+-]+)|(?P<parenthesis>[()]))")
+_TOKEN = re.compile(r"\s*([\w.:@\[\],=+-]+|[()])")
 _OPERATORS = ("and", "or", "not")
+_END = ""
 
 _MAX_DEPTH = 100
 """Parentheses and ``not`` within each other: far more than a person writes, far less than Python's stack."""
@@ -29,12 +31,11 @@ class _Parser:
 
     def __init__(self, text: str) -> None:
         self._text = text
-        self._tokens = _tokens(text)
-        self._next = 0
+        self._tokens = deque(_tokens(text))
 
     def parse(self) -> Matcher:
         matcher = self._disjunction(0)
-        if self._next < len(self._tokens):
+        if not self._take(_END):
             raise self._error("'and', 'or' or the end")
         return matcher
 
@@ -42,13 +43,13 @@ class _Parser:
         terms = [self._conjunction(depth)]
         while self._take("or"):
             terms.append(self._conjunction(depth))
-        return terms[0] if len(terms) == 1 else lambda case_id: any(term(case_id) for term in terms)
+        return lambda case_id: any(term(case_id) for term in terms)
 
     def _conjunction(self, depth: int) -> Matcher:
         terms = [self._term(depth)]
         while self._take("and"):
             terms.append(self._term(depth))
-        return terms[0] if len(terms) == 1 else lambda case_id: all(term(case_id) for term in terms)
+        return lambda case_id: all(term(case_id) for term in terms)
 
     def _term(self, depth: int) -> Matcher:
         if depth > _MAX_DEPTH:
@@ -61,34 +62,34 @@ class _Parser:
             if not self._take(")"):
                 raise self._error("'and', 'or' or ')'")
             return inside
-        if self._next == len(self._tokens) or self._tokens[self._next][0] in (*_OPERATORS, ")"):
+        token, _ = self._tokens[0]
+        if token in (*_OPERATORS, ")", _END):
             raise self._error("a word, 'not' or '('")
-        word = self._tokens[self._next][0].lower()
-        self._next += 1
+        self._tokens.popleft()
+        word = token.lower()
         return lambda case_id: word in case_id
 
-    def _take(self, token: str) -> bool:
-        if self._next < len(self._tokens) and self._tokens[self._next][0] == token:
-            self._next += 1
-            return True
-        return False
+    def _take(self, wanted: str) -> bool:
+        token, _ = self._tokens[0]
+        if token == wanted:
+            self._tokens.popleft()
+        return token == wanted
 
     def _error(self, wanted: str) -> UsageError:
-        if self._next == len(self._tokens):
-            return UsageError(f"-k '{self._text}', column {len(self._text) + 1}: expected {wanted}, got the end of the expression")
-        token, column = self._tokens[self._next]
-        return UsageError(f"-k '{self._text}', column {column}: expected {wanted}, got '{token}'")
+        token, column = self._tokens[0]
+        got = "the end of the expression" if token == _END else f"'{token}'"
+        return UsageError(f"-k '{self._text}', column {column}: expected {wanted}, got {got}")
 
 
 def _tokens(text: str) -> list[tuple[str, int]]:
-    """Split into (token, column from 1)."""
+    """Split into (token, column from 1), the end the last of them."""
     tokens, position, end = [], 0, len(text.rstrip())
     while position < end:
         match = _TOKEN.match(text, position)
         if match is None:
-            column = position + len(text[position:]) - len(text[position:].lstrip()) + 1
+            column = len(text) - len(text[position:].lstrip()) + 1
             allowed = "letters, digits and _=.:@[],-+"
             raise UsageError(f"-k '{text}', column {column}: '{text[column - 1]}' can't stand in a word; words are {allowed}")
-        tokens.append((match[0].lstrip(), match.end() - len(match[0].lstrip()) + 1))
+        tokens.append((match[1], match.start(1) + 1))
         position = match.end()
-    return tokens
+    return [*tokens, (_END, len(text) + 1)]

@@ -16,6 +16,9 @@ from dlbench.core.toml import parse_toml, read_text
 MAX_POWER = 40
 """2**40 bytes is a tebibyte: no size in a suite is meant beyond it."""
 
+Table = Mapping[str, Any]
+"""One of a TOML file, or of the suites in the header of a result file."""
+
 _PACKAGE = Path(dlbench.__file__).resolve().parent
 _COUNTS = ("rounds", "max_rounds", "min_blocks", "max_blocks", "tries")
 
@@ -53,7 +56,7 @@ class Suite:
         return _without_empty({**head, "thresholds": dict(self.thresholds), "bench": benches})
 
     @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> Self:
+    def from_json(cls, data: Table) -> Self:
         """Inverse of `to_json`, also after a round through JSON text. Raises SuiteError for data that is no suite."""
         name = data.get("name")
         if not isinstance(name, str):
@@ -142,7 +145,7 @@ def _builtin_folder() -> Path:
     return inside if inside.is_dir() else _PACKAGE.parent / "suites"
 
 
-def _contents(data: Mapping[str, Any], origin: str) -> dict[str, Any]:
+def _contents(data: Table, origin: str) -> dict[str, Any]:
     """Check the tables of a suite and return the arguments of `Suite`, all but its name."""
     _check_keys(data, ("about", "place_in_full", "devices", "policy", "thresholds", "include", "bench"), origin)
     _place_in_full(data, origin)
@@ -165,7 +168,7 @@ def _contents(data: Mapping[str, Any], origin: str) -> dict[str, Any]:
     }
 
 
-def _place_in_full(data: Mapping[str, Any], origin: str) -> int | None:
+def _place_in_full(data: Table, origin: str) -> int | None:
     """Return the place of a suite among those of full. Raises SuiteError where it is no whole number, or the suite includes those."""
     place, includes = data.get("place_in_full"), data.get("include")
     full = '"*"' if includes == "*" else '["full"]' if isinstance(includes, list) and "full" in includes else None
@@ -186,7 +189,7 @@ def _included(names: object, origin: str) -> tuple[Bench, ...]:
     return tuple(replace(bench, devices=bench.devices or suite.devices) for suite in load_all(names) for bench in suite.benches)
 
 
-def _bench(data: Mapping[str, Any], where: str) -> Bench:
+def _bench(data: Table, where: str) -> Bench:
     _check_keys(data, ("workload", "axes", "devices"), where)
     workload, axes = data.get("workload"), data.get("axes", {})
     if not isinstance(workload, str):
@@ -220,7 +223,7 @@ def _value(value: object, where: str) -> ParamValue:
     raise SuiteError(f"{where}: a value must be an integer of 64 bits, a finite number, text without commas, true or false, not {value!r}")
 
 
-def _devices(data: Mapping[str, Any], where: str) -> tuple[str, ...]:
+def _devices(data: Table, where: str) -> tuple[str, ...]:
     names = data.get("devices")
     if names is None:
         return ()
@@ -258,7 +261,7 @@ def _thresholds(data: object, workloads: Sequence[str], where: str) -> Threshold
     return data
 
 
-def _check_keys(data: Mapping[str, Any], valid: tuple[str, ...], where: str) -> None:
+def _check_keys(data: Table, valid: tuple[str, ...], where: str) -> None:
     for key in data:
         if key not in valid:
             raise SuiteError(f"{where}: no key is called '{key}'{nearest(key, list(valid))}")

@@ -130,24 +130,25 @@ class Accelerator:
 
 
 Device = Processor | Accelerator
+Devices = Sequence[Device]
 
 
-def usable(devices: Sequence[Device]) -> tuple[Device, ...]:
+def usable(devices: Devices) -> tuple[Device, ...]:
     """Return those that can be computed on."""
     return tuple(device for device in devices if isinstance(device, Processor) or not device.unusable)
 
 
-def usable_accelerators(devices: Sequence[Device]) -> list[Accelerator]:
+def usable_accelerators(devices: Devices) -> list[Accelerator]:
     """Return those, without the CPU."""
     return [device for device in devices if isinstance(device, Accelerator) and not device.unusable]
 
 
-def unusable(devices: Sequence[Device]) -> dict[str, str]:
+def unusable(devices: Devices) -> dict[str, str]:
     """Return the others: id to the sentence why."""
     return {device.id: device.unusable for device in devices if isinstance(device, Accelerator) and device.unusable}
 
 
-def take_one_process(devices: Sequence[Device]) -> bool:
+def take_one_process(devices: Devices) -> bool:
     """Whether one of them is in exclusive mode, in which it refuses a second process."""
     return any(isinstance(device, Accelerator) and device.compute_mode == "exclusive_process" for device in devices)
 
@@ -203,7 +204,7 @@ def read_accelerators(accelerators: Sequence[Accelerator], wanted: Sequence[str]
 _GPUS = "cuda (NVIDIA, AMD), xpu (Intel) or mps (Apple)"
 
 
-def select(devices: Sequence[Device], wanted: Sequence[str]) -> tuple[Device, ...]:
+def select(devices: Devices, wanted: Sequence[str]) -> tuple[Device, ...]:
     """Return the devices that the user asked for, in the machine's order: ids, kinds (all of that kind), ``gpu`` (every device but the
     CPU) or ``all``; none asked is all.
 

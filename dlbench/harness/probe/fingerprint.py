@@ -21,7 +21,7 @@ import psutil
 
 import dlbench
 from dlbench.harness.probe import cgroup, nvml, processor
-from dlbench.harness.probe.devices import Accelerator, Device, Processor, read_accelerators, usable_accelerators
+from dlbench.harness.probe.devices import Accelerator, Device, Devices, Processor, read_accelerators, usable_accelerators
 
 _ENVIRON = re.compile(
     "(OMP|KMP|GOMP|MKL|OPENBLAS|CUDA|CUBLAS|CUDNN|NCCL|HIP|ROCR|HSA|PYTORCH|TORCH|TORCHINDUCTOR|TORCHDYNAMO)_[A-Z0-9_]+|NVIDIA_TF32_OVERRIDE"
@@ -37,7 +37,8 @@ _PRIVATE_VALUE = re.compile(
     re.IGNORECASE | re.VERBOSE,
 )
 
-
+Block = dict[str, Any]
+"""One of the four, or a part of it."""
 _CPU_IDENTITY = ("name", "sockets", "physical_cores", "threads", "isa", "numa_nodes")
 _ACCELERATOR_IDENTITY = (
     "kind", "name", "compute_capability", "multiprocessors", "pcie_generation_max", "pcie_width_max", "nvlink_links", "mig",
@@ -47,10 +48,10 @@ _ACCELERATOR_IDENTITY = (
 
 def fingerprint(
     hello: Mapping[str, Any],
-    devices: Sequence[Device],
+    devices: Devices,
     *,
     environ: Mapping[str, str] = os.environ,
-) -> dict[str, Any]:
+) -> Block:
     """Return the four blocks, with ``machine_key`` and ``stack_key``, hashes of the first two.
 
     ``hello`` is the worker's, and ``devices`` what `devices.describe` made of it.
@@ -75,7 +76,7 @@ def fingerprint(
     }
 
 
-def read_state(devices: Sequence[Device]) -> dict[str, Any]:
+def read_state(devices: Devices) -> Block:
     """Return what may differ from one minute to the next: load, clocks, temperature, throttling, other processes. Read before and after."""
     accelerators = usable_accelerators(devices)
     readings = read_accelerators(accelerators, nvml.STATE)
@@ -92,13 +93,13 @@ def without_secrets(environ: Mapping[str, str]) -> dict[str, str]:
     return {name: "…" if _PRIVATE_NAME.search(name) else _without_folders(value) for name, value in environ.items()}
 
 
-def _device_identity(device: Device, fields: Sequence[str]) -> dict[str, Any]:
+def _device_identity(device: Device, fields: Sequence[str]) -> Block:
     # Whole GiB, because a kernel keeps a little more or less of the memory to itself at each start.
     memory_gib = None if device.memory_bytes is None else round(device.memory_bytes / 2**30)
     return {**{name: getattr(device, name) for name in fields}, "memory_gib": memory_gib}
 
 
-def _stack(hello: Mapping[str, Any], accelerators: Sequence[Accelerator], environ: Mapping[str, str]) -> dict[str, Any]:
+def _stack(hello: Mapping[str, Any], accelerators: Sequence[Accelerator], environ: Mapping[str, str]) -> Block:
     parallel = hello.get("parallel") or {}
     drivers = {device.driver_version for device in accelerators if device.driver_version}
     return {
@@ -116,7 +117,7 @@ def _stack(hello: Mapping[str, Any], accelerators: Sequence[Accelerator], enviro
     }
 
 
-def _cpu_state(devices: Sequence[Device]) -> dict[str, Any]:
+def _cpu_state(devices: Devices) -> Block:
     cpu = next((device for device in devices if isinstance(device, Processor)), None)
     return {
         "load_1min": os.getloadavg()[0] if hasattr(os, "getloadavg") else None,  # absent on Windows
@@ -131,7 +132,7 @@ def _cpu_state(devices: Sequence[Device]) -> dict[str, Any]:
     }
 
 
-def _accelerator_state(readings: nvml.Readings, own: Set[int]) -> dict[str, Any]:
+def _accelerator_state(readings: nvml.Readings, own: Set[int]) -> Block:
     state, reasons = dict(readings.values), dict(readings.reasons)
     # A count and no process ids, for privacy.
     for users, others in (("process_ids", "other_processes"), ("graphics_process_ids", "graphics_processes")):
@@ -146,7 +147,7 @@ def _accelerator_state(readings: nvml.Readings, own: Set[int]) -> dict[str, Any]
     return {**state, "reasons": reasons}
 
 
-def _provenance(accelerators: Sequence[Accelerator]) -> dict[str, Any]:
+def _provenance(accelerators: Sequence[Accelerator]) -> Block:
     return {
         "dlbench": dlbench.__version__,
         "git": _checkout(Path(dlbench.__file__).parent.parent),
@@ -167,7 +168,7 @@ def _without_folders(argument: str) -> str:
     return re.sub(r"(^-[A-Za-z](?=[/\\~.]))?[^=,]*[/\\]", r"\1", argument)
 
 
-def _checkout(folder: Path) -> dict[str, Any] | None:
+def _checkout(folder: Path) -> Block | None:
     """Return the commit that dlbench itself runs from, and whether it was changed since; None if it was installed, or git does not say."""
     git = shutil.which("git")
     if git is None or not (folder / ".git").exists():

@@ -76,7 +76,7 @@ def cpu_times() -> dict[int, CpuTime]:
     counts = {int(cpu): list(map(int, row.split())) for cpu, row in rows}
     if not any(map(sum, counts.values())):  # a sandbox may show zeros
         return {}
-    times = {}
-    for cpu, (user, nice, system, _idle, _waiting_for_disk, irq, softirq, steal, *_) in counts.items():
-        times[cpu] = CpuTime((user + nice + system + irq + softirq) * TICK_S, steal * TICK_S)  # guests' is in user and nice already
-    return times
+    return {
+        cpu: CpuTime((user + nice + system + irq + softirq) * TICK_S, steal * TICK_S)  # guests' is in user and nice already
+        for cpu, (user, nice, system, _idle, _waiting_for_disk, irq, softirq, steal, *_) in counts.items()
+    }

@@ -1,16 +1,16 @@
 """Monitor of the machine: what held a case back, and what other processes used in a round."""
 
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack, suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, Self
 
 from dlbench.core.conditions import POWER_CAPS, SLOWDOWNS, RoundState, Throttling
 from dlbench.harness.probe import cgroup, nvml, processor
 from dlbench.harness.probe.devices import Device, usable_accelerators
 from dlbench.harness.probe.fingerprint import read_state
-from dlbench.harness.probe.memory import CpuTime
 
 _SHORTEST_S = 1.0  # the kernel counts CPU time in ticks of 10 ms, so of a shorter round it says too little
 
@@ -35,8 +35,8 @@ class Monitor:
         self._devices = devices
         self._threads = threads
         self._open = ExitStack()
-        self._nvml: nvml.Nvml | None = None
-        self._handles: dict[str, nvml.Handle] = {}
+        self._ask: dict[str, Callable[[], nvml.Readings]] = {}
+        """By device, what asks NVML how far it is held back."""
 
     def __enter__(self) -> Self:
         accelerators = [device for device in usable_accelerators(self._devices) if device.is_nvidia]
@@ -44,10 +44,11 @@ class Monitor:
             return self
         # Where NVML or a device of it is not to be had, the header's environment says why.
         with suppress(nvml.NvmlUnavailable):
-            self._nvml = self._open.enter_context(nvml.session())
+            opened = self._open.enter_context(nvml.session())
             for each in accelerators:
                 with suppress(nvml.NvmlUnavailable):
-                    self._handles[each.id] = self._nvml.find(nvml.Address(each.uuid, each.pci_bus_id))
+                    handle = opened.find(nvml.Address(each.uuid, each.pci_bus_id))
+                    self._ask[each.id] = partial(opened.read, handle, nvml.SLOWDOWN)
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -59,9 +60,7 @@ class Monitor:
         quota_s = quota["throttled_s"] if quota else None
         if device == "cpu":
             return Counters(now_s, processor.thermal_throttle_s(), quota_s=quota_s)
-        if self._nvml is None or device not in self._handles:
-            return Counters(now_s, quota_s=quota_s)
-        values: Mapping[str, Any] = self._nvml.read(self._handles[device], nvml.SLOWDOWN).values
+        values: Mapping[str, Any] = self._ask[device]().values if device in self._ask else {}
         thermal_s = {"gpu": values["thermal_violation_s"]} if "thermal_violation_s" in values else {}
         reasons = values.get("throttle_reasons")
         held = None if reasons is None else tuple(each for each in reasons if each in SLOWDOWNS | POWER_CAPS)
@@ -86,46 +85,30 @@ class Monitor:
         )
         return found if replace(found, tries=1) != Throttling() else None
 
-    def round(self, number: int, save: Callable[[RoundState], None]) -> "RoundWatch":
-        """Return a context for one round, whose state it saves at the end."""
-        return RoundWatch(self, number, save)
+    @contextmanager
+    def round(self, number: int, save: Callable[[RoundState], None]) -> Iterator[Callable[[], None]]:
+        """Watch one round: the state before it, right after its last case, and what others used meanwhile. Save that at the end.
 
-    def used(self) -> tuple[CpuTime | None, float]:
-        """Return the CPU seconds used so far: of the machine, None where it does not count them, and of these processes."""
-        return processor.cpu_time(), processor.own_cpu_s()
+        Yields what reads the state after its last case, to be called while the measuring processes still hold their devices at the clocks
+        that they ran at.
+        """
+        before, after = self.state(), dict[str, Any]()
+        begun_s, machine, own_s = time.monotonic(), processor.cpu_time(), processor.own_cpu_s()
+        try:
+            yield lambda: after.update(self.state())
+        finally:
+            seconds, machine_now, own_now_s = time.monotonic() - begun_s, processor.cpu_time(), processor.own_cpu_s()
+            others = stolen = None
+            if machine is not None and machine_now is not None and seconds >= _SHORTEST_S:
+                others = max(0.0, machine_now.busy_s - machine.busy_s - (own_now_s - own_s)) / seconds
+                stolen = max(0.0, machine_now.stolen_s - machine.stolen_s) / seconds
+            save(RoundState(number, seconds, others, stolen, before, after or self.state()))
 
     def state(self) -> dict[str, Any]:
         """Return the state without what is unknown, whose reasons the header has."""
         state = read_state(self._devices)
         accelerators = {device: _known({**each, "reasons": None}) for device, each in state["accelerators"].items()}
         return _known({"cpu": _known(state["cpu"]), "accelerators": accelerators or None})
-
-
-class RoundWatch:
-    """One round: the state before it, right after its last case, and what others used meanwhile."""
-
-    def __init__(self, watch: Monitor, number: int, save: Callable[[RoundState], None]) -> None:
-        self._watch = watch
-        self._number = number
-        self._save = save
-        self._after: dict[str, Any] | None = None
-
-    def __enter__(self) -> Self:
-        self._before = self._watch.state()
-        self._begun_s, self._begun = time.monotonic(), self._watch.used()
-        return self
-
-    def cases_ended(self) -> None:
-        """Read the state now, while the measuring processes still hold their devices at the clocks that they ran at."""
-        self._after = self._watch.state()
-
-    def __exit__(self, *_: object) -> None:
-        seconds, (before, own_before_s), (after, own_after_s) = time.monotonic() - self._begun_s, self._begun, self._watch.used()
-        others = stolen = None
-        if before is not None and after is not None and seconds >= _SHORTEST_S:
-            others = max(0.0, after.busy_s - before.busy_s - (own_after_s - own_before_s)) / seconds
-            stolen = max(0.0, after.stolen_s - before.stolen_s) / seconds
-        self._save(RoundState(self._number, seconds, others, stolen, self._before, self._after or self._watch.state()))
 
 
 def _share(before_s: float | None, after_s: float | None, of_s: float) -> float | None:

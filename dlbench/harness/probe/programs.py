@@ -32,10 +32,14 @@ class Process(NamedTuple):
     """Whether it may also run on CPUs that this process may not."""
 
 
+Processes = Mapping[int, Process]
+"""By id."""
+
+
 class _Look(NamedTuple):
     at_s: float
     machine: CpuTime | None
-    processes: Mapping[int, Process]
+    processes: Processes
 
 
 def processes() -> dict[int, Process]:
@@ -62,7 +66,7 @@ class OtherPrograms:
     def __init__(
         self,
         cpus: int | None = None,
-        running: Callable[[], Mapping[int, Process]] = processes,
+        running: Callable[[], Processes] = processes,
         machine: Callable[[], CpuTime | None] = processor.cpu_time,
         now: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -133,7 +137,7 @@ def _gone(before: CpuTime | None, after: CpuTime | None, seconds: float, seen: f
     return (unseen if unseen > OVERRUN * seen else 0.0) + max(0.0, after.stolen_s - before.stolen_s) / seconds
 
 
-def _taken(before: Mapping[int, Process], after: Mapping[int, Process], seconds: float) -> tuple[float, dict[str, float], Counter[str]]:
+def _taken(before: Processes, after: Processes, seconds: float) -> tuple[float, dict[str, float], Counter[str]]:
     """Return the CPUs that dlbench's own processes took, those of each other program, and how many processes of it took a part."""
     gained = {pid: each.cpu_s - (before[pid].cpu_s if pid in before else 0.0) for pid, each in after.items()}
     for pid, each in before.items():
@@ -154,7 +158,7 @@ def _taken(before: Mapping[int, Process], after: Mapping[int, Process], seconds:
     return own, programs, counts
 
 
-def _is_own(pid: int, running: Mapping[int, Process]) -> bool:
+def _is_own(pid: int, running: Processes) -> bool:
     """Whether a process is this one or descends from it."""
     passed = set[int]()
     while pid in running and pid not in passed:

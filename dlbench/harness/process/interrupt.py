@@ -5,7 +5,7 @@ import select
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from types import FrameType, TracebackType
+from types import FrameType
 from typing import Self
 
 from dlbench.core.errors import ExitCode
@@ -46,22 +46,18 @@ class Interruption:
             self._before_exit.remove(action)
 
     def __enter__(self) -> Self:
-        for number in self._numbers():
+        # A terminal that is closed counts unless that is ignored, as under nohup.
+        hangup = [signal.SIGHUP] if signal.getsignal(signal.SIGHUP) is signal.SIG_DFL else []
+        for number in (signal.SIGINT, signal.SIGTERM, *hangup):
             self._previous[number] = signal.signal(number, self._note)
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(self, *_: object) -> None:
         if self.requested is None:  # else a second one still ends the program at once
             for number, handler in self._previous.items():
                 signal.signal(number, handler)  # type: ignore[arg-type]  # signal.signal returned it
         os.close(self._read)
         os.close(self._write)
-
-    @staticmethod
-    def _numbers() -> list[signal.Signals]:
-        """Return Ctrl-C, the wish to end, and a terminal that is closed, unless that is ignored, as under nohup."""
-        hangup = [signal.SIGHUP] if signal.getsignal(signal.SIGHUP) is signal.SIG_DFL else []
-        return [signal.SIGINT, signal.SIGTERM, *hangup]
 
     def _note(self, number: int, frame: FrameType | None) -> None:
         if self.requested is not None:

@@ -11,7 +11,6 @@ import tempfile
 import zlib
 from contextlib import suppress
 from pathlib import Path
-from types import TracebackType
 from typing import NamedTuple, Self
 
 _PREFIX = "dlbench-scratch-"
@@ -50,15 +49,15 @@ class ScratchFolders:
     """
 
     def __init__(self, kept: Kept | None = None) -> None:
-        self._made: dict[Path, tuple[Path, int]] = {}
+        self._made: dict[Path | None, tuple[Path, int]] = {}
+        """By place the folder and the descriptor of its lock; by None the one that is kept."""
         self._keeps = kept
-        self._kept: tuple[Path, int] | None = None
         self.complete = False
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(self, *_: object) -> None:
         self.remove()
 
     def of(self, owner: str, place: Path | None = None) -> Path:
@@ -83,30 +82,25 @@ class ScratchFolders:
 
     def remove(self) -> None:
         """Remove them with all that is in them."""
-        for folder, lock in self._made.values():
-            shutil.rmtree(folder, ignore_errors=True)
-            os.close(lock)
-        self._made.clear()
-        if self._kept:
-            folder, lock = self._kept
-            if self.complete:
+        for place, (folder, lock) in self._made.items():
+            if place or self.complete:
                 shutil.rmtree(folder, ignore_errors=True)
             os.close(lock)
-            self._kept = None
-            with suppress(OSError):
-                _remove_oldest(folder.parent)  # of all, now that this one has its size
+            if not place:
+                with suppress(OSError):
+                    _remove_oldest(folder.parent)  # of all, now that this one has its size
+        self._made.clear()
 
     def _kept_folder(self) -> Path | None:
-        if self._kept is None and self._keeps:
+        if self._keeps:
             with suppress(OSError, RuntimeError):
                 folder = self._keeps.folder
                 folder.mkdir(parents=True, exist_ok=True)
-                lock = _locked(folder)
-                self._kept = folder, lock
+                self._made[None] = folder, _locked(folder)
                 (folder / _MARK).write_text(_host())  # and so the newest
                 _remove_oldest(folder.parent)
             self._keeps = None
-        return self._kept[0] if self._kept else None
+        return self._made[None][0] if None in self._made else None
 
 
 def refuse_unwritable(place: Path) -> None:

@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain
 
 from dlbench.core.model import Case, kind_of
 
@@ -34,11 +33,14 @@ def place_ranks(case: Case, nodes: Sequence[NodeCapacity]) -> Placement:
     if case.ranks is None:
         return Placement((1,), (case.device,), nodes[0].devices.get(case.device), nodes[0].cores)
     counts: list[int] = []
-    devices: list[list[str]] = []
+    devices: list[str] = []
+    names: dict[str, None] = {}
+    threads: list[int] = []
     for node in nodes:
         free = ["cpu"] * node.cores if case.device == "cpu" else [each for each in node.devices if kind_of(each) == kind_of(case.device)]
-        devices.append(free[: case.ranks - sum(counts)])
-        counts.append(len(devices[-1]))
-    names = dict.fromkeys(name for node, own in zip(nodes, devices, strict=True) for each in own if (name := node.devices.get(each)))
-    threads = min((max(1, node.cores // count) for node, count in zip(nodes, counts, strict=True) if count), default=1)
-    return Placement(tuple(counts), tuple(chain(*devices)), " + ".join(names) or None, threads)
+        own = free[: case.ranks - len(devices)]
+        counts.append(len(own))
+        devices += own
+        names |= dict.fromkeys(name for each in own if (name := node.devices.get(each)))
+        threads += [max(1, node.cores // len(own))] if own else []
+    return Placement(tuple(counts), tuple(devices), " + ".join(names) or None, min(threads, default=1))

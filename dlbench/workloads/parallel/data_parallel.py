@@ -5,13 +5,12 @@ gradients and optimizer states sharded, too: ZeRO stage 3, https://arxiv.org/abs
 synchronised: what several devices do at most). Forms that train for a time and say what came of it have modules of their own.
 """
 
-from collections.abc import Callable
 from functools import partial
 from typing import Annotated, Literal
 
 import torch
 import torch.distributed as dist
-from torch import Tensor, nn
+from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from dlbench import Communicates, Dtype, Duration, Layout, Least, Parallel, Size, Spread, Work, workload
@@ -69,7 +68,11 @@ def data_parallel(
         raise ValueError(f"layout={layout} belongs to the forms {' and '.join(ANY_LAYOUT)}; leave it out for {form}")
     if form not in EXPERIMENTS and (seconds is not None or learning_rate is not None or straggler):
         raise ValueError(f"seconds, learning_rate and straggler belong to the forms {', '.join(EXPERIMENTS)}; leave them out for {form}")
-    share = _share(batch, ranks, scaling)
+    if scaling == "strong" and batch < ranks:
+        raise ValueError(f"a batch of {batch} is smaller than the {ranks} ranks that share it; take {ranks} at least")
+    if scaling == "strong" and batch % ranks:
+        raise ValueError(f"a batch of {batch} does not split evenly among {ranks} ranks; take a multiple of {ranks}")
+    share = batch if scaling == "weak" else batch // ranks
     if form in EXPERIMENTS:
         torch.manual_seed(START)
     network = build_on(device, model, dtype, layout)  # the same in every rank, for all have the same seed
@@ -78,49 +81,18 @@ def data_parallel(
     torch.manual_seed(torch.initial_seed() + dist.get_rank())  # from here on each rank draws numbers of its own
     images, labels = draw_images(device, share, dtype, layout), draw_labels(device, share)
     network.train()
-    if form not in EXPERIMENTS:
-        step = _timed_step(form, network, images, labels, dtype, bucket_mb, gradients, synchronise)
-        return Work(call=step, inputs=(images, labels), items=items, flops=flops, least_flops=flops / FASTER_CONVOLUTION)
-    experiment = Experiment(seconds or SECONDS, learning_rate or LEARNING_RATE)
-    # The last rank is the slow one, as the first has the weights to look after.
-    learner = Learner(network, images, labels, dtype, straggler if dist.get_rank() == ranks - 1 else 0)
-    return Work(observe=EXPERIMENTS[form](learner, experiment), items=items, flops=flops)
-
-
-def _share(batch: int, ranks: int, scaling: str) -> int:
-    """Return how many images each rank trains on in a step."""
-    if scaling == "weak":
-        return batch
-    if batch < ranks:
-        raise ValueError(f"a batch of {batch} is smaller than the {ranks} ranks that share it; take {ranks} at least")
-    if batch % ranks:
-        raise ValueError(f"a batch of {batch} does not split evenly among {ranks} ranks; take a multiple of {ranks}")
-    return batch // ranks
-
-
-def _timed_step(
-    form: Form,
-    network: nn.Module,
-    images: Tensor,
-    labels: Tensor,
-    dtype: Dtype,
-    bucket_mb: int | None,
-    gradients: Sent,
-    synchronise: bool,
-) -> Callable[[], Tensor]:
-    """Return one step as a call; its network is replicated, sharded, or left alone for ``replicas``."""
+    if form in EXPERIMENTS:
+        experiment = Experiment(seconds or SECONDS, learning_rate or LEARNING_RATE)
+        # The last rank is the slow one, as the first has the weights to look after.
+        learner = Learner(network, images, labels, dtype, straggler if dist.get_rank() == ranks - 1 else 0)
+        return Work(observe=EXPERIMENTS[form](learner, experiment), items=items, flops=flops)
     if form == "fsdp":
-        _shard(network, images.device)
-    parallel = _replicate(network, images.device, bucket_mb, gradients) if form == "ddp" else network
-    step = partial(training_step(images.device, parallel, OPTIMIZERS["sgd"](parallel.parameters()), dtype), images, labels)
-    if synchronise or not isinstance(parallel, DistributedDataParallel):
-        return step
-
-    def unsynchronised() -> Tensor:
-        with parallel.no_sync():
-            return step()
-
-    return unsynchronised
+        _shard(network, device)
+    parallel = _replicate(network, device, bucket_mb, gradients) if form == "ddp" else network
+    step = partial(training_step(device, parallel, OPTIMIZERS["sgd"](parallel.parameters()), dtype), images, labels)
+    if isinstance(parallel, DistributedDataParallel) and not synchronise:
+        step = parallel.no_sync()(step)  # in each call
+    return Work(call=step, inputs=(images, labels), items=items, flops=flops, least_flops=flops / FASTER_CONVOLUTION)
 
 
 def _replicate(network: nn.Module, device: torch.device, bucket_mb: int | None, gradients: Sent) -> DistributedDataParallel:

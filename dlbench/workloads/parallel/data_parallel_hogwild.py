@@ -59,9 +59,10 @@ def hogwild(learner: Learner, experiment: Experiment) -> Observe:
 
 def _shared(weights: Tensor, ranks: int) -> tuple[Tensor, Tensor]:
     """Return a count for each rank, from 0, and rank 0's weights, in memory that all ranks of this machine write to."""
+    first = dist.get_rank() == 0
     count_bytes = ranks * torch.int64.itemsize
     path: list[str | None] = [None]
-    if dist.get_rank() == 0:
+    if first:
         descriptor, path[0] = tempfile.mkstemp(prefix="dlbench-")
         os.posix_fallocate(descriptor, 0, count_bytes + weights.nbytes)  # a full disk is an error here, and a crash when written to
         os.close(descriptor)
@@ -69,9 +70,9 @@ def _shared(weights: Tensor, ranks: int) -> tuple[Tensor, Tensor]:
     assert path[0] is not None  # noqa: S101  # rank 0 has just named it
     memory = torch.from_file(path[0], shared=True, size=count_bytes + weights.nbytes, dtype=torch.uint8)
     counts, shared = memory[:count_bytes].view(torch.int64), memory[count_bytes:].view(weights.dtype)
-    if dist.get_rank() == 0:
+    if first:
         shared.copy_(weights)
     dist.barrier(group=control_group())
-    if dist.get_rank() == 0:
+    if first:
         Path(path[0]).unlink()  # what is mapped stays, and nothing is left behind however this ends
     return counts, shared

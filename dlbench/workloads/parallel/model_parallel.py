@@ -44,7 +44,16 @@ def model_parallel(
     memory_percent: Size | None = None,
 ) -> Work:
     """Train one network on a batch by one step, with a part of the network on each of `ranks` devices."""
-    _check(form, model, batch, ranks, dtype, microbatches)
+    if form in ("layers", "tensor") and microbatches != 1:
+        raise ValueError(f"microbatches belong to the forms gpipe and 1f1b; leave them out for {form}")
+    if batch % microbatches:
+        raise ValueError(f"a batch of {batch} does not split evenly into {microbatches} microbatches; take a multiple of {microbatches}")
+    if form == "1f1b" and microbatches < ranks:
+        raise ValueError(f"{microbatches} microbatches can't keep {ranks} ranks busy in turn, as 1f1b does; take {ranks} at least")
+    if form == "tensor" and model != "mlp":
+        raise ValueError(f"tensor splits linear layers, and most of {model} is convolutions; take the model mlp")
+    if scales_gradients(dtype):
+        raise NotImplementedError(f"{dtype} needs one scale for all gradients, and here each rank has some of its own; take amp_bf16")
     width = WIDTH if memory_percent is None else _width(device, model, dtype, memory_percent)
     if form == "tensor" and (inner := EXPANSION * width) % ranks:
         raise ValueError(f"{inner} outputs of a layer do not split evenly among {ranks} ranks")
@@ -64,19 +73,6 @@ def model_parallel(
         step = _pipelined_step(form, stage, device, samples, labels, dtype, microbatches)
     least = None if model == "mlp" else flops / FASTER_CONVOLUTION
     return Work(call=step, inputs=(*samples, *labels), items=batch, flops=flops, least_flops=least)
-
-
-def _check(form: Form, model: str, batch: int, ranks: int, dtype: Dtype, microbatches: int) -> None:
-    if form in ("layers", "tensor") and microbatches != 1:
-        raise ValueError(f"microbatches belong to the forms gpipe and 1f1b; leave them out for {form}")
-    if batch % microbatches:
-        raise ValueError(f"a batch of {batch} does not split evenly into {microbatches} microbatches; take a multiple of {microbatches}")
-    if form == "1f1b" and microbatches < ranks:
-        raise ValueError(f"{microbatches} microbatches can't keep {ranks} ranks busy in turn, as 1f1b does; take {ranks} at least")
-    if form == "tensor" and model != "mlp":
-        raise ValueError(f"tensor splits linear layers, and most of {model} is convolutions; take the model mlp")
-    if scales_gradients(dtype):
-        raise NotImplementedError(f"{dtype} needs one scale for all gradients, and here each rank has some of its own; take amp_bf16")
 
 
 def _width(device: torch.device, model: str, dtype: Dtype, percent: int) -> int:

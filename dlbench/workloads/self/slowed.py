@@ -62,17 +62,13 @@ def _prepared(program: Program, device: torch.device) -> Callable[[], object]:
             layer, features = nn.Linear(512, 512).to(device), draw(64, 512)
             return torch.inference_mode()(lambda: layer(features))
         case "mlp_step":
-            return _mlp_step(device)
+            network = nn.Sequential(nn.Linear(128, 256), nn.ReLU(), nn.Linear(256, 10)).to(device)
+            optimizer = torch.optim.SGD(network.parameters(), lr=1e-9)
+            inputs, labels = draw(32, 128), torch.randint(0, 10, (32,), device=device)
 
+            def run() -> None:
+                optimizer.zero_grad()
+                nn.functional.cross_entropy(network(inputs), labels).backward()  # type: ignore[no-untyped-call]  # torch leaves it untyped
+                optimizer.step()
 
-def _mlp_step(device: torch.device) -> Callable[[], object]:
-    network = nn.Sequential(nn.Linear(128, 256), nn.ReLU(), nn.Linear(256, 10)).to(device)
-    optimizer = torch.optim.SGD(network.parameters(), lr=1e-9)
-    features, labels = torch.randn(32, 128, device=device), torch.randint(0, 10, (32,), device=device)
-
-    def run() -> None:
-        optimizer.zero_grad()
-        nn.functional.cross_entropy(network(features), labels).backward()  # type: ignore[no-untyped-call]  # torch leaves it untyped
-        optimizer.step()
-
-    return run
+            return run

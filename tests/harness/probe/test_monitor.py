@@ -151,10 +151,10 @@ def test_a_round_tells_what_others_used(clock: Clock, tmp_path: Path, monkeypatc
     monkeypatch.setattr("dlbench.harness.probe.processor.own_cpu_s", lambda: next(own_s))
     write(tmp_path, {**stat(0, 0), "sys/devices/system/cpu/cpu0/cpufreq/scaling_governor": "powersave"})
     card = Card(f"GPU-{UUID}", "0000:3b:00.0", answers(0, 0))
-    with FakeNvml(card).imported(), Monitor([Processor(), CARD], 2) as watch, watch.round(3, saved.append) as around:
+    with FakeNvml(card).imported(), Monitor([Processor(), CARD], 2) as watch, watch.round(3, saved.append) as read_state:
         clock.now_s += 4
         card.answers = {**card.answers, "nvmlDeviceGetTemperature": {real.NVML_TEMPERATURE_GPU: 71}}
-        around.cases_ended()
+        read_state()
         card.answers = answers(0, 0)
         clock.now_s += 1
         write(tmp_path, stat(5 * ticks, 2 * ticks))
@@ -192,8 +192,8 @@ def test_process_ids_of_another_namespace_are_not_taken_for_others_while_ours_ar
     card = Card(f"GPU-{UUID}", "0000:3b:00.0", {**H200, "nvmlDeviceGetComputeRunningProcesses": [SimpleNamespace(pid=2**22 + 1)]})
     with FakeNvml(card).imported(), Monitor([CARD], 2) as watch:
         saved = list[RoundState]()
-        with watch.round(0, saved.append) as around, monkeypatch.context() as patch:
+        with watch.round(0, saved.append) as read_state, monkeypatch.context() as patch:
             patch.setattr(psutil, "Process", Me)
-            around.cases_ended()
+            read_state()
     assert (saved[0].before["accelerators"]["cuda:0"]["other_processes"], saved[0].other_processes("cuda:0")) == (1, 1)
     assert "other_processes" not in saved[0].after["accelerators"]["cuda:0"]

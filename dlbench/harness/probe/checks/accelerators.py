@@ -1,13 +1,12 @@
 """Accelerators: what else runs on each, its temperature, clocks, power limit, memory and link."""
 
 from collections.abc import Iterator, Mapping
-from typing import Any
 
 from dlbench.core.conditions import POWER_CAPS, SLOWDOWNS
 from dlbench.core.finding import Finding, Fitness
 from dlbench.core.units import byte_count
 from dlbench.harness.probe import nvml
-from dlbench.harness.probe.checks import Seen
+from dlbench.harness.probe.checks import Seen, State
 from dlbench.harness.probe.devices import Accelerator, usable_accelerators
 
 ORDER = 30
@@ -21,7 +20,7 @@ def findings(seen: Seen) -> Iterator[Finding]:
         yield from _examine(device, seen.state["accelerators"][device.id], seen.readings[device.id])
 
 
-def _examine(device: Accelerator, state: Mapping[str, Any], readings: nvml.Readings) -> Iterator[Finding]:
+def _examine(device: Accelerator, state: State, readings: nvml.Readings) -> Iterator[Finding]:
     if not readings.values:
         reason = next(iter(readings.reasons.values()), "nothing is known of it")
         yield Finding("driver", device.id, Fitness.UNKNOWN, reason, "watch its temperature and what else runs on it yourself")
@@ -38,7 +37,7 @@ def _examine(device: Accelerator, state: Mapping[str, Any], readings: nvml.Readi
     yield from _link(device)
 
 
-def _processes(device: str, state: Mapping[str, Any]) -> Iterator[Finding]:
+def _processes(device: str, state: State) -> Iterator[Finding]:
     others, drawing = state.get("other_processes"), state.get("graphics_processes")
     if others is None:
         yield Finding("processes", device, Fitness.UNKNOWN, state["reasons"]["other_processes"], "look yourself: nvidia-smi")
@@ -52,7 +51,7 @@ def _processes(device: str, state: Mapping[str, Any]) -> Iterator[Finding]:
         yield Finding("processes", device, Fitness.FIT, "no other process on it")
 
 
-def _temperature(device: str, readings: Mapping[str, Any]) -> Iterator[Finding]:
+def _temperature(device: str, readings: State) -> Iterator[Finding]:
     now, limit = readings.get("temperature_c"), readings.get("temperature_slowdown_c")
     if now is None:
         return
@@ -65,7 +64,7 @@ def _temperature(device: str, readings: Mapping[str, Any]) -> Iterator[Finding]:
         yield Finding("temperature", device, Fitness.FIT, f"{now} °C; it slows down at {limit} °C", values={"celsius": now})
 
 
-def _clocks(device: str, state: Mapping[str, Any]) -> Iterator[Finding]:
+def _clocks(device: str, state: State) -> Iterator[Finding]:
     reasons = state.get("throttle_reasons")
     if reasons is None:
         return
@@ -97,7 +96,7 @@ def _persistence(device: Accelerator) -> Iterator[Finding]:
         yield Finding("persistence", device.id, Fitness.FIT, "on")
 
 
-def _device_memory(device: Accelerator, readings: Mapping[str, Any]) -> Iterator[Finding]:
+def _device_memory(device: Accelerator, readings: State) -> Iterator[Finding]:
     free = readings.get("memory_free_bytes")
     if free is None or not device.memory_bytes or device.mig:  # NVML's is that of the whole card, and the other that of the part
         return

@@ -1,12 +1,11 @@
 """CPU: its memory, governor, clocks and quota, and whether a hypervisor shares it."""
 
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator
 
 from dlbench.core.finding import Finding, Fitness
 from dlbench.core.units import byte_count
 from dlbench.harness.probe import processor
-from dlbench.harness.probe.checks import Seen
+from dlbench.harness.probe.checks import Seen, State
 from dlbench.harness.probe.devices import Processor
 
 ORDER = 10
@@ -21,7 +20,7 @@ def findings(seen: Seen) -> Iterator[Finding]:
             yield from _examine(device, seen.state["cpu"])
 
 
-def _examine(cpu: Processor, state: Mapping[str, Any]) -> Iterator[Finding]:
+def _examine(cpu: Processor, state: State) -> Iterator[Finding]:
     available = state["memory_available_bytes"]
     enough = available >= _LEAST_MEMORY
     advice = "" if enough else "close what takes it, or cases end as oom or swap"

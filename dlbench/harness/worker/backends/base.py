@@ -2,9 +2,10 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
+from torch import Tensor
 
 from dlbench.core.errors import UsageError
 from dlbench.core.measurement import Memory
@@ -17,15 +18,15 @@ from dlbench.harness.worker.failures import why_not_started
 class Backend(ABC):
     """One kind of device. Subclasses override what differs; a plugin may `register_backend` a kind of its own."""
 
-    kind: ClassVar[str]
-    is_host: ClassVar[bool] = False
+    kind: str
+    is_host = False
     """Whether its memory is the host's, so that there is nothing to copy."""
-    block_s: ClassVar[float] = 0.02
+    block_s = 0.02
     """Least length of a timed block: a synchronisation of 10 to 40 µs is then below 0.2 %."""
-    warmup_s: ClassVar[float] = 0.5
-    warmup_calls: ClassVar[int] = 10
+    warmup_s = 0.5
+    warmup_calls = 10
 
-    collectives: ClassVar[str | None] = None
+    collectives: str | None = None
     """The backend of torch.distributed for several of them, each in a process of its own; None where there is none."""
 
     @abstractmethod
@@ -87,23 +88,23 @@ class Backend(ABC):
         """Return the device's own clock; None where there is none, or dlbench can't read it."""
         return None
 
-    def to_device(self, tensors: Sequence[torch.Tensor], device: torch.device) -> list[torch.Tensor]:
+    def to_device(self, tensors: Sequence[Tensor], device: torch.device) -> list[Tensor]:
         """Copy there as plain user code does: from pageable memory, blocking."""
         return [tensor.to(device) for tensor in tensors]
 
-    def to_host(self, tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+    def to_host(self, tensors: Sequence[Tensor]) -> list[Tensor]:
         """Copy to pageable host memory, blocking: fresh memory each time, as in plain user code."""
         return [tensor.cpu() for tensor in tensors]
 
-    def pin(self, tensors: Sequence[torch.Tensor]) -> list[torch.Tensor] | None:
+    def pin(self, tensors: Sequence[Tensor]) -> list[Tensor] | None:
         """Return page-locked copies; None where dlbench can't lock any for this kind. Raises RuntimeError where the system refuses."""
         return None
 
-    def pinned_to_device(self, pinned: Sequence[torch.Tensor], device: torch.device) -> list[torch.Tensor]:
+    def pinned_to_device(self, pinned: Sequence[Tensor], device: torch.device) -> list[Tensor]:
         """Start copying there from page-locked memory."""
         return [tensor.to(device, non_blocking=True) for tensor in pinned]
 
-    def to_pinned(self, tensors: Sequence[torch.Tensor], pinned: Sequence[torch.Tensor]) -> None:
+    def to_pinned(self, tensors: Sequence[Tensor], pinned: Sequence[Tensor]) -> None:
         """Start copying into page-locked memory."""
         for tensor, target in zip(tensors, pinned, strict=True):
             target.copy_(tensor.detach(), non_blocking=True)
@@ -159,7 +160,7 @@ class CachingBackend(Backend):
         """Return the allocator's counts."""
         return Memory(self._torch.memory_allocated(device), self._torch.memory_reserved(device))
 
-    def pin(self, tensors: Sequence[torch.Tensor]) -> list[torch.Tensor] | None:
+    def pin(self, tensors: Sequence[Tensor]) -> list[Tensor] | None:
         """Return copies that the kind of accelerator which torch was built for reads directly. Raises RuntimeError where refused."""
         return [tensor.detach().pin_memory() for tensor in tensors]
 
@@ -202,9 +203,9 @@ def describe_devices() -> Iterator[dict[str, Any]]:
             yield about
 
 
-def tensors_in(value: object) -> list[torch.Tensor]:
+def tensors_in(value: object) -> list[Tensor]:
     """Return the tensors in what a call returned: a tensor, or tuples, lists and dicts of them."""
-    if isinstance(value, torch.Tensor):
+    if isinstance(value, Tensor):
         return [value]
     if isinstance(value, dict):
         value = tuple(value.values())
