@@ -5,9 +5,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
-from typing import Any
 
-from dlbench.analysis.read.header import run_name
+from dlbench.analysis.read.header import Sides, run_name
 from dlbench.core.declarations import Declaration
 from dlbench.core.declared_json import from_json
 from dlbench.core.former import by_workload
@@ -27,9 +26,7 @@ def undeclared() -> Mapping[str, Declaration]:
     return {workload: from_json(payload)[0] for workload, payload in tomllib.loads(text).items()}
 
 
-def declarations(
-    run: RunFile, name: str, sides: Mapping[str | None, Mapping[str, Any]]
-) -> tuple[dict[str, Mapping[str, Declaration]], list[str]]:
+def declarations(run: RunFile, name: str, sides: Sides) -> tuple[dict[str, Mapping[str, Declaration]], list[str]]:
     """Return what workloads declare, by ``case.run``, and a sentence on each part of it that this dlbench can't read.
 
     A side has declarations of its own, as its code may be another.
@@ -65,15 +62,14 @@ def declaration_of(workload: str, payload: object) -> tuple[Declaration, list[st
 
 def columns(row: Row) -> tuple[Column, ...]:
     """Return the columns of the values that a row has: as declared, then as plain numbers those that nothing describes."""
-    described = {each.name: each.column for each in row.described}
-    others = [name for name in row.values if name not in described]
-    described |= {
-        name: Column(
-            f"value.{name}", Unit.NUMBER, "nothing is declared of it", series=not isinstance(row.values[name], int | float), declared=False
-        )
-        for name in others
-    }
-    return tuple(column for name, column in described.items() if name in row.values)
+    described = {each.name: each.column for each in row.described if each.name in row.values}
+    about = "nothing is declared of it"
+    others = (
+        Column(f"value.{name}", Unit.NUMBER, about, series=not isinstance(value, int | float), declared=False)
+        for name, value in row.values.items()
+        if name not in described
+    )
+    return (*described.values(), *others)
 
 
 def with_bus_rate(row: Row) -> Row:

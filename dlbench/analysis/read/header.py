@@ -25,8 +25,12 @@ def run_name(file: str, side: str | None) -> str:
     return file if side is None else f"{file}:{side}"
 
 
-def of_sides(run: RunFile, measured: Iterable[str | None]) -> dict[str | None, Mapping[str, Any]]:
-    """Return what the header says of each side, those that were ``measured`` too; a plain run has the side None.
+Sides = Mapping[str | None, Mapping[str, Any]]
+"""What a header says of each side; a plain run has the side None."""
+
+
+def of_sides(run: RunFile, measured: Iterable[str | None]) -> Sides:
+    """Return what the header says of each side, those that were ``measured`` too.
 
     A side that was measured again is still that side.
     """
@@ -35,7 +39,7 @@ def of_sides(run: RunFile, measured: Iterable[str | None]) -> dict[str | None, M
     return {side: sides.get((side or "").removesuffix(CONFIRMING), {}) for side in found}
 
 
-def environments(run: RunFile, name: str, sides: Mapping[str | None, Mapping[str, Any]]) -> dict[str, Mapping[str, Any]]:
+def environments(run: RunFile, name: str, sides: Sides) -> dict[str, Mapping[str, Any]]:
     """Return where each ``case.run`` of a file was measured.
 
     ``state_after`` is the machine's state after the last case, ``seconds`` what the run took in all, and ``gate`` is there where
@@ -105,18 +109,16 @@ def with_link(row: Row, device: Mapping[str, Any]) -> Row:
 
     Where there are such copies and the header does not tell, or tells of a link that they don't go over, with why that is.
     """
-    copies = row.transfer
-    pinned = copies.pinned_h2d_bytes_per_s
-    generation, lanes = device.get("pcie_generation_max"), device.get("pcie_width_max")
-    if isinstance(generation, int) and isinstance(lanes, int) and (most := link_bytes_per_s(generation, lanes)):
-        if pinned is None or pinned <= most:
-            fraction = None if pinned is None else pinned / most
-            return replace(row, transfer=replace(copies, link_bytes_per_s=most, link_fraction=fraction))
-        why = OTHER_LINK.format(rate=byte_rate(most))
-    elif pinned is None:
+    copies, pinned = row.transfer, row.transfer.pinned_h2d_bytes_per_s
+    generation, lanes, reasons = (device.get(name) for name in ("pcie_generation_max", "pcie_width_max", "reasons"))
+    most = link_bytes_per_s(generation, lanes) if isinstance(generation, int) and isinstance(lanes, int) else None
+    if most and (pinned is None or pinned <= most):
+        return replace(row, transfer=replace(copies, link_bytes_per_s=most, link_fraction=pinned and pinned / most))
+    if pinned is None:
         return row
+    if most:
+        why = OTHER_LINK.format(rate=byte_rate(most))
     else:
-        reasons = device.get("reasons")
         missing = reasons.get("pcie_generation_max") if isinstance(reasons, dict) else None
         why = str(missing or "the file tells of no PCIe link of this device that dlbench knows")
     return replace(row, transfer=replace(copies, reason=f"link: {why}" if copies.reason is None else f"{copies.reason}; link: {why}"))

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 from dlbench.analysis.read import declared, header, sessions
 from dlbench.analysis.read.ceilings import Ceilings, Machine, measured, with_ceilings
 from dlbench.analysis.read.order import by_case, order_of
-from dlbench.analysis.read.places import by_place
+from dlbench.analysis.read.places import Environments, by_place
 from dlbench.analysis.read.readings import Readings, device_readings
 from dlbench.analysis.read.superlinear import flag_super_linear
 from dlbench.analysis.read.trend import trends
@@ -50,7 +50,7 @@ class Results:
     """One a case and file."""
     notes: tuple[str, ...]
     """A sentence for each thing that a file lacks, and what to do about it."""
-    environments: Mapping[str, Mapping[str, Any]]
+    environments: Environments
     """Of each ``case.run`` the header's ``environment``, with what it says of a side; empty where a file does not say."""
     thresholds: Mapping[str, Mapping[str, ThresholdSettings]] = field(default_factory=dict)
     """Of each ``case.run``, for each suite that sets any, its thresholds."""
@@ -104,6 +104,8 @@ class Results:
         return replace(self, rows=tuple(filter(wanted, self.rows)))
 
 
+_JOINED = ("rows", "notes", "circumstances", "tries")
+"""Fields of `Results` in which what files have stands one behind the other."""
 _BY_RUN = ("environments", "thresholds", "readings", "protocols", "lost", "budgets")
 """Fields of `Results` that are keyed by ``case.run``."""
 
@@ -170,14 +172,9 @@ def collect(paths: Sequence[Path], each: Map = map, *, to_compare: bool = False)
     """
     paths = files_in(paths)
     files = list(each(partial(_read_one, to_compare=to_compare), paths, _names(paths)))
-    by_run: dict[str, Any] = {field: dict(chain.from_iterable(getattr(file, field).items() for file in files)) for field in _BY_RUN}
-    results = Results(
-        rows=tuple(chain.from_iterable(file.rows for file in files)),
-        notes=tuple(chain.from_iterable(file.notes for file in files)),
-        circumstances=tuple(chain.from_iterable(file.circumstances for file in files)),
-        tries=tuple(chain.from_iterable(file.tries for file in files)),
-        **by_run,
-    )
+    joined: dict[str, Any] = {field: tuple(chain.from_iterable(getattr(file, field) for file in files)) for field in _JOINED}
+    joined |= {field: dict(chain.from_iterable(getattr(file, field).items() for file in files)) for field in _BY_RUN}
+    results = Results(**joined)
     return results if to_compare else replace(results, rows=tuple(with_ceilings(results.rows, by_place(results.environments))))
 
 
@@ -190,11 +187,13 @@ def _consumed(items: list[T]) -> Iterator[T]:
 
 def _read_one(path: Path, name: str, to_compare: bool) -> Results:
     # A file is reduced to its rows before the next is read: raw block times are many, rows are few. So is each round to compare.
+    if not to_compare:
+        return of_file(load(path), name)
     reduction = RoundReader()
-    run = sessions.load(path) or store.load(path, reduction.add if to_compare else None)
-    for each in run.measurements if to_compare else ():
+    run = sessions.load(path) or store.load(path, reduction.add)
+    for each in run.measurements:
         reduction.add(each)
-    return of_file(run, name, reduction if to_compare else None)
+    return of_file(run, name, reduction)
 
 
 def of_file(run: RunFile, name: str, reduction: RoundReader | None = None) -> Results:
