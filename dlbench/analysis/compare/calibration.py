@@ -178,11 +178,9 @@ class Calibration:
             freedom = max(freedom, (common.occasions - 1) * (common.cases - 1))
         found = {}
         for name in STATISTICS:
-            if getattr(self.pooled, name) is not None:
-                sd = math.sqrt(2) * max(getattr(own, name), getattr(self.pooled, name))
-                found[name] = Drift(sd, freedom)
-                if common:
-                    found[name] = Drift(sd, freedom, math.sqrt(2) * getattr(common, name), common.occasions - 1)
+            if (pooled := getattr(self.pooled, name)) is not None:
+                of_common = (math.sqrt(2) * getattr(common, name), common.occasions - 1) if common else ()
+                found[name] = Drift(math.sqrt(2) * max(getattr(own, name), pooled), freedom, *of_common)
         return found
 
     def to_json(self) -> dict[str, Any]:
