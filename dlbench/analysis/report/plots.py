@@ -151,14 +151,13 @@ class _Layers:
     def __init__(self, figure: Figure, points: Sequence[Cells], interactive: bool) -> None:
         axes = {"x": figure.x, "y": figure.y}
         self.figure, self.interactive = figure, interactive
-        self.value = value_axis(figure)
-        across = "y" if self.value == "x" else "x"
+        self.value, across = ("x", "y") if value_axis(figure) == "x" else ("y", "x")
         scales = {name: scale_of(axis, points, name) for name, axis in axes.items() if not is_category(axis)}
         self.points, self.bound = (
             [divided(each, scales, self.value) for each in rows]
             for rows in (points, plotted(replace(figure, rows=figure.bound, series=None)))
         )
-        self.axis, self.across = axes[self.value], axes[across]
+        self.axis, self.across = axes[self.value], (across, axes[across])
         self.origin = (figure.reference or 0) / scales[self.value].divisor
         self.bars = figure.mark in ("bar", "stack") and (figure.reference is not None or not self.axis.log)
         self.encoding: dict[str, Any] = {name: _position(name, axis, points, scales.get(name), self.bars) for name, axis in axes.items()}
@@ -206,7 +205,7 @@ class _Layers:
         points = self._between("band_low", "band_high")
         if points:
             chart = self._of(points, self.value, "color", "xOffset", "yOffset", **self._span("band_low", "band_high"))
-            yield chart.mark_bar(color="var(--band)") if is_category(self.across) else chart.mark_area(color="var(--band)")
+            yield chart.mark_bar(color="var(--band)") if is_category(self.across[1]) else chart.mark_area(color="var(--band)")
         if self.bound:
             yield self._of(self.bound, "color").mark_line(color="var(--edge)", strokeWidth=2)
         if self.figure.reference is not None:
@@ -222,25 +221,17 @@ class _Layers:
             to = {f"{self.value}2": alt.datum(self.origin)} if self.axis.log else {}
             yield self._of(self.points, **to, **more).mark_bar(**plain)
             return
-        dots = self._of(self.points, **shape, **more).mark_point(filled=True, opacity=1, size=self._size(), **plain)
+        few = len(self.points) < 3 * _MARKED or is_category(self.figure.x) or is_category(self.figure.y)
+        dots = self._of(self.points, **shape, **more).mark_point(filled=True, opacity=1, size=60 if few else 16, **plain)
         if self.figure.mark == "line":
             dash = {"strokeDash": _told_apart(alt.StrokeDash, series, self.points, _DASHES)} if series else {}
             yield self._of(self.points, **dash).mark_line(strokeWidth=2, **plain)
         if self.figure.mark != "line" or max(Counter(point.get("series") for point in self.points).values()) < _MARKED:
             yield dots
 
-    def _size(self) -> int:
-        few = len(self.points) < 3 * _MARKED or is_category(self.figure.x) or is_category(self.figure.y)
-        return 60 if few else 16
-
     def _hints(self) -> "list[alt.Tooltip]":
-        across = "y" if self.value == "x" else "x"
-        titles = {
-            across: self.across.title,
-            **({"series": self.figure.series.title} if self.figure.series else {}),
-            "text": self.axis.title,
-        }
-        return [alt.Tooltip(f"{name}:N", title=units.one_line(title)) for name, title in titles.items()]
+        axes = [self.across, *([("series", self.figure.series)] if self.figure.series else []), ("text", self.axis)]
+        return [alt.Tooltip(f"{name}:N", title=units.one_line(axis.title)) for name, axis in axes]
 
     def _in_front(self) -> "Iterator[alt.Chart]":
         """Yield the intervals, and words in stacks or at the ends of horizontal bars, so that colour never tells alone."""

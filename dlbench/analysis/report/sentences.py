@@ -68,8 +68,7 @@ def count(rows: Sequence[Row]) -> str:
     outcomes = ", ".join(f"{count} {status}" for status, count in sorted(ended.items(), key=lambda each: order.index(each[0])))
     if not outcomes:
         return "No cases."
-    common = common_rounds(rows)
-    rounds = "" if common is None else f"; {wording.plural(common, 'round')}"
+    rounds = "" if (common := common_rounds(rows)) is None else f"; {wording.plural(common, 'round')}"
     return f"{wording.plural(len(rows), 'case')}: {outcomes}{rounds}."
 
 
@@ -95,8 +94,8 @@ def _spoiled(rows: Sequence[Row], results: Results) -> str:
     spoiled = [row for row in ok if mostly_disturbed(row)]
     lost = max((row.time.lost_share or 0.0 for row in spoiled), default=0.0)
     extent = f", with up to {units.percent(lost)} of the time lost to others" if lost > BUSY else ""
-    found = {"throttled": "cool the device or raise its CPU quota"} if any(row.flag.throttled for row in spoiled) else {}
-    found |= {"disturbed": "stop what else runs"} if any(row.flag.disturbed for row in spoiled) else {}
+    remedies = {"throttled": "cool the device or raise its CPU quota", "disturbed": "stop what else runs"}
+    found = {how: remedy for how, remedy in remedies.items() if any(getattr(row.flag, how) for row in spoiled)}
     command = measuring_command(rows, results.environments.get(rows[0].case.run, {}))
     return (
         f"{len(spoiled)} of {wording.plural(len(ok), 'case')} {'was' if len(spoiled) == 1 else 'were'} {' or '.join(found)} "
@@ -114,12 +113,10 @@ def measuring_command(rows: Sequence[Row], environment: Mapping[str, Any], case_
     words = [str(word) for word in argv[1:]] if isinstance(argv, list) else []
     if words[:1] not in (["run"], ["ab"]):
         words = ["run", *dict.fromkeys(row.case.suite for row in rows)]
-    by_default = _by_default(part(environment, "provenance", "defaults"))
-    if case_id is None:
-        command = [*_without(words, _WRITING), *by_default]
-    else:
-        command = [*_without(words, _WRITING + _CHOOSING), *by_default, "--case", case_id]
-    return shlex.join(map(units.one_line, ["dlbench", *command]))
+    of_case = [] if case_id is None else ["--case", case_id]
+    kept = _without(words, _WRITING + _CHOOSING if of_case else _WRITING)
+    command = ["dlbench", *kept, *_by_default(part(environment, "provenance", "defaults")), *of_case]
+    return shlex.join(map(units.one_line, command))
 
 
 def _by_default(defaults: object) -> Iterator[str]:
@@ -206,11 +203,10 @@ def many_failures(rows: Sequence[Row]) -> dict[str, str]:
 
 
 def _of_many(rows: Iterable[Row]) -> dict[str, str]:
-    groups = [alike for alike in grouped(rows, lambda row: row.ending).values() if len(alike) >= _MANY]
     return {
-        row.ending: units.one_line(f"{len(alike)} cases {row.case.status}, such as {wording.short(row.key)}: {row.reason}")
-        for alike in groups
-        for row in alike[:1]
+        ending: units.one_line(f"{len(alike)} cases {alike[0].case.status}, such as {wording.short(alike[0].key)}: {alike[0].reason}")
+        for ending, alike in grouped(rows, lambda row: row.ending).items()
+        if len(alike) >= _MANY
     }
 
 
