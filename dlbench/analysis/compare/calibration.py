@@ -204,11 +204,11 @@ def load(path: Path) -> Calibration:
         raise ResultFileError(f"{path} has schema {data['schema']} and this dlbench reads up to {SCHEMA}; update dlbench")
     try:
         found = convert(Calibration, data)
-        # Only a file of schema 1 may lack these.
-        if data["schema"] == SCHEMA and "common" not in data:
-            raise ValueError("common is missing")
-        if data["schema"] == SCHEMA and None in [each.mean for each in (found.pooled, found.common or found.pooled, *found.cases.values())]:
-            raise ValueError("a mean is missing")
+        if data["schema"] == SCHEMA:  # only a file of schema 1 may lack these
+            if "common" not in data:
+                raise ValueError("common is missing")
+            if None in [each.mean for each in (found.pooled, found.common or found.pooled, *found.cases.values())]:
+                raise ValueError("a mean is missing")
     except ValueError as error:
         raise ResultFileError(f"{path} is not a valid calibration ({error}); make it again: dlbench calibrate") from error
     return found

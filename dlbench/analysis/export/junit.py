@@ -25,7 +25,9 @@ def junit(comparisons: Sequence[Comparison]) -> bytes:
             test = ElementTree.SubElement(suite, "testcase", classname=one_line(workload), name=one_line(case.case))
             _add_properties(test, case)
             if kind := _ENDINGS.get(comparison.severity(case) or ""):
-                ElementTree.SubElement(test, kind, message=_message(case))
+                change = f" by {relative_change(case.shown.change)}" if case.shown and "time" in case.regressed else ""
+                message = one_line(f"{case.verdict}{change}{': ' if case.note else ''}{case.note}")
+                ElementTree.SubElement(test, kind, message=message)
         if reason := comparison.undecidable:
             test = ElementTree.SubElement(suite, "testcase", classname="dlbench", name="the comparison decides")
             ElementTree.SubElement(test, "error", message=one_line(reason))
@@ -46,8 +48,3 @@ def _add_properties(test: ElementTree.Element, case: CaseVerdict) -> None:
         properties = ElementTree.SubElement(test, "properties")
         for name, value in known:
             ElementTree.SubElement(properties, "property", name=f"compare.{name}", value=one_line(str(value)))
-
-
-def _message(case: CaseVerdict) -> str:
-    change = f" by {relative_change(case.shown.change)}" if case.shown and "time" in case.regressed else ""
-    return one_line(f"{case.verdict}{change}{': ' if case.note else ''}{case.note}")

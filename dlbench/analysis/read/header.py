@@ -233,12 +233,12 @@ def circumstances(run: RunFile, name: str) -> list[str]:
 
 def _held_back(discarded: Sequence[Measurement]) -> str:
     """Return for example ``2 throttled and 1 disturbed measurements were``, with those of the other side that go with them."""
-    throttled = sum(bool(each.throttling and each.throttling.throttled) for each in discarded)
-    held_back = sum(bool(each.throttling and each.throttling.held_back) for each in discarded)
-    counts = {"throttled": throttled, "disturbed": held_back - throttled}
+    held_back = [each.throttling for each in discarded if each.throttling and each.throttling.held_back]
+    throttled = sum(bool(each.throttled) for each in held_back)
+    counts = {"throttled": throttled, "disturbed": len(held_back) - throttled}
     parts = [f"{count} {how}" for how, count in counts.items() if count]
     if parts:
-        parts[-1] += f" measurement{'' if held_back == 1 else 's'}"
-    if of_other := len(discarded) - held_back:
+        parts[-1] += f" measurement{'' if len(held_back) == 1 else 's'}"
+    if of_other := len(discarded) - len(held_back):
         parts.append(f"{of_other} of the other side")
     return f"{' and '.join(parts)} {'was' if len(discarded) == 1 else 'were'}"
