@@ -34,14 +34,14 @@ def declarations(run: RunFile, name: str, sides: Sides) -> tuple[dict[str, Mappi
     found: dict[str, Mapping[str, Declaration]] = {}
     notes: list[str] = []
     for side, of_side in sides.items():
-        raw = by_workload(of_side.get("workloads", run.header.get("workloads", {})))
-        read = {workload: declaration_of(workload, each) for workload, each in raw.items()}
-        found[run_name(name, side)] = {**undeclared(), **{workload: declaration for workload, (declaration, _) in read.items()}}
-        notes += [
-            f"{run.path}: of {workload}, {doubt}; what it is about is shown as plain numbers, and another version of dlbench may read it"
-            for workload, (_, doubts) in read.items()
-            for doubt in doubts
-        ]
+        own = {**undeclared()}
+        for workload, payload in by_workload(of_side.get("workloads", run.header.get("workloads", {}))).items():
+            own[workload], doubts = declaration_of(workload, payload)
+            notes += [
+                f"{run.path}: of {workload}, {doubt}; what it is about is shown as plain numbers, and another version of dlbench may read it"
+                for doubt in doubts
+            ]
+        found[run_name(name, side)] = own
     return found, list(dict.fromkeys(notes))
 
 

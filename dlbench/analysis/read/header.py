@@ -59,7 +59,7 @@ def protocol(run: RunFile) -> Mapping[str, str]:
     """Return how a file was measured, as far as its header says: isolation, order of sides, and of the policy what a time depends on."""
     policy = run.header.get("policy") or {}
     timing = {f"policy.{name}": "default" if policy[name] is None else str(policy[name]) for name in _TIMING if name in policy}
-    return {**timing, **{name: setting for name in ("isolation", "order") if isinstance(setting := run.header.get(name), str)}}
+    return timing | {name: setting for name in ("isolation", "order") if isinstance(setting := run.header.get(name), str)}
 
 
 ENOUGH_ROUNDS = 7

@@ -102,7 +102,6 @@ def _readings(results: Results, runs: Container[str]) -> list[Figure]:
             ]
             about = "Read right after each round, while the measuring process still held the device."
             axes = Axis("round", _ROUND), Axis(title.lower(), column)
-            found += (
-                [Figure(f"{title} after each round of {run}", about, "line", *axes, tuple(rows), Axis("device", _DEVICE))] if rows else []
-            )
+            if rows:
+                found.append(Figure(f"{title} after each round of {run}", about, "line", *axes, tuple(rows), Axis("device", _DEVICE)))
     return found
