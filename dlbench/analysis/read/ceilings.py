@@ -18,8 +18,6 @@ RATES: Mapping[Ceiling, Callable[[Row], float | None]] = {
     "synchronisation": lambda row: row.rate.items_per_s,
 }
 """The rate whose highest number is the ceiling. Copies have more than one: of each way, size and kind of memory."""
-_OF_ITEMS: frozenset[Ceiling] = frozenset(("launch", "synchronisation"))
-"""Those of items, whose rate is over the time of all calls."""
 _MOVES = "memory"
 """Tag of work that moves each of its stated bytes once a call, so that no cache has them where they are many."""
 
@@ -120,6 +118,6 @@ def _moved(row: Row) -> float:
 def _rate(row: Row, kind: Ceiling) -> float:
     """Return a rate of each device that takes part, 0 where there is none; by the median of its calls, whatever held up some of them."""
     rate = row.per_rank(RATES[kind](row) or 0.0)
-    if kind in _OF_ITEMS and row.time.median_s:
+    if kind in ("launch", "synchronisation") and row.time.median_s:  # items, whose rate is over the time of all calls
         rate *= (row.time.mean_s or 0.0) / row.time.median_s
     return rate if math.isfinite(rate) else 0.0

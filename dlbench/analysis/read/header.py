@@ -200,16 +200,16 @@ def short_of_rounds(run: RunFile, name: str, sides: Iterable[str | None], rows: 
         return {}
     found = {}
     for side in sides:
-        of_run = [(row, row.rounds.numbers) for row in rows if row.case.side == side]
-        numbers = [number for _, of_case in of_run for number in of_case]
+        of_run = [row for row in rows if row.case.side == side]
+        numbers = [number for row in of_run for number in row.rounds.numbers]
         # Only what is measured again begins later, and of that nothing tells where.
         first = min(numbers, default=0) if (side or "").endswith(CONFIRMING) else 0
         most = max(numbers, default=0)
         wanted = run.header.get("policy", {}).get("rounds")
         least = min(most - first + 1, wanted if isinstance(wanted, int) else 1)
         # A search is made once a run, and what did not go well has its own verdict.
-        again = [(row, of_case) for row, of_case in of_run if row.is_ok and (of_case or not row.case.found)]
-        short = [row for row, of_case in again if (row.time.rounds or 0) < max(least, max(of_case, default=0) - first + 1)]
+        again = [row for row in of_run if row.is_ok and (row.rounds.numbers or not row.case.found)]
+        short = [row for row in again if (row.time.rounds or 0) < max(least, max(row.rounds.numbers, default=0) - first + 1)]
         found[run_name(name, side)] = frozenset(row.case.id for row in short)
     return found
 

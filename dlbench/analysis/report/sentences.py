@@ -16,22 +16,24 @@ from dlbench.analysis.read.usability import mostly_disturbed
 from dlbench.core import units
 from dlbench.core.conditions import BUSY
 from dlbench.core.model import Status, settings_text
-from dlbench.core.rows.columns import Flags
 from dlbench.core.rows.row import Row
 
 _UNTOLD = (Tag.FEW_ROUNDS, Tag.UNFINISHED)
 """Limits of a case that no mark tells: its spread, or its status, does."""
 # Closed set of marks that are no limit of an answer: what each means, and what to do about it.
-_FLAGS: tuple[tuple[Callable[[Flags], bool | None], str, str], ...] = (
-    (lambda flag: flag.power_capped, "power cap", "held at its power limit; compare only with runs under the same limit, or raise it"),
+_MARKS: tuple[tuple[Callable[[Row], bool | None], str, str], ...] = (
+    (lambda row: row.flag.power_capped, "power cap", "held at its power limit; compare only with runs under the same limit, or raise it"),
     (
-        lambda flag: flag.implausible,
+        lambda row: row.flag.implausible,
         "implausible",
         "it can't have done what it says in that time, so no ratio counts it; the reason is below the case",
     ),
+    (
+        launch_bound,
+        "launch-bound",
+        "the device waits for Python and its launches, a third of the time or more; a larger batch, compiling or CUDA graphs would help",
+    ),
 )
-_LAUNCH_BOUND = "launch-bound"
-_LAUNCHES = "the device waits for Python and its launches, a third of the time or more; a larger batch, compiling or CUDA graphs would help"
 _ROUNDS_SPREAD = "min–max"
 _BLOCKS_SPREAD = "p10–p90"
 _SPREADS = {
@@ -144,8 +146,7 @@ def marks(rows: Sequence[Row], results: Results) -> dict[str, str]:
     found: dict[str, str] = {tag: EXPLANATIONS[tag] for tag in Tag if tag in limits}
     if Tag.FEW_ROUNDS in found:
         found[Tag.FEW_ROUNDS] = f"too few for a 95 % interval of a case; {_more_rounds(rows, results.budgets)}"
-    found |= {mark: sentence for is_set, mark, sentence in _FLAGS if any(is_set(row.flag) for row in rows)}
-    return found | ({_LAUNCH_BOUND: _LAUNCHES} if any(launch_bound(row) for row in rows) else {})
+    return found | {mark: sentence for is_set, mark, sentence in _MARKS if any(map(is_set, rows))}
 
 
 def shared_marks(rows: Sequence[Row]) -> set[str]:
@@ -267,7 +268,7 @@ def notes(row: Row, shared: Collection[str] = ()) -> list[str]:
     # Of one without a time what was found is its value.
     found = [f"found {settings_text(row.case.found)}"] if row.case.found and row.time.median_s is not None else []
     limits = [f"{tag}{_tail(row) if tag == Tag.TAIL else ''}" for tag in tags_of(row) if tag not in (*_UNTOLD, *shared)]
-    return found + limits + [mark for is_set, mark, _ in _FLAGS if is_set(row.flag)] + [_LAUNCH_BOUND] * bool(launch_bound(row))
+    return found + limits + [mark for is_set, mark, _ in _MARKS if is_set(row)]
 
 
 def _tail(row: Row) -> str:
