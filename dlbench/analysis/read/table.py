@@ -4,6 +4,7 @@ That is imported when a frame is asked for: it takes longer than most comparison
 """
 
 import warnings
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
@@ -256,17 +257,16 @@ def records(frame: "pd.DataFrame") -> list[Cells]:
 
 def _names(paths: Sequence[Path]) -> list[str]:
     """Name each file by its stem, or by as much of the end of its path as tells it from others with that stem."""
-    if repeated := next((path for path in paths if [each.resolve() for each in paths].count(path.resolve()) > 1), None):
+    times = Counter(path.resolve() for path in paths)
+    if repeated := next((path for path in paths if times[path.resolve()] > 1), None):
         raise UsageError(f"{repeated} is given twice; name each result file once")
-    by_stem: dict[str, list[Path]] = {}
-    for path in paths:
-        by_stem.setdefault(path.stem, []).append(path)
-    return [path.stem if len(by_stem[path.stem]) == 1 else _tail(path, by_stem[path.stem]) for path in paths]
+    stems = Counter(path.stem for path in paths)
+    return [path.stem if stems[path.stem] == 1 else _tail(path, paths) for path in paths]
 
 
-def _tail(path: Path, others: Sequence[Path]) -> str:
-    """Return the end of a path as it was given that none of the others has: ``torch-2.14/quick.jsonl``."""
-    taken = [other.parts for other in others if other is not path]
+def _tail(path: Path, paths: Sequence[Path]) -> str:
+    """Return the end of a path as it was given that no other with its stem has: ``torch-2.14/quick.jsonl``."""
+    taken = [other.parts for other in paths if other is not path and other.stem == path.stem]
     shared = max(next(at for at in count(1) if path.parts[-at:] != other[-at:]) for other in taken)
     return str(Path(*path.parts[-shared:]))
 
