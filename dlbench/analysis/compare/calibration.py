@@ -229,16 +229,16 @@ def estimate(machine_key: str, results: Results) -> Calibration | None:
     _, together = max(cases_of_runs.items(), key=lambda table: (len(table[0]) - 1) * (len(table[1]) - 1))
     if len(together) < FEWEST:
         together = []
-    found = [_deviations(often, together, statistic) for statistic in STATISTICS]
+    common, pooled, own = zip(*(_deviations(often, together, statistic) for statistic in STATISTICS), strict=True)
     times = sorted(filter(None, map(began, results.environments.values())))
     occasions = len(often[together[0]]) if together else statistics.median_low(map(len, often.values()))
     return Calibration(
         machine_key,
         first=times[0] if times else "",
         last=times[-1] if times else "",
-        pooled=Noise(occasions, *(pooled for _, pooled, _ in found)),
-        cases={case: Noise(len(rows), *(own[case] for _, _, own in found)) for case, rows in often.items()},
-        common=Common(occasions, *(common for common, _, _ in found), cases=len(together)) if together else None,
+        pooled=Noise(occasions, *pooled),
+        cases={case: Noise(len(rows), *(each[case] for each in own)) for case, rows in often.items()},
+        common=Common(occasions, *common, cases=len(together)) if together else None,
     )
 
 

@@ -238,11 +238,11 @@ def _by_time(found: CaseVerdict, pair: Matched, family: TestFamily, insist: bool
     verdict = together(changes)
     notes = ["" if verdict is Verdict.SAME else disagreement(changes), _spoiled_rounds(sides) if pair.clean else ""]
     rounds = not_excluded = None
-    disturbed = "" if verdict is Verdict.SAME else doubts.disturbances(sides)
-    if barred := _barred(pair, verdict):
+    barred = _barred(pair, verdict)
+    disturbed = doubts.disturbances(sides) if barred or verdict is not Verdict.SAME else ""
+    if barred:
         alone = "" if verdict is Verdict.INCONCLUSIVE else f"its times alone would say {verdict}"
         notes = [barred, alone, _remedy(pair)]
-        disturbed = doubts.disturbances(sides)
         slower = verdict is Verdict.SLOWER
         if must_see or slower:
             why = "; ".join(filter(None, (barred, alone if slower else "", disturbed)))

@@ -42,9 +42,7 @@ def junit(comparisons: Sequence[Comparison]) -> bytes:
 
 def _add_properties(test: ElementTree.Element, case: CaseVerdict) -> None:
     """Add what had to be seen and what is still possible, as fractions, and why it was not seen; those that are unknown are left out."""
-    values = (("must_see", case.must_see), ("possible", case.possible), ("unseen", case.unseen))
-    known = [(name, value) for name, value in values if value is not None]
-    if known:
+    if known := [(name, value) for name in ("must_see", "possible", "unseen") if (value := getattr(case, name)) is not None]:
         properties = ElementTree.SubElement(test, "properties")
         for name, value in known:
             ElementTree.SubElement(properties, "property", name=f"compare.{name}", value=one_line(str(value)))
