@@ -178,11 +178,9 @@ class Calibration:
             freedom = max(freedom, (common.occasions - 1) * (common.cases - 1))
         found = {}
         for name in STATISTICS:
-            if getattr(self.pooled, name) is not None:
-                sd = math.sqrt(2) * max(getattr(own, name), getattr(self.pooled, name))
-                found[name] = Drift(sd, freedom)
-                if common:
-                    found[name] = Drift(sd, freedom, math.sqrt(2) * getattr(common, name), common.occasions - 1)
+            if (pooled := getattr(self.pooled, name)) is not None:
+                of_common = (math.sqrt(2) * getattr(common, name), common.occasions - 1) if common else ()
+                found[name] = Drift(math.sqrt(2) * max(getattr(own, name), pooled), freedom, *of_common)
         return found
 
     def to_json(self) -> dict[str, Any]:
@@ -206,11 +204,11 @@ def load(path: Path) -> Calibration:
         raise ResultFileError(f"{path} has schema {data['schema']} and this dlbench reads up to {SCHEMA}; update dlbench")
     try:
         found = convert(Calibration, data)
-        # Only a file of schema 1 may lack these.
-        if data["schema"] == SCHEMA and "common" not in data:
-            raise ValueError("common is missing")
-        if data["schema"] == SCHEMA and None in [each.mean for each in (found.pooled, found.common or found.pooled, *found.cases.values())]:
-            raise ValueError("a mean is missing")
+        if data["schema"] == SCHEMA:  # only a file of schema 1 may lack these
+            if "common" not in data:
+                raise ValueError("common is missing")
+            if None in [each.mean for each in (found.pooled, found.common or found.pooled, *found.cases.values())]:
+                raise ValueError("a mean is missing")
     except ValueError as error:
         raise ResultFileError(f"{path} is not a valid calibration ({error}); make it again: dlbench calibrate") from error
     return found
@@ -231,16 +229,16 @@ def estimate(machine_key: str, results: Results) -> Calibration | None:
     _, together = max(cases_of_runs.items(), key=lambda table: (len(table[0]) - 1) * (len(table[1]) - 1))
     if len(together) < FEWEST:
         together = []
-    found = [_deviations(often, together, statistic) for statistic in STATISTICS]
+    common, pooled, own = zip(*(_deviations(often, together, statistic) for statistic in STATISTICS), strict=True)
     times = sorted(filter(None, map(began, results.environments.values())))
     occasions = len(often[together[0]]) if together else statistics.median_low(map(len, often.values()))
     return Calibration(
         machine_key,
         first=times[0] if times else "",
         last=times[-1] if times else "",
-        pooled=Noise(occasions, *(pooled for _, pooled, _ in found)),
-        cases={case: Noise(len(rows), *(own[case] for _, _, own in found)) for case, rows in often.items()},
-        common=Common(occasions, *(common for common, _, _ in found), cases=len(together)) if together else None,
+        pooled=Noise(occasions, *pooled),
+        cases={case: Noise(len(rows), *(each[case] for each in own)) for case, rows in often.items()},
+        common=Common(occasions, *common, cases=len(together)) if together else None,
     )
 
 

@@ -92,27 +92,20 @@ def comparison(
     tests = [{} if _untimed(pair) else rank_tests(pair.base.rounds, pair.new.rounds, pair.drifts, paired) for pair in pairs]
     changes = judge_family(tests, [pair.thresholds.time for pair in pairs])
     quantities = judge_values([pair.quantities for pair in pairs])
-    pairs = [
-        pair._replace(tests=test, changes=change, quantities=each)
-        for pair, test, change, each in zip(pairs, tests, changes, quantities, strict=True)
-    ]
-    clean, beyond = _sound_without_spoiled(pairs, paired), _beyond_clocks(pairs)
-    pairs = [
-        pair._replace(clean=sound, explained=bool(pair.clocks) and not called)
-        for pair, sound, called in zip(pairs, clean, beyond, strict=True)
-    ]
+    found = zip(pairs, tests, changes, quantities, strict=True)
+    pairs = [pair._replace(tests=test, changes=change, quantities=each) for pair, test, change, each in found]
+    sound = zip(pairs, _sound_without_spoiled(pairs, paired), _beyond_clocks(pairs), strict=True)
+    pairs = [pair._replace(clean=clean, explained=bool(pair.clocks) and not called) for pair, clean, called in sound]
     spent = max([budget for side in sides for budget in side.budgets.values()], key=lambda each: each.enough_s, default=None)
     powerless = doubts.powerless(tests, least_p_values([*chain.from_iterable(quantities)]), spent)
     family = TestFamily(sum(test.weight for each in tests for test in each.values()), sum(map(bool, tests)), powerless is None)
     judged = [_case_verdict(pair, family, goal) for pair in pairs]
-    able = len(unlike) + sum(
-        bool(each.changes or each.not_excluded or each.memory or any(value.verdict for value in each.values)) for each in judged
-    )
+    able = [each for each in judged if each.changes or each.not_excluded or each.memory or any(value.verdict for value in each.values)]
     seen_to = [each.not_excluded for each in judged if each.not_excluded] if goal.insist or not report_only else []
     open_cases = [each for each in (*unlike, *seen_to) if each.case not in elsewhere]
     lost = [next(iter(side.lost.values()), None) for side in sides]
     cases = tuple(sorted([_with_loss(case, lost) for case in (*settled, *judged)], key=attention))
-    return Comparison(title, cases, powerless, doubts.not_excluded(open_cases, able, spent), report_only, unpaired)
+    return Comparison(title, cases, powerless, doubts.not_excluded(open_cases, len(unlike) + len(able), spent), report_only, unpaired)
 
 
 def _with_loss(case: CaseVerdict, lost_of_sides: Sequence[Collection[str] | None]) -> CaseVerdict:
@@ -245,11 +238,11 @@ def _by_time(found: CaseVerdict, pair: Matched, family: TestFamily, insist: bool
     verdict = together(changes)
     notes = ["" if verdict is Verdict.SAME else disagreement(changes), _spoiled_rounds(sides) if pair.clean else ""]
     rounds = not_excluded = None
-    disturbed = "" if verdict is Verdict.SAME else doubts.disturbances(sides)
-    if barred := _barred(pair, verdict):
+    barred = _barred(pair, verdict)
+    disturbed = doubts.disturbances(sides) if barred or verdict is not Verdict.SAME else ""
+    if barred:
         alone = "" if verdict is Verdict.INCONCLUSIVE else f"its times alone would say {verdict}"
         notes = [barred, alone, _remedy(pair)]
-        disturbed = doubts.disturbances(sides)
         slower = verdict is Verdict.SLOWER
         if must_see or slower:
             why = "; ".join(filter(None, (barred, alone if slower else "", disturbed)))

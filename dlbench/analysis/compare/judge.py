@@ -251,9 +251,7 @@ def _rank_test(
 ) -> RankTest:
     base, new = tuple(map(math.log, base_s)), tuple(map(math.log, new_s))
     p, shift, (interval, equivalence) = _tested(base, new, (_INTERVAL, equivalent), paired)
-    if drift is None:
-        return RankTest(base, new, shift, interval, equivalence, p, None, paired, weight, only_slower, p=p)
-    rounds_sd = interval.half_width / normal_quantile(interval.confidence) if interval else 0.0
+    rounds_sd = interval.half_width / normal_quantile(interval.confidence) if drift and interval else 0.0
     widened = _widened(interval, shift, drift), _widened(equivalence, shift, drift)
     found = RankTest(base, new, shift, *widened, p, drift, paired, weight, only_slower, rounds_sd)
     return found._replace(p=found.p_among(1.0))

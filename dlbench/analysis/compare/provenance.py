@@ -102,10 +102,10 @@ def uncalibrated(results: Results, base: str, others: Sequence[str]) -> tuple[se
 
 def gap_s(one: Mapping[str, Any], other: Mapping[str, Any]) -> float | None:
     """Return the seconds from the end of the earlier run to the beginning of the later; None where a file does not tell when it began."""
-    known = [_began_and_ended(each) for each in (one, other)]
-    if None in known:
+    known = sorted(filter(None, map(_began_and_ended, (one, other))))
+    if len(known) < 2:
         return None
-    (_, ended), (begin, _) = sorted(each for each in known if each)
+    (_, ended), (begin, _) = known
     return max(0.0, (begin - ended).total_seconds())
 
 

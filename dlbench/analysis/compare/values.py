@@ -290,9 +290,10 @@ def least_p_values(changes: Sequence[ValueChange]) -> list[float]:
 
     Empty where no value is judged: memory alone is no comparison.
     """
-    values = [each for each in changes if not isinstance(each, MemoryChange) and (each.test or each.verdict in (Verdict.SAME, *WORDS))]
-    tested = [*values, *(each for each in changes if isinstance(each, MemoryChange) and each.test)] if values else []
-    return [each.test.least_p if each.test else 0.0 for each in tested]
+    judged = [each for each in changes if each.test or (each.verdict in (Verdict.SAME, *WORDS) and not isinstance(each, MemoryChange))]
+    if all(isinstance(each, MemoryChange) for each in judged):
+        return []
+    return [each.test.least_p if each.test else 0.0 for each in judged]
 
 
 def verdict_by_values(changes: Sequence[ValueChange]) -> Verdict | None:

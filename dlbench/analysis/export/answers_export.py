@@ -7,7 +7,6 @@ from dataclasses import asdict
 from dlbench.analysis.answers.parts.base import Answer, Missing, Table
 from dlbench.analysis.answers.parts.headline import EXPLANATIONS
 from dlbench.analysis.export.tabular import markdown, markdown_table
-from dlbench.core.schema import Unit
 
 
 def as_json(found: Sequence[Answer | Missing], not_usable: Sequence[str] = ()) -> str:
@@ -21,7 +20,8 @@ def as_json(found: Sequence[Answer | Missing], not_usable: Sequence[str] = ()) -
             {"kind": type(each).__name__.lower(), **asdict(each), "headline": each.headline, "qualifier": each.qualifier} for each in found
         ],
     }
-    return json.dumps(document, ensure_ascii=False, allow_nan=False, indent=1, default=_unit) + "\n"
+    # All else is plain.
+    return json.dumps(document, ensure_ascii=False, allow_nan=False, indent=1, default=lambda unit: unit.value) + "\n"
 
 
 def as_markdown(found: Sequence[Answer | Missing], not_usable: Sequence[str] = ()) -> str:
@@ -49,7 +49,3 @@ def _section(table: Table) -> list[str]:
     rows = zip(*(map(markdown, column) for _, column in cells), strict=True)
     lines = markdown_table([markdown(heading) for heading, _ in cells], rows)
     return [f"**{markdown(table.title)}**", "".join(lines).rstrip(), *map(markdown, table.notes)]
-
-
-def _unit(value: object) -> str:
-    return value.value if isinstance(value, Unit) else str(value)

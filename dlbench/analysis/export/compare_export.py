@@ -6,7 +6,6 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from dlbench import __version__
-from dlbench.analysis.compare.doubts import NotExcluded
 from dlbench.analysis.compare.judge import MEAN, PAIRED, Change, Verdict
 from dlbench.analysis.compare.values import WORDS, ValueChange
 from dlbench.analysis.compare.verdict import CaseVerdict, Comparison
@@ -156,7 +155,7 @@ def verdict(comparisons: Sequence[Comparison], code: ExitCode, notes: Sequence[s
                 "title": one_line(comparison.title),
                 "report_only": comparison.report_only,
                 "powerless": comparison.powerless,
-                "unseen": _unseen(comparison.unseen) if comparison.unseen else None,
+                "unseen": comparison.unseen and {name: value for name, value in asdict(comparison.unseen).items() if name != "brief"},
                 "other_occasion": comparison.other_occasion,
                 "counts": _counts(comparison.cases),
                 "cases": records(as_table([comparison])),
@@ -164,10 +163,6 @@ def verdict(comparisons: Sequence[Comparison], code: ExitCode, notes: Sequence[s
             for comparison in comparisons
         ],
     }
-
-
-def _unseen(unseen: NotExcluded) -> dict[str, Any]:
-    return {name: value for name, value in asdict(unseen).items() if name != "brief"}
 
 
 def _counts(cases: Iterable[CaseVerdict]) -> dict[str, int]:

@@ -25,7 +25,9 @@ def junit(comparisons: Sequence[Comparison]) -> bytes:
             test = ElementTree.SubElement(suite, "testcase", classname=one_line(workload), name=one_line(case.case))
             _add_properties(test, case)
             if kind := _ENDINGS.get(comparison.severity(case) or ""):
-                ElementTree.SubElement(test, kind, message=_message(case))
+                change = f" by {relative_change(case.shown.change)}" if case.shown and "time" in case.regressed else ""
+                message = one_line(f"{case.verdict}{change}{': ' if case.note else ''}{case.note}")
+                ElementTree.SubElement(test, kind, message=message)
         if reason := comparison.undecidable:
             test = ElementTree.SubElement(suite, "testcase", classname="dlbench", name="the comparison decides")
             ElementTree.SubElement(test, "error", message=one_line(reason))
@@ -40,14 +42,7 @@ def junit(comparisons: Sequence[Comparison]) -> bytes:
 
 def _add_properties(test: ElementTree.Element, case: CaseVerdict) -> None:
     """Add what had to be seen and what is still possible, as fractions, and why it was not seen; those that are unknown are left out."""
-    values = (("must_see", case.must_see), ("possible", case.possible), ("unseen", case.unseen))
-    known = [(name, value) for name, value in values if value is not None]
-    if known:
+    if known := [(name, value) for name in ("must_see", "possible", "unseen") if (value := getattr(case, name)) is not None]:
         properties = ElementTree.SubElement(test, "properties")
         for name, value in known:
             ElementTree.SubElement(properties, "property", name=f"compare.{name}", value=one_line(str(value)))
-
-
-def _message(case: CaseVerdict) -> str:
-    change = f" by {relative_change(case.shown.change)}" if case.shown and "time" in case.regressed else ""
-    return one_line(f"{case.verdict}{change}{': ' if case.note else ''}{case.note}")

@@ -4,8 +4,8 @@ import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
 
+from dlbench.analysis.read.places import Environments
 from dlbench.core.declarations import Ceiling
 from dlbench.core.precision import PRECISIONS
 from dlbench.core.rows.columns import MeasuredCeiling, Rates
@@ -18,8 +18,6 @@ RATES: Mapping[Ceiling, Callable[[Row], float | None]] = {
     "synchronisation": lambda row: row.rate.items_per_s,
 }
 """The rate whose highest number is the ceiling. Copies have more than one: of each way, size and kind of memory."""
-_OF_ITEMS: frozenset[Ceiling] = frozenset(("launch", "synchronisation"))
-"""Those of items, whose rate is over the time of all calls."""
 _MOVES = "memory"
 """Tag of work that moves each of its stated bytes once a call, so that no cache has them where they are many."""
 
@@ -30,13 +28,13 @@ Ceilings = Mapping[tuple[Ceiling, str], MeasuredCeiling]
 """Those of one device, by kind and precision."""
 
 
-def machine(row: Row, environments: Mapping[str, Mapping[str, Any]]) -> Machine:
+def machine(row: Row, environments: Environments) -> Machine:
     """Return the device, its name, on a CPU the threads, and which machine it is in, or the file where that does not say."""
     threads, run = row.case.threads if row.is_on_cpu else None, row.case.run
     return row.case.device, row.case.device_name, threads, str(environments.get(run, {}).get("machine_key") or run)
 
 
-def measured(rows: Iterable[Row], environments: Mapping[str, Mapping[str, Any]]) -> dict[Machine, Ceilings]:
+def measured(rows: Iterable[Row], environments: Environments) -> dict[Machine, Ceilings]:
     """Return the ceilings of each machine: the best of all sound rows whose calls copy nothing to the device.
 
     There is one of arithmetic in a precision, and one of memory, only where a row was measured that declares it: held against itself
@@ -80,7 +78,7 @@ def computed_in(row: Row) -> str | None:
     return named.arithmetic if named else None
 
 
-def with_ceilings(rows: Sequence[Row], environments: Mapping[str, Mapping[str, Any]]) -> list[Row]:
+def with_ceilings(rows: Sequence[Row], environments: Environments) -> list[Row]:
     """Return the rows with the share that each reaches of the ceiling of its machine that bounds it, and which that is.
 
     That is arithmetic above as many operations a byte as both ceilings have, and memory below (the roofline of Williams and others, 2009,
@@ -120,6 +118,6 @@ def _moved(row: Row) -> float:
 def _rate(row: Row, kind: Ceiling) -> float:
     """Return a rate of each device that takes part, 0 where there is none; by the median of its calls, whatever held up some of them."""
     rate = row.per_rank(RATES[kind](row) or 0.0)
-    if kind in _OF_ITEMS and row.time.median_s:
+    if kind in ("launch", "synchronisation") and row.time.median_s:  # items, whose rate is over the time of all calls
         rate *= (row.time.mean_s or 0.0) / row.time.median_s
     return rate if math.isfinite(rate) else 0.0

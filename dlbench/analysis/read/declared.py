@@ -5,9 +5,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
-from typing import Any
 
-from dlbench.analysis.read.header import run_name
+from dlbench.analysis.read.header import Sides, run_name
 from dlbench.core.declarations import Declaration
 from dlbench.core.declared_json import from_json
 from dlbench.core.former import by_workload
@@ -18,6 +17,7 @@ from dlbench.core.store import RunFile
 
 _FORMER = ("sweep", "feeding", "switches", "search", "learning", "scratch", "supply")
 """What headers named parameters and values in, before those had roles."""
+_SHOWN = "what it is about is shown as plain numbers, and another version of dlbench may read it"
 
 
 @cache
@@ -27,9 +27,7 @@ def undeclared() -> Mapping[str, Declaration]:
     return {workload: from_json(payload)[0] for workload, payload in tomllib.loads(text).items()}
 
 
-def declarations(
-    run: RunFile, name: str, sides: Mapping[str | None, Mapping[str, Any]]
-) -> tuple[dict[str, Mapping[str, Declaration]], list[str]]:
+def declarations(run: RunFile, name: str, sides: Sides) -> tuple[dict[str, Mapping[str, Declaration]], list[str]]:
     """Return what workloads declare, by ``case.run``, and a sentence on each part of it that this dlbench can't read.
 
     A side has declarations of its own, as its code may be another.
@@ -37,14 +35,11 @@ def declarations(
     found: dict[str, Mapping[str, Declaration]] = {}
     notes: list[str] = []
     for side, of_side in sides.items():
-        raw = by_workload(of_side.get("workloads", run.header.get("workloads", {})))
-        read = {workload: declaration_of(workload, each) for workload, each in raw.items()}
-        found[run_name(name, side)] = {**undeclared(), **{workload: declaration for workload, (declaration, _) in read.items()}}
-        notes += [
-            f"{run.path}: of {workload}, {doubt}; what it is about is shown as plain numbers, and another version of dlbench may read it"
-            for workload, (_, doubts) in read.items()
-            for doubt in doubts
-        ]
+        own = {**undeclared()}
+        for workload, payload in by_workload(of_side.get("workloads", run.header.get("workloads", {}))).items():
+            own[workload], doubts = declaration_of(workload, payload)
+            notes += [f"{run.path}: of {workload}, {doubt}; {_SHOWN}" for doubt in doubts]
+        found[run_name(name, side)] = own
     return found, list(dict.fromkeys(notes))
 
 
@@ -65,15 +60,14 @@ def declaration_of(workload: str, payload: object) -> tuple[Declaration, list[st
 
 def columns(row: Row) -> tuple[Column, ...]:
     """Return the columns of the values that a row has: as declared, then as plain numbers those that nothing describes."""
-    described = {each.name: each.column for each in row.described}
-    others = [name for name in row.values if name not in described]
-    described |= {
-        name: Column(
-            f"value.{name}", Unit.NUMBER, "nothing is declared of it", series=not isinstance(row.values[name], int | float), declared=False
-        )
-        for name in others
-    }
-    return tuple(column for name, column in described.items() if name in row.values)
+    described = {each.name: each.column for each in row.described if each.name in row.values}
+    about = "nothing is declared of it"
+    others = (
+        Column(f"value.{name}", Unit.NUMBER, about, series=not isinstance(value, int | float), declared=False)
+        for name, value in row.values.items()
+        if name not in described
+    )
+    return (*described.values(), *others)
 
 
 def with_bus_rate(row: Row) -> Row:

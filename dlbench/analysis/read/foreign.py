@@ -80,9 +80,9 @@ def run_file(
     return RunFile(path, header([machine(data)], (each.started for each in measurements)), measurements, footer={}, torn=False)
 
 
-def tool_of_suite(suite: object) -> str | None:
+def tool_of_suite(suite: str) -> str | None:
     """Return the tool that measured a row of this suite; None where it was dlbench."""
-    return suite if isinstance(suite, str) and suite in _TOOLS.values() else None
+    return suite if suite in _TOOLS.values() else None
 
 
 def header(machines: Iterable[Mapping[str, str]], started: Iterable[str]) -> Object:

@@ -25,8 +25,12 @@ def run_name(file: str, side: str | None) -> str:
     return file if side is None else f"{file}:{side}"
 
 
-def of_sides(run: RunFile, measured: Iterable[str | None]) -> dict[str | None, Mapping[str, Any]]:
-    """Return what the header says of each side, those that were ``measured`` too; a plain run has the side None.
+Sides = Mapping[str | None, Mapping[str, Any]]
+"""What a header says of each side; a plain run has the side None."""
+
+
+def of_sides(run: RunFile, measured: Iterable[str | None]) -> Sides:
+    """Return what the header says of each side, those that were ``measured`` too.
 
     A side that was measured again is still that side.
     """
@@ -35,7 +39,7 @@ def of_sides(run: RunFile, measured: Iterable[str | None]) -> dict[str | None, M
     return {side: sides.get((side or "").removesuffix(CONFIRMING), {}) for side in found}
 
 
-def environments(run: RunFile, name: str, sides: Mapping[str | None, Mapping[str, Any]]) -> dict[str, Mapping[str, Any]]:
+def environments(run: RunFile, name: str, sides: Sides) -> dict[str, Mapping[str, Any]]:
     """Return where each ``case.run`` of a file was measured.
 
     ``state_after`` is the machine's state after the last case, ``seconds`` what the run took in all, and ``gate`` is there where
@@ -55,7 +59,7 @@ def protocol(run: RunFile) -> Mapping[str, str]:
     """Return how a file was measured, as far as its header says: isolation, order of sides, and of the policy what a time depends on."""
     policy = run.header.get("policy") or {}
     timing = {f"policy.{name}": "default" if policy[name] is None else str(policy[name]) for name in _TIMING if name in policy}
-    return {**timing, **{name: setting for name in ("isolation", "order") if isinstance(setting := run.header.get(name), str)}}
+    return timing | {name: setting for name in ("isolation", "order") if isinstance(setting := run.header.get(name), str)}
 
 
 ENOUGH_ROUNDS = 7
@@ -105,18 +109,16 @@ def with_link(row: Row, device: Mapping[str, Any]) -> Row:
 
     Where there are such copies and the header does not tell, or tells of a link that they don't go over, with why that is.
     """
-    copies = row.transfer
-    pinned = copies.pinned_h2d_bytes_per_s
-    generation, lanes = device.get("pcie_generation_max"), device.get("pcie_width_max")
-    if isinstance(generation, int) and isinstance(lanes, int) and (most := link_bytes_per_s(generation, lanes)):
-        if pinned is None or pinned <= most:
-            fraction = None if pinned is None else pinned / most
-            return replace(row, transfer=replace(copies, link_bytes_per_s=most, link_fraction=fraction))
-        why = OTHER_LINK.format(rate=byte_rate(most))
-    elif pinned is None:
+    copies, pinned = row.transfer, row.transfer.pinned_h2d_bytes_per_s
+    generation, lanes, reasons = (device.get(name) for name in ("pcie_generation_max", "pcie_width_max", "reasons"))
+    most = link_bytes_per_s(generation, lanes) if isinstance(generation, int) and isinstance(lanes, int) else None
+    if most and (pinned is None or pinned <= most):
+        return replace(row, transfer=replace(copies, link_bytes_per_s=most, link_fraction=pinned and pinned / most))
+    if pinned is None:
         return row
+    if most:
+        why = OTHER_LINK.format(rate=byte_rate(most))
     else:
-        reasons = device.get("reasons")
         missing = reasons.get("pcie_generation_max") if isinstance(reasons, dict) else None
         why = str(missing or "the file tells of no PCIe link of this device that dlbench knows")
     return replace(row, transfer=replace(copies, reason=f"link: {why}" if copies.reason is None else f"{copies.reason}; link: {why}"))
@@ -203,16 +205,16 @@ def short_of_rounds(run: RunFile, name: str, sides: Iterable[str | None], rows: 
         return {}
     found = {}
     for side in sides:
-        of_run = [(row, row.rounds.numbers) for row in rows if row.case.side == side]
-        numbers = [number for _, of_case in of_run for number in of_case]
+        of_run = [row for row in rows if row.case.side == side]
+        numbers = [number for row in of_run for number in row.rounds.numbers]
         # Only what is measured again begins later, and of that nothing tells where.
         first = min(numbers, default=0) if (side or "").endswith(CONFIRMING) else 0
         most = max(numbers, default=0)
         wanted = run.header.get("policy", {}).get("rounds")
         least = min(most - first + 1, wanted if isinstance(wanted, int) else 1)
         # A search is made once a run, and what did not go well has its own verdict.
-        again = [(row, of_case) for row, of_case in of_run if row.is_ok and (of_case or not row.case.found)]
-        short = [row for row, of_case in again if (row.time.rounds or 0) < max(least, max(of_case, default=0) - first + 1)]
+        again = [row for row in of_run if row.is_ok and (row.rounds.numbers or not row.case.found)]
+        short = [row for row in again if (row.time.rounds or 0) < max(least, max(row.rounds.numbers, default=0) - first + 1)]
         found[run_name(name, side)] = frozenset(row.case.id for row in short)
     return found
 
@@ -236,12 +238,12 @@ def circumstances(run: RunFile, name: str) -> list[str]:
 
 def _held_back(discarded: Sequence[Measurement]) -> str:
     """Return for example ``2 throttled and 1 disturbed measurements were``, with those of the other side that go with them."""
-    throttled = sum(bool(each.throttling and each.throttling.throttled) for each in discarded)
-    held_back = sum(bool(each.throttling and each.throttling.held_back) for each in discarded)
-    counts = {"throttled": throttled, "disturbed": held_back - throttled}
+    held_back = [each.throttling for each in discarded if each.throttling and each.throttling.held_back]
+    throttled = sum(bool(each.throttled) for each in held_back)
+    counts = {"throttled": throttled, "disturbed": len(held_back) - throttled}
     parts = [f"{count} {how}" for how, count in counts.items() if count]
     if parts:
-        parts[-1] += f" measurement{'' if held_back == 1 else 's'}"
-    if of_other := len(discarded) - held_back:
+        parts[-1] += f" measurement{'' if len(held_back) == 1 else 's'}"
+    if of_other := len(discarded) - len(held_back):
         parts.append(f"{of_other} of the other side")
     return f"{' and '.join(parts)} {'was' if len(discarded) == 1 else 'were'}"

@@ -23,14 +23,12 @@ def order_of(case: Case, side: str | None) -> tuple[Any, ...]:
     return case.workload, tuple(work), case.device != "cpu", _natural(case.device), side or ""
 
 
-def _natural(value: ParamValue, widest_first: bool = False) -> tuple[Any, ...]:
-    return _natural_text(value, widest_first) if isinstance(value, str) else (0, value)
-
-
 @cache  # the values of parameters are few
-def _natural_text(text: str, widest_first: bool) -> tuple[Any, ...]:
-    parts = re.split(r"(\d+)", text)  # texts at even places, digits at odd ones
+def _natural(value: ParamValue, widest_first: bool = False) -> tuple[Any, ...]:
+    if not isinstance(value, str):
+        return 0, value
+    parts = re.split(r"(\d+)", value)  # texts at even places, digits at odd ones
     numbers = [*map(int, parts[1::2]), 0]
     if widest_first:
-        return 1, [("", -number) for number in numbers], text
-    return 1, list(zip(parts[::2], numbers, strict=True)), text
+        return 1, [("", -number) for number in numbers], value
+    return 1, list(zip(parts[::2], numbers, strict=True)), value

@@ -56,24 +56,22 @@ def place_names(environments: Environments) -> dict[str, str]:
 
 def _places(environments: Environments) -> list[list[str]]:
     """Return the files of each place, the one that knows most of it first; a file that fits two places is of neither."""
+    known = {run: facts(environment) for run, environment in environments.items()}
     alike: dict[str, list[str]] = {}
     apart: list[list[str]] = []
     for run, environment in environments.items():
-        known = facts(environment)
-        if known and "side" not in environment:
-            alike.setdefault(repr(known), []).append(run)
+        if known[run] and "side" not in environment:
+            alike.setdefault(repr(known[run]), []).append(run)
         else:
             apart.append([run])
-    found: list[tuple[list[str], list[Mapping[str, Any]]]] = []
+    found: list[list[str]] = []
     for runs in sorted(alike.values(), key=lambda runs: _known(environments[runs[0]]), reverse=True):
-        known = facts(environments[runs[0]])
-        fits = [place for place in found if not any(contradict(known, of_others) for of_others in place[1])]
+        fits = [place for place in found if not any(contradict(known[runs[0]], known[other]) for other in place)]
         if len(fits) == 1:
-            fits[0][0].extend(runs)
-            fits[0][1].append(known)
+            fits[0].extend(runs)
         else:
-            found.append((runs, [known]))
-    return [files for files, _ in found] + apart
+            found.append(runs)
+    return found + apart
 
 
 def _known(environment: Mapping[str, Any]) -> tuple[int, str]:

@@ -19,18 +19,15 @@ FORMAT = "1.0"
 _MACHINE = {"host": "hostname", "system": "platform", "cpu": "cpu_model_name", "cpus": "cpu_count", "python": "python_version"}
 
 
-def load(path: Path) -> RunFile | None:
-    """Read a file that pyperf wrote; None if its content is not of that kind, whatever its name is.
+def run_of(path: Path, data: foreign.Object) -> RunFile:
+    """Return what pyperf wrote into a file of this content.
 
     Each run with values is a round, each value a block in seconds a call; runs that only calibrated are left out. The
     benchmark's name is the case's workload and, with ``@cpu``, its id; it has no parameters. Where dlbench exported the file, the
     id and the device are those of the case. What pyperf does not say is unknown: first call, threads, machine.
 
-    Raises ResultFileError for a file that is damaged, of another version, in another unit than seconds, or without values.
+    Raises ResultFileError for a file that is of another version, in another unit than seconds, or without values.
     """
-    data = foreign.content(path)
-    if data is None or foreign.tool_of(data) != TOOL:
-        return None
     if data["version"] != FORMAT:
         raise ResultFileError(f"{path} is not of pyperf's format {FORMAT}; a file of an older pyperf becomes so by: pyperf convert")
     rounds = partial(_rounds, data.get("metadata"))
@@ -40,7 +37,7 @@ def load(path: Path) -> RunFile | None:
 def dump(cases: Iterable[Sequence[Measurement]], metadata: Mapping[str, ParamValue]) -> foreign.Object:
     """Return the rounds of each case as the content of a pyperf file, with the metadata that all share.
 
-    The inverse of `load`: a round is a run, its blocks are the values, its calls a block are the loops. Warm-ups are left out.
+    The inverse of `run_of`: a round is a run, its blocks are the values, its calls a block are the loops. Warm-ups are left out.
     All measurements must have samples whose blocks took time, because pyperf refuses a value of zero.
     """
     benchmarks = [{"metadata": _described(rounds[0]), "runs": [_run(each) for each in rounds]} for rounds in cases]

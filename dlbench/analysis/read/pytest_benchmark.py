@@ -19,17 +19,14 @@ _OURS = "dlbench::"
 _MACHINE = {"host": "node", "system": "system", "release": "release", "machine": "machine", "python": "python_version"}
 
 
-def load(path: Path) -> RunFile | None:
-    """Read a file of ``--benchmark-json``, or one that ``--benchmark-save`` wrote; None if its content is not of that kind.
+def run_of(path: Path, data: foreign.Object) -> RunFile:
+    """Return what ``--benchmark-json``, or ``--benchmark-save``, wrote into a file of this content.
 
     The full name of a benchmark, ``tests/test_sort.py::test_sort[100]``, which has its parameters in it, is the case's workload and, with
     ``@cpu``, its id. The times of the calls are blocks; where a file was saved without them, its median is the only one.
 
-    Raises ResultFileError for a file that is damaged, of another version, or without times.
+    Raises ResultFileError for a file that is of another version, or without times.
     """
-    data = foreign.content(path)
-    if data is None or foreign.tool_of(data) != TOOL:
-        return None
     if not str(data["version"]).startswith(_VERSIONS):
         raise ResultFileError(f"{path}: its version is {foreign.quoted(data['version'])}; dlbench reads 3 to 5 of {TOOL}")
     rounds = partial(_rounds, foreign.text(data.get("datetime")))

@@ -37,7 +37,9 @@ def load(path: Path) -> RunFile | None:
     Raises ResultFileError where one is damaged.
     """
     if not path.is_dir():
-        return pyperf.load(path) or pytest_benchmark.load(path)
+        data = foreign.content(path)
+        tool = pyperf if data and foreign.tool_of(data) == pyperf.TOOL else pytest_benchmark
+        return tool.run_of(path, data) if data else None
     _refuse_copies(path)
     runs = [run for each in _files(path) if (run := load(each))]
     measurements = (_round(number, of_case) for number, run in enumerate(runs) for of_case in by_case(run.measurements))

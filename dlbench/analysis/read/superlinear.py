@@ -45,11 +45,9 @@ def _alike(rows: Sequence[Row], size: str) -> list[list[Row]]:
     free = {Setting("param", size), *([Setting("case", "threads")] if size == "ranks" else [])}
     groups: dict[Hashable, list[Row]] = defaultdict(list)
     for row in rows:
-        if row.is_ok and row.count(size):
+        if row.is_ok and row.count(size) and min(row.rounds.items_per_s, default=0) > 0:
             groups[row.differing_from(free)].append(row)
-    several = [group for group in groups.values() if len(group) > 1]
-    rated = [[row for row in group if min(row.rounds.items_per_s, default=0) > 0] for group in several]
-    return [sorted(group, key=lambda row: row.count(size) or 0) for group in rated]
+    return [sorted(group, key=lambda row: row.count(size) or 0) for group in groups.values()]
 
 
 def _super_linear(size: str, smaller: Row, larger: Row) -> str | None:

@@ -4,6 +4,7 @@ That is imported when a frame is asked for: it takes longer than most comparison
 """
 
 import warnings
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
@@ -15,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 from dlbench.analysis.read import declared, header, sessions
 from dlbench.analysis.read.ceilings import Ceilings, Machine, measured, with_ceilings
 from dlbench.analysis.read.order import by_case, order_of
-from dlbench.analysis.read.places import by_place
+from dlbench.analysis.read.places import Environments, by_place
 from dlbench.analysis.read.readings import Readings, device_readings
 from dlbench.analysis.read.superlinear import flag_super_linear
 from dlbench.analysis.read.trend import trends
@@ -50,7 +51,7 @@ class Results:
     """One a case and file."""
     notes: tuple[str, ...]
     """A sentence for each thing that a file lacks, and what to do about it."""
-    environments: Mapping[str, Mapping[str, Any]]
+    environments: Environments
     """Of each ``case.run`` the header's ``environment``, with what it says of a side; empty where a file does not say."""
     thresholds: Mapping[str, Mapping[str, ThresholdSettings]] = field(default_factory=dict)
     """Of each ``case.run``, for each suite that sets any, its thresholds."""
@@ -106,6 +107,8 @@ class Results:
         return replace(self, rows=tuple(filter(wanted, self.rows)))
 
 
+_JOINED = ("rows", "notes", "circumstances", "tries")
+"""Fields of `Results` in which what files have stands one behind the other."""
 _BY_RUN = ("environments", "thresholds", "readings", "protocols", "missing", "lost", "budgets")
 """Fields of `Results` that are keyed by ``case.run``."""
 
@@ -172,14 +175,9 @@ def collect(paths: Sequence[Path], each: Map = map, *, to_compare: bool = False)
     """
     paths = files_in(paths)
     files = list(each(partial(_read_one, to_compare=to_compare), paths, _names(paths)))
-    by_run: dict[str, Any] = {field: dict(chain.from_iterable(getattr(file, field).items() for file in files)) for field in _BY_RUN}
-    results = Results(
-        rows=tuple(chain.from_iterable(file.rows for file in files)),
-        notes=tuple(chain.from_iterable(file.notes for file in files)),
-        circumstances=tuple(chain.from_iterable(file.circumstances for file in files)),
-        tries=tuple(chain.from_iterable(file.tries for file in files)),
-        **by_run,
-    )
+    joined: dict[str, Any] = {field: tuple(chain.from_iterable(getattr(file, field) for file in files)) for field in _JOINED}
+    joined |= {field: dict(chain.from_iterable(getattr(file, field).items() for file in files)) for field in _BY_RUN}
+    results = Results(**joined)
     return results if to_compare else replace(results, rows=tuple(with_ceilings(results.rows, by_place(results.environments))))
 
 
@@ -192,11 +190,13 @@ def _consumed(items: list[T]) -> Iterator[T]:
 
 def _read_one(path: Path, name: str, to_compare: bool) -> Results:
     # A file is reduced to its rows before the next is read: raw block times are many, rows are few. So is each round to compare.
+    if not to_compare:
+        return of_file(load(path), name)
     reduction = RoundReader()
-    run = sessions.load(path) or store.load(path, reduction.add if to_compare else None)
-    for each in run.measurements if to_compare else ():
+    run = sessions.load(path) or store.load(path, reduction.add)
+    for each in run.measurements:
         reduction.add(each)
-    return of_file(run, name, reduction if to_compare else None)
+    return of_file(run, name, reduction)
 
 
 def of_file(run: RunFile, name: str, reduction: RoundReader | None = None) -> Results:
@@ -260,17 +260,16 @@ def records(frame: "pd.DataFrame") -> list[Cells]:
 
 def _names(paths: Sequence[Path]) -> list[str]:
     """Name each file by its stem, or by as much of the end of its path as tells it from others with that stem."""
-    if repeated := next((path for path in paths if [each.resolve() for each in paths].count(path.resolve()) > 1), None):
+    times = Counter(path.resolve() for path in paths)
+    if repeated := next((path for path in paths if times[path.resolve()] > 1), None):
         raise UsageError(f"{repeated} is given twice; name each result file once")
-    by_stem: dict[str, list[Path]] = {}
-    for path in paths:
-        by_stem.setdefault(path.stem, []).append(path)
-    return [path.stem if len(by_stem[path.stem]) == 1 else _tail(path, by_stem[path.stem]) for path in paths]
+    stems = Counter(path.stem for path in paths)
+    return [path.stem if stems[path.stem] == 1 else _tail(path, paths) for path in paths]
 
 
-def _tail(path: Path, others: Sequence[Path]) -> str:
-    """Return the end of a path as it was given that none of the others has: ``torch-2.14/quick.jsonl``."""
-    taken = [other.parts for other in others if other is not path]
+def _tail(path: Path, paths: Sequence[Path]) -> str:
+    """Return the end of a path as it was given that no other with its stem has: ``torch-2.14/quick.jsonl``."""
+    taken = [other.parts for other in paths if other is not path and other.stem == path.stem]
     shared = max(next(at for at in count(1) if path.parts[-at:] != other[-at:]) for other in taken)
     return str(Path(*path.parts[-shared:]))
 

@@ -45,10 +45,9 @@ def shared_change(times: Sequence[Mapping[int, float]]) -> str | None:
     cases = [[math.log(each[number]) for number in numbers] for each in times if all(each.get(number, 0) > 1 / MOST for number in numbers)]
     if len(numbers) < 2 or len(cases) < 2:
         return None
-    ordered = [sorted(case) for case in cases]
-    middles = [quantile(each, 0.5) for each in ordered]
+    middles = [quantile(sorted(case), 0.5) for case in cases]
     levels = [statistics.median([case[j] - middle for case, middle in zip(cases, middles, strict=True)]) for j in range(len(numbers))]
-    change = _trend(levels) or _apart(numbers, levels, cases, ordered)
+    change = _trend(levels) or _apart(numbers, levels, cases)
     return change and f"{change[0]}, median of {len(cases)} cases: {change[1]}"
 
 
@@ -71,9 +70,7 @@ def _trend(levels: Sequence[float]) -> tuple[str, str] | None:
     return moved, "let the machine come to its temperature"
 
 
-def _apart(
-    numbers: Sequence[int], levels: Sequence[float], cases: Sequence[Sequence[float]], ordered: Sequence[Sequence[float]]
-) -> tuple[str, str] | None:
+def _apart(numbers: Sequence[int], levels: Sequence[float], cases: Sequence[Sequence[float]]) -> tuple[str, str] | None:
     """Find rounds that are among the slower half, or the faster, of more cases than chance would have it.
 
     In independent noise a round is among the h slowest of n with a chance of h / n in each case, whatever the distribution.
@@ -81,7 +78,7 @@ def _apart(
     n = len(numbers)
     half = n // 2
     least = _critical(len(cases), half / n, LEVEL / (2 * n))
-    bounds = [(each[half], each[-half - 1]) for each in ordered]
+    bounds = [(each[half], each[-half - 1]) for each in map(sorted, cases)]
     found = []
     for j, level in enumerate(levels):
         if abs(math.expm1(level)) > STEADY_SHIFT:

@@ -32,4 +32,4 @@ def mostly_disturbed(row: Row) -> bool:
 def is_noisy(row: Row) -> bool:
     """Whether the 95 % interval of a case is wider than a fifth of its median; of too few rounds there is none."""
     time = row.time
-    return None not in (time.ci_low_s, time.ci_high_s) and (time.ci_high_s or 0) - (time.ci_low_s or 0) > _WIDE * (time.median_s or 0)
+    return time.ci_low_s is not None and (time.ci_high_s or 0) - time.ci_low_s > _WIDE * (time.median_s or 0)

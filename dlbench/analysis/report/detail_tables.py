@@ -62,15 +62,14 @@ def bandwidths(results: Results) -> Table:
     known = [row for row in results.rows if row.rate.bus_bytes_per_s is not None and row.count("bytes")]
     in_order = sorted(known, key=lambda row: (row.ranks or 0, row.count("bytes") or 0))
     same_line = grouped(in_order, lambda row: (row.ranks, row.count("bytes"), row.case.dtype, row.case.device, row.case.run))
-    lines = list(same_line.values())
     fields: Fields[list[Row]] = (
         own("case", "param.bytes", Unit.BYTES, "size of the message", lambda rows: rows[0].count("bytes")),
         ("device", place(known)[1].on(_first)),
         ("dtype", of_row(lambda row: row.case.dtype).on(_first)),
         own("ranks", "param.ranks", Unit.COUNT, "ranks that take part", lambda rows: rows[0].ranks),
+        *map(_bandwidth, dict.fromkeys(map(_operation, known))),
     )
-    fields += tuple(map(_bandwidth, dict.fromkeys(map(_operation, known))))
-    return table("Collectives: bus bandwidth by size", fields, lines)
+    return table("Collectives: bus bandwidth by size", fields, [*same_line.values()])
 
 
 def _first(rows: list[Row]) -> Row:

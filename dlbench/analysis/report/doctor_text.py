@@ -42,8 +42,7 @@ def as_table(findings: Sequence[Finding]) -> pd.DataFrame:
 def lines(findings: Sequence[Finding], width: int | None = None) -> list[str]:
     """Return the findings one below the other, each folded to so many columns, or on a line of its own where there is no width."""
     sentences = [one_line(f"{each.found}; {each.advice}" if each.advice else each.found) for each in findings]
-    heads = [(each.fitness.value, each.check, each.device) for each in findings]
-    whole = padded((*head, sentence) for head, sentence in zip(heads, sentences, strict=True))
+    whole = padded([(each.fitness.value, each.check, each.device, of) for each, of in zip(findings, sentences, strict=True)])
     if width is None:
         return whole
     indent = len(whole[0]) - len(sentences[0])

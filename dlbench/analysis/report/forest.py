@@ -44,8 +44,8 @@ def _row(case: CaseVerdict) -> Cells | None:
         _CASE.name: placed(case.case),
         _VERDICT.name: case.verdict.value,
         _CHANGE.name: change.change,
-        _LOW.name: change.interval.low if change.interval else None,
-        _HIGH.name: change.interval.high if change.interval else None,
+        _LOW.name: change.interval and change.interval.low,
+        _HIGH.name: change.interval and change.interval.high,
         _BAND_LOW.name: 1 / (1 + limits.time) - 1,
         _BAND_HIGH.name: limits.time,
     }

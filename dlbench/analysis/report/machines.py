@@ -7,14 +7,12 @@ from typing import Any
 from dlbench.analysis.answers.parts.base import Table
 from dlbench.analysis.presentation.wording import few
 from dlbench.analysis.ratios.pairing import grouped
+from dlbench.analysis.read.places import Environments
 from dlbench.analysis.read.references import part
 from dlbench.core import units
 from dlbench.core.provenance import leaves
 from dlbench.core.rows.row import Cells
 from dlbench.core.schema import Column, Unit
-
-Environments = Mapping[str, Mapping[str, Any]]
-"""As in `Results`, by ``case.run``."""
 
 _FILE = ("file", Column("file", Unit.TEXT, "the result file, and of an A/B the side"))
 _ENTRY = ("entry", Column("entry", Unit.TEXT, "what it is"))

@@ -60,12 +60,11 @@ def report(results: Results, notes: Sequence[str] = (), interactive: bool = Fals
     results = merged(results)
     found = every_answer(results)
     drawn = [(each.question.topic, figure) for each in found if isinstance(each, Answer) for figure in each.figures]
-    measured = samples(results, found)
+    of_answers, measured = len(drawn), samples(results, found)
     drawn += [("samples", figure) for figure in measured.figures]
     names = _names([topic for topic, _ in drawn])
-    pictures = [plots.draw(figure, interactive) for _, figure in drawn]
-    views = [_plot(name, picture, interactive) for name, picture in zip(names, pictures, strict=True)]
-    of_answers = len(views) - len(measured.figures)
+    drawings = {name: plots.draw(figure, interactive) for name, (_, figure) in zip(names, drawn, strict=True)}
+    views = [_plot(name, drawing, interactive) for name, drawing in drawings.items()]
     in_turn = iter(views)
     html = _rendered(
         interactive,
@@ -83,15 +82,15 @@ def report(results: Results, notes: Sequence[str] = (), interactive: bool = Fals
         states=_view(machines.states(results.files.environments)),
         warnings=[*notes, *results.circumstances, *sentences.reasons(results.rows), *sentences.unstated(results)],
     )
-    return Page(html, dict(zip(names, pictures, strict=True)))
+    return Page(html, drawings)
 
 
 def comparison(comparisons: Sequence[Comparison], conclusion: str, notes: Sequence[str], results: Results) -> Page:
     """Return the page on comparisons of these results: for each the verdicts, the worst first, and a forest plot."""
     not_usable = sentences.not_usable(results)
-    figures = [forest(each) if at < _MOST_FORESTS else None for at, each in enumerate(comparisons)]
-    pictures = [plots.draw(figure) if figure else None for figure in figures]
     names = _names(["comparison"] * len(comparisons))
+    figures = dict(zip(names, map(forest, comparisons[:_MOST_FORESTS]), strict=False))
+    drawings = {name: plots.draw(figure) for name, figure in figures.items() if figure}
     sides = (side for each in comparisons for case in each.cases for side in (case.base, case.new) if side)
     views = [
         {
@@ -99,10 +98,10 @@ def comparison(comparisons: Sequence[Comparison], conclusion: str, notes: Sequen
             "title": each.title,
             "summary": compare_terminal.summary([each]) if len(comparisons) > 1 else None,
             "doubts": each.doubts,
-            "plot": picture and _plot(name, picture),
+            "plot": _plot(name, drawings[name]) if name in drawings else None,
             "table": _verdicts(each),
         }
-        for name, each, picture in zip(names, comparisons, pictures, strict=True)
+        for name, each in zip(names, comparisons, strict=True)
     ]
     html = _rendered(
         False,
@@ -115,7 +114,7 @@ def comparison(comparisons: Sequence[Comparison], conclusion: str, notes: Sequen
         not_usable=not_usable,
         warnings=[note for note in notes if note not in not_usable],
     )
-    return Page(html, {name: picture for name, picture in zip(names, pictures, strict=True) if picture})
+    return Page(html, drawings)
 
 
 @cache

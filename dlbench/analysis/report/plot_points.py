@@ -65,7 +65,6 @@ def value_axis(figure: Figure) -> str:
 
 def plotted(figure: Figure) -> list[Cells]:
     """Return a row of plain fields for each that can be drawn: x, y, series, and ends of interval and band, in base units."""
-    ends = {"low": 0, "high": 1}
     found: list[Cells] = []
     for row in figure.rows:
         point: dict[str, ParamValue | None] = {name: _place(row, axis) for name, axis in (("x", figure.x), ("y", figure.y))}
@@ -74,8 +73,9 @@ def plotted(figure: Figure) -> list[Cells]:
         if figure.series:
             point["series"] = shown(row, figure.series)
         for kind, columns in (("", figure.interval), ("band_", figure.band)):
-            values = {f"{kind}{end}": row.get(columns[at].name) for end, at in ends.items()} if columns else {}
-            point |= values if None not in values.values() else {}
+            values = [row.get(column.name) for column in columns or ()]
+            if columns and None not in values:
+                point |= zip((f"{kind}low", f"{kind}high"), values, strict=True)
         axis = getattr(figure, value_axis(figure))
         if not is_category(axis):
             point["text"] = text(number(row[axis.column.name]), axis.column.unit)
@@ -121,5 +121,5 @@ _FORMATS = {
 
 def divided(point: Cells, scales: Mapping[str, Scale], value: str) -> Cells:
     """Return a point in the units that its axes show; the ends of intervals and bands are on the axis ``value``."""
-    where = {**{name: name for name in scales}, **{name: value for name in ("low", "high", "band_low", "band_high") if value in scales}}
+    where = {**dict.fromkeys(("low", "high", "band_low", "band_high"), value), **{name: name for name in scales}}
     return {**point, **{name: number(point[name]) / scales[axis].divisor for name, axis in where.items() if name in point}}

@@ -122,13 +122,6 @@ def _categories(points: Sequence[Cells], name: str) -> list[Any]:
     return list(dict.fromkeys(point[name] for point in points))
 
 
-def _told_apart(channel: Any, series: Axis, points: Sequence[Cells], signs: Sequence[Any]) -> Any:
-    """Return an encoding of the series by colour, shape or dash; Vega joins those of one legend."""
-    names = _categories(points, "series")
-    scale = alt.Scale(domain=names, range=[signs[at % len(signs)] for at in range(len(names))])
-    return channel("series:N", title=units.one_line(series.title), scale=scale, legend=alt.Legend(orient="top", columns=3, labelLimit=240))
-
-
 def _position(name: str, axis: Axis, points: Sequence[Cells], scale: Scale | None, bars: bool) -> Any:
     channel, title = (alt.X if name == "x" else alt.Y), units.one_line(axis.title)
     if scale is None:
@@ -151,32 +144,35 @@ class _Layers:
     def __init__(self, figure: Figure, points: Sequence[Cells], interactive: bool) -> None:
         axes = {"x": figure.x, "y": figure.y}
         self.figure, self.interactive = figure, interactive
-        self.value = value_axis(figure)
-        across = "y" if self.value == "x" else "x"
+        self.value, across = ("x", "y") if value_axis(figure) == "x" else ("y", "x")
         scales = {name: scale_of(axis, points, name) for name, axis in axes.items() if not is_category(axis)}
         self.points, self.bound = (
             [divided(each, scales, self.value) for each in rows]
             for rows in (points, plotted(replace(figure, rows=figure.bound, series=None)))
         )
-        self.axis, self.across = axes[self.value], axes[across]
+        self.axis, self.across = axes[self.value], (across, axes[across])
         self.origin = (figure.reference or 0) / scales[self.value].divisor
         self.bars = figure.mark in ("bar", "stack") and (figure.reference is not None or not self.axis.log)
         self.encoding: dict[str, Any] = {name: _position(name, axis, points, scales.get(name), self.bars) for name, axis in axes.items()}
-        self.grouped = self.bars and figure.mark == "bar" and figure.series is not None and len(points) > len(_categories(points, across))
+        self.names = _categories(points, "series") if figure.series else []
+        self.grouped = self.bars and figure.mark == "bar" and bool(self.names) and len(points) > len(_categories(points, across))
         if self.grouped:
             offset = alt.YOffset if self.value == "x" else alt.XOffset
-            self.encoding[f"{across}Offset"] = offset("series:N", scale=alt.Scale(domain=_categories(points, "series")))
-        if figure.series:
-            self._colour(figure.series)
-
-    def _colour(self, series: Axis) -> None:
-        """Tell series apart by colour; those of a stack stand in their order, and what is last, the rest, is as grey as one."""
-        names, colours = _categories(self.points, "series"), _SERIES
-        if self.figure.mark == "stack":
-            colours = [*[each for each in _SERIES if each != _GREY][: len(names) - 1], _GREY]
-            self.points = [{**each, "rank": names.index(each["series"])} for each in self.points]
+            self.encoding[f"{across}Offset"] = offset("series:N", scale=alt.Scale(domain=self.names))
+        colours = _SERIES
+        if figure.series and figure.mark == "stack":  # they stand in their order, and what is last, the rest, is as grey as one
+            colours = [*[each for each in _SERIES if each != _GREY][: len(self.names) - 1], _GREY]
+            self.points = [{**each, "rank": self.names.index(each["series"])} for each in self.points]
             self.encoding["order"] = alt.Order("rank:Q")
-        self.encoding["color"] = _told_apart(alt.Color, series, self.points, colours)
+        self.encoding |= self._told_apart("color", alt.Color, colours)
+
+    def _told_apart(self, name: str, channel: Any, signs: Sequence[Any]) -> dict[str, Any]:
+        """Return an encoding of the series, if any, by colour, shape or dash; Vega joins those of one legend."""
+        if not self.figure.series:
+            return {}
+        scale = alt.Scale(domain=self.names, range=[signs[at % len(signs)] for at in range(len(self.names))])
+        legend = alt.Legend(orient="top", columns=3, labelLimit=240)
+        return {name: channel("series:N", title=units.one_line(self.figure.series.title), scale=scale, legend=legend)}
 
     def chart(self) -> "alt.LayerChart":
         """Return the chart of those that the figure asks for, the lowest first."""
@@ -206,7 +202,7 @@ class _Layers:
         points = self._between("band_low", "band_high")
         if points:
             chart = self._of(points, self.value, "color", "xOffset", "yOffset", **self._span("band_low", "band_high"))
-            yield chart.mark_bar(color="var(--band)") if is_category(self.across) else chart.mark_area(color="var(--band)")
+            yield chart.mark_bar(color="var(--band)") if is_category(self.across[1]) else chart.mark_area(color="var(--band)")
         if self.bound:
             yield self._of(self.bound, "color").mark_line(color="var(--edge)", strokeWidth=2)
         if self.figure.reference is not None:
@@ -214,33 +210,23 @@ class _Layers:
             yield rule.encode(**{self.value: alt.datum(self.origin)})
 
     def _marks(self) -> "Iterator[alt.Chart]":
-        series = self.figure.series
         more: dict[str, Any] = {"tooltip": self._hints()} if self.interactive else {}
-        shape = {"shape": _told_apart(alt.Shape, series, self.points, _SHAPES)} if series and not self.bars else {}
-        plain: dict[str, Any] = {} if series else {"color": _SERIES[0]}
+        plain: dict[str, Any] = {} if self.figure.series else {"color": _SERIES[0]}
         if self.bars:
             to = {f"{self.value}2": alt.datum(self.origin)} if self.axis.log else {}
             yield self._of(self.points, **to, **more).mark_bar(**plain)
             return
-        dots = self._of(self.points, **shape, **more).mark_point(filled=True, opacity=1, size=self._size(), **plain)
+        few = len(self.points) < 3 * _MARKED or is_category(self.figure.x) or is_category(self.figure.y)
+        shape = self._told_apart("shape", alt.Shape, _SHAPES)
+        dots = self._of(self.points, **shape, **more).mark_point(filled=True, opacity=1, size=60 if few else 16, **plain)
         if self.figure.mark == "line":
-            dash = {"strokeDash": _told_apart(alt.StrokeDash, series, self.points, _DASHES)} if series else {}
-            yield self._of(self.points, **dash).mark_line(strokeWidth=2, **plain)
+            yield self._of(self.points, **self._told_apart("strokeDash", alt.StrokeDash, _DASHES)).mark_line(strokeWidth=2, **plain)
         if self.figure.mark != "line" or max(Counter(point.get("series") for point in self.points).values()) < _MARKED:
             yield dots
 
-    def _size(self) -> int:
-        few = len(self.points) < 3 * _MARKED or is_category(self.figure.x) or is_category(self.figure.y)
-        return 60 if few else 16
-
     def _hints(self) -> "list[alt.Tooltip]":
-        across = "y" if self.value == "x" else "x"
-        titles = {
-            across: self.across.title,
-            **({"series": self.figure.series.title} if self.figure.series else {}),
-            "text": self.axis.title,
-        }
-        return [alt.Tooltip(f"{name}:N", title=units.one_line(title)) for name, title in titles.items()]
+        axes = (self.across, ("series", self.figure.series), ("text", self.axis))
+        return [alt.Tooltip(f"{name}:N", title=units.one_line(axis.title)) for name, axis in axes if axis]
 
     def _in_front(self) -> "Iterator[alt.Chart]":
         """Yield the intervals, and words in stacks or at the ends of horizontal bars, so that colour never tells alone."""

@@ -65,8 +65,8 @@ def _rounds(names: Sequence[str], drawn: Sequence[Row]) -> Figure:
     rows: list[Cells] = []
     for name, row in zip(names, drawn, strict=True):
         median = row.time.median_s or math.nan
-        ends = (row.time.ci_low_s, row.time.ci_high_s)
-        interval = {column.name: None if end is None else end / median for column, end in zip(_ENDS, ends, strict=True)}
+        ends = zip(_ENDS, (row.time.ci_low_s, row.time.ci_high_s), strict=True)
+        interval = {column.name: end and end / median for column, end in ends}
         rows += [{_CASE.name: name, _KIND.name: "one round", _RELATIVE.name: seconds / median} for seconds in row.rounds.median_s]
         rows.append({_CASE.name: name, _KIND.name: "median of the rounds", _RELATIVE.name: 1.0, **interval})
     about = "Each dot is the median of one fresh process, over that of all; the line is the 95 % interval, where rounds are enough for one."
@@ -102,7 +102,6 @@ def _readings(results: Results, runs: Container[str]) -> list[Figure]:
             ]
             about = "Read right after each round, while the measuring process still held the device."
             axes = Axis("round", _ROUND), Axis(title.lower(), column)
-            found += (
-                [Figure(f"{title} after each round of {run}", about, "line", *axes, tuple(rows), Axis("device", _DEVICE))] if rows else []
-            )
+            if rows:
+                found.append(Figure(f"{title} after each round of {run}", about, "line", *axes, tuple(rows), Axis("device", _DEVICE)))
     return found

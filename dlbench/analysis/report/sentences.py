@@ -16,22 +16,24 @@ from dlbench.analysis.read.usability import mostly_disturbed
 from dlbench.core import units
 from dlbench.core.conditions import BUSY
 from dlbench.core.model import Status, settings_text
-from dlbench.core.rows.columns import Flags
 from dlbench.core.rows.row import Row
 
 _UNTOLD = (Tag.FEW_ROUNDS, Tag.UNFINISHED)
 """Limits of a case that no mark tells: its spread, or its status, does."""
 # Closed set of marks that are no limit of an answer: what each means, and what to do about it.
-_FLAGS: tuple[tuple[Callable[[Flags], bool | None], str, str], ...] = (
-    (lambda flag: flag.power_capped, "power cap", "held at its power limit; compare only with runs under the same limit, or raise it"),
+_MARKS: tuple[tuple[Callable[[Row], bool | None], str, str], ...] = (
+    (lambda row: row.flag.power_capped, "power cap", "held at its power limit; compare only with runs under the same limit, or raise it"),
     (
-        lambda flag: flag.implausible,
+        lambda row: row.flag.implausible,
         "implausible",
         "it can't have done what it says in that time, so no ratio counts it; the reason is below the case",
     ),
+    (
+        launch_bound,
+        "launch-bound",
+        "the device waits for Python and its launches, a third of the time or more; a larger batch, compiling or CUDA graphs would help",
+    ),
 )
-_LAUNCH_BOUND = "launch-bound"
-_LAUNCHES = "the device waits for Python and its launches, a third of the time or more; a larger batch, compiling or CUDA graphs would help"
 _ROUNDS_SPREAD = "min–max"
 _BLOCKS_SPREAD = "p10–p90"
 _SPREADS = {
@@ -68,8 +70,7 @@ def count(rows: Sequence[Row]) -> str:
     outcomes = ", ".join(f"{count} {status}" for status, count in sorted(ended.items(), key=lambda each: order.index(each[0])))
     if not outcomes:
         return "No cases."
-    common = common_rounds(rows)
-    rounds = "" if common is None else f"; {wording.plural(common, 'round')}"
+    rounds = "" if (common := common_rounds(rows)) is None else f"; {wording.plural(common, 'round')}"
     return f"{wording.plural(len(rows), 'case')}: {outcomes}{rounds}."
 
 
@@ -95,8 +96,8 @@ def _spoiled(rows: Sequence[Row], results: Results) -> str:
     spoiled = [row for row in ok if mostly_disturbed(row)]
     lost = max((row.time.lost_share or 0.0 for row in spoiled), default=0.0)
     extent = f", with up to {units.percent(lost)} of the time lost to others" if lost > BUSY else ""
-    found = {"throttled": "cool the device or raise its CPU quota"} if any(row.flag.throttled for row in spoiled) else {}
-    found |= {"disturbed": "stop what else runs"} if any(row.flag.disturbed for row in spoiled) else {}
+    remedies = {"throttled": "cool the device or raise its CPU quota", "disturbed": "stop what else runs"}
+    found = {how: remedy for how, remedy in remedies.items() if any(getattr(row.flag, how) for row in spoiled)}
     command = measuring_command(rows, results.environments.get(rows[0].case.run, {}))
     return (
         f"{len(spoiled)} of {wording.plural(len(ok), 'case')} {'was' if len(spoiled) == 1 else 'were'} {' or '.join(found)} "
@@ -114,12 +115,10 @@ def measuring_command(rows: Sequence[Row], environment: Mapping[str, Any], case_
     words = [str(word) for word in argv[1:]] if isinstance(argv, list) else []
     if words[:1] not in (["run"], ["ab"]):
         words = ["run", *dict.fromkeys(row.case.suite for row in rows)]
-    by_default = _by_default(part(environment, "provenance", "defaults"))
-    if case_id is None:
-        command = [*_without(words, _WRITING), *by_default]
-    else:
-        command = [*_without(words, _WRITING + _CHOOSING), *by_default, "--case", case_id]
-    return shlex.join(map(units.one_line, ["dlbench", *command]))
+    of_case = [] if case_id is None else ["--case", case_id]
+    kept = _without(words, _WRITING + _CHOOSING if of_case else _WRITING)
+    command = ["dlbench", *kept, *_by_default(part(environment, "provenance", "defaults")), *of_case]
+    return shlex.join(map(units.one_line, command))
 
 
 def _by_default(defaults: object) -> Iterator[str]:
@@ -147,8 +146,7 @@ def marks(rows: Sequence[Row], results: Results) -> dict[str, str]:
     found: dict[str, str] = {tag: EXPLANATIONS[tag] for tag in Tag if tag in limits}
     if Tag.FEW_ROUNDS in found:
         found[Tag.FEW_ROUNDS] = f"too few for a 95 % interval of a case; {_more_rounds(rows, results.budgets)}"
-    found |= {mark: sentence for is_set, mark, sentence in _FLAGS if any(is_set(row.flag) for row in rows)}
-    return found | ({_LAUNCH_BOUND: _LAUNCHES} if any(launch_bound(row) for row in rows) else {})
+    return found | {mark: sentence for is_set, mark, sentence in _MARKS if any(map(is_set, rows))}
 
 
 def shared_marks(rows: Sequence[Row]) -> set[str]:
@@ -206,11 +204,10 @@ def many_failures(rows: Sequence[Row]) -> dict[str, str]:
 
 
 def _of_many(rows: Iterable[Row]) -> dict[str, str]:
-    groups = [alike for alike in grouped(rows, lambda row: row.ending).values() if len(alike) >= _MANY]
     return {
-        row.ending: units.one_line(f"{len(alike)} cases {row.case.status}, such as {wording.short(row.key)}: {row.reason}")
-        for alike in groups
-        for row in alike[:1]
+        ending: units.one_line(f"{len(alike)} cases {alike[0].case.status}, such as {wording.short(alike[0].key)}: {alike[0].reason}")
+        for ending, alike in grouped(rows, lambda row: row.ending).items()
+        if len(alike) >= _MANY
     }
 
 
@@ -271,7 +268,7 @@ def notes(row: Row, shared: Collection[str] = ()) -> list[str]:
     # Of one without a time what was found is its value.
     found = [f"found {settings_text(row.case.found)}"] if row.case.found and row.time.median_s is not None else []
     limits = [f"{tag}{_tail(row) if tag == Tag.TAIL else ''}" for tag in tags_of(row) if tag not in (*_UNTOLD, *shared)]
-    return found + limits + [mark for is_set, mark, _ in _FLAGS if is_set(row.flag)] + [_LAUNCH_BOUND] * bool(launch_bound(row))
+    return found + limits + [mark for is_set, mark, _ in _MARKS if is_set(row)]
 
 
 def _tail(row: Row) -> str:

@@ -23,7 +23,6 @@ from dlbench.analysis.scaling.columns import EFFICIENCY, SPEEDUP
 from dlbench.analysis.scaling.projection import projected
 from dlbench.analysis.scaling.speedup import scaling
 from dlbench.core import units
-from dlbench.core.model import ParamValue
 from dlbench.core.rows.row import Row
 from dlbench.core.schema import Unit
 
@@ -200,7 +199,7 @@ def _table(table: Table, pictures: bool = False) -> list[RenderableType]:
     for heading, cells in table.cells():
         column = columns[heading]
         kind: Kind = "number" if drawn and column.unit is not Unit.TEXT and not column.series else "text"
-        drawn.append(ScreenColumn(heading, list(map(_text, cells)), kind, kept=column in _KEPT))
+        drawn.append(ScreenColumn(heading, [Text(units.one_line(cell)) for cell in cells], kind, kept=column in _KEPT))
         if column in _RATIOS and pictures:
             bars = strips.bars([None if (value := row.get(column.name)) is None else wording.number(value) for row in table.rows])
             drawn.append(ScreenColumn(_BAR, list(map(Text, bars)), "picture", note=_BAR_NOTE))
@@ -271,7 +270,3 @@ def _styled(title: str, text: str, row: Row, reasons_below: Container[str]) -> T
     if title == "time" and row.case.status and not row.is_ok:
         return Text(text, style="red" if row.is_failure else "yellow")
     return Text(text)
-
-
-def _text(value: ParamValue) -> Text:
-    return Text(units.one_line(str(value)))

@@ -141,7 +141,7 @@ def frame(steps: Sequence[Step], projections: Sequence[Projected]) -> "pd.DataFr
     rows += [
         {
             **_cells(_SHARED, each.step),
-            **_cells(_PROJECTED, each),
+            **checks[each.step],
             _RUN.column.name: each.step.row.file,
             VERDICT.column.name: "projection",
             _REASON.column.name: f"projected from {each.fewest} ranks",

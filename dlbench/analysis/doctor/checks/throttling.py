@@ -30,11 +30,7 @@ def _throttling(device: str, kept: Sequence[Throttling], again: Sequence[Throttl
         was = "was" if len(again) == 1 else "were"
         found = f"{plural(len(again), 'measurement')} {was} held back and made again: {again[-1].causes()}"
         return Finding("throttling", device, Fitness.NOTE, found, advice)
-    counts = {
-        "heat": any(each.thermal is not None for each in kept),
-        "the driver's reasons": any(each.reasons is not None for each in kept),
-        "the CPU quota": any(each.quota is not None for each in kept),
-    }
-    if counted := [name for name, available in counts.items() if available]:
+    sources = {"thermal": "heat", "reasons": "the driver's reasons", "quota": "the CPU quota"}
+    if counted := [what for name, what in sources.items() if any(getattr(each, name) is not None for each in kept)]:
         return Finding("throttling", device, Fitness.FIT, f"none while measuring, by {' or '.join(counted)}; nothing else is counted here")
     return Finding("throttling", device, Fitness.UNKNOWN, "nothing here counts it", "watch temperature and clock yourself")

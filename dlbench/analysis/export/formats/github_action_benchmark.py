@@ -17,12 +17,7 @@ def document(_: RunFile, cases: Sequence[Timed]) -> dict[str, list[dict[str, Any
     of items, or of operations where a workload has no items; a case with neither has none.
     """
     smaller = [_entry(case, "ms", *case.time(MS_PER_S)) for case in cases]
-    bigger = []
-    for case in cases:
-        if items := case.items:
-            bigger.append(_entry(case, "items/s", *items))
-        elif flops := case.flops:
-            bigger.append(_entry(case, "FLOP/s", *flops))
+    bigger = [_entry(case, "items/s" if case.items else "FLOP/s", *rate) for case in cases if (rate := case.items or case.flops)]
     return {"smaller-is-better": smaller, "bigger-is-better": bigger}
 
 
