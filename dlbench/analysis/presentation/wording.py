@@ -10,7 +10,7 @@ from dlbench.core.schema import Column, Unit
 
 INTERVAL = "95 % interval"
 """Heading of a column of intervals."""
-_UNITS_IN_NAMES = {Unit.SECONDS: "_s", Unit.BYTES: "_bytes", Unit.BYTES_PER_S: "_bytes_per_s", Unit.ITEMS_PER_S: "_items_per_s"}
+_UNITS_IN_NAMES = {Unit.SECONDS: "_s", Unit.BYTES: "_bytes"}
 _YES_NO = {"true": "yes", "false": "no"}
 _LABEL = re.compile(r"(?P<workload>\w+)\[(?P<shown>.*)\]", re.DOTALL)
 

@@ -236,26 +236,26 @@ def test_losses_after_the_same_time_stand_side_by_side_and_the_steps_of_a_tower_
     results = collect([made_up.write(tmp_path / "run.jsonl", [one for each in measured for one in each], workloads=DECLARED)])
     free, tower = detail_tables.values(results)
     assert free.title == tower.title == "Values of data_parallel"
-    shared = {"updates": ["20"], "items_per_s": ["12.5 /s"], "loss_before": ["7.00"]}
+    shared = {"updates": ["20"], "items per s": ["12.5 /s"], "loss before": ["7.00"]}
     assert dict(free.cells()) == shared | {
         "case": ["data_parallel async resnet18 batch=4 ranks=2"],
-        "updates_per_s": ["4.00 /s"],
+        "updates per s": ["4.00 /s"],
         "loss": ["1.50"],
         "staleness": ["0: 10.0 %, 1: 80.0 %, 16+: 10.0 %"],
     }
     assert dict(tower.cells()) == shared | {
         "case": ["data_parallel tower resnet18 batch=4 ranks=2"],
-        "updates_per_s": ["1.00 /s"],
+        "updates per s": ["1.00 /s"],
         "loss": ["2.50"],
-        "replicate_s": ["25.0 ms"],
-        "forward_s": ["250 ms"],
-        "wait_s": ["500 ms"],
+        "replicate": ["25.0 ms"],
+        "forward": ["250 ms"],
+        "wait": ["500 ms"],
     }
     assert [detail_tables.value_notes(columns(row), row) for row in results.rows] == [
-        ["loss_before 7.00", "loss 1.50", "updates 20", "3 more with --details"],
-        ["loss_before 7.00", "loss 2.50", "updates 20", "5 more with --details"],
+        ["loss before 7.00", "loss 1.50", "updates 20", "3 more with --details"],
+        ["loss before 7.00", "loss 2.50", "updates 20", "5 more with --details"],
     ]
-    assert "wait_s: of a step: waiting for every rank's gradients, and fetching them" in tower.notes
+    assert "wait: of a step: waiting for every rank's gradients, and fetching them" in tower.notes
 
 
 def test_show_has_the_table_by_itself_and_as_data(tmp_path):
