@@ -145,7 +145,9 @@ def _headline(devices: Mapping[str, list[BatchSweep]]) -> Headline:
         text, about = f"{batch} is the largest measured; more may help", qualifiers(names, where, f": {sweep.ratio.brief} {least}")
     else:
         fastest = f"the fastest of {smallest.batch:,}…{sweep.rows[-1].batch:,}"
-        about = [fastest + where] if sweep.share == 1 else qualifiers((f"{share} of the best", share), where, " throughput")
+        about = [fastest + where, fastest + where.rpartition(" and ")[0]]
+        if sweep.share < 1:
+            about = qualifiers((f"{share} of the best", share), where, " throughput")
         text = f"{batch} is enough for {names[0]}"
     return Headline([text], about, rows=sweep.rows, tags=tags)
 

@@ -207,7 +207,7 @@ def _is_alone(effect: Pair) -> bool:
 def _headline(pairs: Sequence[Pair], unfinished: bool) -> Headline:
     """Return what the default leaves on the table: by the best of the case in the middle, of those that a search chose if any."""
     found, where = foremost(by_device(pairs))
-    found = _most_tried(list(filter(_is_searched, found)) or found)
+    found = _of_several(list(filter(_is_searched, found)) or found)
     best = middle(found) if found[0].by is None else max(_each_alone(found), key=speedup_of)
     ratio, (name, network), tags = best.ratio, names_of(best.case), {Tag.UNFINISHED} if unfinished else set()
     if best.other is best.base:
@@ -224,9 +224,9 @@ def _headline(pairs: Sequence[Pair], unfinished: bool) -> Headline:
     return Headline([text], about, ratio.span, best.sides, tags)
 
 
-def _most_tried(bests: Sequence[Pair]) -> list[Pair]:
-    """Return those chosen among the most: of a step with one setting beside its default little is known."""
-    return [best for best in bests if best.among == max(each.among for each in bests)]
+def _of_several(bests: list[Pair]) -> list[Pair]:
+    """Return those chosen among several settings, if any: of a step that was tried in another precision alone little is known."""
+    return [best for best in bests if best.among > 1] or bests
 
 
 def _paragraph(where: str, found: Sequence[Pair]) -> tuple[str, ...]:
@@ -241,7 +241,7 @@ def _paragraph(where: str, found: Sequence[Pair]) -> tuple[str, ...]:
     for bests in by_kind(of_works).values():
         searched, planned = ([best for best in bests if _is_searched(best) is chosen] for chosen in (True, False))
         sentences += _of_best(searched, "A search found it.") if searched else ()
-        sentences += _of_best(_most_tried(planned), "It is the best of what was planned.") if planned else ()
+        sentences += _of_best(_of_several(planned), "It is the best of what was planned.") if planned else ()
     effects = [pair for pair in found if pair.by]
     alone = by_kind(filter(_is_alone, effects))
     for kind, of_kind in alone.items():
