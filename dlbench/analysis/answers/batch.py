@@ -138,8 +138,8 @@ def _headline(devices: Mapping[str, list[BatchSweep]]) -> Headline:
     sweep = middle(sweeps)
     smallest, enough, names = sweep.rows[0], sweep.row, names_of(sweep.case)
     share, batch, least = percent(sweep.share), f"{enough.batch:,}", f"batch {smallest.batch:,}"
-    tags = limits(sweep.ratio) if enough is not smallest else ()
-    if Tag.NOISY in tags:
+    tags = limits(sweep.ratio) if enough is not smallest else {}
+    if tags.get(Tag.NOISY):
         text, about = f"no gain shown: {sweep.ratio.brief} from {least} to {batch}", qualifiers(names, where)
     elif sweep.is_open:
         text, about = f"{batch} is the largest measured; more may help", qualifiers(names, where, f": {sweep.ratio.brief} {least}")

@@ -247,8 +247,7 @@ def _headline(lines: Sequence[_Line], points: Sequence[Pair]) -> Headline:
         best = min(copied, key=lambda line: line.ahead_from or math.inf)
         size = "too" if best.ahead_from == first.ahead_from else _count(best.ahead_from) or "never"
         texts, told = [f"{text}, with copies {size}", f"{text}, copies {size}", *texts], [first, best]
-    limits = {Tag.NOISY: any(line.wavers for line in told), Tag.FEW_ROUNDS: any(line.few for line in told)}
-    tags = [tag for tag, holds in limits.items() if holds]
+    tags = {Tag.NOISY: any(line.wavers for line in told), Tag.FEW_ROUNDS: any(line.few for line in told)}
     case = short(first.case) if resident else f"{short(first.case)} {first.way}"
     where = which(first.pair.other, points, others_than(first.pair, points))
     rows = sides_of(line.pair for line in told)

@@ -106,7 +106,7 @@ def answer(results: Results) -> Answer | Missing:
     paragraphs = [(summary, *(f"{line}." for line in others[:1])), *filter(None, of_devices)]
     others_like_it = list(elsewhere.values())
     headline = _headline(tried, trouble, others_like_it, outliers, _of_machine(peaks, others_like_it))
-    headline = replace(headline, tags=(Tag.UNFINISHED,)) if results.files.missing else headline
+    headline = replace(headline, tags={Tag.UNFINISHED: True}) if results.files.missing else headline
     return answered(QUESTION, AnswerPart(paragraphs, tried, tables, weaknesses=weaknesses, headline=headline), flags_told=True)
 
 

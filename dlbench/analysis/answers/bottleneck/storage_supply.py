@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from dlbench.analysis.answers.parts.base import AnswerPart, table
-from dlbench.analysis.answers.parts.headline import Headline, unsure
+from dlbench.analysis.answers.parts.headline import Headline, Tag
 from dlbench.analysis.answers.parts.pair_tables import of_ratios
 from dlbench.analysis.presentation.fields import RATIO, THROUGHPUT, WORK_OF_ROW, Fields, of_row, own, place, whole_row
 from dlbench.analysis.presentation.names import device_label
@@ -107,7 +107,7 @@ def _headline(found: Sequence[Supplied]) -> Headline:
     ratio, step = slowest.ratio, brief(slowest.consumer.key)
     texts = [f"storage feeds {ratio.brief}{span} the need" for span in (ratio.span, "")]
     qualifiers = f"{step}, {brief(slowest.row.key)}", step
-    return Headline(texts, qualifiers, ratio.span, [slowest.row, slowest.consumer], unsure(ratio))
+    return Headline(texts, qualifiers, ratio.span, [slowest.row, slowest.consumer], {Tag.NOISY: ratio.is_undecided})
 
 
 def _sentences(found: Sequence[Supplied]) -> tuple[str, ...]:
