@@ -136,8 +136,8 @@ def answer(results: Results) -> Answer | Missing:
     searched = unfinished or any(map(_is_searched, bests))
     weaknesses = (*unfinished, *(() if searched else (_NOT_SEARCHED,)), _CONVERGES)
     figures = [_bars(title, bests, ("work", CASE), place(bests))]
-    for (workload, where), found in by_workload(list(filter(_is_alone, effects))).items():
-        figures.append(_bars(f"What each switch brings alone: {workload} on {where}", found, _SET_TO, _DEFAULT))
+    for where, found in by_workload(list(filter(_is_alone, effects))).items():
+        figures.append(_bars(f"What each switch brings alone: {where}", found, _SET_TO, _DEFAULT))
     switches = AnswerPart(paragraphs, rows, tables, figures, weaknesses, headline)
     return answered(QUESTION, together((switches, replace(others, paragraphs=()))), others.paragraphs)
 

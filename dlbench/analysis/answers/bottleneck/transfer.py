@@ -276,8 +276,8 @@ def _figures(copies: Sequence[Row]) -> list[Figure]:
     ]
     axes = size, ("bytes a second", _RATE), ("copy", way)
     return [
-        figure(f"Bandwidth by size: {workload} on {where}", about, "line", alike, *axes, log="xy", interval=ends)
-        for (workload, where), alike in by_workload(copies).items()
+        figure(f"Bandwidth by size: {where}", about, "line", alike, *axes, log="xy", interval=ends)
+        for where, alike in by_workload(copies).items()
     ]
 
 
