@@ -17,7 +17,7 @@ from dlbench.analysis.answers.parts.pair_tables import (
     without_accelerator,
 )
 from dlbench.analysis.presentation import pair_columns
-from dlbench.analysis.presentation.fields import CASE, PLACE, RATIO, SPEEDUP, Field, Fields, own
+from dlbench.analysis.presentation.fields import CASE, RATIO, SPEEDUP, Field, Fields, device_column, own
 from dlbench.analysis.presentation.figures import Figure, figure
 from dlbench.analysis.presentation.names import device_label, noun, several_runs
 from dlbench.analysis.presentation.wording import INTERVAL, plural, short
@@ -130,7 +130,7 @@ def answer(results: Results) -> Answer | Missing:
     best_first = sorted(of_machines, key=lambda found: standing(_told(found)[0].pair), reverse=True)
     sentences = [tuple(_sentences(found, points)) for found in best_first]
     place = _place(points)
-    fields: Fields[_Line] = (("work", CASE), ("device", Field(PLACE, lambda line: place(line.pair))), *_FIELDS)
+    fields: Fields[_Line] = (("work", CASE), device_column(lambda line: place(line.pair)), *_FIELDS)
     fields += (("others", Field(OTHERS, lambda line: others_than(line.pair, points) or None)),)
     title = "From what size on the accelerator stays ahead of the CPU"
     by_size = table(title, fields, lines, _NOTES, whole=lambda line: pair_columns.cells(line.pair))

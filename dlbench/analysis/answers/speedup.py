@@ -22,7 +22,7 @@ from dlbench.analysis.answers.parts.pair_tables import (
     without_accelerator,
 )
 from dlbench.analysis.presentation import pair_columns
-from dlbench.analysis.presentation.fields import CASE, PLACE, RATIO, WORK, Field, Fields, own
+from dlbench.analysis.presentation.fields import CASE, RATIO, WORK, Field, Fields, device_column, own
 from dlbench.analysis.presentation.names import device_label, several_runs
 from dlbench.analysis.presentation.wording import brief, plural, short
 from dlbench.analysis.ratios.pairing import Pair, Pairs, both_sides, grouped, launch_bound, match_rows
@@ -103,13 +103,12 @@ def answer(results: Results) -> Answer | Missing:
     rows = both_sides(results, (*same.rows, *bests.rows, *(with_values.rows if reports else ())))
     of_machines = _families(same, bests)
     middles = [found[0].middle for found in of_machines]
-    several = several_runs(sides_of(middles))
     best_first = sorted(of_machines, key=_standing, reverse=True)
     sentences = [tuple(_sentences(found, middles)) for found in best_first]
     headline = _headline(best_first[0], middles) if best_first else reported_headline(with_values)
     of_cases, of_bests = same_case(same), own_best(bests)
     figures = [ratio_figure(of_cases.title, same), ratio_figure(of_bests.title, bests, WORK)]
-    tables = [_table(of_machines, several), of_cases, of_bests, values]
+    tables = [_table(of_machines), of_cases, of_bests, values]
     return answered(QUESTION, AnswerPart(sentences, rows, tables, figures, headline=headline), reports)
 
 
@@ -166,11 +165,12 @@ def _sentences(found: Sequence[Family], of_accelerators: Sequence[Pair]) -> Iter
         yield f"The table has {plural(more, 'more kind')} of work."
 
 
-def _table(of_machines: Sequence[Sequence[Family]], several: bool) -> Table:
+def _table(of_machines: Sequence[Sequence[Family]]) -> Table:
     middles = [found[0].middle for found in of_machines]
+    several = several_runs(sides_of(middles))
     fields: Fields[Family] = (
         own("work", "family.name", Unit.TEXT, "the kind of work: training, inference, or the workload"),
-        ("device", Field(PLACE, lambda family: device_label(family.middle.other, several))),
+        device_column(lambda family: device_label(family.middle.other, several)),
         own("cases", "family.cases", Unit.COUNT, "cases that ran on both", lambda family: len(family.pairs)),
         *RATIO,
         own("least", "family.least", Unit.RATIO, "the least ratio of them", lambda family: family.ends[0].speedup),

@@ -8,7 +8,7 @@ from operator import itemgetter
 from dlbench.analysis.answers.parts.base import AnswerPart, table
 from dlbench.analysis.answers.parts.headline import Headline, Tag, qualifiers
 from dlbench.analysis.answers.parts.step_bottleneck import ADDS_UP, REMEDIES, REPORTED, Diagnosis, Parts, Resource, diagnose
-from dlbench.analysis.presentation.fields import PLACE, Field, Fields, Headed, of_row, own, place, whole_row
+from dlbench.analysis.presentation.fields import Fields, Headed, device_column, of_row, own, place, whole_row
 from dlbench.analysis.presentation.figures import Figure, drawn, figure
 from dlbench.analysis.presentation.names import by_device, device_label, flat, several_runs
 from dlbench.analysis.presentation.wording import brief, plural, short
@@ -139,7 +139,7 @@ class Count:
 
 
 _COUNTS: Fields[Count] = (
-    ("device", Field(PLACE, lambda count: count.place)),
+    device_column(),
     own("kind", "steps.kind", Unit.TEXT, "training, inference, or steps that are fed in several ways"),
     own("bound by", "steps.bound", Unit.TEXT, _BOUND_BY, lambda count: _NAMES[count.bound] if count.bound else _REST),
     own("steps", "steps.count", Unit.COUNT, "steps that it bounds", lambda count: len(count.steps)),

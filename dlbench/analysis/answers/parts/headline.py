@@ -184,7 +184,7 @@ def names_of(case: str) -> tuple[str, str]:
 
 
 def qualifiers(names: Sequence[str], where: str, *details: str) -> list[str]:
-    """Return the first of the names and where it ran, with each detail, and without; then the others; at last the last name is cut."""
+    """Return texts for a qualifier: the first name and where it ran with each detail, all names without any, and the last of them cut."""
     ends = [f"{where}{detail}" for detail in details]
     cut_name = cut(names[-1], MOST_OF_QUALIFIER - len(where))
     return [*(f"{names[0]}{end}" for end in ends), *(f"{name}{where}" for name in (*names, cut_name))]
