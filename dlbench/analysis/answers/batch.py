@@ -122,12 +122,12 @@ def _figures(swept: Sequence[Row], tried: Sequence[Row]) -> list[Figure]:
 
     of_tries, work = frozenset(tried), ("work", Field(_LINE, line))
     figures = list[Figure]()
-    for (workload, where), found in by_workload([*swept, *tried]).items():
+    for where, found in by_workload([*swept, *tried]).items():
         for title, (quantity, *ends) in _QUANTITIES.items():
             shown = [row for row in found if quantity.of(row) is not None]
             about = f"One line a network or shape; further right is a larger batch.{_INTERVALS if ends else ''}"
             about += _OF_TRIES if not of_tries.isdisjoint(shown) else ""
-            named, axes = f"{title.capitalize()} by batch size: {workload} on {where}", (("batch", _BATCH), (title, quantity), work)
+            named, axes = f"{title.capitalize()} by batch size: {where}", (("batch", _BATCH), (title, quantity), work)
             figures.append(figure(named, about, "line", shown, *axes, log="xy", interval=ends))
     return figures
 
@@ -138,8 +138,8 @@ def _headline(devices: Mapping[str, list[BatchSweep]]) -> Headline:
     sweep = middle(sweeps)
     smallest, enough, names = sweep.rows[0], sweep.row, names_of(sweep.case)
     share, batch, least = percent(sweep.share), f"{enough.batch:,}", f"batch {smallest.batch:,}"
-    tags = limits(sweep.ratio) if enough is not smallest else ()
-    if Tag.NOISY in tags:
+    tags = limits(sweep.ratio) if enough is not smallest else {}
+    if tags.get(Tag.NOISY):
         text, about = f"no gain shown: {sweep.ratio.brief} from {least} to {batch}", qualifiers(names, where)
     elif sweep.is_open:
         text, about = f"{batch} is the largest measured; more may help", qualifiers(names, where, f": {sweep.ratio.brief} {least}")

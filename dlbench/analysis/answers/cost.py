@@ -97,7 +97,9 @@ def _headline(found: Sequence[Estimate], several: bool) -> Headline:
         chosen = f"{model} {chosen}"
     alike = [each for each in found if each.row.is_on_cpu is best.row.is_on_cpu]
     where = which(best.row, alike, len(alike) - 1)
-    return Headline([text], [chosen + where, *qualifiers([chosen], where.rpartition(" and ")[0])], best.span, [best], [Tag.STEPS_ALONE])
+    return Headline(
+        [text], [chosen + where, *qualifiers([chosen], where.rpartition(" and ")[0])], best.span, [best], {Tag.STEPS_ALONE: True}
+    )
 
 
 def _sentences(found: Sequence[Estimate], several: bool) -> tuple[str, ...]:

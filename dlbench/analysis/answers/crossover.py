@@ -17,7 +17,7 @@ from dlbench.analysis.answers.parts.pair_tables import (
     without_accelerator,
 )
 from dlbench.analysis.presentation import pair_columns
-from dlbench.analysis.presentation.fields import CASE, PLACE, RATIO, SPEEDUP, Field, Fields, own
+from dlbench.analysis.presentation.fields import CASE, RATIO, SPEEDUP, Field, Fields, device_column, own
 from dlbench.analysis.presentation.figures import Figure, figure
 from dlbench.analysis.presentation.names import device_label, noun, several_runs
 from dlbench.analysis.presentation.wording import INTERVAL, plural, short
@@ -130,7 +130,7 @@ def answer(results: Results) -> Answer | Missing:
     best_first = sorted(of_machines, key=lambda found: standing(_told(found)[0].pair), reverse=True)
     sentences = [tuple(_sentences(found, points)) for found in best_first]
     place = _place(points)
-    fields: Fields[_Line] = (("work", CASE), ("device", Field(PLACE, lambda line: place(line.pair))), *_FIELDS)
+    fields: Fields[_Line] = (("work", CASE), device_column(lambda line: place(line.pair)), *_FIELDS)
     fields += (("others", Field(OTHERS, lambda line: others_than(line.pair, points) or None)),)
     title = "From what size on the accelerator stays ahead of the CPU"
     by_size = table(title, fields, lines, _NOTES, whole=lambda line: pair_columns.cells(line.pair))
@@ -247,8 +247,7 @@ def _headline(lines: Sequence[_Line], points: Sequence[Pair]) -> Headline:
         best = min(copied, key=lambda line: line.ahead_from or math.inf)
         size = "too" if best.ahead_from == first.ahead_from else _count(best.ahead_from) or "never"
         texts, told = [f"{text}, with copies {size}", f"{text}, copies {size}", *texts], [first, best]
-    limits = {Tag.NOISY: any(line.wavers for line in told), Tag.FEW_ROUNDS: any(line.few for line in told)}
-    tags = [tag for tag, holds in limits.items() if holds]
+    tags = {Tag.NOISY: any(line.wavers for line in told), Tag.FEW_ROUNDS: any(line.few for line in told)}
     case = short(first.case) if resident else f"{short(first.case)} {first.way}"
     where = which(first.pair.other, points, others_than(first.pair, points))
     rows = sides_of(line.pair for line in told)

@@ -136,8 +136,8 @@ def answer(results: Results) -> Answer | Missing:
     searched = unfinished or any(map(_is_searched, bests))
     weaknesses = (*unfinished, *(() if searched else (_NOT_SEARCHED,)), _CONVERGES)
     figures = [_bars(title, bests, ("work", CASE), place(bests))]
-    for (workload, where), found in by_workload(list(filter(_is_alone, effects))).items():
-        figures.append(_bars(f"What each switch brings alone: {workload} on {where}", found, _SET_TO, _DEFAULT))
+    for where, found in by_workload(list(filter(_is_alone, effects))).items():
+        figures.append(_bars(f"What each switch brings alone: {where}", found, _SET_TO, _DEFAULT))
     switches = AnswerPart(paragraphs, rows, tables, figures, weaknesses, headline)
     return answered(QUESTION, together((switches, replace(others, paragraphs=()))), others.paragraphs)
 
@@ -209,18 +209,18 @@ def _headline(pairs: Sequence[Pair], unfinished: bool) -> Headline:
     found, where = foremost(by_device(pairs))
     found = _of_several(list(filter(_is_searched, found)) or found)
     best = middle(found) if found[0].by is None else max(_each_alone(found), key=speedup_of)
-    ratio, (name, network), tags = best.ratio, names_of(best.case), {Tag.UNFINISHED} if unfinished else set()
+    ratio, (name, network), tags = best.ratio, names_of(best.case), {Tag.UNFINISHED: unfinished}
     if best.other is best.base:
         text = f"{ratio.brief}: nothing left on the table"
         return Headline([text], qualifiers((name, network), where, span_of(found)), rows=best.sides, tags=tags)
-    if ratio.is_ahead or (ratio.interval is None and ratio.speedup > 1):
+    if ratio.speedup > 1 and not ratio.is_undecided:
         text = f"{ratio.brief} left on the table{ratio.span}"
     else:
-        text = f"{ratio.brief}{ratio.span}: {'nothing left on the table' if ratio.interval is None or ratio.is_behind else 'no gain shown'}"
+        text = f"{ratio.brief}{ratio.span}: {'no gain shown' if ratio.is_undecided else 'nothing left on the table'}"
     choice = ", ".join(_options(best)) or _DEFAULTS
     near = where.rpartition(" and ")[0]
     about = [f"{each}: {choice}" for each in (name + where, network + where, network + near, cut(network, _NETWORK) + near)]
-    tags |= {*limits(ratio), *((Tag.CHOSEN,) if any(each.among > 1 for each in pairs) else ())}
+    tags |= limits(ratio) | {Tag.CHOSEN: any(each.among > 1 for each in pairs)}
     return Headline([text], about, ratio.span, best.sides, tags)
 
 

@@ -147,7 +147,7 @@ def _headline(steps: Sequence[Step], chosen: Mapping[Step, Step], several: bool)
     ratio, *others = [ratio for each in steps if (ratio := chosen.get(each, each).ratio)]
     each, slows = plural(first.ranks, _noun(first)), first.verdict == "slows"
     more = f", {plural(last.ranks, _noun(last))} {others[-1].brief}" if others else ""
-    if slows or Tag.NOISY in limits(ratio):
+    if slows or ratio.is_undecided:
         texts = [f"no gain{'' if slows else ' shown'}: {ratio.brief}{ratio.span} with {each}"]
     else:
         texts = [f"{each} {ratio.brief} one{ratio.span}{more}", f"{each} {ratio.brief} one{ratio.span}"]
@@ -155,7 +155,7 @@ def _headline(steps: Sequence[Step], chosen: Mapping[Step, Step], several: bool)
     where = f", {first.row.case.run}" if several else ""
     of_form = work.partition(" ")[2] or work
     about = [*(f"{name}{kind}{where}" for name in (work, of_form)), f"{of_form}{where}"]
-    tags = (*limits(ratio), *([Tag.CHOSEN] if chosen else ()), *([Tag.SHARED_CORES] if first.is_on_cpu else ()))
+    tags = limits(ratio) | {Tag.CHOSEN: bool(chosen), Tag.SHARED_CORES: first.is_on_cpu}
     return Headline(texts, about, ratio.span, [step.row for step in (first, first.base) if step], tags)
 
 

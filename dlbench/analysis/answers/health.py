@@ -10,7 +10,7 @@ from dlbench.analysis.answers.parts.elsewhere import Elsewhere, against_referenc
 from dlbench.analysis.answers.parts.headline import Headline, Tag
 from dlbench.analysis.answers.parts.published import beside_published
 from dlbench.analysis.compare.outliers import Outlier, kinds, sentences
-from dlbench.analysis.presentation.fields import KEY, PLACE, Field, Fields, of_row, own, place, whole_row
+from dlbench.analysis.presentation.fields import KEY, Field, Fields, device_column, of_row, own, place, whole_row
 from dlbench.analysis.presentation.names import by_device
 from dlbench.analysis.presentation.wording import brief, few, plural, short
 from dlbench.analysis.read.table import Results
@@ -48,7 +48,7 @@ class Trouble(NamedTuple):
 
 
 _TROUBLE: Fields[Trouble] = (
-    ("device", Field(PLACE, lambda trouble: trouble.place)),
+    device_column(),
     own("sign", "sign", Unit.TEXT, "what was the matter"),
     own("cases", "cases", Unit.COUNT, "cases with it", lambda trouble: len(trouble.rows), "lower"),
     own("measured", "measured", Unit.COUNT, "cases that were measured"),
@@ -106,7 +106,7 @@ def answer(results: Results) -> Answer | Missing:
     paragraphs = [(summary, *(f"{line}." for line in others[:1])), *filter(None, of_devices)]
     others_like_it = list(elsewhere.values())
     headline = _headline(tried, trouble, others_like_it, outliers, _of_machine(peaks, others_like_it))
-    headline = replace(headline, tags=(Tag.UNFINISHED,)) if results.files.missing else headline
+    headline = replace(headline, tags={Tag.UNFINISHED: True}) if results.files.missing else headline
     return answered(QUESTION, AnswerPart(paragraphs, tried, tables, weaknesses=weaknesses, headline=headline), flags_told=True)
 
 
@@ -129,7 +129,6 @@ def _headline(
 
     ``of_machine`` qualifies what has no case of its own.
     """
-
     measured, showing = plural(len(tried), "case"), {each.sign: each.rows for each in trouble}
     counts = Counter({sign: len(rows) for sign, rows in showing.items()})
     if unusable := showing.get("not usable"):

@@ -84,14 +84,14 @@ def _headline(devices: Mapping[str, list[Pair]]) -> Headline:
     best, fastest = furthest(found)
     ratio, (base, other) = best.ratio, (cut(str(best.value(side)), _PRECISION_NAME) for side in best.sides)
     errors = _errors_of(each.other for each in fastest)
-    spans, gains = (ratio.span, ""), ratio.is_ahead or (ratio.interval is None and ratio.speedup > 1)
+    spans, gains = (ratio.span, ""), ratio.speedup > 1 and not ratio.is_undecided
     if gains or (ratio.is_behind and max(map(speedup_of, fastest)) > 1):
         off = "".join(f", error {error}" for error in errors)
         texts = [f"{other} {ratio.brief} {base}{end}" for end in (f"{ratio.span}{off}", *spans)]
     else:
-        start = f"none beats {base}" if ratio.interval is None or ratio.is_behind else "no gain shown"
+        start = "no gain shown" if ratio.is_undecided else f"none beats {base}"
         texts = [f"{start}: {ratio.brief}{span}, {other}" for span in spans]
-    tags = (*limits(ratio), *(() if errors else (Tag.NOT_CHECKED,)))
+    tags = limits(ratio) | {Tag.NOT_CHECKED: not errors}
     return Headline(texts, qualifiers(names_of(best.case), where, span_of(fastest)), ratio.span, best.sides, tags)
 
 
@@ -110,7 +110,7 @@ def _verdict(where: str, kind: str, best: Pair) -> str:
         return f"On {where} the fastest precision in {kind} is {other}."
     if ratio.interval is None and ratio.speedup > 1:
         return f"On {where} the fastest precision measured in {kind} is {other}, of too few rounds to tell."
-    shown = " is shown to beat" if ratio.interval and not ratio.is_behind else " beats"
+    shown = " is shown to beat" if ratio.is_undecided else " beats"
     return f"On {where} no precision{shown} {base} in {kind}, and the closest is {other}."
 
 

@@ -6,7 +6,7 @@ from itertools import chain
 
 from dlbench.analysis.answers.parts.base import Answer, AnswerPart, Missing, Question, Table, answered, table
 from dlbench.analysis.answers.parts.best import best
-from dlbench.analysis.answers.parts.headline import Headline, Tag, by_kind, cut, fitting, qualifiers, unsure, which
+from dlbench.analysis.answers.parts.headline import Headline, Tag, by_kind, cut, fitting, qualifiers, which
 from dlbench.analysis.answers.parts.pair_tables import (
     OTHERS,
     both_names,
@@ -22,7 +22,7 @@ from dlbench.analysis.answers.parts.pair_tables import (
     without_accelerator,
 )
 from dlbench.analysis.presentation import pair_columns
-from dlbench.analysis.presentation.fields import CASE, PLACE, RATIO, WORK, Field, Fields, own
+from dlbench.analysis.presentation.fields import CASE, RATIO, WORK, Field, Fields, device_column, own
 from dlbench.analysis.presentation.names import device_label, several_runs
 from dlbench.analysis.presentation.wording import brief, plural, short
 from dlbench.analysis.ratios.pairing import Pair, Pairs, both_sides, grouped, launch_bound, match_rows
@@ -103,13 +103,12 @@ def answer(results: Results) -> Answer | Missing:
     rows = both_sides(results, (*same.rows, *bests.rows, *(with_values.rows if reports else ())))
     of_machines = _families(same, bests)
     middles = [found[0].middle for found in of_machines]
-    several = several_runs(sides_of(middles))
     best_first = sorted(of_machines, key=_standing, reverse=True)
     sentences = [tuple(_sentences(found, middles)) for found in best_first]
     headline = _headline(best_first[0], middles) if best_first else reported_headline(with_values)
     of_cases, of_bests = same_case(same), own_best(bests)
     figures = [ratio_figure(of_cases.title, same), ratio_figure(of_bests.title, bests, WORK)]
-    tables = [_table(of_machines, several), of_cases, of_bests, values]
+    tables = [_table(of_machines), of_cases, of_bests, values]
     return answered(QUESTION, AnswerPart(sentences, rows, tables, figures, headline=headline), reports)
 
 
@@ -133,14 +132,14 @@ def _headline(found: Sequence[Family], of_accelerators: Sequence[Pair]) -> Headl
     first, *others = told = found[:_MOST_TOLD]
     name, ratio = cut(first.name, _NAME), first.ratio
     texts = [", ".join([f"{first.brief}{ratio.span}", *(each.brief for each in others)]), f"{first.brief}{ratio.span}"]
-    if Tag.NOISY in unsure(ratio) or ratio.is_behind:
+    if ratio.is_undecided or ratio.is_behind:
         texts = [f"{'CPU faster' if ratio.is_behind else 'no gain shown'}: {ratio.brief}{ratio.span} in {name}"]
     text = fitting(*texts, first.brief)
     case = brief(first.middle.case).removeprefix(f"{_STEPS.get(first.name, first.name)} ")
     count, (least, most) = f"; {len(first.pairs)} cases", first.ends
     more = (f"{count} {least.brief.removesuffix('×')}…{most.brief}", count) if len(first.pairs) > 1 else ()
     shown = told if others and others[0].brief in text else [first]
-    rows, tags = sides_of(each.middle for each in shown), chain.from_iterable(unsure(each.ratio) for each in shown)
+    rows, tags = sides_of(each.middle for each in shown), {Tag.NOISY: any(each.ratio.is_undecided for each in shown)}
     where = which(first.middle.other, of_accelerators, others_than(first.middle, of_accelerators))
     return Headline([text], qualifiers([case], where, *more), ratio.span, rows, tags)
 
@@ -166,11 +165,12 @@ def _sentences(found: Sequence[Family], of_accelerators: Sequence[Pair]) -> Iter
         yield f"The table has {plural(more, 'more kind')} of work."
 
 
-def _table(of_machines: Sequence[Sequence[Family]], several: bool) -> Table:
+def _table(of_machines: Sequence[Sequence[Family]]) -> Table:
     middles = [found[0].middle for found in of_machines]
+    several = several_runs(sides_of(middles))
     fields: Fields[Family] = (
         own("work", "family.name", Unit.TEXT, "the kind of work: training, inference, or the workload"),
-        ("device", Field(PLACE, lambda family: device_label(family.middle.other, several))),
+        device_column(lambda family: device_label(family.middle.other, several)),
         own("cases", "family.cases", Unit.COUNT, "cases that ran on both", lambda family: len(family.pairs)),
         *RATIO,
         own("least", "family.least", Unit.RATIO, "the least ratio of them", lambda family: family.ends[0].speedup),

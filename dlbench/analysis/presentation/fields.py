@@ -113,10 +113,15 @@ THROUGHPUT = (
 """Items a second, and the ends of the interval."""
 
 
+def device_column(of: Callable[[R], object] = attrgetter("place")) -> Headed[R]:
+    """Return the column of where something was measured; by default of the property ``place``."""
+    return "device", Field(PLACE, of)
+
+
 def place(found: Iterable[HasRow]) -> Headed[HasRow]:
     """Return the column of where rows ran, or records of one."""
     several = several_runs(found)
-    return "device", Field(PLACE, lambda each: device_label(each, several))
+    return device_column(lambda each: device_label(each, several))
 
 
 def whole_row(record: HasRow) -> dict[str, ParamValue | None]:

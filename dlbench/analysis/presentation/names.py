@@ -80,7 +80,7 @@ def flat(groups: Mapping[str, list[T]]) -> list[T]:
     return list(chain.from_iterable(groups.values()))
 
 
-def by_workload(found: Sequence[T]) -> dict[tuple[str, str], list[T]]:
-    """Return records by the workload of their rows, and by where those ran."""
+def by_workload(found: Sequence[T]) -> dict[str, list[T]]:
+    """Return records by the workload of their rows and where those ran: ``matmul on cuda:0``."""
     several = several_runs(found)
-    return grouped(found, lambda each: (each.row.case.workload, device_label(each, several)))
+    return grouped(found, lambda each: f"{each.row.case.workload} on {device_label(each, several)}")

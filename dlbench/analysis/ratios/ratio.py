@@ -66,6 +66,11 @@ class Ratio:
         return self.interval is not None and self.interval.high < 1
 
     @property
+    def is_undecided(self) -> bool:
+        """Whether its interval holds both a gain and a loss."""
+        return self.interval is not None and not self.is_ahead and not self.is_behind
+
+    @property
     def reason(self) -> str | None:
         """Why there is no interval; None where there is one."""
         if self.interval is not None:

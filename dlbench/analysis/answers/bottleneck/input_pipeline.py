@@ -168,11 +168,11 @@ def _getting(fed: Fed) -> list[str]:
 def _figures(every: Sequence[Fed]) -> list[Figure]:
     """Return throughput by the way of batches, of each workload and device a figure."""
     found = list[Figure]()
-    for (workload, where), ways in by_workload(every).items():
+    for where, ways in by_workload(every).items():
         one = len({fed.case for fed in ways}) == 1
         found.append(
             figure(
-                f"Throughput by how a step gets its batch: {workload} on {where}",
+                f"Throughput by how a step gets its batch: {where}",
                 "Further right is better; the lines are 95 % intervals over rounds.",
                 "bar" if one else "dot",
                 ways,

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from dlbench.analysis.answers.parts.base import AnswerPart, table
 from dlbench.analysis.answers.parts.headline import Headline
-from dlbench.analysis.presentation.fields import PLACE, WORK_OF_ROW, Field, Fields, Headed, of_row, own
+from dlbench.analysis.presentation.fields import WORK_OF_ROW, Field, Fields, Headed, device_column, of_row, own
 from dlbench.analysis.presentation.figures import Figure, figure
 from dlbench.analysis.presentation.names import HasRow, hardware
 from dlbench.analysis.presentation.wording import few, plural, short
@@ -88,7 +88,7 @@ def _of_its_kind(field: Field[HasRow]) -> Field[Placed]:
     return Field(field.column, lambda top: field.of(top) if top.kind and _SHOWN[top.kind] is field else None)
 
 
-_DEVICE: Headed[Placed] = ("device", Field(PLACE, lambda placed: placed.roof.place(placed.row)))
+_DEVICE: Headed[Placed] = device_column(lambda placed: placed.roof.place(placed.row))
 _CEILINGS: Fields[Placed] = (
     _DEVICE,
     own("ceiling", "ceiling.what", Unit.TEXT, "arithmetic and its precision, memory, or what takes that time at least"),

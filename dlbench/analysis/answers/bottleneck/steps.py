@@ -8,7 +8,7 @@ from operator import itemgetter
 from dlbench.analysis.answers.parts.base import AnswerPart, table
 from dlbench.analysis.answers.parts.headline import Headline, Tag, qualifiers
 from dlbench.analysis.answers.parts.step_bottleneck import ADDS_UP, REMEDIES, REPORTED, Diagnosis, Parts, Resource, diagnose
-from dlbench.analysis.presentation.fields import PLACE, Field, Fields, Headed, of_row, own, place, whole_row
+from dlbench.analysis.presentation.fields import Fields, Headed, device_column, of_row, own, place, whole_row
 from dlbench.analysis.presentation.figures import Figure, drawn, figure
 from dlbench.analysis.presentation.names import by_device, device_label, flat, several_runs
 from dlbench.analysis.presentation.wording import brief, plural, short
@@ -139,7 +139,7 @@ class Count:
 
 
 _COUNTS: Fields[Count] = (
-    ("device", Field(PLACE, lambda count: count.place)),
+    device_column(),
     own("kind", "steps.kind", Unit.TEXT, "training, inference, or steps that are fed in several ways"),
     own("bound by", "steps.bound", Unit.TEXT, _BOUND_BY, lambda count: _NAMES[count.bound] if count.bound else _REST),
     own("steps", "steps.count", Unit.COUNT, "steps that it bounds", lambda count: len(count.steps)),
@@ -220,18 +220,17 @@ def _step(row: Row, whole_s: float, ceilings: Ceilings) -> JudgedStep:
 def _headline(most: Count, several: bool) -> Headline:
     """Return what bounds most steps of a device, with the longest of these; ``several`` is whether other devices have steps, too."""
     step = most.longest
-    share = f"{fraction(step.explained)} explained"
+    tail = f": {fraction(step.explained)} explained"
     if most.bound:
         few, many = f"{len(most.steps)} of {most.of}", f"{len(most.steps)} of {most.of} {most.kind} steps"
         texts = [_BOUND[most.bound].format(each) for each in (many, f"{few} steps", few)]
         if step.busy is not None and most.bound in ("input", "launch", "host"):
-            share = f"device busy {fraction(step.busy)}"
+            tail = f": device busy {fraction(step.busy)}"
     else:
-        texts, share = [f"measured parts explain {fraction(step.explained)} of a step"], ""
+        texts, tail = [f"measured parts explain {fraction(step.explained)} of a step"], ""
     name = brief(step.row.key).removeprefix("train ").removeprefix("infer ")
-    tail = ": ".join(["", share]) if share else ""
     where = [f"{name} on {most.place}{tail}", f"{most.place}{tail}", f"{step.row.case.run}{tail}"] if several else []
-    tags = [Tag.SEVERAL_FILES] if len({each.row.file for each in most.steps}) > 1 else []
+    tags = {Tag.SEVERAL_FILES: len({each.row.file for each in most.steps}) > 1}
     return Headline(texts, [*where, *qualifiers([name], tail)], rows=[step], tags=tags)
 
 

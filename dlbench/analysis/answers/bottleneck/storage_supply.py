@@ -4,9 +4,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from dlbench.analysis.answers.parts.base import AnswerPart, table
-from dlbench.analysis.answers.parts.headline import Headline, unsure
+from dlbench.analysis.answers.parts.headline import Headline, Tag
 from dlbench.analysis.answers.parts.pair_tables import of_ratios
-from dlbench.analysis.presentation.fields import RATIO, THROUGHPUT, WORK_OF_ROW, Fields, of_row, own, place, whole_row
+from dlbench.analysis.presentation.fields import RATIO, THROUGHPUT, WORK_OF_ROW, Fields, Headed, of_row, own, place, whole_row
 from dlbench.analysis.presentation.names import device_label
 from dlbench.analysis.presentation.pair_columns import of_ratio
 from dlbench.analysis.presentation.wording import INTERVAL, brief, short
@@ -40,13 +40,15 @@ class Supplied:
         return self.consumer.throughput
 
 
-_FIELDS: Fields[Supplied] = (
-    own("step", "supply.step", Unit.TEXT, "the training step, and where it ran"),
+_STEP: Headed[Supplied] = own("step", "supply.step", Unit.TEXT, "the training step, and where it ran")
+_WAY: Headed[Supplied] = own("read by", "supply.way", Unit.TEXT, "how the samples are read", lambda each: short(each.row.key))
+_BESIDE: Fields[Supplied] = (
+    _STEP,
     own("consumes", "supply.consumed_per_s", Unit.ITEMS_PER_S, "samples that the step takes in a second"),
-    own("read by", "supply.way", Unit.TEXT, "how the samples are read", lambda each: short(each.row.key)),
+    _WAY,
+    ("supplies", THROUGHPUT[0]),
+    *RATIO,
 )
-_STEP, _CONSUMED, _WAY = _FIELDS
-_BESIDE: Fields[Supplied] = (*_FIELDS, ("supplies", THROUGHPUT[0]), *RATIO)
 _NOTES = (
     "ratio: samples supplied over samples consumed; below 1 the step waits for storage however it is fed",
     "of each step the slowest and the fastest way to read from storage itself; decoding and augmenting are not in it",
@@ -107,7 +109,7 @@ def _headline(found: Sequence[Supplied]) -> Headline:
     ratio, step = slowest.ratio, brief(slowest.consumer.key)
     texts = [f"storage feeds {ratio.brief}{span} the need" for span in (ratio.span, "")]
     qualifiers = f"{step}, {brief(slowest.row.key)}", step
-    return Headline(texts, qualifiers, ratio.span, [slowest.row, slowest.consumer], unsure(ratio))
+    return Headline(texts, qualifiers, ratio.span, [slowest.row, slowest.consumer], {Tag.NOISY: ratio.is_undecided})
 
 
 def _sentences(found: Sequence[Supplied]) -> tuple[str, ...]:

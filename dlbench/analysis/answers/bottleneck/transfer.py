@@ -96,9 +96,9 @@ class Way(NamedTuple):
     row: Row
     """The fastest size."""
     fit: Fit
-    link: float | None
-    """The most that its link carries as it was while copying, bytes a second; None where not read."""
-    share: float | None
+    link_bytes_per_s: float | None
+    """The most that its link carries as it was while copying; None where not read."""
+    link_share: float | None
     """The rate over that; None where copies go over another link."""
 
     @property
@@ -115,8 +115,8 @@ class Way(NamedTuple):
             found.append(f"Its latency is {with_interval(*of, units.seconds)}.")
         else:
             found.append("No latency shows at these sizes.")
-        if self.share is not None:
-            found.append(f"At best it has {units.percent(self.share)} of what its link carries.")
+        if self.link_share is not None:
+            found.append(f"At best it has {units.percent(self.link_share)} of what its link carries.")
         return found
 
 
@@ -138,8 +138,8 @@ _FIELDS: Fields[Way] = (
     *_with_interval("bandwidth", Column("copies.bytes_per_s", Unit.BYTES_PER_S, _BANDWIDTH, "higher"), lambda way: way.fit.bytes_per_s),
     own("off the line", "copies.off", Unit.FRACTION, _OFF, lambda way: way.fit.off),
     ("fastest size", _RATE),
-    own("link", "copies.link_bytes_per_s", Unit.BYTES_PER_S, _LINK, lambda way: way.link),
-    own("of the link", "copies.link_share", Unit.FRACTION, "the fastest size over that", lambda way: way.share, "higher"),
+    own("link", "copies.link_bytes_per_s", Unit.BYTES_PER_S, _LINK),
+    own("of the link", "copies.link_share", Unit.FRACTION, "the fastest size over that", better="higher"),
     own("no line", "copies.reason", Unit.TEXT, "why there is no line", lambda way: way.fit.reason),
 )
 
@@ -150,7 +150,7 @@ def findings(results: Results) -> AnswerPart:
     ways, doubts = list[Way](), list[str]()
     for where, found in by_device(list(map(_way, groups))).items():
         beyond = _over_another_link(where, found)
-        ways += [way._replace(share=None) for way in found] if beyond else found
+        ways += [way._replace(link_share=None) for way in found] if beyond else found
         if doubt := beyond or _trained_down(where, found):
             doubts.append(doubt)
         worst = max(found, key=lambda way: way.fit.off or 0.0)
@@ -205,8 +205,8 @@ def _fastest(ways: Sequence[Way]) -> Way:
 
 def _fitted(ways: Sequence[Way]) -> list[Way]:
     """Return those over the link that follow a line, the least share of it first; where none was read, all by bandwidth."""
-    of_link = [way for way in ways if way.share is not None] or ways
-    fitted = [(found.value if way.share is None else way.share, way) for way in of_link if (found := way.fit.bytes_per_s)]
+    of_link = [way for way in ways if way.link_share is not None] or ways
+    fitted = [(found.value if way.link_share is None else way.link_share, way) for way in of_link if (found := way.fit.bytes_per_s)]
     return [way for _, way in sorted(fitted, key=itemgetter(0))]
 
 
@@ -219,7 +219,7 @@ def _headline(devices: Mapping[str, Sequence[Way]]) -> Headline:
     if not fitted or way.fit.bytes_per_s is None:
         return Headline([f"copies reach {units.byte_rate(way.rate)} at best"], [name], rows=[way])
     after = f" after {units.seconds(way.fit.latency_s.value)}" if way.fit.latency_s else ""
-    share = "" if way.share is None else f": {units.fraction(way.share)} of the link"
+    share = "" if way.link_share is None else f": {units.fraction(way.link_share)} of the link"
     return Headline([f"copies run at {units.byte_rate(way.fit.bytes_per_s.value)}{after}"], qualifiers([name], share), rows=[way])
 
 
@@ -243,7 +243,7 @@ def _sentences(where: str, ways: Sequence[Way]) -> tuple[str, ...]:
 
 def _trained_down(where: str, ways: Sequence[Way]) -> str | None:
     """Say of a link that was slower while copying than device and slot can have it; None where it was not, or nothing tells."""
-    read = [(way.link, most) for way in ways if way.link and (most := way.row.transfer.link_bytes_per_s)]
+    read = [(way.link_bytes_per_s, most) for way in ways if way.link_bytes_per_s and (most := way.row.transfer.link_bytes_per_s)]
     if not read:
         return None
     # The median: copies both ways at once have twice the rate.
@@ -256,7 +256,7 @@ def _trained_down(where: str, ways: Sequence[Way]) -> str | None:
 
 def _over_another_link(where: str, ways: Sequence[Way]) -> str | None:
     """Say that copies are faster than the link that was read, which then is not theirs; None where none is."""
-    beyond = [(way.rate / link, link, way) for way in ways if (link := way.link) and way.rate > link]
+    beyond = [(way.rate / link, link, way) for way in ways if (link := way.link_bytes_per_s) and way.rate > link]
     if not beyond:
         return None
     _, link, fastest = max(beyond, key=itemgetter(0))
@@ -276,8 +276,8 @@ def _figures(copies: Sequence[Row]) -> list[Figure]:
     ]
     axes = size, ("bytes a second", _RATE), ("copy", way)
     return [
-        figure(f"Bandwidth by size: {workload} on {where}", about, "line", alike, *axes, log="xy", interval=ends)
-        for (workload, where), alike in by_workload(copies).items()
+        figure(f"Bandwidth by size: {where}", about, "line", alike, *axes, log="xy", interval=ends)
+        for where, alike in by_workload(copies).items()
     ]
 
 

@@ -182,7 +182,7 @@ def answered(question: Question, found: AnswerPart, reports: Sequence[tuple[str,
     counted = (("", found.paragraphs), ("what is reported on ", reports))
     more = [f"{what}{devices}" for what, each in counted if (devices := more_devices(len(each) - 2))]
     of_case = grouped(rows, lambda row: row.case.id)
-    files = {case: tuple(dict.fromkeys(row.case.file for row in each if row.case.file)) for case, each in of_case.items()}
+    files = {case: tuple(dict.fromkeys(filter(None, (row.case.file for row in each)))) for case, each in of_case.items()}
     headline = found.headline or Headline([MISSING], [f"{plural(len(found.tables), 'table')}: --topic {question.topic}"])
     tags = headline.all_tags()
     return Answer(

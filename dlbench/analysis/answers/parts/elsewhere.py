@@ -8,7 +8,7 @@ from operator import itemgetter
 from typing import NamedTuple
 
 from dlbench.analysis.answers.parts.base import AnswerPart, table
-from dlbench.analysis.presentation.fields import PLACE, RATIO, WORK_OF_ROW, Field, Fields, of_row, own, whole_row
+from dlbench.analysis.presentation.fields import RATIO, WORK_OF_ROW, Fields, device_column, of_row, own, whole_row
 from dlbench.analysis.presentation.names import hardware, several_runs
 from dlbench.analysis.presentation.pair_columns import of_ratio
 from dlbench.analysis.presentation.wording import few, plural, short
@@ -55,7 +55,7 @@ class SameCase:
 _OFF = f"whether it is beyond a factor of {NORMAL:g}, all of its interval, on hardware of that name"
 _FIELDS: Fields[SameCase] = (
     ("case", WORK_OF_ROW),
-    ("device", Field(PLACE, lambda case: case.place)),
+    device_column(),
     ("here", of_row(lambda row: row.time.median_s)),
     own("there", "reference.median_s", Unit.SECONDS, "one call in the reference run", lambda case: case.there.time.median_s),
     *RATIO,

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from itertools import chain
 from typing import TypeVar
@@ -76,8 +76,8 @@ class Headline:
     """The interval as texts that have room for it show it: `` (12.8…13.4)``."""
     rows: Sequence[HasRow] = ()
     """Those that it rests on."""
-    tags: Iterable[Tag] = ()
-    """Those that the rows don't tell."""
+    tags: Mapping[Tag, bool] = field(default_factory=dict)
+    """Of limits that the rows don't tell, whether they hold."""
     has_intervals: bool = False
     """Whether it has them where no text shows one."""
 
@@ -98,7 +98,7 @@ class Headline:
 
     def all_tags(self) -> tuple[Tag, ...]:
         """Return the tags of the answer, the gravest first."""
-        found = {*self.tags, *(tag for each in self.rows for tag in tags_of(each.row))}
+        found = {tag for each in self.rows for tag in tags_of(each.row)}.union(tag for tag, holds in self.tags.items() if holds)
         if self.span or self.has_intervals:
             found.discard(Tag.FEW_ROUNDS)  # a ratio has an interval from four rounds on, a case alone from six
         return tuple(tag for tag in Tag if tag in found)
@@ -116,11 +116,6 @@ def cut(text: str, most: int) -> str:
         return text
     at_word = text[:most].rpartition(" ")[0].rstrip(" ,;:")
     return f"{at_word or text[: most - 1]}…"
-
-
-def unsure(ratio: Ratio) -> tuple[Tag, ...]:
-    """Return the tag of a ratio whose interval holds both a gain and a loss."""
-    return () if ratio.interval is None or ratio.is_ahead or ratio.is_behind else (Tag.NOISY,)
 
 
 def tags_of(row: Row) -> tuple[Tag, ...]:
@@ -189,16 +184,16 @@ def names_of(case: str) -> tuple[str, str]:
 
 
 def qualifiers(names: Sequence[str], where: str, *details: str) -> list[str]:
-    """Return the first of the names and where it ran, with each detail, and without; then the others; at last the last name is cut."""
+    """Return texts for a qualifier: the first name and where it ran with each detail, all names without any, and the last of them cut."""
     ends = [f"{where}{detail}" for detail in details]
     cut_name = cut(names[-1], MOST_OF_QUALIFIER - len(where))
     return [*(f"{names[0]}{end}" for end in ends), *(f"{name}{where}" for name in (*names, cut_name))]
 
 
-def limits(ratio: Ratio) -> tuple[Tag, ...]:
-    """Return the tag of a ratio that has no interval, or one that holds both a gain and a loss."""
+def limits(ratio: Ratio) -> dict[Tag, bool]:
+    """Return whether a ratio has no interval, or one that holds both a gain and a loss."""
     # Of its rows alone it is not known: one that was chosen among several takes more rounds.
-    return (Tag.FEW_ROUNDS,) if ratio.interval is None else unsure(ratio)
+    return {Tag.FEW_ROUNDS: ratio.interval is None, Tag.NOISY: ratio.is_undecided}
 
 
 def span_of(found: Sequence[HasRatio]) -> str:

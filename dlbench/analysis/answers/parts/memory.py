@@ -187,12 +187,13 @@ def _headline(devices: Mapping[str, list[Demand]]) -> Headline:
     """Return the largest batch that a search found, or that none did."""
     found, where = foremost(devices)
     best = max(found, key=lambda each: each.largest or 0)
-    if best.largest:
-        text, tags = f"batch {best.largest:,} fits{' so far' if best.ended else ''}", (Tag.UNFINISHED,) if best.ended else ()
-    else:
-        text, tags = "no batch fits" if best.limit_bytes else f"no batch fits; tries: {len(best.tries)}", ()
-    text += f" into {_limit(best)}" if best.limit_bytes else ""
-    return Headline([text], qualifiers(names_of(best.case), where), rows=[best.row], tags=tags)
+    so_far = bool(best.largest and best.ended)
+    text = f"batch {best.largest:,} fits{' so far' if so_far else ''}" if best.largest else "no batch fits"
+    if best.limit_bytes:
+        text += f" into {_limit(best)}"
+    elif not best.largest:
+        text += f"; tries: {len(best.tries)}"
+    return Headline([text], qualifiers(names_of(best.case), where), rows=[best.row], tags={Tag.UNFINISHED: so_far})
 
 
 def _paragraph(where: str, found: Sequence[Demand]) -> tuple[str, ...]:

@@ -12,7 +12,6 @@ from dlbench.analysis.answers.parts.headline import Headline, cut
 from dlbench.analysis.presentation import pair_columns
 from dlbench.analysis.presentation.fields import (
     CASE,
-    PLACE,
     RATIO,
     SIDES,
     SPEEDUP,
@@ -21,6 +20,7 @@ from dlbench.analysis.presentation.fields import (
     Fields,
     Headed,
     Side,
+    device_column,
     of_side,
     own,
     value_fields,
@@ -92,7 +92,7 @@ def same_case(pairs: Pairs, *more: Field[HasRow]) -> Table:
     which = any(each.on_device for each in found)
     fields: Fields[Pair] = (("case", CASE),)
     if not on_devices:
-        fields += (("device", Field(PLACE, lambda pair: device_label(pair.other, several and by != RUN))),)
+        fields += (device_column(lambda pair: device_label(pair.other, several and by != RUN)),)
     fields += (("which time", _WHICH),) if which else ()
     for name in SIDES:
         fields += _side(found, name, _time(name))

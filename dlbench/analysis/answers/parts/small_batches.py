@@ -128,8 +128,8 @@ def _figures(found: Sequence[Training]) -> list[Figure]:
     """Return the time of a sample and the accuracy against the batch, of each workload and device a figure each."""
     about, line = "One line a training; further right is a larger batch.", ("training", _LINE)
     return [
-        figure(f"{title} by batch: {workload} on {where}", about, "line", shown, _BATCH, (title.lower(), field), line, log=log)
-        for (workload, where), trainings in by_workload(found).items()
+        figure(f"{title} by batch: {where}", about, "line", shown, _BATCH, (title.lower(), field), line, log=log)
+        for where, trainings in by_workload(found).items()
         for title, (_, field), log in (("Time of a sample", _SECONDS, "xy"), ("Accuracy", _ACCURACY, "x"))
         if (shown := [each for each in trainings if field.of(each) is not None])
     ]
