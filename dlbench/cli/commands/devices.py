@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from dlbench.cli.options import device_plugin_option
-from dlbench.cli.output import draw
+from dlbench.cli.terminal import draw
 from dlbench.core import units
 
 if TYPE_CHECKING:

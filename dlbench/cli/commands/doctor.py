@@ -15,6 +15,7 @@ from dlbench.cli import session as sessions
 from dlbench.cli.options import PlanOptions, device_option, device_plugin_option, format_option
 from dlbench.cli.planning import Plan, load_suites, plan_suites
 from dlbench.cli.recording import record
+from dlbench.cli.terminal import say
 from dlbench.core.errors import ExitCode, UsageError
 from dlbench.core.finding import Finding, Fitness
 from dlbench.core.store import load
@@ -78,7 +79,7 @@ def command(device_words: tuple[str, ...], rounds: int | None, plugins: tuple[st
         with record(session, interruption) as recording:
             recording.measure(session, {session.tasks[0].side.name: opened.worker})
         if interruption.requested:
-            click.echo("interrupted; nothing was judged", err=True)
+            say("interrupted; nothing was judged")
             return interruption.exit_code
         run = load(path)
         findings += judge_selftest(run.measurements) if selftest else checks.judge(run, settings.threads)

@@ -6,9 +6,8 @@ import click
 
 from dlbench.analysis.export import formats
 from dlbench.cli.options import PATH, file_argument
-from dlbench.cli.output import write_notes
 from dlbench.cli.output_files import create, refuse_existing
-from dlbench.cli.terminal import drop_stdout
+from dlbench.cli.terminal import drop_stdout, write_notes
 from dlbench.core.errors import OutputError, UsageError
 
 

@@ -6,6 +6,7 @@ import click
 
 from dlbench.cli.options import PATH, files_argument
 from dlbench.cli.output_files import create, is_page_of, made_from, make_folder, page_of, refuse_existing
+from dlbench.cli.terminal import say
 
 
 @click.command("report")
@@ -48,4 +49,4 @@ def command(files: tuple[Path, ...], output: Path | None, interactive: bool, fig
     for path, picture in drawn.items():
         create(path, picture.encode(errors="replace"))
     create(output, made.html.encode(errors="replace"), replacing=replacing)
-    click.echo(f"saved in {output}" + (f", and {len(drawn)} figures in {figures}" if figures else ""), err=True)
+    say(f"saved in {output}" + (f", and {len(drawn)} figures in {figures}" if figures else ""))
