@@ -50,12 +50,12 @@ class Throttling:
         """Whether it was held back by what passes; None where nothing would have told."""
         if self.thermal is None and self.quota is None and self.reasons is None:
             return None
-        return (self.thermal or 0.0) > THROTTLED or (self.quota or 0.0) > THROTTLED or not SLOWDOWNS.isdisjoint(self.reasons or ())
+        return _matters(self.thermal) or _matters(self.quota) or not SLOWDOWNS.isdisjoint(self.reasons or ())
 
     @property
     def power_capped(self) -> bool | None:
         """Whether its power limit held it back; None where nothing would have told."""
-        if (self.power_cap or 0.0) > THROTTLED or not POWER_CAPS.isdisjoint(self.reasons or ()):
+        if _matters(self.power_cap) or not POWER_CAPS.isdisjoint(self.reasons or ()):
             return True
         return None if self.power_cap is None and self.reasons is None else False
 
@@ -66,9 +66,7 @@ class Throttling:
         Nor where the CPU quota stopped it: that is time in the run queue, too.
         """
         known = [share for share in (self.waiting, self.stolen) if share is not None]
-        if not known or (self.quota or 0.0) > THROTTLED:
-            return None
-        return min(1.0, sum(known))
+        return min(1.0, sum(known)) if known and not _matters(self.quota) else None
 
     @property
     def spoiled(self) -> bool:
@@ -94,25 +92,25 @@ class Throttling:
         """Say who had its CPUs, ``waited for a CPU for 30.0 % of its time``; an empty text where it does not matter."""
         if not self.disturbed:
             return ""
-        parts = (
-            f"waited for a CPU for {percent(self.waiting)} of its time" if self.waiting and self.waiting > THROTTLED else "",
-            f"a hypervisor took a CPU for {percent(self.stolen)} of its time" if self.stolen and self.stolen > THROTTLED else "",
-        )
-        return " and ".join(filter(None, parts))
+        return " and ".join([*_for_long("waited for a CPU", self.waiting), *_for_long("a hypervisor took a CPU", self.stolen)])
 
     def causes(self) -> str:
         """Say what throttled it, ``too hot for 12.0 % of its time``; an empty text where nothing did."""
         slowed = sorted(SLOWDOWNS.intersection(self.reasons or ()))
-        parts = (
-            f"too hot for {percent(self.thermal)} of its time" if self.thermal and self.thermal > THROTTLED else "",
-            f"slowed down ({', '.join(slowed)})" if slowed else "",
-            f"stopped by the CPU quota for {percent(self.quota)} of its time" if self.quota and self.quota > THROTTLED else "",
-        )
-        return " and ".join(filter(None, parts))
+        slowdown = [f"slowed down ({', '.join(slowed)})"] if slowed else []
+        return " and ".join([*_for_long("too hot", self.thermal), *slowdown, *_for_long("stopped by the CPU quota", self.quota)])
 
     def to_json(self) -> dict[str, Any]:
         """Return plain data; what is unknown is left out."""
         return _known(self)
+
+
+def _matters(share: float | None) -> bool:
+    return share is not None and share > THROTTLED
+
+
+def _for_long(what: str, share: float | None) -> list[str]:
+    return [f"{what} for {percent(share)} of its time"] if share is not None and share > THROTTLED else []
 
 
 class _DeviceState(TypedDict, total=False):
