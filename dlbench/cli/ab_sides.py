@@ -9,7 +9,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, Self
+from typing import Self
 
 import click
 
@@ -18,6 +18,7 @@ from dlbench.cli.planning import Plan, plan_suites, signatures_of
 from dlbench.cli.session import OpenSide, open_side
 from dlbench.core.errors import DlbenchError, SuiteError, UsageError
 from dlbench.core.model import Signature
+from dlbench.core.typed_json import Json
 from dlbench.harness.plan.cases import check
 from dlbench.harness.plan.suite import Bench, Suite
 from dlbench.harness.process import checkout
@@ -89,7 +90,7 @@ class ABSide:
         with _named(self.opened.side, self.folder):
             return plan_suites(_without_unknown(suites, self.opened.hello, other.opened.hello), self.opened.hello, planning)
 
-    def to_json(self, plan: Plan) -> dict[str, Any]:
+    def to_json(self, plan: Plan) -> Json:
         """Return the side's part of the header: no paths, but a hash to tell interpreters of the same name apart."""
         from dlbench.harness.probe.fingerprint import fingerprint, without_secrets
 
@@ -169,7 +170,7 @@ def _code_in_place(
         yield side, folder, {"ref": options.reference, "commit": commit}
 
 
-def _without_unknown(suites: tuple[Suite, ...], own: Mapping[str, Any], other: Mapping[str, Any]) -> tuple[Suite, ...]:
+def _without_unknown(suites: tuple[Suite, ...], own: Json, other: Json) -> tuple[Suite, ...]:
     """Leave out benches that need a workload, parameter or kind of device which only the other side's code has.
 
     Their cases then stand on the other side alone, which is a verdict and no mistake; where nothing would be left, nothing is left out.

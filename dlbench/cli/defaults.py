@@ -10,6 +10,7 @@ from typing import Any
 import click
 
 from dlbench.core.errors import UsageError, nearest
+from dlbench.core.typed_json import Json
 from dlbench.core.units import one_line
 
 FILE = "dlbench.toml"
@@ -76,7 +77,7 @@ class Defaults:
         """Return a sentence for each option that this command did not get from its command line."""
         return [one_line(f"{each.origin} set --{each.name} to {shown(each.value)}") for each in self.used]
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> Json:
         """Return what this command went by, for the provenance of a result file."""
         return {each.name: {"value": each.value, "from": each.origin} for each in self.used}
 
@@ -186,7 +187,7 @@ def _options(command: click.Command) -> dict[str, click.Option]:
     return {long.removeprefix("--"): each for each in options for long in each.opts if long.startswith("--")}
 
 
-def _files() -> Iterator[tuple[str, dict[str, Any]]]:
+def _files() -> Iterator[tuple[str, Json]]:
     """Yield name and tables of the nearest pyproject.toml that has ours, then of the nearest dlbench.toml, which goes first."""
     folders = _folders()
     ours = next((found for folder in folders if (found := _of_project(folder / PROJECT)) is not None), None)
@@ -226,7 +227,7 @@ def _folders() -> list[Path]:
     return above[: above.index(root) + 1]
 
 
-def _toml(path: Path) -> dict[str, Any]:
+def _toml(path: Path) -> Json:
     from dlbench.core.toml import parse_toml, read_text  # not at the top: most calls have no such file
 
     return parse_toml(read_text(path, path.name), path.name)

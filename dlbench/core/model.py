@@ -11,6 +11,8 @@ from dlbench.core.quantities import Number
 
 ParamValue = str | bool | int | float
 """Type of a workload's parameters."""
+Params = Mapping[str, ParamValue]
+"""Their values by name."""
 Reported = Number | bool | Sequence[Number]
 """A value that a workload reports in addition to its time: a scalar or a series."""
 
@@ -123,7 +125,7 @@ class Case:
     """Readable and stable: ``train_step[model=resnet18,batch=8,dtype=bf16]@cpu``."""
     suite: str
     workload: str
-    params: Mapping[str, ParamValue]
+    params: Params
     device: str
 
     @classmethod
@@ -173,7 +175,7 @@ def value_text(value: ParamValue) -> str:
     return short if isinstance(value, float) and float(short := f"{value:g}") == value else str(value)
 
 
-def settings_text(settings: Mapping[str, ParamValue]) -> str:
+def settings_text(settings: Params) -> str:
     """Return values of parameters, or flags, as text: ``batch=64, mode=compile``."""
     return ", ".join(f"{name}={value_text(value)}" for name, value in settings.items())
 
