@@ -47,7 +47,6 @@ Given = str | bool | tuple[str, ...]
 class UserDefault:
     """Default of one option of one command."""
 
-    command: str
     name: str
     """The option's long name, without its dashes."""
     parameter: str
@@ -61,13 +60,13 @@ class UserDefault:
 class Defaults:
     """Settings of every command, and those that the command which was called went by."""
 
-    settings: tuple[UserDefault, ...] = ()
-    """For each option the one that counts."""
+    settings: Mapping[tuple[str, str], UserDefault] = field(default_factory=dict)
+    """By command and option the one that counts."""
     used: list[UserDefault] = field(default_factory=list)
 
     def of_command(self, name: str) -> dict[str, Callable[[], Given]]:
         """Return a command's part of click's ``default_map``; click asks for what the command line leaves out, which `used` keeps."""
-        return {each.parameter: partial(self._use, each) for each in self.settings if each.command == name}
+        return {each.parameter: partial(self._use, each) for (command, _), each in self.settings.items() if command == name}
 
     def _use(self, setting: UserDefault) -> Given:
         self.used.append(setting)
@@ -127,7 +126,7 @@ def read(commands: Mapping[str, Callable[[], click.Command]]) -> Defaults:
                 raise _mistake(f"{origin}, {command}: must be a table of its options, such as [{command}]")
             for name, value in table.items():
                 found[command, name] = _setting(commands[command](), command, name, value, origin)
-    return Defaults(tuple(found.values()))
+    return Defaults(found)
 
 
 def unread_variables(commands: Mapping[str, Callable[[], click.Command]]) -> list[str]:
@@ -160,7 +159,7 @@ def _setting(command: click.Command, called: str, name: str, value: object, orig
         raise _mistake(f"{place}: {wrong}") from error
     if name == "strict" and not converted:
         raise _mistake(f"{place}: --strict can't be turned off by default, as {_OF_A_GATE}")
-    return UserDefault(called, name, str(option.name), bool(converted) if option.is_flag else given, origin)
+    return UserDefault(name, str(option.name), bool(converted) if option.is_flag else given, origin)
 
 
 def _mistake(text: str) -> UsageError:

@@ -199,9 +199,9 @@ class OutputOptions:
 
     def __post_init__(self) -> None:
         refuse_same_file(self.files)
-        refuse_misplaced(self.files.values())
+        refuse_misplaced(*self.files.values())
         if self.report:  # before anything is measured
-            refuse_existing([self.report])
+            refuse_existing(self.report)
             import_module("dlbench.analysis.report.page")
         if self.github and not self.summary:
             raise UsageError("--github is for a step of GitHub Actions, where GITHUB_STEP_SUMMARY names a file; leave it out elsewhere")

@@ -32,12 +32,10 @@ class Thresholds:
 
         Throughput is the inverse of time: if it may fall by the fraction q, the time of the same work may grow by q / (1 - q).
         """
-        if not settings:
-            return self
         values = {name: fraction(name, value) for name, value in settings.items() if not isinstance(value, Mapping)}
         if (lost := values.pop("throughput", None)) is not None:
             values["time"] = lost / (1 - lost)
-        return replace(self, **values) if values else self
+        return replace(self, **values)
 
     def require_sight(self) -> None:
         """Raise ValueError, with a sentence, where ``must_see`` is not above the threshold of time."""

@@ -74,7 +74,7 @@ def command(
     """
     refuse_several("dlbench ab")
     refuse_same_file({"--output": measuring.output, **output.files})
-    refuse_misplaced([measuring.output])
+    refuse_misplaced(measuring.output)
     suites, settings = load_suites(planning), sessions.settings_for(measuring.seed, measuring.isolation)
     require_sight(suites, WITHIN_A_RUN, given)
     suites = tuple(replace(each, thresholds=overridden(each.thresholds, given)) for each in suites)  # so the file has them

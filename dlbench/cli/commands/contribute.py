@@ -33,8 +33,7 @@ def command(file: Path, output: Path | None) -> None:
     from dlbench.core.store import load
     from dlbench.core.writer import as_line
 
-    if output:
-        refuse_existing([output])
+    refuse_existing(output)
     run = load(file)
     if not file.is_file():
         raise UsageError(f"{file} is a pipe, and this reads a file twice; write it to a file first, and give that")

@@ -44,7 +44,7 @@ def command(file: Path, form: str, output: Path | None) -> None:
     write_notes(notes)
     if not contents:
         raise UsageError(f"{file} has no case with times, so there is nothing to export to {form}")
-    refuse_existing(filter(None, contents))  # all or none
+    refuse_existing(*contents)  # all or none
     for path, content in contents.items():
         if path is None:
             _print(content)
