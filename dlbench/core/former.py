@@ -65,9 +65,9 @@ def modernised(measurement: Measurement) -> Measurement:
 def split_up(workload: str, settings: Json) -> dict[str, Any]:
     """Return settings of a workload in their order, with an optimizer's name split into the parameters of today."""
     found: dict[str, Any] = {}
+    parameters = () if "implementation" in settings else _steps().get(workload, ())
     for name, value in settings.items():
-        is_former = name == "optimizer" and workload in _steps() and "implementation" not in settings
-        found |= _parts(value, _steps()[workload]) if is_former else {name: value}
+        found |= _parts(value, parameters) if parameters and name == "optimizer" else {name: value}
     return found
 
 

@@ -18,7 +18,7 @@ from dlbench.core.rows.columns import Checks, Copies, Flags, Identity, Peaks, Ti
 from dlbench.core.rows.rates import NO_RATES, rated
 from dlbench.core.rows.rounds import Blocks, CaseRounds, Round, RoundIdentity, reduced, stated
 from dlbench.core.rows.row import NOTHING_DECLARED, Row
-from dlbench.core.stats import variation
+from dlbench.core.stats import known, variation
 from dlbench.core.unknown import explained
 
 T = TypeVar("T")
@@ -232,7 +232,7 @@ def _all_known(values: Sequence[T | None]) -> tuple[T, ...]:
 
 
 def _most(values: Iterable[int | None]) -> int | None:
-    return max([value for value in values if value is not None], default=None)
+    return max(known(values), default=None)
 
 
 def _copies(transfers: Sequence[Transfer], call_s: float | None) -> Copies:
@@ -252,7 +252,7 @@ def _copies(transfers: Sequence[Transfer], call_s: float | None) -> Copies:
 def _scalars(ok: Sequence[Round]) -> Mapping[str, tuple[float, ...]]:
     """Return the scalars that every round reported, each with its value in every round."""
     rounds = {name: [each.values.get(name) for each in ok] for name in (ok[0].values if ok else ())}
-    return {name: tuple(known) for name, found in rounds.items() if len(known := _numbers(found)) == len(ok)}
+    return {name: tuple(scalars) for name, found in rounds.items() if len(scalars := _numbers(found)) == len(ok)}
 
 
 def _numbers(reported: Iterable[Reported | None]) -> list[float]:
