@@ -17,9 +17,8 @@ from dlbench.cli.options import Decorator, PlanOptions, option_group
 from dlbench.cli.planning import Plan, plan_suites, signatures_of
 from dlbench.cli.session import OpenSide, open_side
 from dlbench.core.errors import DlbenchError, SuiteError, UsageError
-from dlbench.core.model import Signature
 from dlbench.core.typed_json import Json
-from dlbench.harness.plan.cases import check
+from dlbench.harness.plan.cases import Signatures, check
 from dlbench.harness.plan.suite import Bench, Suite
 from dlbench.harness.process import checkout
 from dlbench.harness.process.interrupt import Interruption
@@ -113,8 +112,7 @@ def open_ab_side(
     options: SideOptions, plugins: tuple[str, ...], suites: Sequence[Suite], settings: RunSettings, interruption: Interruption
 ) -> Iterator[ABSide]:
     """Put the code of a side in place and start its worker, as `open_side` does; an error names the side."""
-    with ExitStack() as stack:
-        side, folder, revision = stack.enter_context(_code_in_place(options, plugins, interruption))
+    with _code_in_place(options, plugins, interruption) as (side, folder, revision), ExitStack() as stack:
         with _named(side, folder):
             opened = stack.enter_context(open_side(side, suites, settings, interruption))
         yield ABSide(opened, folder, revision)
@@ -177,7 +175,7 @@ def _without_unknown(suites: tuple[Suite, ...], own: Json, other: Json) -> tuple
     """
     here, there = ((signatures_of(side), side["kinds"]) for side in (own, other))
 
-    def fits(suite: Suite, bench: Bench, code: tuple[Mapping[str, Signature], Sequence[str]]) -> bool:
+    def fits(suite: Suite, bench: Bench, code: tuple[Signatures, Sequence[str]]) -> bool:
         try:
             check([replace(suite, benches=(bench,))], *code)
         except SuiteError:

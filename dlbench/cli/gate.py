@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from dlbench.analysis.presentation.wording import plural
 from dlbench.cli.listing import estimated_s, write_cases
 from dlbench.cli.recording import Recording
 from dlbench.cli.session import Session
@@ -85,8 +86,7 @@ def measure_until_seen(
         rounds, cases = further(needed, recording.rounds - session.first_round, fitting)
         if not rounds:
             return
-        names = f"{len(cases)} case{'' if len(cases) == 1 else 's'}"
-        say(f"{rounds} more round{'' if rounds == 1 else 's'} for {names} whose change is not known well enough yet")
+        say(f"{plural(rounds, 'more round')} for {plural(len(cases), 'case')} whose change is not known well enough yet")
         tasks = [task for task in session.tasks if task.case.id in cases]
         recording.measure(further_rounds(session, recording, tasks, rounds, left_s), {})
 

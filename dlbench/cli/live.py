@@ -84,7 +84,7 @@ class _Tracker(TimeLeft):
         """Return ``round 2 of 7, 9 of 14 cases left``."""
         number = max(1, self.round + 1)
         of = f" of {self.policy.rounds}" if number <= self.policy.rounds else " (extra, for wide intervals)"
-        return f"round {number}{of}, {self.left_in_round} case{'' if self.left_in_round == 1 else 's'} left"
+        return f"round {number}{of}, {plural(self.left_in_round, 'case')} left"
 
 
 def _case_s(session: Session) -> float:

@@ -57,10 +57,7 @@ def refuse_same_file(paths: Mapping[str, Path | None]) -> None:
     """Raise UsageError where two of these options name one file: what is written last would replace the other."""
     taken: dict[str, str] = {}
     for option, path in paths.items():
-        if path is None:
-            continue
-        first = taken.setdefault(os.path.realpath(path), option)
-        if first != option:
+        if path and (first := taken.setdefault(os.path.realpath(path), option)) != option:
             raise UsageError(f"{first} and {option} both name {path}; give each a file of its own")
 
 

@@ -13,7 +13,7 @@ from dlbench.core.model import Case, Policy, Signature
 from dlbench.core.records import signature_from_json
 from dlbench.core.thresholds import MUST_SEE
 from dlbench.core.typed_json import Json
-from dlbench.harness.plan.cases import check, overridden, policy_of, workload_names
+from dlbench.harness.plan.cases import Signatures, check, overridden, policy_of, workload_names
 from dlbench.harness.plan.cases import plan as all_cases
 from dlbench.harness.plan.selection import compile_expression
 from dlbench.harness.plan.suite import Suite, load_all
@@ -36,7 +36,7 @@ class Plan:
     """At least one; made as they are read."""
     devices: tuple["Device", ...]
     """Those that take part."""
-    signatures: Mapping[str, Signature]
+    signatures: Signatures
     hello: Json
     """The worker's answer to `dlbench.harness.worker.serving.main.hello`."""
 

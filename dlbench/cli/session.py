@@ -21,13 +21,13 @@ from dlbench.cli.terminal import announce
 from dlbench.core import former
 from dlbench.core.errors import DeviceAbsent, ResultFileError, UsageError
 from dlbench.core.measurement import BALANCED, Measurement
-from dlbench.core.model import Policy, Signature, Status
+from dlbench.core.model import Policy, Status
 from dlbench.core.provenance import differences
 from dlbench.core.store import RunFile
 from dlbench.core.thresholds import ThresholdSettings
 from dlbench.core.typed_json import Json
 from dlbench.core.writer import ResultWriter
-from dlbench.harness.plan.cases import check, plan, workload_names
+from dlbench.harness.plan.cases import Signatures, check, plan, workload_names
 from dlbench.harness.plan.selection import compile_expression
 from dlbench.harness.plan.suite import Suite
 from dlbench.harness.pool import Isolation, layout_seed
@@ -81,7 +81,7 @@ class Session:
     tasks: tuple[Task, ...]
     settings: RunSettings
     devices: tuple[machine.Device, ...]
-    signatures: Mapping[str, Signature]
+    signatures: Signatures
     open_writer: Callable[[], ResultWriter]
     done: tuple[Measurement, ...] = ()
     tried: tuple[Measurement, ...] = ()
@@ -148,7 +148,7 @@ def start(
     return Session(tuple(tasks), settings, plan.devices, plan.signatures, lambda: ResultWriter.create(path, header), gate=gate, kept=kept)
 
 
-def _check_places(tasks: Sequence[Task], signatures: Mapping[str, Signature]) -> None:
+def _check_places(tasks: Sequence[Task], signatures: Signatures) -> None:
     """Raise UsageError for a parameter of a case that names a folder that can't be written."""
     parameters = {name: place for name, each in signatures.items() if (place := each.declared.parameter("scratch"))}
     named = [(name, each.case.params.get(name)) for each in tasks if (name := parameters.get(each.case.workload))]
@@ -255,7 +255,7 @@ def is_complete(run: RunFile, session: Session) -> bool:
     return all(last.get(task.series, Status.SKIPPED) is not Status.SKIPPED for task in mine)
 
 
-def _declared_anew(workloads: Json, signatures: Mapping[str, Signature]) -> list[str]:
+def _declared_anew(workloads: Json, signatures: Signatures) -> list[str]:
     """Name each value, and each parallelism, that the signatures do not declare as the header says."""
     from dlbench.analysis.read.declared import declaration_of
 

@@ -1,5 +1,6 @@
 """Data classes: a workload's signature, a case, the work it returns, and how to measure it."""
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from enum import StrEnum
@@ -64,11 +65,12 @@ class Parameter:
             return value
         if self.kind == "text" and isinstance(value, str) and (not self.choices or value in self.choices):
             return value
-        if self.kind == "integer" and type(value) is int and (self.minimum is None or value >= self.minimum):
+        least = -math.inf if self.minimum is None else self.minimum
+        if self.kind == "integer" and type(value) is int and value >= least:
             return value
         if self.kind == "number" and type(value) in (int, float):
             number = float(value)  # type: ignore[arg-type]  # narrowed by the line above, which keeps bool out
-            if abs(number) != float("inf") and number == number and (self.minimum is None or number > self.minimum):
+            if least < number < math.inf:
                 return number
         raise ValueError(f"{self.wanted()}, not {value!r}")
 

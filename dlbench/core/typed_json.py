@@ -115,15 +115,16 @@ def _sequence(hint: Any, bounds: Any = None) -> _Reader:
 
 def _union(hints: Sequence[Any], *, nullable: bool) -> _Reader:
     readers, wanted = [_reader(each) for each in hints], " or ".join(dict.fromkeys(map(_words, hints)))
-    none_fits = _checked(wanted, lambda data: False, readers[0])
+    # The sentence of a single one says more.
+    last = _checked(wanted, lambda data: False, readers[0]) if readers[1:] else readers.pop()
 
     def read(data: object) -> Any:
         if data is None and nullable:
             return None
-        for reader in readers if readers[1:] else ():
+        for reader in readers:
             with suppress(ValueError):
                 return reader(data)
-        return (none_fits if readers[1:] else readers[0])(data)  # the sentence of a single one says more
+        return last(data)
 
     return read
 
