@@ -9,7 +9,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, Self
+from typing import Self
 
 import click
 
@@ -17,8 +17,8 @@ from dlbench.cli.options import Decorator, PlanOptions, option_group
 from dlbench.cli.planning import Plan, plan_suites, signatures_of
 from dlbench.cli.session import OpenSide, open_side
 from dlbench.core.errors import DlbenchError, SuiteError, UsageError
-from dlbench.core.model import Signature
-from dlbench.harness.plan.cases import check
+from dlbench.core.typed_json import Json
+from dlbench.harness.plan.cases import Signatures, check
 from dlbench.harness.plan.suite import Bench, Suite
 from dlbench.harness.process import checkout
 from dlbench.harness.process.interrupt import Interruption
@@ -89,7 +89,7 @@ class ABSide:
         with _named(self.opened.side, self.folder):
             return plan_suites(_without_unknown(suites, self.opened.hello, other.opened.hello), self.opened.hello, planning)
 
-    def to_json(self, plan: Plan) -> dict[str, Any]:
+    def to_json(self, plan: Plan) -> Json:
         """Return the side's part of the header: no paths, but a hash to tell interpreters of the same name apart."""
         from dlbench.harness.probe.fingerprint import fingerprint, without_secrets
 
@@ -112,8 +112,7 @@ def open_ab_side(
     options: SideOptions, plugins: tuple[str, ...], suites: Sequence[Suite], settings: RunSettings, interruption: Interruption
 ) -> Iterator[ABSide]:
     """Put the code of a side in place and start its worker, as `open_side` does; an error names the side."""
-    with ExitStack() as stack:
-        side, folder, revision = stack.enter_context(_code_in_place(options, plugins, interruption))
+    with _code_in_place(options, plugins, interruption) as (side, folder, revision), ExitStack() as stack:
         with _named(side, folder):
             opened = stack.enter_context(open_side(side, suites, settings, interruption))
         yield ABSide(opened, folder, revision)
@@ -169,14 +168,14 @@ def _code_in_place(
         yield side, folder, {"ref": options.reference, "commit": commit}
 
 
-def _without_unknown(suites: tuple[Suite, ...], own: Mapping[str, Any], other: Mapping[str, Any]) -> tuple[Suite, ...]:
+def _without_unknown(suites: tuple[Suite, ...], own: Json, other: Json) -> tuple[Suite, ...]:
     """Leave out benches that need a workload, parameter or kind of device which only the other side's code has.
 
     Their cases then stand on the other side alone, which is a verdict and no mistake; where nothing would be left, nothing is left out.
     """
     here, there = ((signatures_of(side), side["kinds"]) for side in (own, other))
 
-    def fits(suite: Suite, bench: Bench, code: tuple[Mapping[str, Signature], Sequence[str]]) -> bool:
+    def fits(suite: Suite, bench: Bench, code: tuple[Signatures, Sequence[str]]) -> bool:
         try:
             check([replace(suite, benches=(bench,))], *code)
         except SuiteError:

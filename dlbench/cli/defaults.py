@@ -10,6 +10,7 @@ from typing import Any
 import click
 
 from dlbench.core.errors import UsageError, nearest
+from dlbench.core.typed_json import Json
 from dlbench.core.units import one_line
 
 FILE = "dlbench.toml"
@@ -46,7 +47,6 @@ Given = str | bool | tuple[str, ...]
 class UserDefault:
     """Default of one option of one command."""
 
-    command: str
     name: str
     """The option's long name, without its dashes."""
     parameter: str
@@ -60,13 +60,13 @@ class UserDefault:
 class Defaults:
     """Settings of every command, and those that the command which was called went by."""
 
-    settings: tuple[UserDefault, ...] = ()
-    """For each option the one that counts."""
+    settings: Mapping[tuple[str, str], UserDefault] = field(default_factory=dict)
+    """By command and option the one that counts."""
     used: list[UserDefault] = field(default_factory=list)
 
     def of_command(self, name: str) -> dict[str, Callable[[], Given]]:
         """Return a command's part of click's ``default_map``; click asks for what the command line leaves out, which `used` keeps."""
-        return {each.parameter: partial(self._use, each) for each in self.settings if each.command == name}
+        return {each.parameter: partial(self._use, each) for (command, _), each in self.settings.items() if command == name}
 
     def _use(self, setting: UserDefault) -> Given:
         self.used.append(setting)
@@ -76,7 +76,7 @@ class Defaults:
         """Return a sentence for each option that this command did not get from its command line."""
         return [one_line(f"{each.origin} set --{each.name} to {shown(each.value)}") for each in self.used]
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> Json:
         """Return what this command went by, for the provenance of a result file."""
         return {each.name: {"value": each.value, "from": each.origin} for each in self.used}
 
@@ -126,7 +126,7 @@ def read(commands: Mapping[str, Callable[[], click.Command]]) -> Defaults:
                 raise _mistake(f"{origin}, {command}: must be a table of its options, such as [{command}]")
             for name, value in table.items():
                 found[command, name] = _setting(commands[command](), command, name, value, origin)
-    return Defaults(tuple(found.values()))
+    return Defaults(found)
 
 
 def unread_variables(commands: Mapping[str, Callable[[], click.Command]]) -> list[str]:
@@ -159,7 +159,7 @@ def _setting(command: click.Command, called: str, name: str, value: object, orig
         raise _mistake(f"{place}: {wrong}") from error
     if name == "strict" and not converted:
         raise _mistake(f"{place}: --strict can't be turned off by default, as {_OF_A_GATE}")
-    return UserDefault(called, name, str(option.name), bool(converted) if option.is_flag else given, origin)
+    return UserDefault(name, str(option.name), bool(converted) if option.is_flag else given, origin)
 
 
 def _mistake(text: str) -> UsageError:
@@ -186,7 +186,7 @@ def _options(command: click.Command) -> dict[str, click.Option]:
     return {long.removeprefix("--"): each for each in options for long in each.opts if long.startswith("--")}
 
 
-def _files() -> Iterator[tuple[str, dict[str, Any]]]:
+def _files() -> Iterator[tuple[str, Json]]:
     """Yield name and tables of the nearest pyproject.toml that has ours, then of the nearest dlbench.toml, which goes first."""
     folders = _folders()
     ours = next((found for folder in folders if (found := _of_project(folder / PROJECT)) is not None), None)
@@ -226,7 +226,7 @@ def _folders() -> list[Path]:
     return above[: above.index(root) + 1]
 
 
-def _toml(path: Path) -> dict[str, Any]:
+def _toml(path: Path) -> Json:
     from dlbench.core.toml import parse_toml, read_text  # not at the top: most calls have no such file
 
     return parse_toml(read_text(path, path.name), path.name)

@@ -5,11 +5,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-import click
-
+from dlbench.analysis.presentation.wording import plural
 from dlbench.cli.listing import estimated_s, write_cases
 from dlbench.cli.recording import Recording
 from dlbench.cli.session import Session
+from dlbench.cli.terminal import say
 from dlbench.core.errors import ExitCode
 from dlbench.core.units import seconds
 from dlbench.harness.plan.adaptive import usual_tries
@@ -55,7 +55,7 @@ def announce(session: Session, goes_on: bool) -> None:
     measured = f"{cases:,} case{'' if cases == 1 else 's'} in {rounds} round{'' if rounds == '1' else 's'}"
     a_side = " a side" if len({task.side.name for task in session.tasks}) > 1 else ""
     took = f"about {' to '.join(dict.fromkeys(times))} (estimated from the policy; slow steps take longer)"
-    click.echo(f"{measured}{a_side}: {started} process starts, {took}", err=True)
+    say(f"{measured}{a_side}: {started} process starts, {took}")
 
 
 def write_gate(session: Session, goes_on: bool, form: str) -> ExitCode:
@@ -86,8 +86,7 @@ def measure_until_seen(
         rounds, cases = further(needed, recording.rounds - session.first_round, fitting)
         if not rounds:
             return
-        names = f"{len(cases)} case{'' if len(cases) == 1 else 's'}"
-        click.echo(f"{rounds} more round{'' if rounds == 1 else 's'} for {names} whose change is not known well enough yet", err=True)
+        say(f"{plural(rounds, 'more round')} for {plural(len(cases), 'case')} whose change is not known well enough yet")
         tasks = [task for task in session.tasks if task.case.id in cases]
         recording.measure(further_rounds(session, recording, tasks, rounds, left_s), {})
 

@@ -7,12 +7,10 @@ from dataclasses import replace
 from shutil import get_terminal_size
 from typing import Any
 
-import click
-
 from dlbench.analysis.export import tabular
 from dlbench.analysis.report.text_table import padded
-from dlbench.cli.output import draw
 from dlbench.cli.planning import Plan, left_out
+from dlbench.cli.terminal import draw, say
 from dlbench.core.model import Case, Policy
 from dlbench.core.units import one_line, seconds
 from dlbench.harness.plan.adaptive import AdaptivePlan, policy_of_tries
@@ -54,9 +52,9 @@ def write_plan(plan: Plan, form: str, policy: Policy) -> None:
     skipped = f" ({absent + crowded:,} skipped: no such device{ranks})" if absent + crowded else ""
     tried = f", {searches:,} search{'' if searches == 1 else 'es'} with about {tries:,} tries" if searches else ""
     rounds = f"in {policy.rounds} rounds (estimated from the policy; slow steps take longer)"
-    click.echo(f"{count:,} case{'' if count == 1 else 's'}{skipped}{tried}, about {time} {rounds}", err=True)
+    say(f"{count:,} case{'' if count == 1 else 's'}{skipped}{tried}, about {time} {rounds}")
     if note := left_out(plan, chosen):
-        click.echo(f"note: {note}", err=True)
+        say(f"note: {note}")
 
 
 def estimated_s(policy: Policy, cases: int, tries: int) -> float:

@@ -7,12 +7,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import click
-
 from dlbench.analysis.presentation.wording import plural
 from dlbench.cli.listing import estimated_s
 from dlbench.cli.session import Session
-from dlbench.cli.terminal import on_screen
+from dlbench.cli.terminal import on_screen, say
 from dlbench.cli.time_left import TimeLeft
 from dlbench.core import units
 from dlbench.core.conditions import BUSY
@@ -60,10 +58,6 @@ class _Tracker(TimeLeft):
         settings = session.settings
         super().__init__(session.tasks, settings.policy, _case_s(session), time.monotonic, settings.budget_ends, session.done)
         self.session = session
-        self.measurements: dict[Series, list[Measurement]] = {}
-        for measurement in session.done:
-            if measurement.status is not Status.SKIPPED:  # those are measured now
-                self.measurements.setdefault(measurement.series, []).append(measurement)
         self.left_in_round = len(session.tasks)
         devices = dict.fromkeys(task.case.device for task in session.tasks if task.has_device)
         self._opening = f"starting workers for {', '.join(devices)}" if devices else ""
@@ -75,7 +69,6 @@ class _Tracker(TimeLeft):
 
     def case_ended(self, measurement: Measurement) -> None:
         super().case_ended(measurement)
-        self.measurements.setdefault(measurement.series, []).append(measurement)
         self.left_in_round -= 1
 
     def case_left_out(self, series: Series) -> None:
@@ -91,7 +84,7 @@ class _Tracker(TimeLeft):
         """Return ``round 2 of 7, 9 of 14 cases left``."""
         number = max(1, self.round + 1)
         of = f" of {self.policy.rounds}" if number <= self.policy.rounds else " (extra, for wide intervals)"
-        return f"round {number}{of}, {self.left_in_round} case{'' if self.left_in_round == 1 else 's'} left"
+        return f"round {number}{of}, {plural(self.left_in_round, 'case')} left"
 
 
 def _case_s(session: Session) -> float:
@@ -144,7 +137,7 @@ class PlainLines(_Tracker):
         self._write(f"{series} left out of this round, as the budget has no time for it")
 
     def _write(self, text: str) -> None:
-        click.echo(units.one_line(f"{self.where()}: {text}"), err=True)
+        say(units.one_line(f"{self.where()}: {text}"))
 
 
 class _LiveTable(_Tracker):

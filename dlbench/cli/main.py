@@ -11,7 +11,7 @@ from click.shell_completion import CompletionItem, shell_complete
 
 from dlbench import __version__
 from dlbench.cli import BEGAN
-from dlbench.cli.terminal import drop_stdout, make_printable, wrapped
+from dlbench.cli.terminal import drop_stdout, make_printable, say, say_wrapped, write_notes
 from dlbench.core.errors import DlbenchError, ExitCode, UsageError, nearest
 
 # Static text, so that --help imports none of the commands.
@@ -58,8 +58,7 @@ class LazyGroup(click.Group):
             from dlbench.cli import defaults  # not at the top, so that --help stays quick
 
             commands = {each: partial(load, each) for each in COMMANDS}
-            for note in defaults.unread_variables(commands):
-                click.echo(wrapped(f"note: {note}", sys.stderr), err=True)
+            write_notes(defaults.unread_variables(commands))
             ctx.obj = defaults.read(commands)
             ctx.default_map = {args[0]: ctx.obj.of_command(args[0])}
         return name, command, rest
@@ -123,9 +122,8 @@ def main() -> None:
         error.show()
         code = ExitCode.USAGE
     except DlbenchError as error:
-        click.echo(wrapped(f"dlbench: {error}", sys.stderr), err=True)
-        for note in context.obj.notes() if context and context.obj else ():
-            click.echo(wrapped(f"note: {note}", sys.stderr), err=True)
+        say_wrapped(f"dlbench: {error}")
+        write_notes(context.obj.notes() if context and context.obj else ())
         code = error.exit_code
     except BrokenPipeError:
         drop_stdout()  # its reader has left (`dlbench list big | head`), which is no error
@@ -134,15 +132,15 @@ def main() -> None:
         sentence = f"the package '{error.name}' is not installed here; pip install . adds what is missing"
         if (error.name or "").partition(".")[0] in _REPORT_NEEDS:
             sentence = "a page needs altair, vl-convert-python and Jinja2: pip install 'dlbench[report]'"
-        click.echo(wrapped(f"dlbench: {sentence}", sys.stderr), err=True)
+        say_wrapped(f"dlbench: {sentence}")
         code = ExitCode.USAGE
     except MemoryError:
-        click.echo("dlbench: out of memory; plan fewer cases, or free some", err=True)
+        say("dlbench: out of memory; plan fewer cases, or free some")
         code = ExitCode.INTERNAL
     except Exception as error:  # noqa: BLE001  # the last door: a traceback for the report, and never exit code 1
         import traceback
 
         traceback.print_exc()
-        click.echo(f"dlbench: internal error ({type(error).__name__}); please report it with the lines above", err=True)
+        say(f"dlbench: internal error ({type(error).__name__}); please report it with the lines above")
         code = ExitCode.INTERNAL
     sys.exit(int(code or 0))

@@ -7,13 +7,14 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from dlbench.analysis.report.text_table import padded
 from dlbench.cli.output_files import is_page_of, page_of
 from dlbench.core.errors import ResultFileError
 from dlbench.core.file_lock import holder
 from dlbench.core.store import ends_with_footer, read_header
+from dlbench.core.typed_json import Json
 from dlbench.core.units import one_line
 
 if TYPE_CHECKING:
@@ -77,7 +78,7 @@ def _examples(*examples: tuple[str, str]) -> Iterator[str]:
     yield from (f"  {line}" for line in padded((command, f"# {about}") for command, about in examples))
 
 
-def _newest() -> tuple[Path, dict[str, Any]] | None:
+def _newest() -> tuple[Path, Json] | None:
     """Return the newest result file in this folder or in its results, with its header; None where there is none that can be read."""
     found: list[tuple[float, Path]] = []
     for path in (*Path().glob("*.jsonl"), *_RESULTS.glob("*.jsonl")):

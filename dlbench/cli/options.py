@@ -2,7 +2,7 @@
 
 import inspect
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import wraps
 from importlib import import_module
@@ -160,26 +160,24 @@ def parse_thresholds(thresholds: Iterable[str], must_see: str | None) -> dict[st
     Raises UsageError for what makes no sense.
     """
     given: dict[str, str] = {}
-    for word in thresholds:
-        metric, equals, value = word.rpartition("=")
-        metric = metric.strip() if equals else "time"
-        if metric in given:
-            raise UsageError(f"--threshold {word}: the threshold of {metric} is given twice; give it once")
-        if metric == MUST_SEE:
-            raise UsageError(f"--threshold {word}: what must be seen is no threshold; give --must-see {value}")
-        given[metric] = value
-        _check(f"--threshold {word}", given)
-    if must_see is not None:
-        given[MUST_SEE] = must_see
-        _check(f"--must-see {must_see}", given)
-    return given
-
-
-def _check(option: str, given: Mapping[str, str]) -> None:
     try:
-        check(given)
+        for word in thresholds:
+            option = f"--threshold {word}"
+            metric, equals, value = word.rpartition("=")
+            metric = metric.strip() if equals else "time"
+            if metric in given:
+                raise ValueError(f"the threshold of {metric} is given twice; give it once")
+            if metric == MUST_SEE:
+                raise ValueError(f"what must be seen is no threshold; give --must-see {value}")
+            given[metric] = value
+            check(given)
+        if must_see is not None:
+            option = f"--must-see {must_see}"
+            given[MUST_SEE] = must_see
+            check(given)
     except ValueError as error:
         raise UsageError(f"{option}: {error}") from error
+    return given
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,9 +197,9 @@ class OutputOptions:
 
     def __post_init__(self) -> None:
         refuse_same_file(self.files)
-        refuse_misplaced(self.files.values())
+        refuse_misplaced(*self.files.values())
         if self.report:  # before anything is measured
-            refuse_existing([self.report])
+            refuse_existing(self.report)
             import_module("dlbench.analysis.report.page")
         if self.github and not self.summary:
             raise UsageError("--github is for a step of GitHub Actions, where GITHUB_STEP_SUMMARY names a file; leave it out elsewhere")

@@ -4,7 +4,7 @@ import os
 import re
 import secrets
 import stat
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from html import unescape
 from pathlib import Path
@@ -22,7 +22,7 @@ def writing(path: Path) -> Iterator[None]:
         raise OutputError.of(path, error) from error
 
 
-def refuse_misplaced(paths: Iterable[Path | None]) -> None:
+def refuse_misplaced(*paths: Path | None) -> None:
     """Raise UsageError where a folder stands in a file's place, or none to write it in is there; OutputError where that can't be told."""
     for path in filter(None, paths):
         with writing(path):
@@ -39,15 +39,15 @@ def refuse_misplaced(paths: Iterable[Path | None]) -> None:
 def make_folder(path: Path) -> None:
     """Make a folder that is asked for, in one that is there. Raises UsageError or OutputError."""
     if not path.is_dir():
-        refuse_misplaced([path])
+        refuse_misplaced(path)
         with writing(path):
             path.mkdir()
 
 
-def refuse_existing(paths: Iterable[Path]) -> None:
+def refuse_existing(*paths: Path | None) -> None:
     """Raise UsageError where one of these files, or a link of that name, is there already, and what `refuse_misplaced` raises."""
-    for path in paths:
-        refuse_misplaced([path])
+    for path in filter(None, paths):
+        refuse_misplaced(path)
         with writing(path), suppress(FileNotFoundError):
             path.lstat()
             raise _exists(path)
@@ -57,17 +57,14 @@ def refuse_same_file(paths: Mapping[str, Path | None]) -> None:
     """Raise UsageError where two of these options name one file: what is written last would replace the other."""
     taken: dict[str, str] = {}
     for option, path in paths.items():
-        if path is None:
-            continue
-        first = taken.setdefault(os.path.realpath(path), option)
-        if first != option:
+        if path and (first := taken.setdefault(os.path.realpath(path), option)) != option:
             raise UsageError(f"{first} and {option} both name {path}; give each a file of its own")
 
 
 def create(path: Path, content: bytes, *, replacing: bool = False) -> None:
     """Write a file, whole or not at all; a new one, unless ``replacing``. Raises UsageError or OutputError."""
     if not replacing:
-        refuse_existing([path])
+        refuse_existing(path)
     part = path.with_name(f".{secrets.token_hex(8)}.part")
     with writing(path):
         try:
@@ -88,7 +85,7 @@ def _name(part: Path, path: Path) -> None:
     except FileExistsError as error:
         raise _exists(path) from error
     except OSError:  # not every filesystem has links
-        refuse_existing([path])
+        refuse_existing(path)
         part.rename(path)
 
 

@@ -3,7 +3,7 @@
 import itertools
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from dlbench.analysis.presentation.wording import few
 from dlbench.cli.options import PlanOptions
@@ -12,7 +12,8 @@ from dlbench.core.errors import UsageError
 from dlbench.core.model import Case, Policy, Signature
 from dlbench.core.records import signature_from_json
 from dlbench.core.thresholds import MUST_SEE
-from dlbench.harness.plan.cases import check, overridden, policy_of, workload_names
+from dlbench.core.typed_json import Json
+from dlbench.harness.plan.cases import Signatures, check, overridden, policy_of, workload_names
 from dlbench.harness.plan.cases import plan as all_cases
 from dlbench.harness.plan.selection import compile_expression
 from dlbench.harness.plan.suite import Suite, load_all
@@ -35,8 +36,8 @@ class Plan:
     """At least one; made as they are read."""
     devices: tuple["Device", ...]
     """Those that take part."""
-    signatures: Mapping[str, Signature]
-    hello: Mapping[str, Any]
+    signatures: Signatures
+    hello: Json
     """The worker's answer to `dlbench.harness.worker.serving.main.hello`."""
 
     @property
@@ -46,7 +47,7 @@ class Plan:
 
         return policy_of(self.suites, self.signatures, [device.id for device in usable(self.devices)])
 
-    def declarations(self) -> dict[str, Any]:
+    def declarations(self) -> Json:
         """Return the declarations of each workload that takes part, for the header."""
         return {name: to_json(self.signatures[name].declared) for name in workload_names(self.suites)}
 
@@ -60,12 +61,12 @@ def load_suites(options: PlanOptions) -> tuple[Suite, ...]:
     return load_all(options.names or (DEFAULT_SUITE,))
 
 
-def signatures_of(hello: Mapping[str, Any]) -> dict[str, Signature]:
+def signatures_of(hello: Json) -> dict[str, Signature]:
     """Return the signatures of a worker's workloads, by name."""
     return {each["name"]: signature_from_json(each) for each in hello["signatures"]}
 
 
-def plan_suites(suites: tuple[Suite, ...], hello: Mapping[str, Any], options: PlanOptions) -> Plan:
+def plan_suites(suites: tuple[Suite, ...], hello: Json, options: PlanOptions) -> Plan:
     """Override, check and plan suites for a worker's devices and workloads.
 
     Raises SuiteError, UsageError or DeviceAbsent for any mistake in an option or a suite, and for a plan without cases.

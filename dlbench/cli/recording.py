@@ -5,9 +5,8 @@ from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING
 
-import click
-
 from dlbench.cli.session import Session
+from dlbench.cli.terminal import say
 from dlbench.core.errors import DeviceFault
 from dlbench.harness.probe import fingerprint
 from dlbench.harness.probe.monitor import Monitor
@@ -45,7 +44,7 @@ class Recording:
         self.writer = session.open_writer()
         if why := self.writer.unlocked:
             path = self.writer.path
-            click.echo(f"note: {path} can't be locked where it is ({why}); see to it that no other dlbench writes it meanwhile", err=True)
+            say(f"note: {path} can't be locked where it is ({why}); see to it that no other dlbench writes it meanwhile")
         self._tried = list(session.tried)
         self._started = time.monotonic()
         self.path = self.writer.path

@@ -21,12 +21,13 @@ from dlbench.cli.terminal import announce
 from dlbench.core import former
 from dlbench.core.errors import DeviceAbsent, ResultFileError, UsageError
 from dlbench.core.measurement import BALANCED, Measurement
-from dlbench.core.model import Policy, Signature, Status
+from dlbench.core.model import Policy, Status
 from dlbench.core.provenance import differences
 from dlbench.core.store import RunFile
 from dlbench.core.thresholds import ThresholdSettings
+from dlbench.core.typed_json import Json
 from dlbench.core.writer import ResultWriter
-from dlbench.harness.plan.cases import check, plan, workload_names
+from dlbench.harness.plan.cases import Signatures, check, plan, workload_names
 from dlbench.harness.plan.selection import compile_expression
 from dlbench.harness.plan.suite import Suite
 from dlbench.harness.pool import Isolation, layout_seed
@@ -55,7 +56,7 @@ class OpenSide:
     side: Side
     """Without its devices: which of them take part is for a plan to say."""
     worker: WorkerProcess
-    hello: Mapping[str, Any]
+    hello: Json
 
     def tasks(self, plan: Plan) -> list[Task]:
         """Return the tasks of a round of the plan on this side."""
@@ -80,7 +81,7 @@ class Session:
     tasks: tuple[Task, ...]
     settings: RunSettings
     devices: tuple[machine.Device, ...]
-    signatures: Mapping[str, Signature]
+    signatures: Signatures
     open_writer: Callable[[], ResultWriter]
     done: tuple[Measurement, ...] = ()
     tried: tuple[Measurement, ...] = ()
@@ -109,7 +110,7 @@ def start(
     policy: Policy,
     output: Path | None,
     *,
-    sides: Mapping[str, Any] | None = None,
+    sides: Json | None = None,
     gate: ThresholdSettings | None = None,
 ) -> Session:
     """Make the session of a new run.
@@ -147,7 +148,7 @@ def start(
     return Session(tuple(tasks), settings, plan.devices, plan.signatures, lambda: ResultWriter.create(path, header), gate=gate, kept=kept)
 
 
-def _check_places(tasks: Sequence[Task], signatures: Mapping[str, Signature]) -> None:
+def _check_places(tasks: Sequence[Task], signatures: Signatures) -> None:
     """Raise UsageError for a parameter of a case that names a folder that can't be written."""
     parameters = {name: place for name, each in signatures.items() if (place := each.declared.parameter("scratch"))}
     named = [(name, each.case.params.get(name)) for each in tasks if (name := parameters.get(each.case.workload))]
@@ -158,7 +159,7 @@ def _check_places(tasks: Sequence[Task], signatures: Mapping[str, Signature]) ->
             raise UsageError(f"{name}={place}: no folder can be made there: {error.strerror}; name a folder that can be written") from error
 
 
-def _kept(header: Mapping[str, Any], where: Mapping[str, Any]) -> Kept:
+def _kept(header: Json, where: Json) -> Kept:
     """Name what a run keeps, by its header and by the machine and software that it goes on with."""
     header = {name: value for name, value in header.items() if name not in ("kind", "schema")}
     return Kept(fingerprint.key_of(header), fingerprint.software_key(where))
@@ -239,7 +240,7 @@ def resume(run: RunFile, writer: ResultWriter, suites: Sequence[Suite], opened: 
     )
 
 
-def recorded_cases(header: Mapping[str, Any]) -> list[str]:
+def recorded_cases(header: Json) -> list[str]:
     """Return the ids that --case chose for a run, with the names that their workloads have today; no file of 0.1 has them."""
     return [re.sub(r"^\w+", lambda name: former.workload_of(name[0]), case_id) for case_id in header.get("cases", ())]
 
@@ -254,7 +255,7 @@ def is_complete(run: RunFile, session: Session) -> bool:
     return all(last.get(task.series, Status.SKIPPED) is not Status.SKIPPED for task in mine)
 
 
-def _declared_anew(workloads: Mapping[str, Any], signatures: Mapping[str, Signature]) -> list[str]:
+def _declared_anew(workloads: Json, signatures: Signatures) -> list[str]:
     """Name each value, and each parallelism, that the signatures do not declare as the header says."""
     from dlbench.analysis.read.declared import declaration_of
 
@@ -274,7 +275,7 @@ def _declared_anew(workloads: Mapping[str, Any], signatures: Mapping[str, Signat
 
 
 @contextmanager
-def _complete_header(run: RunFile) -> Iterator[Mapping[str, Any]]:
+def _complete_header(run: RunFile) -> Iterator[Json]:
     """Yield the header. Raises ResultFileError where the code inside misses something in it."""
     try:
         yield run.header

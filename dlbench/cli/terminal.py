@@ -6,14 +6,19 @@ import os
 import shutil
 import sys
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from typing import TextIO
+from typing import TYPE_CHECKING, TextIO
 
 import click
 
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
 LEAST_WIDTH = 40
 """Columns that the numbers of a row need; a narrower terminal breaks the lines itself, which loses nothing."""
+_UNBOUNDED = 100_000
+"""Columns for output that goes to a file or a pipe, so that nothing is folded or cut."""
 _ALIKE = {"×": "x", "…": "..", "–": "-", "µ": "u", "·": "-"}
 _HANDLER = "dlbench.alike"
 _ASCII = "dlbench-ascii"
@@ -27,7 +32,23 @@ def on_screen() -> bool:
 def announce(doing: str) -> None:
     """Tell who watches what the command does first, before there is anything else to show."""
     if on_screen():
-        click.echo(doing, err=True)
+        say(doing)
+
+
+def say(text: str) -> None:
+    """Write a line to stderr, as it is."""
+    click.echo(text, err=True)
+
+
+def say_wrapped(text: str) -> None:
+    """Write a line to stderr, on a terminal broken between words."""
+    say(wrapped(text, sys.stderr))
+
+
+def write_notes(notes: Iterable[str]) -> None:
+    """Write sentences that a reader has to know to stderr, a line each, on a terminal broken between words."""
+    for note in notes:
+        say_wrapped(f"note: {note}")
 
 
 def wrapped(text: str, stream: TextIO) -> str:
@@ -38,6 +59,19 @@ def wrapped(text: str, stream: TextIO) -> str:
     whole = text.replace(" %", "\xa0%")  # a blank that no line breaks at
     lines = textwrap.wrap(whole, max(LEAST_WIDTH, width), subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)
     return "\n".join(lines).replace("\xa0", " ")
+
+
+def draw(renderable: "RenderableType") -> None:
+    """Write what rich lays out to stdout, as wide as the terminal, or off one as wide as it gets."""
+    from rich.console import Console
+
+    console = Console()
+    if not sys.stdout.isatty():
+        console.width = _UNBOUNDED
+    # Through click, because rich answers a closed pipe with exit code 1. What is wider than the screen the terminal breaks.
+    with console.capture() as capture:
+        console.print(renderable, crop=False)
+    click.echo(capture.get(), nl=False)
 
 
 def make_printable(*streams: TextIO) -> None:

@@ -49,6 +49,8 @@ class TimeLeft(Observer):
         """Series that are measured for a further round, as far as is known."""
         self._took_s: dict[Series, float] = {}
         """How long the last attempt at each took."""
+        self.measurements: dict[Series, list[Measurement]] = {}
+        """Those that count of each; without those that were skipped before, which are measured now."""
         self._medians: dict[Series, list[float]] = {}
         self._starts_s: list[float] = []
         """How long the processes of each round took to start."""
@@ -64,7 +66,7 @@ class TimeLeft(Observer):
         self._starting = False
         """Whether the processes of the round are being started."""
         for measurement in done:
-            if measurement.status is not Status.SKIPPED:  # else it can be measured now
+            if measurement.status is not Status.SKIPPED:
                 self._note(measurement)
 
     def round_started(self, number: int, pending: Sequence[Series]) -> None:
@@ -103,8 +105,9 @@ class TimeLeft(Observer):
             self._later_s[series] = timed_s + _OF_SET_UP * (self._took_s[series] - timed_s)
 
     def _note(self, measurement: Measurement) -> None:
-        """Note what a measurement says of later rounds."""
+        """Keep a measurement, and note what it says of later rounds."""
         series, samples = measurement.series, measurement.samples
+        self.measurements.setdefault(series, []).append(measurement)
         if measurement.status is not Status.OK or (measurement.found and not samples):
             self._running.discard(series)  # it is not measured in later rounds
         if samples:

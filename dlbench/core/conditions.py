@@ -10,6 +10,7 @@ from functools import lru_cache
 from typing import Annotated, Any, NamedTuple, TypedDict
 
 from dlbench.core.quantities import Amount, Count, Number, PositiveCount, Quantity
+from dlbench.core.stats import known
 from dlbench.core.units import percent
 
 THROTTLED = 0.01
@@ -50,12 +51,12 @@ class Throttling:
         """Whether it was held back by what passes; None where nothing would have told."""
         if self.thermal is None and self.quota is None and self.reasons is None:
             return None
-        return (self.thermal or 0.0) > THROTTLED or (self.quota or 0.0) > THROTTLED or not SLOWDOWNS.isdisjoint(self.reasons or ())
+        return _matters(self.thermal) or _matters(self.quota) or not SLOWDOWNS.isdisjoint(self.reasons or ())
 
     @property
     def power_capped(self) -> bool | None:
         """Whether its power limit held it back; None where nothing would have told."""
-        if (self.power_cap or 0.0) > THROTTLED or not POWER_CAPS.isdisjoint(self.reasons or ()):
+        if _matters(self.power_cap) or not POWER_CAPS.isdisjoint(self.reasons or ()):
             return True
         return None if self.power_cap is None and self.reasons is None else False
 
@@ -65,10 +66,8 @@ class Throttling:
 
         Nor where the CPU quota stopped it: that is time in the run queue, too.
         """
-        known = [share for share in (self.waiting, self.stolen) if share is not None]
-        if not known or (self.quota or 0.0) > THROTTLED:
-            return None
-        return min(1.0, sum(known))
+        shares = known((self.waiting, self.stolen))
+        return min(1.0, sum(shares)) if shares and not _matters(self.quota) else None
 
     @property
     def spoiled(self) -> bool:
@@ -94,25 +93,25 @@ class Throttling:
         """Say who had its CPUs, ``waited for a CPU for 30.0 % of its time``; an empty text where it does not matter."""
         if not self.disturbed:
             return ""
-        parts = (
-            f"waited for a CPU for {percent(self.waiting)} of its time" if self.waiting and self.waiting > THROTTLED else "",
-            f"a hypervisor took a CPU for {percent(self.stolen)} of its time" if self.stolen and self.stolen > THROTTLED else "",
-        )
-        return " and ".join(filter(None, parts))
+        return " and ".join([*_for_long("waited for a CPU", self.waiting), *_for_long("a hypervisor took a CPU", self.stolen)])
 
     def causes(self) -> str:
         """Say what throttled it, ``too hot for 12.0 % of its time``; an empty text where nothing did."""
         slowed = sorted(SLOWDOWNS.intersection(self.reasons or ()))
-        parts = (
-            f"too hot for {percent(self.thermal)} of its time" if self.thermal and self.thermal > THROTTLED else "",
-            f"slowed down ({', '.join(slowed)})" if slowed else "",
-            f"stopped by the CPU quota for {percent(self.quota)} of its time" if self.quota and self.quota > THROTTLED else "",
-        )
-        return " and ".join(filter(None, parts))
+        slowdown = [f"slowed down ({', '.join(slowed)})"] if slowed else []
+        return " and ".join([*_for_long("too hot", self.thermal), *slowdown, *_for_long("stopped by the CPU quota", self.quota)])
 
     def to_json(self) -> dict[str, Any]:
         """Return plain data; what is unknown is left out."""
         return _known(self)
+
+
+def _matters(share: float | None) -> bool:
+    return share is not None and share > THROTTLED
+
+
+def _for_long(what: str, share: float | None) -> list[str]:
+    return [f"{what} for {percent(share)} of its time"] if share is not None and share > THROTTLED else []
 
 
 class _DeviceState(TypedDict, total=False):
@@ -157,7 +156,7 @@ class RoundState:
     def other_processes(self, device: str) -> int | None:
         """Return how many processes of others were on an accelerator, before or after; None where nothing tells."""
         counts = [each.get("accelerators", {}).get(device, {}).get("other_processes") for each in (self.before, self.after)]
-        return max((count for count in counts if count is not None), default=None)
+        return max(known(counts), default=None)
 
     def to_json(self) -> dict[str, Any]:
         """Return plain data; what is unknown is left out."""
@@ -196,14 +195,13 @@ def circumstances(
     """
     numbers = {number for number, _ in rounds} if states else ()
     around = tuple([each for each in states if each.round in numbers])
-    known = Counter(read) if (read := [each for _, each in rounds if each is not None]) else {}
-    if not known and not around:  # a file that tells neither, with twenty thousand cases perhaps
+    read = Counter(found) if (found := known(each for _, each in rounds)) else {}
+    if not read and not around:  # a file that tells neither, with twenty thousand cases perhaps
         return _NOTHING_TOLD
-    throttled = {each: count for each, count in known.items() if each.throttled}
-    capped = {each: count for each, count in known.items() if each.power_capped}
-    disturbed = {each: count for each, count in known.items() if each.disturbed}
-    again = sum(count for each, count in known.items() if each.tries > 1 and not each.held_back)
-    shares = [each.lost for each in known if each.lost is not None]
+    throttled = {each: count for each, count in read.items() if each.throttled}
+    capped = {each: count for each, count in read.items() if each.power_capped}
+    disturbed = {each: count for each, count in read.items() if each.disturbed}
+    again = sum(count for each, count in read.items() if each.tries > 1 and not each.held_back)
     others = _taken_by_others(around, device, threads)
     of = f"of {_rounds(len(rounds))}"
     reasons = []
@@ -211,7 +209,7 @@ def circumstances(
         worst = max(throttled, key=lambda each: max(each.thermal or 0.0, each.quota or 0.0))
         reasons.append(f"throttled in {sum(throttled.values())} {of}: {worst.causes()}")
     if capped:
-        longest = max((each.power_cap for each in capped if each.power_cap is not None), default=None)
+        longest = max(known(each.power_cap for each in capped), default=None)
         extent = "" if longest is None else f", for up to {percent(longest)} of the time"
         reasons.append(f"at its power limit in {sum(capped.values())} {of}{extent}")
     if disturbed:
@@ -220,11 +218,11 @@ def circumstances(
     if again:
         reasons.append(f"measured again in {again} {of}, as an earlier try was throttled or disturbed")
     return Circumstances(
-        throttled=_any(each.throttled for each in known),
-        power_capped=_any(each.power_capped for each in known),
-        disturbed=_any([*(each.disturbed for each in known), others.disturbed]),
+        throttled=_any(each.throttled for each in read),
+        power_capped=_any(each.power_capped for each in read),
+        disturbed=_any([*(each.disturbed for each in read), others.disturbed]),
         reason="; ".join([*reasons, *others.reasons]) or None,
-        lost_share=max(shares, default=None),
+        lost_share=max(known(each.lost for each in read), default=None),
         # What the case's own process counted decides. What others used in the whole round counts only where that process could not tell
         # how long it waited, and another process on the accelerator always.
         rounds=sum(
@@ -260,10 +258,10 @@ def _taken_by_others(states: tuple[RoundState, ...], device: str, threads: int |
         (stolen, least, "the hypervisor took up to {:.2g} CPUs' time"),
         (processes, 0, f"{{}} other process{'' if max(processes.values(), default=0) == 1 else 'es'} on {device}"),
     )
-    matter = [frozenset(number for number, amount in known.items() if amount > limit) for known, limit, _ in kinds]
+    matter = [frozenset(number for number, amount in taken.items() if amount > limit) for taken, limit, _ in kinds]
     reasons = [
-        f"{text.format(max(known.values()))} in {len(rounds)} of {_rounds(len(known))}"
-        for (known, _, text), rounds in zip(kinds, matter, strict=True)
+        f"{text.format(max(taken.values()))} in {len(rounds)} of {_rounds(len(taken))}"
+        for (taken, _, text), rounds in zip(kinds, matter, strict=True)
         if rounds
     ]
     tells = others or stolen or processes
@@ -275,8 +273,8 @@ def _known_amounts(of_rounds: Iterable[tuple[int, float | None]]) -> dict[int, f
 
 
 def _any(values: Iterable[bool | None]) -> bool | None:
-    known = [value for value in values if value is not None]
-    return any(known) if known else None
+    told = known(values)
+    return any(told) if told else None
 
 
 def _rounds(count: int) -> str:

@@ -7,10 +7,10 @@ from typing import Any, get_args, get_type_hints
 from dlbench.core.declarations import Declaration, ParameterRole, Value
 from dlbench.core.errors import nearest
 from dlbench.core.schema import Unit
-from dlbench.core.typed_json import convert
+from dlbench.core.typed_json import Json, convert
 
 
-def to_json(declared: Declaration) -> dict[str, Any]:
+def to_json(declared: Declaration) -> Json:
     """Return plain data for the pipe and for the header of a result file; its records without what is empty."""
     return {each.name: plain(getattr(declared, each.name)) for each in fields(declared)}
 
@@ -30,7 +30,7 @@ def plain(value: Any) -> Any:
 def from_json(data: object) -> tuple[Declaration, list[str]]:
     """Return what is valid of `to_json`'s data, and a sentence on each part that is not: another version may have written it."""
     doubts: list[str] = []
-    given: Mapping[str, Any] = _valid(Mapping[str, Any], data, "its declarations", doubts) or {}
+    given: Json = _valid(Json, data, "its declarations", doubts) or {}
     hints: dict[str, Any] = get_type_hints(Declaration)
     values: list[Value] = []
     for payload in _valid(Sequence[Any], given.get("values", ()), "values", doubts) or ():
@@ -40,7 +40,7 @@ def from_json(data: object) -> tuple[Declaration, list[str]]:
             doubts += [f"{called}: {wrong}"] if wrong else []
             values += [] if wrong else [value]
     parameters: dict[str, Mapping[ParameterRole, str]] = {}
-    for name, payload in (_valid(Mapping[str, Any], given.get("parameters", {}), "parameters", doubts) or {}).items():
+    for name, payload in (_valid(Json, given.get("parameters", {}), "parameters", doubts) or {}).items():
         roles = _valid(Mapping[str, str], payload, f"parameter '{name}'", doubts) or {}
         known = list(get_args(ParameterRole))
         doubts += [f"parameter '{name}': no role is called '{role}'{nearest(role, known)}" for role in roles if role not in known]

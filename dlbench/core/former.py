@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from dlbench.core.measurement import Measurement
+from dlbench.core.typed_json import Json
 
 _T = TypeVar("_T")
 
@@ -19,7 +20,7 @@ _SHOWN = r"(?:optimizer=(\w+),)?implementation=(\w+)"
 
 
 @cache
-def _former() -> Mapping[str, Mapping[str, Any]]:
+def _former() -> Mapping[str, Json]:
     return tomllib.loads(Path(__file__).with_name("former.toml").read_text(encoding="utf-8"))
 
 
@@ -61,12 +62,12 @@ def modernised(measurement: Measurement) -> Measurement:
     return measurement
 
 
-def split_up(workload: str, settings: Mapping[str, Any]) -> dict[str, Any]:
+def split_up(workload: str, settings: Json) -> dict[str, Any]:
     """Return settings of a workload in their order, with an optimizer's name split into the parameters of today."""
     found: dict[str, Any] = {}
+    parameters = () if "implementation" in settings else _steps().get(workload, ())
     for name, value in settings.items():
-        is_former = name == "optimizer" and workload in _steps() and "implementation" not in settings
-        found |= _parts(value, _steps()[workload]) if is_former else {name: value}
+        found |= _parts(value, parameters) if parameters and name == "optimizer" else {name: value}
     return found
 
 

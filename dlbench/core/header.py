@@ -8,7 +8,7 @@ from dlbench import __version__
 from dlbench.core import thresholds
 from dlbench.core.conditions import MachineState
 from dlbench.core.quantities import Count, Quantity
-from dlbench.core.typed_json import convert
+from dlbench.core.typed_json import Json, convert
 
 
 class _Identified(TypedDict):
@@ -30,16 +30,16 @@ class _PlannedKeys(TypedDict):
 class _EnvironmentKeys(TypedDict, total=False):
     machine_key: str
     stack_key: str
-    identity: Mapping[str, Any]
-    stack: Mapping[str, Any]
+    identity: Json
+    stack: Json
 
 
 class _SideKeys(_EnvironmentKeys, total=False):
-    workloads: Mapping[str, Any]
+    workloads: Json
 
 
 class _SuiteKeys(TypedDict, total=False):
-    thresholds: Mapping[str, Any]
+    thresholds: Json
 
 
 class HeaderKeys(TypedDict, total=False):
@@ -55,7 +55,7 @@ class HeaderKeys(TypedDict, total=False):
     isolation: Any
     order: Any
     machines: Any
-    gate: Mapping[str, Any]
+    gate: Json
     policy: _PolicyKeys
     devices: Sequence[_DeviceKeys]
     planned: _PlannedKeys
@@ -63,7 +63,7 @@ class HeaderKeys(TypedDict, total=False):
     sides: Mapping[str, _SideKeys]
     suites: Sequence[str | _SuiteKeys]
     """A file without a run behind it may only name them."""
-    workloads: Mapping[str, Any]
+    workloads: Json
 
 
 class FooterKeys(TypedDict, total=False):
@@ -77,7 +77,7 @@ class FooterKeys(TypedDict, total=False):
 _VERSION = re.compile(r"(\d{1,9})\.(\d{1,9})(?:\.(\d{1,9}))?")
 
 
-def newer_version(header: Mapping[str, Any]) -> str | None:
+def newer_version(header: Json) -> str | None:
     """Return the version of the dlbench that wrote a file, where it is newer than this one."""
     written, own = _VERSION.match(str(header.get("dlbench"))), _VERSION.match(__version__)
     return written[0] if written and own and _numbers(written) > _numbers(own) else None
@@ -87,7 +87,7 @@ def _numbers(version: re.Match[str]) -> tuple[int, ...]:
     return tuple(map(int, version.groups("0")))
 
 
-def check_header(header: Mapping[str, Any]) -> None:
+def check_header(header: Json) -> None:
     """Raise ValueError for a header that no dlbench writes: ``devices[0].id must be text, not 3``."""
     convert(HeaderKeys, header)
     if "sides" in header and len(header["sides"]) != 2:

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple, Self
 
 from dlbench.core.conditions import Throttling
-from dlbench.core.model import Case, ParamValue, Reported, Status
+from dlbench.core.model import Case, Params, Reported, Status
 from dlbench.core.quantities import Amount, BlockTimes, Count, PositiveCount, Quantity
 from dlbench.core.unknown import Reason, Reasons
 
@@ -113,13 +113,13 @@ class Measurement:
     least_bytes: Amount | None = None
     values: Mapping[str, Reported] = field(default_factory=dict)
     """What an ``observe`` returned."""
-    found: Mapping[str, ParamValue] = field(default_factory=dict)
+    found: Params = field(default_factory=dict)
     """Of a search, the values that it found for the parameters that its case leaves open; of an unfinished one, the best ones so far."""
     unfinished: bool | None = None
     """True of a search that was cut short with something found so far; None of all else."""
     limit_bytes: Count | None = None
     """Of a search for the largest, the memory that its cases could take; None elsewhere, and where the device does not tell."""
-    math: Mapping[str, ParamValue] = field(default_factory=dict)
+    math: Params = field(default_factory=dict)
     """The backend flags that were in force: TF32, reduced-precision sums, autotuning, determinism."""
     nulls: Mapping[str, Reasons] = field(default_factory=dict)
     """Why a group of columns is null: ``transfer``, ``memory``, ``check``."""

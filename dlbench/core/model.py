@@ -1,5 +1,6 @@
 """Data classes: a workload's signature, a case, the work it returns, and how to measure it."""
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from enum import StrEnum
@@ -11,6 +12,8 @@ from dlbench.core.quantities import Number
 
 ParamValue = str | bool | int | float
 """Type of a workload's parameters."""
+Params = Mapping[str, ParamValue]
+"""Their values by name."""
 Reported = Number | bool | Sequence[Number]
 """A value that a workload reports in addition to its time: a scalar or a series."""
 
@@ -62,11 +65,12 @@ class Parameter:
             return value
         if self.kind == "text" and isinstance(value, str) and (not self.choices or value in self.choices):
             return value
-        if self.kind == "integer" and type(value) is int and (self.minimum is None or value >= self.minimum):
+        least = -math.inf if self.minimum is None else self.minimum
+        if self.kind == "integer" and type(value) is int and value >= least:
             return value
         if self.kind == "number" and type(value) in (int, float):
             number = float(value)  # type: ignore[arg-type]  # narrowed by the line above, which keeps bool out
-            if abs(number) != float("inf") and number == number and (self.minimum is None or number > self.minimum):
+            if least < number < math.inf:
                 return number
         raise ValueError(f"{self.wanted()}, not {value!r}")
 
@@ -123,7 +127,7 @@ class Case:
     """Readable and stable: ``train_step[model=resnet18,batch=8,dtype=bf16]@cpu``."""
     suite: str
     workload: str
-    params: Mapping[str, ParamValue]
+    params: Params
     device: str
 
     @classmethod
@@ -173,7 +177,7 @@ def value_text(value: ParamValue) -> str:
     return short if isinstance(value, float) and float(short := f"{value:g}") == value else str(value)
 
 
-def settings_text(settings: Mapping[str, ParamValue]) -> str:
+def settings_text(settings: Params) -> str:
     """Return values of parameters, or flags, as text: ``batch=64, mode=compile``."""
     return ", ".join(f"{name}={value_text(value)}" for name, value in settings.items())
 

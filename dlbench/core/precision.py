@@ -68,8 +68,8 @@ _TABLE = (
 PRECISIONS: Mapping[str, Precision] = MappingProxyType({each.name: each for each in _TABLE})
 """By name, the widest first."""
 
-_EIGHT_BITS: Mapping[str, str] = MappingProxyType({"fp8": "fp8", "fp8_e4m3": "fp8", "fp8_e5m2": "fp8", "int8": "int8"})
+_EIGHT_BITS = {"fp8": "fp8", "fp8_e4m3": "fp8", "fp8_e5m2": "fp8", "int8": "int8"}
 """Precisions that only workloads of users compute in, each with what its products are computed in."""
 
-ARITHMETIC: Mapping[str, str] = MappingProxyType({**{each.name: each.arithmetic for each in _TABLE}, **_EIGHT_BITS})
+ARITHMETIC: Mapping[str, str] = MappingProxyType({each.name: each.arithmetic for each in _TABLE} | _EIGHT_BITS)
 """What products are computed in, a column of `peaks.toml`, by the ``dtype`` of a case."""

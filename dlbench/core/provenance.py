@@ -20,13 +20,12 @@ def differences(
     paths = list(dict.fromkeys([*left, *right]))
     if but_for_restarts:
         paths = [path for path in paths if not _restarted(path, left.get(path), right.get(path))]
-    return [f"{path}: {_shown(left, path)} against {_shown(right, path)}" for path in paths if _unlike(left, right, path)]
-
-
-def _unlike(left: Mapping[str, Any], right: Mapping[str, Any], path: str) -> bool:
-    """Whether both show an entry differently; what neither of them knows is no difference, also where one names it."""
-    known = (left.get(path), right.get(path)) != (None, None)
-    return known and _shown(left, path) != _shown(right, path)
+    return [
+        f"{path}: {before} against {after}"
+        for path in paths
+        # What neither of them knows is no difference, also where one names it.
+        if (left.get(path), right.get(path)) != (None, None) and (before := _shown(left, path)) != (after := _shown(right, path))
+    ]
 
 
 _VARIABLES = "stack.environ."

@@ -1,6 +1,5 @@
 """JSON of signatures (over the pipe) and measurements (in the result file)."""
 
-from collections.abc import Mapping
 from dataclasses import asdict, fields, is_dataclass
 from typing import Any
 
@@ -8,10 +7,10 @@ from dlbench.core import declared_json
 from dlbench.core.conditions import Throttling
 from dlbench.core.measurement import Measurement
 from dlbench.core.model import Parameter, Signature
-from dlbench.core.typed_json import convert
+from dlbench.core.typed_json import Json, convert
 
 
-def signature_to_json(signature: Signature) -> dict[str, Any]:
+def signature_to_json(signature: Signature) -> Json:
     """Return plain data for the pipe between the measuring process and its parent."""
     parameters = [asdict(each) for each in signature.parameters]
     return {
@@ -22,7 +21,7 @@ def signature_to_json(signature: Signature) -> dict[str, Any]:
     }
 
 
-def signature_from_json(data: Mapping[str, Any]) -> Signature:
+def signature_from_json(data: Json) -> Signature:
     """Inverse of `signature_to_json`."""
     declared, _ = declared_json.from_json(data["declared"])
     return Signature(data["name"], data["about"], convert(tuple[Parameter, ...], data["parameters"]), declared)

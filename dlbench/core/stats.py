@@ -3,10 +3,11 @@
 import math
 import statistics
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import cache
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
+T = TypeVar("T")
 _CONFIDENCE = 0.95
 
 
@@ -21,6 +22,11 @@ class Interval(NamedTuple):
     def half_width(self) -> float:
         """Half the distance between its ends."""
         return (self.high - self.low) / 2
+
+
+def known(values: Iterable[T | None]) -> list[T]:
+    """Return the values that there are."""
+    return [value for value in values if value is not None]
 
 
 def quantile(ordered: Sequence[float], q: float) -> float:
@@ -73,10 +79,8 @@ def median_interval(values: Sequence[float]) -> Interval | None:
 def relative_half_width(values: Sequence[float]) -> float:
     """Half the width of the median's 95 % interval over the median; infinite where there are too few values."""
     interval = median_interval(values)
-    centre = statistics.median(values) if values else 0.0
-    if interval is None or centre <= 0:
-        return math.inf
-    return interval.half_width / centre
+    centre = statistics.median(values) if interval else 0.0
+    return interval.half_width / centre if interval and centre > 0 else math.inf
 
 
 def variation(values: Sequence[float]) -> float | None:

@@ -37,7 +37,7 @@ class Thresholds:
         values = {name: fraction(name, value) for name, value in settings.items() if not isinstance(value, Mapping)}
         if (lost := values.pop("throughput", None)) is not None:
             values["time"] = lost / (1 - lost)
-        return replace(self, **values) if values else self
+        return replace(self, **values)
 
     def require_sight(self) -> None:
         """Raise ValueError, with a sentence, where ``must_see`` is not above the threshold of time."""
@@ -62,10 +62,8 @@ def fraction(metric: str, value: object) -> float:
         raise ValueError(f"nothing measures energy yet, so a threshold of it would decide nothing; valid: {', '.join(METRICS)}")
     if metric not in _NAMES:
         raise ValueError(f"there is no metric '{metric}'{nearest(metric, list(_NAMES))}")
-    if isinstance(value, str) and metric == MUST_SEE:
-        threshold = _sight(value)
-    elif isinstance(value, str):
-        threshold = parse_fraction(value)
+    if isinstance(value, str):
+        threshold = _sight(value) if metric == MUST_SEE else parse_fraction(value)
     elif type(value) is float and 1e-4 <= value < 1:  # as `parse_fraction` has it
         threshold = value
     else:

@@ -16,6 +16,8 @@ from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints, is_typeddict
 
 T = TypeVar("T")
+Json = Mapping[str, Any]
+"""Object of JSON, decoded."""
 _Reader = Callable[[Any], Any]
 _WORDS = {int: "a whole number", float: "a number", bool: "true or false", str: "text"}
 _OBJECT = "an object", lambda data: isinstance(data, Mapping)
@@ -31,7 +33,7 @@ def convert(kind: type[T], data: object) -> T:
     return found
 
 
-def unknown_field(kind: Any, data: Mapping[str, Any]) -> str | None:
+def unknown_field(kind: Any, data: Json) -> str | None:
     """Return the first field that a data class, or one within it, does not have: ``samples.sigma``; of a typed dictionary its own alone."""
     known = _data_classes_within(kind)
     for name, value in data.items():
@@ -90,7 +92,7 @@ def _record(kind: Any) -> _Reader:
     readers = {name: _reader(hint) for name, hint in get_type_hints(kind, include_extras=True).items()}
     required = kind.__required_keys__ if is_typeddict(kind) else {f.name for f in fields(kind) if f.default is f.default_factory is MISSING}
 
-    def made(data: Mapping[str, Any]) -> Any:
+    def made(data: Json) -> Any:
         if missing := sorted(required - data.keys()):
             raise ValueError(f".{missing[0]} is missing")
         found = {name: _within(f".{name}", read, data[name]) for name, read in readers.items() if name in data}
@@ -113,15 +115,16 @@ def _sequence(hint: Any, bounds: Any = None) -> _Reader:
 
 def _union(hints: Sequence[Any], *, nullable: bool) -> _Reader:
     readers, wanted = [_reader(each) for each in hints], " or ".join(dict.fromkeys(map(_words, hints)))
-    none_fits = _checked(wanted, lambda data: False, readers[0])
+    # The sentence of a single one says more.
+    last = _checked(wanted, lambda data: False, readers[0]) if readers[1:] else readers.pop()
 
     def read(data: object) -> Any:
         if data is None and nullable:
             return None
-        for reader in readers if readers[1:] else ():
+        for reader in readers:
             with suppress(ValueError):
                 return reader(data)
-        return (none_fits if readers[1:] else readers[0])(data)  # the sentence of a single one says more
+        return last(data)
 
     return read
 

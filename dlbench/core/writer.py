@@ -35,7 +35,8 @@ class ResultWriter:
     def create(cls, path: Path, header: Record) -> Self:
         """Start a new file. Raises UsageError if it exists already, OutputError if it can't be written, and then leaves none behind."""
         try:
-            make_folder_of(path)
+            with suppress(FileExistsError):  # a file stands where the folder should: opening the new one will say so better
+                path.parent.mkdir(parents=True, exist_ok=True)
             descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
         except OSError as error:
             if os.path.lexists(path):
@@ -108,12 +109,6 @@ class ResultWriter:
 def as_line(record: Record) -> bytes:
     """Return a record as a result file has it."""
     return json.dumps(record, allow_nan=False, separators=(",", ":")).encode() + b"\n"
-
-
-def make_folder_of(path: Path) -> None:
-    """Make the folder of a new file. Raises OSError where it can't be made."""
-    with suppress(FileExistsError):  # a file stands where the folder should: opening the new one will say so better
-        path.parent.mkdir(parents=True, exist_ok=True)
 
 
 def _make_room(path: Path) -> str:

@@ -1,6 +1,5 @@
 """``dlbench ab``: two sides measured in turn on this machine, and a verdict for every case."""
 
-import sys
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import replace
@@ -20,11 +19,10 @@ from dlbench.cli.options import (
     planning_options,
     threshold_options,
 )
-from dlbench.cli.output import conclude, write_notes, write_results
 from dlbench.cli.output_files import refuse_misplaced, refuse_same_file
 from dlbench.cli.planning import Plan, load_suites, require_sight
 from dlbench.cli.recording import Recording, record
-from dlbench.cli.terminal import wrapped
+from dlbench.cli.terminal import say, say_wrapped, write_notes
 from dlbench.core.errors import ExitCode
 from dlbench.core.measurement import CONFIRMING
 from dlbench.core.provenance import differences
@@ -76,7 +74,7 @@ def command(
     """
     refuse_several("dlbench ab")
     refuse_same_file({"--output": measuring.output, **output.files})
-    refuse_misplaced([measuring.output])
+    refuse_misplaced(measuring.output)
     suites, settings = load_suites(planning), sessions.settings_for(measuring.seed, measuring.isolation)
     require_sight(suites, WITHIN_A_RUN, given)
     suites = tuple(replace(each, thresholds=overridden(each.thresholds, given)) for each in suites)  # so the file has them
@@ -126,7 +124,7 @@ def _measure_again(recording: Recording, session: sessions.Session, rounds: int 
 
     needed = rounds or gate_rounds(len(flagged))
     tasks = [Task(task.case, replace(task.side, name=f"{task.side.name}{CONFIRMING}")) for task in session.tasks if task.case.id in flagged]
-    click.echo(wrapped(f"measuring again, in {needed} fresh rounds: {few(sorted(flagged))}", sys.stderr), err=True)
+    say_wrapped(f"measuring again, in {needed} fresh rounds: {few(sorted(flagged))}")
     fresh = gate.further_rounds(session, recording, tasks, needed)
     recording.measure(fresh, {})
     if rounds is None:
@@ -143,14 +141,16 @@ def _judge(results: "Results") -> "Comparison":
 def _end(recording: Recording, output: OutputOptions) -> ExitCode:
     """Write the verdicts; after a fault or an interruption only the results, as a test that was cut short is none."""
     from dlbench.analysis.compare.provenance import side_notes
+    from dlbench.cli.output import write_results
+    from dlbench.cli.verdicts import conclude
 
     results, path = recording.results(), recording.path
     if not recording.stopped:
         code = conclude([_judge(results)], side_notes(results), output, results)
-        click.echo(f"saved in {path}", err=True)
+        say(f"saved in {path}")
         return code
     write_results(results, output.form, [path], saved=True)
     if recording.fault:
         raise recording.fault
-    click.echo(f"interrupted, so there is no verdict; for one on what was measured: dlbench compare {path} --by run", err=True)
+    say(f"interrupted, so there is no verdict; for one on what was measured: dlbench compare {path} --by run")
     return recording.interruption.exit_code

@@ -8,10 +8,10 @@ import click
 
 from dlbench.cli import session as sessions
 from dlbench.cli.options import CALIBRATIONS, PlanOptions, duration, format_option, planning_options
-from dlbench.cli.output import write_notes
 from dlbench.cli.output_files import writing
 from dlbench.cli.planning import load_suites, plan_suites
 from dlbench.cli.recording import Recording, record
+from dlbench.cli.terminal import say, write_notes
 from dlbench.core.errors import ExitCode, UsageError
 from dlbench.core.store import load
 from dlbench.core.units import clock_time
@@ -49,10 +49,10 @@ def command(planning: PlanOptions, occasions: int, pause: float | None, form: st
     with Interruption() as interruption:
         for number in range(occasions):
             if number:
-                click.echo(f"waiting {clock_time(pause or _PAUSE_S)} for the next occasion", err=True)
+                say(f"waiting {clock_time(pause or _PAUSE_S)} for the next occasion")
                 if select.select([interruption], [], [], pause or _PAUSE_S)[0]:
                     break
-            click.echo(f"occasion {number + 1} of {occasions}", err=True)
+            say(f"occasion {number + 1} of {occasions}")
             latest = _measure(planning, interruption)
             if latest.stopped:
                 break
@@ -106,5 +106,5 @@ def _conclude(latest: Path, form: str) -> bool:
             part = path.with_suffix(".part")
             part.write_text(json.dumps(found.to_json(), allow_nan=False, indent=1) + "\n")
             part.replace(path)
-        click.echo(f"saved in {path}, for dlbench compare", err=True)
+        say(f"saved in {path}, for dlbench compare")
     return any(row.is_failure for row in results.of_run(latest.stem).rows)

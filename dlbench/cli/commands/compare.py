@@ -17,7 +17,6 @@ import click
 
 from dlbench.cli import completion
 from dlbench.cli.options import CALIBRATIONS, PATH, OutputOptions, output_options, threshold_options
-from dlbench.cli.output import conclude
 from dlbench.core.errors import ExitCode, UsageError
 from dlbench.core.thresholds import ThresholdSettings
 
@@ -77,6 +76,7 @@ def command(
     from dlbench.analysis.compare.provenance import side_notes
     from dlbench.analysis.read import sessions
     from dlbench.analysis.read.table import collect, files_in
+    from dlbench.cli.verdicts import conclude
 
     sides = [path for path in (base, *new) if path.is_dir() and sessions.are_in(path)]  # their files are rounds of another tool
     _refuse_contradictions(base, new, by, calibration, across_machines, sides)

@@ -23,7 +23,7 @@ def command(form: str) -> None:
       dlbench config
       dlbench config --format json
     """
-    set_here = {(each.command, each.name): each for each in defaults.in_force().settings}
+    set_here = defaults.in_force().settings
     rows = []
     for name in COMMANDS:
         for long, option in defaults.settable(load(name)).items():

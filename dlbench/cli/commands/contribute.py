@@ -6,6 +6,7 @@ import click
 
 from dlbench.cli.options import PATH, file_argument
 from dlbench.cli.output_files import create, refuse_existing
+from dlbench.cli.terminal import say
 from dlbench.core.errors import UsageError
 
 
@@ -32,8 +33,7 @@ def command(file: Path, output: Path | None) -> None:
     from dlbench.core.store import load
     from dlbench.core.writer import as_line
 
-    if output:
-        refuse_existing([output])
+    refuse_existing(output)
     run = load(file)
     if not file.is_file():
         raise UsageError(f"{file} is a pipe, and this reads a file twice; write it to a file first, and give that")
@@ -47,9 +47,8 @@ def command(file: Path, output: Path | None) -> None:
     create(path, content)
     click.echo(path)
     measured = plural(len(run.measurements), "measurement")
-    click.echo(f"{path} has the {measured} of {file}, with dlbench's words for reasons; look through it, it is plain text", err=True)
-    click.echo(
+    say(f"{path} has the {measured} of {file}, with dlbench's words for reasons; look through it, it is plain text")
+    say(
         f"to publish it, put it into a checkout as results/reference/{machine}/{suites}.jsonl, and open a pull request against the project "
-        "that you have dlbench from; by itself it is sent nowhere",
-        err=True,
+        "that you have dlbench from; by itself it is sent nowhere"
     )

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from dlbench.cli.options import device_plugin_option
-from dlbench.cli.output import draw
+from dlbench.cli.terminal import draw
 from dlbench.core import units
+from dlbench.core.typed_json import Json
 
 if TYPE_CHECKING:
     from dlbench.analysis.report.screen_table import ScreenTable
@@ -43,7 +44,7 @@ def command(plugins: tuple[str, ...], form: str) -> None:
         click.echo("\n\n".join(map(_lines, devices)))
 
 
-def _table(device: dict[str, Any]) -> "ScreenTable":
+def _table(device: Json) -> "ScreenTable":
     """Return the table of one device, a field a row. Text from the machine is never read as markup."""
     from rich.text import Text
 
@@ -54,12 +55,12 @@ def _table(device: dict[str, Any]) -> "ScreenTable":
     return ScreenTable([ScreenColumn("", [Text(label) for label, *_ in fields]), ScreenColumn("", values)], device["id"])
 
 
-def _lines(device: dict[str, Any]) -> str:
+def _lines(device: Json) -> str:
     lines = (f"{label}: {value}" if reason is None else f"{label}: {value} ({reason})" for label, value, reason in rows(device))
     return "\n".join([f"id: {device['id']}", *lines])
 
 
-def rows(device: dict[str, Any]) -> Iterator[tuple[str, str, str | None]]:
+def rows(device: Json) -> Iterator[tuple[str, str, str | None]]:
     """Yield label, value with its unit, and for an unknown value the reason."""
     for name, value in device.items():
         if name in ("id", "reasons") or (value is None and device.get("unusable")):

@@ -15,13 +15,14 @@ from dlbench.cli import session as sessions
 from dlbench.cli.options import PlanOptions, device_option, device_plugin_option, format_option
 from dlbench.cli.planning import Plan, load_suites, plan_suites
 from dlbench.cli.recording import record
+from dlbench.cli.terminal import say
 from dlbench.core.errors import ExitCode, UsageError
 from dlbench.core.finding import Finding, Fitness
+from dlbench.core.model import Policy
 from dlbench.core.store import load
 from dlbench.harness.probe.checks import examine
 from dlbench.harness.process.interrupt import Interruption
 from dlbench.harness.ranks.cluster import refuse_several
-from dlbench.harness.runner import RunSettings
 from dlbench.harness.schedule import Side, Task
 
 SUITE = "noise"
@@ -74,11 +75,12 @@ def command(device_words: tuple[str, ...], rounds: int | None, plugins: tuple[st
         plan = plan_suites(suites, opened.hello, planning)
         path = Path(stack.enter_context(tempfile.TemporaryDirectory())) / "measured.jsonl"
         findings = [] if selftest else examine(plan.devices)
-        session = (_selftest if selftest else _twice)(plan, opened, settings, rounds, path)
+        tasks, policy = (_selftest if selftest else _twice)(plan, opened.side.on(plan.devices), rounds)
+        session = sessions.start(plan, tasks, settings, policy, path, sides=None if selftest else {"a": {}, "b": {}})
         with record(session, interruption) as recording:
             recording.measure(session, {session.tasks[0].side.name: opened.worker})
         if interruption.requested:
-            click.echo("interrupted; nothing was judged", err=True)
+            say("interrupted; nothing was judged")
             return interruption.exit_code
         run = load(path)
         findings += judge_selftest(run.measurements) if selftest else checks.judge(run, settings.threads)
@@ -88,23 +90,20 @@ def command(device_words: tuple[str, ...], rounds: int | None, plugins: tuple[st
     return code
 
 
-def _twice(plan: Plan, opened: sessions.OpenSide, settings: RunSettings, rounds: int | None, path: Path) -> sessions.Session:
-    """Return the session of an A/A: every case on two identical sides."""
+def _twice(plan: Plan, here: Side, rounds: int | None) -> tuple[list[Task], Policy]:
+    """Return tasks and policy of an A/A: every case on two identical sides."""
     rounds = rounds or ROUNDS
-    policy = sessions.policy_for(plan, {"rounds": rounds, "max_rounds": rounds})
-    sides = [replace(opened.side, name=name).on(plan.devices) for name in ("a", "b")]
+    sides = [replace(here, name=name) for name in ("a", "b")]
     tasks = [task for case in plan.cases for side in sides if (task := Task(case, side)).has_device]
-    return sessions.start(plan, tasks, settings, policy, path, sides={"a": {}, "b": {}})
+    return tasks, sessions.policy_for(plan, {"rounds": rounds, "max_rounds": rounds})
 
 
-def _selftest(plan: Plan, opened: sessions.OpenSide, settings: RunSettings, rounds: int | None, path: Path) -> sessions.Session:
-    """Return the session of the self-test, isolated as any run is by default."""
+def _selftest(plan: Plan, here: Side, rounds: int | None) -> tuple[list[Task], Policy]:
+    """Return tasks and policy of the self-test."""
     from dlbench.harness.plan import known_cases as selftest
 
     policy = replace(selftest.POLICY, rounds=rounds, max_rounds=rounds, budget_s=None) if rounds else selftest.POLICY
-    side = opened.side.on(plan.devices)
-    tasks = [Task(case, side) for case in selftest.cases(plan.signatures)]
-    return sessions.start(plan, tasks, settings, policy, path)
+    return [Task(case, here) for case in selftest.cases(plan.signatures)], policy
 
 
 def report(findings: Sequence[Finding], form: str, selftest: bool = False) -> ExitCode:

@@ -6,6 +6,7 @@ import click
 
 from dlbench.cli.options import PATH, files_argument
 from dlbench.cli.output_files import create, is_page_of, made_from, make_folder, page_of, refuse_existing
+from dlbench.cli.terminal import say
 
 
 @click.command("report")
@@ -35,17 +36,17 @@ def command(files: tuple[Path, ...], output: Path | None, interactive: bool, fig
     from dlbench.analysis.report import page
     from dlbench.cli.output import notes_on
 
-    output, named = output or page_of(files), output
-    replacing = named is None and is_page_of(output, files)
+    path = output or page_of(files)
+    replacing = output is None and is_page_of(path, files)
     if not replacing:
-        refuse_existing([output])
+        refuse_existing(path)
     results = collect(files)
     made = page.report(results, notes_on(results, files), interactive, made_from(files))
     if figures:
         make_folder(figures)
     drawn = {figures / name: picture for name, picture in made.files().items()} if figures else {}
-    refuse_existing(drawn)
-    for path, picture in drawn.items():
-        create(path, picture.encode(errors="replace"))
-    create(output, made.html.encode(errors="replace"), replacing=replacing)
-    click.echo(f"saved in {output}" + (f", and {len(drawn)} figures in {figures}" if figures else ""), err=True)
+    refuse_existing(*drawn)
+    for drawing, picture in drawn.items():
+        create(drawing, picture.encode(errors="replace"))
+    create(path, made.html.encode(errors="replace"), replacing=replacing)
+    say(f"saved in {path}" + (f", and {len(drawn)} figures in {figures}" if figures else ""))

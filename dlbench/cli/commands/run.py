@@ -25,10 +25,10 @@ from dlbench.cli.options import (
     planning_options,
     typed_options,
 )
-from dlbench.cli.output import write_results
 from dlbench.cli.output_files import refuse_misplaced
 from dlbench.cli.planning import Plan, left_out, load_suites, plan_suites, require_sight
 from dlbench.cli.recording import record
+from dlbench.cli.terminal import say
 from dlbench.core.errors import ExitCode, UsageError
 from dlbench.core.model import Status
 from dlbench.core.rank_test import TESTS_A_CASE, rounds_for_gate
@@ -127,7 +127,7 @@ def command(
 def _refuse_contradictions(measuring: MeasureOptions, gate: bool, must_see: str | None, resume: Path | None, node: Node | None) -> None:
     """Raise UsageError for options that exclude each other, and for an output that can't be a file."""
     if not (node and node.number):
-        refuse_misplaced([measuring.output])
+        refuse_misplaced(measuring.output)
     if gate and (measuring.rounds or measuring.budget):
         raise UsageError("--gate chooses the rounds itself; give it without --rounds and --budget")
     if must_see is not None and not gate:
@@ -147,7 +147,7 @@ def _take_part(node: Node, planning: PlanOptions, measuring: MeasureOptions, int
     settings = sessions.settings_for(measuring.seed, measuring.isolation)
     with sessions.open_side(Side(plugins=planning.plugins), (), settings, interruption) as opened:
         chosen = devices.usable(devices.select(devices.describe(opened.hello), planning.device_words))
-        click.echo(f"machine {node.number} of {node.count - 1} beside the first, {node.host}, which writes the results", err=True)
+        say(f"machine {node.number} of {node.count - 1} beside the first, {node.host}, which writes the results")
         capacity = NodeCapacity({device.id: device.name for device in chosen}, settings.threads)
         serve(node, capacity, fingerprint.fingerprint(opened.hello, chosen), interruption)
     return interruption.exit_code
@@ -166,7 +166,7 @@ def _new_session(
     """Return the session of a run; a baseline gets the rounds that a gate needs."""
     tasks, rounds = opened.tasks(plan), None
     if note := left_out(plan, [task.case for task in tasks]):
-        click.echo(f"note: {note}", err=True)
+        say(f"note: {note}")
     if gate is not None:
         require_sight(plan.suites, ACROSS_RUNS, gate)
         cases = sum(task.has_device for task in tasks)  # no test is made of one that is skipped on both sides
@@ -178,17 +178,18 @@ def _new_session(
 def _write_complete(run: RunFile, gate: ThresholdSettings | None, form: str) -> ExitCode:
     """Write the results of a run that a plain --resume has nothing to measure of, say how to go on, and return its exit code."""
     from dlbench.analysis.read.table import collect
+    from dlbench.cli.output import write_results
 
     results, file = collect((run.path,)), shlex.quote(str(run.path))
     write_results(results, form, [run.path])
-    click.echo(f"{run.path} is complete; for more rounds: dlbench run --resume {file} --rounds N, or --budget TIME", err=True)
+    say(f"{run.path} is complete; for more rounds: dlbench run --resume {file} --rounds N, or --budget TIME")
     return _conclude(results, gate, file)
 
 
 def _measure(session: sessions.Session, worker: WorkerProcess, interruption: Interruption, form: str, goes_on: bool) -> ExitCode:
     """Run the rounds, of a baseline that ``goes_on`` also those that it lacks, write the results, and return the exit code."""
     if session.kept and session.kept.remove_outdated():
-        click.echo("note: the compiler's cache of this run was made by other code of dlbench; compiling again", err=True)
+        say("note: the compiler's cache of this run was made by other code of dlbench; compiling again")
     with record(session, interruption) as recording:
         gate = session.gate if goes_on else None
         if gate is not None:
@@ -196,17 +197,19 @@ def _measure(session: sessions.Session, worker: WorkerProcess, interruption: Int
         recording.measure(replace(session, answered=True), {None: worker})
         if gate is not None:
             gates.measure_until_seen(recording, session, partial(_with_itself, gate))
+    from dlbench.cli.output import write_results  # not before the rounds, whose budget it would take from
+
     results, file = recording.results(), shlex.quote(str(recording.path))
     nothing = all(row.case.status is Status.SKIPPED for row in results.rows)
     if interruption.requested and nothing and not recording.fault and form == "table":
-        click.echo(f"interrupted before any case was done\ngo on with: dlbench run --resume {file}", err=True)
+        say(f"interrupted before any case was done\ngo on with: dlbench run --resume {file}")
         return interruption.exit_code
     write_results(results, form, [recording.path], saved=True)
     if recording.fault:
-        click.echo(f"what was skipped can be measured with: dlbench run --resume {file}", err=True)
+        say(f"what was skipped can be measured with: dlbench run --resume {file}")
         raise recording.fault
     if interruption.requested:
-        click.echo(f"interrupted; go on with: dlbench run --resume {file}", err=True)
+        say(f"interrupted; go on with: dlbench run --resume {file}")
         return interruption.exit_code
     return _conclude(results, session.gate, file)
 
@@ -222,7 +225,7 @@ def _conclude(results: "Results", gate: ThresholdSettings | None, file: str) -> 
     """Return the exit code of a complete run. Of a baseline, say what it could not have shown in a run like it."""
     undecidable = _with_itself(gate, results).undecidable if gate is not None else None
     if undecidable:
-        click.echo(f"note: compared with a run like this one, {undecidable}", err=True)
-        click.echo(f"note: more rounds go to the same file with: dlbench run --resume {file} --rounds N", err=True)
+        say(f"note: compared with a run like this one, {undecidable}")
+        say(f"note: more rounds go to the same file with: dlbench run --resume {file} --rounds N")
     failed = any(row.is_failure for row in results.rows)
     return ExitCode.CASES_FAILED if failed else ExitCode.UNDECIDABLE if undecidable else ExitCode.OK

@@ -55,7 +55,8 @@ def command(files: tuple[Path, ...], by: str | None, form: str, answers: bool, t
     # Here and not at the top: pandas takes longer to import than help may take.
     from dlbench.analysis.answers import topics
     from dlbench.analysis.read.table import collect
-    from dlbench.cli.output import notes_on, write_answers, write_notes, write_pairs, write_reasoning, write_results
+    from dlbench.cli.output import notes_on, write_answers, write_pairs, write_reasoning, write_results
+    from dlbench.cli.terminal import write_notes
 
     if topic and topic not in (known := topics()):
         raise UsageError(f"there is no topic '{topic}'{did_you_mean(topic, known)}; the ten are {', '.join(known)}")

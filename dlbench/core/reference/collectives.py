@@ -4,11 +4,8 @@ from collections.abc import Callable, Mapping
 
 _COSTS: Mapping[str, Callable[[int], tuple[float, int]]] = {
     "all_reduce": lambda n: (2 * (n - 1) / n, 2 * (n - 1)),
-    "all_gather": lambda n: ((n - 1) / n, n - 1),
-    "reduce_scatter": lambda n: ((n - 1) / n, n - 1),
-    "all_to_all": lambda n: ((n - 1) / n, n - 1),
-    "broadcast": lambda n: (1.0, n - 1),
-    "reduce": lambda n: (1.0, n - 1),
+    **dict.fromkeys(("all_gather", "reduce_scatter", "all_to_all"), lambda n: ((n - 1) / n, n - 1)),
+    **dict.fromkeys(("broadcast", "reduce"), lambda n: (1.0, n - 1)),
     "send_recv": lambda n: (1.0, 1),
 }
 """Bus factor and ring steps of each operation among n ranks, two at least."""

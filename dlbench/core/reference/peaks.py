@@ -5,12 +5,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 from dlbench.core import units
 from dlbench.core.errors import SuiteError
 from dlbench.core.precision import ARITHMETIC
 from dlbench.core.toml import parse_toml, read_text
+from dlbench.core.typed_json import Json
 
 TABLE = "dlbench/core/reference/peaks.toml"
 """Name of the file for users, who may add to it."""
@@ -139,7 +139,7 @@ def read_table(path: Path) -> Mapping[tuple[str, ...], DevicePeak]:
     return found
 
 
-def _check(device: Mapping[str, Any], number: int) -> None:
+def _check(device: Json, number: int) -> None:
     entry = f"{TABLE}, '{device['names'][0]}'" if device.get("names") else f"{TABLE}, entry {number}"
     for column, meaning in _COLUMNS.items():
         content = device.get(column)

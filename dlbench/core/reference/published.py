@@ -1,13 +1,12 @@
 """Figures that others published: what they measured, in which configuration, and when."""
 
 import tomllib
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import Any
 
-from dlbench.core.model import ParamValue
+from dlbench.core.model import Params
+from dlbench.core.typed_json import Json
 
 _TABLE = Path(__file__).with_name("published.toml")
 
@@ -24,7 +23,7 @@ class PublishedFigure:
     on_cpu: bool
     tags: frozenset[str]
     """All of them a workload declares that measures the same."""
-    params: Mapping[str, ParamValue] = field(hash=False)
+    params: Params = field(hash=False)
     """Parameters that a row must have, too."""
     dtype: str | None
     """None where precision is no matter."""
@@ -42,7 +41,7 @@ def published_figures() -> tuple[PublishedFigure, ...]:
     return tuple(_figure(source, each) for source in table["source"] for each in source["figures"])
 
 
-def _figure(source: Mapping[str, Any], data: Mapping[str, Any]) -> PublishedFigure:
+def _figure(source: Json, data: Json) -> PublishedFigure:
     return PublishedFigure(
         column=source["column"],
         value=data["value"] if "value" in data else 1000 * data["batch"] / data["ms"],

@@ -1,6 +1,6 @@
 """Columns of the table, as the fields of the groups that a row has: ``time.median_s`` is the field ``median_s`` of `Times`."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, fields
 from functools import cache
 from operator import attrgetter
@@ -8,7 +8,7 @@ from typing import Any
 
 from dlbench.core import units
 from dlbench.core.declarations import Ceiling
-from dlbench.core.model import ParamValue, Status
+from dlbench.core.model import Params, Status
 from dlbench.core.reference.peaks import Share
 from dlbench.core.schema import Column, Unit, column
 
@@ -58,12 +58,10 @@ class Identity(Record):
     dtype: str | None = column(Unit.TEXT, "precision; of a search the one it found")
     mode: str | None = column(Unit.TEXT, "eager, compile, graph or autotune; of a search the one it found")
     threads: int | None = column(Unit.COUNT, "threads that torch used on the host")
-    math: Mapping[str, ParamValue] = column(
-        Unit.TEXT, "backend flags in force: TF32, reduced-precision sums, autotuning, determinism", factory=dict
-    )
+    math: Params = column(Unit.TEXT, "backend flags in force: TF32, reduced-precision sums, autotuning, determinism", factory=dict)
     status: Status | None = column(Unit.TEXT, "ok, skipped, unsupported, oom, timeout, crashed or failed")
     reason: str | None = column(Unit.TEXT, "the sentence that goes with any status but ok")
-    found: Mapping[str, ParamValue] = column(
+    found: Params = column(
         Unit.TEXT,
         "of a search: the values it found for the parameters that the case leaves open; of one that is unfinished, so far",
         factory=dict,

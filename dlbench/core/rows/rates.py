@@ -8,6 +8,7 @@ from dlbench.core.measurement import SpotCheck
 from dlbench.core.reference.peaks import TABLE, Share, arithmetic_share, memory_share, peak_of
 from dlbench.core.rows.columns import Rates
 from dlbench.core.rows.rounds import RoundIdentity
+from dlbench.core.stats import known
 
 ALLOWANCE = 1.25
 """Cards run above the boost clock that their figures are computed from, a TITAN X (Pascal) by a fifth, and a cache may hold an eighth of
@@ -52,18 +53,18 @@ def _rate(counts: Sequence[float | None], call_s: float | None) -> float | None:
 
     Not all counts over all the time: a faster round has more blocks and would weigh more.
     """
-    known = [count for count in counts if count is not None]
-    if not known or len(known) < len(counts) or not call_s:
+    stated = known(counts)
+    if not stated or len(stated) < len(counts) or not call_s:
         return None
-    return (known[0] if len(known) == 1 else statistics.median(known)) / call_s
+    return (stated[0] if len(stated) == 1 else statistics.median(stated)) / call_s
 
 
-def _no_peak(stated: RoundIdentity, known: bool, dtype: str) -> str:
+def _no_peak(stated: RoundIdentity, has_device: bool, dtype: str) -> str:
     if stated.flops is None and stated.bytes is None:
         return "the workload states neither operations nor bytes"
     if stated.case.device == "cpu":
         return "a CPU's peak takes its multiply-add units and its highest clock, which no file has"
-    if not known:
+    if not has_device:
         how = f"; add it with its source to {TABLE}" if stated.device_name else ""
         return f"{stated.device_name or 'an unnamed device'} is not in dlbench's table of published peaks{how}"
     if stated.flops is None:

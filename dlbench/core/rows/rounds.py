@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, Self
 from dlbench.core import store
 from dlbench.core.conditions import Throttling
 from dlbench.core.measurement import Measurement, SpotCheck
-from dlbench.core.model import Case, ParamValue, Reported, Status
+from dlbench.core.model import Case, Params, Reported, Status
 from dlbench.core.stats import quantile
 
 
@@ -31,8 +31,8 @@ class RoundIdentity(NamedTuple):
     least_flops: float | None
     bytes: float | None
     least_bytes: float | None
-    math: Mapping[str, ParamValue]
-    found: Mapping[str, ParamValue]
+    math: Params
+    found: Params
     unfinished: bool | None
     limit_bytes: int | None
     check: SpotCheck | None

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
 from dlbench.core.declarations import Declaration, Value, ValueRole
-from dlbench.core.model import ParamValue, Reported, Status, as_count, settings_text
+from dlbench.core.model import Params, ParamValue, Reported, Status, as_count, settings_text
 from dlbench.core.reference.peaks import Share
 from dlbench.core.rows.columns import COLUMNS, Checks, Copies, Energy, Flags, Identity, MeasuredCeiling, Peaks, Rates, Record, Times
 from dlbench.core.rows.rounds import CaseRounds
@@ -40,7 +40,7 @@ class Row(Record):
     """What the rounds of one case came to."""
 
     case: Identity
-    params: Mapping[str, ParamValue]
+    params: Params
     """Without precision and mode, which ``case`` has."""
     values: Mapping[str, Reported] = field(default_factory=dict)
     """Median over rounds of what the workload reported, of a series that of each point, cut to the shortest round."""

@@ -7,18 +7,18 @@ from dataclasses import astuple, replace
 from functools import lru_cache
 from operator import attrgetter
 from pathlib import Path
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from dlbench.core.conditions import RoundState, circumstances
 from dlbench.core.declarations import Declaration
 from dlbench.core.measurement import Measurement, Transfer
-from dlbench.core.model import Case, ParamValue, Policy, Reported, Status
+from dlbench.core.model import Case, Params, Policy, Reported, Status
 from dlbench.core.rows import times
 from dlbench.core.rows.columns import Checks, Copies, Flags, Identity, Peaks, Times
 from dlbench.core.rows.rates import NO_RATES, rated
 from dlbench.core.rows.rounds import Blocks, CaseRounds, Round, RoundIdentity, reduced, stated
 from dlbench.core.rows.row import NOTHING_DECLARED, Row
-from dlbench.core.stats import variation
+from dlbench.core.stats import known, variation
 from dlbench.core.unknown import explained
 
 T = TypeVar("T")
@@ -217,13 +217,13 @@ def _identity(identities: Sequence[RoundIdentity], origin: Origin) -> Identity:
     )
 
 
-def _chosen(case: Case, found: Mapping[str, ParamValue]) -> tuple[str | None, str]:
+def _chosen(case: Case, found: Params) -> tuple[str | None, str]:
     """Return precision and mode."""
     dtype = found.get("dtype", case.params.get("dtype"))
     return None if dtype is None else str(dtype), str(found.get("mode", case.params.get("mode", "eager")))
 
 
-def _params(case: Case) -> Mapping[str, ParamValue]:
+def _params(case: Case) -> Params:
     return {name: value for name, value in case.params.items() if name not in ("dtype", "mode")}
 
 
@@ -232,39 +232,27 @@ def _all_known(values: Sequence[T | None]) -> tuple[T, ...]:
 
 
 def _most(values: Iterable[int | None]) -> int | None:
-    return max([value for value in values if value is not None], default=None)
+    return max(known(values), default=None)
 
 
 def _copies(transfers: Sequence[Transfer], call_s: float | None) -> Copies:
     if not transfers:
         return Copies()
-    h2d_s, d2h_s = (statistics.median(map(attrgetter(name), transfers)) for name in ("h2d_s", "d2h_s"))
-    pinned_h2d_s, pinned_d2h_s = (times.median(map(attrgetter(name), transfers)) for name in ("pinned_h2d_s", "pinned_d2h_s"))
-    h2d_bytes, d2h_bytes = transfers[-1].h2d_bytes, transfers[-1].d2h_bytes
-    whole_s = h2d_s + call_s + d2h_s if call_s is not None else 0.0
-    return Copies(
-        h2d_bytes=h2d_bytes,
-        h2d_s=h2d_s,
-        h2d_bytes_per_s=_bandwidth(h2d_bytes, h2d_s),
-        d2h_bytes=d2h_bytes,
-        d2h_s=d2h_s,
-        d2h_bytes_per_s=_bandwidth(d2h_bytes, d2h_s),
-        share=(h2d_s + d2h_s) / whole_s if whole_s else None,
-        pinned_h2d_s=pinned_h2d_s,
-        pinned_h2d_bytes_per_s=_bandwidth(h2d_bytes, pinned_h2d_s),
-        pinned_d2h_s=pinned_d2h_s,
-        pinned_d2h_bytes_per_s=_bandwidth(d2h_bytes, pinned_d2h_s),
-    )
-
-
-def _bandwidth(count: int, copy_s: float | None) -> float | None:
-    return count / copy_s if count and copy_s else None
+    found: dict[str, Any] = {}
+    for way in ("h2d", "d2h"):
+        found[f"{way}_bytes"] = count = getattr(transfers[-1], f"{way}_bytes")
+        for copy in (way, f"pinned_{way}"):
+            found[f"{copy}_s"] = copy_s = times.median(map(attrgetter(f"{copy}_s"), transfers))
+            found[f"{copy}_bytes_per_s"] = count / copy_s if count and copy_s else None
+    copies_s = found["h2d_s"] + found["d2h_s"]
+    whole_s = found["h2d_s"] + call_s + found["d2h_s"] if call_s is not None else 0.0
+    return Copies(**found, share=copies_s / whole_s if whole_s else None)
 
 
 def _scalars(ok: Sequence[Round]) -> Mapping[str, tuple[float, ...]]:
     """Return the scalars that every round reported, each with its value in every round."""
     rounds = {name: [each.values.get(name) for each in ok] for name in (ok[0].values if ok else ())}
-    return {name: tuple(known) for name, found in rounds.items() if len(known := _numbers(found)) == len(ok)}
+    return {name: tuple(scalars) for name, found in rounds.items() if len(scalars := _numbers(found)) == len(ok)}
 
 
 def _numbers(reported: Iterable[Reported | None]) -> list[float]:

@@ -8,7 +8,7 @@ from itertools import chain
 from dlbench.core.measurement import STEADY_SHIFT, Samples
 from dlbench.core.rows.columns import Rates, Times
 from dlbench.core.rows.rounds import Round, per_second
-from dlbench.core.stats import median_interval, outliers, quantile, relative_half_width, variation
+from dlbench.core.stats import known, median_interval, outliers, quantile, relative_half_width, variation
 from dlbench.core.thresholds import WITHIN_A_RUN
 
 
@@ -50,7 +50,7 @@ def has_tail(medians: Sequence[float], mean: float) -> bool | None:
 
 def item_rate(rates: Rates, timed: Sequence[Round]) -> Rates:
     """Return the rates with that of items over the time of all calls of the rounds, slow ones included."""
-    items = [count for each in timed if (count := each.stated.items) is not None]
+    items = known(each.stated.items for each in timed)
     per_round = per_second(items, [each.mean_s for each in timed]) if len(items) == len(timed) else ()
     if not per_round:
         return rates
@@ -69,7 +69,7 @@ def not_steady(timed: Sequence[Round]) -> bool | None:
         return True
     if None not in steady:
         return False
-    moved = [each.moved for each in timed if each.steady is None and each.moved is not None]
+    moved = known(each.moved for each in timed if each.steady is None)
     interval = median_interval(moved)
     if interval is None:
         return None
@@ -78,5 +78,5 @@ def not_steady(timed: Sequence[Round]) -> bool | None:
 
 def median(values: Iterable[float | None]) -> float | None:
     """Return the median of the values that there are; None of none."""
-    known = [value for value in values if value is not None]
-    return statistics.median(known) if known else None
+    found = known(values)
+    return statistics.median(found) if found else None

@@ -1,0 +1,106 @@
+"""Verdicts of the commands that judge: on stdout, in the files for CI, and as an exit code. They import it once they are called."""
+
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import click
+
+from dlbench.analysis.compare.judge import Verdict
+from dlbench.analysis.compare.verdict import Comparison
+from dlbench.analysis.export import compare_export, github, junit, tabular
+from dlbench.analysis.read.table import Results
+from dlbench.analysis.report import compare_terminal, sentences
+from dlbench.cli import defaults
+from dlbench.cli.options import OutputOptions
+from dlbench.cli.output_files import create, overwrite, writing
+from dlbench.cli.terminal import draw, say, unread, wrapped, write_notes
+from dlbench.core.errors import ExitCode
+from dlbench.core.units import one_line
+
+_DRAWN_AT_MOST = 300
+"""Verdicts that are laid out for a screen, which takes a millisecond each."""
+
+
+def conclude(comparisons: Sequence[Comparison], notes: Sequence[str], options: OutputOptions, results: Results) -> ExitCode:
+    """Write the cases to stdout, the notes to stderr, and the files that are asked for; return the code to exit with."""
+    code = exit_code(comparisons, options.strict)
+    conclusion = f"{compare_terminal.summary(comparisons)}; exit {code.value}"
+    notes = [
+        *results.notes,
+        *notes,
+        *(line for comparison in comparisons for line in sentences.unpaired(comparison.unpaired)),
+        *(doubt for comparison in comparisons for doubt in comparison.doubts),
+        *dict.fromkeys(map(str, results.budgets.values())),
+        *sentences.not_usable(results),
+        *defaults.in_force().notes(),
+    ]
+    _write_verdicts(comparisons, conclusion, options.form)
+    brief = {doubt: short for each in comparisons for doubt, short in zip(each.doubts, each.brief_doubts, strict=True)}
+    write_notes([brief.get(note, note) for note in notes] if options.form == "table" else notes)
+    if options.junit:
+        overwrite(options.junit, junit.junit(comparisons))
+    if options.verdict:
+        document = compare_export.verdict(comparisons, code, notes)
+        overwrite(options.verdict, json.dumps(document, ensure_ascii=False, allow_nan=False).encode(errors="replace") + b"\n")
+    if options.report:
+        from dlbench.analysis.report import page
+
+        create(options.report, page.comparison(comparisons, conclusion, notes, results).html.encode(errors="replace"))
+    if options.summary:
+        _tell_github(comparisons, conclusion, notes, options.summary)
+    return code
+
+
+def exit_code(comparisons: Sequence[Comparison], strict: bool) -> ExitCode:
+    """Return the first that holds: 3 something is slower, 5 something failed or is missing, 4 nothing could be, or was, decided."""
+    gate = [each for each in comparisons if not each.report_only]
+    found, judged = ({case.verdict for each in some for case in each.cases} for some in (comparisons, gate))
+    if Verdict.SLOWER in judged:
+        return ExitCode.REGRESSION
+    if found & {Verdict.FAILED, Verdict.MISSING}:
+        return ExitCode.CASES_FAILED
+    unsure = judged & {Verdict.INCONCLUSIVE, Verdict.INCOMPARABLE} or any(case.lost for each in gate for case in each.cases)
+    if any(each.undecidable for each in comparisons) or (strict and unsure):
+        return ExitCode.UNDECIDABLE
+    return ExitCode.OK
+
+
+@unread()
+def _write_verdicts(comparisons: Sequence[Comparison], conclusion: str, form: str) -> None:
+    """Write the cases to stdout, and what they come to: behind a table there too, else to stderr."""
+    if form != "table":
+        click.echo(tabular.render(compare_export.as_table(comparisons), form), nl=False)
+        say(conclusion)
+        return
+    on_terminal = sys.stdout.isatty()
+    for comparison in comparisons:
+        title = compare_terminal.title(comparison) if on_terminal else comparison.title
+        click.echo(wrapped(one_line(title), sys.stdout))
+        if on_terminal and comparison.nothing_in_common:
+            continue  # a note says what each side has
+        if on_terminal and 0 < len(comparison.cases) <= _DRAWN_AT_MOST:
+            from dlbench.analysis.report import terminal
+
+            draw(terminal.verdicts(comparison))
+        else:
+            click.echo("\n".join(["", *compare_terminal.table(comparison), ""]))
+        reasons = compare_terminal.reasons(comparison, compare_terminal.short_names(comparison) if on_terminal else {})
+        click.echo("".join(f"{wrapped(reason, sys.stdout)}\n" for reason in reasons), nl=False)
+        if len(comparisons) > 1:
+            click.echo(f"{compare_terminal.summary([comparison])}\n")
+    click.echo(wrapped(conclusion, sys.stdout))
+
+
+def _tell_github(comparisons: Sequence[Comparison], conclusion: str, notes: Sequence[str], path: Path) -> None:
+    """Write annotations to stderr, which the runner reads like stdout, and add to the step's summary as much as fits."""
+    for line in github.annotations(comparisons):
+        say(line)
+    with writing(path), path.open("ab") as file:
+        room = github.SUMMARY_LIMIT - file.tell()
+        text = github.step_summary(comparisons, conclusion, notes, room).encode(errors="replace")
+        if len(text) <= room:
+            file.write(text)
+        else:  # what stands there already would be lost as well
+            write_notes(["the summary of this step is full, so nothing was added to it"])
