@@ -226,6 +226,18 @@ def test_a_private_text_anywhere_never_leaves(tmp_path, data, planted, how):
         assert way[-1] in NEEDED or "params" in way or load(path).left_out
 
 
+@pytest.mark.parametrize("odd", [[{"n": "x"}], [], "n", 7])
+def test_parameters_of_a_workload_that_are_no_object_are_left_out(tmp_path, odd):
+    path = write(tmp_path, quiet(), policy=Policy(), isolation="fork", workloads=DECLARED)
+    header, *others = front_door.lines(path)
+    declared = next(iter(header["workloads"].values()))
+    declared["parameters"] = odd
+    path.write_text("".join(f"{json.dumps(each)}\n" for each in (header, *others)))
+    done = contribute(tmp_path, "-o", "out.jsonl")
+    assert done.code == 0, done.err
+    assert '"parameters"' not in (tmp_path / "out.jsonl").read_text()
+
+
 NAMES = {
     ("case", "id"): "the name 'build-host-17' says something else than the case's workload, parameters and device",
     ("case", "suite"): "a suite is called 'build-host-17', and only plain words",

@@ -392,7 +392,7 @@ def test_results_go_to_results_by_default_and_say_where(tmp_path):
     assert re.fullmatch(r"mine-\d{8}-\d{6}\.jsonl", path.name)
     shown = f"results/{path.name}"
     assert f"saved in {shown} · next: dlbench run cnn · why: dlbench show {shown} --answers\n" in done.err
-    assert "Beside published figures" not in done.out  # those tables may be longer than the cases
+    assert "Against published figures" not in done.out  # those tables may be longer than the cases
 
 
 def test_every_case_says_how_long_it_waited_for_a_cpu_or_why_not(tmp_path):

@@ -130,14 +130,14 @@ def answer(results: Results) -> Answer | Missing:
     headline = _headline(bests or list(filter(_is_alone, effects)) or effects, bool(unfinished))
     rows = both_sides(results, (*bests, *effects))
     bests, effects = flat(by_device(bests)), flat(by_device(effects))
-    title = "Each step at its best beside its plain default: how many times the throughput"
+    title = "Each step at its best against its plain default: how many times the throughput"
     by_work: Fields[Pair] = (("work", CASE), place(bests), *_BEST_FIELDS)
     tables = table(title, by_work, bests, whole=pair_columns.cells), _effect_table(effects, rows)
     searched = unfinished or any(map(_is_searched, bests))
     weaknesses = (*unfinished, *(() if searched else (_NOT_SEARCHED,)), _CONVERGES)
     figures = [_bars(title, bests, ("work", CASE), place(bests))]
     for where, found in by_workload(list(filter(_is_alone, effects))).items():
-        figures.append(_bars(f"What each switch brings alone: {where}", found, _SET_TO, _DEFAULT))
+        figures.append(_bars(f"What each tuning option brings alone: {where}", found, _SET_TO, _DEFAULT))
     switches = AnswerPart(paragraphs, rows, tables, figures, weaknesses, headline)
     return answered(QUESTION, together((switches, replace(others, paragraphs=()))), others.paragraphs)
 
@@ -147,9 +147,9 @@ def _effect_table(effects: Sequence[Pair], rows: Sequence[Row]) -> Table:
     fields: Fields[Pair] = (
         ("case", CASE),
         place(effects),
-        own("switch", "default.switch", Unit.TEXT, "the parameter that differs from its default", _switch),
+        own("option", "default.switch", Unit.TEXT, "the parameter that differs from its default", _switch),
         _SET_TO,
-        own("alone", "default.alone", Unit.FLAG, "whether all other switches are at their defaults", _is_alone),
+        own("alone", "default.alone", Unit.FLAG, "whether all other options are at their defaults", _is_alone),
         ("default", of_side("base", lambda row: row.time.median_s)),
         ("time", of_side("other", lambda row: row.time.median_s)),
         *RATIO,
@@ -167,7 +167,7 @@ def _effect_table(effects: Sequence[Pair], rows: Sequence[Row]) -> Table:
         *((value_words(each.column), each) for each in value_fields(rows)),
     )
     notes = (_PAYS_OFF,) if any(map(_spent_s, effects)) else ()
-    return table("The same case with one switch set: how many times as fast", fields, effects, notes, whole=pair_columns.cells)
+    return table("The same case with one tuning option set: how many times as fast", fields, effects, notes, whole=pair_columns.cells)
 
 
 def _bests(results: Results) -> list[Pair]:

@@ -57,7 +57,11 @@ def fields_of(**sieves: Sieve) -> Sieve:
 
 def plainly_named(sieve: Sieve) -> Sieve:
     """Let of an object those fields pass whose name is a plain word, each as far as the sieve lets it."""
-    return lambda value: fields_of(**{name: sieve for name in value if is_word(name)})(value)
+
+    def pass_on(value: object) -> object:
+        return fields_of(**dict.fromkeys(filter(is_word, value), sieve))(value) if isinstance(value, Mapping) else None
+
+    return pass_on
 
 
 def setting(value: object) -> str | None:

@@ -100,7 +100,7 @@ def test_each_switch_alone_and_the_best_stand_beside_the_plain_default(found):
     ]
     figures = {each["title"]: each for each in answer["figures"]}
     assert [each["mark"] for each in figures.values()] == ["bar", "bar"]
-    switches = figures["What each switch brings alone: step on cpu"]
+    switches = figures["What each tuning option brings alone: step on cpu"]
     assert [row["default.setting"] for row in switches["rows"]] == ["built", "columns"]
     assert switches["reference"] == 1
 

@@ -81,7 +81,7 @@ def _table(name: str, found: list[Counterpart], several: bool) -> Table:
     nearest, here = "the case measured here that is nearest to it", "what it was measured on here"
     cautions = dict.fromkeys(f"{each.figure.source}: {each.figure.caution}" for each in found if each.figure.caution)
     return table(
-        f"Beside published figures: {title}",
+        f"Against published figures: {title}",
         (
             own("measured", "published.case", Unit.TEXT, nearest, lambda each: each.row.key),
             own("on", "published.here", Unit.TEXT, here, lambda each: hardware(each.row, several)),

@@ -18,7 +18,7 @@ def steps(rate, device="cuda:0", batch=64, dtype="amp_fp16", model="resnet50"):
 
 
 def published(answer):
-    return [table for table in answer["tables"] if table["title"].startswith("Beside published figures")]
+    return [table for table in answer["tables"] if table["title"].startswith("Against published figures")]
 
 
 def test_a_row_stands_beside_the_figure_of_its_device_and_the_nearest_batch(asked):
@@ -60,8 +60,8 @@ def test_a_product_and_copies_stand_beside_theirs(asked):
     copies = Transfer(1000, 0.25, 10, 0.125, pinned_h2d_s=1000 / 27.715e9)
     product, copied = published(asked(made_up.rounds_of(a_case, made_up.flat([31e-6] * 7), items=1, flops=None, transfer=copies))["health"])
     assert (product["title"], copied["title"]) == (
-        "Beside published figures: items a second",
-        "Beside published figures: copies to the device",
+        "Against published figures: items a second",
+        "Against published figures: copies to the device",
     )
     assert [row["published.ratio"] for table in (product, copied) for row in table["rows"]] == [pytest.approx(1.0), pytest.approx(0.5)]
 
