@@ -5,11 +5,9 @@ from itertools import chain
 from typing import Protocol, TypeVar
 
 from dlbench.analysis.presentation.wording import plural
-from dlbench.analysis.ratios.pairing import grouped
-from dlbench.core.model import kind_of
+from dlbench.analysis.ratios.pairing import STANDARD, chosen, grouped, plain_value
+from dlbench.core.model import kind_of, value_text
 from dlbench.core.rows.row import Row
-
-_USUAL = {"layout": "nchw", "mode": "eager", "optimizer": "sgd", "implementation": "default"}
 
 
 class HasRow(Protocol):
@@ -63,10 +61,14 @@ def status(row: Row) -> str:
 
 
 def choice(row: Row) -> str:
-    """Return batch, precision, and layout, mode, optimizer and its implementation if not the usual: ``batch=64 bf16 channels_last``."""
-    batch = row.setting("batch")
-    others = (value for name, usual in _USUAL.items() if (value := row.setting(name)) != usual)
-    return " ".join(str(part) for part in (None if batch is None else f"batch={batch}", row.case.dtype, *others) if part)
+    """Return batch, precision, and the other settings that a side chooses, and the optimizer, where they are not plain.
+
+    ``batch=64 bf16 channels_last``; of numbers and flags with their names.
+    """
+    found = {name: row.setting(name) for name in ("batch", *STANDARD, *chosen(row))}
+    shown = {name: value for name, value in found.items() if value is not None}
+    told = [name for name in shown if name in ("batch", "dtype") or value_text(shown[name]) != plain_value(row, name)]
+    return " ".join(str(shown[name]) if isinstance(shown[name], str) else f"{name}={value_text(shown[name])}" for name in told)
 
 
 def by_device(found: Sequence[T]) -> dict[str, list[T]]:

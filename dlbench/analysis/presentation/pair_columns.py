@@ -14,18 +14,21 @@ from dlbench.core.schema import Column, Unit
 if TYPE_CHECKING:
     import pandas as pd
 
-_SIDE = (
-    Column("id", Unit.TEXT, "the case"),
-    Column("run", Unit.TEXT, "the result file it stands in"),
-    Column("device", Unit.TEXT, "where it ran"),
-    Column("device_name", Unit.TEXT, "what that device is called by its maker"),
-    Column("threads", Unit.COUNT, "threads that torch used on the host"),
+_SETTINGS = (
     Column("dtype", Unit.TEXT, "precision"),
     Column("mode", Unit.TEXT, "eager, compile, graph or autotune"),
     Column("batch", Unit.COUNT, "batch size; null where the workload has none"),
     Column("layout", Unit.TEXT, "memory layout; null where the workload has none"),
     Column("optimizer", Unit.TEXT, "optimizer; null where the workload has none"),
     Column("implementation", Unit.TEXT, "implementation of the optimizer's update; null where the workload has none"),
+)
+_SIDE = (
+    Column("id", Unit.TEXT, "the case"),
+    Column("run", Unit.TEXT, "the result file it stands in"),
+    Column("device", Unit.TEXT, "where it ran"),
+    Column("device_name", Unit.TEXT, "what that device is called by its maker"),
+    Column("threads", Unit.COUNT, "threads that torch used on the host"),
+    *_SETTINGS,
     Column("value", Unit.TEXT, "its value in the column in which the pair differs"),
     Column("rounds", Unit.COUNT, "rounds that the interval stands on"),
     Column("median_s", Unit.SECONDS, "one call"),
@@ -89,7 +92,7 @@ def of_ratio(found: HasRatio) -> dict[str, ParamValue | None]:
 def _side(pair: Pair, side: Row) -> dict[str, ParamValue | None]:
     return {
         **{name: getattr(side.case, name) for name in ("id", "run", "device", "device_name", "threads")},
-        **{name: side.setting(name) for name in ("dtype", "mode", "batch", "layout", "optimizer", "implementation")},
+        **{each.name: side.setting(each.name) for each in _SETTINGS},
         "value": pair.value(side),
         "rounds": len(side.rounds.median_s),
         "median_s": side.time.median_s,

@@ -39,10 +39,8 @@ _GOES_WITH: dict[Setting, tuple[Setting, ...]] = {
 }
 
 _PRECISIONS = {name: at for at, name in enumerate(ARITHMETIC)}
-_USUAL_BASE = {DEVICE: "cpu", DTYPE: "fp32", MODE: "eager", Setting("param", "layout"): "nchw"}
-
-CHOSEN = ("batch", "dtype", "layout", "mode", "implementation")
-"""What each side chooses for itself where it is at its best."""
+STANDARD = {"device": "cpu", "dtype": "fp32", "layout": "nchw", "mode": "eager", "optimizer": "sgd"}
+"""What others are held against of settings with these names, where a workload declares no plain default of its own."""
 
 
 class Unpaired(NamedTuple):
@@ -94,8 +92,8 @@ class Pair:
 
     @property
     def work(self) -> str:
-        """That without batch, precision, layout, mode and the optimizer's implementation."""
-        return label(self.base, CHOSEN)
+        """That without what each side chooses for itself where it is at its best."""
+        return label(self.base, chosen(self.base))
 
     def value(self, side: Row) -> str | None:
         """Return what a side has of the setting in which they differ, as text; where each is at its best, the device."""
@@ -128,8 +126,8 @@ def match_rows(results: Results, by: str, base: str | None = None, *, timed: boo
 
     ``by`` is device, dtype, mode, run, batch, threads, or any column that identifies a case (``param.layout``). What comes with a
     device (its name, threads, flags, file) may differ with it; everything else that identifies a case is equal on both sides.
-    ``base`` is the value that the others are measured against: by default the CPU, fp32, eager, nchw; of other settings the
-    plain default that a workload declares, or else the first there is.
+    ``base`` is the value that the others are measured against: by default the plain default that a workload declares, or else
+    the CPU, fp32, eager, nchw, sgd; of other settings the first there is.
     Times are wall times, but device times of a pair by ``cache`` that has them on both sides: a cold call is timed alone, so that its wall
     time holds a launch and a wait, and a hot one among others, whose launches hide behind them.
 
@@ -176,6 +174,17 @@ def launch_bound(row: Row) -> bool | None:
     return None if ratio is None or _CACHE.of_row(row) == "cold" else ratio >= LAUNCH_BOUND
 
 
+def plain_value(row: Row, name: str) -> str | None:
+    """Return the value of a setting that its others are held against; None where nothing says which that is."""
+    declared = row.declared.plain_default(name)
+    return STANDARD.get(name) if declared is None else declared
+
+
+def chosen(row: Row) -> tuple[str, ...]:
+    """Return what a row's side chooses for itself where it is at its best: batch, precision, layout, mode, switches, what is searched."""
+    return tuple(dict.fromkeys(("batch", "dtype", "layout", "mode", *row.declared.having("switch"), *row.declared.searched)))
+
+
 def settings_named(names: Iterable[str]) -> list[Setting]:
     """Return the settings of these names, be they of the case or parameters."""
     return [setting for name in names for setting in (Setting("case", name), Setting("param", name))]
@@ -197,9 +206,10 @@ def _setting(results: Results, by: str) -> Setting:
 def _base_value(rows: Sequence[Row], setting: Setting, base: str | None) -> Hashable:
     values = {str(value): value for row in rows for value in [setting.of_row(row)]}
     if base is None:
-        declared = (row.declared.plain_default(setting.name) for row in rows)
-        plain = (each for each in (_USUAL_BASE.get(setting), *declared) if each in values)
-        return values[first] if (first := next(plain, None)) is not None else next(iter(values.values()), None)
+        plain = {plain_value(row, setting.name): None for row in rows}
+        standard = STANDARD.get(setting.name)
+        known = (each for each in sorted(plain, key=lambda each: each != standard) if each in values)
+        return values[first] if (first := next(known, None)) is not None else next(iter(values.values()), None)
     if base not in values:
         raise UsageError(f"no row has {setting} = '{base}'{nearest(base, list(values))}")
     return values[base]

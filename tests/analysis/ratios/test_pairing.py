@@ -7,6 +7,7 @@ import pytest
 
 from dlbench.analysis.answers.parts.best import best
 from dlbench.analysis.presentation import pair_columns
+from dlbench.analysis.presentation.names import choice
 from dlbench.analysis.presentation.pair_columns import PAIR_COLUMNS
 from dlbench.analysis.ratios.pairing import Pairs, Unpaired, match_rows
 from dlbench.analysis.read.table import Results, collect
@@ -371,3 +372,24 @@ def test_an_implausible_row_is_never_the_best(tmp_path: Path) -> None:
     row = table(best(results_of(tmp_path, measurements))).iloc[0]
     assert row["other.dtype"] == "fp32"
     assert row["ratio.speedup"] == pytest.approx(50)
+
+
+def test_each_side_chooses_its_workloads_own_switches_and_a_declared_default_is_not_told(tmp_path: Path) -> None:
+    declared = {"parameters": {"kernels": {"switch": "plain"}, "layout": {"switch": "blocked"}, "depth": {"searched": ""}}}
+    times = {("cpu", "plain"): 1.0, ("cpu", "tuned"): 2.0, ("cuda:0", "plain"): 0.4, ("cuda:0", "tuned"): 0.1}
+    rounds = [
+        each
+        for (device, kernels), seconds in times.items()
+        for each in made_up.rounds_of(
+            made_up.case("mine", device, n=8, kernels=kernels, layout="blocked", depth=2), made_up.flat([seconds] * 7)
+        )
+    ]
+    results = collect([made_up.write(tmp_path / "run.jsonl", rounds, workloads={"mine": declared})])
+    (pair,) = best(results).rows
+    assert (pair.case, pair.work, pair.ratio.speedup) == ("mine[n=8]", "mine[n=8]", pytest.approx(10))
+    assert (choice(pair.base), choice(pair.other)) == ("depth=2", "tuned depth=2")
+    undeclared = best(results_of(tmp_path, rounds)).rows
+    assert [(each.case, each.ratio.speedup) for each in undeclared] == [
+        ("mine[n=8,kernels=plain,depth=2]", pytest.approx(2.5)),
+        ("mine[n=8,kernels=tuned,depth=2]", pytest.approx(20)),
+    ]

@@ -3,11 +3,10 @@
 from collections.abc import Callable, Sequence
 from itertools import product
 
-from dlbench.analysis.ratios.pairing import CHOSEN, Pair, Pairs, Unpaired, grouped, left_out, one_device, settings_named
+from dlbench.analysis.ratios.pairing import Pair, Pairs, Unpaired, chosen, grouped, left_out, one_device, settings_named
 from dlbench.analysis.read.table import Results
 from dlbench.core.rows.row import MACHINE, Row
 
-_FREE = (*MACHINE, *settings_named(CHOSEN))
 _THROUGHPUTS: tuple[tuple[Callable[[Row], Sequence[float]], Callable[[Row], float | None]], ...] = (
     (lambda row: row.rounds.items_per_s, lambda row: row.rate.items_per_s),
     (lambda row: row.rounds.flops_per_s, lambda row: row.rate.flops_per_s),
@@ -16,7 +15,7 @@ _THROUGHPUTS: tuple[tuple[Callable[[Row], Sequence[float]], Callable[[Row], floa
 
 
 def best(results: Results) -> Pairs:
-    """Set each accelerator at its best against the CPU at its best: batch, precision, layout, mode and the optimizer's implementation.
+    """Set each accelerator at its best against the CPU at its best: batch, precision, layout, mode and other switches.
 
     Each side chooses its own. One comparison for each workload and set of parameters other than those (a model, a shape); a case that
     searched for the fastest takes part with what it found. Chosen is the ``ok`` row of highest throughput,
@@ -25,7 +24,7 @@ def best(results: Results) -> Pairs:
     """
     pairs: list[Pair] = []
     unpaired: list[Unpaired] = []
-    for group in grouped(results.rows, lambda row: row.differing_from(_FREE)).values():
+    for group in grouped(results.rows, lambda row: row.differing_from((*MACHINE, *settings_named(chosen(row))))).values():
         fit = [row for row in group if row.is_sound and row.is_single_rank]
         known = [each for each in _THROUGHPUTS if all(min(each[0](row), default=0) > 0 for row in fit)]
         if not known:
@@ -39,5 +38,5 @@ def best(results: Results) -> Pairs:
             unpaired += [left_out(row, f"no {'accelerator' if cpus else 'CPU'} with an ok row of the same work") for row, _ in champions]
         for (cpu, of_cpu), (accelerator, of_accelerator) in product(cpus, accelerators):
             both = speeds(cpu), speeds(accelerator)
-            pairs.append(Pair(cpu, accelerator, None, CHOSEN, both, among=of_cpu * of_accelerator))
+            pairs.append(Pair(cpu, accelerator, None, chosen(cpu), both, among=of_cpu * of_accelerator))
     return Pairs(tuple(pairs), tuple(unpaired))
