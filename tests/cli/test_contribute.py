@@ -128,18 +128,27 @@ DECLARED = {
 }
 
 
-def test_what_a_workload_declares_that_no_reader_knows_is_copied_without_sentences(tmp_path):
+def test_what_workloads_declare_is_copied_without_sentences(tmp_path):
     looked_up = made_up.rounds_of(made_up.case("lookup", n=8), made_up.flat(made_up.SEVEN), values={"distinct": 0.5})
-    write(tmp_path, [*quiet(), *looked_up], workloads=DECLARED | {"unmeasured": DECLARED["lookup"]})
+    write(tmp_path, [*quiet(), *looked_up], workloads=DECLARED)
     assert contribute(tmp_path, "-o", "out.jsonl").code == 0
+    lookup = {name: each for name, each in DECLARED["lookup"].items() if name != "ceiling"}
     assert front_door.lines(tmp_path / "out.jsonl")[0]["workloads"] == {
-        "lookup": {
-            "tags": ["supply", "imagenet"],
-            "values": [{"name": "distinct", "unit": "fraction", "direction": "higher", "margin": 0.1}],
-            "parameters": {"cache": {"supply": "cold"}, "path": {"scratch": ""}},
-        }
+        "matmul": DECLARED["matmul"],
+        "lookup": lookup | {"values": [{"name": "distinct", "unit": "fraction", "direction": "higher", "margin": 0.1}]},
     }
     assert "distinct 50.0 %" in front_door.in_process(tmp_path, "show", "out.jsonl").out
+
+
+def test_how_a_plugin_uses_several_devices_is_copied(tmp_path):
+    parallel = {"step": "my_step", "scaling": "strong", "independent": ["alone"], "all_reduce": ["sums"], "pipelines": ["whole", "parts"]}
+    write(tmp_path, quiet(), workloads={"mine": {"parallel": parallel, "parameters": {}, "writes_files": True}})
+    assert contribute(tmp_path, "-o", "out.jsonl").code == 0
+    assert front_door.lines(tmp_path / "out.jsonl")[0]["workloads"]["mine"] == {
+        "parallel": parallel,
+        "parameters": {},
+        "writes_files": True,
+    }
 
 
 def test_what_was_contributed_can_be_contributed_again_and_stays_as_it_is(tmp_path):
@@ -230,12 +239,11 @@ def test_a_private_text_anywhere_never_leaves(tmp_path, data, planted, how):
 def test_parameters_of_a_workload_that_are_no_object_are_left_out(tmp_path, odd):
     path = write(tmp_path, quiet(), policy=Policy(), isolation="fork", workloads=DECLARED)
     header, *others = front_door.lines(path)
-    declared = next(iter(header["workloads"].values()))
-    declared["parameters"] = odd
+    header["workloads"]["matmul"]["parameters"] = odd
     path.write_text("".join(f"{json.dumps(each)}\n" for each in (header, *others)))
     done = contribute(tmp_path, "-o", "out.jsonl")
     assert done.code == 0, done.err
-    assert '"parameters"' not in (tmp_path / "out.jsonl").read_text()
+    assert "parameters" not in front_door.lines(tmp_path / "out.jsonl")[0]["workloads"]["matmul"]
 
 
 NAMES = {

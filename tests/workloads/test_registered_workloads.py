@@ -2,16 +2,19 @@
 
 import ast
 import tomllib
-from collections.abc import Collection
-from dataclasses import fields, replace
+from dataclasses import replace
 from importlib import resources
 from pathlib import Path
 
+import made_up
+
 from dlbench import workloads
+from dlbench.analysis.contribute.public import public_records
 from dlbench.analysis.read.declared import declaration_of
 from dlbench.core.declarations import Declaration
-from dlbench.core.declared_json import from_json
+from dlbench.core.declared_json import from_json, to_json
 from dlbench.core.former import by_workload
+from dlbench.core.store import load
 from dlbench.harness.worker import registry
 
 UNDECLARED = resources.files("dlbench.analysis.read").joinpath("undeclared.toml")
@@ -35,27 +38,26 @@ def test_every_workload_in_the_folder_is_registered() -> None:
     assert written == {name: each.function.__module__ for name, each in builtin().items()}
 
 
-def test_files_without_declarations_are_read_with_every_declared_field() -> None:
-    """Those of before, and references, whose headers hold no texts of others. Values that older files reported may stand there, too."""
+def test_published_copies_keep_every_field_that_a_workload_declares(tmp_path: Path) -> None:
+    """But sentences, which may have anything in them."""
     registry.load_builtins()
-    known = {name: from_json(payload) for name, payload in tomllib.loads(UNDECLARED.read_text()).items()}
-    assert [doubt for _, doubts in known.values() for doubt in doubts] == []
+    declared = {name: each.signature.declared for name, each in builtin().items()}
+    path = made_up.write(tmp_path / "run.jsonl", [], workloads={name: to_json(each) for name, each in declared.items()})
+    header, *_ = public_records(load(path))
 
-    def told(declared: Declaration, names: Collection[str]) -> dict[str, object]:
-        values = [replace(each, meaning="") for each in declared.values if each.name in names]
-        return {each.name: values if each.name == "values" else getattr(declared, each.name) for each in fields(declared)}
+    def without_sentences(each: Declaration) -> Declaration:
+        return replace(each, values=tuple(replace(value, meaning="") for value in each.values))
 
-    declared = {name: each.signature.declared for name, each in builtin().items() if name in known}
-    names = {name: {value.name for value in each.values} for name, each in declared.items()}
-    found = {name: told(known[name][0], names[name]) for name in declared}
-    assert found == {name: told(each, names[name]) for name, each in declared.items()}
+    read = {name: declaration_of(name, payload) for name, payload in header["workloads"].items()}
+    found = {name: (without_sentences(each), doubts) for name, (each, doubts) in read.items()}
+    assert found == {name: (without_sentences(each), []) for name, each in declared.items()}
 
 
-def test_headers_of_before_roles_are_read_with_the_roles_that_workloads_have_today() -> None:
-    """Whatever they declared then, ``undeclared.toml`` says of the same workloads today."""
+def test_headers_of_before_roles_are_read_with_what_they_declared_and_with_roles() -> None:
+    """Whatever workloads declare today: ``undeclared.toml`` says of those of then what their headers did, and changes no more."""
     former = by_workload(tomllib.loads((Path(__file__).parents[1] / "data" / "former_declarations.toml").read_text()))
-    today = {name: from_json(payload) for name, payload in tomllib.loads(UNDECLARED.read_text()).items()}
-    assert {name: declaration_of(name, payload) for name, payload in former.items()} == {name: today[name] for name in former}
+    known = {name: from_json(payload) for name, payload in tomllib.loads(UNDECLARED.read_text()).items()}
+    assert {name: declaration_of(name, payload) for name, payload in former.items()} == known
 
 
 def test_signatures_say_what_is_required_and_what_is_valid() -> None:

@@ -23,7 +23,7 @@ from dlbench.analysis.contribute.sieves import (
 )
 from dlbench.analysis.read.declared import undeclared
 from dlbench.core.conditions import POWER_CAPS, SLOWDOWNS, Throttling
-from dlbench.core.declarations import Bounded, Ceiling, ParameterRole, ValueRole
+from dlbench.core.declarations import Bounded, Ceiling, Declaration, Parallel, ParameterRole, ValueRole
 from dlbench.core.lines import Record
 from dlbench.core.model import DEVICE_KINDS, Policy, Status, kind_of
 from dlbench.core.records import measurement_to_json
@@ -92,6 +92,20 @@ _CARD_STATE = fields_of(
     **numbers("pcie_generation pcie_width power_limit_w power_w clock_sm_hz clock_memory_hz ecc persistence temperature_c"),
     **numbers("other_processes graphics_processes"),
 )
+
+
+def _own(value: object) -> str | None:
+    """Let a text pass that workloads of dlbench's own are known to declare, or else a plain word."""
+    known = (each for declared in undeclared().values() for each in _texts(declared))
+    return value if isinstance(value, str) and value in known else setting(value)
+
+
+def _texts(declared: Declaration) -> Iterator[str | None]:
+    yield declared.parallel.step
+    for value in declared.values:
+        yield from (value.meaning, *value.points)
+
+
 _DECLARED = fields_of(
     tags=each_of(setting),
     values=each_of(
@@ -99,6 +113,8 @@ _DECLARED = fields_of(
             name=setting,
             unit=one_of(*(each.value for each in Unit)),
             direction=one_of(*get_args(Direction)),
+            meaning=_own,
+            points=each_of(_own),
             when=plainly_named(each_of(setting)),
             role=one_of(*get_args(ValueRole)),
             bounds=one_of(*get_args(Bounded)),
@@ -107,6 +123,10 @@ _DECLARED = fields_of(
     ),
     parameters=plainly_named(fields_of(**dict.fromkeys(get_args(ParameterRole), setting))),
     ceiling=one_of(*get_args(Ceiling)),
+    parallel=fields_of(
+        **{each.name: each_of(setting) for each in fields(Parallel)} | {"step": _own, "scaling": one_of("weak", "strong")},
+    ),
+    writes_files=number,
 )
 _STACK = fields_of(
     versions=fields_of(torch_git=_HASH, **dict.fromkeys(("python", "torch", "cuda", "hip", "cudnn", "nccl", "triton"), _VERSION)),
@@ -160,8 +180,8 @@ def _lines(names: Mapping[str, str | None]) -> dict[str, Sieve]:
 def public_records(run: RunFile) -> Iterator[Record]:
     """Yield the lines of the file as they may be published, the header first; every measurement is there, with all of its numbers.
 
-    Of what workloads declare it has what readers can't take from `undeclared`, without sentences. Tries of searches are left out: what they
-    came to is a measurement, and nothing reads a reference run's.
+    Of what workloads declare it has no sentences but dlbench's own. Tries of searches are left out: what they came to is a measurement, and
+    nothing reads a reference run's.
     """
     names: dict[str, str | None] = {}
     workloads: dict[str, dict[str, None]] = {}
@@ -171,12 +191,10 @@ def public_records(run: RunFile) -> Iterator[Record]:
     known = {each["id"]: each for each in run.header.get("devices", ())}
     devices = [{**known.get(device, {}), "id": device, "name": name, "kind": kind_of(device)} for device, name in names.items()]
     suites = [{"name": suite, "bench": [{"workload": each} for each in found]} for suite, found in sorted(workloads.items())]
-    unknown = {name for found in workloads.values() for name in found if name not in undeclared()}
-    declared = {name: each for name, each in run.header.get("workloads", {}).items() if name in unknown}
     measured = (("measurement", run.measurements), ("discarded", run.discarded))
     lines = _lines(names)
     for record in (
-        {**run.header, "kind": "header", "suites": suites, "devices": devices, "workloads": declared},
+        {**run.header, "kind": "header", "suites": suites, "devices": devices},
         *(measurement_to_json(replace(each, reason=ENDINGS.get(each.status)), kind) for kind, found in measured for each in found),
         *(state.to_json() for state in run.states),
         {**(run.footer or {}), "kind": "footer"},

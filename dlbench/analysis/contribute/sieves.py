@@ -50,7 +50,7 @@ def fields_of(**sieves: Sieve) -> Sieve:
         if not isinstance(value, Mapping):
             return None
         found = {name: sieve(value[name]) for name, sieve in sieves.items() if name in value}
-        return {name: each for name, each in found.items() if each is not None and each != {}}
+        return {name: each for name, each in found.items() if each is not None and (each != {} or value[name] == {})}
 
     return pass_on
 
