@@ -1,7 +1,7 @@
 """JSON of declarations, for the pipe and for the headers of result files, and the checks of what is read back."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import fields, is_dataclass
+from dataclasses import fields, is_dataclass, replace
 from typing import Any, get_args, get_type_hints
 
 from dlbench.core.declarations import Declaration, ParameterRole, Value
@@ -35,10 +35,11 @@ def from_json(data: object) -> tuple[Declaration, list[str]]:
     values: list[Value] = []
     for payload in _valid(Sequence[Any], given.get("values", ()), "values", doubts) or ():
         called = f"value '{payload.get('name')}'" if isinstance(payload, Mapping) else "a value"
-        if value := _valid(Value, payload, called, doubts):
-            wrong = "it is declared twice" if value.name in [each.name for each in values] else value.mistake()
-            doubts += [f"{called}: {wrong}"] if wrong else []
-            values += [] if wrong else [value]
+        if value := _value(payload, called, doubts):
+            if value.name in [each.name for each in values]:
+                doubts.append(f"{called}: it is declared twice")
+            elif not value.mistake():
+                values.append(value)
     parameters: dict[str, Mapping[ParameterRole, str]] = {}
     for name, payload in (_valid(Json, given.get("parameters", {}), "parameters", doubts) or {}).items():
         roles = _valid(Mapping[str, str], payload, f"parameter '{name}'", doubts) or {}
@@ -48,6 +49,23 @@ def from_json(data: object) -> tuple[Declaration, list[str]]:
     rest = {name: _valid(hints[name], given[name], name, doubts) for name in hints.keys() & given.keys() - {"values", "parameters"}}
     valid = {name: found for name, found in rest.items() if found is not None}
     return Declaration(values=tuple(values), parameters=parameters, **valid), doubts
+
+
+_USES = ("role", "bounds", "margin")
+"""What a value can do without: its unit, direction and meaning stay."""
+
+
+def _value(payload: object, called: str, doubts: list[str]) -> Value | None:
+    """Return a value, without those of its uses that make no sense; None, where nothing is left of it."""
+    found: Value | None = _valid(Value, payload, called, doubts)
+    if found is None and isinstance(payload, Mapping):
+        hints = get_type_hints(Value)
+        kept = {name: each for name, each in payload.items() if name not in _USES or _valid(hints[name], each, name, []) is not None}
+        found = _valid(Value, kept, called, [])
+    if found and (wrong := found.mistake()):
+        doubts.append(f"{called}: {wrong}")
+        found = replace(found, role=None, bounds=None, margin=None)
+    return found
 
 
 def _valid(kind: Any, data: object, called: str, doubts: list[str]) -> Any:

@@ -568,6 +568,18 @@ def test_the_declaration_of_another_version_is_a_sentence_and_nothing_is_lost(tm
     assert "of serve, value 'p99_s': unit must be one of text, count, number" in done.err
 
 
+@pytest.mark.parametrize("uses", [{"role": "of later"}, {"bounds": "rate.later"}, {"margin": "wide"}, {"role": "once", "margin": -1.0}])
+def test_a_value_whose_role_only_another_version_knows_keeps_its_unit_and_direction(tmp_path: Path, uses: dict[str, str | float]) -> None:
+    path = written(tmp_path / "one.jsonl", 1.0)
+    header, *rest = lines(path)
+    header["workloads"]["serve"]["values"][0] |= uses
+    path.write_text("".join(f"{json.dumps(line)}\n" for line in (header, *rest)))
+    done = in_process(tmp_path, "show", str(path), "--details")
+    assert "p99 1.00 s" in " ".join(done.out.split()), done.out
+    notes = [line for line in done.err.splitlines() if "of serve, value 'p99_s': " in line]
+    assert [line.rpartition("; ")[2] for line in notes] == ["that is not used, and another version of dlbench may read it"]
+
+
 HITS = {"name": "hits", "unit": "count", "meaning": "m"}
 DOUBTS = {
     '{"values": null}': "values: must be a list, not None",

@@ -17,7 +17,7 @@ from dlbench.core.store import RunFile
 
 _FORMER = ("sweep", "feeding", "switches", "search", "learning", "scratch", "supply")
 """What headers named parameters and values in, before those had roles."""
-_SHOWN = "what it is about is shown as plain numbers, and another version of dlbench may read it"
+_UNUSED = "that is not used, and another version of dlbench may read it"
 
 
 @cache
@@ -38,7 +38,7 @@ def declarations(run: RunFile, name: str, sides: Sides) -> tuple[dict[str, Mappi
         own = {**undeclared()}
         for workload, payload in by_workload(of_side.get("workloads", run.header.get("workloads", {}))).items():
             own[workload], doubts = declaration_of(workload, payload)
-            notes += [f"{run.path}: of {workload}, {doubt}; {_SHOWN}" for doubt in doubts]
+            notes += [f"{run.path}: of {workload}, {doubt}; {_UNUSED}" for doubt in doubts]
         found[run_name(name, side)] = own
     return found, list(dict.fromkeys(notes))
 
