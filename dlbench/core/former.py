@@ -96,9 +96,9 @@ def in_any_spelling(selects: Callable[[str], bool]) -> Callable[[str], bool]:
 
 def instead(name: str, value: object, parameters: Collection[str] = ("optimizer", "implementation")) -> str:
     """Say what to write for a setting that a workload with these parameters refuses; empty where it is no former spelling."""
-    if name != "optimizer" or "implementation" not in parameters or (name in parameters and "_" not in str(value)):
+    if name != "optimizer" or "implementation" not in parameters or (parts := _parts(value, parameters)).get(name) == value:
         return ""
-    return "; write " + " ".join(f"{part}={text}" for part, text in _parts(value, parameters).items())
+    return "; write " + " ".join(f"{part}={text}" for part, text in parts.items())
 
 
 def _parts(value: object, parameters: Collection[str]) -> dict[str, object]:

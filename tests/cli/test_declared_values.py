@@ -236,6 +236,9 @@ MISTAKES = {
         "value 'a': role must be one of input, transfer, host, once, sample, accuracy, diverged, largest, not 'inputs'"
     ),
     'Value("a", Unit.RATIO, None, "", role="input")': "value 'a': the role 'input' is that of a number of seconds",
+    'Value("a", Unit.SECONDS, None, "", role="input"), Value("b", Unit.SECONDS, None, "", role="input")': (
+        "value 'b': a has the role 'input' already, which one alone can have; leave one without"
+    ),
     'Value("a", Unit.COUNT, None, "", role="largest")': (
         "value 'a': it takes one parameter that is searched, such as batch: Searched[Size] = None"
     ),
@@ -255,11 +258,11 @@ MISTAKES = {
 }
 
 
-def planned(folder: Path, declared: str, parameters: str) -> tuple[int, str]:
+def planned(folder: Path, declared: str, parameters: str, device: str = "device") -> tuple[int, str]:
     """The exit code, and what is said, where a workload declared so is to be planned."""
     (folder / "w.py").write_text(
         "from typing import Annotated, Literal\nimport dlbench\nfrom dlbench import *\n"
-        f"@workload({declared})\ndef wrong(device, *, {parameters}) -> Work:\n    'Err.'\n    return Work(call=lambda: None)\n"
+        f"@workload({declared})\ndef wrong({device}, *, {parameters}) -> Work:\n    'Err.'\n    return Work(call=lambda: None)\n"
     )
     (folder / "w.toml").write_text('about = "?"\n[[bench]]\nworkload = "wrong"\n')
     done = dlbench("run", "w.toml", "--plugin", "w.py", "--dry-run", cwd=folder)
@@ -315,17 +318,29 @@ UNBEARABLE = {
 }
 
 
+def test_a_role_at_the_device_is_a_sentence(tmp_path: Path) -> None:
+    right = "write device: torch.device, and the role 'sweep' at a parameter after '*'"
+    said = planned(tmp_path, "", "n: int = 1", device="device: Sweep[Size]")
+    assert said == (2, f"dlbench: workload 'wrong', parameter 'device': the first is the device; {right}\n")
+
+
+def test_a_type_that_has_its_values_takes_no_others_in_brackets(tmp_path: Path) -> None:
+    code, said = planned(tmp_path, "", "copies: Copies[Literal['none', 'mine']] = 'none'")
+    right = "it takes no type in brackets, and with values of your own it is Annotated[Literal[…], Role('copies')]"
+    assert (code, said.endswith(f" is not a generic class; {right}\n")) == (2, True), said
+
+
 @pytest.mark.parametrize("parameters", UNBEARABLE)
 def test_a_role_that_its_parameter_cannot_bear_is_a_sentence(tmp_path: Path, parameters: str) -> None:
     assert planned(tmp_path, "", parameters) == (2, f"dlbench: workload 'wrong', {UNBEARABLE[parameters]}\n")
 
 
 FORMER = {
-    "switches={'mode': 'eager'}": ('mode: Switch[Mode] = "eager"', "@workload declares no 'switches'"),
-    "feeding=('source',)": ("source: Feeding[Source]", "@workload declares no 'feeding'"),
+    "switches={'mode': 'eager'}": ('mode: Switch[Mode] = "eager"', "workload 'wrong': @workload declares no 'switches'"),
+    "feeding=('source',)": ("source: Feeding[Source]", "workload 'wrong': @workload declares no 'feeding'"),
     "scratch='path'": (
         "path: Scratch[str], or where there is no such parameter @workload(writes_files=True)",
-        "@workload declares no 'scratch'",
+        "workload 'wrong': @workload declares no 'scratch'",
     ),
     "sweep=Sweep('n')": ("n: Sweep[Size]", "plugin 'w.py' does not import: TypeError: 'TypeVar' object is not callable"),
     "search=dlbench.Search('fastest', ('n',))": (

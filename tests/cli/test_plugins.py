@@ -36,7 +36,7 @@ def test_a_field_that_work_lacks_is_named_with_the_nearest(tmp_path):
 def test_a_declaration_that_does_not_exist_is_named_with_the_nearest(tmp_path):
     done, _ = measured(tmp_path, '@workload(tag=("compute",))', "Work(call=lambda: None)")
     assert (done.code, done.out) == (2, "")
-    assert done.err.strip() == "dlbench: @workload declares no 'tag'; did you mean 'tags'?"
+    assert done.err.strip() == "dlbench: workload 'mine': @workload declares no 'tag'; did you mean 'tags'?"
 
 
 @pytest.mark.parametrize(

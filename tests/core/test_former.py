@@ -112,16 +112,17 @@ def test_a_run_goes_on_with_what_a_former_expression_selects(signatures, express
 
 
 @pytest.mark.parametrize(
-    ("workload", "said"),
+    ("workload", "optimizer", "said"),
     [
-        ("train_step", "no optimizer is called 'adamw_fused'; write optimizer=adamw implementation=fused"),
-        ("fastest_train_step", "no parameter is called 'optimizer'; write implementation=fused"),
+        ("train_step", "adamw_fused", "no optimizer is called 'adamw_fused'; write optimizer=adamw implementation=fused"),
+        ("train_step", "adamw_fusd", "no optimizer is called 'adamw_fusd'; did you mean 'adamw'?"),
+        ("fastest_train_step", "adamw_fused", "no parameter is called 'optimizer'; write implementation=fused"),
     ],
 )
-def test_a_former_spelling_is_answered_by_that_of_today(tmp_path, workload, said):
+def test_a_former_spelling_is_answered_by_that_of_today(tmp_path, workload, optimizer, said):
     axes = {"train_step": "axes.batch = 8\n", "fastest_train_step": ""}[workload]
     (tmp_path / "s.toml").write_text(
-        f'[[bench]]\nworkload = "{workload}"\naxes.model = {json.dumps("vgg11")}\n{axes}axes.optimizer = "adamw_fused"\n'
+        f'[[bench]]\nworkload = "{workload}"\naxes.model = {json.dumps("vgg11")}\n{axes}axes.optimizer = "{optimizer}"\n'
     )
     done = shared_hosts.dlbench("run", "s.toml", "--dry-run", cwd=tmp_path)
     assert (done.code, done.err) == (2, f"dlbench: s.toml, bench 1 ({workload}): {said}\n")

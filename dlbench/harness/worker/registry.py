@@ -99,10 +99,6 @@ def workload(function: WorkloadFunction | None = None, /, **declared: Any) -> An
     """
     if function is not None and not callable(function):
         raise UsageError(f"@workload({function!r}): what it declares is given by name, such as tags=('training',)")
-    valid = [each.name for each in fields(Declaration) if each.name != "parameters"]
-    for name in declared:
-        if name not in valid:
-            raise UsageError(f"@workload declares no '{name}'{_former_spelling(name) or nearest(name, valid)}")
     if function is not None:
         return _registered(function, declared)
     return lambda decorated: _registered(decorated, declared)
@@ -128,6 +124,8 @@ _MISSED = re.compile(
     r"keyword argument '(\w+)'|import name '(\w+)' from 'dlbench'|'dlbench' has no attribute '(\w+)'|'(TypeVar)' object is not callable"
 )
 """What Python says where one of them is used."""
+_WITHOUT_BRACKETS = re.compile(r"Role\(name='(\w+)'.* is not a generic class")
+"""What it says where a type that has its role and its values is given others: ``Copies[Literal["none", "mine"]]``."""
 
 
 def _former_spelling(name: str) -> str:
@@ -142,6 +140,10 @@ def _registered(function: WorkloadFunction, given: Mapping[str, Any]) -> Workloa
         raise UsageError(f"two workloads are called '{function.__name__}': in {known.function.__module__} and {function.__module__}")
     if (today := workload_of(function.__name__)) != function.__name__:
         raise UsageError(f"files of earlier versions call dlbench's '{today}' '{function.__name__}'; give the workload another name")
+    valid = [each.name for each in fields(Declaration) if each.name != "parameters"]
+    for name in (each for each in given if each not in valid):
+        near = _former_spelling(name) or nearest(name, valid)
+        raise UsageError(f"workload '{function.__name__}': @workload declares no '{name}'{near}")
     about = (inspect.getdoc(function) or "").partition("\n")[0]
     parameters = tuple(_parameters(function))
     roles = {parameter.name: own for parameter, own in parameters if own}
@@ -192,6 +194,8 @@ def load_plugin(plugin: str) -> None:
     except Exception as error:  # whatever a stranger's module raises is a sentence about that module
         missed = _MISSED.search(str(error))
         hint = _former_spelling(missed[missed.lastindex or 0].lower()) if missed else ""
+        if closed := _WITHOUT_BRACKETS.search(str(error)):
+            hint = f"; it takes no type in brackets, and with values of your own it is Annotated[Literal[…], Role('{closed[1]}')]"
         raise UsageError(f"plugin '{plugin}' does not import: {type(error).__name__}: {error}{hint}") from error
 
 
@@ -215,6 +219,9 @@ def _parameters(function: WorkloadFunction) -> Iterator[tuple[Parameter, dict[Pa
     device, *rest = inspect.signature(function).parameters.values()
     if device.kind is device.KEYWORD_ONLY:
         raise UsageError(f"workload '{function.__name__}': its first parameter, the device, stands before '*'")
+    if at_device := [mark.name for mark in _unwrapped(hints.get(device.name))[1] if isinstance(mark, Role)]:
+        right = f"{device.name}: torch.device, and the role '{at_device[0]}' at a parameter after '*'"
+        raise UsageError(f"workload '{function.__name__}', parameter '{device.name}': the first is the device; write {right}")
     for each in rest:
         where = f"workload '{function.__name__}', parameter '{each.name}'"
         if each.kind is not each.KEYWORD_ONLY:

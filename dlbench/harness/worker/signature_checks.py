@@ -30,6 +30,8 @@ def misfits(signature: Signature) -> Iterator[str]:
     if (largest := declared.value("largest")) and len(declared.searched) != 1:
         yield f"value '{largest.name}': it takes one parameter that is searched, such as batch: Searched[Size] = None"
     for value in declared.values:
+        if value.role not in (None, "once") and (first := declared.value(value.role)) not in (None, value):
+            yield f"value '{value.name}': {first.name} has the role '{value.role}' already, which one alone can have; leave one without"
         yield from _unlike(signature, f"value '{value.name}'", value.when)
     parallel = declared.parallel
     if parallel != Parallel():
