@@ -25,5 +25,6 @@ def _tracked(root: Path) -> list[str]:
 
 def _distributed(root: Path) -> list[str]:
     included = tomllib.loads((root / "pyproject.toml").read_text())["tool"]["hatch"]["build"]["targets"]["sdist"]["include"]
-    below = [path for name in included for path in (root / name, *(root / name).rglob("*"))]
+    always = ("pyproject.toml", ".gitignore")  # whatever is included
+    below = [path for name in (*included, *always) for path in (root / name, *(root / name).rglob("*"))]
     return sorted(str(path.relative_to(root)) for path in below if "__pycache__" not in path.parts)

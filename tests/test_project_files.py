@@ -36,14 +36,14 @@ def test_in_a_checkout_they_are_those_that_git_tracks_and_that_are_there(checkou
 
 
 def test_in_an_export_they_are_those_that_a_source_distribution_has(checkout):
-    assert project_files(checkout) == ("README.md", "docs/deep/page.md")
+    assert project_files(checkout) == ("README.md", "docs/deep/page.md", "pyproject.toml")
 
 
 @pytest.mark.usefixtures("needs_git")
 def test_a_checkout_around_an_export_says_nothing_about_it(checkout):
     git(checkout.parent, "init", "-q")
     git(checkout.parent, "add", "checkout/notes.md")
-    assert project_files(checkout) == ("README.md", "docs/deep/page.md")
+    assert project_files(checkout) == ("README.md", "docs/deep/page.md", "pyproject.toml")
 
 
 @pytest.mark.parametrize("program", [REFUSES, None], ids=["git refuses", "no git"])
@@ -53,4 +53,4 @@ def test_where_git_cannot_say_they_are_those_that_a_source_distribution_has(chec
         (tmp_path / "git").write_text(program)
         (tmp_path / "git").chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert project_files(checkout) == ("README.md", "docs/deep/page.md")
+    assert project_files(checkout) == ("README.md", "docs/deep/page.md", "pyproject.toml")
