@@ -17,6 +17,7 @@ import made_up
 import pytest
 from rich.console import Console
 
+from dlbench.analysis.answers import topics
 from dlbench.cli import live
 from dlbench.cli.live import PlainLines, _LiveTable
 from dlbench.core.conditions import Throttling
@@ -122,8 +123,7 @@ def test_the_screen_says_at_once_what_starts_and_has_ten_lines_from_the_first_ro
         screen._answers_due_s = 0.0  # as if answering took no time
         screen.case_ended(measurement)
     last = console.file.getvalue().rpartition("\n case ")[2]
-    topics = ["speed-up", "crossover", "bottleneck", "batch", "precision", "default", "devices", "serving", "cost", "health"]
-    assert re.findall("^([a-z-]+)  ", last, re.MULTILINE) == topics
+    assert re.findall("^([a-z-]+)  ", last, re.MULTILINE) == topics()
     assert re.search("^devices +–  +dlbench run scaling$", last, re.MULTILINE)
 
 

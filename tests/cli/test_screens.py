@@ -16,6 +16,7 @@ import made_up
 import pytest
 from rich.console import Console
 
+from dlbench.analysis.answers import topics
 from dlbench.analysis.report.screen_table import screen_table
 from dlbench.cli.terminal import wrapped
 from dlbench.core.conditions import Throttling
@@ -24,7 +25,7 @@ from dlbench.core.model import Status
 SIGNS = ("│", "█", "▂")
 
 
-TOPICS = ["speed-up", "crossover", "bottleneck", "batch", "precision", "default", "devices", "serving", "cost", "health"]
+TOPICS = topics()
 
 
 def shown_on_terminal(folder, *arguments, columns=140, lines=50, code=0, **variables):

@@ -11,6 +11,7 @@ import made_up
 import pytest
 from click.testing import CliRunner, Result
 
+from dlbench.analysis.answers import topics
 from dlbench.cli.main import dlbench
 from dlbench.core.conditions import RoundState, Throttling
 from dlbench.core.errors import ResultFileError, UsageError
@@ -31,7 +32,7 @@ def run_file(tmp_path: Path) -> Path:
     return made_up.write(tmp_path / "run.jsonl", made_up.both_kinds())
 
 
-TOPICS = ["speed-up", "crossover", "bottleneck", "batch", "precision", "default", "devices", "serving", "cost", "health"]
+TOPICS = topics()
 
 
 def test_a_pipe_gets_all_cases_and_then_a_line_for_each_question(run_file: Path) -> None:

@@ -11,8 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dlbench.analysis.export import formats
 from dlbench.analysis.export.cases import Timed, left_out, split
-from dlbench.analysis.export.formats import bencher, github_action_benchmark, google_benchmark, pyperf, pytest_benchmark
+from dlbench.analysis.export.formats import bencher, github_action_benchmark
 from dlbench.core.measurement import Measurement, Memory
 from dlbench.core.model import Status
 from dlbench.core.store import RunFile
@@ -29,7 +30,7 @@ def timed(measurements: list[Measurement]) -> list[Timed]:
     return split(run_of(measurements))[0]
 
 
-ONE_FILE = {"pyperf": pyperf, "pytest-benchmark": pytest_benchmark, "google-benchmark": google_benchmark, "bencher": bencher}
+ONE_FILE = [tool for tool in map(formats.load, formats.names()) if hasattr(tool, "document") and not hasattr(tool, "NEEDS_NAME")]
 
 
 def both_directions(cases: list[Timed]) -> Any:
@@ -37,7 +38,7 @@ def both_directions(cases: list[Timed]) -> Any:
 
 
 def exported(to: str, measurements: list[Measurement]) -> Any:
-    return ONE_FILE[to].document(run_of(measurements), timed(measurements))
+    return formats.load(to).document(run_of(measurements), timed(measurements))
 
 
 def stats(seconds: list[float]) -> dict[str, Any]:
@@ -149,6 +150,6 @@ json_values = st.recursive(
 def test_whatever_a_file_holds_is_exported_as_json_or_left_out(blocks: Any, items: Any, parameter: Any, environment: Any) -> None:
     run = run_of(made_up.rounds_of(made_up.case("w", p=parameter), blocks, items=items), {"environment": environment, "dlbench": parameter})
     cases, _ = split(run)
-    exports = [tool.document(run, cases) for tool in ONE_FILE.values()]
+    exports = [tool.document(run, cases) for tool in ONE_FILE]
     for data in (*exports, both_directions(cases)):
         json.dumps(data, allow_nan=False)

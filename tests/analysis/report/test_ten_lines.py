@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 from rich.console import Console
 
-from dlbench.analysis.answers import answers
+from dlbench.analysis.answers import answers, topics
 from dlbench.analysis.answers.parts.base import Answer, Missing, Question, Table
 from dlbench.analysis.answers.parts.headline import MOST, MOST_OF_QUALIFIER, MOST_TAGS, Tag, cut, fitting
 from dlbench.analysis.read.table import collect
@@ -26,7 +26,7 @@ from dlbench.core.measurement import Measurement, SpotCheck
 from dlbench.core.model import Status
 from dlbench.core.schema import Column, Unit
 
-TOPICS = ["speed-up", "crossover", "bottleneck", "batch", "precision", "default", "devices", "serving", "cost", "health"]
+TOPICS = topics()
 WIDTHS = (100, 80, 60, 40, 20)
 REFERENCES = sorted((front_door.ROOT / "results" / "reference").glob("*/*.jsonl"))
 SUITES = {path.stem for path in (front_door.ROOT / "suites").glob("*.toml")}
