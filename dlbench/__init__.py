@@ -50,6 +50,7 @@ __all__ = [
     "median_time",
     "note_stage",
     "operands",
+    "pci_text",
     "peak_of",
     "read",
     "register_backend",
@@ -84,7 +85,7 @@ if TYPE_CHECKING:
     from dlbench.core.reference.peaks import link_bytes_per_s_of, peak_of
     from dlbench.core.schema import Unit
     from dlbench.harness.probe.memory import available_memory, too_little_memory, too_much_to_lock
-    from dlbench.harness.probe.topology import caches_of, cpus_of_nodes
+    from dlbench.harness.probe.topology import caches_of, cpus_of_nodes, pci_text
     from dlbench.harness.worker.backends.base import Backend, register_backend
     from dlbench.harness.worker.measuring.measure import median_time
     from dlbench.harness.worker.registry import Cache, Duration, Layout, Least, Size, workload
@@ -107,7 +108,7 @@ _HOMES = {
     "dlbench.core.reference.peaks": "link_bytes_per_s_of peak_of",
     "dlbench.core.schema": "Unit",
     "dlbench.harness.probe.memory": "available_memory too_little_memory too_much_to_lock",
-    "dlbench.harness.probe.topology": "caches_of cpus_of_nodes",
+    "dlbench.harness.probe.topology": "caches_of cpus_of_nodes pci_text",
     "dlbench.harness.worker.backends.base": "Backend register_backend",
     "dlbench.harness.worker.measuring.measure": "median_time",
     "dlbench.harness.worker.serving.ranks": "control_group",

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, TextIO
 
 import click
 
+from dlbench.analysis.report.text_table import LEAST_WIDTH
+
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-LEAST_WIDTH = 40
-"""Columns that the numbers of a row need; a narrower terminal breaks the lines itself, which loses nothing."""
 _UNBOUNDED = 100_000
 """Columns for output that goes to a file or a pipe, so that nothing is folded or cut."""
 _ALIKE = {"×": "x", "…": "..", "–": "-", "µ": "u", "·": "-"}

@@ -6,13 +6,12 @@ import statistics
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import partial
-from pathlib import Path
 from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
-from dlbench import Clock, Reported, Size, Sweep, Unit, Value, Work, cpus_of_nodes, link_bytes_per_s_of, workload
+from dlbench import Clock, Reported, Size, Sweep, Unit, Value, Work, cpus_of_nodes, link_bytes_per_s_of, pci_text, workload
 from dlbench.kit.host_memory import fresh_pages, page_locked, page_locking, refuse_more_than_left
 from dlbench.kit.precision import filled
 
@@ -22,7 +21,6 @@ Pair = tuple[Tensor, Tensor]
 """Source and target of a copy."""
 
 _OVER_LINK = ("h2d", "d2h", "both")
-_PCI = Path("/sys/bus/pci/devices")
 _REPEATS = 5
 _ENDS = 4096
 """Bytes at either end of a buffer that are looked at after a copy."""
@@ -237,11 +235,8 @@ def _link_bytes_per_s(device: torch.device) -> float | None:
     domain, bus, slot = (getattr(known, f"pci_{part}_id", None) for part in ("domain", "bus", "device"))
     if domain is None or bus is None or slot is None:  # an older torch
         return None
-    folder = _PCI / f"{domain:04x}:{bus:02x}:{slot:02x}.0"
-    try:
-        return link_bytes_per_s_of(*((folder / f"current_link_{what}").read_text() for what in ("speed", "width")))
-    except OSError:
-        return None
+    speed, width = (pci_text(f"{domain:04x}:{bus:02x}:{slot:02x}.0", f"current_link_{what}") for what in ("speed", "width"))
+    return link_bytes_per_s_of(speed, width) if speed and width else None
 
 
 def _lock_and_unlock(runtime: Any, pages: Tensor, device: torch.device, clock: Clock) -> tuple[float, float]:

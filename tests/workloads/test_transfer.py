@@ -6,6 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from machine_fake import write
 from queueing_streams import QueueingStreams
 
 from dlbench.harness.probe import cgroup, memory
@@ -151,12 +152,11 @@ def test_a_refusal_to_lock_has_its_reason_and_leaves_no_error_to_the_next_case(m
 def test_the_link_is_read_where_linux_has_it_and_left_out_elsewhere(monkeypatch, tmp_path):
     card = SimpleNamespace(pci_domain_id=0, pci_bus_id=0x17, pci_device_id=0)
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: card)
-    monkeypatch.setattr(transfer, "_PCI", tmp_path)
+    monkeypatch.setattr(cgroup, "ROOT", tmp_path)
     queued = []
     assert transfer._report(lambda: queued.append(1), CUDA, 1, ManualClock()) == {}
-    (tmp_path / "0000:17:00.0").mkdir()
-    (tmp_path / "0000:17:00.0" / "current_link_speed").write_text("8.0 GT/s PCIe\n")
-    (tmp_path / "0000:17:00.0" / "current_link_width").write_text("16\n")
+    folder = "sys/bus/pci/devices/0000:17:00.0"
+    write(tmp_path, {f"{folder}/current_link_speed": "8.0 GT/s PCIe", f"{folder}/current_link_width": "16"})
     both_ways = transfer._report(lambda: queued.append(1), CUDA, 2, ManualClock())
     assert both_ways == {"link_bytes_per_s": pytest.approx(2 * 15.754e9, rel=1e-3)}
     assert len(queued) == 2  # a copy is under way each time

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import pandas as pd
 
 from dlbench.analysis.read.table import as_frame
-from dlbench.analysis.report.text_table import padded
+from dlbench.analysis.report.text_table import LEAST_WIDTH, padded
 from dlbench.core.finding import Finding
 from dlbench.core.rows.row import Cells
 from dlbench.core.schema import Column, Unit
@@ -46,8 +46,4 @@ def lines(findings: Sequence[Finding], width: int | None = None) -> list[str]:
     if width is None:
         return whole
     indent = len(whole[0]) - len(sentences[0])
-    return [part for line in whole for part in textwrap.wrap(line, max(indent + _LEAST, width), subsequent_indent=" " * indent)]
-
-
-_LEAST = 40
-"""Columns of a line of words; a narrower terminal breaks the lines itself."""
+    return [part for line in whole for part in textwrap.wrap(line, max(indent + LEAST_WIDTH, width), subsequent_indent=" " * indent)]

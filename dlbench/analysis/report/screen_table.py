@@ -14,6 +14,8 @@ from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
+from dlbench.analysis.report.text_table import LEAST_WIDTH
+
 Kind = Literal["text", "number", "picture"]
 _GAP = 2
 """Screen columns around each column of a table."""
@@ -23,8 +25,6 @@ _LEAST_NAME = 6
 """Screen columns to which the name is squeezed at most, for the sake of several numbers that are kept."""
 _LONGEST_WORD = 30
 """Screen columns of a word that is not broken, such as a path."""
-_LEAST = 40
-"""Columns that the numbers of a row need; a narrower terminal breaks the lines itself, which loses nothing."""
 _GLUE = "\ue000"
 """Stands for the blank between a number and its unit while lines are broken, which rich does at any blank."""
 _UNIT = re.compile(r"(?<![\w=.])([\d.,…–+-]+) (?=(?:[%×]|[a-zA-Zµ/]{1,7}(?![\w=])))")
@@ -73,7 +73,7 @@ class ScreenTable:
     """Screen columns in which the first column, a name, can still be read."""
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        plain, max_width = options.ascii_only, max(_LEAST, options.max_width)
+        plain, max_width = options.ascii_only, max(LEAST_WIDTH, options.max_width)
         for kind, cell in ((column.kind, cell) for column in self.columns for cell in column.cells):
             if plain:  # no ellipsis there; written out before widths are counted, and not by the stream
                 cell.plain = cell.plain.replace("…", "..")

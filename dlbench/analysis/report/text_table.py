@@ -2,6 +2,9 @@
 
 from collections.abc import Container, Iterable, Sequence
 
+LEAST_WIDTH = 40
+"""Columns that the numbers of a row or a few words need; a narrower terminal breaks the lines itself, which loses nothing."""
+
 
 def padded(rows: Iterable[Sequence[str]], numbers: Container[int] = ()) -> list[str]:
     """Return a line for each row, one at least, of which nothing is folded or cut; columns at the places ``numbers`` are flush right."""

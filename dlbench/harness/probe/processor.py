@@ -15,7 +15,7 @@ import psutil
 
 from dlbench.harness.probe.cgroup import matching, read_text
 from dlbench.harness.probe.memory import CpuTime, available_memory, cpu_times, memory_field
-from dlbench.harness.probe.topology import caches_of, cpus_of_nodes, parse_cpu_list
+from dlbench.harness.probe.topology import caches_of, cpus_of_nodes, parse_cpu_list, pci_text
 
 _ARM_CORES = {  # (implementer, part) of the main ID register, from Arm's technical reference manuals: Linux gives no name there
     ("0x41", "0xd0c"): "Arm Neoverse N1",
@@ -116,7 +116,7 @@ def numa_node_count() -> int | None:
 
 def numa_node_of(pci_bus_id: str | None) -> int | None:
     """Return the memory node that a PCI device is connected to; None where Linux does not tell, as in most virtual machines."""
-    text = read_text(f"sys/bus/pci/devices/{pci_bus_id}/numa_node") if pci_bus_id else None
+    text = pci_text(pci_bus_id, "numa_node") if pci_bus_id else None
     return int(text) if text and text.isdecimal() else None  # -1 where the firmware says nothing
 
 

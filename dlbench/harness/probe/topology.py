@@ -1,4 +1,4 @@
-"""Caches and memory nodes of the CPUs, from /sys on Linux. Standard library only: workloads ask for them, too."""
+"""Caches and memory nodes of the CPUs, and PCI devices, from /sys on Linux. Standard library only: workloads ask for them, too."""
 
 import re
 from typing import NamedTuple
@@ -39,6 +39,11 @@ def caches_of(cpu: int) -> list[CpuCache]:
         if level.isdecimal() and count is not None and kind != "Instruction":
             found.append(CpuCache(int(level), count, parse_cpu_list(shared_by) or frozenset({cpu})))
     return found
+
+
+def pci_text(address: str, name: str) -> str | None:
+    """Return what Linux says of a PCI device under that name, such as ``current_link_speed``; None where it does not tell."""
+    return read_text(f"sys/bus/pci/devices/{address}/{name}")
 
 
 def cpus_of_nodes() -> list[frozenset[int]]:
