@@ -19,6 +19,7 @@ from typing import Any, Literal, TypeVar
 import psutil
 
 import dlbench
+from dlbench.analysis.export.tabular import markdown_table
 from dlbench.core.errors import ExitCode
 from dlbench.core.measurement import Measurement, Series
 from dlbench.core.model import Case, Policy
@@ -180,11 +181,8 @@ def report(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]], ve
     print(f"{title}:\n")
     lines = [tuple(columns), *map(tuple, rows)]
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    lines.insert(1, tuple("-" * width for width in widths))
-    for first, *rest in lines:
-        cells = (cell.rjust(width) for cell, width in zip(rest, widths[1:], strict=True))
-        print(f"| {' | '.join((first.ljust(widths[0]), *cells))} |")
-    print()
+    aligned = [(first.ljust(widths[0]), *map(str.rjust, rest, widths[1:])) for first, *rest in lines]
+    print("".join(markdown_table(aligned[0], aligned[1:])))
     print(textwrap.fill(f"{'reached' if reached else 'MISSED'}: {verdict}.", WIDTH, break_on_hyphens=False))
     print(textwrap.fill(f"({_measured_with()})", WIDTH, break_on_hyphens=False))
 

@@ -21,6 +21,7 @@ from benchmarks.deciders import DECIDERS, GATE, Decider, as_rounds
 from benchmarks.peers import PEERS, PORTED
 from benchmarks.recordings import BACK_TO_BACK, INTERLEAVED, MINUTES_APART, TAIL, UNCHANGED, Placement, Recording, Side
 from dlbench.analysis.compare.judge import MEAN, Verdict, rank_tests
+from dlbench.analysis.export.tabular import markdown_table
 from dlbench.analysis.report.text_table import padded
 from dlbench.core.errors import DlbenchError, ExitCode
 from dlbench.core.stats import proportion_interval
@@ -284,11 +285,8 @@ def as_text(report: Report, markdown: bool) -> str:
 
 
 def _table(columns: Mapping[str, Callable[[Any], str]], found: Sequence[Mapping[str, Any]], markdown: bool) -> list[str]:
-    lines = [list(columns), *([cell(row) for cell in columns.values()] for row in found)]
-    if markdown:
-        shown = [f"| {' | '.join(line)} |" for line in lines]
-        return [shown[0], "|" + "---|" * len(columns), *shown[1:]]
-    return padded(lines)
+    rows = [[cell(row) for cell in columns.values()] for row in found]
+    return [line.rstrip("\n") for line in markdown_table(list(columns), rows)] if markdown else padded([list(columns), *rows])
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

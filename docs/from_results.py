@@ -17,6 +17,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from dlbench.analysis.export.tabular import markdown_table
 from dlbench.analysis.read.references import ReferenceRun, reference_runs
 from dlbench.core.precision import PRECISIONS
 
@@ -128,8 +129,8 @@ def pairs() -> Iterator[str]:
 
 def runs() -> Iterator[str]:
     """Yield the paragraphs that list all reference runs: of reference-runs.md."""
-    header = "| run | device | cases | measured on | torch | dlbench |\n|---|---|---|---|---|---|"
-    yield "\n".join((header, *map(_listed, reference_runs())))
+    header = ("run", "device", "cases", "measured on", "torch", "dlbench")
+    yield "".join(markdown_table(header, map(_listed, reference_runs()))).rstrip("\n")
     yield from _without_gpu()
 
 
@@ -141,12 +142,11 @@ def _without_gpu() -> Iterator[str]:
 PARTS: Mapping[str, Callable[[], Iterator[str]]] = {each.__name__: each for each in (lines, precision, answers, pairs, runs)}
 
 
-def _listed(run: ReferenceRun) -> str:
+def _listed(run: ReferenceRun) -> tuple[str, ...]:
     kinds = dict.fromkeys(device["kind"] for device in run.header["devices"])
     names = [f"{run.name_of(kind)}{f', {run.threads} threads' if kind == 'cpu' else ''}" for kind in kinds]
     versions = run.environment["stack"]["versions"]["torch"], run.header["dlbench"]
-    cells = f"`{run.machine}/{run.path.stem}`", "; ".join(names), str(run.header["planned"]["count"]), _began(run)[:10], *versions
-    return f"| {' | '.join(cells)} |"
+    return f"`{run.machine}/{run.path.stem}`", "; ".join(names), str(run.header["planned"]["count"]), _began(run)[:10], *versions
 
 
 def _device(run: ReferenceRun) -> str:

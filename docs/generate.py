@@ -12,6 +12,7 @@ from dlbench.analysis import answers
 from dlbench.analysis.answers.parts.headline import EXPLANATIONS
 from dlbench.analysis.compare import calibration
 from dlbench.analysis.export import compare_export
+from dlbench.analysis.export.tabular import markdown_table
 from dlbench.analysis.presentation import pair_columns
 from dlbench.analysis.report import doctor_text
 from dlbench.analysis.scaling import columns as scaling_columns
@@ -204,9 +205,8 @@ def _as_it_stands(paragraph: str) -> str:
 
 
 def _table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    cells = [[" ".join(cell.replace("|", r"\|").split()) for cell in row] for row in (header, *rows)]
-    first, *others = (f"| {' | '.join(row)} |".replace("|  |", "| |") for row in cells)
-    return "\n".join((first, "|---" * len(header) + "|", *others))
+    cells = ([" ".join(cell.replace("|", r"\|").split()) for cell in row] for row in rows)
+    return "".join(markdown_table(header, cells)).replace("|  |", "| |").rstrip("\n")
 
 
 if __name__ == "__main__":

@@ -209,7 +209,7 @@ def test_the_page_has_what_the_committed_recording_gives():
     report = replay.replay_all([recording], deciders, deals=1)
     page = (ROOT / "docs" / "validation.md").read_text()
     rows = [line for line in replay.as_text(report, markdown=True).splitlines() if line.startswith("| ")]
-    assert len(rows) == 1 + len(deciders) + 1 + 3
+    assert len(rows) == 2 + len(deciders) + 2 + 3  # each table has headings and a rule
     dealt = (f"| {replay.GATE}: ", "| interleaved at random ")
     assert [row for row in rows if row not in page.splitlines() and not row.startswith(dealt)] == []
     assert all(f"| {each.name}: " in page for each in replay.DECIDERS)
