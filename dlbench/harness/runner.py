@@ -33,7 +33,7 @@ from dlbench.harness.schedule import (
     Task,
     in_balanced_order,
 )
-from dlbench.harness.searches import Ended, Searches
+from dlbench.harness.searches import Measured, Searches
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,10 +197,10 @@ class Runner:
             measured.append(measurement)
         return measured
 
-    def _measured(self, task: Task, number: int, placement: Placement, pool: WorkerPool) -> Ended | None:
+    def _measured(self, task: Task, number: int, placement: Placement, pool: WorkerPool) -> Measured | None:
         """Have a task measured, by a search where it stands for one; None when interrupted. Raises BudgetSpent."""
 
-        def measure(case: Case, policy: Policy) -> Ended | None:
+        def measure(case: Case, policy: Policy) -> Measured | None:
             self._require_time([task])
             try:
                 request = self._request(task._replace(case=case), number, policy, placement)
@@ -293,7 +293,7 @@ def _in_order(tasks: Sequence[Task], settings: RunSettings, number: int) -> list
     return sorted(shuffled, key=lambda task: groups.index(group(task)))
 
 
-def _measure(request: MeasureRequest, side: Side, placement: Placement, pool: WorkerPool) -> Ended | None:
+def _measure(request: MeasureRequest, side: Side, placement: Placement, pool: WorkerPool) -> Measured | None:
     """Have a case measured in one round; None when interrupted. What comes with it tells of a device fault. Raises BudgetSpent."""
     row = Measurement(request.case, request.round, Status.FAILED, None, side.name, request.device_name, request.threads)
     kills = oom_kills()

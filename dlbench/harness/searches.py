@@ -8,9 +8,9 @@ from dlbench.core.model import Case, Policy, Signature, Status, settings_text
 from dlbench.harness.plan.adaptive import AdaptivePlan, policy_of_tries
 from dlbench.harness.schedule import BudgetSpent, Fault, Task
 
-Ended = tuple[Measurement, Fault]
+Measured = tuple[Measurement, Fault]
 """A measurement, and whether the device is at fault."""
-Measure = Callable[[Case, Policy], Ended | None]
+Measure = Callable[[Case, Policy], Measured | None]
 """Has a case measured; None when interrupted. Raises BudgetSpent."""
 
 
@@ -25,7 +25,7 @@ class Searches:
     tries: list[Measurement]
     """Those of the file so far; each that is made is added."""
 
-    def measure(self, task: Task, number: int, measure: Measure) -> Ended | None:
+    def measure(self, task: Task, number: int, measure: Measure) -> Measured | None:
         """Have a task measured in a round, by a search where it stands for one; None when interrupted.
 
         Raises BudgetSpent where the budget left no time for a try or, in the end, for what was found, with a row that says what was found.
