@@ -21,7 +21,7 @@ from dlbench.analysis.compare.judge import (
     shifted,
     together,
 )
-from dlbench.analysis.compare.power import SlowdownGoal, TestFamily
+from dlbench.analysis.compare.power import DetectionGoal, TestFamily
 from dlbench.analysis.compare.values import (
     MemoryChange,
     ValueChange,
@@ -78,7 +78,7 @@ def comparison(
     sides: tuple[Results, Results],
     pairs: Sequence[Matched],
     settled: Sequence[CaseVerdict],
-    goal: SlowdownGoal,
+    goal: DetectionGoal,
     paired: bool = False,
     report_only: bool = False,
     unpaired: tuple[Unpaired, ...] = (),
@@ -175,7 +175,7 @@ def _spoiled_rounds(sides: Sequence[Row]) -> str:
     return f"{' and '.join(counts)}, and without the verdict is the same"
 
 
-def _case_verdict(pair: Matched, family: TestFamily, goal: SlowdownGoal) -> CaseVerdict:
+def _case_verdict(pair: Matched, family: TestFamily, goal: DetectionGoal) -> CaseVerdict:
     """Return the verdict of a pair by its times, or why they say nothing, then by its memory and its values."""
     must_see, asked = goal.of_case(pair.thresholds)
     worse = [worsening(each, must_see) for each in pair.quantities] if must_see else []

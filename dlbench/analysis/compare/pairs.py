@@ -9,7 +9,7 @@ from dlbench.analysis.compare.calibration import Calibration
 from dlbench.analysis.compare.comparison import Matched, comparison
 from dlbench.analysis.compare.doubts import CaseNotExcluded, by_side
 from dlbench.analysis.compare.judge import Verdict
-from dlbench.analysis.compare.power import MUST_SEE_BY_DEFAULT, SlowdownGoal
+from dlbench.analysis.compare.power import MUST_SEE_BY_DEFAULT, DetectionGoal
 from dlbench.analysis.compare.values import ValueChange, memory_change, value_changes
 from dlbench.analysis.compare.verdict import CaseVerdict, Comparison
 from dlbench.analysis.presentation.wording import few, plural, value_name
@@ -59,7 +59,7 @@ def compare(
     unlike = _differences(protocol, new_protocol)
     balanced = paired and protocol.get("order") == BALANCED
     for_a_gate = not across_machines and any("gate" in each for side in (base, new) for each in side.environments.values())
-    goal = SlowdownGoal.of(given, None if across_machines else MUST_SEE_BY_DEFAULT, insist or for_a_gate)
+    goal = DetectionGoal.of(given, None if across_machines else MUST_SEE_BY_DEFAULT, insist or for_a_gate)
     pairs: list[Matched] = []
     settled: list[CaseVerdict] = []
     incomparable: list[CaseNotExcluded] = []
@@ -107,7 +107,7 @@ def compare_by(results: Results, by: str, given: ThresholdSettings) -> Compariso
     settled = [CaseVerdict(case, Verdict.FAILED, (row.ending,), new=row) for case, row in failed.items()]
     unpaired = tuple(each for each in found.unpaired if each.case not in failed)
     title = f"{', '.join(results.environments)}: each {found.by.name if found.by else by} against {found.base_value}"
-    return comparison(title, (results, results), pairs, settled, SlowdownGoal.of(given, None), unpaired=unpaired)
+    return comparison(title, (results, results), pairs, settled, DetectionGoal.of(given, None), unpaired=unpaired)
 
 
 def _quantities(base: Row, new: Row, limits: Thresholds) -> tuple[ValueChange, ...]:

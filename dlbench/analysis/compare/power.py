@@ -45,7 +45,7 @@ class TestFamily(NamedTuple):
     """Whether the rounds are enough for any of them to call something."""
 
 
-class SlowdownGoal(NamedTuple):
+class DetectionGoal(NamedTuple):
     """The change that must be seen in cases for which no suite sets one."""
 
     change: float | None
