@@ -4,7 +4,7 @@ from collections.abc import Collection
 from dataclasses import replace
 from types import MappingProxyType
 
-from dlbench.analysis.compare.doubts import NotExcluded
+from dlbench.analysis.compare.doubts import Undetectable
 from dlbench.analysis.compare.judge import Verdict
 from dlbench.analysis.compare.pairs import compare
 from dlbench.analysis.compare.verdict import CaseVerdict, Comparison, attention
@@ -56,7 +56,7 @@ def _confirmed(first: Comparison, fresh: Comparison) -> Comparison:
     anew = {case.case: case for case in fresh.cases}
     cases = [_decided(case, anew[case.case], fresh.powerless) if case.case in anew else case for case in first.cases]
     hidden = [each for each in (first.unseen, None if fresh.powerless else fresh.unseen) if each]
-    unseen = NotExcluded(
+    unseen = Undetectable(
         tuple(case for each in hidden for case in each.cases),
         "; also, ".join(each.sentence for each in hidden),
         "; also, ".join(each.brief for each in hidden),

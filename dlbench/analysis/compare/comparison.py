@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from dlbench.analysis.compare import doubts, power
 from dlbench.analysis.compare.calibration import Drift
-from dlbench.analysis.compare.doubts import CaseNotExcluded, by_side
+from dlbench.analysis.compare.doubts import UndetectableCase, by_side
 from dlbench.analysis.compare.judge import (
     Changes,
     Tests,
@@ -82,7 +82,7 @@ def comparison(
     paired: bool = False,
     report_only: bool = False,
     unpaired: tuple[Unpaired, ...] = (),
-    unlike: Sequence[CaseNotExcluded] = (),
+    unlike: Sequence[UndetectableCase] = (),
     elsewhere: Collection[str] = (),
 ) -> Comparison:
     """Test the pairs together, as one family, and put all cases in order.
@@ -196,7 +196,7 @@ def _case_verdict(pair: Matched, family: TestFamily, goal: DetectionGoal) -> Cas
     if untimed is None:
         found = _by_time(found, pair, family, insist=goal.insist or not all(each.excluded for each in worse))
     elif must_see and all(each.rounds.median_s for each in pair.sides):
-        found = found.because(untimed)._replace(not_excluded=CaseNotExcluded(pair.case, must_see, untimed))
+        found = found.because(untimed)._replace(not_excluded=UndetectableCase(pair.case, must_see, untimed))
     elif of_values := verdict_by_values(values):
         found = found._replace(verdict=of_values)
     else:
@@ -205,7 +205,7 @@ def _case_verdict(pair: Matched, family: TestFamily, goal: DetectionGoal) -> Cas
     if must_see:
         rounds = max((each for each in (rounds, *(quantity.rounds for quantity in worse)) if each), default=None)
         if left := [each.worst for each in worse if not each.excluded]:
-            not_excluded = not_excluded or CaseNotExcluded(pair.case, must_see, "")
+            not_excluded = not_excluded or UndetectableCase(pair.case, must_see, "")
             why = "; ".join(filter(None, (not_excluded.why, *left)))
             not_excluded = not_excluded._replace(what="worsening", why=why, rounds=rounds)
     regressed = [each.column.name for each in pair.quantities if each.verdict is Verdict.SLOWER]
@@ -246,7 +246,7 @@ def _by_time(found: CaseVerdict, pair: Matched, family: TestFamily, insist: bool
         slower = verdict is Verdict.SLOWER
         if must_see or slower:
             why = "; ".join(filter(None, (barred, alone if slower else "", disturbed)))
-            not_excluded = CaseNotExcluded(pair.case, must_see or threshold, why, _remedy(pair), asked=slower)
+            not_excluded = UndetectableCase(pair.case, must_see or threshold, why, _remedy(pair), asked=slower)
         verdict, left = Verdict.INCONCLUSIVE, None
     else:
         if pair.clocks:

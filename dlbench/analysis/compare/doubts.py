@@ -24,7 +24,7 @@ def by_side(base: T, new: T) -> Iterator[tuple[str, T]]:
 
 
 @dataclass(frozen=True, slots=True)
-class NotExcluded:
+class Undetectable:
     """Cases in which a slowdown that must be seen is neither called nor excluded."""
 
     cases: tuple[str, ...]
@@ -36,7 +36,7 @@ class NotExcluded:
     """Whether the comparison is undecidable because of them."""
 
 
-class CaseNotExcluded(NamedTuple):
+class UndetectableCase(NamedTuple):
     """One case in which a slowdown that must be seen is neither called nor excluded."""
 
     case: str
@@ -78,19 +78,19 @@ def prospects(tests: Tests, rounds: int | None, threshold: float) -> str:
 
 def case_not_excluded(
     case: str, must_see: float, left: float | None, planned: float, rounds: int | None, sides: Sequence[Row]
-) -> CaseNotExcluded:
+) -> UndetectableCase:
     """Say why a slowdown of ``must_see`` is not excluded in a case that was tested, and what to do about it.
 
     ``left``, ``planned`` and ``rounds`` are what `power.possible`, `power.planned_rounds` and `power.more_rounds` give.
     """
     why = "too few rounds to exclude any" if left is None else f"up to {relative_change(left)} is possible"
     if planned == math.inf:
-        return CaseNotExcluded(case, must_see, f"{why}; occasions alone differ by as much", "measure both sides in turn, with dlbench ab")
+        return UndetectableCase(case, must_see, f"{why}; occasions alone differ by as much", "measure both sides in turn, with dlbench ab")
     if disturbed := disturbances(sides):
-        return CaseNotExcluded(case, must_see, f"{why}; {disturbed}", "stop the other processes, as top shows them", rounds)
+        return UndetectableCase(case, must_see, f"{why}; {disturbed}", "stop the other processes, as top shows them", rounds)
     if left is not None:
         why += f"; its rounds differ by {percent(max(each.time.sd_between or 0.0 for each in sides))}"
-    return CaseNotExcluded(case, must_see, why, "" if rounds else "measure again, in more rounds", rounds)
+    return UndetectableCase(case, must_see, why, "" if rounds else "measure again, in more rounds", rounds)
 
 
 def disturbances(sides: Sequence[Row]) -> str:
@@ -101,7 +101,7 @@ def disturbances(sides: Sequence[Row]) -> str:
     return "; ".join(f"in {side} {reason}" for side, reason in by_side(base, new) if reason)
 
 
-def not_excluded(cases: Sequence[CaseNotExcluded], tested: int, spent: SpentBudget | None) -> NotExcluded | None:
+def not_excluded(cases: Sequence[UndetectableCase], tested: int, spent: SpentBudget | None) -> Undetectable | None:
     """Sum up the cases in which it is neither called nor excluded; None where there are none.
 
     ``tested``: the cases with anything that was judged. ``spent``: the budget that ended a side before its rounds, if one did.
@@ -125,7 +125,7 @@ def not_excluded(cases: Sequence[CaseNotExcluded], tested: int, spent: SpentBudg
     what = " or ".join(dict.fromkeys(each.what for each in cases))
     extent = f"a {what} of {changes} or more is not excluded in {of}"
     sentence, brief = ("; ".join([first, *remedies]) for first in (f"{extent}: {', '.join(named)}", extent))
-    return NotExcluded(tuple(each.case for each in cases), sentence, brief, decisive)
+    return Undetectable(tuple(each.case for each in cases), sentence, brief, decisive)
 
 
 def powerless(able: Sequence[Tests], of_values: Sequence[float], spent: SpentBudget | None) -> str | None:

@@ -7,7 +7,7 @@ from types import MappingProxyType
 
 from dlbench.analysis.compare.calibration import Calibration
 from dlbench.analysis.compare.comparison import Matched, comparison
-from dlbench.analysis.compare.doubts import CaseNotExcluded, by_side
+from dlbench.analysis.compare.doubts import UndetectableCase, by_side
 from dlbench.analysis.compare.judge import Verdict
 from dlbench.analysis.compare.power import MUST_SEE_BY_DEFAULT, DetectionGoal
 from dlbench.analysis.compare.values import ValueChange, memory_change, value_changes
@@ -62,7 +62,7 @@ def compare(
     goal = DetectionGoal.of(given, None if across_machines else MUST_SEE_BY_DEFAULT, insist or for_a_gate)
     pairs: list[Matched] = []
     settled: list[CaseVerdict] = []
-    incomparable: list[CaseNotExcluded] = []
+    incomparable: list[UndetectableCase] = []
     for case in dict.fromkeys([*bases, *news]):
         one, other = bases.get(case), news.get(case)
         limits = _thresholds(base, one, thresholds, given, across_machines) if one else thresholds
@@ -72,7 +72,7 @@ def compare(
             both_ok = one and other and one.is_ok and other.is_ok
             if change and (verdict.verdict is Verdict.INCONCLUSIVE or (verdict.verdict is Verdict.INCOMPARABLE and both_ok)):
                 why = f"incomparable, {verdict.note}" if both_ok else verdict.note
-                incomparable.append(CaseNotExcluded(case, change, why, asked=asked))
+                incomparable.append(UndetectableCase(case, change, why, asked=asked))
         elif one and other:
             clocks = None if across_machines else clock_difference(readings, new_readings, one.case.device)
             drifts = calibration.drifts(case) if calibration else {}

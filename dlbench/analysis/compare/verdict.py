@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import NamedTuple, Self
 
-from dlbench.analysis.compare.doubts import CaseNotExcluded, NotExcluded
+from dlbench.analysis.compare.doubts import Undetectable, UndetectableCase
 from dlbench.analysis.compare.judge import Change, Changes, Verdict
 from dlbench.analysis.compare.values import MemoryChange, ValueChange
 from dlbench.analysis.ratios.pairing import Unpaired
@@ -34,7 +34,7 @@ class CaseVerdict(NamedTuple):
     """Of an inconclusive case the rounds a side that would probably decide whether it is the same."""
     thresholds: Thresholds | None = None
     """Its smallest relevant changes; None where nothing was compared."""
-    not_excluded: CaseNotExcluded | None = None
+    not_excluded: UndetectableCase | None = None
     """A slowdown that must be seen and is neither called nor excluded; None where it is, or none has to be."""
     rounds_to_see: int | None = None
     """The rounds a side in which it probably would be, whatever the verdict is; None where these are enough, or none are, and where it is
@@ -80,7 +80,7 @@ class Comparison:
     cases: tuple[CaseVerdict, ...]
     powerless: str | None
     """Why no case could have been called slower, however slow; None where one could."""
-    unseen: NotExcluded | None = None
+    unseen: Undetectable | None = None
     """Where a slowdown that must be seen is neither called nor excluded."""
     report_only: bool = False
     """Whether the sides are of different machines, so that slower says nothing about the program."""
