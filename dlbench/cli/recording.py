@@ -72,14 +72,14 @@ class Recording:
         """Run the rounds of the session, or of another one that goes on in the same file; ``first_workers`` as in `Runner`."""
         from dlbench.cli.live import screen  # not at the top, so that --help stays quick
 
-        with screen(session, self.path) as observer, Monitor(session.devices, session.settings.threads) as watch:
+        with screen(session, self.path) as observer, Monitor(session.devices, session.settings.threads) as monitor:
             outcome = Runner(
                 session.tasks,
                 session.settings,
                 self.interruption,
                 self.writer.append,
                 observer,
-                watch,
+                monitor,
                 session.done,
                 self._tried,
                 first_workers,

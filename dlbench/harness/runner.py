@@ -78,7 +78,7 @@ class Runner:
     save: Callable[[dict[str, Any]], None]
     """Takes the lines of the result file: a measurement a task, and the machine's state around the round."""
     observer: Observer
-    watch: Monitor
+    monitor: Monitor
     done: Sequence[Measurement] = ()
     """Those of an earlier, interrupted run: not measured again."""
     tried: list[Measurement] = field(default_factory=list)
@@ -131,7 +131,7 @@ class Runner:
         known = [self.signatures[task.case.workload] for task in tasks if task.case.workload in self.signatures]
         training = any("training" in each.declared.tags for each in known)
         ready = pool.round(number, tasks if self._left_s() > 0 else (), self._progress.certain(tasks), training=training)
-        with ready, self.watch.round(number, lambda state: self.save(state.to_json())) as read_state:
+        with ready, self.monitor.round(number, lambda state: self.save(state.to_json())) as read_state:
             self._progress.start_s = pool.start_s
             for attempt in self._retries.of_round(_in_order(tasks, self.settings, number)):
                 try:
@@ -178,7 +178,7 @@ class Runner:
             try:
                 self._require_time([task])
                 self.observer.case_started(task.series, number)
-                before = self.watch.counters(task.case.device)
+                before = self.monitor.counters(task.case.device)
                 ended = self._measured(task, number, placement, pool)
             except BudgetSpent as spent:
                 if number or attempt.tries > 1:
@@ -191,7 +191,7 @@ class Runner:
                 break
             measurement, fault = ended
             if measurement.status is Status.OK:
-                held_back = self.watch.throttling(task.case.device, before, attempt.tries, measurement.throttling)
+                held_back = self.monitor.throttling(task.case.device, before, attempt.tries, measurement.throttling)
                 measurement = replace(measurement, throttling=held_back)
             self._quarantine.note(task, fault, measurement.reason)
             measured.append(measurement)

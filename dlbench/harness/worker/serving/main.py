@@ -76,11 +76,11 @@ def serve(
     requests: int,
     replies: int,
     fork: Callable[[HelloRequest | MeasureRequest], int] | None = None,
-    member: RankProcess | None = None,
+    rank_process: RankProcess | None = None,
     *,
     stays: bool = True,
 ) -> None:
-    """Do requests until they end or a device fault leaves this process unfit; ``member``: as one of several ranks.
+    """Do requests until they end or a device fault leaves this process unfit; ``rank_process``: as one of several ranks.
 
     ``fork`` does a request in a fork and returns its exit code. A process that ``stays`` has it answer a hello, as long as nothing was
     measured here: the fork gives all accelerators back, where a context of this process would take memory on each, and in exclusive mode
@@ -105,15 +105,15 @@ def serve(
             code = fork(request)
         else:
             fork = None
-            fit = _answer(request, replies, member)
+            fit = _answer(request, replies, rank_process)
             if fit and isinstance(request, MeasureRequest):
-                _free_memory(request.devices[member.rank if member else 0])
+                _free_memory(request.devices[rank_process.rank if rank_process else 0])
         send(replies, {"exit": code})
         if not fit:
             os._exit(0)  # the exit handlers of a faulted device may hang
 
 
-def _answer(request: HelloRequest | MeasureRequest, replies: int, member: RankProcess | None = None) -> bool:
+def _answer(request: HelloRequest | MeasureRequest, replies: int, rank_process: RankProcess | None = None) -> bool:
     """Do one request. Return whether this process is fit for another."""
     send(replies, {"pid": os.getpid()})
     if isinstance(request, MeasureRequest) and request.hide_accelerators:
@@ -122,7 +122,7 @@ def _answer(request: HelloRequest | MeasureRequest, replies: int, member: RankPr
         for plugin in request.plugins:
             registry.load_plugin(plugin)
         tell_stages(lambda text: send(replies, {"stage": text}))
-        reply = Reply(hello=hello(request)) if isinstance(request, HelloRequest) else measure(request, member)
+        reply = Reply(hello=hello(request)) if isinstance(request, HelloRequest) else measure(request, rank_process)
         registry.refuse_imports_from(request.not_from)
     except DlbenchError as error:
         reply = Reply(error=str(error))
@@ -158,7 +158,7 @@ def hello(request: HelloRequest) -> Message:
     }
 
 
-def measure(request: MeasureRequest, member: RankProcess | None = None) -> Reply:
+def measure(request: MeasureRequest, rank_process: RankProcess | None = None) -> Reply:
     """Measure one case in one round; whatever goes wrong becomes its status."""
     begun = Measurement(
         case=request.case,
@@ -169,15 +169,15 @@ def measure(request: MeasureRequest, member: RankProcess | None = None) -> Reply
         started=datetime.now(UTC).isoformat(timespec="milliseconds"),
     )
     try:
-        return Reply(measurement=_measure_case(begun, request, member))
+        return Reply(measurement=_measure_case(begun, request, rank_process))
     except Exception as error:  # noqa: BLE001  # any error of a workload or of torch is a row with a sentence
         status, reason = failure_of(error, torch.__version__)
         # After a crash neither the device nor this process on it is of use.
         return Reply(measurement=replace(begun, status=status, reason=reason), fault=status is Status.CRASHED)
 
 
-def _measure_case(begun: Measurement, request: MeasureRequest, member: RankProcess | None) -> Measurement:
-    case, policy, rank = request.case, request.policy, member.rank if member else 0
+def _measure_case(begun: Measurement, request: MeasureRequest, rank_process: RankProcess | None) -> Measurement:
+    case, policy, rank = request.case, request.policy, rank_process.rank if rank_process else 0
     backend, device = find(request.devices[rank])
     dtype = str(case.params.get("dtype", "fp32"))
     if reason := backend.unsupported(device, dtype):
@@ -185,10 +185,10 @@ def _measure_case(begun: Measurement, request: MeasureRequest, member: RankProce
     torch.set_num_threads(request.threads)
     set_math(dtype)
     backend.activate(device)
-    if member:
-        member.join(backend.collectives, device)
+    if rank_process:
+        rank_process.join(backend.collectives, device)
     synchronize = partial(backend.synchronize, device)
-    clock: Clock = RanksClock(synchronize) if member else DeviceClock(synchronize)
+    clock: Clock = RanksClock(synchronize) if rank_process else DeviceClock(synchronize)
     give_scratch(request.scratch)
     host_memory, workload = HostMemory(), registry.get(case.workload)
     declared = workload.signature.declared
@@ -211,9 +211,9 @@ def _measure_case(begun: Measurement, request: MeasureRequest, member: RankProce
         if work.observe:
             result.values = reported(work.observe(clock))
         else:
-            result.samples = take_samples(work, clock, backend, policy, deadline, BLOCK_S if member else 0.0)
+            result.samples = take_samples(work, clock, backend, policy, deadline, BLOCK_S if rank_process else 0.0)
             result.values = reported(work.report(clock)) if work.report else {}
-        if member:
+        if rank_process:
             waits = [Unknown.WAITING_OF_RANKS.reason()]
             result.nulls = {"waiting": waits, "stolen": waits, "device_s": [Unknown.SEVERAL_DEVICES.reason()]}
         else:

@@ -31,4 +31,4 @@ def main() -> None:
     from dlbench.harness.worker.serving import main as worker
     from dlbench.harness.worker.serving.ranks import RankProcess
 
-    worker.serve(requests, connection.fileno(), member=RankProcess.of_torchrun(rank, int(size), store))
+    worker.serve(requests, connection.fileno(), rank_process=RankProcess.of_torchrun(rank, int(size), store))
