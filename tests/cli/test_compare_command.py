@@ -407,7 +407,7 @@ def test_within_one_file_what_failed_and_what_stands_alone(folder: Folder) -> No
     lonely = made_up.case("matmul", n=1, dtype="bf16")
     folder.write("two", made_up.both_kinds(), timed(lonely))
     assert folder.compare("--by", "dtype", files=("two.jsonl",)).err == (
-        "note: 1 not paired, nothing to pair it with at case.dtype = fp32: matmul[n=1,dtype=bf16]@cpu (two)\n"
+        "note: 1 not paired, nothing to pair it with at dtype = fp32: matmul[n=1,dtype=bf16]@cpu (two)\n"
     )
 
 

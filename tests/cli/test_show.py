@@ -184,7 +184,7 @@ def test_two_files_by_device(tmp_path: Path) -> None:
 def test_unpaired_rows_are_notes_on_stderr(tmp_path: Path) -> None:
     path = made_up.write(tmp_path / "run.jsonl", [*made_up.both_kinds(), *made_up.rounds_of(made_up.case("noop"), [[1.0]])])
     result = show(path, "--by", "device", "--format", "csv")
-    assert result.stderr == "note: 1 not paired, nothing to pair it with at another case.device: noop[]@cpu (run)\n"
+    assert result.stderr == "note: 1 not paired, nothing to pair it with at another device: noop[]@cpu (run)\n"
 
 
 def test_notes_on_what_a_file_lacks_go_to_stderr_and_the_exit_code_is_0(tmp_path: Path) -> None:

@@ -150,9 +150,9 @@ def match_rows(results: Results, by: str, base: str | None = None, *, timed: boo
         if setting == DTYPE:
             others.sort(key=lambda row: _PRECISIONS.get(str(row.case.dtype), len(_PRECISIONS)))
         if not bases:
-            unpaired += [left_out(row, f"nothing to pair it with at {setting} = {base_value}") for row in others]
+            unpaired += [left_out(row, f"nothing to pair it with at {setting.name} = {base_value}") for row in others]
         if not others:
-            unpaired += [left_out(row, f"nothing to pair it with at another {setting}") for row in bases]
+            unpaired += [left_out(row, f"nothing to pair it with at another {setting.name}") for row in bases]
         pairs += [pair_of(*both, setting, timed=timed) for both in product(bases, others)]
     return Pairs(tuple(pairs), tuple(unpaired), setting, base_value)
 

@@ -81,9 +81,9 @@ def test_only_ok_rows_are_paired_and_the_others_are_named_with_the_reason(tmp_pa
     pairs = match_rows(results_of(tmp_path, measurements), "device")
     assert list(table(pairs)["pair.case"]) == ["matmul[n=1,dtype=fp32]"]
     assert pairs.unpaired == (
-        Unpaired("matmul[n=2,dtype=fp32]@cpu", "run0", "nothing to pair it with at another case.device"),
+        Unpaired("matmul[n=2,dtype=fp32]@cpu", "run0", "nothing to pair it with at another device"),
         Unpaired("matmul[n=3,dtype=fp32]@cuda:0", "run0", "oom: it wanted 100 GiB"),
-        Unpaired("matmul[n=3,dtype=fp32]@cpu", "run0", "nothing to pair it with at another case.device"),
+        Unpaired("matmul[n=3,dtype=fp32]@cpu", "run0", "nothing to pair it with at another device"),
     )
 
 

@@ -322,7 +322,7 @@ def test_a_series_of_an_observation_is_a_note_by_its_ends(tmp_path: Path) -> Non
 def test_unpaired_rows_are_counted_and_named_by_reason(tmp_path: Path) -> None:
     pairs = match_rows(results_of(tmp_path, [each for each in made_up.both_kinds() if each.case.device == "cpu"][:14]), "device")
     assert sentences.unpaired(pairs.unpaired) == [
-        "2 not paired, nothing to pair it with at another case.device: train_step[model=resnet18,batch=8,dtype=fp32]@cpu (run0), "
+        "2 not paired, nothing to pair it with at another device: train_step[model=resnet18,batch=8,dtype=fp32]@cpu (run0), "
         "train_step[model=resnet18,batch=8,dtype=bf16]@cpu (run0)"
     ]
 
@@ -330,7 +330,7 @@ def test_unpaired_rows_are_counted_and_named_by_reason(tmp_path: Path) -> None:
 def test_of_many_unpaired_rows_the_first_are_named_and_the_others_counted(tmp_path: Path) -> None:
     found = [each for n in range(1, 8) for each in made_up.rounds_of(made_up.case("matmul", n=n), [[1.0]])]
     (line,) = sentences.unpaired(match_rows(results_of(tmp_path, found), "device").unpaired)
-    assert line.startswith("7 not paired, nothing to pair it with at another case.device: matmul[n=1]@cpu (run0), ")
+    assert line.startswith("7 not paired, nothing to pair it with at another device: matmul[n=1]@cpu (run0), ")
     assert line.endswith(", matmul[n=4]@cpu (run0) and 3 more")
 
 
