@@ -51,10 +51,13 @@ def lines() -> Iterator[str]:
     yield "All commands: dlbench --help; of one: dlbench run --help"
 
 
-def after(files: Sequence[Path], found: Iterable["Answer | Missing"], width: int | None, *, saved: bool = False) -> str:
+def after(
+    files: Sequence[Path], found: Iterable["Answer | Missing"], width: int | None, *, saved: bool = False, usable: bool = True
+) -> str:
     """Return the last line of a screen so wide: the files, and the command that would answer most of what ``found`` leaves open.
 
-    Where no command would, that is the one for a page. ``saved``: the files were written just now.
+    Where no command would, that is the one for a page; of a run that is not usable, the one that says why. ``saved``: the files were
+    written just now.
     """
     from dlbench.analysis.answers.parts.base import Missing
 
@@ -63,6 +66,7 @@ def after(files: Sequence[Path], found: Iterable["Answer | Missing"], width: int
     most = Counter(command for each in found if isinstance(each, Missing) for command in each.commands).most_common(1)
     page = one_line(shlex.join(["dlbench", "report", *map(str, files)]))
     following = most[0][0] if most else page if width is None or len(page) <= width else "dlbench report, with the same files"
+    following = following if usable else "dlbench doctor"
     short = named if len(files) == 1 else f"{len(files)} files"
     start = "saved in " if saved else ""
     texts = [

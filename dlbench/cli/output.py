@@ -52,7 +52,8 @@ def write_results(
         notes = (*sentences.not_usable(results), *notes)
     write_notes(notes)
     if saved or (form == "table" and sys.stdout.isatty()):
-        say(after(files, found, get_terminal_size().columns if sys.stderr.isatty() else None, saved=saved))
+        width = get_terminal_size().columns if sys.stderr.isatty() else None
+        say(after(files, found, width, saved=saved, usable=not sentences.not_usable(results)))
 
 
 @unread()

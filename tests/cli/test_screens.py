@@ -169,7 +169,7 @@ def test_cases_are_folded_so_that_the_ten_lines_stay_on_the_screen(many, columns
     assert "few rounds (all cases): too few for a 95 % interval of a case; give --rounds 7" in text
     # in that the run is not usable, on the line on health where there is room, and explained once
     assert text.count("disturbed") == (3 if columns >= 80 else 2)
-    assert lines[-1].partition(" · why")[0].endswith("dlbench run cnn")
+    assert lines[-1].partition(" · why")[0].endswith("dlbench doctor")
 
 
 def test_details_fold_nothing(many):

@@ -144,7 +144,7 @@ def _headline(devices: Mapping[str, list[BatchSweep]]) -> Headline:
     elif sweep.is_open:
         text, about = f"{batch} is the largest measured; more may help", qualifiers(names, where, f": {sweep.ratio.brief} {least}")
     else:
-        fastest = f"the fastest of {smallest.batch:,}…{sweep.rows[-1].batch:,}"
+        fastest = f"also the fastest of {smallest.batch:,}…{sweep.rows[-1].batch:,}"
         about = [fastest + where, fastest + where.rpartition(" and ")[0]]
         if sweep.share < 1:
             about = qualifiers((f"{share} of the best", share), where, " throughput")

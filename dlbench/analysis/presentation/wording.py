@@ -11,6 +11,8 @@ from dlbench.core.schema import Column, Unit
 INTERVAL = "95 % interval"
 """Heading of a column of intervals."""
 _UNITS_IN_NAMES = {Unit.SECONDS: "_s", Unit.BYTES: "_bytes"}
+_NAMELESS = ("true", "false", "none")
+"""Words that say nothing without the name of their parameter."""
 _YES_NO = {"true": "yes", "false": "no"}
 _LABEL = re.compile(r"(?P<workload>\w+)\[(?P<shown>.*)\]", re.DOTALL)
 
@@ -76,7 +78,7 @@ def option(name: str, value: ParamValue) -> str:
     if isinstance(value, bool):
         return name if value else f"no {name}"
     text = value_text(value)
-    return text if text[:1].isalpha() else f"{name}={text}"
+    return text if text[:1].isalpha() and text not in _NAMELESS else f"{name}={text}"
 
 
 def short(label: ParamValue | None) -> str:
@@ -85,7 +87,7 @@ def short(label: ParamValue | None) -> str:
     parts = [part.partition("=") for part in ours["shown"].split(",") if part] if ours else []
     if not ours or not all(equals for _, equals, _ in parts):
         return str(label)  # a name that another tool's benchmark has
-    words = [value if value[:1].isalpha() and value not in ("true", "false") else f"{name}={value}" for name, _, value in parts]
+    words = [value if value[:1].isalpha() and value not in _NAMELESS else f"{name}={value}" for name, _, value in parts]
     return " ".join([ours["workload"], *words])
 
 

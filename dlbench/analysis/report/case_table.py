@@ -1,6 +1,6 @@
 """Table of cases as words: the same columns on a terminal and on a page."""
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Container, Sequence
 from itertools import zip_longest
 
 from dlbench.analysis.presentation import names, wording
@@ -19,11 +19,15 @@ def ordered(rows: Sequence[Row]) -> list[Row]:
     return names.flat(grouped(rows, lambda row: row.key))
 
 
-def by_importance(rows: Sequence[Row]) -> list[Row]:
-    """Return the rows in the order in which a screen has room for them: trouble first, then the first of each workload, the second …"""
+def by_importance(rows: Sequence[Row], foremost: Container[str] = ()) -> list[Row]:
+    """Return the rows in the order in which a screen has room for them.
+
+    Trouble comes first, then the cases of these ids, then the first of each workload, the second …
+    """
     calm = grouped((row for row in rows if not trouble(row)), lambda row: row.case.workload)
+    of_headlines = [row for row in names.flat(calm) if row.case.id in foremost]
     turns = zip_longest(*calm.values())
-    return [*filter(trouble, rows), *(row for turn in turns for row in turn if row)]
+    return [*filter(trouble, rows), *of_headlines, *(row for turn in turns for row in turn if row and row.case.id not in foremost)]
 
 
 def columns(rows: Sequence[Row], shared: Collection[str] = ()) -> list[tuple[str, list[str]]]:

@@ -75,7 +75,8 @@ def overview(
 
     if not folded:
         return Group(*above, table_of(shown), *below, *answers)
-    return _Folded(shown, table_of, above, [*below, *answers], len(notes), folded, more)
+    foremost = {case for each in found if isinstance(each, Answer) for case in each.foremost}
+    return _Folded(shown, table_of, above, [*below, *answers], len(notes), folded, more, foremost)
 
 
 _MOST_DEVICES = 4
@@ -97,9 +98,11 @@ class _Folded:
     height: int
     more: str
     """The command, or its option, that shows what is left out."""
+    foremost: Container[str]
+    """Ids of the cases that are shown before others."""
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        first = case_table.by_importance(self.rows)
+        first = case_table.by_importance(self.rows, self.foremost)
 
         def chosen(count: int) -> ScreenTable:
             ids = set(map(id, first[:count]))
@@ -157,7 +160,7 @@ def verdicts(comparison: Comparison) -> RenderableType:
     return screen_table(compare_terminal.HEADINGS, rows, compare_terminal.NUMBERS, compare_terminal.KEPT, compare_terminal.NAME_WIDTH)
 
 
-_NUMBER = re.compile(r"(?<![\w.])\d[\d.,]*(?: ?[×%])?(?!\w)")
+_NUMBER = re.compile(r"(?<![\w.])\d+(?:[.,]\d+)*(?: ?[×%])?(?!\w)")
 
 
 @dataclass(frozen=True)

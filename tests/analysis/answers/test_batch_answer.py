@@ -82,7 +82,7 @@ def test_kinds_of_work_are_not_mixed_and_of_several_devices_the_fastest_is_told(
     assert line(answer) == ("8 is the largest measured; more may help", "train resnet18 on run1 and 1 more", [])
     assert answer["sentences"][3] == f"batch=1 is enough for infer_step {name} fp32, at 1.00 /s."
     assert max(len(each.split()) for each in answer["sentences"]) <= 25
-    assert line(asked(infer)["batch"]) == ("1 is enough for infer…", "the fastest of 1…8", [])
+    assert line(asked(infer)["batch"]) == ("1 is enough for infer…", "also the fastest of 1…8", [])
 
 
 def test_several_ranks_and_batches_that_are_none_do_not_count(asked):

@@ -82,6 +82,8 @@ class Answer:
     """Ids of the cases it rests on."""
     files: Mapping[str, tuple[str, ...]] = field(default_factory=dict, kw_only=True)
     """Of each of these the result files that it is taken from, where there are several files."""
+    foremost: tuple[str, ...] = field(default=(), kw_only=True)
+    """Ids of those that the headline is of."""
     weaknesses: tuple[str, ...]
     tables: tuple[Table, ...]
     figures: tuple[Figure, ...] = ()
@@ -197,6 +199,7 @@ def answered(question: Question, found: AnswerPart, reports: Sequence[tuple[str,
         tuple(each for each in found.tables if each.rows),
         tuple(each for each in found.figures if each.rows),
         files={case: names for case, names in files.items() if names},
+        foremost=tuple(dict.fromkeys(each.row.case.id for each in headline.rows)),
     )
 
 
