@@ -20,7 +20,7 @@ PACKAGE = Path(__file__).parent.parent / "dlbench"
 # the room, which take part by being there and do not import each other.
 ROOMS = {
     "core": "errors modules file_lock toml units precision provenance stats quantities fast_json typed_json conditions schema thresholds "
-    "rank_test declarations declared_json model unknown measurement former records header lines store writer finding",
+    "rank_test declarations declared_json model unknown step_profile measurement former records header lines store writer finding",
     "core.reference": "collectives networks peaks schedules published",
     "core.rows": "rounds columns row rates times summary",
     "harness.plan": "suite selection cases adaptive known_cases",
@@ -31,6 +31,7 @@ ROOMS = {
     "harness.worker.backends": "device_time base torch_build cpu cuda mps xpu __init__",
     "harness.worker.measuring": "limits stopping measure",
     "harness.worker.checking": "operations correctness",
+    "harness.worker.profiling": "kinds layers counts profile",
     "harness.worker.serving": "ranks main rank_main",
     "harness.ranks": "torchrun placement cluster rank_group",
     "harness": "observer schedule pool searches runner",
@@ -75,6 +76,7 @@ DOORS = {
         "dlbench.harness.worker.serving.ranks",
         "dlbench.harness.worker.checking.correctness",
         "dlbench.harness.worker.checking.operations",
+        "dlbench.harness.worker.profiling",
         "dlbench.harness.worker.measuring.limits",
         "dlbench.harness.worker.serving.main",
         *AUTHORS,

@@ -135,6 +135,10 @@ class Parallel:
     """Forms that pass on parts of a batch, as many as ``microbatches``; the first passes it on whole, as all do with one."""
 
 
+STEPS = frozenset(("training", "inference"))
+"""Tags of steps."""
+OF_DLBENCH_ITSELF = "self"
+"""Tag of workloads that measure dlbench itself."""
 SEARCH_RESOLUTION = 0.05
 """How far the largest value that a search finds to fit may lie below the smallest that does not, as a share of it; one at least."""
 
@@ -153,6 +157,11 @@ class Declaration:
     parallel: Parallel = Parallel()
     writes_files: bool = False
     """Whether cases get a folder to write in that stays until the run is complete; those with a parameter for its place get one, too."""
+
+    @property
+    def is_step(self) -> bool:
+        """Whether a call is a step of training or inference, and none of a workload that measures dlbench itself."""
+        return not STEPS.isdisjoint(self.tags) and OF_DLBENCH_ITSELF not in self.tags
 
     def having(self, *roles: ParameterRole) -> tuple[str, ...]:
         """Return the names of the parameters with one of these roles."""

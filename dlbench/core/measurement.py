@@ -7,6 +7,7 @@ from typing import NamedTuple, Self
 from dlbench.core.conditions import Throttling
 from dlbench.core.model import Case, Params, Reported, Status
 from dlbench.core.quantities import Amount, BlockTimes, Count, PositiveCount, Quantity
+from dlbench.core.step_profile import StepProfile
 from dlbench.core.unknown import Reason, Reasons
 
 STEADY_SHIFT = 0.02  # most that times may move, relative, and still count as steady
@@ -106,6 +107,8 @@ class Measurement:
     transfer: Transfer | None = None
     check: SpotCheck | None = None
     """Of a case's first round only."""
+    profile: StepProfile | None = None
+    """The same, and of steps alone."""
     items: Amount | None = None
     flops: Amount | None = None
     least_flops: Amount | None = None
@@ -122,7 +125,7 @@ class Measurement:
     math: Params = field(default_factory=dict)
     """The backend flags that were in force: TF32, reduced-precision sums, autotuning, determinism."""
     nulls: Mapping[str, Reasons] = field(default_factory=dict)
-    """Why a group of columns is null: ``transfer``, ``memory``, ``check``."""
+    """Why a group is null: ``transfer``, ``memory``, ``check``, ``profile``."""
     started: str = ""
     """UTC, ISO 8601."""
     throttling: Throttling | None = None

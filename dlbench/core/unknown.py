@@ -65,6 +65,9 @@ class Unknown(StrEnum):
     NO_OUTPUT = "there its output is all zeros, or not finite"
     WITHIN_LIMIT = "a second set-up would not fit into its limit of memory"
     COMPILED = "what is compiled or replayed has no operations of its own"
+    ONE_KERNEL = "what is compiled or captured runs as one kernel, whatever it does"
+    SEARCHES = "a search would have each of its tries profiled"
+    STAYS_ATTACHED = "before CUDA 12.6 the profiler stays attached, and slows down what is timed after it"
     EXCEPTION = "{text}"
 
     def reason(self, **figures: float | str) -> Reason:

@@ -16,6 +16,7 @@ from dlbench.analysis.read.table import collect
 from dlbench.core.conditions import RoundState, Throttling
 from dlbench.core.errors import UsageError
 from dlbench.core.model import Policy, Status
+from dlbench.core.step_profile import KindTime, LayerTime, StepProfile
 from dlbench.core.store import load
 from dlbench.core.unknown import Unknown
 
@@ -292,6 +293,17 @@ def test_private_texts_in_every_line_that_can_do_without_them_stay_behind(tmp_pa
     assert measured["nulls"] == {"transfer": [{"reason": "on_host"}]}
     assert (measured["math"], measured["values"]) == ({"fp32_matmul": "ieee", "deterministic": False}, {"updates": 3.0})
     assert ("started" in measured, measured["throttling"]["reasons"]) == (False, ["sw_power_cap"])
+
+
+def test_a_profile_is_published_without_the_names_of_layers(tmp_path):
+    kinds = KindTime("products", 0.7, 2, 1e6, 1e9), KindTime("sorting of our ids", 0.2), KindTime("rest", 0.1)
+    profile = StepProfile(1, 1.0, kinds, (LayerTime("our.layer", "OurLinear", 0.7, 0.0),))
+    write(tmp_path, [replace(quiet()[0], profile=profile), *quiet()[1:]])
+    assert contribute(tmp_path, "-o", "out.jsonl").code == 0
+    products = {"kind": "products", "seconds": 0.7, "operations": 2, "bytes": 1e6, "flops": 1e9}
+    published = front_door.measurements(tmp_path / "out.jsonl")[0]["profile"]
+    assert published == {"steps": 1, "step_s": 1.0, "kinds": [products, {"kind": "rest", "seconds": 0.1, "operations": 0}]}
+    assert collect([tmp_path / "out.jsonl"]).rows[0].profile == StepProfile(1, 1.0, (kinds[0], kinds[2]))
 
 
 def test_of_a_reason_only_its_kind_is_published(tmp_path):

@@ -28,6 +28,7 @@ from dlbench.core.lines import Record
 from dlbench.core.model import DEVICE_KINDS, Policy, Status, kind_of
 from dlbench.core.records import measurement_to_json
 from dlbench.core.schema import Direction, Unit
+from dlbench.core.step_profile import OperationKind
 from dlbench.core.store import RunFile
 from dlbench.core.unknown import PARTS, Unknown
 
@@ -58,16 +59,19 @@ _REASONS = each_of(
         **numbers("seconds seconds_most bytes bytes_left"),
     )
 )
+_KIND = fields_of(kind=checked, **numbers("seconds operations bytes flops"))
 _MEASUREMENT = fields_of(
     **dict.fromkeys(("kind", "case", "round", "status"), checked),
     reason=one_of(*ENDINGS.values()),
     **dict.fromkeys(("device_name", "threads", "samples", "memory", "transfer", "check"), checked),
+    # Without its layers, whose names are those of whoever built the network.
+    profile=fields_of(**numbers("steps step_s"), kinds=each_of(lambda kind: _KIND(kind) if kind["kind"] in list(OperationKind) else None)),
     **numbers("items flops least_flops bytes least_bytes"),
     values=plainly_named(checked),
     found=plainly_named(lambda value: setting(value) if isinstance(value, str) else number(value)),
     **numbers("unfinished limit_bytes"),
     math=_MATH,
-    nulls=fields_of(**dict.fromkeys(("transfer", "memory", "check", "device_s", "waiting", "stolen"), _REASONS)),
+    nulls=fields_of(**dict.fromkeys(("transfer", "memory", "check", "profile", "device_s", "waiting", "stolen"), _REASONS)),
     started=_TIME,
     throttling=fields_of(**{each.name: number for each in fields(Throttling)} | {"reasons": one_of(*_SLOWED)}),
 )

@@ -12,6 +12,7 @@ from dlbench.core.reference.peaks import Share
 from dlbench.core.rows.columns import COLUMNS, Checks, Copies, Energy, Flags, Identity, MeasuredCeiling, Peaks, Rates, Record, Times
 from dlbench.core.rows.rounds import CaseRounds
 from dlbench.core.schema import Column
+from dlbench.core.step_profile import StepProfile
 
 Cells = Mapping[str, Any]
 """Plain values by the name of their column, None where there is none: text, numbers and flags."""
@@ -55,6 +56,10 @@ class Row(Record):
     """What its workload declares."""
     rounds: CaseRounds = _NO_ROUNDS
     """What each of its rounds gave."""
+    profile: StepProfile | None = None
+    """Of a step."""
+    not_profiled: str | None = None
+    """Why a step has none."""
 
     @property
     def row(self) -> "Row":

@@ -81,6 +81,8 @@ def summarise(
             noisy=times.is_noisy(medians, target),
             tail=None if mean_s is None else times.has_tail(medians, mean_s),
         ),
+        profile=_last([each.profile for each in measurements]),
+        not_profiled=_reason("profile", measurements),
     )
 
 

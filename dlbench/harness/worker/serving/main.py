@@ -36,6 +36,7 @@ from dlbench.harness.worker.checking.correctness import Subject, spot_checked
 from dlbench.harness.worker.failures import Unmeasurable, failure_of
 from dlbench.harness.worker.measuring.limits import DeviceMemory, memory_limit, out_of_memory_named
 from dlbench.harness.worker.measuring.measure import DeviceClock, take_pinned_transfer, take_samples, take_transfer
+from dlbench.harness.worker.profiling.profile import with_profile
 from dlbench.harness.worker.scratch import give_scratch
 from dlbench.harness.worker.serving.ranks import BLOCK_S, RankProcess, RanksClock, in_any_rank
 from dlbench.harness.worker.stages import tell_stages
@@ -223,6 +224,7 @@ def _measure_case(begun: Measurement, request: MeasureRequest, rank_process: Ran
         result.math = math_flags()
         result = result.with_reasons("memory", *_memory_reasons(memory, backend, device_memory.left_bytes))
         result = _with_transfer(result, work, backend, device, clock, deadline, workload.resident(case.params) != case.params)
+        result = with_profile(result, work, declared, device, clock, deadline)
         # A case's values are those of rank 0.
         if rank == 0 and (wrong := undeclared(result.values, declared.values, case.params)):
             return replace(result, status=Status.FAILED, reason=wrong)

@@ -1,0 +1,67 @@
+"""Data classes: where the time of a step goes, by kind of operation and by layer."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from dlbench.core.quantities import Amount, Count, PositiveCount, Quantity
+
+
+class OperationKind(StrEnum):
+    """Kinds of operations, each bound by something else."""
+
+    PRODUCTS = "products"
+    """Matrix products and convolutions."""
+    ATTENTION = "attention"
+    NORMALISATION = "normalisation"
+    """And whatever else does a few operations a number: activations, losses, sums."""
+    POOLING = "pooling"
+    UPDATE = "update"
+    """All that an optimizer does, `zero_grad` and the scaling of gradients included."""
+    COPIES = "copies"
+    """Casts, copies and fills."""
+    DATA = "data"
+    """Batches fetched by a DataLoader, or chosen by index."""
+    WAITING = "waiting"
+    """On an accelerator: it has nothing to do yet."""
+    REST = "rest"
+    """Other operations, and on a CPU the code between operations."""
+
+
+@dataclass(frozen=True, slots=True)
+class KindTime:
+    """Operations of one kind in a step."""
+
+    kind: str
+    """One of `OperationKind`; a later version may have more."""
+    seconds: Quantity
+    """On a CPU by the host's clock, on an accelerator the time of their kernels."""
+    operations: Count = 0
+    """As many as a step hands to its device."""
+    bytes: Amount | None = None
+    """That these read and write, each operand once; None where nothing counts them."""
+    flops: Amount | None = None
+    """Of attention: its products, by shape. Of others None: a step states them for itself as a whole."""
+
+
+@dataclass(frozen=True, slots=True)
+class LayerTime:
+    """One layer in a step, without the layers within it."""
+
+    name: str
+    """As the network calls it, such as ``layer1.0.conv1``; empty for the network itself."""
+    kind: str
+    """Its class, such as ``Conv2d``."""
+    forward_s: Quantity
+    backward_s: Quantity
+
+
+@dataclass(frozen=True, slots=True)
+class StepProfile:
+    """A few steps under torch's profiler, in seconds a step; they are none of the timed ones."""
+
+    steps: PositiveCount
+    step_s: Quantity
+    """A whole step, the profiler's own time included."""
+    kinds: tuple[KindTime, ...]
+    layers: tuple[LayerTime, ...] = ()
+    """The slowest."""

@@ -1,0 +1,158 @@
+"""Profile of a step, once a case and after all that is timed or read of it. docs/bottleneck.md says how to read it."""
+
+import os
+import sys
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from typing import Any
+
+import torch
+from torch.autograd import DeviceType  # type: ignore[attr-defined]  # it is there, and in no __all__
+from torch.profiler import ProfilerActivity, profile, supported_activities
+
+from dlbench.core.declarations import Declaration
+from dlbench.core.measurement import Measurement
+from dlbench.core.model import Clock, Work
+from dlbench.core.step_profile import KindTime, OperationKind, StepProfile
+from dlbench.core.unknown import Unavailable, Unknown
+from dlbench.harness.worker.failures import first_line
+from dlbench.harness.worker.profiling.counts import OperationCounts
+from dlbench.harness.worker.profiling.kinds import kind_of
+from dlbench.harness.worker.profiling.layers import Within, layers_noted, slowest_layers
+from dlbench.harness.worker.stages import note_stage
+
+MOST_STEPS, BUDGET_S = 3, 0.5
+"""Steps of a profile: so many, or as many as take so long, one at least."""
+MOST_STEP_S = 10.0
+"""A step that takes longer is left out: it would take the run most of a minute in a network that is too large for its device anyway."""
+_SPARE = 3
+"""How many times as long as it may take has to be left until the deadline: the profiler's own part is not known beforehand."""
+_DETACHES_FROM = (12, 6)
+"""CUDA's version from which on the profiler can let go of the process, which is slower by 10 to 20 % else, for good
+(https://github.com/pytorch/pytorch/pull/146604); kineto 1264 made that its default there."""
+
+
+def with_profile(
+    result: Measurement, work: Work, declared: Declaration, device: torch.device, clock: Clock, deadline: float
+) -> Measurement:
+    """Return the measurement of a step's first round with its profile, or why there is none; any other as it is."""
+    if result.round or result.samples is None or not declared.is_step:
+        return result
+    try:
+        _refuse(result, work, declared, device, clock, deadline)
+        with _set_apart():
+            result.profile = take_profile(work, max(result.samples.block_s), device, clock)
+    except Unavailable as unavailable:
+        return result.with_reasons("profile", unavailable.reason)
+    except Exception as raised:  # noqa: BLE001  # what was measured stands, whatever the profiler makes of it
+        return result.with_reasons("profile", Unknown.EXCEPTION.reason(text=f"{type(raised).__name__}: {first_line(raised)}"))
+    return result
+
+
+def _refuse(result: Measurement, work: Work, declared: Declaration, device: torch.device, clock: Clock, deadline: float) -> None:
+    """Raise Unavailable where a profile would say nothing, or cost too much."""
+    if "ranks" in result.case.params:
+        raise Unavailable(Unknown.TOGETHER)
+    if declared.searched:
+        raise Unavailable(Unknown.SEARCHES)
+    if not work.countable_operations:
+        raise Unavailable(Unknown.ONE_KERNEL)
+    if device.type != "cpu" and _activity(device) not in supported_activities():  # type: ignore[no-untyped-call]  # torch leaves it untyped
+        raise Unavailable(Unknown.NO_EVENTS, kind=device.type)
+    if torch.version.cuda and device.type == "cuda" and tuple(map(int, torch.version.cuda.split(".")[:2])) < _DETACHES_FROM:
+        raise Unavailable(Unknown.STAYS_ATTACHED)
+    step_s = max(result.samples.block_s)  # type: ignore[union-attr]  # it was timed
+    most_s = min(MOST_STEP_S, (deadline - clock.now()) / _SPARE)
+    if step_s > most_s:
+        raise Unavailable(Unknown.TOO_LONG, seconds=step_s, seconds_most=round(most_s, 1))
+
+
+def take_profile(work: Work, call_s: float, device: torch.device, clock: Clock) -> StepProfile:
+    """Return the profile of a step that takes about ``call_s``; one that is long is counted at once, any other in a step of its own."""
+    call: Callable[[], Any] = work.call  # type: ignore[assignment]  # what was timed has a call
+    steps = 1 if work.before else max(1, min(MOST_STEPS, int(BUDGET_S / max(call_s, 1e-9))))
+    # To count takes about 50 µs an operation, which does not show in a long step.
+    counts, counted_apart = OperationCounts(), call_s < BUDGET_S
+    activities = [ProfilerActivity.CPU, *([] if device.type == "cpu" else [_activity(device)])]
+    os.environ.setdefault("TEARDOWN_CUPTI", "1")  # read when the profiler ends, and by CUDA's alone
+    with layers_noted():
+        if counted_apart:
+            _ahead(work)
+            with counts:
+                call()
+        _ahead(work)
+        with profile(activities=activities) as profiler:
+            begun = clock.now()
+            with nullcontext() if counted_apart else counts:
+                for _ in range(steps):
+                    call()
+            step_s = (clock.now() - begun) / steps
+    events = profiler.events() or []
+    timed = list(_own_times(events, device))
+    kinds = defaultdict[OperationKind, float](float)
+    for within, seconds in timed:
+        if seconds:
+            kinds[kind_of(each.name for each in within)] += seconds / steps
+    if device.type == "cpu":
+        kinds[OperationKind.REST] = max(0.0, step_s - sum(kinds.values()) + kinds[OperationKind.REST])
+    else:
+        kinds[OperationKind.WAITING] = max(0.0, step_s - busy_s(events) / steps)
+        counts.operations[OperationKind.WAITING] = sum(counts.operations.values())
+    found = [
+        KindTime(kind, kinds[kind], counts.operations[kind], counts.bytes.get(kind), counts.flops.get(kind))
+        for kind in sorted(kinds, key=lambda kind: -kinds[kind])
+    ]
+    return StepProfile(steps, step_s, tuple(found), slowest_layers(timed, steps))
+
+
+def _ahead(work: Work) -> None:
+    if work.before:
+        work.before()
+
+
+def _activity(device: torch.device) -> Any:
+    return getattr(ProfilerActivity, device.type.upper(), None)
+
+
+def _own_times(events: Sequence[Any], device: torch.device) -> Iterator[tuple[Within, float]]:
+    """Yield each event of the host with those that it runs within, and its own seconds: on a CPU, or of the kernels that it starts."""
+    for event in events:
+        if event.device_type == DeviceType.CPU:
+            within = [event]
+            while (outer := within[-1].cpu_parent) is not None:
+                within.append(outer)
+            own_us = event.self_cpu_time_total if device.type == "cpu" else sum(each.duration for each in event.kernels)
+            yield within, own_us / 1e6
+
+
+def busy_s(events: Sequence[Any]) -> float:
+    """Return the seconds in which an accelerator has at least one kernel or copy; ranges of the host that it repeats are none."""
+    ranges = {event.name for event in events if event.device_type == DeviceType.CPU}
+    spans = sorted(
+        (event.time_range.start, event.time_range.end)
+        for event in events
+        if event.device_type != DeviceType.CPU and event.name not in ranges
+    )
+    busy_us = until = 0.0
+    for start, end in spans:
+        busy_us += max(0.0, end - max(start, until))
+        until = max(until, end)
+    return busy_us / 1e6
+
+
+@contextmanager
+def _set_apart() -> Iterator[None]:
+    """Note what the case is at, and drop what is written to stderr, also by libraries: the profiler says there that it starts and ends."""
+    note_stage("it was being profiled")
+    sys.stderr.flush()
+    kept, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
+    try:
+        os.dup2(nowhere, 2)
+        yield
+    finally:
+        sys.stderr.flush()
+        os.dup2(kept, 2)
+        os.close(kept)
+        os.close(nowhere)
+        note_stage("")

@@ -1,0 +1,79 @@
+"""Kinds of operations by their names."""
+
+import pytest
+import torch
+from torch import nn
+from torch.autograd.profiler import record_function
+
+from dlbench.core.step_profile import OperationKind
+from dlbench.harness.worker.profiling.counts import OperationCounts
+from dlbench.harness.worker.profiling.kinds import OF_BACKWARD, kind_of
+
+K = OperationKind
+
+
+@pytest.mark.parametrize(
+    ("kind", "names"),
+    {
+        K.PRODUCTS: "aten::addmm aten::mkldnn_convolution aten::convolution_backward AddmmBackward0 ConvolutionBackward0 aten::baddbmm "
+        "aten::_thnn_conv2d aten::mv aten::cudnn_convolution aten::_scaled_mm aten::bmm aten::mm aten::mkldnn_rnn_layer",
+        K.NORMALISATION: "aten::native_batch_norm aten::cudnn_batch_norm_backward NativeLayerNormBackward0 aten::relu_ aten::clamp_min_ "
+        "aten::threshold_backward aten::add aten::gelu_backward aten::_log_softmax aten::nll_loss_forward aten::sum aten::bernoulli_ "
+        "aten::native_dropout aten::mean aten::hardtanh_backward AddBackward0 ReluBackward0 aten::embedding_dense_backward aten::_softmax",
+        K.POOLING: "aten::max_pool2d_with_indices_backward aten::adaptive_avg_pool2d MaxPool2DWithIndicesBackward0",
+        K.ATTENTION: "aten::_scaled_dot_product_flash_attention_for_cpu ScaledDotProductFlashAttentionForCpuBackward0",
+        K.UPDATE: "Optimizer.step#SGD.step Optimizer.zero_grad#AdamW.zero_grad torch::autograd::AccumulateGrad aten::_foreach_add_ "
+        "aten::_fused_adamw_ aten::_amp_foreach_non_finite_check_and_unscale_",
+        K.COPIES: "aten::copy_ aten::_to_copy aten::fill_ aten::cat aten::zeros_like aten::constant_pad_nd aten::clone",
+        K.DATA: "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__ aten::index_select aten::index",
+        K.REST: "aten::sort aten::empty aten::view mylib::mm pool convolution "
+        "aten::_convert_indices_from_coo_to_csr aten::upsample_bilinear2d",
+    }.items(),
+)
+def test_a_name_tells_a_kind(kind, names):
+    assert {name: kind_of((name,)) for name in names.split()} == dict.fromkeys(names.split(), kind)
+    assert {kind_of((f"{OF_BACKWARD}{name}",)) for name in names.split()} == {kind}
+
+
+def test_the_innermost_that_tells_counts_and_of_some_the_whole():
+    assert kind_of(("aten::copy_", "aten::linear")) is K.COPIES
+    assert kind_of(("aten::empty", "aten::linear", "dlbench layer: pool MaxPool2d")) is K.PRODUCTS
+    assert kind_of(("aten::mul_", "aten::add", "Optimizer.step#SGD.step")) is K.UPDATE
+    assert kind_of(("aten::bmm", "aten::scaled_dot_product_attention")) is K.ATTENTION
+    assert kind_of(("aten::sum", "aten::adaptive_avg_pool2d")) is K.POOLING
+    assert kind_of(("aten::addmm", "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__")) is K.DATA
+
+
+def counted(call):
+    with (counts := OperationCounts()):
+        call()
+    return {kind: (counts.operations[kind], counts.bytes[kind]) for kind in counts.operations}, counts.flops
+
+
+def test_operations_move_their_operands_and_their_output():
+    a, b, target = torch.rand(4, 8), torch.rand(8, 2), torch.zeros(4, 2)
+    rows = torch.tensor([0, 2])
+    assert counted(lambda: a @ b)[0] == {K.PRODUCTS: (1, 4 * (32 + 16 + 8))}
+    assert counted(lambda: a.relu_())[0] == {K.NORMALISATION: (1, 4 * (32 + 32))}
+    assert counted(lambda: a + a[:1].expand(4, 8))[0] == {K.NORMALISATION: (1, 4 * (32 + 32 + 32))}
+    assert counted(lambda: target.fill_(1))[0] == {K.COPIES: (1, 4 * 8)}
+    assert counted(lambda: target.copy_(a[:, :2]))[0] == {K.COPIES: (1, 4 * (8 + 8))}
+    assert counted(lambda: a.index_select(0, rows))[0] == {K.DATA: (1, 4 * (16 + 16) + 8 * 2)}
+
+
+def test_what_an_optimizer_does_is_its_update():
+    weights, gradient = torch.rand(8), torch.rand(8)
+
+    def step():
+        with record_function("Optimizer.step#SGD.step"):
+            weights.add_(gradient)
+        weights.neg()
+
+    assert counted(step)[0] == {K.UPDATE: (1, 4 * (8 + 8 + 8)), K.NORMALISATION: (1, 4 * (8 + 8))}
+
+
+def test_products_of_attention_are_counted_by_shape():
+    query, key, value = (torch.rand(2, 3, length, 16, requires_grad=True) for length in (5, 7, 7))
+    forward = 2 * (2 * 2 * 3 * 5 * 7 * 16)
+    _, flops = counted(lambda: nn.functional.scaled_dot_product_attention(query, key, value).sum().backward())
+    assert flops == {K.ATTENTION: 3 * forward}

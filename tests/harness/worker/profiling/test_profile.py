@@ -1,0 +1,132 @@
+"""Profiles of steps, by the front door: steps of one known kind of operation each."""
+
+from types import SimpleNamespace
+
+import front_door
+import pytest
+import shared_hosts
+import torch
+from torch.autograd import DeviceType
+
+from dlbench.core.model import Work
+from dlbench.harness.worker.profiling import profile
+from dlbench.harness.worker.profiling.layers import slowest_layers
+
+PLUGIN = str(front_door.PLUGINS / "known_kinds.py")
+HEAD = """
+[policy]
+rounds = 2
+round_s = 0.005
+warmup_s = 0.001
+max_warmup_s = 0.005
+tries = 1
+"""
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A folder with the result file of all workloads of the plugin, in two rounds, and with what one of them noted."""
+    folder = tmp_path_factory.mktemp("kinds")
+    names = ("products", "by_number", "large_update", "captured_step", "refuses", "no_step")
+    benches = [*(f'workload = "{name}"' for name in names), 'workload = "tried"\naxes.batch = 1']
+    benches.append(f'workload = "layered"\naxes.file = "{folder / "events"}"')
+    done = shared_hosts.dlbench(
+        "run", front_door.suite(folder, *benches, head=HEAD), "--plugin", PLUGIN, "--device", "cpu", "-o", "out.jsonl", cwd=folder
+    )
+    assert done.code == 0, done.err
+    assert "USDT" not in done.err
+    return folder
+
+
+@pytest.fixture(scope="module")
+def measured(folder):
+    """The measurements of the first round, by workload."""
+    return {each["case"]["workload"]: each for each in front_door.measurements(folder / "out.jsonl") if each["round"] == 0}
+
+
+def shares(profile):
+    return {each["kind"]: each["seconds"] / profile["step_s"] for each in profile["kinds"]}
+
+
+@pytest.mark.parametrize(("name", "kind"), [("products", "products"), ("by_number", "normalisation"), ("large_update", "update")])
+def test_a_step_of_one_kind_is_named_so(measured, name, kind):
+    found = shares(measured[name]["profile"])
+    assert found[kind] >= 0.8
+    assert sum(found.values()) == pytest.approx(1, abs=0.05)
+
+
+def test_operations_and_their_bytes_are_counted_by_kind(measured):
+    (products,) = [each for each in measured["products"]["profile"]["kinds"] if each["kind"] == "products"]
+    assert (products["operations"], products["bytes"]) == (16, 16 * 3 * 4 * 256**2)
+
+
+def test_layers_have_their_forward_and_their_backward(measured):
+    layers = {each["name"]: each for each in measured["layered"]["profile"]["layers"]}
+    assert {"0": "Linear", "1": "ReLU", "2.0": "Linear"}.items() <= {name: each["kind"] for name, each in layers.items()}.items()
+    assert all(layers[name]["forward_s"] and layers[name]["backward_s"] for name in ("0", "1", "2.0"))
+
+
+def test_no_timed_call_is_profiled(folder):
+    events = (folder / "events").read_text().split("\n")
+    timed, behind = events[: events.index("reported")], events[events.index("reported") :]
+    assert set(timed) == {"set up", "called"}
+    assert behind.count("profiled") > 0
+
+
+def test_only_the_first_round_has_a_profile(folder):
+    later = [each for each in front_door.measurements(folder / "out.jsonl") if each["round"]]
+    assert len(later) == 8
+    assert not any("profile" in each or "profile" in each.get("nulls", {}) for each in later)
+
+
+def test_a_step_without_a_profile_says_why(measured):
+    why = {name: each["nulls"].get("profile") for name, each in measured.items() if "profile" not in each}
+    assert why == {
+        "captured_step": [{"reason": "one_kernel"}],
+        "tried": [{"reason": "searches"}],
+        "refuses": [{"reason": "exception", "text": "RuntimeError: not while you watch"}],
+        "no_step": None,
+    }
+
+
+def test_the_answer_leaves_out_what_has_no_profile_and_says_why(folder):
+    done = front_door.in_process(folder, "show", "out.jsonl", "--topic", "bottleneck")
+    assert "Where the time of each step goes" in done.out
+    assert "no profile of 1 step: what is compiled or captured runs as one kernel, whatever it does" in done.out
+
+
+def refused(step_s, left_s):
+    case, samples = SimpleNamespace(params={}), SimpleNamespace(block_s=(step_s,))
+    result, declared = SimpleNamespace(case=case, samples=samples), SimpleNamespace(searched=())
+    clock = SimpleNamespace(now=lambda: 100.0)
+    profile._refuse(result, Work(call=lambda: None), declared, torch.device("cpu"), clock, 100.0 + left_s)
+
+
+@pytest.mark.parametrize(("left_s", "most"), [(1000, "10"), (30, "10"), (9, "3")])
+def test_a_step_that_takes_long_is_left_out(left_s, most):
+    with pytest.raises(profile.Unavailable, match=f"about 11 s, and {most} s at most"):
+        refused(11.0, left_s)
+    refused(2.9, left_s)
+
+
+def event(name, start, end, outer=None, kernels=(), device=DeviceType.CPU, number=-1):
+    """An event of the profiler, in microseconds."""
+    spent = [SimpleNamespace(duration=each) for each in kernels]
+    span = SimpleNamespace(start=start, end=end)
+    return SimpleNamespace(name=name, cpu_parent=outer, kernels=spent, device_type=device, time_range=span, sequence_nr=number)
+
+
+def test_an_accelerator_has_the_time_of_its_kernels_and_waits_between_them():
+    layer = event("dlbench layer: conv Conv2d", 0, 9)
+    linear = event("aten::linear", 1, 8, layer, number=3)
+    product = event("aten::addmm", 2, 7, linear, kernels=(300_000, 100_000))
+    node = event("autograd::engine::evaluate_function: AddmmBackward0", 10, 20, number=3)
+    backward = event("aten::mm", 11, 19, node, kernels=(500_000,))
+    host = [layer, linear, product, node, backward]
+    device = [event("gemm", *span, device=DeviceType.CUDA) for span in ((0, 300_000), (200_000, 300_000), (500_000, 1_000_000))]
+    repeated = event("dlbench layer: conv Conv2d", 0, 9_000_000, device=DeviceType.CUDA)
+    assert profile.busy_s([*host, *device, repeated]) == pytest.approx(0.8)
+    timed = list(profile._own_times([*host, *device], torch.device("cuda")))
+    assert [(within[0].name, seconds) for within, seconds in timed if seconds] == [("aten::addmm", 0.4), ("aten::mm", 0.5)]
+    (found,) = slowest_layers(timed, steps=2)
+    assert (found.name, found.kind, found.forward_s, found.backward_s) == ("conv", "Conv2d", 0.2, 0.25)
