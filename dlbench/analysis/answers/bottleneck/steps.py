@@ -8,6 +8,7 @@ from operator import itemgetter
 from dlbench.analysis.answers.parts.base import AnswerPart, table
 from dlbench.analysis.answers.parts.headline import Headline, Tag, qualifiers
 from dlbench.analysis.answers.parts.step_bottleneck import ADDS_UP, REMEDIES, REPORTED, Diagnosis, Parts, Resource, diagnose
+from dlbench.analysis.answers.parts.step_time import headlines, most_of
 from dlbench.analysis.presentation.fields import Fields, Headed, device_column, of_row, own, place, whole_row
 from dlbench.analysis.presentation.figures import Figure, drawn, figure
 from dlbench.analysis.presentation.names import by_device, device_label, flat, several_runs
@@ -21,8 +22,6 @@ from dlbench.core.schema import Unit
 from dlbench.core.units import fraction, percent, seconds, three_digits
 
 ORDER = 10
-_TAGS = frozenset(("training", "inference"))
-_OF_DLBENCH_ITSELF = "self"
 _NAMES: dict[Resource, str] = {
     "arithmetic": "arithmetic",
     "memory": "memory bandwidth",
@@ -154,7 +153,7 @@ def findings(results: Results) -> AnswerPart:
         _step(row, whole_s, ceilings.get(machine(row, results.environments), {}))
         for row in results.rows
         # What several ranks wait for each other is none of these parts.
-        if row.is_sound and row.is_single_rank and _TAGS.intersection(row.declared.tags) and _OF_DLBENCH_ITSELF not in row.declared.tags
+        if row.is_sound and row.is_single_rank and row.declared.is_step
         if (whole_s := row.time.median_s)
     ]
     judged = [step for step in steps if step.found.seconds]
@@ -227,7 +226,8 @@ def _headline(most: Count, several: bool) -> Headline:
         if step.busy is not None and most.bound in ("input", "launch", "host"):
             tail = f": device busy {fraction(step.busy)}"
     else:
-        texts, tail = [f"measured parts explain {fraction(step.explained)} of a step"], ""
+        taken = most_of(step.row, step.ceilings)
+        texts, tail = [*headlines(taken)] if taken else [f"measured parts explain {fraction(step.explained)} of a step"], ""
     name = brief(step.row.key).removeprefix("train ").removeprefix("infer ")
     where = [f"{name} on {most.place}{tail}", f"{most.place}{tail}", f"{step.row.case.run}{tail}"] if several else []
     tags = {Tag.SEVERAL_FILES: len({each.row.file for each in most.steps}) > 1}

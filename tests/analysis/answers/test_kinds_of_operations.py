@@ -1,0 +1,135 @@
+"""Where the time of a step goes, from made-up result files."""
+
+from dataclasses import replace
+
+import made_up
+import pytest
+
+from dlbench.analysis.answers.parts.step_time import NAMES
+from dlbench.core.step_profile import KindTime, LayerTime, OperationKind, StepProfile
+
+DECLARED = {
+    "products": {"ceiling": "arithmetic"},
+    "moves": {"ceiling": "memory"},
+    "launches": {"ceiling": "launch"},
+    "step": {"tags": ["training"]},
+    "fed": {"tags": ["training"], "parameters": {"source": {"feeding": ""}}},
+}
+HEADER = {"workloads": DECLARED, "environment": {"machine_key": "a"}}
+LAYERS = (LayerTime("conv1", "Conv2d", 0.1, 0.2), LayerTime("", "Sequential", 0.01, 0.0))
+KINDS = (
+    KindTime("products", 0.71, 40, 3e8),
+    KindTime("normalisation", 0.20, 60, 1e9),
+    KindTime("update", 0.06, 10, 5e8),
+    KindTime("rest", 0.03),
+)
+
+
+def rounds(workload, device, seconds, kinds=(), **fields):
+    """Seven rounds of a case that takes so long, with a profile of a step of one second."""
+    flops = fields.pop("flops", None)
+    params = {"dtype": "fp32"} | fields.pop("params", {})
+    made = made_up.rounds_of(
+        made_up.case(workload, device, **params), made_up.flat([seconds] * 7), flops=flops, **{"items": None, **fields}
+    )
+    return [replace(made[0], profile=StepProfile(1, 1.0, kinds, LAYERS)) if kinds else made[0], *made[1:]]
+
+
+def ceilings(device):
+    """Of a device: 100 GFLOP/s in fp32, 10 GB/s of memory by buffers of 1 GB, 1 ms a launch."""
+    return [
+        *rounds("products", device, 1.0, flops=100e9),
+        *rounds("moves", device, 0.1, bytes=1e9),
+        *rounds("launches", device, 1e-3, items=1),
+    ]
+
+
+def test_each_kind_has_its_share_its_time_and_its_limit(asked):
+    found = asked(rounds("step", "cpu", 2.0, KINDS, flops=78.1e9), ceilings("cpu"), **HEADER)["bottleneck"]
+    tables = {each["title"]: each["rows"] for each in found["tables"]}
+    (step,) = tables["Where the time of each step goes"]
+    assert (step["kinds.products"], step["kinds.update"], step["kinds.most"]) == (0.71, 0.06, "products")
+    assert (step["kinds.products_s"], step["kinds.products_limit_s"]) == (pytest.approx(1.42), pytest.approx(0.781))
+    products, elementwise, update, rest = tables["Kinds of operations in the longest step"]
+    assert (products["kind.reached"], products["kind.limit"]) == (pytest.approx(0.55), "best product in fp32")
+    assert (elementwise["kind.time_s"], elementwise["kind.limit_s"]) == (pytest.approx(0.4), pytest.approx(0.1))
+    assert elementwise["kind.limit"] == "memory bandwidth"
+    # Caches may hold what it moves, and launching it would take less than moving it.
+    assert (update["kind.limit_s"], update["kind.limit"]) == (None, None)
+    assert rest["kind.limit_s"] is None
+    layers = tables["Slowest layers of the longest step"]
+    assert [(each["layer.name"], each["layer.class"]) for each in layers] == [("conv1", "Conv2d"), ("the network itself", "Sequential")]
+    assert layers[0]["layer.share"] == pytest.approx(0.3)
+    assert (found["headline"], found["qualifier"]) == ("arithmetic bounds 1 of 1 training steps", "step: 39.1 % explained")
+    begun = next(at for at, each in enumerate(found["sentences"]) if each.startswith("Products"))
+    assert found["sentences"][begun : begun + 3] == [
+        "Products and convolutions take 71.0 % of step fp32, at 0.55 of this CPU's best product in fp32.",
+        "Normalisation with elementwise operations takes 20.0 %, at 0.25 of this CPU's memory bandwidth.",
+        "Its slowest layer is conv1 (Conv2d): 30.0 %.",
+    ]
+    assert max(len(each.split()) for each in found["sentences"]) <= 25
+
+
+def test_what_takes_most_is_the_headline_where_nothing_bounds_a_step(asked):
+    found = asked(rounds("step", "cpu", 2.0, KINDS, flops=7.1e9), ceilings("cpu"), **HEADER)["bottleneck"]
+    assert found["headline"] == "products take 71.0 %, at 0.05 of their limit"
+    assert found["qualifier"] == "step"
+    assert "The measured parts explain 3.5 % of step fp32; the rest is unexplained." in " ".join(found["sentences"])
+
+
+def test_a_profile_alone_answers(asked):
+    found = asked(rounds("step", "cpu", 2.0, KINDS, flops=1e9), **HEADER)["bottleneck"]
+    assert (found["headline"], found["qualifier"]) == ("products take 71.0 % of a step", "step")
+    assert found["sentences"][0] == "Products and convolutions take 71.0 % of step fp32."
+
+
+def test_what_is_faster_than_the_best_product_has_no_share_of_it(asked):
+    slow = rounds("products", "cpu", 1.0, flops=50e9)
+    told = asked([*rounds("step", "cpu", 2.0, KINDS, flops=90e9), *slow], **HEADER)["bottleneck"]["sentences"]
+    assert "Products and convolutions take 71.0 % of step fp32, 1.27 times as fast as this CPU's best product in fp32." in told
+
+
+def test_an_accelerator_waits_for_launches(asked):
+    kinds = (KindTime("waiting", 0.6, 500), KindTime("normalisation", 0.4, 500, 1e9))
+    found = asked(rounds("step", "cuda:0", 1.0, kinds), ceilings("cuda:0"), **HEADER)["bottleneck"]
+    (waiting, elementwise) = next(each["rows"] for each in found["tables"] if each["title"] == "Kinds of operations in the longest step")
+    # 500 launches of 1 ms, of which it works 0.4 s.
+    assert (waiting["kind.limit_s"], waiting["kind.limit"]) == (pytest.approx(0.1), "launch latency")
+    assert (elementwise["kind.limit_s"], elementwise["kind.limit"]) == (pytest.approx(0.1), "memory bandwidth")
+    assert "Waiting for launches takes 60.0 % of step fp32, at 0.17 of this GPU's launch latency." in found["sentences"]
+
+
+def test_small_operations_are_bound_by_their_launches(asked):
+    kinds = (KindTime("normalisation", 1.0, 500, 1e3),)
+    found = asked(rounds("step", "cpu", 1.0, kinds), ceilings("cpu"), **HEADER)["bottleneck"]
+    (row,) = next(each["rows"] for each in found["tables"] if each["title"] == "Kinds of operations in the longest step")
+    assert (row["kind.reached"], row["kind.limit"]) == (pytest.approx(0.5), "launch latency")
+
+
+def test_attention_has_its_own_products(asked):
+    kinds = (KindTime("products", 0.5, 4, 1e3), KindTime("attention", 0.5, 2, 1e3, 30e9))
+    found = asked(rounds("step", "cpu", 1.0, kinds, flops=40e9), ceilings("cpu"), **HEADER)["bottleneck"]
+    rows = next(each["rows"] for each in found["tables"] if each["title"] == "Kinds of operations in the longest step")
+    assert [each["kind.limit_s"] for each in rows] == [pytest.approx(0.1), pytest.approx(0.3)]
+
+
+def test_steps_without_a_profile_are_counted_by_reason(asked):
+    compiled = [{"reason": "one_kernel"}]
+    without = [rounds("step", "cpu", 1.0, params={"mode": mode}, nulls={"profile": compiled}) for mode in ("compile", "graph")]
+    found = asked([*rounds("step", "cpu", 2.0, KINDS), *without[0], *without[1]], **HEADER)["bottleneck"]
+    assert "no profile of 2 steps: what is compiled or captured runs as one kernel, whatever it does" in found["weaknesses"]
+
+
+def test_a_kind_of_a_later_version_is_shown_by_its_name(asked):
+    found = asked(rounds("step", "cpu", 2.0, (KindTime("sorting", 0.9),)), **HEADER)["bottleneck"]
+    assert found["sentences"][0] == "Sorting takes 90.0 % of step fp32."
+
+
+def test_steps_that_are_fed_on_purpose_come_last(asked):
+    fed = rounds("fed", "cpu", 9.0, KINDS, params={"source": "loader"})
+    found = asked([*rounds("step", "cpu", 2.0, KINDS), *fed], **HEADER)["bottleneck"]
+    assert found["sentences"][0] == "Products and convolutions take 71.0 % of step fp32."
+
+
+def test_every_kind_has_a_name():
+    assert set(NAMES) == set(OperationKind)
