@@ -128,9 +128,9 @@ class Slow:
         return main(["--into", str(into), *arguments], self, self.machine.ask, lambda: self.machine.now)
 
 
-@pytest.mark.parametrize(("used_s", "begun"), [(540 - 15 - 8 - 85, ["quick", "cnn"]), (540 - 15 - 8 - 80, ["quick"])])
+@pytest.mark.parametrize(("used_s", "begun"), [(540 - 15 - 8 - 92, ["quick", "cnn"]), (540 - 15 - 8 - 87, ["quick"])])
 def test_a_piece_is_begun_only_where_a_round_of_it_fits_behind_its_start(tmp_path, used_s, begun, capsys):
-    """A round of cnn is 42 cases of 1.8 s and the start of a process on the card, 83.6 s, behind the start of the command."""
+    """A round of cnn is 46 cases of 1.8 s and the start of a process on the card, 90.8 s, behind the start of the command."""
     machine = Machine()
     machine.asked_s = 8
     machine.script = {"quick": [(used_s - 8, 4, 0)], "cnn": [(None, 1, STOPPED)]}
