@@ -18,9 +18,9 @@ from dlbench.analysis.compare.judge import Verdict
 from dlbench.analysis.read.table import Results, named
 from dlbench.cli.commands.ab import gate_rounds
 from dlbench.cli.gate import measure_until_seen
-from dlbench.cli.output import exit_code
 from dlbench.cli.recording import Recording
 from dlbench.cli.session import Session
+from dlbench.cli.verdicts import exit_code
 from dlbench.core.declarations import Declaration, Value
 from dlbench.core.errors import ExitCode
 from dlbench.core.measurement import Measurement, Memory, Samples
