@@ -34,10 +34,13 @@ _DETACHES_FROM = (12, 6)
 
 
 def with_profile(
-    result: Measurement, work: Work, declared: Declaration, device: torch.device, clock: Clock, deadline: float
+    result: Measurement, work: Work, declared: Declaration, device: torch.device, clock: Clock, deadline: float, rounds: int
 ) -> Measurement:
-    """Return the measurement of a step's first round with its profile, or why there is none; any other as it is."""
-    if result.round or result.samples is None or not declared.is_step:
+    """Return the measurement of a step's second round with its profile, or why there is none; any other as it is.
+
+    Of a single planned round it is that one: the first of several ends no later, as it brings the first answers.
+    """
+    if result.round != min(1, rounds - 1) or result.samples is None or not declared.is_step:
         return result
     try:
         _refuse(result, work, declared, device, clock, deadline)

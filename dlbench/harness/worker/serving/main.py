@@ -224,7 +224,7 @@ def _measure_case(begun: Measurement, request: MeasureRequest, rank_process: Ran
         result.math = math_flags()
         result = result.with_reasons("memory", *_memory_reasons(memory, backend, device_memory.left_bytes))
         result = _with_transfer(result, work, backend, device, clock, deadline, workload.resident(case.params) != case.params)
-        result = with_profile(result, work, declared, device, clock, deadline)
+        result = with_profile(result, work, declared, device, clock, deadline, policy.rounds)
         # A case's values are those of rank 0.
         if rank == 0 and (wrong := undeclared(result.values, declared.values, case.params)):
             return replace(result, status=Status.FAILED, reason=wrong)
