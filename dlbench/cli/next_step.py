@@ -65,8 +65,12 @@ def after(
     command = one_line(shlex.join(["dlbench", "show", *map(str, files), "--answers"]))
     most = Counter(command for each in found if isinstance(each, Missing) for command in each.commands).most_common(1)
     page = one_line(shlex.join(["dlbench", "report", *map(str, files)]))
-    following = most[0][0] if most else page if width is None or len(page) <= width else "dlbench report, with the same files"
-    following = following if usable else "dlbench doctor"
+    if not usable:
+        following = "dlbench doctor"
+    elif most:
+        following = most[0][0]
+    else:
+        following = page if width is None or len(page) <= width else "dlbench report, with the same files"
     short = named if len(files) == 1 else f"{len(files)} files"
     start = "saved in " if saved else ""
     texts = [

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 from dlbench.analysis.answers.parts import memory, small_batches
 from dlbench.analysis.answers.parts.base import Answer, AnswerPart, Missing, Question, answered, of_devices, together
-from dlbench.analysis.answers.parts.headline import Headline, Tag, by_kind, foremost, limits, names_of, of_the_middle, qualifiers
+from dlbench.analysis.answers.parts.headline import Headline, Tag, by_kind, foremost, limits, names_of, nearer, of_the_middle, qualifiers
 from dlbench.analysis.presentation.fields import CASE, RATIO, THROUGHPUT, Field, Fields, of_row, own
 from dlbench.analysis.presentation.figures import Figure, figure
 from dlbench.analysis.presentation.names import by_workload
@@ -145,7 +145,7 @@ def _headline(devices: Mapping[str, list[BatchSweep]]) -> Headline:
         text, about = f"{batch} is the largest measured; more may help", qualifiers(names, where, f": {sweep.ratio.brief} {least}")
     else:
         fastest = f"also the fastest of {smallest.batch:,}…{sweep.rows[-1].batch:,}"
-        about = [fastest + where, fastest + where.rpartition(" and ")[0]]
+        about = [fastest + where, fastest + nearer(where)]
         if sweep.share < 1:
             about = qualifiers((f"{share} of the best", share), where, " throughput")
         text = f"{batch} is enough for {names[0]}"

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from dlbench.analysis.answers.parts.base import Answer, AnswerPart, Missing, Question, Table, answered, table
-from dlbench.analysis.answers.parts.headline import Headline, Tag, fitting, qualifiers, which
+from dlbench.analysis.answers.parts.headline import Headline, Tag, fitting, nearer, qualifiers, which
 from dlbench.analysis.presentation.fields import THROUGHPUT, own, place, whole_row
 from dlbench.analysis.presentation.names import by_device, choice, hardware, several_runs
 from dlbench.analysis.presentation.wording import INTERVAL, few, more_devices, with_interval
@@ -97,9 +97,7 @@ def _headline(found: Sequence[Estimate], several: bool) -> Headline:
         chosen = f"{model} {chosen}"
     alike = [each for each in found if each.row.is_on_cpu is best.row.is_on_cpu]
     where = which(best.row, alike, len(alike) - 1)
-    return Headline(
-        [text], [chosen + where, *qualifiers([chosen], where.rpartition(" and ")[0])], best.span, [best], {Tag.STEPS_ALONE: True}
-    )
+    return Headline([text], [chosen + where, *qualifiers([chosen], nearer(where))], best.span, [best], {Tag.STEPS_ALONE: True})
 
 
 def _sentences(found: Sequence[Estimate], several: bool) -> tuple[str, ...]:

@@ -15,6 +15,7 @@ from dlbench.analysis.answers.parts.headline import (
     foremost,
     limits,
     names_of,
+    nearer,
     of_the_middle,
     qualifiers,
     span_of,
@@ -218,7 +219,7 @@ def _headline(pairs: Sequence[Pair], unfinished: bool) -> Headline:
     else:
         text = f"{ratio.brief}{ratio.span}: {'no gain shown' if ratio.is_undecided else 'nothing left on the table'}"
     choice = ", ".join(_options(best)) or _DEFAULTS
-    near = where.rpartition(" and ")[0]
+    near = nearer(where)
     about = [f"{each}: {choice}" for each in (name + where, network + where, network + near, cut(network, _NETWORK) + near)]
     tags |= limits(ratio) | {Tag.CHOSEN: any(each.among > 1 for each in pairs)}
     return Headline([text], about, ratio.span, best.sides, tags)

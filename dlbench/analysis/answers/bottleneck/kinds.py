@@ -1,4 +1,4 @@
-"""Where the time of each step goes, by kind of operation, and of the longest one by layer: what torch's profiler saw."""
+"""Profiles of steps: the time of each by kind of operation, and of the longest one by layer, as torch's profiler saw it."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

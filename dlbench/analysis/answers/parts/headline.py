@@ -171,6 +171,11 @@ def which(row: Row, found: Iterable[HasRow], others: int) -> str:
     return f" on {cut(apart(named, names), _LABEL)} and {others} more" if others else ""
 
 
+def nearer(where: str) -> str:
+    """Return what `which` gives without how many others there are, for where there is no room: `` on cuda:0``."""
+    return where.rpartition(" and ")[0]
+
+
 def apart(name: str, names: Iterable[str]) -> str:
     """Return the words of a name that not all of several have: ``7763`` of ``AMD EPYC 7763`` and ``AMD EPYC 7543``."""
     shared = set.intersection(*(set(each.split(" ")) for each in names))

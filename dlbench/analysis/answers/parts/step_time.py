@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from dlbench.analysis.read.ceilings import Ceilings, computed_in
@@ -88,7 +88,7 @@ def kinds_of(row: Row, profile: StepProfile, ceilings: Ceilings) -> list[TimedKi
         timed = TimedKind(row, kind.kind, share, share * step_s)
         limits = _limits(kind, timed, profile, ceilings)
         bound = max(limits, key=limits.__getitem__, default=None)
-        found.append(TimedKind(row, timed.kind, share, timed.time_s, bound, limits[bound] if bound else None))
+        found.append(replace(timed, bound=bound, limit_s=limits[bound] if bound else None))
     return sorted(found, key=lambda each: -each.share)
 
 

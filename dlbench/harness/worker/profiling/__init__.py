@@ -1,1 +1,1 @@
-"""Where the time of a step goes, by torch's own profiler."""
+"""Profiles of steps: where their time goes, by torch's own profiler."""
