@@ -11,11 +11,13 @@ __version__ = "0.2.0"
 __all__ = [
     "PRECISIONS",
     "Backend",
+    "Brought",
     "Cache",
     "Clock",
     "CollectiveOp",
     "Communicates",
     "Copies",
+    "Data",
     "Dtype",
     "Duration",
     "Feeding",
@@ -24,6 +26,7 @@ __all__ = [
     "Least",
     "Limit",
     "Memory",
+    "Network",
     "Parallel",
     "Reported",
     "Role",
@@ -34,6 +37,7 @@ __all__ = [
     "Spread",
     "Sweep",
     "Switch",
+    "Tokens",
     "TrainingDtype",
     "Unit",
     "UsageError",
@@ -46,8 +50,12 @@ __all__ = [
     "caches_of",
     "control_group",
     "cpus_of_nodes",
+    "data",
+    "find_data",
+    "find_network",
     "link_bytes_per_s_of",
     "median_time",
+    "network",
     "note_stage",
     "operands",
     "pci_text",
@@ -87,6 +95,7 @@ if TYPE_CHECKING:
     from dlbench.harness.probe.memory import available_memory, too_little_memory, too_much_to_lock
     from dlbench.harness.probe.topology import caches_of, cpus_of_nodes, pci_text
     from dlbench.harness.worker.backends.base import Backend, register_backend
+    from dlbench.harness.worker.brought import Brought, Data, Network, Tokens, data, find_data, find_network, network
     from dlbench.harness.worker.measuring.measure import median_time
     from dlbench.harness.worker.registry import Cache, Duration, Layout, Least, Size, workload
     from dlbench.harness.worker.scratch import scratch_folder
@@ -110,6 +119,7 @@ _HOMES = {
     "dlbench.harness.probe.memory": "available_memory too_little_memory too_much_to_lock",
     "dlbench.harness.probe.topology": "caches_of cpus_of_nodes pci_text",
     "dlbench.harness.worker.backends.base": "Backend register_backend",
+    "dlbench.harness.worker.brought": "Brought Data Network Tokens data find_data find_network network",
     "dlbench.harness.worker.measuring.measure": "median_time",
     "dlbench.harness.worker.serving.ranks": "control_group",
     "dlbench.harness.worker.registry": "Cache Duration Layout Least Size workload",

@@ -27,7 +27,7 @@ ROOMS = {
     "harness.probe": "cgroup memory topology processor nvml devices fingerprint monitor programs",
     "harness.probe.checks": "__init__ *",
     "harness.process": "interrupt scratch wire checkout worker_process",
-    "harness.worker": "lifecycle usage scratch stages signature_checks registry failures",
+    "harness.worker": "lifecycle usage scratch stages brought signature_checks registry failures",
     "harness.worker.backends": "device_time base torch_build cpu cuda mps xpu __init__",
     "harness.worker.measuring": "limits stopping measure",
     "harness.worker.checking": "operations correctness",

@@ -20,6 +20,8 @@ import torch
 from torch import Tensor, nn
 
 from dlbench import PRECISIONS, Dtype
+from dlbench.kit.brought_networks import main_output, tensors_of
+from dlbench.kit.precision import storage
 from dlbench.kit.updates import forget_steps, make_visible, momenta_apart, norm_of, some_of, update_apart
 
 SPREAD = 3.0
@@ -30,11 +32,11 @@ MOST_LOGARITHM = 1.0
 """Of norms, whose error is the logarithm of their ratio: gradients that share no direction any more have norms alike, and none is zero."""
 _SEED = 0x5EED
 _OTHER_NUMBERS = -1
-"""Factor of the images while outputs are compared: what a graph left behind, or does not read anew, is not the answer."""
+"""Factor of the inputs while outputs are compared: what a graph left behind, or does not read anew, is not the answer."""
 
 
-Step = Callable[[], Tensor]
-"""A step as it is called: in training it gives the loss, in inference the logits."""
+Step = Callable[[], Any]
+"""A step as it is called: in training it gives the loss, in inference the network's output."""
 
 
 @dataclass(frozen=True)
@@ -42,12 +44,18 @@ class StepParts:
     """What a step works on; without an update it is inference."""
 
     network: nn.Module
-    images: Tensor
+    inputs: tuple[Tensor, ...]
     dtype: Dtype
     labels: Tensor | None = None
+    """Of a classifier that is trained by cross-entropy; others are trained by a loss that is compared as it is."""
     update: torch.optim.Optimizer | None = None
     scaler: torch.amp.GradScaler | None = None
     """Of the loss, the same one in the mode and in eager execution."""
+
+    @property
+    def device(self) -> torch.device:
+        """Where it computes."""
+        return self.inputs[0].device
 
     @property
     def weights(self) -> list[Tensor]:
@@ -83,11 +91,11 @@ def expected_of(eager: Step, parts: StepParts, *, same_draws: bool) -> Expected:
     its own, its backward pass too: cuDNN's algorithms are kept by thread, and a mode that tries them out would find those taken here.
     """
 
-    if parts.images.device.type != "cuda":
+    if parts.device.type != "cuda":
         return _expected(eager, parts, same_draws)  # memory that a thread has freed is not taken for the next one's
 
     def observe() -> Expected:
-        with torch.autograd.set_multithreading_enabled(False), current(parts.images.device):
+        with torch.autograd.set_multithreading_enabled(False), current(parts.device):
             return _expected(eager, parts, same_draws)
 
     with ThreadPoolExecutor(1) as thread:
@@ -100,14 +108,15 @@ def expected_of(eager: Step, parts: StepParts, *, same_draws: bool) -> Expected:
 
 def _expected(eager: Step, parts: StepParts, same_draws: bool) -> Expected:
     with _other_numbers(parts):
-        if parts.update is None or parts.labels is None:
+        if parts.update is None:
             with _shaken(parts):
                 other = _output(eager)
             return _output(eager), other
         noted: list[Tensor] = []
         behind = parts.network.register_forward_hook
-        with behind(lambda network, inputs, logits: noted.append(_on_host(logits))):
-            with _shaken(parts), behind(partial(_label_unlikely, parts.labels)):
+        labelled = nullcontext() if parts.labels is None else behind(partial(_label_unlikely, parts.labels))
+        with behind(lambda network, inputs, output: noted.append(_on_host(main_output(output)))):
+            with _shaken(parts), labelled:
                 shaken = _observed(eager, parts, _SEED if same_draws else _SEED + 1)
             right = _observed(eager, parts, _SEED)
         parts.update.zero_grad(set_to_none=True)
@@ -133,21 +142,23 @@ def _away(what: str, error: float, tolerance: float, usual: str = "eager executi
 
 def _inferred(call: Step, right: Tensor, shaken: Tensor) -> Iterator[Held]:
     with torch.inference_mode():
-        call().zero_()  # a graph writes where it wrote before, and one that does nothing leaves this
+        main_output(call()).zero_()  # a graph writes where it wrote before, and one that does nothing leaves this
     output = _output(call)
     if right.isfinite().all() and right.any() and shaken.isfinite().all():
         yield from _away("output", _apart(output, right), SPREAD * _apart(shaken, right))
 
 
 def _trained(call: Step, parts: StepParts, right: Trained, shaken: Trained, *logits: Tensor) -> Iterator[Held]:
-    assert parts.labels is not None and parts.update is not None  # noqa: S101, PT018  # it is trained
-    right_logits, shaken_logits = (each.to(parts.labels.device) for each in logits)
-    parts.labels.copy_(shaken_logits.argmin(1))
+    assert parts.update is not None  # noqa: S101  # it is trained
+    right_logits, shaken_logits = (each.to(parts.device) for each in logits)
+    if parts.labels is not None:
+        parts.labels.copy_(shaken_logits.argmin(1))
     found = _observed(call, parts, _SEED)
-    unlikely = right_logits.gather(1, parts.labels[:, None]).mean().item()
-    parts.labels.copy_(right_logits.argmax(1))
-    torch.manual_seed(_SEED)
-    likely_loss = call().item()
+    if parts.labels is not None:
+        unlikely = right_logits.gather(1, parts.labels[:, None]).mean().item()
+        parts.labels.copy_(right_logits.argmax(1))
+        torch.manual_seed(_SEED)
+        likely_loss = call().item()
     for error, tolerance in momenta_apart(parts.update):
         yield from _away("momentum", error, tolerance, usual="its gradient")
     names = [name for name, _ in parts.network.named_parameters()]
@@ -156,12 +167,16 @@ def _trained(call: Step, parts: StepParts, right: Trained, shaken: Trained, *log
     for before, one, other in zip(_samples(parts.weights), found.weights, right.weights, strict=True):
         if other.isfinite().all() and not torch.equal(before.cpu(), other):
             yield from _away("update", *update_apart(before, one, other))
+    if parts.labels is None:
+        if math.isfinite(right.loss) and right.loss:
+            error, expected = (abs(each.loss - right.loss) / abs(right.loss) for each in (found, shaken))
+            yield from _away("loss", error, SPREAD * expected + torch.finfo(storage(parts.dtype)).eps)
+        return
     # The losses of the same logits with two labels differ by the logits of these: the batch's largest and smallest.
     spread = right_logits.max(1).values.mean().item() - unlikely
     if math.isfinite(spread) and spread > 0:
         apart = (shaken_logits - right_logits).square().mean().sqrt().item() * math.sqrt(2 / len(right_logits))
-        precision = torch.finfo(torch.float32 if PRECISIONS[parts.dtype].autocast else parts.images.dtype)
-        rounding = precision.eps * (abs(found.loss) + abs(likely_loss))
+        rounding = torch.finfo(storage(parts.dtype)).eps * (abs(found.loss) + abs(likely_loss))
         # No more than all of the error can be that of these logits; where this says nothing, errors are taken for independent.
         bound = (SPREAD * apart * math.sqrt(right_logits.numel()) + rounding) / spread
         tolerance = bound if bound <= MOST_TOLERANCE else (SPREAD * apart + rounding) / spread
@@ -239,18 +254,32 @@ def restored(parts: StepParts) -> Iterator[None]:
 
 @contextmanager
 def _other_numbers(parts: StepParts) -> Iterator[None]:
-    parts.images.mul_(_OTHER_NUMBERS)
+    """Change the inputs for a while, in place: the signs of numbers, and the order of what counts or names something."""
+
+    def change(signs: Callable[[Tensor], object]) -> None:
+        for each in parts.inputs:
+            if each.is_floating_point():
+                signs(each)
+            elif each.dim():
+                each.copy_(each.flip(-1))
+
+    change(lambda each: each.mul_(_OTHER_NUMBERS))
     yield
-    parts.images.div_(_OTHER_NUMBERS)
+    change(lambda each: each.div_(_OTHER_NUMBERS))
 
 
 @contextmanager
 def _shaken(parts: StepParts) -> Iterator[None]:
     """Have each layer with weights give an output that is off by as much as one rounding can be, up or down."""
     precision = PRECISIONS[parts.dtype]
-    signs = torch.Generator(parts.images.device).manual_seed(_SEED)
+    signs = torch.Generator(parts.device).manual_seed(_SEED)
 
-    def shake(layer: nn.Module, inputs: object, output: Tensor) -> None:
+    def shake(layer: nn.Module, inputs: object, outputs: Any) -> None:
+        for each in tensors_of(outputs):
+            if each.is_floating_point():
+                shake_output(layer, each)
+
+    def shake_output(layer: nn.Module, output: Tensor) -> None:
         weight = next(layer.parameters())
         kept = output.detach()  # in place, as a copy of every output would show in the peak of memory
         drawn = torch.empty_like(kept[:1]).bernoulli_(0.5, generator=signs).mul_(2).sub_(1)
@@ -271,9 +300,9 @@ def _layers(network: nn.Module) -> list[nn.Module]:
     return [each for each in network.modules() if not list(each.children()) and list(each.parameters())]
 
 
-def _label_unlikely(labels: Tensor, network: nn.Module, inputs: object, logits: Tensor) -> None:
+def _label_unlikely(labels: Tensor, network: nn.Module, inputs: object, output: Any) -> None:
     """Label each image as the class that the network finds least likely: its gradient then hardly depends on the logits."""
-    labels.copy_(logits.detach().argmin(1))
+    labels.copy_(main_output(output).detach().argmin(1))
 
 
 def current(device: torch.device) -> AbstractContextManager[Any]:
@@ -283,7 +312,7 @@ def current(device: torch.device) -> AbstractContextManager[Any]:
 
 def _output(call: Step) -> Tensor:
     with torch.no_grad():
-        return _on_host(call())
+        return _on_host(main_output(call()))
 
 
 def _on_host(tensor: Tensor) -> Tensor:

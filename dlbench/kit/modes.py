@@ -5,16 +5,16 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import Annotated, Any, Literal, ParamSpec
+from typing import Annotated, Any, Literal, ParamSpec, TypeVar
 
 import torch
-from torch import Tensor
 
 from dlbench import Reported, Role, Unit, Value, Work, note_stage
 from dlbench.kit.compiler import CompilerCache, compiler_error, dynamo_counters
 from dlbench.kit.eager_check import Step, StepParts, current, expected_of, refuse_disagreement, restored
 
 Arguments = ParamSpec("Arguments")
+Output = TypeVar("Output")
 Mode = Annotated[Literal["eager", "compile", "graph", "autotune"], Role("own_process", "autotune")]
 """How torch executes a step: operation by operation, by `torch.compile`, as one CUDA graph, or with `cudnn.benchmark` on.
 
@@ -72,7 +72,7 @@ class Execution:
         self._mode, self._device = mode, device
         self._cache = CompilerCache(case) if mode == "compile" else None
 
-    def forward(self, function: Callable[Arguments, Tensor]) -> Callable[Arguments, Tensor]:
+    def forward(self, function: Callable[Arguments, Output]) -> Callable[Arguments, Output]:
         """Return what a step calls in place of a function, which is compiled where the mode says so.
 
         It is given the network, with its loss in training, and not the whole step, as in most training loops: the backward pass is
@@ -81,7 +81,7 @@ class Execution:
         if self._cache is None:
             return function
         torch.compiler.reset()
-        compiled: Callable[Arguments, Tensor] = torch.compile(function, dynamic=False)
+        compiled: Callable[Arguments, Output] = torch.compile(function, dynamic=False)
         return compiled
 
     def begin(self, work: Work, eager: Step, parts: StepParts) -> Work:
@@ -142,14 +142,14 @@ class Execution:
 
 @dataclass(frozen=True, slots=True)
 class Replay:
-    """A step as a CUDA graph: each call gives the same tensor, with other numbers."""
+    """A step as a CUDA graph: each call gives the same tensors, with other numbers."""
 
     launch: Callable[[], None]
-    output: Tensor
+    output: Any
     step: Step
     """Kept because the graph reads and writes its weights, gradients, momenta and batch where they were, and keeps none of them."""
 
-    def __call__(self) -> Tensor:
+    def __call__(self) -> Any:
         """Replay it."""
         self.launch()
         return self.output

@@ -1,26 +1,29 @@
-"""Real steps of image classifiers: training and inference at 224 x 224, as ImageNet has it."""
+"""Real steps of networks: training and inference of image classifiers at 224 x 224, as ImageNet has it, and of what users bring."""
 
 from collections.abc import Callable
 from functools import partial
-from typing import Literal
+from typing import Annotated, Any, Literal
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812  # what everybody calls it
 
-from dlbench import Dtype, Layout, Size, Switch, Work, workload
+from dlbench import Brought, Dtype, Layout, Network, Size, Switch, Work, find_network, workload
+from dlbench.kit import brought_networks
+from dlbench.kit.brought_networks import Inputs, Loss, forward_of, tensors_of
 from dlbench.kit.eager_check import StepParts
 from dlbench.kit.modes import VALUES, Execution, Mode
-from dlbench.kit.precision import autocast, operands, output, scales_gradients, storage
+from dlbench.kit.precision import autocast, operands, scales_gradients, storage
+from dlbench.kit.step_counts import forward_counts, train_counts
 from dlbench.kit.updates import MakeOptimizer, refuse_other_update
-from dlbench.models import ModelName, build
-from dlbench.models.flops import FASTER_CONVOLUTION, forward_flops, train_flops
-from dlbench.models.traffic import forward_bytes, layer_traffic, train_bytes, weight_bytes
+from dlbench.models import Model, build
 
 TRAINING = "training of a classifier"
 """What the forms of parallelism do on one device, all of them alike."""
 IMAGE = (3, 224, 224)
 CLASSES = 1000
+IMAGE_DIMENSIONS = 4
+"""Of an image batch: only such a tensor has a layout."""
 ORDER = {"nchw": torch.contiguous_format, "channels_last": torch.channels_last}
 
 LEARNING_RATE = 1e-9
@@ -34,9 +37,10 @@ OPTIMIZERS: dict[str, MakeOptimizer] = {
 }
 """As torch implements them by default: on a GPU mostly foreach, else tensor by tensor."""
 Optimizer = Literal["sgd", "adamw"]
+"""The own one of a network that the user brings is called ``own``."""
 Implementation = Literal["default", "foreach", "fused"]
 
-UPDATE_PASSES = {"sgd": 5, "adamw": 7}
+UPDATE_PASSES: dict[str, int] = {"sgd": 5, "adamw": 7}
 """How often an update goes over numbers as many as the weights at least: it reads weights, gradients and its one or two averages, and
 writes all but the gradients."""
 
@@ -45,95 +49,77 @@ writes all but the gradients."""
 def train_step(
     device: torch.device,
     *,
-    model: ModelName,
+    model: Model,
     batch: Size,
     dtype: Switch[Dtype] = "fp32",
     layout: Switch[Layout] = "nchw",
-    optimizer: Optimizer = "sgd",
+    optimizer: Annotated[Optimizer, Brought("optimizer")] = "sgd",
     implementation: Switch[Implementation] = "default",
     mode: Switch[Mode] = "eager",
 ) -> Work:
-    """Train an image classifier by one step: forward, cross-entropy, backward and the optimizer's update."""
+    """Train a network by one step: forward, the loss (of a classifier cross-entropy), backward and the optimizer's update."""
     if mode == "graph" and scales_gradients(dtype):
         raise NotImplementedError("scaled gradients are looked at on the host in each step, which no CUDA graph can do; take amp_bf16")
     execution = Execution(mode, device, f"{device} {model} {batch} {dtype} {layout} {optimizer} {implementation}")
-    network, images = build_on(device, model, dtype, layout), draw_images(device, batch, dtype, layout)
-    labels = draw_labels(device, batch)
+    network = build_on(device, model, dtype, layout)
+    inputs, targets = draw_batch(device, model, batch, dtype, layout)
     network.train()
-    update = optimizer_of(network, optimizer, implementation, in_graph=mode == "graph")
+    loss = loss_of(network, model, inputs)
+    update = optimizer_of(network, optimizer, implementation, in_graph=mode == "graph", brought=find_network(model))
     scaler = scaler_of(device, dtype)
-    step = training_step(device, network, update, dtype, execution.forward, scaler)
-    eager = training_step(device, network, update, dtype, scaler=scaler)
-    flops, updated = batch * train_flops(network, IMAGE), UPDATE_PASSES[optimizer] * weight_bytes(network)
-    work = Work(
-        call=partial(step, images, labels),
-        inputs=(images, labels),
-        items=batch,
-        flops=flops,
-        least_flops=flops / FASTER_CONVOLUTION,
-        bytes=train_bytes(layer_traffic(network, IMAGE), batch, output(dtype).itemsize, updated),
-        least_bytes=images.nbytes + updated,  # were all else in caches
-    )
-    return execution.begin(work, partial(eager, images, labels), StepParts(network, images, dtype, labels, update, scaler))
+    step = training_step(device, update, dtype, execution.forward(loss), scaler)
+    eager = training_step(device, update, dtype, loss, scaler)
+    counts = train_counts(network, model, inputs, batch, dtype, UPDATE_PASSES.get(optimizer))
+    given = (*tensors_of(inputs), *tensors_of(targets))
+    work = Work(call=partial(step, inputs, targets), inputs=given, items=batch, **counts)
+    labels = targets if is_classifier(model) else None
+    return execution.begin(work, partial(eager, inputs, targets), StepParts(network, tensors_of(inputs), dtype, labels, update, scaler))
 
 
 @workload(tags=("cnn", "inference", "imagenet"), values=VALUES, writes_files=True)
 def infer_step(
     device: torch.device,
     *,
-    model: ModelName,
+    model: Model,
     batch: Size,
     dtype: Switch[Dtype] = "fp32",
     layout: Switch[Layout] = "nchw",
     mode: Switch[Mode] = "eager",
 ) -> Work:
-    """Classify a batch of images: forward only, without a gradient."""
+    """Run a network forward on a batch, without a gradient: of a classifier, classify images."""
     execution = Execution(mode, device, f"{device} {model} {batch} {dtype} {layout}")
-    network, images = build_on(device, model, dtype, layout), draw_images(device, batch, dtype, layout)
+    network = build_on(device, model, dtype, layout)
+    inputs, _ = draw_batch(device, model, batch, dtype, layout)
     network.eval()
-    forward = autocast(device, dtype, execution.forward(network))
+    forward = forward_of(network, inputs)
+    executed = autocast(device, dtype, execution.forward(forward))
 
-    def step() -> Tensor:
+    def step() -> Any:
         with torch.inference_mode():
-            return forward(images)
+            return executed(inputs)
 
-    eager = autocast(device, dtype, lambda: network(images))
-    flops = batch * forward_flops(network, IMAGE)
-    work = Work(
-        call=step,
-        inputs=(images,),
-        items=batch,
-        flops=flops,
-        least_flops=flops / FASTER_CONVOLUTION,
-        bytes=forward_bytes(layer_traffic(network, IMAGE), batch, output(dtype).itemsize),
-        least_bytes=images.nbytes + weight_bytes(network),  # were all else in caches
-    )
-    return execution.begin(work, eager, StepParts(network, images, dtype))
-
-
-Loss = Callable[[Tensor, Tensor], Tensor]
-"""From images and labels to a scalar."""
+    eager = autocast(device, dtype, lambda: forward(inputs))
+    work = Work(call=step, inputs=tensors_of(inputs), items=batch, **forward_counts(network, model, inputs, batch, dtype))
+    return execution.begin(work, eager, StepParts(network, tensors_of(inputs), dtype))
 
 
 def training_step(
     device: torch.device,
-    network: nn.Module,
     update: torch.optim.Optimizer,
     dtype: Dtype,
-    compiled: Callable[[Loss], Loss] = lambda loss: loss,
+    loss_of: Loss,
     scaler: torch.amp.GradScaler | None = None,
 ) -> Loss:
-    """Return one step on the images and labels that it is given: forward, cross-entropy, backward and the update.
+    """Return one step on the inputs and targets that it is given: forward, loss, backward and the update.
 
-    It gives the loss, a scalar without a gradient. ``compiled`` is what becomes of forward and loss before they are called; ``scaler``:
-    that of another step, else one of its own.
+    It gives the loss, a scalar without a gradient. ``scaler``: that of another step, else one of its own.
     """
     scaler = scaler or scaler_of(device, dtype)
-    forward = autocast(device, dtype, compiled(lambda images, labels: F.cross_entropy(network(images), labels)))
+    forward = autocast(device, dtype, loss_of)
 
-    def step(images: Tensor, labels: Tensor) -> Tensor:
+    def step(inputs: Inputs, targets: Any) -> Tensor:
         update.zero_grad(set_to_none=True)
-        loss = forward(images, labels)
+        loss = forward(inputs, targets)
         scaler.scale(loss).backward()  # type: ignore[no-untyped-call]  # torch leaves it untyped
         scaler.step(update)
         scaler.update()
@@ -142,25 +128,67 @@ def training_step(
     return step
 
 
+def cross_entropy(network: Callable[[Tensor], Tensor]) -> Loss:
+    """Return the loss of a classifier: from images and labels."""
+    return lambda images, labels: F.cross_entropy(network(images), labels)
+
+
 def scaler_of(device: torch.device, dtype: Dtype) -> torch.amp.GradScaler:
     """Return what scales the loss where gradients would underflow, and elsewhere passes everything on as it is."""
     return torch.amp.GradScaler(device.type, enabled=scales_gradients(dtype))
 
 
-def optimizer_of(network: nn.Module, name: Optimizer, implementation: Implementation, *, in_graph: bool) -> torch.optim.Optimizer:
+def optimizer_of(
+    network: nn.Module, name: Optimizer, implementation: Implementation, *, in_graph: bool, brought: Network | None = None
+) -> torch.optim.Optimizer:
     """Return the optimizer of the network's weights; ``in_graph``: one whose updates a CUDA graph can hold."""
+    if brought and name not in OPTIMIZERS:
+        if implementation != "default":
+            raise NotImplementedError(f"implementation={implementation} belongs to sgd and adamw, not to an optimizer of your own")
+        return brought_networks.optimizer_of(brought, network, LEARNING_RATE)
     optimizer = OPTIMIZERS[name]
     if implementation != "default":
         optimizer = partial(optimizer, **{implementation: True})
         refuse_other_update(network, optimizer, partial(OPTIMIZERS[name], foreach=False))
+    weights = brought_networks.trained(brought, network) if brought else network.parameters()
     # AdamW counts its steps, in a tensor on the device where a graph is to hold the count; SGD keeps none.
-    return optimizer(network.parameters(), **({"capturable": True} if in_graph and name == "adamw" else {}))
+    return optimizer(weights, **({"capturable": True} if in_graph and name == "adamw" else {}))
 
 
-def build_on(device: torch.device, model: ModelName, dtype: Dtype, layout: Layout) -> nn.Module:
+def build_on(device: torch.device, model: str, dtype: Dtype, layout: Layout) -> nn.Module:
     """Return the network on the device, in the precision and in the layout."""
-    network = build(model).to(device=device, dtype=storage(dtype))
+    brought = find_network(model)
+    network = (brought_networks.built(brought) if brought else build(model)).to(device=device, dtype=storage(dtype))  # type: ignore[arg-type]  # checked as a choice
     return network.to(memory_format=ORDER[layout])  # type: ignore[call-overload, no-any-return]  # unknown to its types
+
+
+def draw_batch(device: torch.device, model: str, batch: int, dtype: Dtype, layout: Layout) -> tuple[Inputs, Any]:
+    """Return inputs of the network and its targets on the device, in the precision and in the layout.
+
+    Of a classifier of ours they are (batch, 3, 224, 224) images and (batch,) classes. Raises NotImplementedError for a layout of what has
+    none.
+    """
+    brought = find_network(model)
+    if brought is None:
+        return draw_images(device, batch, dtype, layout), draw_labels(device, batch)
+    inputs, targets = brought_networks.draw_batch(brought, device, batch, dtype)
+    if layout == "nchw":
+        return inputs, targets
+    if all(each.dim() != IMAGE_DIMENSIONS for each in tensors_of(inputs)):
+        raise NotImplementedError(f"no input of network '{model}' has four dimensions, so none has a layout; leave layout out")
+    return brought_networks.in_order(inputs, ORDER[layout]), targets
+
+
+def loss_of(network: nn.Module, model: str, inputs: Inputs) -> Loss:
+    """Return what a training step on such inputs minimises."""
+    brought = find_network(model)
+    return brought_networks.loss_of(brought, network, inputs) if brought else cross_entropy(network)
+
+
+def is_classifier(model: str) -> bool:
+    """Whether a network is trained by cross-entropy of its logits and a class for each sample."""
+    brought = find_network(model)
+    return brought is None or (brought.loss is None and brought.classes is not None)
 
 
 def draw_images(device: torch.device, batch: int, dtype: Dtype, layout: Layout) -> Tensor:

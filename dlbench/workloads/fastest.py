@@ -9,7 +9,7 @@ import torch
 
 from dlbench import PRECISIONS, Dtype, InferenceDtype, Layout, Searched, SearchedLast, Size, Switch, TrainingDtype, Work, workload
 from dlbench.kit.modes import VALUES, Mode
-from dlbench.models import ModelName
+from dlbench.models import Model
 from dlbench.workloads.cnn import Implementation, infer_step, train_step
 
 
@@ -17,7 +17,7 @@ from dlbench.workloads.cnn import Implementation, infer_step, train_step
 def fastest_train_step(
     device: torch.device,
     *,
-    model: ModelName,
+    model: Model,
     batch: Searched[Size] = None,
     dtype: Searched[Switch[TrainingDtype]] = None,
     layout: Searched[Switch[Layout]] = None,
@@ -33,7 +33,7 @@ def fastest_train_step(
 def fastest_infer_step(
     device: torch.device,
     *,
-    model: ModelName,
+    model: Model,
     batch: Searched[Size] = None,
     dtype: Searched[Switch[InferenceDtype]] = None,
     layout: Searched[Switch[Layout]] = None,

@@ -19,7 +19,7 @@ from dlbench.kit.precision import output, storage
 from dlbench.models import initialise
 from dlbench.models.flops import train_flops
 from dlbench.models.traffic import layer_traffic, train_bytes, weight_bytes
-from dlbench.workloads.cnn import OPTIMIZERS, UPDATE_PASSES, training_step
+from dlbench.workloads.cnn import OPTIMIZERS, UPDATE_PASSES, cross_entropy, training_step
 
 IMAGE = (3, 32, 32)
 """As those of CIFAR-10 (Krizhevsky 2009, https://www.cs.toronto.edu/~kriz/cifar.html), which has as many classes."""
@@ -85,7 +85,7 @@ def feed(
     network = perceptron(width)
     flops = batch * train_flops(network, IMAGE)
     network = network.to(device=device, dtype=storage(dtype))
-    step = training_step(device, network, OPTIMIZERS["sgd"](network.parameters()), dtype)
+    step = training_step(device, OPTIMIZERS["sgd"](network.parameters()), dtype, cross_entropy(network))
     fetches = FetchTimer(order)
 
     def call() -> Tensor:

@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 import torch
 
 from dlbench import Dtype, Layout, Least, Limit, Searched, Size, Unit, Value, Work, workload
-from dlbench.models import ModelName
+from dlbench.models import Model
 from dlbench.workloads.cnn import infer_step, train_step
 
 
@@ -18,7 +18,7 @@ from dlbench.workloads.cnn import infer_step, train_step
 def largest_batch(
     device: torch.device,
     *,
-    model: ModelName,
+    model: Model,
     batch: Searched[Size] = None,
     memory_gib: Limit[Annotated[float, Least(0)]] = None,
     step: Literal["train", "infer"] = "train",

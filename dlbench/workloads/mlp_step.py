@@ -10,7 +10,7 @@ from dlbench.models import initialise
 from dlbench.models.flops import train_flops
 from dlbench.models.mlp import block
 from dlbench.models.traffic import layer_traffic, train_bytes, weight_bytes
-from dlbench.workloads.cnn import OPTIMIZERS, UPDATE_PASSES, training_step
+from dlbench.workloads.cnn import OPTIMIZERS, UPDATE_PASSES, cross_entropy, training_step
 
 
 @workload(tags=("training",))
@@ -23,7 +23,7 @@ def mlp_step(device: torch.device, *, batch: Sweep[Size], width: Size = 256, dty
     labels = torch.randint(width, (batch,)).to(device)
     updated = UPDATE_PASSES["sgd"] * weight_bytes(network)
     work = Work(
-        call=partial(training_step(device, network, OPTIMIZERS["sgd"](network.parameters()), dtype), x, labels),
+        call=partial(training_step(device, OPTIMIZERS["sgd"](network.parameters()), dtype, cross_entropy(network)), x, labels),
         inputs=(x, labels),
         items=batch,
         flops=batch * train_flops(network, (width,)),  # 5 products of 2 batch x width x 4 width: forward 2, backward 3

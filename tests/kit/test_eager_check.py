@@ -68,7 +68,7 @@ def pretended(monkeypatch):
 
 
 def loss_of(parts, change=lambda logits: logits):
-    return autocast(CPU, parts.dtype, lambda: F.cross_entropy(change(parts.network(parts.images)), parts.labels))()
+    return autocast(CPU, parts.dtype, lambda: F.cross_entropy(change(parts.network(parts.inputs[0])), parts.labels))()
 
 
 def without_backward(step, parts):
@@ -237,7 +237,7 @@ def test_a_check_leaves_everything_as_it_was(pretended, mode, model):
 
 def state_of(parts):
     network = parts.network
-    return [*network.parameters(), *network.buffers(), parts.images, parts.labels]
+    return [*network.parameters(), *network.buffers(), parts.inputs[0], parts.labels]
 
 
 def test_momenta_are_those_of_an_optimizer_that_has_made_no_step(pretended):

@@ -177,7 +177,7 @@ def test_a_pool_that_its_capture_has_ended_is_left_to_the_graph(monkeypatch):
 
 def test_memory_of_the_eager_step_is_given_back_before_a_graph_warms_up_on_another_stream(monkeypatch):
     done = []
-    parts = SimpleNamespace(images=SimpleNamespace(device=DEVICE))
+    parts = SimpleNamespace(device=DEVICE)
     monkeypatch.setattr(eager_check, "_expected", lambda *given: done.append("eager step"))
     monkeypatch.setattr(eager_check, "current", lambda device: nullcontext())
     monkeypatch.setattr(torch._C, "_cuda_clearCublasWorkspaces", lambda: done.append("cuBLAS workspaces"), raising=False)

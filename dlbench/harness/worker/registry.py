@@ -10,7 +10,7 @@ import sys
 import types
 import typing
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Annotated, Any, Literal, overload
@@ -20,6 +20,7 @@ from dlbench.core.declared_json import from_json, plain
 from dlbench.core.errors import UsageError, nearest
 from dlbench.core.former import workload_of
 from dlbench.core.model import Parameter, ParamValue, Signature, Work
+from dlbench.harness.worker.brought import Brought, Kind, names, reserve
 from dlbench.harness.worker.signature_checks import misfits
 
 ENTRY_POINT_GROUP = "dlbench.workloads"
@@ -50,11 +51,25 @@ class Workload:
     """A registered function and the signature read from it."""
 
     function: WorkloadFunction
-    signature: Signature
+    _signature: Signature
+    takes: Mapping[str, Kind]
+    """Parameters that what users bring is valid for, each with the kind of that."""
+
+    @property
+    def signature(self) -> Signature:
+        """The signature, what was brought by now among the choices."""
+        if not self.takes:
+            return self._signature
+        return replace(self._signature, parameters=tuple(map(self._with_brought, self._signature.parameters)))
+
+    def _with_brought(self, parameter: Parameter) -> Parameter:
+        kind = self.takes.get(parameter.name)
+        found = names(kind) if kind else ()
+        return replace(parameter, choices=(*parameter.choices, *found), brought=found) if kind else parameter
 
     def resident(self, params: Mapping[str, ParamValue]) -> dict[str, ParamValue]:
         """Return the parameters of the same case with its operands on the device from the start: no copies within its calls."""
-        roles = self.signature.declared.parameters
+        roles = self._signature.declared.parameters
         return {name: roles.get(name, {}).get("copies") or value for name, value in params.items()}
 
     def set_up(self, device: Any, params: Mapping[str, ParamValue]) -> Work:
@@ -66,7 +81,7 @@ class Workload:
         }
         work = self.function(device, **{**params, **members})
         if not isinstance(work, Work):
-            raise TypeError(f"workload '{self.signature.name}' returned {type(work).__name__}; it has to return a dlbench.Work")
+            raise TypeError(f"workload '{self._signature.name}' returned {type(work).__name__}; it has to return a dlbench.Work")
         return work
 
 
@@ -146,12 +161,13 @@ def _registered(function: WorkloadFunction, given: Mapping[str, Any]) -> Workloa
         raise UsageError(f"workload '{function.__name__}': @workload declares no '{name}'{near}")
     about = (inspect.getdoc(function) or "").partition("\n")[0]
     parameters = tuple(_parameters(function))
-    roles = {parameter.name: own for parameter, own in parameters if own}
+    roles = {parameter.name: own for parameter, own, _ in parameters if own}
+    takes = {parameter.name: brought.kind for parameter, _, brought in parameters if brought}
     declared, doubts = from_json({"parameters": roles, **{name: plain(each) for name, each in given.items()}})
-    signature = Signature(function.__name__, about, tuple(parameter for parameter, _ in parameters), declared)
+    signature = Signature(function.__name__, about, tuple(parameter for parameter, *_ in parameters), declared)
     for wrong in [*doubts, *misfits(signature)]:
         raise UsageError(f"workload '{function.__name__}', {wrong}")
-    _workloads[function.__name__] = Workload(function, signature)
+    _workloads[function.__name__] = Workload(function, signature, takes)
     return function
 
 
@@ -213,8 +229,8 @@ def refuse_imports_from(folder: str | None) -> None:
             )
 
 
-def _parameters(function: WorkloadFunction) -> Iterator[tuple[Parameter, dict[ParameterRole, str]]]:
-    """Yield the parameters of a workload, each with its roles and the value that each of them singles out."""
+def _parameters(function: WorkloadFunction) -> Iterator[tuple[Parameter, dict[ParameterRole, str], Brought | None]]:
+    """Yield the parameters of a workload, each with its roles and the value that each singles out, and what users can bring for it."""
     hints = typing.get_type_hints(function, include_extras=True)
     device, *rest = inspect.signature(function).parameters.values()
     if device.kind is device.KEYWORD_ONLY:
@@ -234,7 +250,10 @@ def _parameters(function: WorkloadFunction) -> Iterator[tuple[Parameter, dict[Pa
         # Of a switch that is searched and has no default the first value, where a search starts.
         usual = dict.fromkeys(("switch", "copies"), next(iter(choices), "") if default is None else str(default))
         roles = {mark.name: mark.text or usual.get(mark.name, "") for mark in marks if isinstance(mark, Role)}
-        yield Parameter(each.name, kind, required, default, choices, None if choices else minimum), roles
+        brought = next((mark for mark in marks if isinstance(mark, Brought)), None)
+        if brought:
+            reserve(choices)
+        yield Parameter(each.name, kind, required, default, choices, None if choices else minimum), roles, brought
 
 
 def _unwrapped(hint: Any) -> tuple[Any, list[Any]]:

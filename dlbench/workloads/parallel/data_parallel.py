@@ -1,4 +1,4 @@
-"""One classifier trained on several devices at once, each with its share of the batch.
+"""One network trained on several devices at once, each with its share of the batch.
 
 Forms whose step is timed: ``ddp`` (gradients averaged while backward still runs, https://arxiv.org/abs/2006.15704), ``fsdp`` (weights,
 gradients and optimizer states sharded, too: ZeRO stage 3, https://arxiv.org/abs/1910.02054) and ``replicas`` (nothing is
@@ -14,9 +14,10 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from dlbench import Communicates, Dtype, Duration, Layout, Least, Parallel, Size, Spread, Work, workload
-from dlbench.models import ModelName
-from dlbench.models.flops import FASTER_CONVOLUTION, train_flops
-from dlbench.workloads.cnn import IMAGE, OPTIMIZERS, TRAINING, build_on, draw_images, draw_labels, training_step
+from dlbench.kit.brought_networks import tensors_of
+from dlbench.kit.step_counts import train_counts
+from dlbench.models import Model
+from dlbench.workloads.cnn import OPTIMIZERS, TRAINING, build_on, draw_batch, loss_of, training_step
 from dlbench.workloads.parallel import data_parallel_async, data_parallel_hogwild, data_parallel_tower
 from dlbench.workloads.parallel.data_parallel_learning import OUTCOME, STALENESS, Experiment, Learner
 from dlbench.workloads.parallel.data_parallel_tower import STEPS
@@ -48,7 +49,7 @@ def data_parallel(
     device: torch.device,
     *,
     form: Spread[Form],
-    model: ModelName,
+    model: Model,
     batch: Size,
     ranks: Size,
     scaling: Spread[Literal["weak", "strong"]] = "weak",
@@ -61,7 +62,7 @@ def data_parallel(
     learning_rate: Spread[Rate | None] = None,
     straggler: Spread[Percent] = 0,
 ) -> Work:
-    """Train an image classifier on `ranks` devices; `batch` is each one's with weak scaling, and all of them's with strong scaling."""
+    """Train a network on `ranks` devices; `batch` is each one's with weak scaling, and all of them's with strong scaling."""
     if form != "ddp" and (bucket_mb is not None or gradients != "full" or not synchronise):
         raise ValueError(f"bucket_mb, gradients and synchronise belong to form ddp; leave them out for {form}")
     if layout != "nchw" and form not in ANY_LAYOUT:  # FSDP2 refuses such weights, and experiments send them as one vector
@@ -77,22 +78,25 @@ def data_parallel(
         torch.manual_seed(START)
     network = build_on(device, model, dtype, layout)  # the same in every rank, for all have the same seed
     items = share * ranks
-    flops = items * train_flops(network, IMAGE)
     torch.manual_seed(torch.initial_seed() + dist.get_rank())  # from here on each rank draws numbers of its own
-    images, labels = draw_images(device, share, dtype, layout), draw_labels(device, share)
+    inputs, targets = draw_batch(device, model, share, dtype, layout)
+    counts = train_counts(network, model, inputs, share, dtype, None)
+    flops, least_flops = (each and each * ranks for each in (counts["flops"], counts["least_flops"]))
     network.train()
     if form in EXPERIMENTS:
         experiment = Experiment(seconds or SECONDS, learning_rate or LEARNING_RATE)
         # The last rank is the slow one, as the first has the weights to look after.
-        learner = Learner(network, images, labels, dtype, straggler if dist.get_rank() == ranks - 1 else 0)
+        behind = straggler if dist.get_rank() == ranks - 1 else 0
+        learner = Learner(network, loss_of(network, model, inputs), (inputs, targets), share, dtype, behind)
         return Work(observe=EXPERIMENTS[form](learner, experiment), items=items, flops=flops)
     if form == "fsdp":
         _shard(network, device)
     parallel = _replicate(network, device, bucket_mb, gradients) if form == "ddp" else network
-    step = partial(training_step(device, parallel, OPTIMIZERS["sgd"](parallel.parameters()), dtype), images, labels)
+    loss = loss_of(parallel, model, inputs)
+    step = partial(training_step(device, OPTIMIZERS["sgd"](parallel.parameters()), dtype, loss), inputs, targets)
     if isinstance(parallel, DistributedDataParallel) and not synchronise:
         step = parallel.no_sync()(step)  # in each call
-    return Work(call=step, inputs=(images, labels), items=items, flops=flops, least_flops=flops / FASTER_CONVOLUTION)
+    return Work(call=step, inputs=(*tensors_of(inputs), *tensors_of(targets)), items=items, flops=flops, least_flops=least_flops)
 
 
 def _replicate(network: nn.Module, device: torch.device, bucket_mb: int | None, gradients: Sent) -> DistributedDataParallel:

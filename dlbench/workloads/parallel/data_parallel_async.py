@@ -35,7 +35,7 @@ def asynchronous(learner: Learner, experiment: Experiment) -> Observe:
         if not server:
             return {}  # the values of a case are those of rank 0
         updates = len(server.staleness)
-        values = outcome(before, after, updates, updates * len(learner.labels), experiment.seconds)
+        values = outcome(before, after, updates, updates * learner.items, experiment.seconds)
         return values | {STALENESS.name: histogram(server.staleness)}
 
     return observe

@@ -51,7 +51,7 @@ def hogwild(learner: Learner, experiment: Experiment) -> Observe:
         bins = torch.tensor(histogram(staleness))
         dist.all_reduce(bins, group=control_group())
         updates = int(counts.sum())
-        values = outcome(before, after, updates, updates * len(learner.labels), experiment.seconds)
+        values = outcome(before, after, updates, updates * learner.items, experiment.seconds)
         return values | {STALENESS.name: bins.tolist()}
 
     return observe

@@ -4,13 +4,14 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
-from torch.nn import functional as F  # noqa: N812  # what everybody calls it
 
 from dlbench import Clock, Dtype, Reported, Unit, Value, control_group
+from dlbench.kit.brought_networks import Inputs, Loss, tensors_of
 from dlbench.kit.precision import autocast, scales_gradients
 from dlbench.workloads.cnn import OPTIMIZERS
 
@@ -57,8 +58,10 @@ class Learner:
     All weights are one vector, and all gradients another, which the network's parameters are views of: messages carry vectors.
     """
 
-    def __init__(self, network: nn.Module, images: Tensor, labels: Tensor, dtype: Dtype, straggler: int = 0) -> None:
-        """Take over the network; a ``straggler`` is slower by so many percent.
+    def __init__(self, network: nn.Module, loss: Loss, batch: tuple[Inputs, Any], items: int, dtype: Dtype, straggler: int = 0) -> None:
+        """Take over the network, which ``loss`` calls, and the rank's part of the batch: inputs and targets of so many ``items``.
+
+        A ``straggler`` is slower by so many percent.
 
         Raises NotImplementedError for a precision that scales gradients.
         """
@@ -73,9 +76,13 @@ class Learner:
             each.data = self.weights[begin:end].view_as(each)
             each.grad = self.gradients[begin:end].view_as(each)
             begin = end
-        self.images, self.labels = images, labels
-        self.wait_for_device = torch.get_device_module(images.device).synchronize
-        self._forward = autocast(images.device, dtype, lambda: F.cross_entropy(network(self.images), self.labels))
+        inputs, targets = batch
+        self.share = (*tensors_of(inputs), *tensors_of(targets))
+        """Tensors of the rank's part of the batch."""
+        self.items = items
+        device = self.weights.device
+        self.wait_for_device = torch.get_device_module(device).synchronize
+        self._forward = autocast(device, dtype, lambda: loss(inputs, targets))
         self._straggler = straggler
         self._begun_s = 0.0
 

@@ -33,8 +33,8 @@ def tower(learner: Learner, experiment: Experiment) -> Observe:
     group, first, ranks = control_group(), dist.get_rank() == 0, dist.get_world_size()
     master = nn.Parameter(learner.weights.detach().cpu().clone())
     optimizer = experiment.optimizer(master)
-    images, labels = learner.images.cpu(), learner.labels.cpu()
-    batch_images, batch_labels = _gathered(images), _gathered(labels)
+    share = [each.cpu() for each in learner.share]
+    batch = [_gathered(each) for each in share]
     gradients = torch.empty(ranks if first else 0, master.numel(), dtype=master.dtype)
     mean = torch.empty_like(master)
     if first:
@@ -45,10 +45,9 @@ def tower(learner: Learner, experiment: Experiment) -> Observe:
         learner.weights.copy_(master.data)
 
     def split() -> None:
-        dist.scatter(images, batch_images, src=0, group=group)
-        dist.scatter(labels, batch_labels, src=0, group=group)
-        learner.images.copy_(images)
-        learner.labels.copy_(labels)
+        for part, parts, on_device in zip(share, batch, learner.share, strict=True):
+            dist.scatter(part, parts, src=0, group=group)
+            on_device.copy_(part)
 
     def step() -> Iterator[None]:
         """Train by one step; yield after each of its seven parts."""
@@ -79,7 +78,7 @@ def tower(learner: Learner, experiment: Experiment) -> Observe:
             if elapsed_s * (1 + 1 / len(took)) > experiment.seconds:  # another one would end too late
                 break
         replicate()
-        values = outcome(before, learner.mean_loss(), len(took), len(took) * ranks * len(labels), elapsed_s)
+        values = outcome(before, learner.mean_loss(), len(took), len(took) * ranks * learner.items, elapsed_s)
         return values | {step.name: sum(each) / len(took) for step, each in zip(STEPS, zip(*took, strict=True), strict=True)}
 
     return observe

@@ -20,7 +20,7 @@ from dlbench.models import MODELS, ModelName, initialise
 from dlbench.models.flops import FASTER_CONVOLUTION, train_flops
 from dlbench.models.mlp import EXPANSION, WIDTH, mlp, width_for
 from dlbench.models.stages import stages
-from dlbench.workloads.cnn import CLASSES, IMAGE, OPTIMIZERS, TRAINING, training_step
+from dlbench.workloads.cnn import CLASSES, IMAGE, OPTIMIZERS, TRAINING, cross_entropy, training_step
 
 Form = Literal["layers", "tensor", "gpipe", "1f1b"]
 
@@ -110,7 +110,7 @@ def _split_step(network: nn.Module, samples: Tensor, labels: Tensor, ranks: int,
     for block in network.children():  # one after the other, for a block is whole before it is split
         _fill(block, samples.device, dtype)
         parallelize_module(block, mesh, {"0": ColwiseParallel(), "2": RowwiseParallel()})
-    step = training_step(samples.device, network, OPTIMIZERS["sgd"](network.parameters()), dtype)
+    step = training_step(samples.device, OPTIMIZERS["sgd"](network.parameters()), dtype, cross_entropy(network))
     return partial(step, samples, labels)
 
 

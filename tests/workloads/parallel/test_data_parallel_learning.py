@@ -11,6 +11,7 @@ from small_classifier import train_alone, weights_of
 from torch import nn
 from two_ranks import run_ranks
 
+from dlbench.workloads.cnn import cross_entropy
 from dlbench.workloads.parallel import data_parallel_learning
 from dlbench.workloads.parallel.data_parallel_async import ParameterServer
 from dlbench.workloads.parallel.data_parallel_learning import STALENESS, Experiment, Learner, histogram, outcome
@@ -51,6 +52,11 @@ except NotImplementedError as error:
     said["apart"] = str(error)
 print(json.dumps(said))
 """
+
+
+def learner_of(network: nn.Module, images: torch.Tensor, labels: torch.Tensor, dtype: Any, straggler: int = 0) -> Learner:
+    """Train a classifier by cross-entropy."""
+    return Learner(network, cross_entropy(network), (images, labels), len(labels), dtype, straggler)
 
 
 @pytest.fixture(scope="module")
@@ -117,7 +123,7 @@ def small() -> nn.Module:
 
 def test_a_learner_computes_on_vectors_what_its_network_computes() -> None:
     images, labels = torch.randn(6, 3, 2, 2).double(), torch.tensor([0, 1, 2, 3, 4, 0])
-    learner = Learner(network := small(), images, labels, "fp64")
+    learner = learner_of(network := small(), images, labels, "fp64")
     optimizer = Experiment(seconds=1.0, learning_rate=0.05).optimizer(weights := nn.Parameter(learner.weights))
     weights.grad = learner.gradients
     for _ in range(3):
@@ -142,7 +148,7 @@ def test_a_straggler_sleeps_for_a_part_of_what_it_computed(monkeypatch: pytest.M
     monkeypatch.setattr(data_parallel_learning, "time", clock)
     images, labels = torch.randn(2, 3, 2, 2).double(), torch.tensor([0, 1])
     for straggler, slept in ((0, 0.0), (150, 3.0)):
-        learner = Learner(small(), images, labels, "fp64", straggler)
+        learner = learner_of(small(), images, labels, "fp64", straggler)
         learner.backward(learner.forward())
         assert clock.slept == slept
 
@@ -151,7 +157,7 @@ def test_gradients_that_would_need_scaling_are_refused() -> None:
     with pytest.raises(
         NotImplementedError, match=r"^amp_fp16 scales gradients in turn with the update, and here they are apart; take amp_bf16$"
     ):
-        Learner(small(), torch.randn(2, 3, 2, 2), torch.tensor([0, 1]), "amp_fp16")
+        learner_of(small(), torch.randn(2, 3, 2, 2), torch.tensor([0, 1]), "amp_fp16")
 
 
 def test_no_update_at_all_is_a_sentence() -> None:

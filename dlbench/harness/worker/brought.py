@@ -1,0 +1,204 @@
+"""What users bring beside workloads: networks and data of their own, registered by the files that define them."""
+
+import hashlib
+import inspect
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Any, Literal
+
+from dlbench.core.errors import UsageError
+
+OWN = "own"
+"""In a suite: every name that the user brings. As an optimizer: the one that the network names itself."""
+Kind = Literal["network", "data", "optimizer"]
+"""Kinds of names that a parameter may take beside dlbench's own."""
+
+
+@dataclass(frozen=True)
+class Brought:
+    """Annotation of a parameter: names of this kind that users bring are valid, too."""
+
+    kind: Kind
+
+
+@dataclass(frozen=True, slots=True)
+class Tokens:
+    """Inputs of token ids: a (batch, ``seq``) tensor of integers below ``vocabulary``."""
+
+    seq: int
+    vocabulary: int
+
+
+@dataclass(frozen=True, slots=True)
+class Network:
+    """A network that a user brings: how to build it, and what a step on it takes.
+
+    Its inputs are a shape without the batch, tokens, or what ``example`` returns for a batch: a tensor, a tuple of the network's arguments,
+    or a dictionary of them by name. With ``classes`` and without a ``loss`` it is trained by cross-entropy of its output, (batch, classes),
+    and random classes. A ``loss`` gets the output, and where it takes a second argument the targets: classes, or what ``example`` returns
+    behind the inputs.
+    """
+
+    name: str
+    build: Callable[[], Any]
+    inputs: tuple[int, ...] | Tokens | None = None
+    classes: int | None = None
+    example: Callable[[int], Any] | None = None
+    loss: Callable[..., Any] | None = None
+    optimizer: Callable[[Any], Any] | None = None
+    """From an iterable of weights to an optimizer of torch."""
+
+    @property
+    def takes_targets(self) -> bool:
+        """Whether it is trained by targets, too: by those of its loss, or else by classes."""
+        return self.classes is not None if self.loss is None else _arguments(self.loss) > 1
+
+
+@dataclass(frozen=True, slots=True)
+class Data:
+    """Batches that a user brings: ``make`` gets those of ``batch`` and ``workers`` that it has as parameters, and returns an iterable."""
+
+    name: str
+    make: Callable[..., Any]
+
+    @property
+    def parameters(self) -> tuple[str, ...]:
+        """Return which of ``batch`` and ``workers`` it takes."""
+        return tuple(inspect.signature(self.make).parameters)
+
+
+@dataclass(slots=True)
+class _Registry:
+    networks: dict[str, Network] = field(default_factory=dict)
+    data: dict[str, Data] = field(default_factory=dict)
+    taken: frozenset[str] = frozenset()
+    """Names of dlbench's own, which no user can give."""
+
+
+_registry = _Registry()
+
+
+def network(
+    *,
+    inputs: Sequence[int] | Tokens | None = None,
+    classes: int | None = None,
+    example: Callable[[int], Any] | None = None,
+    loss: Callable[..., Any] | None = None,
+    optimizer: Callable[[Any], Any] | None = None,
+) -> Callable[[Callable[[], Any]], Callable[[], Any]]:
+    """Register a function without parameters that returns an `nn.Module` as a network of its name: ``--set model=NAME``.
+
+    ``inputs``: the shape of one input without the batch, or `Tokens`; or else ``example``, a function from a batch size to inputs, or to
+    (inputs, targets) where the loss takes targets. ``classes``: of a classifier; otherwise a training step needs a ``loss``, or an output
+    with one. ``optimizer``: from weights to an optimizer, where it is none of dlbench's. Raises UsageError for what does not go together,
+    and for a name that is taken.
+    """
+    shape = tuple(inputs) if isinstance(inputs, list | tuple) else inputs
+
+    def register(build: Callable[[], Any]) -> Callable[[], Any]:
+        name = _name_of(build, "network")
+        where = f"network '{name}'"
+        if name == OWN or name in _registry.taken:
+            raise UsageError(f"{where}: the name is dlbench's own; give the function another")
+        if wrong := _not_callable(loss=loss, optimizer=optimizer, example=example) or _wrong(shape, classes, example):
+            raise UsageError(f"{where}: {wrong}")
+        if _arguments(build):
+            raise UsageError(f"{where}: dlbench calls it without arguments; give its parameters defaults")
+        found = Network(name, build, shape, classes, example, loss, optimizer)  # type: ignore[arg-type]  # looked at above
+        if found.takes_targets and not (classes or example):
+            raise UsageError(f"{where}: its loss takes targets; give classes, or an example that returns (inputs, targets)")
+        _add(_registry.networks, found, build, "networks")
+        return build
+
+    if callable(inputs):
+        raise UsageError("@dlbench.network needs to know the inputs; write @dlbench.network(inputs=(3, 224, 224), classes=1000)")
+    return register
+
+
+def data(make: Callable[..., Any]) -> Callable[..., Any]:
+    """Register a function that returns batches, such as a `DataLoader`, as a source of its name: ``--set source=NAME``.
+
+    It may take ``batch`` and ``workers``. Each batch is what a step takes: inputs and targets, or inputs alone. Raises UsageError for other
+    parameters, and for a name that is taken.
+    """
+    name = _name_of(make, "data")
+    where = f"data '{name}'"
+    if name == OWN or name in _registry.taken:
+        raise UsageError(f"{where}: the name is dlbench's own; give the function another")
+    if other := [each for each in inspect.signature(make).parameters if each not in ("batch", "workers")]:
+        raise UsageError(f"{where}: its parameters can be batch and workers, not '{other[0]}'")
+    _add(_registry.data, Data(name, make), make, "data")
+    return make
+
+
+def find_network(name: str) -> Network | None:
+    """Return the user's network of that name; None for one of dlbench's own."""
+    return _registry.networks.get(name)
+
+
+def find_data(name: str) -> Data | None:
+    """Return the user's data of that name; None for a source of dlbench's own."""
+    return _registry.data.get(name)
+
+
+def names(kind: Kind) -> tuple[str, ...]:
+    """Return what users have brought by now, in the order of their definition."""
+    if kind == "optimizer":
+        return (OWN,) if any(each.optimizer for each in _registry.networks.values()) else ()
+    return tuple(_registry.networks if kind == "network" else _registry.data)
+
+
+def reserve(taken: Sequence[str]) -> None:
+    """Keep names of dlbench's own from being given to something else."""
+    _registry.taken |= set(taken)
+
+
+def sources() -> dict[str, dict[str, str]]:
+    """Return of each network and data the name and the SHA-256 of the file that it is defined in."""
+    found = {each.name: each.build for each in _registry.networks.values()} | {each.name: each.make for each in _registry.data.values()}
+    return {name: _source(inspect.getsourcefile(inspect.unwrap(function)) or "") for name, function in found.items()}
+
+
+@cache
+def _source(path: str) -> dict[str, str]:
+    return {"file": Path(path).name, "sha256": hashlib.sha256(Path(path).read_bytes()).hexdigest()}
+
+
+def _name_of(function: Any, what: str) -> str:
+    if not inspect.isfunction(function):
+        raise UsageError(f"@dlbench.{what} stands before a function, not {type(function).__name__}")
+    return function.__name__
+
+
+def _add(place: dict[str, Any], brought: Network | Data, function: Callable[..., Any], what: str) -> None:
+    known = place.get(brought.name)
+    before = known and (known.build if isinstance(known, Network) else known.make)
+    if before and before.__module__ != function.__module__:
+        raise UsageError(f"two {what} are called '{brought.name}': in {before.__module__} and {function.__module__}")
+    place[brought.name] = brought
+
+
+def _arguments(function: Callable[..., Any]) -> int:
+    """Return how many arguments without defaults a function takes; those of ``*args`` count as two, as in a loss of torch's own."""
+    parameters = inspect.signature(function).parameters.values()
+    if any(each.kind is each.VAR_POSITIONAL for each in parameters):
+        return 2
+    return sum(each.default is each.empty and each.kind is not each.VAR_KEYWORD for each in parameters)
+
+
+def _wrong(shape: object, classes: object, example: object) -> str | None:
+    """Say what is wrong with the inputs of a network."""
+    if (shape is None) == (example is None):
+        return "give either inputs=, a shape without the batch such as (3, 224, 224) or Tokens, or example=, a function of the batch"
+    sizes = (shape.seq, shape.vocabulary) if isinstance(shape, Tokens) else shape if isinstance(shape, tuple) else ()
+    if shape is not None and (not sizes or not all(type(each) is int and each > 0 for each in sizes)):
+        return f"inputs must be a shape of positive integers, such as (3, 224, 224), or dlbench.Tokens(seq=…, vocabulary=…), not {shape!r}"
+    if classes is not None and (type(classes) is not int or classes < 2):  # one class is no choice
+        return f"classes must be an integer of at least 2, not {classes!r}"
+    return None
+
+
+def _not_callable(**functions: object) -> str | None:
+    return next((f"{name} must be a function, not {each!r}" for name, each in functions.items() if each and not callable(each)), None)
