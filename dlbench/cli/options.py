@@ -22,6 +22,8 @@ from dlbench.core.units import parse_duration
 if TYPE_CHECKING:
     from dlbench.harness.pool import Isolation
 
+NETWORK_SUITE = "network"
+"""The suite that measures the networks of a file."""
 CALIBRATIONS = Path("results", "calibration")
 """Where `dlbench calibrate` keeps what it finds, and the runs that it stands on."""
 
@@ -80,6 +82,20 @@ class PlanOptions:
     plugins: tuple[str, ...] = ()
 
 
+def _plan_options(
+    names: tuple[str, ...],
+    expression: str | None,
+    case_ids: tuple[str, ...],
+    overrides: tuple[str, ...],
+    device_words: tuple[str, ...],
+    plugins: tuple[str, ...],
+) -> PlanOptions:
+    """Return the options, a file of Python among the suites as a plugin and the suite that is made for its networks."""
+    files = [name for name in names if name.endswith(".py")]
+    suites = dict.fromkeys(NETWORK_SUITE if name in files else name for name in names)
+    return PlanOptions(tuple(suites), expression, case_ids, overrides, device_words, tuple(dict.fromkeys((*files, *plugins))))
+
+
 device_option = click.option(
     "--device",
     "device_words",
@@ -93,17 +109,23 @@ device_plugin_option = click.option(
 )
 planning_options = option_group(
     "planning",
-    PlanOptions,
-    click.argument("names", nargs=-1, metavar="[SUITE]...", shell_complete=completion.suites),
+    _plan_options,
+    click.argument("names", nargs=-1, metavar="[SUITE|FILE.py]...", shell_complete=completion.suites),
     click.option("-k", "expression", metavar="EXPR", help="Only cases whose id matches: words, and, or, not, parentheses."),
     click.option("--case", "case_ids", multiple=True, metavar="ID", help="Exactly this case, by the id that list shows. Repeatable."),
     click.option(
         "--set", "overrides", multiple=True, metavar="AXIS=V1,V2", help="Replace an axis wherever the workload has it. Repeatable."
     ),
     device_option,
-    click.option("--plugin", "plugins", multiple=True, metavar="MODULE", help="Module or .py file with workloads of your own. Repeatable."),
+    click.option(
+        "--plugin",
+        "plugins",
+        multiple=True,
+        metavar="MODULE",
+        help="Module or .py file with workloads, networks or data of your own. Repeatable.",
+    ),
 )
-"""Adds SUITE…, -k, --case, --set, --device and --plugin; the command gets ``planning``."""
+"""Adds SUITE… or FILE.py, -k, --case, --set, --device and --plugin; the command gets ``planning``."""
 
 
 @dataclass(frozen=True, slots=True)

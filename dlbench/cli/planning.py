@@ -13,7 +13,7 @@ from dlbench.core.model import Case, Policy, Signature
 from dlbench.core.records import signature_from_json
 from dlbench.core.thresholds import MUST_SEE
 from dlbench.core.typed_json import Json
-from dlbench.harness.plan.cases import Signatures, check, overridden, policy_of, workload_names
+from dlbench.harness.plan.cases import Signatures, check, overridden, policy_of, with_brought, workload_names
 from dlbench.harness.plan.cases import plan as all_cases
 from dlbench.harness.plan.selection import compile_expression
 from dlbench.harness.plan.suite import Suite, load_all
@@ -75,7 +75,7 @@ def plan_suites(suites: tuple[Suite, ...], hello: Json, options: PlanOptions) ->
 
     only = None if options.expression is None else compile_expression(options.expression)
     signatures = signatures_of(hello)
-    suites = overridden(suites, options.overrides, signatures)
+    suites = with_brought(overridden(suites, options.overrides, signatures), signatures)
     check(suites, signatures, hello["kinds"])
     chosen = devices.select(devices.describe(hello), options.device_words)
     ids = [device.id for device in chosen]

@@ -17,7 +17,7 @@ import click
 from dlbench import __version__
 from dlbench.cli import BEGAN, defaults
 from dlbench.cli.planning import Plan, signatures_of
-from dlbench.cli.terminal import announce
+from dlbench.cli.terminal import announce, say
 from dlbench.core import former
 from dlbench.core.errors import DeviceAbsent, ResultFileError, UsageError
 from dlbench.core.measurement import BALANCED, Measurement
@@ -26,6 +26,7 @@ from dlbench.core.provenance import differences
 from dlbench.core.store import RunFile
 from dlbench.core.thresholds import ThresholdSettings
 from dlbench.core.typed_json import Json
+from dlbench.core.units import seconds
 from dlbench.core.writer import ResultWriter
 from dlbench.harness.plan.cases import Signatures, check, plan, workload_names
 from dlbench.harness.plan.selection import compile_expression
@@ -71,7 +72,19 @@ def open_side(side: Side, suites: Sequence[Suite], settings: RunSettings, interr
     mode: Mode = "fork" if settings.isolation == "fork" else "stay"
     layout = layout_seed(settings.seed, 0, side.name)
     with WorkerProcess(mode, settings.threads, layout, interruption, side.interpreter) as worker:
-        yield OpenSide(side, worker, handshake(worker, side.plugins, workload_names(suites), settings.threads, side.not_from))
+        hello = handshake(worker, side.plugins, workload_names(suites), settings.threads, side.not_from)
+        yield OpenSide(replace(side, imports_once=_imported_once(hello["trials"])), worker, hello)
+
+
+_LONG_IMPORT_S = 0.5
+
+
+def _imported_once(trials: Sequence[Json]) -> tuple[str, ...]:
+    """Return the plugins that a process imports once for all its cases; say what it costs that others are imported by each."""
+    for each in trials:
+        if (why := each["not_once"]) and each["seconds"] > _LONG_IMPORT_S:
+            say(f"note: every case imports {each['plugin']} anew, {seconds(each['seconds'])} each, as {why}")
+    return tuple(each["plugin"] for each in trials if not each["not_once"])
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,6 +154,7 @@ def start(
         "devices": [device.to_json() for device in plan.devices],
         "environment": where,
         **({"sides": sides, "order": BALANCED} if sides else {"workloads": plan.declarations()}),
+        **({"brought": plan.hello["brought"]} if plan.hello["brought"] else {}),
         **({"machines": [each.environment for each in machines]} if machines else {}),
         **({} if gate is None else {"gate": dict(gate)}),
     }
@@ -218,6 +232,8 @@ def resume(run: RunFile, writer: ResultWriter, suites: Sequence[Suite], opened: 
             )
         only = former.in_any_spelling(compile_expression(header["expression"])) if header["expression"] else None
         check(suites, signatures, opened.hello["kinds"])
+        if changed := _brought_anew(header.get("brought", {}), opened.hello["brought"]):
+            raise UsageError(f"{run.path} can't be resumed, as {' and '.join(changed)} changed since it was begun; start a new run instead")
         if different := _declared_anew(former.by_workload(header.get("workloads", {})), signatures):
             raise UsageError(
                 f"{run.path} can't be resumed, as {'; '.join(different)} is not declared as when it was begun; start a new run instead"
@@ -253,6 +269,11 @@ def is_complete(run: RunFile, session: Session) -> bool:
         return False
     last = {each.series: each.status for each in run.measurements}
     return all(last.get(task.series, Status.SKIPPED) is not Status.SKIPPED for task in mine)
+
+
+def _brought_anew(before: Json, now: Json) -> list[str]:
+    """Name each file of networks and data that is another than the header says."""
+    return list(dict.fromkeys(each["file"] for name, each in before.items() if now.get(name) != each))
 
 
 def _declared_anew(workloads: Json, signatures: Signatures) -> list[str]:

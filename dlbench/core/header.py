@@ -19,6 +19,11 @@ class _DeviceKeys(_Identified, total=False):
     name: str | None
 
 
+class _FileKeys(TypedDict):
+    file: str
+    sha256: str
+
+
 class _PolicyKeys(TypedDict, total=False):
     target: float
 
@@ -51,6 +56,8 @@ class HeaderKeys(TypedDict, total=False):
     cases: Any
     include_absent: Any
     plugins: Any
+    brought: Mapping[str, _FileKeys]
+    """Networks and data of the user's, by name."""
     seed: Any
     isolation: Any
     order: Any

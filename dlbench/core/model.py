@@ -19,6 +19,8 @@ Reported = Number | bool | Sequence[Number]
 
 DEVICE_KINDS = ("cpu", "cuda", "mps", "xpu")
 """The kinds of device that torch itself brings; a plugin may bring another."""
+OWN = "own"
+"""A suite's name for all that the user brings for a parameter. As an optimizer: the one that a network names itself."""
 ACCELERATOR = "accelerator"
 """A suite's name for every device but the CPU."""
 

@@ -80,9 +80,10 @@ class WorkerPool:
         self._number = number
         self._training = training
         new = list(self.first_workers.values())
+        sides = {task.side.name: task.side for task in tasks}
         for side, worker in self.first_workers.items():
             self._workers[number, side, "cpu" if worker.mode == "fork" else "accelerator"] = worker
-            worker.send(PrepareRequest(training=training))
+            worker.send(PrepareRequest(training=training, plugins=sides[side].imports_once if side in sides else ()))
         self.first_workers = {}
         new += [self._start(key, side) for key, side in self._missing(tasks, certain)]
         for worker in new:
@@ -120,7 +121,7 @@ class WorkerPool:
         mode: Mode = "fork" if process == "cpu" and self.isolation == "fork" else "stay"
         layout = layout_seed(self.seed, number, side.name)
         worker = self._workers[key] = WorkerProcess(mode, self.threads, layout, self.interruption, side.interpreter)
-        worker.send(PrepareRequest(training=self._training))
+        worker.send(PrepareRequest(training=self._training, plugins=side.imports_once))
         return worker
 
     def ask(self, request: MeasureRequest, side: Side, placement: Placement) -> RequestOutcome:

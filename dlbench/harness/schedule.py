@@ -45,6 +45,8 @@ class Side:
     devices: Mapping[str, str | None] = field(default_factory=dict)
     """Devices that this side can compute on: id to name. Empty before the handshake."""
     plugins: tuple[str, ...] = ()
+    imports_once: tuple[str, ...] = ()
+    """Of the plugins those that a process imports once for all its cases, known from the handshake."""
     name: str | None = None
     """None where a run has only one."""
     interpreter: Interpreter = field(default_factory=Interpreter)

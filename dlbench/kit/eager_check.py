@@ -13,6 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
+from itertools import compress
 from operator import itemgetter
 from typing import Any
 
@@ -163,7 +164,7 @@ def _trained(call: Step, parts: StepParts, right: Trained, shaken: Trained, *log
         yield from _away("momentum", error, tolerance, usual="its gradient")
     names = [name for name, _ in parts.network.named_parameters()]
     signs = _changed_signs(len(_layers(parts.network)), _apart(shaken_logits, right_logits))
-    yield from _gradients_held(names, found, right, shaken, signs)
+    yield from _gradients_held(names, found, right, shaken, signs, PRECISIONS[parts.dtype].roundoff)
     for before, one, other in zip(_samples(parts.weights), found.weights, right.weights, strict=True):
         if other.isfinite().all() and not torch.equal(before.cpu(), other):
             yield from _away("update", *update_apart(before, one, other))
@@ -193,17 +194,21 @@ def _changed_signs(layers: int, error: float) -> float:
     return math.sqrt(2 * layers * error / math.pi)
 
 
-def _gradients_held(names: Sequence[str], found: Trained, right: Trained, shaken: Trained, expected: float) -> Iterator[Held]:
+def _gradients_held(
+    names: Sequence[str], found: Trained, right: Trained, shaken: Trained, expected: float, roundoff: float
+) -> Iterator[Held]:
     """Yield how far the norm of each weight's gradient is from the right one, by the logarithm of their ratio."""
-    changes = [_apart(one, other) for one, other in zip(shaken.gradients, right.gradients, strict=True) if other.any()]
+    changes = [_apart(one, other) if other.any() else 0.0 for one, other in zip(shaken.gradients, right.gradients, strict=True)]
     if not all(map(math.isfinite, [*right.norms, *changes])):
         return  # a narrow range explains any number
+    # What rounding alone makes, as of a bias in front of a normalisation, has no size that two ways to compute it share.
+    least = math.sqrt(roundoff) * max(right.norms, default=0.0)
+    held = [usual > 0 and (usual > least or change < MOST_TOLERANCE) for usual, change in zip(right.norms, changes, strict=True)]
     # A norm changes by no more than the vector does: |ln(1 - d)|, and by nothing that could be told from chance where d nears 1.
-    change = SPREAD * max([expected, *changes])
+    change = SPREAD * max([expected, *compress(changes, held)])
     tolerance = min(MOST_LOGARITHM, -math.log1p(-change) if change < 1 else math.inf)
-    for name, norm, usual in zip(names, found.norms, right.norms, strict=True):
-        if usual:
-            yield _norm_held(name, norm / usual, tolerance)
+    for name, norm, usual in compress(zip(names, found.norms, right.norms, strict=True), held):
+        yield _norm_held(name, norm / usual, tolerance)
 
 
 def _norm_held(name: str, ratio: float, tolerance: float) -> Held:

@@ -83,13 +83,15 @@ def command(
 ) -> ExitCode:
     """Measure: run suites and print who wins.
 
-    SUITE is the name of a built-in suite (default: quick), or a path that ends in .toml. Every result is on the disk before the
-    next case starts. The first Ctrl-C ends the current case and prints how to go on; a second ends at once.
+    SUITE is the name of a built-in suite (default: quick), or a path that ends in .toml. FILE.py has a network of your own: the suite
+    network measures it. Every result is on the disk before the next case starts. The first Ctrl-C ends the current case and prints
+    how to go on; a second ends at once.
 
     \b
       dlbench run
       dlbench run cnn -k "resnet and not bf16" --device cuda
       dlbench run matmul --set dtype=fp32,bf16 --rounds 10 -o mine.jsonl
+      dlbench run mine.py
       dlbench run --resume results/quick-20260131-120000.jsonl
     """
     node = Node.of_torchrun()

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from dlbench.core import former
 from dlbench.core.errors import SuiteError, UsageError, nearest
-from dlbench.core.model import ACCELERATOR, DEVICE_KINDS, Case, Parameter, ParamValue, Policy, Signature, kind_of, value_text
+from dlbench.core.model import ACCELERATOR, DEVICE_KINDS, OWN, Case, Parameter, ParamValue, Policy, Signature, kind_of, value_text
 from dlbench.harness.plan.suite import Bench, Suite, axis_values
 
 MAX_CASES = 2_000_000
@@ -49,6 +49,31 @@ def overridden(suites: Suites, settings: Sequence[str], signatures: Signatures) 
         return replace(bench, axes=axes)
 
     return tuple(replace(suite, benches=tuple(map(with_settings, suite.benches))) for suite in suites)
+
+
+def with_brought(suites: Suites, signatures: Signatures) -> tuple[Suite, ...]:
+    """Replace the value ``own`` of an axis by all that the user brings for that parameter.
+
+    Where that is nothing the value is left out, and with its last value the axis of a parameter that has a default. Raises SuiteError for
+    an axis that a bench then lacks.
+    """
+    benches = (_bench_with_brought(*each) for each in _benches(suites, signatures))
+    return tuple(replace(suite, benches=tuple(itertools.islice(benches, len(suite.benches)))) for suite in suites)
+
+
+def _bench_with_brought(where: str, bench: Bench, signature: Signature) -> Bench:
+    axes = dict[str, tuple[ParamValue, ...]]()
+    for axis, values in bench.axes.items():
+        parameter = signature.parameter(axis)
+        brought = None if parameter is None else parameter.brought
+        if OWN in values and brought is not None:
+            values = tuple(dict.fromkeys(each for value in values for each in (brought if value == OWN else (value,))))  # the same values
+            if not values and parameter and parameter.required:
+                right = "name a file that has it: dlbench run mine.py (docs/my-network.md shows one)"
+                raise SuiteError(f"{where}: {axis} = {OWN} means a network of your own, and there is none; {right}")
+        if values:
+            axes[axis] = values
+    return replace(bench, axes=axes)
 
 
 def check(suites: Suites, signatures: Signatures, kinds: Sequence[str] = DEVICE_KINDS) -> None:
@@ -223,6 +248,8 @@ def _benches(suites: Suites, signatures: Signatures) -> Iterator[tuple[str, Benc
 
 
 def _checked(parameter: Parameter, value: ParamValue, where: str) -> ParamValue:
+    if value == OWN and parameter.brought is not None:
+        return value  # for `with_brought` to replace
     try:
         checked = parameter.check(value)
     except ValueError as error:

@@ -140,7 +140,7 @@ class Request:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PrepareRequest(Request):
-    """Asks a process to import what its requests will need, itself, and to answer when it has. Its reply is empty."""
+    """Asks a process to import what its requests will need, ``plugins`` too, itself, and to answer when it has. Its reply is empty."""
 
     threads: int = 1
     training: bool

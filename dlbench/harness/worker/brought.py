@@ -9,9 +9,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 from dlbench.core.errors import UsageError
+from dlbench.core.model import OWN
 
-OWN = "own"
-"""In a suite: every name that the user brings. As an optimizer: the one that the network names itself."""
 Kind = Literal["network", "data", "optimizer"]
 """Kinds of names that a parameter may take beside dlbench's own."""
 

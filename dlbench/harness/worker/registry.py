@@ -192,15 +192,24 @@ def load_builtins() -> None:
 
 
 def load_plugin(plugin: str) -> None:
-    """Import a module, or a file ending in ``.py``, that registers workloads. Raises UsageError with the reason if it does not import."""
+    """Import a module, or a file ending in ``.py``, that registers workloads or networks, unless this process has.
+
+    Raises UsageError with the reason if it does not import.
+    """
     try:
         if plugin.endswith(".py"):
             path = Path(plugin).resolve()
+            if getattr(sys.modules.get(path.stem), "__file__", None) == str(path):
+                return
             spec = importlib.util.spec_from_file_location(path.stem, path)
             if spec is None or spec.loader is None or not path.is_file():
                 raise UsageError(f"there is no plugin file {plugin}")
             sys.modules[path.stem] = module = importlib.util.module_from_spec(spec)
-            spec.loader.exec_module(module)
+            try:
+                spec.loader.exec_module(module)
+            except BaseException:
+                del sys.modules[path.stem]
+                raise
         elif all(part.isidentifier() for part in plugin.split(".")):
             importlib.import_module(plugin)
         else:

@@ -28,11 +28,12 @@ from dlbench.core.quantities import MOST
 from dlbench.core.records import signature_to_json
 from dlbench.core.unknown import Reason, Unavailable, Unknown
 from dlbench.harness.process.wire import HelloRequest, MeasureRequest, Message, PrepareRequest, Reader, Reply, Request, send
-from dlbench.harness.worker import lifecycle, registry
+from dlbench.harness.worker import brought, lifecycle, registry
 from dlbench.harness.worker.backends.base import BACKENDS, Backend, describe_devices, find, tensors_in
 from dlbench.harness.worker.backends.device_time import take_device_time
 from dlbench.harness.worker.backends.torch_build import math_flags, parallelism, set_math, versions
 from dlbench.harness.worker.checking.correctness import Subject, spot_checked
+from dlbench.harness.worker.checking.imports import try_plugins
 from dlbench.harness.worker.failures import Unmeasurable, failure_of
 from dlbench.harness.worker.measuring.limits import DeviceMemory, memory_limit, out_of_memory_named
 from dlbench.harness.worker.measuring.measure import DeviceClock, take_pinned_transfer, take_samples, take_transfer
@@ -100,7 +101,10 @@ def serve(
                 # The first optimizer imports this: 0.7 s that every training case would pay again.
                 import torch._dynamo  # noqa: F401  # imported for its effect
 
-                gc.freeze()
+            with suppress(DlbenchError):  # each case says so
+                for plugin in request.plugins:
+                    registry.load_plugin(plugin)
+            gc.freeze()
             send(replies, {"reply": Reply().to_json()})
         elif fork and (not stays or (isinstance(request, HelloRequest) and sys.platform == "linux")):
             code = fork(request)
@@ -120,10 +124,11 @@ def _answer(request: HelloRequest | MeasureRequest, replies: int, rank_process: 
     if isinstance(request, MeasureRequest) and request.hide_accelerators:
         os.environ.update(lifecycle.NO_DEVICE)
     try:
+        trials = try_plugins(request.plugins) if isinstance(request, HelloRequest) else []
         for plugin in request.plugins:
             registry.load_plugin(plugin)
         tell_stages(lambda text: send(replies, {"stage": text}))
-        reply = Reply(hello=hello(request)) if isinstance(request, HelloRequest) else measure(request, rank_process)
+        reply = Reply(hello={**hello(request), "trials": trials}) if isinstance(request, HelloRequest) else measure(request, rank_process)
         registry.refuse_imports_from(request.not_from)
     except DlbenchError as error:
         reply = Reply(error=str(error))
@@ -155,6 +160,7 @@ def hello(request: HelloRequest) -> Message:
         "math": math_flags(),
         "kinds": list(BACKENDS),
         "devices": list(describe_devices()),
+        "brought": brought.sources(),
         "signatures": [signature_to_json(workload.signature) for workload in registry.all_workloads().values()],
     }
 
