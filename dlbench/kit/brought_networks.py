@@ -137,13 +137,8 @@ def _scalar(network: Network, loss: Any) -> Tensor:
 
 
 def optimizer_of(network: Network, module: nn.Module, rate: float) -> torch.optim.Optimizer:
-    """Return the network's own optimizer, with the learning rate that steps are measured at.
-
-    Raises ValueError where it has none, TypeError where that is no optimizer.
-    """
-    if network.optimizer is None:
-        raise ValueError(f"network '{network.name}' has no optimizer of its own; give @dlbench.network one, or take sgd or adamw")
-    optimizer = network.optimizer(trained(network, module))
+    """Return the network's own optimizer, with the learning rate that steps are measured at. Raises TypeError where it is none."""
+    optimizer = network.optimizer and network.optimizer(trained(network, module))
     if not isinstance(optimizer, torch.optim.Optimizer):
         raise TypeError(f"network '{network.name}': optimizer returns {type(optimizer).__name__}, not a torch.optim.Optimizer")
     for group in optimizer.param_groups:

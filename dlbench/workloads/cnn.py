@@ -37,7 +37,7 @@ OPTIMIZERS: dict[str, MakeOptimizer] = {
 }
 """As torch implements them by default: on a GPU mostly foreach, else tensor by tensor."""
 Optimizer = Literal["sgd", "adamw"]
-"""The own one of a network that the user brings is called ``own``."""
+"""``own`` is that of a network which the user brings; where it names none it is sgd."""
 Implementation = Literal["default", "foreach", "fused"]
 
 UPDATE_PASSES: dict[str, int] = {"sgd": 5, "adamw": 7}
@@ -142,14 +142,14 @@ def optimizer_of(
     network: nn.Module, name: Optimizer, implementation: Implementation, *, in_graph: bool, brought: Network | None = None
 ) -> torch.optim.Optimizer:
     """Return the optimizer of the network's weights; ``in_graph``: one whose updates a CUDA graph can hold."""
-    if brought and name not in OPTIMIZERS:
+    if brought and brought.optimizer and name not in OPTIMIZERS:
         if implementation != "default":
             raise NotImplementedError(f"implementation={implementation} belongs to sgd and adamw, not to an optimizer of your own")
         return brought_networks.optimizer_of(brought, network, LEARNING_RATE)
-    optimizer = OPTIMIZERS[name]
+    optimizer = OPTIMIZERS.get(name, OPTIMIZERS["sgd"])
     if implementation != "default":
         optimizer = partial(optimizer, **{implementation: True})
-        refuse_other_update(network, optimizer, partial(OPTIMIZERS[name], foreach=False))
+        refuse_other_update(network, optimizer, partial(optimizer, foreach=False))
     weights = brought_networks.trained(brought, network) if brought else network.parameters()
     # AdamW counts its steps, in a tensor on the device where a graph is to hold the count; SGD keeps none.
     return optimizer(weights, **({"capturable": True} if in_graph and name == "adamw" else {}))

@@ -144,7 +144,7 @@ def _sentences(found: Sequence[Estimate], several: bool) -> tuple[str, ...]:
 
 def _table_of_many(estimates: Sequence[Estimate]) -> Table:
     network, at, rate, *times = _FIELDS
-    fields = network, place(estimates), at, rate, *times
+    fields: Fields[Estimate] = (network, place(estimates), at, rate, *times)
     return table("Time to train on a million samples: an estimate", fields, estimates, whole=whole_row)
 
 

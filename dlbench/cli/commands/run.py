@@ -199,6 +199,8 @@ def _measure(session: sessions.Session, worker: WorkerProcess, interruption: Int
         recording.measure(replace(session, answered=True), {None: worker})
         if gate is not None:
             gates.measure_until_seen(recording, session, partial(_with_itself, gate))
+    from dlbench.analysis.presentation.wording import few
+    from dlbench.analysis.report.sentences import left_out
     from dlbench.cli.output import write_results  # not before the rounds, whose budget it would take from
 
     results, file = recording.results(), shlex.quote(str(recording.path))
@@ -207,6 +209,8 @@ def _measure(session: sessions.Session, worker: WorkerProcess, interruption: Int
         say(f"interrupted before any case was done\ngo on with: dlbench run --resume {file}")
         return interruption.exit_code
     write_results(results, form, [recording.path], saved=True)
+    if topics := left_out(results.rows):
+        say(f"note: the budget left out every case on {few(topics, 9)}; go on with: dlbench run --resume {file} --budget TIME")
     if recording.fault:
         say(f"what was skipped can be measured with: dlbench run --resume {file}")
         raise recording.fault

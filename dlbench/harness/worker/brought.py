@@ -80,8 +80,8 @@ _registry = _Registry()
 
 
 def network(
-    *,
     inputs: Sequence[int] | Tokens | None = None,
+    *,
     classes: int | None = None,
     example: Callable[[int], Any] | None = None,
     loss: Callable[..., Any] | None = None,
@@ -111,7 +111,7 @@ def network(
         _add(_registry.networks, found, build, "networks")
         return build
 
-    if callable(inputs):
+    if callable(inputs):  # written without brackets
         raise UsageError("@dlbench.network needs to know the inputs; write @dlbench.network(inputs=(3, 224, 224), classes=1000)")
     return register
 

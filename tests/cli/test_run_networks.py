@@ -1,0 +1,197 @@
+"""Networks of one's own: from a file to rows, and a sentence where one can't be measured."""
+
+import json
+from pathlib import Path
+
+import front_door
+import pytest
+import shared_hosts
+
+from dlbench.cli import session
+from dlbench.core.errors import UsageError
+from dlbench.core.model import OWN
+from dlbench.harness.worker import brought
+
+STEPS = (
+    'workload = "train_step"\naxes.model = "own"\naxes.optimizer = "own"\naxes.batch = 2',
+    ('workload = "infer_step"\naxes.model = "own"\naxes.batch = 2'),
+)
+LINEAR = """
+import dlbench
+from torch import nn
+
+
+@dlbench.network(inputs=(6,), classes=3)
+def {name}() -> nn.Module:
+    return nn.Linear(6, {outputs})
+"""
+NOT_FINITE = "its output is not finite; it computes something else than it says, or not in fp32"
+NETWORKS = ("pictures", "words", "pair", "named", "masks", "dropping", "counting")
+
+
+def measured(folder: Path, plugin: str, *more: str) -> dict[str, tuple[str, str | None, str | None]]:
+    """Status, reason and what was not checked of each case of both steps of all networks of a plugin."""
+    suite = front_door.suite(folder, *STEPS)
+    options = ("--plugin", str(front_door.PLUGINS / plugin), "--device", "cpu", "--rounds", "1", "-o", "run.jsonl", "--format", "json")
+    done = shared_hosts.dlbench("run", suite, *options, *more, cwd=folder)
+    rows = json.loads(done.out)
+    return {row["case.id"]: (row["case.status"], row["case.reason"], row["check.reason"]) for row in rows}
+
+
+def test_every_kind_of_network_is_trained_and_run_forward(tmp_path):
+    rows = measured(tmp_path, "own_networks.py")
+    assert {case: status for case, (status, *_) in rows.items()} == {
+        f"{step}[model={name},batch=2,dtype=fp32{end}]@cpu": "ok"
+        for step, end in (("train_step", ",optimizer=own"), ("infer_step", ""))
+        for name in NETWORKS
+    }
+    checks = {name: rows[f"train_step[model={name},batch=2,dtype=fp32,optimizer=own]@cpu"][2] for name in NETWORKS}
+    assert checks["pictures"] is checks["words"] is checks["masks"] is None
+    assert "fp64: the call draws random numbers" in checks["dropping"]
+
+
+def test_what_a_network_gets_wrong_is_a_row_with_a_sentence_and_the_others_are_measured(tmp_path):
+    rows = measured(tmp_path, "bad_networks.py")
+    trained, inferred = (
+        {case.partition(",")[0].rpartition("=")[2]: reason for case, (_, reason, _) in rows.items() if case.startswith(step)}
+        for step in ("train_step", "infer_step")
+    )
+    wrong = {
+        "unbuilt": "ValueError: network 'unbuilt' does not build: KeyError: 'depth'",
+        "no_module": "TypeError: network 'no_module' returns object; it has to return a torch.nn.Module",
+        "misfit": "ValueError: network 'misfit' does not take its input, (2, 7): mat1 and mat2 shapes cannot be multiplied (2x7 and 6x3)",
+        "other_batch": "ValueError: network 'other_batch': example(2) has to return a batch of 2, and returned (3, 6)",
+    }
+    assert {name: reason for name, reason in trained.items() if reason} == wrong | {
+        "weightless": "ValueError: network 'weightless' has no weights to train; infer_step measures it",
+        "no_loss": "ValueError: network 'no_loss' has neither classes nor a loss to be trained by; give @dlbench.network one",
+        "many_losses": "ValueError: network 'many_losses': its loss has to be one number, a tensor without dimensions, not (2, 3)",
+        "no_optimizer": "TypeError: network 'no_optimizer': optimizer returns str, not a torch.optim.Optimizer",
+        "overflowing": NOT_FINITE,
+    }
+    assert {name: reason for name, reason in inferred.items() if reason} == wrong | {"overflowing": NOT_FINITE}
+    assert set(inferred) == set(trained) >= {"sound", "loud"}
+
+
+def test_a_file_is_run_by_the_suite_that_is_made_for_it(tmp_path):
+    (tmp_path / "mine.py").write_text(LINEAR.format(name="first", outputs=3) + LINEAR.format(name="second", outputs=3))
+    listed = shared_hosts.dlbench("list", "mine.py", "-k", "train_step and batch=1, and cpu", cwd=tmp_path)
+    assert listed.out.split() == [f"train_step[model={name},batch=1,dtype=fp32]@cpu" for name in ("first", "second")]
+    one = shared_hosts.dlbench("list", "mine.py", "-k", "train_step and batch=1, and cpu", "--set", "model=second", cwd=tmp_path)
+    assert one.out.split() == ["train_step[model=second,batch=1,dtype=fp32]@cpu"]
+
+
+@pytest.mark.parametrize("arguments", [("network",), ("empty.py",)])
+def test_a_suite_for_networks_without_one_says_how_to_bring_it(tmp_path, arguments):
+    (tmp_path / "empty.py").write_text("import dlbench\n")
+    done = shared_hosts.dlbench("run", *arguments, cwd=tmp_path)
+    assert (done.code, done.out) == (2, "")
+    sentence = "model = own means a network of your own, and there is none; name a file that has it: dlbench run mine.py"
+    assert f"network.toml, bench 1 (train_step): {sentence}" in done.err
+
+
+def test_the_code_of_a_network_is_part_of_what_a_comparison_holds_equal(tmp_path):
+    suite = front_door.suite(tmp_path, 'workload = "infer_step"\naxes.model = "mine"\naxes.batch = 2')
+    for number, outputs in enumerate((3, 3, 4)):
+        (tmp_path / "mine.py").write_text(LINEAR.format(name="mine", outputs=outputs))
+        options = ("--plugin", "mine.py", "--device", "cpu", "-o", f"{number}.jsonl")
+        assert front_door.dlbench("run", suite, *options, cwd=tmp_path).code == 0
+    first, other = (front_door.lines(tmp_path / f"{number}.jsonl")[0]["brought"]["mine"] for number in (0, 2))
+    assert first["file"] == other["file"] == "mine.py"
+    alike, unlike = (front_door.in_process(tmp_path, "compare", "0.jsonl", f"{number}.jsonl").out for number in (1, 2))
+    sentence = f"mine in mine.py: SHA-256 {first['sha256'][:8]} against SHA-256 {other['sha256'][:8]}; measure both alike"
+    assert sentence not in alike
+    assert sentence in " ".join(unlike.split())
+    resumed = shared_hosts.dlbench("run", "--resume", "0.jsonl", "--rounds", "3", cwd=tmp_path)
+    assert resumed.code == 2
+    assert "0.jsonl can't be resumed, as mine.py changed since it was begun; start a new run instead" in resumed.err
+
+
+@pytest.mark.parametrize(("computes", "imports"), [("", 3), ("torch.ones(2) + 1", 5)])
+def test_a_file_is_imported_once_a_round_unless_it_computes_then(tmp_path, computes, imports):
+    """Once to try it, and by the process that forks in each of two rounds; else by each of two cases in each."""
+    noting = f"import torch\nwith open({str(tmp_path / 'imports')!r}, 'a') as file:\n    file.write('once ')\n{computes}\n"
+    (tmp_path / "mine.py").write_text(noting + LINEAR.format(name="mine", outputs=3))
+    suite = front_door.suite(tmp_path, *STEPS)
+    assert front_door.dlbench("run", suite, "--plugin", "mine.py", "--device", "cpu", cwd=tmp_path).code == 0
+    assert (tmp_path / "imports").read_text().split() == ["once"] * imports
+
+
+def test_a_file_that_every_case_imports_anew_is_told_with_what_that_costs(capsys):
+    trials = [
+        {"plugin": "slow.py", "seconds": 2.0, "not_once": "it starts threads when imported"},
+        {"plugin": "quick.py", "seconds": 0.1, "not_once": "it starts threads when imported"},
+        {"plugin": "clean.py", "seconds": 2.0, "not_once": None},
+    ]
+    assert session._imported_once(trials) == ("clean.py",)
+    assert capsys.readouterr().err == "note: every case imports slow.py anew, 2 s each, as it starts threads when imported\n"
+
+
+def build() -> None:
+    """Nothing."""
+
+
+def resnet18() -> None:
+    """Nothing."""
+
+
+def own() -> None:
+    """Nothing."""
+
+
+@pytest.mark.parametrize(
+    ("function", "given", "sentence"),
+    [
+        (resnet18, {"inputs": (3,), "classes": 2}, "network 'resnet18': the name is dlbench's own; give the function another"),
+        (own, {"inputs": (3,), "classes": 2}, f"network '{OWN}': the name is dlbench's own; give the function another"),
+        (
+            build,
+            {},
+            "network 'build': give either inputs=, a shape without the batch such as (3, 224, 224) or Tokens, or example=, "
+            "a function of the batch",
+        ),
+        (
+            build,
+            {"inputs": (3,), "example": len},
+            "network 'build': give either inputs=, a shape without the batch such as (3, 224, 224) "
+            "or Tokens, or example=, a function of the batch",
+        ),
+        (
+            build,
+            {"inputs": (3, 0)},
+            "network 'build': inputs must be a shape of positive integers, such as (3, 224, 224), or "
+            "dlbench.Tokens(seq=…, vocabulary=…), not (3, 0)",
+        ),
+        (build, {"inputs": (3,), "classes": 1}, "network 'build': classes must be an integer of at least 2, not 1"),
+        (build, {"inputs": (3,), "loss": "mse"}, "network 'build': loss must be a function, not 'mse'"),
+        (
+            build,
+            {"inputs": (3,), "loss": lambda output, target: 0},
+            "network 'build': its loss takes targets; give classes, or an example that returns (inputs, targets)",
+        ),
+        (lambda depth: None, {"inputs": (3,)}, "network '<lambda>': dlbench calls it without arguments; give its parameters defaults"),
+    ],
+)
+def test_what_a_network_declares_wrongly_is_a_sentence(function, given, sentence):
+    brought.reserve(["resnet18"])
+    with pytest.raises(UsageError) as refused:
+        brought.network(**given)(function)
+    assert str(refused.value) == sentence
+
+
+@pytest.mark.parametrize(
+    ("written", "sentence"),
+    [
+        (
+            lambda: brought.network(build),
+            "@dlbench.network needs to know the inputs; write @dlbench.network(inputs=(3, 224, 224), classes=1000)",
+        ),
+        (lambda: brought.network(inputs=(3,), classes=2)(dict), "@dlbench.network stands before a function, not type"),
+        (lambda: brought.data(lambda size: []), "data '<lambda>': its parameters can be batch and workers, not 'size'"),
+        (lambda: brought.data(own), "data 'own': the name is dlbench's own; give the function another"),
+    ],
+)
+def test_a_decorator_that_is_written_wrongly_is_told(written, sentence):
+    with pytest.raises(UsageError) as refused:
+        written()
+    assert str(refused.value) == sentence
