@@ -1,0 +1,363 @@
+"""Operations of any network, against counts by hand, published ones and torch's own counter."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F  # noqa: N812  # what everybody calls it
+from torch.utils.checkpoint import checkpoint
+from torch.utils.flop_counter import FlopCounterMode
+
+from dlbench.models import MODELS
+from dlbench.models.operations import Operations, count_operations
+
+PUBLISHED = json.loads((Path(__file__).parents[1] / "data" / "models.json").read_text())["vision"]
+
+
+def images(batch: int, size: int) -> Tensor:
+    return torch.empty(batch, 3, size, size, device="meta")
+
+
+def counted(network: nn.Module, *arguments: Any, **keywords: Any) -> tuple[int | None, int | None]:
+    found = count_operations(network, arguments, keywords)
+    assert (found.uncounted, found.reason) == ((), None)
+    return found.forward, found.train
+
+
+class Call(nn.Module):
+    """A network that is one function of its inputs and of a weight of four by four."""
+
+    def __init__(self, function: Any) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(4, 4))
+        self.function = function
+
+    def forward(self, *arguments: Any) -> Any:
+        return self.function(self.weight, *arguments)
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_operations_of_published_networks_are_those_of_their_formulas(name: str) -> None:
+    with torch.device("meta"):
+        network = MODELS[name]()
+    published = PUBLISHED[name]
+    assert counted(network, images(1, published["input"])) == (published["forward_flops"], published["train_flops"])
+
+
+def mobilenet_v2() -> nn.Sequential:
+    """MobileNetV2 of width 1 without its residual sums, which are not counted."""
+
+    def convolution(inputs: int, outputs: int, kernel: int = 1, stride: int = 1, groups: int = 1) -> nn.Sequential:
+        layer = nn.Conv2d(inputs, outputs, kernel, stride, kernel // 2, groups=groups, bias=False)
+        return nn.Sequential(layer, nn.BatchNorm2d(outputs), nn.ReLU6(inplace=True))
+
+    layers, width = [convolution(3, 32, 3, 2)], 32
+    for factor, outputs, repeats, first_stride in (
+        *((1, 16, 1, 1), (6, 24, 2, 2), (6, 32, 3, 2), (6, 64, 4, 2)),
+        *((6, 96, 3, 1), (6, 160, 3, 2), (6, 320, 1, 1)),
+    ):
+        for at in range(repeats):
+            inner = width * factor
+            layers += [convolution(width, inner)] if factor > 1 else []
+            layers += [convolution(inner, inner, 3, 1 if at else first_stride, inner), convolution(inner, outputs)]
+            width = outputs
+    return nn.Sequential(*layers, convolution(320, 1280), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(1280, 1000))
+
+
+class VisionTransformer(nn.Module):
+    """ViT-B/16."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.patches = nn.Conv2d(3, 768, 16, 16)
+        self.token = nn.Parameter(torch.empty(1, 1, 768))
+        self.position = nn.Parameter(torch.empty(1, 197, 768))
+        self.encoder = encoder(768)
+        self.head = nn.Linear(768, 1000)
+
+    def forward(self, images: Tensor) -> Tensor:
+        patches = self.patches(images).flatten(2).transpose(1, 2)
+        tokens = torch.cat((self.token.expand(len(patches), -1, -1), patches), 1) + self.position
+        output: Tensor = self.head(self.encoder(tokens)[:, 0])
+        return output
+
+
+class Bert(nn.Module):
+    """BERT-base, with the pooler."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.words, self.positions = nn.Embedding(30522, 768), nn.Embedding(512, 768)
+        self.norm, self.encoder, self.pooler = nn.LayerNorm(768), encoder(768), nn.Linear(768, 768)
+
+    def forward(self, input_ids: Tensor, attention_mask: Tensor) -> dict[str, Tensor]:
+        positions = torch.arange(input_ids.shape[1])
+        hidden = self.encoder(self.norm(self.words(input_ids) + self.positions(positions)), src_key_padding_mask=attention_mask == 0)
+        return {"last": hidden, "pooled": torch.tanh(self.pooler(hidden[:, 0]))}
+
+
+def encoder(width: int) -> nn.TransformerEncoder:
+    layer = nn.TransformerEncoderLayer(width, 12, 4 * width, activation="gelu", batch_first=True)
+    return nn.TransformerEncoder(layer, 12, enable_nested_tensor=False)
+
+
+@pytest.mark.parametrize("mode", ["train", "eval"])
+def test_mobilenet_v2(mode: str) -> None:
+    with torch.device("meta"):
+        network = mobilenet_v2().train(mode == "train")
+    assert counted(network, images(1, 224)) == (601_548_544, 1_782_969_600)
+
+
+@pytest.mark.parametrize("mode", ["train", "eval"])
+def test_vit_b_16(mode: str) -> None:
+    with torch.device("meta"):
+        network = VisionTransformer().train(mode == "train")
+    assert counted(network, images(1, 224)) == (35_127_656_448, 105_151_758_336)
+
+
+@pytest.mark.parametrize("mode", ["train", "eval"])
+def test_bert_base(mode: str) -> None:
+    with torch.device("meta"):
+        network = Bert().train(mode == "train")
+    ids = torch.zeros(1, 128, dtype=torch.int64)
+    # Each product has two operands that need a gradient: the first has what an embedding gives.
+    expected = (22_348_431_360, 3 * 22_348_431_360)
+    assert counted(network, input_ids=ids, attention_mask=ids) == expected
+
+
+@pytest.mark.parametrize(
+    ("layer", "size", "forward"),
+    [
+        (nn.Linear(5, 7), (3, 5), 2 * 3 * 5 * 7),
+        (nn.Conv1d(4, 6, 3), (2, 4, 9), 2 * (2 * 6 * 7) * (4 * 3)),
+        (nn.Conv2d(4, 6, (3, 5), stride=2, groups=2), (1, 4, 8, 8), 2 * (6 * 3 * 2) * (2 * 15)),
+        (nn.Conv2d(8, 8, 3, padding="same", groups=8), (2, 8, 5, 5), 2 * (2 * 8 * 25) * 9),
+        (nn.Conv3d(2, 3, 2), (1, 2, 4, 4, 4), 2 * (3 * 27) * (2 * 8)),
+        (nn.ConvTranspose2d(4, 6, 2, stride=2, groups=2), (1, 4, 3, 3), 2 * (4 * 9) * (3 * 4)),
+    ],
+    ids=["linear", "conv1d", "grouped", "depthwise", "conv3d", "transposed"],
+)
+def test_a_layer_alone_takes_one_product_forward_and_one_for_its_weight(layer: nn.Module, size: tuple[int, ...], forward: int) -> None:
+    assert counted(layer, torch.zeros(size)) == (forward, 2 * forward)
+    assert counted(layer, torch.zeros(size, requires_grad=True)) == (forward, 3 * forward)
+    assert counted(layer.requires_grad_(False), torch.zeros(size)) == (forward, forward)
+    # The same by torch, but for grouped convolutions, of which it counts the backward pass as if they had one group.
+    with FlopCounterMode(display=False) as counter:
+        layer(torch.zeros(size))
+    assert counter.get_total_flops() == forward
+
+
+MATRIX, ROWS, VECTOR, BATCH = torch.zeros(4, 4), torch.zeros(3, 4), torch.zeros(4), torch.zeros(5, 4, 4)
+
+
+@pytest.mark.parametrize(
+    ("function", "inputs", "forward"),
+    [
+        (lambda w, x: torch.einsum("ij,bjk->bik", w, x), (BATCH,), 2 * 5 * 4**3),
+        (lambda w, x: torch.baddbmm(x, w.expand(5, 4, 4), x), (BATCH,), 2 * 5 * 4**3),
+        (lambda w, x: torch.addbmm(x[0], w.expand(5, 4, 4), x), (BATCH,), 2 * 5 * 4**3),
+        (lambda w, x: torch.addmm(w, x, w), (MATRIX,), 2 * 4**3),
+        (lambda w, x: x @ w, (ROWS,), 2 * 3 * 4 * 4),
+        (lambda w, x: w @ x, (VECTOR,), 2 * 4 * 4),
+        (lambda w, x: torch.addmv(x, w, x), (VECTOR,), 2 * 4 * 4),
+        (lambda w, x: torch.dot(w[0], x), (VECTOR,), 2 * 4),
+        (lambda w, x: torch.complex(w, w) @ x, (torch.zeros(4, 4, dtype=torch.complex64),), 8 * 4**3),
+        (lambda w, x: F.conv2d(x, w[:, :3].reshape(2, 3, 2, 1)), (torch.zeros(1, 3, 4, 4),), 2 * (2 * 3 * 4) * 6),
+    ],
+    ids=["einsum", "baddbmm", "addbmm", "addmm", "matmul", "matrix-vector", "addmv", "dot", "complex", "conv2d"],
+)
+def test_a_function_counts_as_a_layer_does(function: Any, inputs: tuple[Tensor, ...], forward: int) -> None:
+    assert counted(Call(function), *inputs) == (forward, 2 * forward)
+
+
+def test_elementwise_work_is_not_counted() -> None:
+    layers = nn.BatchNorm2d(3), nn.GELU(), nn.MaxPool2d(2), nn.Dropout(), nn.PReLU(), nn.Upsample(scale_factor=2), nn.GroupNorm(1, 3)
+    assert counted(nn.Sequential(*layers, nn.Softmax(1)), torch.zeros(2, 3, 8, 8)) == (0, 0)
+
+
+@pytest.mark.parametrize("mode", ["train", "eval"])
+@pytest.mark.parametrize("frozen", [False, True])
+def test_attention_takes_its_four_layers_and_two_products(mode: str, frozen: bool) -> None:
+    tokens, width = 10, 16
+    network = nn.MultiheadAttention(width, 4, batch_first=True).train(mode == "train").requires_grad_(not frozen)
+    inward = 3 * 2 * tokens * width**2  # whose input needs no gradient
+    rest = 2 * 2 * tokens**2 * width + 2 * tokens * width**2
+    x = torch.zeros(1, tokens, width)
+    assert counted(network, x, x, x) == (inward + rest, inward + rest if frozen else 2 * inward + 3 * rest)
+    assert counted(network, x, x, x, need_weights=False)[0] == inward + rest
+
+
+@pytest.mark.parametrize("mode", ["train", "eval"])
+@pytest.mark.parametrize("frozen", [False, True])
+def test_an_encoder_takes_attention_and_two_layers(mode: str, frozen: bool) -> None:
+    tokens, width, inner = 10, 16, 32
+    layer = nn.TransformerEncoderLayer(width, 4, inner, batch_first=True)
+    network = nn.TransformerEncoder(layer, 2).train(mode == "train").requires_grad_(not frozen)
+    inward = 3 * 2 * tokens * width**2
+    block = inward + 2 * 2 * tokens**2 * width + 2 * tokens * width**2 + 2 * 2 * tokens * width * inner
+    train = 2 * block if frozen else 3 * 2 * block - inward
+    padded = torch.zeros(1, tokens, dtype=torch.bool)
+    assert counted(network, torch.zeros(1, tokens, width), src_key_padding_mask=padded) == (2 * block, train)
+    assert torch.backends.mha.get_fastpath_enabled()
+
+
+def test_fused_attention_is_two_products() -> None:
+    query, key = torch.zeros(2, 4, 6, 8, requires_grad=True), torch.zeros(2, 4, 9, 8, requires_grad=True)
+    product = 2 * (2 * 4) * 6 * 9 * 8
+    network = Call(lambda w, q, k, v: F.scaled_dot_product_attention(q, k, v))
+    assert counted(network, query, key, key) == (2 * product, 6 * product)
+    assert counted(network, query, key, key.detach()) == (2 * product, 5 * product)
+
+
+@pytest.mark.parametrize(("kind", "gates"), [(nn.RNN, 1), (nn.GRU, 3), (nn.LSTM, 4)])
+def test_a_recurrent_layer_takes_two_products_a_step(kind: Any, gates: int) -> None:
+    steps, batch, width, hidden = 5, 2, 8, 16
+    step = 2 * batch * gates * hidden**2
+    inward = 2 * batch * gates * hidden * width * steps
+    network = kind(width, hidden, batch_first=True)
+    # The input needs no gradient, and neither does the state that the first step begins with.
+    assert counted(network, torch.zeros(batch, steps, width)) == (inward + steps * step, 2 * inward + (3 * steps - 1) * step)
+    both = kind(width, hidden, num_layers=2, bidirectional=True)
+    second = 2 * batch * gates * hidden * (2 * hidden) * steps
+    assert counted(both, torch.zeros(steps, batch, width))[0] == 2 * (inward + second + 2 * steps * step)
+
+
+class Checkpointed(nn.Module):
+    def __init__(self, reentrant: bool) -> None:
+        super().__init__()
+        self.first, self.block = nn.Linear(4, 4), nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 4))
+        self.reentrant = reentrant
+
+    def forward(self, x: Tensor) -> Any:
+        return checkpoint(self.block, self.first(x), use_reentrant=self.reentrant)
+
+
+@pytest.mark.parametrize("reentrant", [False, True])
+def test_what_a_checkpoint_runs_twice_counts_once(reentrant: bool) -> None:
+    network, layer = Checkpointed(reentrant), 2 * 3 * 4 * 4
+    assert counted(network, torch.zeros(3, 4)) == (3 * layer, 2 * layer + 2 * 3 * layer)
+    network(torch.zeros(3, 4)).sum().backward()  # which still works as it did
+    assert network.block[0].weight.grad is not None
+
+
+def test_frozen_layers_take_a_product_less_or_two() -> None:
+    layer, x = 2 * 3 * 4 * 4, torch.zeros(3, 4)
+    network = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4), nn.Linear(4, 4), nn.Linear(4, 4))
+    network[0].requires_grad_(False)  # of the first two nothing needs a gradient, neither of their inputs nor of their weights
+    network[1].requires_grad_(False)
+    assert counted(network, x) == (4 * layer, (1 + 1 + 2 + 3) * layer)
+    network[3].requires_grad_(False)  # whose input does
+    assert counted(network, x) == (4 * layer, (1 + 1 + 2 + 2) * layer)
+
+
+def test_what_runs_without_gradients_has_no_backward_pass() -> None:
+    def function(weight: Tensor, x: Tensor) -> Tensor:
+        with torch.no_grad():
+            x = x @ weight
+        with torch.inference_mode():
+            torch.nn.functional.linear(x, weight).relu()
+        return x @ weight
+
+    product = 2 * 3 * 4 * 4
+    assert counted(Call(function), ROWS) == (3 * product, 4 * product)
+
+
+def test_the_output_of_an_embedding_needs_a_gradient() -> None:
+    network, layer = nn.Sequential(nn.Embedding(10, 4), nn.Linear(4, 6)), 2 * 3 * 4 * 6
+    assert counted(network, torch.zeros(1, 3, dtype=torch.int64)) == (layer, 3 * layer)
+
+
+class Nested(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(4, 2)
+
+    def forward(self, batch: Any, scale: float = 1.0, extra: Any = None) -> Any:
+        left, right = batch["left"], batch["rest"][0]
+        return [self.layer(left), {"right": self.layer(right) * scale}, extra]
+
+
+def test_inputs_come_as_tuples_and_dicts() -> None:
+    batch = {"left": torch.zeros(3, 4), "rest": (torch.zeros(5, 4), "a word", None)}
+    assert counted(Nested(), batch, scale=2.0) == (2 * 8 * 4 * 2, 2 * 2 * 8 * 4 * 2)
+
+
+class Squared(torch.autograd.Function):
+    @staticmethod
+    def forward(context: Any, x: Tensor, weight: Tensor) -> Tensor:  # type: ignore[override]
+        return x @ weight @ weight
+
+    @staticmethod
+    def backward(context: Any, gradient: Tensor) -> Any:  # type: ignore[override]
+        return gradient, None
+
+
+def test_a_backward_pass_of_its_own_leaves_training_unknown() -> None:
+    network = Call(lambda weight, x: Squared.apply(x, weight))
+    expected = Operations(forward=2 * 2 * 3 * 4 * 4, reason="no formula for the backward pass of Squared")
+    assert count_operations(network, (ROWS,), {}) == expected
+
+
+@pytest.mark.parametrize(
+    ("function", "operators"),
+    [
+        (lambda w, x: torch.fft.rfft2(x @ w).abs(), ("aten._fft_r2c",)),
+        (lambda w, x: torch.linalg.solve(w, x) + torch.linalg.inv(w), ("aten._linalg_solve_ex", "aten.linalg_inv_ex")),
+        (lambda w, x: torch.cdist(w, x), ("aten._cdist_forward",)),
+        (lambda w, x: torch._int_mm(x.to(torch.int8), x.to(torch.int8)), ("aten._int_mm",)),
+        (lambda w, x: F.bilinear(x, x, w.expand(4, 4, 4)), ("aten._trilinear",)),
+        (lambda w, x: torch.linalg.svd(w)[1], ("aten._linalg_svd",)),
+    ],
+    ids=["fft", "linalg", "cdist", "int8", "bilinear", "svd"],
+)
+def test_an_operator_without_a_formula_makes_all_unknown(function: Any, operators: tuple[str, ...]) -> None:
+    found = count_operations(Call(function), (MATRIX,), {})
+    assert found == Operations(uncounted=operators, reason=f"no formula for {', '.join(operators)}")
+
+
+def test_an_operator_of_a_library_is_named_whether_it_runs_on_shapes_or_not() -> None:
+    library = torch.library.Library("dlbench_test", "FRAGMENT")
+    library.define("triple(Tensor x) -> Tensor")
+    library.impl("triple", lambda x: 3 * x, "CPU")
+    found = count_operations(Call(lambda w, x: torch.ops.dlbench_test.triple(x) @ w), (MATRIX,), {})
+    assert found == Operations(uncounted=("dlbench_test.triple",), reason="no formula for dlbench_test.triple")
+
+
+@pytest.mark.parametrize(
+    ("function", "error"),
+    [
+        (lambda w, x: x * x.sum().item(), "RuntimeError: Tensor.item() cannot be called on meta tensors"),
+        (lambda w, x: torch.tensor(x.numpy()), "TypeError: can't convert meta device type tensor to numpy"),
+        (lambda w, x: [][len(x)], "IndexError: list index out of range"),
+    ],
+    ids=["item", "numpy", "wrong"],
+)
+def test_a_network_that_needs_numbers_says_so(function: Any, error: str) -> None:
+    found = count_operations(Call(function), (MATRIX,), {})
+    assert (found.forward, found.train, found.uncounted) == (None, None, ())
+    assert found.reason is not None
+    assert found.reason.startswith(f"its forward pass does not run on shapes alone, without numbers: {error}")
+
+
+def test_the_network_and_the_inputs_are_left_as_they_are() -> None:
+    class Keeping(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer, self.norm, self.table = nn.Linear(4, 4), nn.BatchNorm1d(4), [torch.ones(4)]
+            self.last: Tensor | None = None
+            self.layer.weight = self.tied = nn.Parameter(torch.ones(4, 4))
+
+        def forward(self, x: Tensor) -> Tensor:
+            self.last = self.norm(self.layer(x)) + self.table[0]
+            return self.last @ self.tied
+
+    network, state = Keeping(), torch.get_rng_state()
+    before = {name: value.clone() for name, value in network.state_dict().items()}
+    assert counted(network, ROWS) == (2 * 96, (2 + 3) * 96)
+    assert all(torch.equal(value, before[name]) for name, value in network.state_dict().items())
+    assert network.last is None
+    assert all(each.device.type == "cpu" and each.grad is None for each in network.parameters())
+    assert torch.equal(torch.get_rng_state(), state)
