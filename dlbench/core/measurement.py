@@ -125,7 +125,7 @@ class Measurement:
     math: Params = field(default_factory=dict)
     """The backend flags that were in force: TF32, reduced-precision sums, autotuning, determinism."""
     nulls: Mapping[str, Reasons] = field(default_factory=dict)
-    """Why a group is null: ``transfer``, ``memory``, ``check``, ``profile``."""
+    """Why a group is null: ``transfer``, ``memory``, ``check``, ``profile``; a count that is stated: ``flops``, ``bytes``."""
     started: str = ""
     """UTC, ISO 8601."""
     throttling: Throttling | None = None

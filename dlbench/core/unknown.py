@@ -66,6 +66,8 @@ class Unknown(StrEnum):
     WITHIN_LIMIT = "a second set-up would not fit into its limit of memory"
     COMPILED = "what is compiled or replayed has no operations of its own"
     ONE_KERNEL = "what is compiled or captured runs as one kernel, whatever it does"
+    OPERATIONS_NOT_COUNTED = "its operations are unknown: {text}"
+    BYTES_NOT_COUNTED = "its bytes are unknown: {text}"
     SEARCHES = "a search would have each of its tries profiled"
     STAYS_ATTACHED = "before CUDA 12.6 the profiler stays attached, and slows down what is timed after it"
     EXCEPTION = "{text}"

@@ -37,7 +37,7 @@ def count_operations(network: nn.Module, arguments: tuple[Any, ...], keywords: M
     Backward takes a product's operations once more for each of its two operands that needs a gradient: neither the weight of a frozen layer
     does nor the input of the first. Each product is taken to be one that the loss depends on. The network is left as it is, in its mode.
     """
-    counter = _Counter()
+    counter = _ProductCounter()
     try:
         output = call_on_meta(Shapes.of(network, arguments, keywords), counter)
         own = _own_backwards(output) if counter.hidden else []
@@ -100,7 +100,7 @@ class ProductWatch(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch
             self.uncounted.append(operator)
 
 
-class _Counter(ProductWatch):  # type: ignore[no-untyped-call]  # as above
+class _ProductCounter(ProductWatch):  # type: ignore[no-untyped-call]  # as above
     forward = 0
     backward = 0
     hidden = False

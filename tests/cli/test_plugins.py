@@ -61,6 +61,13 @@ def test_a_workload_that_states_neither_operations_nor_bytes_is_told_so(tmp_path
     assert (sentence in shown) == told
 
 
+def test_a_workload_that_says_why_it_does_not_state_operations_is_quoted(tmp_path):
+    measured(tmp_path, "@workload", "Work(call=lambda: None, unknown={'flops': 'no formula for aten._fft_r2c'})")
+    shown = shared_hosts.dlbench("show", "run.jsonl", cwd=tmp_path).out
+    assert "mine: its operations are unknown: no formula for aten._fft_r2c, so rate, peak and ceiling stay empty" in shown
+    assert "neither operations nor bytes" not in shown
+
+
 def test_what_measures_dlbench_itself_needs_no_counts(tmp_path):
     shared_hosts.dlbench("run", "self", "--device", "cpu", "-k", "noop", "--rounds", "1", "-o", "run.jsonl", cwd=tmp_path)
     shown = shared_hosts.dlbench("show", "run.jsonl", cwd=tmp_path).out

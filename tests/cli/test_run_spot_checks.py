@@ -14,7 +14,7 @@ PATIENT = front_door.HASTY.replace("timeout_s = 20", "timeout_s = 600")  # a ten
 
 
 NAMES = (
-    *("honest", "zeros", "deaf", "idle", "narrow", "always_narrow", "skips", "overflows"),
+    *("honest", "uncounted", "zeros", "deaf", "idle", "narrow", "always_narrow", "skips", "overflows"),
     *("drops", "draws_its_own", "draws_unseen", "states_zero", "breaks_at_last"),
 )
 
@@ -93,6 +93,15 @@ def test_nothing_stated_is_nothing_doubted(ran):
     assert row["flag.implausible"] is False
     assert row["rate.reason"] == "the workload states neither operations nor bytes"
     assert row["check.reason"] == "inputs: the workload names none; fp64: the workload has none"
+
+
+def test_a_row_says_why_its_workload_does_not_state_a_count(ran):
+    measured, rows, _ = ran
+    flops, bytes_moved = "its operations are unknown: no formula for aten._fft_r2c", "its bytes are unknown: no formula for FourierLayer"
+    nulls = measured[name("uncounted")]["nulls"]
+    assert (explained(nulls["flops"]), explained(nulls["bytes"])) == (flops, bytes_moved)
+    row = rows[name("uncounted")]
+    assert (row["rate.flops_per_s"], row["rate.bytes_per_s"], row["rate.reason"]) == (None, None, f"{flops}; also, {bytes_moved}")
 
 
 @pytest.mark.parametrize("workload", ["narrow", "skips", "overflows"])

@@ -27,6 +27,14 @@ def honest(device: torch.device, *, dtype: Dtype = "fp32") -> Work:
 
 
 @workload()
+def uncounted(device: torch.device, *, dtype: Dtype = "fp32") -> Work:
+    """Transform, and say why that is not counted."""
+    (a,) = operands(device, (N, N), dtype=dtype)
+    unknown = {"flops": "no formula for aten._fft_r2c", "bytes": "no formula for FourierLayer"}
+    return Work(call=lambda: torch.fft.rfft2(a).abs(), inputs=(a,), unknown=unknown)
+
+
+@workload()
 def zeros(device: torch.device, *, dtype: Dtype = "fp32") -> Work:
     """Return zeros."""
     return product(device, dtype, lambda a, b: torch.zeros_like(a))

@@ -71,7 +71,9 @@ _MEASUREMENT = fields_of(
     found=plainly_named(lambda value: setting(value) if isinstance(value, str) else number(value)),
     **numbers("unfinished limit_bytes"),
     math=_MATH,
-    nulls=fields_of(**dict.fromkeys(("transfer", "memory", "check", "profile", "device_s", "waiting", "stolen"), _REASONS)),
+    nulls=fields_of(
+        **dict.fromkeys(("transfer", "memory", "check", "profile", "device_s", "waiting", "stolen", "flops", "bytes"), _REASONS)
+    ),
     started=_TIME,
     throttling=fields_of(**{each.name: number for each in fields(Throttling)} | {"reasons": one_of(*_SLOWED)}),
 )

@@ -16,6 +16,7 @@ from dlbench.analysis.read.usability import mostly_disturbed
 from dlbench.core import units
 from dlbench.core.conditions import BUSY
 from dlbench.core.model import Status, settings_text
+from dlbench.core.rows.rates import NOTHING_STATED
 from dlbench.core.rows.row import Row
 
 _UNTOLD = (Tag.FEW_ROUNDS, Tag.UNFINISHED)
@@ -255,17 +256,23 @@ def unpaired(rows: Iterable[Unpaired]) -> list[str]:
 
 
 def unstated(results: Results) -> list[str]:
-    """Return a line on the workloads that could have a rate and state nothing to tell one from; those that measure dlbench have none."""
-    found = (
-        row.case.workload
+    """Return a line on the workloads that could have a rate and state nothing to tell one from; those that measure dlbench have none.
+
+    Those that say why have one for each reason.
+    """
+    found = [
+        row
         for row in results.rows
         if row.time.median_s is not None
         and (row.rate.flops_per_s, row.rate.bytes_per_s) == (None, None)
         and not (row.declared.ceiling or "self" in row.declared.tags)
-    )
-    named = wording.few(dict.fromkeys(found))
-    advice = "so rate, peak and ceiling stay empty; give Work flops=, bytes= or both"
-    return [units.one_line(f"neither operations nor bytes are stated by {named}, {advice}")] if named else []
+    ]
+    lines, empty = [], "so rate, peak and ceiling stay empty"
+    for reason, alike in grouped(found, lambda row: row.rate.reason or NOTHING_STATED).items():
+        named = wording.few(dict.fromkeys(row.case.workload for row in alike))
+        says_nothing = f"neither operations nor bytes are stated by {named}, {empty}; give Work flops=, bytes= or both"
+        lines.append(units.one_line(says_nothing if reason == NOTHING_STATED else f"{named}: {reason}, {empty}"))
+    return lines
 
 
 def spread(row: Row) -> tuple[str, str]:

@@ -15,6 +15,7 @@ ALLOWANCE = 1.25
 a large working set. A wrong count is off by a factor of two, as a rule."""
 _SAME_OUTPUT = "its output stayed the same on other inputs; see that its call computes, and that Work.inputs are the tensors it reads"
 NO_RATES = Rates()
+NOTHING_STATED = "the workload states neither operations nor bytes"
 EMPTY = 2.0
 """A call that takes less than this many times an empty one did nothing: the least operation of torch takes more than ten times as long."""
 
@@ -61,7 +62,7 @@ def _rate(counts: Sequence[float | None], call_s: float | None) -> float | None:
 
 def _no_peak(stated: RoundIdentity, has_device: bool, dtype: str) -> str:
     if stated.flops is None and stated.bytes is None:
-        return "the workload states neither operations nor bytes"
+        return NOTHING_STATED
     if stated.case.device == "cpu":
         return "a CPU's peak takes its multiply-add units and its highest clock, which no file has"
     if not has_device:

@@ -14,8 +14,8 @@ from dlbench.core.declarations import Declaration
 from dlbench.core.measurement import Measurement, Transfer
 from dlbench.core.model import Case, Params, Policy, Reported, Status
 from dlbench.core.rows import times
-from dlbench.core.rows.columns import Checks, Copies, Flags, Identity, Peaks, Times
-from dlbench.core.rows.rates import NO_RATES, rated
+from dlbench.core.rows.columns import Checks, Copies, Flags, Identity, Peaks, Rates, Times
+from dlbench.core.rows.rates import NO_RATES, rated, together
 from dlbench.core.rows.rounds import Blocks, CaseRounds, Round, RoundIdentity, reduced, stated
 from dlbench.core.rows.row import NOTHING_DECLARED, Row
 from dlbench.core.stats import known, variation
@@ -62,7 +62,7 @@ def summarise(
     return replace(
         row,
         time=times.distribution(replace(row.time, mean_s=mean_s), [each.samples for each in counted if each.samples]),
-        rate=times.item_rate(row.rate, timed),
+        rate=_rates(times.item_rate(row.rate, timed), measurements) if timed else row.rate,
         memory=replace(
             row.memory,
             reserved_bytes=_most([each.memory.reserved_bytes for each in counted]),
@@ -92,6 +92,15 @@ def _reason(group: str, measurements: Sequence[Measurement]) -> str | None:
         if group in each.nulls:
             return explained(each.nulls[group])
     return None
+
+
+def _rates(rates: Rates, measurements: Sequence[Measurement]) -> Rates:
+    """Return them with what the workload says of operations and bytes that it does not state, where there is no share of a peak."""
+    uncounted = known([_reason("flops", measurements), _reason("bytes", measurements)])
+    if not uncounted or rates.peak_fraction is not None:
+        return rates
+    stated_work = [rates.reason] if rates.reason and rates.flops_per_s is not None else []
+    return replace(rates, reason=together([*stated_work, *uncounted]))
 
 
 _flags, _peaks = lru_cache(1024)(Flags), lru_cache(1024)(Peaks)

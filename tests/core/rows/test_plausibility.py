@@ -4,8 +4,10 @@ import made_up
 import pytest
 
 from dlbench.core.measurement import SpotCheck
+from dlbench.core.model import Work
 from dlbench.core.rows.columns import Checks
 from dlbench.core.rows.summary import summarise
+from dlbench.core.unknown import Unknown
 
 
 def row(device="cuda:0", seconds=1.0, params=None, **fields):
@@ -63,6 +65,28 @@ def test_where_there_is_no_share_the_row_says_why(options, reason):
     found = row(**options)
     assert (found.rate.peak_fraction, found.rate.peak, found.rate.reason) == (None, None, reason)
     assert found.flag.implausible is False
+
+
+NULLS = {"bytes": [Unknown.BYTES_NOT_COUNTED.reason(text="no formula for Layer")]}
+NO_PEAK = "a CPU's peak takes its multiply-add units and its highest clock, which no file has"
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        ({"flops": 1e9, "device": "cpu"}, f"{NO_PEAK}; also, its bytes are unknown: no formula for Layer"),
+        ({}, "its bytes are unknown: no formula for Layer"),
+        ({"flops": 33.5e12}, None),
+    ],
+)
+def test_a_workload_may_say_why_it_does_not_state_a_count(options, reason):
+    assert row(nulls=NULLS, **options).rate.reason == reason
+
+
+@pytest.mark.parametrize("unknown", [{"items": "no images"}, {"flops": "no formula", "bytes": "no formula"}])
+def test_only_a_count_that_is_not_stated_is_unknown(unknown):
+    with pytest.raises(ValueError, match=r"unknown says why flops or bytes are None, not (items|bytes)"):
+        Work(call=lambda: None, items=1, bytes=8, unknown=unknown)
 
 
 @pytest.mark.parametrize(

@@ -226,6 +226,7 @@ def _measure_case(begun: Measurement, request: MeasureRequest, rank_process: Ran
         else:
             result.throttling, result.nulls = lost_time.shares()
             result = _with_device_time(result, work, backend, device, clock, deadline)
+        result = _with_reasons_of(result, work)
         result.memory = memory = replace(device_memory.peaks(), host_peak_bytes=host_memory.peak_bytes())
         result.math = math_flags()
         result = result.with_reasons("memory", *_memory_reasons(memory, backend, device_memory.left_bytes))
@@ -269,6 +270,14 @@ def undeclared(values: Mapping[str, Reported], declared: Sequence[Value], params
         elif each.points and size != len(each.points):
             wrong.append(f"'{name}' is declared with {len(each.points)} points and has {size}")
     return f"value {', and '.join(wrong)}; put it right in @workload(values=…)" if wrong else None
+
+
+def _with_reasons_of(result: Measurement, work: Work) -> Measurement:
+    """Return it with what the workload says of counts that it does not state."""
+    for group, unknown in (("flops", Unknown.OPERATIONS_NOT_COUNTED), ("bytes", Unknown.BYTES_NOT_COUNTED)):
+        if text := work.unknown.get(group):
+            result = result.with_reasons(group, unknown.reason(text=text))
+    return result
 
 
 def _with_device_time(
