@@ -1,7 +1,7 @@
 """Floating-point operations of a call of any network: those of its products, whatever layers or functions they are in."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import cache
 from math import prod
@@ -31,6 +31,7 @@ class Operations:
     """Why a count is None, such as ``no formula for aten._fft_r2c``."""
 
 
+@torch.inference_mode(mode=False)  # in which no tensor needs a gradient
 def count_operations(network: nn.Module, arguments: tuple[Any, ...], keywords: Mapping[str, Any]) -> Operations:
     """Count the products of one call, such as matrix products and convolutions; the rest is not counted.
 
@@ -159,19 +160,27 @@ def call_on_meta(shapes: Shapes, watch: ProductWatch) -> Any:
 
 @contextmanager
 def _layers_as_written() -> Iterator[None]:
-    """Keep attention from its fused operator, and checkpoints from hiding what they hold, for which gradients are off in forward."""
-    fast, hiding = torch.backends.mha.get_fastpath_enabled(), checkpoint.CheckpointFunction
-    torch.backends.mha.set_fastpath_enabled(False)
-    checkpoint.CheckpointFunction = _Plain  # type: ignore[misc,assignment]  # what its only caller looks up
-    try:
+    """Keep attention from its fused operator, checkpoints from hiding what they hold, and autocast from refusing the meta device."""
+    autocast = torch.autocast.__init__
+
+    def autocast_anywhere(context: torch.autocast, device_type: str, *args: Any, **keywords: Any) -> None:
+        autocast(context, "cpu" if device_type == "meta" else device_type, *args, **keywords)
+
+    with ExitStack() as stack:
+        stack.callback(torch.backends.mha.set_fastpath_enabled, torch.backends.mha.get_fastpath_enabled())
+        torch.backends.mha.set_fastpath_enabled(False)
+        stand_ins: tuple[tuple[Any, str, Any], ...] = (
+            (checkpoint, "CheckpointFunction", _Plain),
+            (torch.autocast, "__init__", autocast_anywhere),
+        )
+        for owner, name, stand_in in stand_ins:
+            stack.callback(setattr, owner, name, getattr(owner, name))
+            setattr(owner, name, stand_in)
         yield
-    finally:
-        torch.backends.mha.set_fastpath_enabled(fast)
-        checkpoint.CheckpointFunction = hiding  # type: ignore[misc]  # as above
 
 
 class _Plain:
-    """Stands for the function of a checkpoint that is reentrant."""
+    """Stands for the function of a checkpoint that is reentrant, in which gradients are off in the forward pass."""
 
     @staticmethod
     def apply(function: Any, preserve_random_state: bool, *args: Any) -> Any:

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+import torch
 from torch import Tensor, nn
 from torch.nn.modules.conv import _ConvNd
 from torch.nn.modules.dropout import _DropoutNd
@@ -93,6 +94,7 @@ class LayersTraffic:
     """Why there are none, such as ``no formula for encoder.attention (MultiheadAttention)``."""
 
 
+@torch.inference_mode(mode=False)  # in which no tensor needs a gradient
 def count_traffic(network: nn.Module, arguments: tuple[Any, ...], keywords: Mapping[str, Any]) -> LayersTraffic:
     """Note what each layer moves in one call of any network, which is left as it is.
 

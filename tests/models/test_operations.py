@@ -265,6 +265,34 @@ def test_what_runs_without_gradients_has_no_backward_pass() -> None:
     assert counted(Call(function), ROWS) == (3 * product, 4 * product)
 
 
+def test_counting_is_the_same_wherever_it_is_called() -> None:
+    network, layer = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4)), 2 * 3 * 4 * 4
+    for mode in (torch.no_grad(), torch.inference_mode()):
+        with mode:
+            assert counted(network, torch.zeros(3, 4)) == (2 * layer, 5 * layer)
+
+
+def test_autocast_on_the_device_of_a_tensor_is_no_obstacle() -> None:
+    def function(weight: Tensor, x: Tensor) -> Tensor:
+        with torch.autocast(x.device.type, torch.bfloat16):
+            return x @ weight
+
+    assert counted(Call(function), ROWS) == (96, 2 * 96)
+    with pytest.raises(RuntimeError), torch.autocast("meta"):
+        pass  # which is as it was
+
+
+def test_a_compiled_network_counts_as_what_it_was_compiled_of() -> None:
+    compiled = []
+
+    def backend(graph: Any, inputs: Any) -> Any:
+        compiled.append(graph)
+        return graph
+
+    assert counted(torch.compile(nn.Linear(4, 4), backend=backend), ROWS) == (96, 2 * 96)  # type: ignore[arg-type]  # it is a module
+    assert compiled == []
+
+
 def test_the_output_of_an_embedding_needs_a_gradient() -> None:
     network, layer = nn.Sequential(nn.Embedding(10, 4), nn.Linear(4, 6)), 2 * 3 * 4 * 6
     assert counted(network, torch.zeros(1, 3, dtype=torch.int64)) == (layer, 3 * layer)
