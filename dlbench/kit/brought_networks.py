@@ -83,6 +83,13 @@ def tensors_of(tree: Any) -> tuple[Tensor, ...]:
     return tuple(each for each in tree_leaves(tree) if isinstance(each, Tensor))
 
 
+def arguments_of(inputs: Inputs) -> tuple[tuple[Any, ...], Mapping[str, Any]]:
+    """Return inputs as a call's arguments, by place and by name."""
+    if isinstance(inputs, Mapping):
+        return (), inputs
+    return (inputs if isinstance(inputs, tuple) else (inputs,)), {}
+
+
 def forward_of(module: Callable[..., Any], inputs: Inputs) -> Callable[[Inputs], Any]:
     """Return the network as a function of inputs of this kind."""
     if isinstance(inputs, Mapping):
@@ -90,6 +97,16 @@ def forward_of(module: Callable[..., Any], inputs: Inputs) -> Callable[[Inputs],
     if isinstance(inputs, tuple):
         return lambda each: module(*each)
     return module
+
+
+@torch.no_grad()
+def refuse_unfit(module: nn.Module, model: str, inputs: Inputs) -> None:
+    """Raise ValueError where the network does not take its inputs."""
+    try:
+        forward_of(module, inputs)(inputs)
+    except Exception as error:
+        shapes = ", ".join(str(tuple(each.shape)) for each in tensors_of(inputs))
+        raise ValueError(f"network '{model}' does not take its input, {shapes}: {error}") from error
 
 
 def main_output(output: Any) -> Any:

@@ -71,7 +71,7 @@ def train_step(
     eager = training_step(device, update, dtype, loss, scaler)
     counts = train_counts(network, model, inputs, batch, dtype, UPDATE_PASSES.get(optimizer))
     given = (*tensors_of(inputs), *tensors_of(targets))
-    work = Work(call=partial(step, inputs, targets), inputs=given, items=batch, **counts)
+    work = Work(call=partial(step, inputs, targets), inputs=given, items=batch, **counts.of_work())
     labels = targets if is_classifier(model) else None
     return execution.begin(work, partial(eager, inputs, targets), StepParts(network, tensors_of(inputs), dtype, labels, update, scaler))
 
@@ -99,7 +99,7 @@ def infer_step(
             return executed(inputs)
 
     eager = autocast(device, dtype, lambda: forward(inputs))
-    work = Work(call=step, inputs=tensors_of(inputs), items=batch, **forward_counts(network, model, inputs, batch, dtype))
+    work = Work(call=step, inputs=tensors_of(inputs), items=batch, **forward_counts(network, model, inputs, batch, dtype).of_work())
     return execution.begin(work, eager, StepParts(network, tensors_of(inputs), dtype))
 
 

@@ -83,9 +83,8 @@ def command(
 ) -> ExitCode:
     """Measure: run suites and print who wins.
 
-    SUITE is the name of a built-in suite (default: quick), or a path that ends in .toml. FILE.py has a network of your own: the suite
-    network measures it. Every result is on the disk before the next case starts. The first Ctrl-C ends the current case and prints
-    how to go on; a second ends at once.
+    SUITE is the name of a built-in suite (default: quick), or a path that ends in .toml; FILE.py has a network of your own. Every
+    result is on the disk before the next case starts. The first Ctrl-C ends the current case; a second ends at once.
 
     \b
       dlbench run

@@ -81,14 +81,15 @@ def data_parallel(
     torch.manual_seed(torch.initial_seed() + dist.get_rank())  # from here on each rank draws numbers of its own
     inputs, targets = draw_batch(device, model, share, dtype, layout)
     counts = train_counts(network, model, inputs, share, dtype, None)
-    flops, least_flops = (each and each * ranks for each in (counts["flops"], counts["least_flops"]))
+    flops, least_flops = (each and each * ranks for each in (counts.flops, counts.least_flops))
+    unknown = {name: reason for name, reason in counts.unknown.items() if name == "flops"}
     network.train()
     if form in EXPERIMENTS:
         experiment = Experiment(seconds or SECONDS, learning_rate or LEARNING_RATE)
         # The last rank is the slow one, as the first has the weights to look after.
         behind = straggler if dist.get_rank() == ranks - 1 else 0
         learner = Learner(network, loss_of(network, model, inputs), (inputs, targets), share, dtype, behind)
-        return Work(observe=EXPERIMENTS[form](learner, experiment), items=items, flops=flops)
+        return Work(observe=EXPERIMENTS[form](learner, experiment), items=items, flops=flops, unknown=unknown)
     if form == "fsdp":
         _shard(network, device)
     parallel = _replicate(network, device, bucket_mb, gradients) if form == "ddp" else network
@@ -96,7 +97,9 @@ def data_parallel(
     step = partial(training_step(device, OPTIMIZERS["sgd"](parallel.parameters()), dtype, loss), inputs, targets)
     if isinstance(parallel, DistributedDataParallel) and not synchronise:
         step = parallel.no_sync()(step)  # in each call
-    return Work(call=step, inputs=(*tensors_of(inputs), *tensors_of(targets)), items=items, flops=flops, least_flops=least_flops)
+    return Work(
+        call=step, inputs=(*tensors_of(inputs), *tensors_of(targets)), items=items, flops=flops, least_flops=least_flops, unknown=unknown
+    )
 
 
 def _replicate(network: nn.Module, device: torch.device, bucket_mb: int | None, gradients: Sent) -> DistributedDataParallel:
