@@ -18,7 +18,7 @@ import front_door
 from dlbench.cli import session
 from dlbench.harness import pool, runner
 from dlbench.harness.process.interrupt import Interruption
-from dlbench.harness.process.wire import Request
+from dlbench.harness.process.wire import PrepareRequest, Request
 from dlbench.harness.process.worker_process import START_S, Interpreter, RequestOutcome, WorkerProcess
 
 _STARTED: dict[object, WorkerProcess] = {}
@@ -49,8 +49,12 @@ class Lent:
         return self._process.usable
 
     def send(self, request: Request) -> None:
-        # The command's folder is not the process's.
-        plugins = tuple(str(path.resolve()) if (path := Path(each)).is_file() else each for each in request.plugins)
+        # The command's folder is not the process's. What the process itself imports would stay for the next test.
+        plugins = (
+            ()
+            if isinstance(request, PrepareRequest)
+            else tuple(str(path.resolve()) if (path := Path(each)).is_file() else each for each in request.plugins)
+        )
         self._process.send(replace(request, plugins=plugins))
 
     def answer(self, deadline_s: float = START_S, run_ends: float = math.inf) -> RequestOutcome:

@@ -89,8 +89,7 @@ def command(
     \b
       dlbench run
       dlbench run cnn -k "resnet and not bf16" --device cuda
-      dlbench run matmul --set dtype=fp32,bf16 --rounds 10 -o mine.jsonl
-      dlbench run mine.py
+      dlbench run mine.py --set batch=8,64 --rounds 10 -o mine.jsonl
       dlbench run --resume results/quick-20260131-120000.jsonl
     """
     node = Node.of_torchrun()
