@@ -9,10 +9,11 @@ from dlbench.core.schema import Column, Direction, Unit
 
 Part = Literal["input", "transfer", "host"]
 """Parts of the time of a call that workloads report: in which it waits for its batch, copies it, or runs code on the host."""
-ValueRole = Literal[Part, "once", "sample", "accuracy", "diverged", "largest"]
+ValueRole = Literal[Part, "once", "sample", "accuracy", "diverged", "largest", "input_alone", "step_alone"]
 """What answers take a value for: the seconds of such a part; those spent once, before the first call, such as compiling; of a training at
-a ``batch`` the seconds of a sample, the accuracy, and the samples after which it had diverged; the largest size that a search found."""
-OF_SECONDS = ("input", "transfer", "host", "once", "sample")
+a ``batch`` the seconds of a sample, the accuracy, and the samples after which it had diverged; the largest size that a search found; of a
+step that a user's loader feeds the seconds of a batch where no step is made, and of the step on a batch that is there."""
+OF_SECONDS = ("input", "transfer", "host", "once", "sample", "input_alone", "step_alone")
 Ceiling = Literal["arithmetic", "memory", "launch", "synchronisation", "copy"]
 """What a machine can do at most, or at the quickest, that a workload measures; others' rows are held against it."""
 Bounded = Literal["rate.bytes_per_s"]

@@ -4,7 +4,7 @@ import sys
 import warnings
 from collections.abc import Callable, Generator, Iterator
 from functools import partial
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 import torch
 from torch import Tensor
@@ -16,6 +16,28 @@ Batch = tuple[Tensor, ...]
 """Images (batch, …) and labels (batch,), say; of a data set (samples, …) and (samples,)."""
 Source = Literal["resident", "pageable", "pinned", "prefetch", "loader"]
 """The ways: see the classes in that order."""
+
+
+class WayToDevice(Protocol):
+    """How batches get to the device."""
+
+    copies: bool
+    """Whether batches have to be copied to the device."""
+
+    def make_room(self) -> None:
+        """Wait until there is a place to put a batch."""
+
+    def fetch(self) -> Any:
+        """Return the next batch, or wait for it."""
+
+    def copy(self, batch: Any) -> Any:
+        """Copy a batch to the device."""
+
+    def send(self, batch: Any) -> Any:
+        """Take a batch and return one on the device for the step."""
+
+    def pause(self) -> None:
+        """End the processes that get batches; the next fetch starts others."""
 
 
 class EpochSampler(Sampler[int]):

@@ -7,25 +7,32 @@ import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from dlbench import Clock, Dtype, Feeding, Least, Size, Unit, Value, Work, median_time, operands, workload
-from dlbench.kit.batches import EpochSampler, Source, batch_source
+from dlbench import Brought, Clock, Dtype, Feeding, Least, Size, Unit, Value, Work, find_data, median_time, workload
+from dlbench.kit.batches import EpochSampler, Source, WayToDevice, batch_source
+from dlbench.kit.brought_batches import Given, OwnBatches, alone
+from dlbench.kit.brought_networks import tensors_of
 from dlbench.kit.host_memory import gibibytes, refuse_more_than_left
-from dlbench.kit.precision import output, storage
-from dlbench.models import initialise
-from dlbench.models.flops import train_flops
-from dlbench.models.traffic import layer_traffic, train_bytes, weight_bytes
-from dlbench.workloads.cnn import OPTIMIZERS, UPDATE_PASSES, cross_entropy, training_step
+from dlbench.kit.precision import storage
+from dlbench.models import Model
+from dlbench.workloads.cnn import draw_batch
+from dlbench.workloads.fed_networks import (
+    IMAGE,
+    LABEL_BYTES,
+    apart,
+    bytes_a_sample,
+    draw_samples,
+    network_step,
+    perceptron_step,
+    takes_targets,
+)
 
-IMAGE = (3, 32, 32)
-"""As those of CIFAR-10 (Krizhevsky 2009, https://www.cs.toronto.edu/~kriz/cifar.html), which has as many classes."""
-CLASSES = 10
-LABEL_BYTES = 8
-"""As torch wants its classes: int64."""
+SAMPLES, WIDTH = 25_700, 256
+"""Of the data set and of the perceptron's hidden layers, where nothing else is asked for."""
 WORKER_BYTES = 8 << 20
 """Memory that a forked worker does not share with the process of the step, as measured."""
 EPOCHS, EPOCH_CALLS, EPOCHS_S = 5, 16, 2.0
@@ -51,13 +58,22 @@ VALUES = (
         Unit.SECONDS,
         None,
         "copy of a batch to the device, timed alone",
-        when={"source": ("pageable", "pinned", "loader")},
         optional=True,
         role="transfer",
     ),
     # No part of a call: it runs during the step.
     Value("hidden_copy_s", Unit.SECONDS, None, "the same, of a copy that runs beside the step", when={"source": ("prefetch",)}),
     Value("epoch_gap_s", Unit.SECONDS, None, "how much longer than usual the call takes in which an epoch begins", optional=True),
+    # Of data that the user brings.
+    Value(
+        "input_alone_s",
+        Unit.SECONDS,
+        None,
+        "time to get a batch where nothing else is done: the pace of the loader",
+        optional=True,
+        role="input_alone",
+    ),
+    Value("step_alone_s", Unit.SECONDS, None, "the step on one batch that stays on the device", optional=True, role="step_alone"),
 )
 
 
@@ -65,62 +81,71 @@ VALUES = (
 def feed(
     device: torch.device,
     *,
+    model: Model | None = None,
     batch: Size,
-    source: Feeding[Source],
+    source: Feeding[Annotated[Source, Brought("data")]],
     workers: Feeding[Count] = 0,
-    samples: Size = 25_700,
-    width: Size = 256,
+    samples: Size = SAMPLES,
+    width: Size = WIDTH,
     dtype: Dtype = "fp32",
 ) -> Work:
-    """Fetch the next batch of a data set and train a small perceptron by one step on it."""
-    refuse(device, source, workers, samples, batch)
-    image_bytes = math.prod(IMAGE) * storage(dtype).itemsize
-    lies_on = device if source == "resident" else torch.device("cpu")
-    if lies_on.type == "cpu":
-        refuse_too_large(workers, samples, batch, image_bytes + LABEL_BYTES)
-    (images,) = operands(lies_on, (samples, *IMAGE), dtype=dtype)
-    data = (images, torch.randint(CLASSES, (samples,)).to(lies_on))
-    order = EpochSampler(samples, batch, lies_on)
-    way = batch_source(source, data, order, device, workers)
-    network = perceptron(width)
-    flops = batch * train_flops(network, IMAGE)
-    network = network.to(device=device, dtype=storage(dtype))
-    step = training_step(device, OPTIMIZERS["sgd"](network.parameters()), dtype, cross_entropy(network))
+    """Fetch the next batch of a data set and train by one step on it: a small perceptron, or the network that `model` names."""
+    own = find_data(source)
+    refuse(device, model, source, workers, samples, width, batch)
+    example: Given = draw_batch(device, model, batch, dtype, "nchw") if model else (None, None)
+    order = None
+    if own and model:
+        refuse_too_large(workers, 0, batch, sum(each.nbytes for each in tensors_of(example)) // batch)
+        way: WayToDevice = OwnBatches(own, example, takes_targets(model), device, dtype, batch, workers)
+        together: Callable[[Any], Any] = tuple
+    else:
+        image_bytes = math.prod(IMAGE) * storage(dtype).itemsize
+        lies_on = device if source == "resident" else torch.device("cpu")
+        sample_bytes = bytes_a_sample(model, example, batch, samples) if model else image_bytes + LABEL_BYTES
+        if lies_on.type == "cpu":
+            refuse_too_large(workers, samples, batch, sample_bytes)
+        if model:
+            data, together = apart(draw_batch(lies_on, model, samples, dtype, "nchw"))
+        else:
+            data, together = draw_samples(lies_on, samples, dtype), tuple
+        order = EpochSampler(samples, batch, lies_on)
+        way = batch_source(source, data, order, device, workers)
+    step, counts = network_step(device, model, example, batch, dtype) if model else perceptron_step(device, width, batch, dtype)
     fetches = FetchTimer(order)
 
     def call() -> Tensor:
         way.make_room()
         with fetches:
             fetched = way.fetch()
-        images, labels = way.send(fetched)
-        return step(images, labels)
+        return step(*together(way.send(fetched)))
 
     def report(clock: Clock) -> dict[str, float]:
         found = {"input_s": fetches.usual_s()}
         if way.copies:
             way.make_room()
             found["hidden_copy_s" if source == "prefetch" else "transfer_s"] = median_time(partial(way.copy, way.fetch()), clock)
+        if order is None:
+            return found | alone(way, step, workers, clock)
         if gaps := epoch_gaps(call, order, clock):
             found["epoch_gap_s"] = statistics.median(gaps)
         way.pause()
         return found
 
-    updated = UPDATE_PASSES["sgd"] * weight_bytes(network)
-    return Work(
-        call=call,
-        report=report,
-        items=batch,
-        flops=flops,
-        bytes=train_bytes(layer_traffic(network, IMAGE), batch, output(dtype).itemsize, updated),
-        least_bytes=batch * image_bytes + updated,  # were all else in caches
-    )
+    return Work(call=call, report=report, items=batch, **counts.of_work())
 
 
-def refuse(device: torch.device, source: Source, workers: int, samples: int, batch: int) -> None:
-    """Refuse what does not go together, as ValueError, and what the device lacks, as NotImplementedError."""
-    if samples < batch:
+def refuse(device: torch.device, model: str | None, source: Source, workers: int, samples: int, width: int, batch: int) -> None:
+    """Refuse what does not go together, as ValueError, and what the device or the user's data lacks, as NotImplementedError."""
+    own = find_data(source)
+    if own and model is None:
+        raise ValueError(f"source={source} needs a network that takes its batches; give model=…")
+    if model and width != WIDTH:
+        raise ValueError(f"width={width} is that of the perceptron; leave it out with model={model}")
+    if own and workers and "workers" not in own.parameters:
+        raise NotImplementedError(f"data '{source}' takes no workers; give its function that parameter")
+    if not own and samples < batch:
         raise ValueError(f"a data set of {samples} samples has no batch of {batch}; give samples={batch} at least")
-    if workers and source != "loader":
+    if not own and workers and source != "loader":
         raise NotImplementedError(f"workers are those of source=loader; {source} has none")
     if device.type == "cpu" and source in ("pageable", "pinned", "prefetch"):
         what = "copies no batch" if source == "pageable" else "has neither page-locked memory nor streams"
@@ -142,22 +167,26 @@ def refuse_too_large(workers: int, samples: int, batch: int, sample_bytes: int) 
 
 
 class FetchTimer:
-    """Host time of each ``with``, in the order they came, apart from those in which an epoch began.
+    """Host time of each ``with``, in the order they came, apart from those in which an epoch began; without an order of all.
 
     By a clock that does not wait for the device, as the harness's does: waiting within a call would end what overlaps there.
     """
 
-    def __init__(self, order: EpochSampler, now: Callable[[], float] = time.perf_counter) -> None:
+    def __init__(self, order: EpochSampler | None, now: Callable[[], float] = time.perf_counter) -> None:
         self._order, self._now = order, now
         self._seconds: list[float] = []
         self._begun_s, self._epoch = 0.0, 0
 
+    @property
+    def _epochs(self) -> int:
+        return self._order.begun if self._order else 0
+
     def __enter__(self) -> None:
-        self._epoch, self._begun_s = self._order.begun, self._now()
+        self._epoch, self._begun_s = self._epochs, self._now()
 
     def __exit__(self, *error: object) -> None:
         seconds = self._now() - self._begun_s
-        if self._order.begun == self._epoch:
+        if self._epochs == self._epoch:
             self._seconds.append(seconds)
 
     def usual_s(self) -> float:
@@ -168,15 +197,6 @@ class FetchTimer:
         later = self._seconds[len(self._seconds) // 2 :]
         rows = [later[at : at + IN_A_ROW] for at in range(0, max(1, len(later) - IN_A_ROW + 1), IN_A_ROW)]
         return statistics.median(statistics.fmean(row) for row in rows) if later else 0.0
-
-
-def perceptron(width: int) -> nn.Sequential:
-    """Return a perceptron of two hidden layers: (batch, 3, 32, 32) images to (batch, 10) logits."""
-    network = nn.Sequential(
-        nn.Flatten(), nn.Linear(math.prod(IMAGE), width), nn.ReLU(), nn.Linear(width, width), nn.ReLU(), nn.Linear(width, CLASSES)
-    )
-    initialise(network)
-    return network
 
 
 def epoch_gaps(call: Callable[[], object], order: EpochSampler, clock: Clock) -> list[float]:

@@ -233,7 +233,8 @@ MISTAKES = {
     'Value("a", Unit.SECONDS, None, ""), Value("a", Unit.SECONDS, None, "")': "value 'a': it is declared twice",
     'Value("a", Unit.SECONDS, None, "", when={"fom": ("x",)})': "value 'a': no parameter is called 'fom'; did you mean 'form'?",
     'Value("a", Unit.SECONDS, None, "", role="inputs")': (
-        "value 'a': role must be one of input, transfer, host, once, sample, accuracy, diverged, largest, not 'inputs'"
+        "value 'a': role must be one of input, transfer, host, once, sample, accuracy, diverged, largest, "
+        "input_alone, step_alone, not 'inputs'"
     ),
     'Value("a", Unit.RATIO, None, "", role="input")': "value 'a': the role 'input' is that of a number of seconds",
     'Value("a", Unit.SECONDS, None, "", role="input"), Value("b", Unit.SECONDS, None, "", role="input")': (

@@ -17,7 +17,7 @@ from dlbench.core.declared_json import from_json, to_json
 from dlbench.harness.worker import registry
 from dlbench.kit import batches
 from dlbench.testing import ManualClock, set_up
-from dlbench.workloads import feed
+from dlbench.workloads import fed_networks, feed
 
 CPU = torch.device("cpu")
 N, BATCH = 22, 4
@@ -147,12 +147,16 @@ def test_workers_end_when_they_are_told_to_and_not_when_they_notice(monkeypatch)
 @pytest.mark.parametrize(("source", "name"), [("pinned", "transfer_s"), ("prefetch", "hidden_copy_s")])
 def test_a_copy_beside_the_step_is_no_part_of_it(source, name, streams, monkeypatch):
     monkeypatch.setattr(feed, "refuse", lambda *_: None)  # a CPU would be
-    monkeypatch.setattr(feed, "training_step", lambda *_: lambda images, labels: images)  # these streams have copied nothing by then
+    monkeypatch.setattr(fed_networks, "training_step", lambda *_: lambda images, labels: images)  # nothing is copied by then
     values = set_up("feed", batch=8, source=source, samples=64, width=16).report(ManualClock())
     assert values.keys() == {"input_s", name, "epoch_gap_s"}
     declared = {each.name: each for each in feed.VALUES}
     assert declared[name].role == ("transfer" if name == "transfer_s" else None)
-    assert [each.name for each in feed.VALUES if each.applies({"source": source})] == [*values]
+    assert [each.name for each in feed.VALUES if each.applies({"source": source}) and each.name not in values] == [
+        *(["transfer_s"] if source == "prefetch" else []),
+        "input_alone_s",
+        "step_alone_s",
+    ]
 
 
 def test_an_epoch_of_one_batch_has_no_usual_call_and_so_no_gap():
