@@ -93,3 +93,72 @@ def test_what_is_odd_or_did_not_go_well_takes_no_part_and_breaks_nothing(asked):
 def test_without_a_declaration_nothing_is_said(asked):
     answer = asked(step(1.0, "there"), workloads={"fed": {"parameters": {"way": {"feeding": 3}}, "values": []}})["bottleneck"]
     assert "reason" in answer
+
+
+OWN = {
+    "fed": {
+        "tags": ["training"],
+        "parameters": {"way": {"feeding": ""}, "helpers": {"feeding": ""}},
+        "values": [
+            {"name": "waited_s", "unit": "s", "direction": None, "meaning": "a", "role": "input", "optional": True},
+            {"name": "pace_s", "unit": "s", "direction": None, "meaning": "b", "role": "input_alone", "optional": True},
+            {"name": "itself_s", "unit": "s", "direction": None, "meaning": "c", "role": "step_alone", "optional": True},
+        ],
+    }
+}
+KEEPS_UP, WAITS = "The loader keeps up: for mine the step waits {} of a call.", "For mine the step waits {} of a call."
+INPUT = "data prepared beforehand or kept on the device, or more loader workers"
+SLOWED = "less work for mine, which takes CPU time from the step"
+
+
+def fed_by_own(asked, call_s, waited_s, pace_s, **case):
+    """What is said of a step of a second that a user's loader feeds."""
+    params = {"way": "mine", "batch": 64, **case}
+    found = step(call_s, **params, waited_s=waited_s, pace_s=pace_s, itself_s=1.0)
+    return asked(found, workloads=OWN)["bottleneck"]
+
+
+@pytest.mark.parametrize(
+    ("call_s", "waited_s", "pace_s", "helpers", "said", "bound", "verdict"),
+    [
+        # It sleeps a fifth of the step, as long as the step, and five times as long; with workers what is hidden costs nothing.
+        (1.2, 0.2, 0.2, 0, WAITS.format("16.7 %"), "the step itself", "the step itself 83.3 %"),
+        (1.0, 0.0, 0.2, 1, KEEPS_UP.format("0.0 %"), "the step itself", "the step itself all"),
+        (2.1, 1.1, 1.1, 0, WAITS.format("52.4 %"), "waiting for its batch", f"waiting for mine 52.4 %: {INPUT}"),
+        (1.0, 0.0, 1.0, 1, KEEPS_UP.format("0.0 %"), "the step itself", "the step itself all"),
+        (6.0, 5.0, 5.0, 0, WAITS.format("83.3 %"), "waiting for its batch", f"waiting for mine 83.3 %: {INPUT}"),
+        (5.0, 4.0, 5.0, 1, WAITS.format("80.0 %"), "waiting for its batch", f"waiting for mine 80.0 %: {INPUT}"),
+        (2.5, 1.5, 2.5, 2, WAITS.format("60.0 %"), "waiting for its batch", f"waiting for mine 60.0 %: {INPUT}"),
+        # It copies a lot: in the process of the step that is waiting, in workers it takes CPU time from the step.
+        (4.0, 3.0, 3.0, 0, WAITS.format("75.0 %"), "waiting for its batch", f"waiting for mine 75.0 %: {INPUT}"),
+        (4.0, 0.1, 2.0, 4, KEEPS_UP.format("2.5 %"), None, f"unexplained 72.5 %: {SLOWED}"),
+    ],
+)
+def test_a_verdict_names_the_users_loader_where_the_step_waits_for_it(asked, call_s, waited_s, pace_s, helpers, said, bound, verdict):
+    answer = fed_by_own(asked, call_s, waited_s, pace_s, helpers=helpers, device="cpu")
+    table = {each["title"]: each["rows"] for each in answer["tables"]}
+    (row,) = table["What bounds each step"]
+    assert (row["step.bound"], row["step.verdict"]) == (bound, verdict)
+    (way,) = table["Throughput by how a step gets its batch"]
+    assert (way["feeding.supply_per_s"], way["feeding.need_per_s"]) == pytest.approx((64 / pace_s, 64))
+    assert said in answer["sentences"]
+    slowed = "The rest of a call takes 3.90 times as long as the step alone: copies, or workers in its way."
+    assert (slowed in answer["sentences"]) is (helpers == 4)
+
+
+def test_the_headline_of_a_step_that_waits_names_its_loader(asked):
+    answer = fed_by_own(asked, 6.0, 5.0, 5.0, helpers=0, device="cpu")
+    assert (answer["headline"], answer["qualifier"]) == ("1 of 1 feeding steps wait for mine", "fed mine helpers=0…: 100.0 % explained")
+    assert answer["sentences"] == [
+        "1 of 1 feeding steps on cpu wait for mine.",
+        "The longest is fed mine helpers=0 batch=64: waiting for mine takes 5.00 s of 6.00 s (83.3 %).",
+        "Alone, mine gives 12.8 /s, and the step takes 64.0 /s.",
+        "Data prepared beforehand or kept on the device, or more loader workers would help most.",
+        "On cpu fed batch=64 is fed best by mine: 10.7 /s.",
+        "For mine the step waits 83.3 % of a call.",
+    ]
+
+
+def test_a_wait_beside_a_device_that_computes_costs_what_the_call_takes_longer(asked):
+    answer = fed_by_own(asked, 1.25, 1.0, 1.0)
+    assert "For mine the step waits 20.0 % of a call." in answer["sentences"]

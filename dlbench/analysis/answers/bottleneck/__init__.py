@@ -1,6 +1,7 @@
 """Bottleneck: what bounds each step, and what the machine can do at most. Every module of this folder is a part of the answer."""
 
 from dataclasses import replace
+from itertools import chain
 
 from dlbench.analysis.answers.parts.base import Answer, AnswerPart, Missing, Question, answered, together
 from dlbench.analysis.read.table import Results
@@ -20,4 +21,6 @@ def answer(results: Results) -> Answer | Missing:
         return Missing(QUESTION, reason, "dlbench run ceilings", others=("dlbench run",))
     # All devices in what matters most, and of each of the others the first.
     most, *others = [part.paragraphs for part in every if part.paragraphs]
-    return answered(QUESTION, replace(found, paragraphs=most), [paragraphs[0] for paragraphs in others[:2]])
+    told = set(chain.from_iterable(most))  # of a step that is the only one several parts say the same
+    reports = [tuple(each for each in paragraphs[0] if each not in told) for paragraphs in others[:2]]
+    return answered(QUESTION, replace(found, paragraphs=most), reports)

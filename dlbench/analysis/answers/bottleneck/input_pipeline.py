@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 
 from dlbench.analysis.answers.parts.base import AnswerPart, of_devices
 from dlbench.analysis.answers.parts.headline import Headline
+from dlbench.analysis.answers.parts.step_bottleneck import Alone, alone
 from dlbench.analysis.presentation.fields import CASE, RATIO, THROUGHPUT, Fields, Headed, own, value_field, whole_row
 from dlbench.analysis.presentation.figures import Figure, figure
 from dlbench.analysis.presentation.names import by_device, by_workload
@@ -16,9 +17,13 @@ from dlbench.analysis.read.table import Results
 from dlbench.core.declarations import Part
 from dlbench.core.rows.row import Row
 from dlbench.core.schema import Unit
-from dlbench.core.units import item_rate, percent
+from dlbench.core.units import item_rate, percent, three_digits
 
 ORDER = 50
+HIDDEN = 0.1
+"""Share of a call below which a loader keeps up: a batch that is ready takes a moment to be handed over, too."""
+SLOWED = 1.1
+"""Times a step's own time from which on it is worth a word that something beside it slows it down."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +48,11 @@ class Fed:
         """Return the share of a call that a part of it takes; None where that was not reported."""
         seconds, call = self.row.in_role(part), self.row.time.median_s
         return None if seconds is None or not call else seconds / call
+
+    @property
+    def alone(self) -> Alone | None:
+        """What a loader of the user's that feeds it, and the step itself, come to alone."""
+        return alone(self.row)
 
 
 _RATE, *_ENDS = THROUGHPUT
@@ -78,6 +88,22 @@ _RESULTS: Fields[Fed] = (
     ),
     own(INTERVAL, "feeding.of_largest_high", Unit.RATIO, "upper end of it", lambda fed: fed.of_largest and fed.of_largest.high),
 )
+_ALONE: Fields[Fed] = (
+    own(
+        "loader alone",
+        "feeding.supply_per_s",
+        Unit.ITEMS_PER_S,
+        "samples that the user's loader gives in a second where no step is made",
+        lambda fed: fed.alone and fed.alone.supply_per_s,
+    ),
+    own(
+        "step alone",
+        "feeding.need_per_s",
+        Unit.ITEMS_PER_S,
+        "samples that the step takes in a second of a batch that is there",
+        lambda fed: fed.alone and fed.alone.need_per_s,
+    ),
+)
 _NOTES = (
     "ratio: over the way of most items/s, which was chosen for that among the same measurements",
     "getting and copying them: over the time of a call; an accelerator may compute meanwhile, so what they cost there is in the ratio only",
@@ -92,7 +118,8 @@ def findings(results: Results) -> AnswerPart:
     # What the workloads report that is no part of a call.
     values = (each for fed in every for each in fed.row.declared.values if each.role is None and not each.series)
     reported = {each.name: (each.name, value_field(each.column)) for each in values}
-    fields: Fields[Fed] = (*_RESULTS, *reported.values())
+    measured_alone = _ALONE if any(fed.alone for fed in every) else ()
+    fields: Fields[Fed] = (*_RESULTS, *measured_alone, *reported.values())
     title, rows = "Throughput by how a step gets its batch", [fed.row for fed in every]
     return of_devices(title, fields, by_place, _sentences, _NOTES, whole=whole_row, rows=rows, figures=_figures(every), headline=_headline)
 
@@ -161,8 +188,22 @@ def _sentences(where: str, found: Sequence[Fed]) -> tuple[str, ...]:
 
 
 def _getting(fed: Fed) -> list[str]:
-    share = fed.share("input")
-    return [] if share is None else [f"Getting its batch takes {percent(share)} of a call."]
+    """Say what getting its batch takes, and of a loader of the user's whether the step waits for it."""
+    share, own = fed.share("input"), fed.alone
+    if share is None:
+        return []
+    if own is None:
+        return [f"Getting its batch takes {percent(share)} of a call."]
+    # On an accelerator the host may wait for a batch while the device still computes: what that costs is what the call takes longer.
+    waits = max(0.0, min(share, 1 - fed.row.throughput / own.need_per_s))
+    if waits < HIDDEN:
+        said = f"The loader keeps up: for {own.loader} the step waits {percent(waits)} of a call."
+    else:
+        said = f"For {own.loader} the step waits {percent(waits)} of a call."
+    told = [said, own.rates]
+    if (times := (1 - waits) * own.need_per_s / fed.row.throughput) >= SLOWED:
+        told.append(f"The rest of a call takes {three_digits(times)} times as long as the step alone: copies, or workers in its way.")
+    return told
 
 
 def _figures(every: Sequence[Fed]) -> list[Figure]:

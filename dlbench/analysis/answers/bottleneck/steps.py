@@ -7,7 +7,7 @@ from operator import itemgetter
 
 from dlbench.analysis.answers.parts.base import AnswerPart, table
 from dlbench.analysis.answers.parts.headline import Headline, Tag, qualifiers
-from dlbench.analysis.answers.parts.step_bottleneck import ADDS_UP, REMEDIES, REPORTED, Diagnosis, Parts, Resource, diagnose
+from dlbench.analysis.answers.parts.step_bottleneck import ADDS_UP, REMEDIES, REPORTED, Alone, Diagnosis, Parts, Resource, alone, diagnose
 from dlbench.analysis.answers.parts.step_time import headlines, most_of
 from dlbench.analysis.presentation.fields import Fields, Headed, device_column, of_row, own, place, whole_row
 from dlbench.analysis.presentation.figures import Figure, drawn, figure
@@ -29,6 +29,7 @@ _NAMES: dict[Resource, str] = {
     "input": "waiting for its batch",
     "launch": "launches",
     "host": "other code on the host",
+    "step": "the step itself",
 }
 _BOUND: dict[Resource, str] = {
     "arithmetic": "arithmetic bounds {}",
@@ -37,6 +38,7 @@ _BOUND: dict[Resource, str] = {
     "input": "{} wait for their batch",
     "launch": "{} wait for launches",
     "host": "other host code bounds {}",
+    "step": "the step itself bounds {}",
 }
 """What is said of steps that a part bounds, with how many these are."""
 _KINDS = ("training", "inference", "feeding")
@@ -65,6 +67,15 @@ class JudgedStep:
     def bound(self) -> str | None:
         """What bounds it, in words; None where the parts that are known don't tell."""
         return _NAMES[self.found.bound] if self.found.bound else None
+
+    @property
+    def alone(self) -> Alone | None:
+        """What a loader of the user's that feeds it, and the step itself, come to alone."""
+        return alone(self.row)
+
+    def part_named(self, part: Resource) -> str:
+        """Return a part in words, where it is waiting for a loader of the user's with the name of that."""
+        return f"waiting for {self.alone.loader}" if part == "input" and self.alone else _NAMES[part]
 
     @property
     def narrower_helps(self) -> bool:
@@ -103,7 +114,9 @@ class JudgedStep:
         """What would help most; None where that is not known."""
         if self.found.bound:
             narrower = "a narrower precision, or " if self.found.bound == "arithmetic" and self.narrower_helps else ""
-            return f"{narrower}{REMEDIES[self.found.bound]}"
+            return f"{narrower}{remedy}" if (remedy := REMEDIES.get(self.found.bound)) else None
+        if self.alone and "step" in self.found.seconds:
+            return f"less work for {self.alone.loader}, which takes CPU time from the step"
         return "other shapes, layout or precision" if self.far_below else None
 
     @property
@@ -116,7 +129,9 @@ class JudgedStep:
     def verdict(self) -> str:
         """What bounds it, or how much is unexplained, and what would help: ``launches 62.7 %: a larger batch, …``."""
         part, share = self.largest
-        bound = f"{_NAMES[part]} {'all' if share >= 1 else percent(share)}" if self.bound else f"{_REST} {percent(1 - self.explained)}"
+        bound = (
+            f"{self.part_named(part)} {'all' if share >= 1 else percent(share)}" if self.bound else f"{_REST} {percent(1 - self.explained)}"
+        )
         return ": ".join(filter(None, (bound, self.remedy)))
 
 
@@ -135,6 +150,13 @@ class Count:
     def longest(self) -> JudgedStep:
         """The step that takes longest."""
         return max(self.steps, key=_whole_s)
+
+    @property
+    def sentence(self) -> str:
+        """What is said of its steps, with a place for how many they are; a loader of the user's that all wait for has its name there."""
+        loaders = {step.alone and step.alone.loader for step in self.steps} if self.bound == "input" else {None}
+        loader = loaders.pop()
+        return f"{{}} wait for {loader}" if loader and not loaders else _BOUND[self.bound] if self.bound else ""
 
 
 _COUNTS: Fields[Count] = (
@@ -178,7 +200,7 @@ def findings(results: Results) -> AnswerPart:
         ("time", of_row(lambda row: row.time.median_s)),
         own("bound by", "step.bound", Unit.TEXT, _BOUND_BY),
         own("explained", "step.explained", Unit.FRACTION, "share of its time that its parts explain"),
-        *map(_part, _NAMES),
+        *map(_part, _parts_of(shown)),
         own(_REST, "step.unexplained_s", Unit.SECONDS, _UNEXPLAINED, lambda step: step.found.unexplained_s),
         own("device busy", "step.busy", Unit.FRACTION, "share of its time in which the device works"),
         own("verdict", "step.verdict", Unit.TEXT, _VERDICT),
@@ -205,6 +227,11 @@ def _step(row: Row, whole_s: float, ceilings: Ceilings) -> JudgedStep:
     arithmetic, memory, launch = (ceilings.get(kind) for kind in (("arithmetic", computed_in(row) or ""), ("memory", ""), ("launch", "")))
     flops, moved = ((per_s or 0.0) * whole_s for per_s in (row.rate.flops_per_s, row.rate.bytes_per_s))
     known: dict[Resource, float] = {part: part_s for part in REPORTED if (part_s := row.in_role(part)) is not None}
+    if (itself := row.in_role("step_alone")) and row.time.device_s is None:
+        # What it is made of is told of the same step without a loader.
+        known["step"] = min(itself, max(0.0, whole_s - sum(known.values())))
+        flops = moved = 0.0
+        launch = None
     if flops and arithmetic:
         known["arithmetic"] = flops / arithmetic.per_s
     # Fewer bytes than the ceiling was measured with may come from a cache, and what is faster than it does.
@@ -222,7 +249,7 @@ def _headline(most: Count, several: bool) -> Headline:
     tail = f": {fraction(step.explained)} explained"
     if most.bound:
         few, many = f"{len(most.steps)} of {most.of}", f"{len(most.steps)} of {most.of} {most.kind} steps"
-        texts = [_BOUND[most.bound].format(each) for each in (many, f"{few} steps", few)]
+        texts = [said.format(each) for said in dict.fromkeys((most.sentence, _BOUND[most.bound])) for each in (many, f"{few} steps", few)]
         if step.busy is not None and most.bound in ("input", "launch", "host"):
             tail = f": device busy {fraction(step.busy)}"
     else:
@@ -243,7 +270,7 @@ def _sentences(counts: Sequence[Count]) -> tuple[str, ...]:
 
 def _counted(count: Count) -> str:
     steps = f"{len(count.steps)} of {count.of} {count.kind} steps on {count.place}"
-    return f"{_capital(_BOUND[count.bound].format(steps))}." if count.bound else f"What bounds {steps} is {_REST}."
+    return f"{_capital(count.sentence.format(steps))}." if count.bound else f"What bounds {steps} is {_REST}."
 
 
 def _spent(step: JudgedStep) -> list[str]:
@@ -251,12 +278,14 @@ def _spent(step: JudgedStep) -> list[str]:
     found, whole_s, name = step.found, step.parts.whole_s, short(step.row.key)
     part, share = step.largest
     part_s, at = found.seconds[part], " at its measured ceiling" if part in ("arithmetic", "memory") else ""
-    takes = f"{_NAMES[part]}{at} {'take' if part == 'launch' else 'takes'}"
+    takes = f"{step.part_named(part)}{at} {'take' if part == 'launch' else 'takes'}"
     of_it = f"{seconds(part_s)} of {seconds(whole_s)}" if share < 1 else f"all of {seconds(whole_s)}"
     said = [f"The longest is {name}: {takes} {of_it}{f' ({percent(share)})' if share < 1 else ''}."]
     if found.bound is None:
         explained = f"The measured parts explain {fraction(step.explained)} of {name}; the rest is {_REST}."
         said = [explained, f"Of its parts {takes} most: {of_it}."]
+    if step.alone:
+        said.append(step.alone.rates)
     if step.far_below:
         said.append(f"Its kernels run far below the ceilings: {step.remedy} may help.")
     elif step.remedy:
@@ -276,6 +305,11 @@ def _whole_s(step: JudgedStep) -> float:
     return step.parts.whole_s
 
 
+def _parts_of(steps: Sequence[JudgedStep]) -> list[Resource]:
+    """Return the parts that are told of steps, the step itself only where it was measured."""
+    return [part for part in _NAMES if part != "step" or any(part in step.found.seconds for step in steps)]
+
+
 def _part(part: Resource) -> Headed[JudgedStep]:
     name = _NAMES[part]
     return own(name, f"step.{part}_s", Unit.SECONDS, f"of its time: {name}", lambda step: step.found.seconds.get(part))
@@ -284,11 +318,11 @@ def _part(part: Resource) -> Headed[JudgedStep]:
 def _figure(steps: Sequence[JudgedStep]) -> Figure:
     """Return the steps as stacks of their parts, each over its own time."""
     shown, left_out = drawn(steps, _whole_s)
-    several = several_runs(shown)
+    several, names = several_runs(shown), {part: _NAMES[part] for part in _parts_of(shown)}
     parts = list[tuple[str, str, float]]()
     for step in shown:
         # All of them, in the same order and colours in every figure.
-        known = {name: step.found.seconds.get(part, 0.0) for part, name in _NAMES.items()} | {_REST: step.found.unexplained_s}
+        known = {name: step.found.seconds.get(part, 0.0) for part, name in names.items()} | {_REST: step.found.unexplained_s}
         whole_s = sum(known.values())
         name = f"{short(step.row.key)} on {device_label(step, several)}, {seconds(step.parts.whole_s)}"
         parts += [(name, part, part_s / whole_s) for part, part_s in known.items()]

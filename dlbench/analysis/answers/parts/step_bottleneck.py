@@ -5,15 +5,19 @@ from dataclasses import dataclass
 from typing import Literal
 
 from dlbench.core.declarations import Part
+from dlbench.core.rows.row import Row
+from dlbench.core.units import item_rate
 
-Resource = Literal["arithmetic", "memory", "launch", "transfer", "input", "host"]
-_WORK: tuple[Resource, ...] = ("arithmetic", "memory")
+Resource = Literal["arithmetic", "memory", "launch", "transfer", "input", "host", "step"]
+_WORK: tuple[Resource, ...] = ("arithmetic", "memory", "step")
 REPORTED: tuple[Part, ...] = ("transfer", "input", "host")
 """Parts whose time workloads report."""
 
 LEAST_WORK = 1 / 3
 """Share of the device's time that its operations or bytes have to explain, at the measured ceilings, before they are said to bound it.
 Large kernels reach half of a ceiling or more; what holds up those that reach less than a third is not measured."""
+LEAST_STEP = 1 / 2
+"""The same of the step by itself: where it takes twice as long beside its loader, that is what holds it up."""
 BUSY = 0.9
 """Share of a step from which on a device that computes is what sets the pace."""
 ADDS_UP = 0.1
@@ -30,6 +34,32 @@ REMEDIES: dict[Resource, str] = {
 
 
 @dataclass(frozen=True, slots=True)
+class Alone:
+    """What a loader of the user's gives by itself, and what the step takes that it feeds."""
+
+    loader: str
+    supply_per_s: float
+    """Samples that it gives in a second where no step is made."""
+    need_per_s: float
+    """Samples that the step takes in a second of batches that are there."""
+
+    @property
+    def rates(self) -> str:
+        """Both, as a sentence."""
+        return f"Alone, {self.loader} gives {item_rate(self.supply_per_s)}, and the step takes {item_rate(self.need_per_s)}."
+
+
+def alone(row: Row) -> Alone | None:
+    """Return what loader and step come to alone; None where that was not measured, as of data that is no user's."""
+    input_s, step_s = row.in_role("input_alone"), row.in_role("step_alone")
+    if not input_s or not step_s:
+        return None
+    ways = (row.params.get(name) for name in row.declared.having("feeding"))
+    items = row.throughput * (row.time.median_s or 0.0)
+    return Alone(" ".join(way for way in ways if isinstance(way, str)) or "the loader", items / input_s, items / step_s)
+
+
+@dataclass(frozen=True, slots=True)
 class Parts:
     """A step and what was measured of it, in seconds a call."""
 
@@ -37,7 +67,7 @@ class Parts:
     known: Mapping[Resource, float]
     """Arithmetic and memory: its operations and bytes at the measured ceilings. Launch: its launches, one behind the other, at the
     measured latency of one. Transfer: copying its batch, alone. Input: waiting for its batch on the host. Host: code on the host that
-    reported its own time."""
+    reported its own time. Step, in place of arithmetic, memory and launches: all of it on a batch that is there already."""
     device_s: float | None = None
     """The device's own time, copies in its queue included; None on a CPU, which has none, and where it is not known."""
     on_host: bool = False
@@ -88,7 +118,7 @@ def diagnose(parts: Parts) -> Diagnosis:
     of_host: tuple[Resource, ...] = ("input", "launch", "host") if paced_by_host else ("input", "launch", "host", "transfer")
     bound = max((name for name in of_host if name in seconds), key=seconds.__getitem__, default=None)
     if not paced_by_host and (bound is None or device_s >= seconds[bound]):
-        bound = work if work and known[work] >= LEAST_WORK * device_s else None
+        bound = work if work and known[work] >= (LEAST_STEP if work == "step" else LEAST_WORK) * device_s else None
     found = sum(seconds.values())
     return Diagnosis(bound, seconds, max(0.0, whole_s - found), max(0.0, found - whole_s))
 
