@@ -14,7 +14,10 @@ from typing import Annotated, Literal
 import torch
 
 from dlbench import Role, Scratch, Size, Unit, Value, Work, scratch_folder, workload
+from dlbench.kit.brought_networks import tensors_of
 from dlbench.kit.host_memory import gibibytes, refuse_more_than_left
+from dlbench.models import Model
+from dlbench.workloads.cnn import draw_batch
 
 SAMPLE_BYTES = 112 << 10
 """About a JPEG of ImageNet (ILSVRC 2012: 147,897,477,120 bytes of training images / 1,281,167 = 115,440), in whole blocks of a disk."""
@@ -54,6 +57,7 @@ def storage(
     path: Scratch[str] = ".",
     samples: Size = 512,
     sample_bytes: Size = SAMPLE_BYTES,
+    model: Model | None = None,
 ) -> Work:
     """Read a data set of samples once, from files that are written in a folder of dlbench's own."""
     if device.type != "cpu":
@@ -62,6 +66,12 @@ def storage(
         raise NotImplementedError("this system can neither drop a file from its page cache nor read past it as Linux does")
     if access == "direct" and cache == "warm":
         raise NotImplementedError("access=direct passes the page cache by, so nothing is warm; see cache=cold")
+    if model:
+        if sample_bytes != SAMPLE_BYTES:
+            raise ValueError(f"with model={model} samples are as large as its inputs; leave sample_bytes={sample_bytes} out")
+        sample_bytes = input_bytes(model)
+        if access == "direct" and sample_bytes % BLOCK:
+            raise NotImplementedError(f"access=direct reads whole blocks of {BLOCK} bytes, and an input of {model} has {sample_bytes}")
     if access == "direct" and sample_bytes % BLOCK:
         raise ValueError(f"access=direct reads whole blocks of {BLOCK} bytes; give a sample_bytes that is a multiple, not {sample_bytes}")
     if sample_bytes > MOST_AT_ONCE:
@@ -93,6 +103,12 @@ def storage(
         items=samples,
         bytes=samples * sample_bytes,
     )
+
+
+def input_bytes(model: str) -> int:
+    """Return the bytes of one input of a network, floating-point numbers as fp32."""
+    inputs, _ = draw_batch(torch.device("cpu"), model, 1, "fp32", "nchw")
+    return sum(each.nbytes for each in tensors_of(inputs))
 
 
 def reads_of(offsets: range, at_once: int, on_a_page: bool) -> list[Read]:

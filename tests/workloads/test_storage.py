@@ -12,9 +12,11 @@ from types import SimpleNamespace
 import front_door
 import pytest
 import shared_hosts
+import torch
 
+import dlbench
 from dlbench.core.declared_json import from_json, to_json
-from dlbench.harness.worker import registry, scratch
+from dlbench.harness.worker import brought, registry, scratch
 from dlbench.testing import ManualClock, set_up
 from dlbench.workloads import storage
 
@@ -156,6 +158,30 @@ def test_what_cannot_be_is_refused_before_anything_is_written(folder, params, er
     with pytest.raises(error, match=sentence):
         set_up("storage", **{**SMALL, **params})
     assert not list(folder.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("params", "error", "sentence"),
+    [
+        ({"sample_bytes": 4096}, ValueError, r"with model=resnet18 samples are as large as its inputs; leave sample_bytes=4096 out"),
+        ({"model": "odd", "access": "direct"}, NotImplementedError, r"whole blocks of 4096 bytes, and an input of odd has 28$"),
+    ],
+)
+def test_samples_of_a_network_are_as_large_as_its_inputs(folder, monkeypatch, params, error, sentence):
+    monkeypatch.setattr(brought, "_registry", brought._Registry(taken=brought._registry.taken))
+    dlbench.network(example=lambda batch: {"a": torch.zeros(batch, 3), "b": torch.zeros(batch, 2, dtype=torch.long)})(odd)
+    small = {name: value for name, value in SMALL.items() if name != "sample_bytes"}
+    for model, size in (("resnet18", 3 * 224 * 224 * 4), ("odd", 3 * 4 + 2 * 8)):
+        work = set_up("storage", **small, model=model)
+        assert (work.items, work.bytes) == (5, 5 * size)
+        work.call()
+    with pytest.raises(error, match=sentence):
+        set_up("storage", **{**small, "model": "resnet18", **params})
+
+
+def odd():
+    """A network of 28 bytes of inputs, by example."""
+    return torch.nn.Linear(3, 3)
 
 
 def test_too_few_files_left_and_too_little_memory_are_said(folder, monkeypatch):

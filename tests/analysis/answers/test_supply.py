@@ -55,6 +55,23 @@ def test_each_step_stands_beside_the_slowest_and_the_fastest_way_to_read_from_st
     assert sorted(row["rate.bytes_per_s"] for row in read["rows"]) == pytest.approx([64e3, 128e3, 256e3, 64e6])
 
 
+def test_samples_of_a_network_stand_beside_its_own_steps_alone(asked):
+    answer = found(
+        asked,
+        rows("shelf", 1.0, **{"from": "disk"}),
+        rows("shelf", 2.0, **{"from": "disk"}, model="mine"),
+        rows("eat", 0.5, model="mine"),
+        rows("eat", 0.25, model="other"),
+    )
+    (table,) = [each for each in answer["tables"] if each["title"] == "What storage supplies beside what steps consume"]
+    assert [(row["supply.step"], row["supply.way"]) for row in table["rows"]] == [
+        ("eat mine on cpu", "shelf disk mine"),
+        ("eat other on cpu", "shelf disk"),
+    ]
+    alone = found(asked, rows("shelf", 2.0, **{"from": "disk"}, model="mine"), rows("eat", 0.25, model="other"))
+    assert "No training step that consumes such samples was measured." in alone["sentences"]
+
+
 def test_of_too_few_rounds_it_says_how_many_an_interval_takes(asked):
     few = [each for each in rows("shelf", 0.5, **{"from": "disk"}) + rows("eat", 1.0) if each.round < 3]
     answer = found(asked, few)

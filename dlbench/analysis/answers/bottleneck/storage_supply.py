@@ -19,6 +19,8 @@ from dlbench.core.schema import Unit
 from dlbench.core.units import item_rate
 
 ORDER = 40
+_NETWORK = "model"
+"""Parameter of a reading, and of a step, that names a network."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +92,10 @@ def findings(results: Results) -> AnswerPart:
 
 def _beside(step: Row, supplies: Iterable[Row], several: bool) -> list[Supplied]:
     """Return the slowest and the fastest way to read what a step consumes, each with how much of that it supplies."""
-    fit = [row for row in supplies if not set(step.declared.tags).isdisjoint(row.declared.tags)]
+    alike = [row for row in supplies if not set(step.declared.tags).isdisjoint(row.declared.tags)]
+    # Samples as large as the inputs of a network are read for its steps alone, and say more of them than others.
+    fit = [row for row in alike if row.setting(_NETWORK) == step.setting(_NETWORK)] if step.setting(_NETWORK) else []
+    fit = fit or [row for row in alike if row.setting(_NETWORK) is None]
     ordered = sorted(fit, key=lambda row: row.throughput)
     named, base = f"{short(step.key)} on {device_label(step, several)}", step.rounds.items_per_s
     return [
