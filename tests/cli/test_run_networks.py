@@ -99,7 +99,7 @@ def test_a_suite_for_networks_without_one_says_how_to_bring_it(tmp_path, argumen
     (tmp_path / "empty.py").write_text("import dlbench\n")
     done = shared_hosts.dlbench("run", *arguments, cwd=tmp_path)
     assert (done.code, done.out) == (2, "")
-    sentence = "model = own means a network of your own, and there is none; name a file that has it: dlbench run mine.py"
+    sentence = "model = own means one of your own, and there is none; name a file that has it: dlbench run mine.py"
     assert f"network.toml, bench 1 (train_step): {sentence}" in done.err
 
 

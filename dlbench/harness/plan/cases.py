@@ -54,26 +54,31 @@ def overridden(suites: Suites, settings: Sequence[str], signatures: Signatures) 
 def with_brought(suites: Suites, signatures: Signatures) -> tuple[Suite, ...]:
     """Replace the value ``own`` of an axis by all that the user brings for that parameter.
 
-    Where that is nothing the value is left out, and with its last value the axis of a parameter that has a default. Raises SuiteError for
-    an axis that a bench then lacks.
+    Where that is nothing the value is left out; with its last value goes the axis of a parameter that has a default, or else the bench.
+    Raises SuiteError where none is left of a suite's benches with ``own``.
     """
-    benches = (_bench_with_brought(*each) for each in _benches(suites, signatures))
-    return tuple(replace(suite, benches=tuple(itertools.islice(benches, len(suite.benches)))) for suite in suites)
+    return tuple(replace(suite, benches=tuple(_with_brought(suite, signatures))) for suite in suites)
 
 
-def _bench_with_brought(where: str, bench: Bench, signature: Signature) -> Bench:
-    axes = dict[str, tuple[ParamValue, ...]]()
-    for axis, values in bench.axes.items():
-        parameter = signature.parameter(axis)
-        brought = None if parameter is None else parameter.brought
-        if OWN in values and brought is not None:
-            values = tuple(dict.fromkeys(each for value in values for each in (brought if value == OWN else (value,))))  # the same values
-            if not values and parameter and parameter.required:
-                right = "name a file that has it: dlbench run mine.py (docs/my-network.md shows one)"
-                raise SuiteError(f"{where}: {axis} = {OWN} means a network of your own, and there is none; {right}")
-        if values:
-            axes[axis] = values
-    return replace(bench, axes=axes)
+def _with_brought(suite: Suite, signatures: Signatures) -> Iterator[Bench]:
+    lacking, found = "", False
+    for where, bench, signature in _benches([suite], signatures):
+        axes = {axis: _replaced(values, signature.parameter(axis)) for axis, values in bench.axes.items()}
+        empty = [axis for axis, values in axes.items() if not values]
+        if without := [axis for axis in empty if (parameter := signature.parameter(axis)) and parameter.default is None]:
+            lacking = lacking or f"{where}: {without[0]} = {OWN} means one of your own, and there is none"
+            continue
+        found = found or axes != bench.axes
+        yield replace(bench, axes={axis: values for axis, values in axes.items() if values})
+    if lacking and not found:
+        raise SuiteError(f"{lacking}; name a file that has it: dlbench run mine.py (docs/my-network.md shows one)")
+
+
+def _replaced(values: tuple[ParamValue, ...], parameter: Parameter | None) -> tuple[ParamValue, ...]:
+    brought = None if parameter is None else parameter.brought
+    if brought is None or OWN not in values:
+        return values
+    return tuple(dict.fromkeys(each for value in values for each in (brought if value == OWN else (value,))))
 
 
 def check(suites: Suites, signatures: Signatures, kinds: Sequence[str] = DEVICE_KINDS) -> None:
