@@ -36,6 +36,7 @@ OPTIMIZERS: dict[str, MakeOptimizer] = {
     "adamw": partial(torch.optim.AdamW, lr=LEARNING_RATE, weight_decay=1e-4, eps=1e-4),
 }
 """As torch implements them by default: on a GPU mostly foreach, else tensor by tensor."""
+OWN = "own"
 Optimizer = Literal["sgd", "adamw"]
 """``own`` is that of a network which the user brings; where it names none it is sgd."""
 Implementation = Literal["default", "foreach", "fused"]
@@ -139,7 +140,7 @@ def scaler_of(device: torch.device, dtype: Dtype) -> torch.amp.GradScaler:
 
 
 def optimizer_of(
-    network: nn.Module, name: Optimizer, implementation: Implementation, *, in_graph: bool, brought: Network | None = None
+    network: nn.Module, name: str, implementation: Implementation, *, in_graph: bool, brought: Network | None = None
 ) -> torch.optim.Optimizer:
     """Return the optimizer of the network's weights; ``in_graph``: one whose updates a CUDA graph can hold."""
     if brought and brought.optimizer and name not in OPTIMIZERS:
@@ -153,6 +154,12 @@ def optimizer_of(
     weights = brought_networks.trained(brought, network) if brought else network.parameters()
     # AdamW counts its steps, in a tensor on the device where a graph is to hold the count; SGD keeps none.
     return optimizer(weights, **({"capturable": True} if in_graph and name == "adamw" else {}))
+
+
+def usual_optimizer(model: str) -> str:
+    """Return the optimizer by which a network is trained where a case names none: its own, or else sgd."""
+    brought = find_network(model)
+    return OWN if brought and brought.optimizer else "sgd"
 
 
 def build_on(device: torch.device, model: str, dtype: Dtype, layout: Layout) -> nn.Module:

@@ -10,7 +10,7 @@ import torch
 from dlbench import PRECISIONS, Dtype, InferenceDtype, Layout, Searched, SearchedLast, Size, Switch, TrainingDtype, Work, workload
 from dlbench.kit.modes import VALUES, Mode
 from dlbench.models import Model
-from dlbench.workloads.cnn import Implementation, infer_step, train_step
+from dlbench.workloads.cnn import Implementation, infer_step, train_step, usual_optimizer
 
 
 @workload(tags=("cnn", "training", "imagenet"), values=VALUES, writes_files=True)
@@ -26,7 +26,7 @@ def fastest_train_step(
 ) -> Work:
     """Train an image classifier by one step, in the fastest way there is for all that the case leaves open."""
     chosen = _chosen(device, batch=batch, dtype=dtype, layout=layout, implementation=implementation, mode=mode)
-    return train_step(device, model=model, **chosen)
+    return train_step(device, model=model, optimizer=usual_optimizer(model), **chosen)
 
 
 @workload(tags=("cnn", "inference", "imagenet"), values=VALUES, writes_files=True)

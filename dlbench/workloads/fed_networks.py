@@ -18,7 +18,7 @@ from dlbench.kit.step_counts import Counts, train_counts
 from dlbench.models import initialise
 from dlbench.models.flops import train_flops
 from dlbench.models.traffic import layer_traffic, train_bytes, weight_bytes
-from dlbench.workloads.cnn import OPTIMIZERS, UPDATE_PASSES, build_on, cross_entropy, loss_of, optimizer_of, training_step
+from dlbench.workloads.cnn import OPTIMIZERS, UPDATE_PASSES, build_on, cross_entropy, loss_of, optimizer_of, training_step, usual_optimizer
 
 IMAGE = (3, 32, 32)
 """As those of CIFAR-10 (Krizhevsky 2009, https://www.cs.toronto.edu/~kriz/cifar.html), which has as many classes."""
@@ -55,9 +55,10 @@ def network_step(device: torch.device, model: str, example: Given, batch: int, d
     network = build_on(device, model, dtype, "nchw")
     network.train()
     inputs, _ = example
-    update = optimizer_of(network, "sgd", "default", in_graph=False, brought=find_network(model))
+    optimizer = usual_optimizer(model)
+    update = optimizer_of(network, optimizer, "default", in_graph=False, brought=find_network(model))
     step = training_step(device, update, dtype, loss_of(network, model, inputs))
-    return step, train_counts(network, model, inputs, batch, dtype, UPDATE_PASSES["sgd"])
+    return step, train_counts(network, model, inputs, batch, dtype, UPDATE_PASSES.get(optimizer))
 
 
 def takes_targets(model: str) -> bool:

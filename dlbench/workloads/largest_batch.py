@@ -6,7 +6,7 @@ import torch
 
 from dlbench import Dtype, Layout, Least, Limit, Searched, Size, Unit, Value, Work, workload
 from dlbench.models import Model
-from dlbench.workloads.cnn import infer_step, train_step
+from dlbench.workloads.cnn import infer_step, train_step, usual_optimizer
 
 
 @workload(
@@ -29,5 +29,5 @@ def largest_batch(
     if batch is None:
         raise ValueError("a batch is found by a search; give batch=8 to take a step without one")
     if step == "train":
-        return train_step(device, model=model, batch=batch, dtype=dtype, layout=layout)
+        return train_step(device, model=model, batch=batch, dtype=dtype, layout=layout, optimizer=usual_optimizer(model))
     return infer_step(device, model=model, batch=batch, dtype=dtype, layout=layout)

@@ -119,7 +119,7 @@ def _headline(found: Sequence[Estimate], several: bool) -> Headline:
     """Return the shortest time in which a device trains a network, and how many others of its kind do."""
     best = min(found, key=lambda each: each.seconds)
     time, model, chosen = units.seconds(best.seconds), best.schedule.model, choice(best.row).replace("batch=", "b")
-    what = "ImageNet" if model in schedules() else "1 M samples"
+    what = "ImageNet" if model in schedules() else "a million samples"
     text = fitting(f"{time}{best.span} for {what}, {model}", f"{time}{best.span} for {what}", f"{time} for {what}, {model}")
     if not text.endswith(model):
         chosen = f"{model} {chosen}"

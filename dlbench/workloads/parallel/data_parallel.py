@@ -13,11 +13,11 @@ import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from dlbench import Communicates, Dtype, Duration, Layout, Least, Parallel, Size, Spread, Work, workload
+from dlbench import Communicates, Dtype, Duration, Layout, Least, Parallel, Size, Spread, Work, find_network, workload
 from dlbench.kit.brought_networks import tensors_of
 from dlbench.kit.step_counts import train_counts
 from dlbench.models import Model
-from dlbench.workloads.cnn import OPTIMIZERS, TRAINING, build_on, draw_batch, loss_of, training_step
+from dlbench.workloads.cnn import TRAINING, build_on, draw_batch, loss_of, optimizer_of, training_step, usual_optimizer
 from dlbench.workloads.parallel import data_parallel_async, data_parallel_hogwild, data_parallel_tower
 from dlbench.workloads.parallel.data_parallel_learning import OUTCOME, STALENESS, Experiment, Learner
 from dlbench.workloads.parallel.data_parallel_tower import STEPS
@@ -94,7 +94,8 @@ def data_parallel(
         _shard(network, device)
     parallel = _replicate(network, device, bucket_mb, gradients) if form == "ddp" else network
     loss = loss_of(parallel, model, inputs)
-    step = partial(training_step(device, OPTIMIZERS["sgd"](parallel.parameters()), dtype, loss), inputs, targets)
+    update = optimizer_of(parallel, usual_optimizer(model), "default", in_graph=False, brought=find_network(model))
+    step = partial(training_step(device, update, dtype, loss), inputs, targets)
     if isinstance(parallel, DistributedDataParallel) and not synchronise:
         step = parallel.no_sync()(step)  # in each call
     return Work(

@@ -1,3 +1,4 @@
+import re
 from dataclasses import replace
 
 import made_up
@@ -92,16 +93,27 @@ def test_too_few_rounds_give_a_time_without_an_interval(asked):
 @pytest.mark.parametrize(
     "measured",
     [
-        steps(0.01, model="mine"),
         steps(0.01, workload="infer_step"),
         steps(0.01, workload="data_parallel", ranks=2),
         [made_up.without_rounds(each) for each in steps(0.01)],
     ],
-    ids=["another network", "inference", "several ranks", "no time"],
+    ids=["inference", "several ranks", "no time"],
 )
 def test_other_work_gives_no_estimate(asked, measured):
     answer = asked(measured)["cost"]
     assert (answer["kind"], answer["command"]) == ("missing", "dlbench run cnn")
+
+
+def test_a_network_without_a_published_schedule_is_told_what_a_million_samples_take(asked):
+    answer = asked([*steps(0.01, model="mine"), *steps(0.01)])["cost"]
+    assert re.fullmatch(r"\d+ s \(\d+…\d+\) for a million samples, mine", answer["headline"])
+    assert answer["sentences"][-3] == "mine trains on a million samples, estimated from steps."
+    assert [each["title"] for each in answer["tables"]] == [
+        "Time to train on ImageNet: an estimate",
+        "Time to train on a million samples: an estimate",
+    ]
+    (row,) = answer["tables"][1]["rows"]
+    assert row["train.seconds"] == pytest.approx(1_000_000 / row["rate.items_per_s"])
 
 
 def test_a_workload_counts_by_what_it_declares_and_not_by_its_name(asked):
