@@ -179,6 +179,12 @@ def own() -> None:
         (build, {"inputs": (3,), "loss": "mse"}, "network 'build': loss must be a function, not 'mse'"),
         (
             build,
+            {"inputs": (3,), "loss": getattr},  # as torch.sum
+            "network 'build': Python does not tell how many arguments its loss takes, <built-in function getattr>; "
+            "write it as lambda output: … or lambda output, targets: …",
+        ),
+        (
+            build,
             {"inputs": (3,), "loss": lambda output, target: 0},
             "network 'build': its loss takes targets; give classes, or an example that returns (inputs, targets)",
         ),

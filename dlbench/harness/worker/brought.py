@@ -101,7 +101,7 @@ def network(
         where = f"network '{name}'"
         if name == OWN or name in _registry.taken:
             raise UsageError(f"{where}: the name is dlbench's own; give the function another")
-        if wrong := _not_callable(loss=loss, optimizer=optimizer, example=example) or _wrong(shape, classes, example):
+        if wrong := _not_callable(loss=loss, optimizer=optimizer, example=example) or _wrong(shape, classes, example) or _untold(loss):
             raise UsageError(f"{where}: {wrong}")
         if _arguments(build):
             raise UsageError(f"{where}: dlbench calls it without arguments; give its parameters defaults")
@@ -201,3 +201,13 @@ def _wrong(shape: object, classes: object, example: object) -> str | None:
 
 def _not_callable(**functions: object) -> str | None:
     return next((f"{name} must be a function, not {each!r}" for name, each in functions.items() if each and not callable(each)), None)
+
+
+def _untold(loss: Callable[..., Any] | None) -> str | None:
+    """Say that of a loss nobody can tell whether it takes targets, as of functions that are written in C, such as `torch.sum`."""
+    try:
+        inspect.signature(loss or _untold)
+    except ValueError:
+        right = "write it as lambda output: … or lambda output, targets: …"
+        return f"Python does not tell how many arguments its loss takes, {loss!r}; {right}"
+    return None
