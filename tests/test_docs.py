@@ -21,6 +21,7 @@ from project_files import project_files
 from dlbench import models
 from dlbench.cli.defaults import FILE, PROJECT
 from dlbench.cli.main import dlbench
+from dlbench.cli.options import NETWORK_SUITE
 from dlbench.core.errors import ExitCode
 from dlbench.core.measurement import Measurement
 from dlbench.core.model import Policy, Status
@@ -37,6 +38,7 @@ from dlbench.harness.worker.backends.cuda import CudaBackend
 from dlbench.harness.worker.measuring import measure, stopping
 
 ROOT = front_door.ROOT
+EXAMPLE = ROOT / "examples" / "my-network" / "my_network.py"
 PAGES = {
     name: (ROOT / name).read_text()
     for name in project_files()
@@ -85,13 +87,19 @@ def table(page, *header):
 
 
 @pytest.fixture(scope="module")
-def signatures(tmp_path_factory):
-    """Of the built-in workloads and of those on the pages."""
+def hello(tmp_path_factory):
+    """What a process says with all that the pages bring, and the example."""
     folder = tmp_path_factory.mktemp("plugins")
-    plugins = {name: text for page in PAGES for name, text in named(page).items() if "@workload" in text}
+    plugins = {
+        name: text for page in PAGES for name, text in named(page).items() if re.search(r"^@(workload|dlbench\.)", text, re.MULTILINE)
+    }
     for name, text in plugins.items():
         (folder / name).write_text(text)
-    hello = ask_hello([str(folder / name) for name in plugins])
+    return ask_hello([*(str(folder / name) for name in plugins), str(EXAMPLE)])
+
+
+@pytest.fixture(scope="module")
+def signatures(hello):
     return {each["name"]: signature_from_json(each) for each in hello["signatures"]}
 
 
@@ -129,7 +137,7 @@ def test_lines_wrap_at_120(page):
 
 
 def test_every_example_in_python_sql_and_yaml_is_on_a_page_that_is_run():
-    assert {each.values[0] for each in blocks("python")} == {"docs/data.md", "docs/results.md", "docs/workloads.md"}
+    assert {each.values[0] for each in blocks("python")} == {"docs/data.md", "docs/my-network.md", "docs/results.md", "docs/workloads.md"}
     assert {each.values[0] for each in blocks("sql")} == {"docs/data.md"}
     assert {each.values[0] for each in blocks("yaml")} == {"docs/ci.md", "docs/export.md"}  # by test_workflows.py
     languages = {language for text in PAGES.values() for language in re.findall(r"^ *```(\w*)\n.*?^ *```$", text, re.MULTILINE | re.DOTALL)}
@@ -165,7 +173,8 @@ def test_commands_are_what_the_command_line_takes(command, signatures):
         found = dlbench.get_command(context, command[0])
         assert found is not None, f"there is no command {command[0]}"
         given = found.make_context(command[0], command[1:]).params
-    builtin = [name for name in given.get("names", ()) if not name.endswith(".toml")]
+    names = [NETWORK_SUITE if name.endswith(".py") else name for name in given.get("names", ())]
+    builtin = [name for name in names if not name.endswith(".toml")]
     only = compile_expression(given["expression"]) if given.get("expression") else None
     if suites := suite.load_all(builtin):
         suites = planning.overridden(suites, given["overrides"], signatures)
@@ -234,6 +243,30 @@ def test_the_workloads_page_runs(tmp_path):
     assert tests
     done = python("-m", "pytest", "-q", "-p", "no:cacheprovider", *tests, cwd=tmp_path)
     assert done.returncode == 0, done.stdout
+
+
+def test_networks_of_pages_are_imported_once_a_round(hello):
+    assert {each["plugin"].rpartition("/")[2]: each["not_once"] for each in hello["trials"]} == dict.fromkeys(
+        ("mine.py", "more.py", "my_network.py")
+    )
+
+
+def test_the_networks_page_runs(tmp_path):
+    page = "docs/my-network.md"
+    for name, text in named(page).items():
+        (tmp_path / name).write_text(hasty(text) if name.endswith(".toml") else text)
+    quick = ("--device", "cpu", "--rounds", "1")
+    for command in (
+        ("run", "mine.py", "-k", "infer_step and batch=1,", *quick, "-o", "first.jsonl"),
+        ("run", "mine.toml", "--plugin", "more.py", "--set", "batch=8", *quick, "-o", "more.jsonl"),
+    ):
+        done = shared_hosts.dlbench(*command, cwd=tmp_path)
+        assert done.code == 0, done.err
+    ended = [(each["case"]["id"], each["status"]) for path in sorted(tmp_path.glob("*.jsonl")) for each in front_door.measurements(path)]
+    assert dict(ended) == {
+        "infer_step[model=digits,batch=1,dtype=fp32]@cpu": "ok",
+        **{f"train_step[model={name},batch=8,dtype=fp32,optimizer=own]@cpu": "ok" for name in ("words", "masks", "by_name")},
+    }
 
 
 def test_the_results_page_runs(tmp_path):
@@ -318,7 +351,9 @@ def test_the_table_of_suites_has_what_each_plans(signatures):
     rows = {name: (int(cpu), int(accelerator)) for name, cpu, accelerator, *_ in table("docs/reference/suites.md", *header)}
     assert list(rows) == suite.builtin_names()
     for name, counts in rows.items():
-        planned = [case.device for case in planning.plan([suite.load(name)], signatures, ["cpu", "cuda:0"])]
+        # One network of a user's, of those that the pages have.
+        suites = planning.overridden([suite.load(name)], ["model=digits"] if name == NETWORK_SUITE else (), signatures)
+        planned = [case.device for case in planning.plan(suites, signatures, ["cpu", "cuda:0"])]
         assert counts == (planned.count("cpu"), planned.count("cuda:0"))
 
 

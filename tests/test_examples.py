@@ -1,4 +1,4 @@
-"""The package in examples/, as somebody uses it: installed, tested and run."""
+"""What is in examples/, as somebody uses it: a package installed, tested and run, and a file with a network and its loader."""
 
 import os
 import subprocess
@@ -7,8 +7,10 @@ from pathlib import Path
 
 import front_door
 import pytest
+import shared_hosts
 
 EXAMPLE = front_door.ROOT / "examples" / "dlbench-attention"
+NETWORK = front_door.ROOT / "examples" / "my-network" / "my_network.py"
 
 
 @pytest.fixture(scope="module")
@@ -38,3 +40,17 @@ def test_its_own_tests_pass(installed: dict[str, str], tmp_path: Path) -> None:
     )
     assert done.returncode == 0, done.stdout
     assert "3 passed" in done.stdout
+
+
+def test_a_network_is_measured_by_itself_and_fed_by_its_loader(tmp_path: Path) -> None:
+    steps = 'workload = "train_step"\naxes.model = "own"\naxes.optimizer = "own"\naxes.batch = 4'
+    feeding = 'workload = "feed"\naxes.model = "own"\naxes.source = "pictures"\naxes.workers = 1\naxes.batch = 4'
+    suite = front_door.suite(tmp_path, steps, feeding)
+    plugin = ("--plugin", str(NETWORK))
+    done = shared_hosts.dlbench("run", suite, *plugin, "--device", "cpu", "--rounds", "1", "-o", "run.jsonl", cwd=tmp_path)
+    assert done.code == 0, done.err
+    found = {each["case"]["id"]: each for each in front_door.measurements(tmp_path / "run.jsonl")}
+    fed = "feed[model=small_cnn,batch=4,source=pictures,workers=1,dtype=fp32]@cpu"
+    ids = ["train_step[model=small_cnn,batch=4,dtype=fp32,optimizer=own]@cpu", fed]
+    assert {case: each["status"] for case, each in found.items()} == dict.fromkeys(ids, "ok")
+    assert found[fed]["values"]["input_alone_s"] > 0
