@@ -51,7 +51,7 @@ def torchrun(number, port, *arguments, cwd):
 
 def test_two_machines_measure_together_and_the_first_writes_one_file(tmp_path):
     benches = [
-        'workload = "who_am_i"\naxes.ranks = [1, 2, 3]',
+        'workload = "who_am_i"\naxes.ranks = [2, 3]',
         'workload = "together"\naxes.ranks = 2',
         'workload = "dies_in_one"\naxes.ranks = 2\naxes.number = 9',
         f'workload = "hangs_in_one"\naxes.ranks = 2\naxes.folder = "{tmp_path}"',
@@ -78,7 +78,6 @@ def test_two_machines_measure_together_and_the_first_writes_one_file(tmp_path):
     assert machine["stack_key"] == header["environment"]["stack_key"]
     rows = {each["case"]["id"].removesuffix("@cpu"): each for each in front_door.measurements(tmp_path / "o.jsonl")}
     assert {case: (row["status"], row.get("reason")) for case, row in rows.items()} == {
-        "who_am_i[ranks=1]": ("ok", None),
         "who_am_i[ranks=2]": ("ok", None),
         "who_am_i[ranks=3]": ("unsupported", "3 ranks need as many cores, and there are 2 to use"),
         "together[ranks=2]": ("ok", None),

@@ -15,7 +15,7 @@ axes.ranks = {ranks}
 
 def test_every_form_is_a_row(tmp_path: Path) -> None:
     benches = [
-        BENCH.format(forms=["layers", "tensor"], ranks=[1, 2]),
+        BENCH.format(forms=["layers", "tensor"], ranks=2),
         BENCH.format(forms=["gpipe", "1f1b"], ranks=2) + "axes.microbatches = 2",
         BENCH.format(forms=["gpipe"], ranks=2) + "axes.microbatches = 3",
         BENCH.format(forms=["layers"], ranks=2) + "axes.memory_percent = 150",
@@ -36,9 +36,7 @@ def test_every_form_is_a_row(tmp_path: Path) -> None:
     assert sorted(rows) == [
         "1f1b,model=mlp,batch=4,ranks=2,dtype=fp32,microbatches=2]@cpu",
         "gpipe,model=mlp,batch=4,ranks=2,dtype=fp32,microbatches=2]@cpu",
-        "layers,model=mlp,batch=4,ranks=1,dtype=fp32]@cpu",
         "layers,model=mlp,batch=4,ranks=2,dtype=fp32]@cpu",
-        "tensor,model=mlp,batch=4,ranks=1,dtype=fp32]@cpu",
         "tensor,model=mlp,batch=4,ranks=2,dtype=fp32]@cpu",
     ]
     # 8 blocks of two 64 x 256 matrices, the first without a gradient of the samples.

@@ -94,7 +94,7 @@ RECORDS = [HEADER, ROW, ROUND, *RANKS]
 
 
 @given(number_and_path=st.sampled_from([(number, path) for number, each in enumerate(RECORDS) for path in paths(each)]), value=json_values)
-@settings(max_examples=400)
+@settings(max_examples=250)
 def test_any_value_anywhere(tmp_path_factory, number_and_path, value):
     number, path = number_and_path
     records = [*RECORDS[:number], replaced(RECORDS[number], path, value), *RECORDS[number + 1 :]]
