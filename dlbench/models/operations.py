@@ -1,11 +1,11 @@
 """Floating-point operations of a call of any network: those of its products, whatever layers or functions they are in."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import cache
 from math import prod
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -38,16 +38,13 @@ def count_operations(network: nn.Module, arguments: tuple[Any, ...], keywords: M
     Backward takes a product's operations once more for each of its two operands that needs a gradient: neither the weight of a frozen layer
     does nor the input of the first. Each product is taken to be one that the loss depends on. The network is left as it is, in its mode.
     """
-    counter = _ProductCounter()
-    try:
-        output = call_on_meta(Shapes.of(network, arguments, keywords), counter)
-        own = _own_backwards(output) if counter.hidden else []
-    except Exception as error:  # noqa: BLE001  # whatever a network raises that computes with numbers, of which there are none here
-        failed = None if counter.uncounted else needs_numbers(error)
-        return Operations(uncounted=tuple(counter.uncounted), reason=failed or no_formula(counter.uncounted))
+    called = call_on_meta(network, arguments, keywords, _ProductCounter)
+    counter = called.watch
     if counter.uncounted:
         return Operations(uncounted=tuple(counter.uncounted), reason=no_formula(counter.uncounted))
-    if own:
+    if called.error:
+        return Operations(reason=needs_numbers(called.error))
+    if own := _own_backwards(called.output) if counter.hidden else []:
         return Operations(counter.forward, reason=f"no formula for the backward pass of {', '.join(own)}")
     return Operations(counter.forward, counter.forward + counter.backward)
 
@@ -91,6 +88,9 @@ class ProductWatch(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch
                 return output
             self.see_unknown(str(func._overloadpacket))
         return func(*args, **kwargs)
+
+    def follow(self, network: nn.Module) -> None:
+        """Prepare for a call of this network."""
 
     def see(self, first: Tensor, second: Tensor, operations: int) -> None:
         """Take note of a product of two operands."""
@@ -152,15 +152,52 @@ def _is_productless(func: Any) -> bool:
 _HARMLESS = {torch.Tag.pointwise, torch.Tag.inplace_view}
 
 
-def call_on_meta(shapes: Shapes, watch: ProductWatch) -> Any:
-    """Call a network on shapes under a watch, with a graph for gradients, and return its output."""
-    with torch.enable_grad(), _layers_as_written(), torch.device("meta"), watch:
-        return shapes.network(*shapes.arguments, **shapes.keywords)
+Watch = TypeVar("Watch", bound=ProductWatch)
+
+
+@dataclass(frozen=True, slots=True)
+class Called(Generic[Watch]):
+    """What came of a call on shapes."""
+
+    watch: Watch
+    output: Any = None
+    error: Exception | None = None
+    """What the network raised, most likely as it computes with numbers, of which there are none."""
+
+
+def call_on_meta(
+    network: nn.Module, arguments: tuple[Any, ...], keywords: Mapping[str, Any], watch_of: Callable[[], Watch]
+) -> Called[Watch]:
+    """Call a network on shapes, with a graph for gradients, under a new watch that follows the copy of the network which has them.
+
+    One that fails is called once more, as if it were being compiled: then, too, there are no numbers, and networks such as those of
+    transformers leave out the shortcuts that look at some.
+    """
+    first, *_ = calls = [_call_on_meta(network, arguments, keywords, watch_of, compiling=False)]
+    if first.error:
+        calls.append(_call_on_meta(network, arguments, keywords, watch_of, compiling=True))
+    return next((each for each in calls if not each.error), first)
+
+
+def _call_on_meta(
+    network: nn.Module, arguments: tuple[Any, ...], keywords: Mapping[str, Any], watch_of: Callable[[], Watch], *, compiling: bool
+) -> Called[Watch]:
+    watch = watch_of()
+    try:
+        shapes = Shapes.of(network, arguments, keywords)
+        watch.follow(shapes.network)
+        with torch.enable_grad(), _layers_as_written(compiling), torch.device("meta"), watch:
+            return Called(watch, shapes.network(*shapes.arguments, **shapes.keywords))
+    except Exception as error:  # noqa: BLE001  # whatever a network raises without numbers
+        return Called(watch, error=error)
 
 
 @contextmanager
-def _layers_as_written() -> Iterator[None]:
-    """Keep attention from its fused operator, checkpoints from hiding what they hold, and autocast from refusing the meta device."""
+def _layers_as_written(compiling: bool) -> Iterator[None]:
+    """Keep attention from its fused operator, checkpoints from hiding what they hold, and autocast from refusing the meta device.
+
+    ``compiling``: what networks are told that ask whether they are being compiled.
+    """
     autocast = torch.autocast.__init__
 
     def autocast_anywhere(context: torch.autocast, device_type: str, *args: Any, **keywords: Any) -> None:
@@ -172,6 +209,7 @@ def _layers_as_written() -> Iterator[None]:
         stand_ins: tuple[tuple[Any, str, Any], ...] = (
             (checkpoint, "CheckpointFunction", _Plain),
             (torch.autocast, "__init__", autocast_anywhere),
+            *([(torch.compiler, "_is_compiling_flag", True)] if compiling else []),
         )
         for owner, name, stand_in in stand_ins:
             stack.callback(setattr, owner, name, getattr(owner, name))

@@ -17,7 +17,6 @@ from torch.utils._pytree import tree_leaves
 
 from dlbench.models.flops import Counted, run_on_meta
 from dlbench.models.operations import ProductWatch, call_on_meta, needs_numbers, no_formula
-from dlbench.models.shapes import Shapes
 
 MOVE_NOTHING = (nn.Flatten, nn.Unflatten, nn.Identity)
 
@@ -101,17 +100,10 @@ def count_traffic(network: nn.Module, arguments: tuple[Any, ...], keywords: Mapp
     All of it is unknown where a layer that runs is none of those that move what the formulas say, or where a product or a weight is outside
     of them. Other functions between them, such as adding a shortcut, are left out.
     """
-    watch = _LayerWatch()
-    try:
-        shapes = Shapes.of(network, arguments, keywords)
-        watch.follow(shapes.network)
-        call_on_meta(shapes, watch)
-    except Exception as error:  # noqa: BLE001  # whatever a network raises that computes with numbers, of which there are none here
-        if not watch.unknown:
-            return LayersTraffic(reason=needs_numbers(error))
-    if watch.unknown:
-        return LayersTraffic(reason=no_formula([f"{name} ({kind})" if name else kind for kind, name in watch.unknown.items()]))
-    return LayersTraffic(tuple(watch.found))
+    called = call_on_meta(network, arguments, keywords, _LayerWatch)
+    if unknown := called.watch.unknown:
+        return LayersTraffic(reason=no_formula([f"{name} ({kind})" if name else kind for kind, name in unknown.items()]))
+    return LayersTraffic(reason=needs_numbers(called.error)) if called.error else LayersTraffic(tuple(called.watch.found))
 
 
 class _LayerWatch(ProductWatch):  # type: ignore[no-untyped-call]  # torch leaves it untyped

@@ -370,6 +370,18 @@ def test_a_network_that_needs_numbers_says_so(function: Any, error: str) -> None
     assert found.reason.startswith(f"its forward pass does not run on shapes alone, without numbers: {error}")
 
 
+def test_a_network_that_looks_at_numbers_unless_it_is_compiled_is_counted_as_when_compiled() -> None:
+    """As the language models of transformers, whose mask of attention depends on whether sequences are packed."""
+
+    def unless_packed(w: Tensor, x: Tensor) -> Tensor:
+        if not torch.compiler.is_compiling() and (x == 0).all():
+            return x
+        return x @ w
+
+    assert counted(Call(unless_packed), MATRIX) == (128, 256)
+    assert not torch.compiler.is_compiling()
+
+
 def test_the_network_and_the_inputs_are_left_as_they_are() -> None:
     class Keeping(nn.Module):
         def __init__(self) -> None:
