@@ -269,7 +269,8 @@ def unstated(results: Results) -> list[str]:
     ]
     lines, empty = [], "so rate, peak and ceiling stay empty"
     for reason, alike in grouped(found, lambda row: row.rate.reason or NOTHING_STATED).items():
-        named = wording.few(dict.fromkeys(row.case.workload for row in alike))
+        # Of networks one may say why and the others not.
+        named = wording.few(dict.fromkeys(f"{row.case.workload} {row.params.get('model') or ''}".rstrip() for row in alike))
         says_nothing = f"neither operations nor bytes are stated by {named}, {empty}; give Work flops=, bytes= or both"
         lines.append(units.one_line(says_nothing if reason == NOTHING_STATED else f"{named}: {reason}, {empty}"))
     return lines

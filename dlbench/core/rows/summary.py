@@ -96,7 +96,10 @@ def _reason(group: str, measurements: Sequence[Measurement]) -> str | None:
 
 def _rates(rates: Rates, measurements: Sequence[Measurement]) -> Rates:
     """Return them with what the workload says of operations and bytes that it does not state, where there is no share of a peak."""
-    uncounted = known([_reason("flops", measurements), _reason("bytes", measurements)])
+    flops, moved = _reason("flops", measurements), _reason("bytes", measurements)
+    uncounted = known([flops, moved])
+    if flops and moved and flops.partition(": ")[2] == moved.partition(": ")[2]:
+        uncounted = [flops.replace("its operations are", "its operations and bytes are", 1)]
     if not uncounted or rates.peak_fraction is not None:
         return rates
     stated_work = [rates.reason] if rates.reason and rates.flops_per_s is not None else []
