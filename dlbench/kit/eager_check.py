@@ -158,8 +158,8 @@ def _trained(call: Step, parts: StepParts, right: Trained, shaken: Trained, *log
     if parts.labels is not None:
         unlikely = right_logits.gather(1, parts.labels[:, None]).mean().item()
         parts.labels.copy_(right_logits.argmax(1))
-        torch.manual_seed(_SEED)
-        likely_loss = call().item()
+    torch.manual_seed(_SEED)
+    next_loss = call().item()  # of a likely class where there are labels; the momenta are those of its gradients
     for error, tolerance in momenta_apart(parts.update):
         yield from _away("momentum", error, tolerance, usual="its gradient")
     names = [name for name, _ in parts.network.named_parameters()]
@@ -177,11 +177,11 @@ def _trained(call: Step, parts: StepParts, right: Trained, shaken: Trained, *log
     spread = right_logits.max(1).values.mean().item() - unlikely
     if math.isfinite(spread) and spread > 0:
         apart = (shaken_logits - right_logits).square().mean().sqrt().item() * math.sqrt(2 / len(right_logits))
-        rounding = torch.finfo(storage(parts.dtype)).eps * (abs(found.loss) + abs(likely_loss))
+        rounding = torch.finfo(storage(parts.dtype)).eps * (abs(found.loss) + abs(next_loss))
         # No more than all of the error can be that of these logits; where this says nothing, errors are taken for independent.
         bound = (SPREAD * apart * math.sqrt(right_logits.numel()) + rounding) / spread
         tolerance = bound if bound <= MOST_TOLERANCE else (SPREAD * apart + rounding) / spread
-        yield from _away("logits' spread", abs(found.loss - likely_loss - spread) / spread, tolerance)
+        yield from _away("logits' spread", abs(found.loss - next_loss - spread) / spread, tolerance)
 
 
 def _changed_signs(layers: int, error: float) -> float:

@@ -74,16 +74,21 @@ def momenta_apart(update: torch.optim.Optimizer) -> Iterator[tuple[float, float]
     """Yield how far momenta are from those of the weights' gradients after one step from no momenta on, and how far rounding takes them.
 
     Relative, for some of each tensor; nothing where a gradient is not finite, as a scaler then skips the step. The formulas are those of
-    https://docs.pytorch.org/docs/stable/generated/torch.optim.SGD.html and torch.optim.AdamW.html there.
+    https://docs.pytorch.org/docs/stable/generated/torch.optim.SGD.html and torch.optim.AdamW.html there, so nothing of other optimizers.
     """
+    if type(update) not in (torch.optim.SGD, torch.optim.AdamW):
+        return
     moved = [(group, each, each.grad) for group in update.param_groups for each in group["params"] if each.grad is not None]
     if not all(math.isfinite(norm_of(each)) for _, _, each in moved):  # a norm takes no memory, as a mask of what is finite would
         return
     for group, weight, whole in moved:
         gradient, state = some_of(whole).cpu().double(), update.state[weight]
-        if "momentum_buffer" in state:
+        if group["maximize"]:
+            gradient.neg_()
+        usual = {}
+        if isinstance(state.get("momentum_buffer"), Tensor):
             usual = {"momentum_buffer": gradient + group["weight_decay"] * some_of(weight).cpu().double()}
-        else:
+        elif "betas" in group:
             first, second = group["betas"]
             usual = {"exp_avg": (1 - first) * gradient, "exp_avg_sq": (1 - second) * gradient.square()}
         for name, other in usual.items():

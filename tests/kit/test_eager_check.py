@@ -319,3 +319,33 @@ def test_large_gradients_of_other_kernels_are_right(pretended, monkeypatch, opti
     pretended(OTHERWISE["torch's own convolutions"])
     monkeypatch.setattr(cnn, "build", with_large_gradients)
     cnn.train_step(CPU, model="resnet18", batch=2, mode="autotune", dtype="amp_bf16", optimizer=optimizer, implementation=implementation)
+
+
+@pytest.mark.parametrize(
+    "optimizer",
+    [
+        partial(torch.optim.SGD, momentum=0.9, weight_decay=1e-4),
+        partial(torch.optim.SGD, maximize=True, momentum=0.9),
+        torch.optim.SGD,
+        torch.optim.AdamW,
+        partial(torch.optim.RMSprop, momentum=0.9),
+    ],
+    ids=["sgd", "maximizing", "plain sgd", "adamw", "rmsprop"],
+)
+def test_a_step_with_a_loss_and_an_optimizer_of_its_own_is_held_to_what_is_known_of_them(optimizer):
+    network, inputs = nn.Linear(6, 3), torch.randn(4, 6)
+    parts = eager_check.StepParts(network, (inputs,), "fp32", None, optimizer(network.parameters(), lr=cnn.LEARNING_RATE))
+
+    def step():
+        parts.update.zero_grad()
+        loss = network(inputs).square().mean()
+        loss.backward()
+        parts.update.step()
+        return loss.detach()
+
+    step()  # as a mode takes some before it is looked at, from where on there are momenta
+    with eager_check.restored(parts):
+        expected = eager_check.expected_of(step, parts, same_draws=True)
+        eager_check.refuse_disagreement(step, parts, expected)
+        with pytest.raises(ValueError, match="the gradient of weight is missing"):
+            eager_check.refuse_disagreement(lambda: network(inputs).square().mean().detach(), parts, expected)
