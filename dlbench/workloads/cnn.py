@@ -70,7 +70,8 @@ def train_step(
     scaler = scaler_of(device, dtype)
     step = training_step(device, update, dtype, execution.forward(loss), scaler)
     eager = training_step(device, update, dtype, loss, scaler)
-    counts = train_counts(network, model, inputs, batch, dtype, UPDATE_PASSES.get(optimizer))
+    passes = UPDATE_PASSES.get(optimizer if optimizer in OPTIMIZERS else usual_optimizer(model))
+    counts = train_counts(network, model, inputs, batch, dtype, passes)
     given = (*tensors_of(inputs), *tensors_of(targets))
     work = Work(call=partial(step, inputs, targets), inputs=given, items=batch, **counts.of_work())
     labels = targets if is_classifier(model) else None

@@ -8,7 +8,8 @@ import pytest
 import torch
 from torch import nn
 
-from dlbench import Dtype
+from dlbench import Dtype, Network
+from dlbench.kit import step_counts
 from dlbench.kit.precision import operands, output, storage
 from dlbench.workloads import cnn
 
@@ -153,3 +154,16 @@ def test_the_same_seed_gives_the_same_step() -> None:
         return cnn.train_step(CPU, model="resnet18", batch=1).call().item()
 
     assert loss() == pytest.approx(loss(), rel=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("own", "moved", "unknown"),
+    [(None, True, {}), (torch.optim.RMSprop, False, {"bytes": "nobody knows what its optimizer moves"})],
+    ids=["none", "rmsprop"],
+)
+def test_a_network_without_an_optimizer_of_its_own_moves_what_sgd_does(monkeypatch, own, moved, unknown) -> None:
+    network = Network("mine", lambda: nn.Linear(6, 3), inputs=(6,), classes=3, optimizer=own)
+    monkeypatch.setattr(cnn, "find_network", lambda name: network)
+    monkeypatch.setattr(step_counts, "find_network", lambda name: network)
+    with_own, with_sgd = (cnn.train_step(CPU, model="mine", batch=2, optimizer=each) for each in ("own", "sgd"))
+    assert (with_own.bytes == with_sgd.bytes, with_own.unknown) == (moved, unknown)
