@@ -46,6 +46,7 @@ class Unknown(StrEnum):
     LEFT_BY_OTHERS = "{bytes} that an earlier case left are not in it"
     NO_PROC = "this system has no /proc to read the host's peak from"
     NO_INPUTS = "the workload names none"
+    TOO_FAINT = "others change its output by less than a rounding in {precision}, as fp64 tells"
     NO_DTYPE = "the workload has none"
     NO_FLOATS = "its call returns no floating-point numbers"
     ONE_VALUE = "each holds one value only, so there is no range to draw others from"

@@ -33,6 +33,7 @@ def ran(tmp_path_factory):
         bench("noop"),
         bench("honest", dtype="fp64"),
         bench("overflows", dtype="fp16"),
+        bench("faint", dtype="bf16"),
     ]
     suite = front_door.suite(folder, *benches, head=PATIENT.replace("rounds = 2", "rounds = 1"))
     done = dlbench("run", suite, "--plugin", DISHONEST, "-o", "out.jsonl", cwd=folder)
@@ -75,6 +76,12 @@ def test_an_output_that_stays_the_same_on_other_inputs_is_implausible(ran, workl
     sentence = "its output stayed the same on other inputs; see that its call computes, and that Work.inputs are the tensors it reads"
     assert rows[name(workload)]["flag.implausible_reason"] == sentence
     assert sentence in done.out
+
+
+def test_an_output_that_hardly_follows_its_inputs_in_exact_arithmetic_either_is_no_reason_to_doubt(ran):
+    row = ran[1][name("faint", "bf16")]
+    assert (row["check.follows_input"], row["flag.implausible"]) == (None, False)
+    assert row["check.reason"] == "inputs: others change its output by less than a rounding in bf16, as fp64 tells"
 
 
 def test_a_call_that_does_nothing_is_implausible(ran):

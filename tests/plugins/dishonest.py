@@ -49,6 +49,12 @@ def deaf(device: torch.device, *, dtype: Dtype = "fp32") -> Work:
 
 
 @workload()
+def faint(device: torch.device, *, dtype: Dtype = "fp32") -> Work:
+    """Multiply, and add so much that the product shows only beyond the digits of bf16, as deep networks with random weights do."""
+    return product(device, dtype, lambda a, b: torch.mm(a, b) * 1e-6 + 1)
+
+
+@workload()
 def idle(device: torch.device, *, dtype: Dtype = "fp32") -> Work:
     """Return nothing, at once."""
     a, b = operands(device, (N, N), (N, N), dtype=dtype)

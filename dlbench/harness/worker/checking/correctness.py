@@ -110,7 +110,29 @@ def _follows_input(subject: Subject) -> bool:
     subject.backend.synchronize(subject.device)  # copies of the inputs that a call has only started read what comes next
     # The same seed again: what differs is the inputs' doing and not that of dropout.
     after = _output(subject, refill=True)
-    return not (len(before) == len(after) and all(map(torch.equal, before, after)))
+    if len(before) != len(after) or not all(map(torch.equal, before, after)):
+        return True
+    _refuse_faint(subject)
+    return False
+
+
+def _refuse_faint(subject: Subject) -> None:
+    """Raise Unavailable where other inputs change the output in fp64, and by no more than what roundings hide in the case's precision.
+
+    Deep networks with random weights can be so: each layer makes less of what the last one gave, and a bias is left.
+    """
+    try:
+        reference = _reference(subject)
+    except Unavailable as unavailable:
+        if unavailable.reason["reason"] in _NO_REFERENCE:
+            return
+        raise
+    torch.manual_seed(subject.seed)
+    reference = replace(reference, work=reference.workload.set_up(reference.device, reference.params))
+    before, after = _output(reference), _output(reference, refill=True)
+    changes = [((new - old).norm() / old.norm()).item() for old, new in zip(before, after, strict=True) if old.numel()]
+    if 0 < max(changes, default=0.0) <= SPREAD * PRECISIONS[subject.dtype].roundoff:
+        raise Unavailable(Unknown.TOO_FAINT, precision=subject.dtype)
 
 
 def _output(subject: Subject, *, refill: bool = False) -> list[Tensor]:
@@ -159,6 +181,25 @@ def _operations(subject: Subject) -> int:
 
 def _compare(subject: Subject) -> tuple[float, float]:
     """Return `_worst`'s error from fp64 on the CPU and its tolerance. Raises Unavailable where they would say nothing."""
+    in_fp64 = _reference(subject)
+    precision, flops = PRECISIONS[subject.dtype], subject.work.flops or 0.0
+    case, reference = _FirstCall(subject), _FirstCall(in_fp64)
+    _refuse_unlike(case, reference, 4 * precision.roundoff)
+    error, tolerance = _worst(case, reference, subject.dtype, flops)
+    if tolerance > MOST_TOLERANCE:
+        raise Unavailable(Unknown.TOO_ROUGH)
+    if math.isinf(error) and precision.narrow_range:
+        raise Unavailable(Unknown.OUT_OF_RANGE, precision=precision.arithmetic)
+    # Before a case fails for its numbers, they have to be the same each time.
+    if error > tolerance:
+        again, _ = _worst(_FirstCall(in_fp64), reference, subject.dtype, flops)
+        if again > tolerance:
+            raise Unavailable(Unknown.CHANGING)
+    return error, tolerance
+
+
+def _reference(subject: Subject) -> Subject:
+    """Return it in fp64 on the CPU. Raises Unavailable where it can't be so, or takes more time or memory than there is."""
     result, flops = subject.result, subject.work.flops
     parameter, precision = subject.workload.signature.parameter("dtype"), PRECISIONS.get(subject.dtype)
     if parameter is None or "fp64" not in parameter.choices or precision is None:
@@ -177,19 +218,11 @@ def _compare(subject: Subject) -> tuple[float, float]:
     peak = max(result.memory.peak_bytes or 0, result.memory.host_peak_bytes or 0)
     if too_little_memory(peak * (1 + 8 // precision.bytes)) is not None:
         raise Unavailable(Unknown.NO_MEMORY_LEFT)
-    case, reference = _FirstCall(subject), _FirstCall(subject.in_fp64())
-    _refuse_unlike(case, reference, 4 * precision.roundoff)
-    error, tolerance = _worst(case, reference, subject.dtype, flops)
-    if tolerance > MOST_TOLERANCE:
-        raise Unavailable(Unknown.TOO_ROUGH)
-    if math.isinf(error) and precision.narrow_range:
-        raise Unavailable(Unknown.OUT_OF_RANGE, precision=precision.arithmetic)
-    # Before a case fails for its numbers, they have to be the same each time.
-    if error > tolerance:
-        again, _ = _worst(_FirstCall(subject.in_fp64()), reference, subject.dtype, flops)
-        if again > tolerance:
-            raise Unavailable(Unknown.CHANGING)
-    return error, tolerance
+    return subject.in_fp64()
+
+
+_NO_REFERENCE = [each.name.lower() for each in (Unknown.NO_DTYPE, Unknown.IS_FP64, Unknown.NO_FLOPS)]
+"""Why there can't be one, at any cost."""
 
 
 class _Tally(TorchFunctionMode):
