@@ -7,6 +7,7 @@ import sysconfig
 import tempfile
 import zlib
 from collections import Counter
+from collections.abc import Mapping
 from pathlib import Path
 
 import torch
@@ -78,6 +79,13 @@ def dynamo_counters() -> dict[str, Counter[str]]:
     counters: dict[str, Counter[str]] = torch._dynamo.utils.counters
     counters.clear()
     return counters
+
+
+def nothing_compiled(counters: Mapping[str, Counter[str]]) -> Exception:
+    """Return the error of a step that was to be compiled, and of which nothing was."""
+    if reason := next(iter(counters["unimplemented"]), ""):
+        return NotImplementedError(f"torch.compile leaves all of it to Python: {reason.partition(chr(10))[0]}")
+    return RuntimeError("torch.compile has compiled nothing; see that TORCH_COMPILE_DISABLE and TORCHDYNAMO_DISABLE are not set")
 
 
 _MISSING = (

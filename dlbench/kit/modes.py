@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal, ParamSpec, TypeVar
 import torch
 
 from dlbench import Reported, Role, Unit, Value, Work, note_stage
-from dlbench.kit.compiler import CompilerCache, compiler_error, dynamo_counters
+from dlbench.kit.compiler import CompilerCache, compiler_error, dynamo_counters, nothing_compiled
 from dlbench.kit.eager_check import Step, StepParts, current, expected_of, refuse_disagreement, restored
 
 Arguments = ParamSpec("Arguments")
@@ -119,7 +119,7 @@ class Execution:
         except Exception as error:
             raise compiler_error(error) from error
         if not counters["stats"]["unique_graphs"]:
-            raise RuntimeError("torch.compile has compiled nothing; see that TORCH_COMPILE_DISABLE and TORCHDYNAMO_DISABLE are not set")
+            raise nothing_compiled(counters)
         compile_s = max(0.0, first_s - self._timed(step))
         note_stage("")
         values: dict[str, Reported] = {"graph_breaks": float(counters["graph_break"].total())}

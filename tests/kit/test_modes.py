@@ -2,6 +2,7 @@
 
 import os
 import tempfile
+from collections import Counter
 from functools import partial
 
 import front_door
@@ -125,6 +126,16 @@ def test_compilers_that_are_missing_or_fail_are_named(monkeypatch):
     assert isinstance(compiler.compiler_error(RuntimeError("Cannot find a working triton installation.")), NotImplementedError)
     other = MemoryError("no memory")
     assert compiler.compiler_error(other) is other
+
+
+def test_a_step_of_which_the_compiler_takes_nothing_says_why():
+    why = Counter({"Attempted to wrap RNN, GRU, or LSTM\n  Explanation: Dynamo does not support them.": 1})
+    error = compiler.nothing_compiled({"unimplemented": why})
+    assert (type(error), str(error)) == (
+        NotImplementedError,
+        "torch.compile leaves all of it to Python: Attempted to wrap RNN, GRU, or LSTM",
+    )
+    assert "TORCHDYNAMO_DISABLE" in str(compiler.nothing_compiled({"unimplemented": Counter()}))
 
 
 def test_adamw_counts_its_steps_on_the_device_in_a_graph():

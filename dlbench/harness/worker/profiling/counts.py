@@ -2,12 +2,13 @@
 
 from collections import defaultdict
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Self
 
 import torch
 
 from dlbench.core.step_profile import OperationKind
 from dlbench.harness.worker.checking.operations import OperationWatch
+from dlbench.harness.worker.profiling.attention import AttentionWatch
 from dlbench.harness.worker.profiling.kinds import kind_of
 
 _NOT_READ = ("copy_", "fill_", "zero_")
@@ -26,6 +27,16 @@ class OperationCounts(OperationWatch):  # type: ignore[no-untyped-call]  # torch
         self.flops = defaultdict[OperationKind, float](float)
         """Of attention alone."""
         self._ranges: list[str] = []
+        self._attention = AttentionWatch()
+
+    def __enter__(self) -> Self:
+        self._attention.__enter__()  # type: ignore[no-untyped-call]  # as above
+        super().__enter__()  # type: ignore[no-untyped-call]  # as above
+        return self
+
+    def __exit__(self, *raised: Any) -> None:
+        super().__exit__(*raised)  # type: ignore[no-untyped-call]  # as above
+        self._attention.__exit__(*raised)  # type: ignore[no-untyped-call]  # as above
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         name = func.__name__.partition(".")[0]
@@ -37,11 +48,12 @@ class OperationCounts(OperationWatch):  # type: ignore[no-untyped-call]  # torch
 
     def see(self, name: str, operands: Sequence[Any], output: Any) -> None:
         """Count it, within the ranges that are open."""
-        kind = kind_of((f"aten::{name}", *reversed(self._ranges)))
+        within_attention = self._attention.is_at_work()
+        kind = OperationKind.ATTENTION if within_attention else kind_of((f"aten::{name}", *reversed(self._ranges)))
         self.operations[kind] += 1
         self.bytes[kind] += _moved(name, operands, output)
         if kind is OperationKind.ATTENTION:
-            self.flops[kind] += _attention_flops(name, _tensors(operands))
+            self.flops[kind] += _attention_flops(name, _tensors(operands)) if "attention" in name else _product_flops(name, operands)
 
 
 def _moved(name: str, operands: Sequence[Any], output: Any) -> int:
@@ -63,6 +75,11 @@ def _attention_flops(name: str, tensors: Sequence[torch.Tensor]) -> float:
     query, key, value = tensors[1:4] if backward else tensors[:3]  # behind the gradient of the output
     forward = 2.0 * query.shape[:-1].numel() * key.shape[-2] * (query.shape[-1] + value.shape[-1])
     return 2 * forward if backward else forward
+
+
+def _product_flops(name: str, operands: Sequence[Any]) -> float:
+    """Return those of a product that attention is made of, (b, s, k) by (b, k, t); 0 of anything else."""
+    return 2.0 * operands[0].numel() * operands[1].shape[-1] if name in ("bmm", "mm") else 0.0
 
 
 def _bytes(tensor: torch.Tensor) -> int:

@@ -17,8 +17,8 @@ from dlbench.core.model import Clock, Work
 from dlbench.core.step_profile import KindTime, OperationKind, StepProfile
 from dlbench.core.unknown import Unavailable, Unknown
 from dlbench.harness.worker.failures import first_line
+from dlbench.harness.worker.profiling.attention import kinds_in
 from dlbench.harness.worker.profiling.counts import OperationCounts
-from dlbench.harness.worker.profiling.kinds import kind_of
 from dlbench.harness.worker.profiling.layers import Within, layers_noted, slowest_layers
 from dlbench.harness.worker.stages import note_stage
 
@@ -94,9 +94,9 @@ def take_profile(work: Work, call_s: float, device: torch.device, clock: Clock) 
     events = profiler.events() or []
     timed = list(_own_times(events, device))
     kinds = defaultdict[OperationKind, float](float)
-    for within, seconds in timed:
+    for kind, seconds in kinds_in(timed):
         if seconds:
-            kinds[kind_of(each.name for each in within)] += seconds / steps
+            kinds[kind] += seconds / steps
     if device.type == "cpu":
         kinds[OperationKind.REST] = max(0.0, step_s - sum(kinds.values()) + kinds[OperationKind.REST])
     else:

@@ -1,13 +1,18 @@
 """Kinds of operations by their names."""
 
+from collections import Counter
+
 import pytest
 import torch
 from torch import nn
 from torch.autograd.profiler import record_function
+from torch.profiler import ProfilerActivity, profile
 
 from dlbench.core.step_profile import OperationKind
+from dlbench.harness.worker.profiling.attention import kinds_in
 from dlbench.harness.worker.profiling.counts import OperationCounts
 from dlbench.harness.worker.profiling.kinds import OF_BACKWARD, kind_of
+from dlbench.harness.worker.profiling.profile import _own_times
 
 K = OperationKind
 
@@ -72,8 +77,30 @@ def test_what_an_optimizer_does_is_its_update():
     assert counted(step)[0] == {K.UPDATE: (1, 4 * (8 + 8 + 8)), K.NORMALISATION: (1, 4 * (8 + 8))}
 
 
-def test_products_of_attention_are_counted_by_shape():
+@pytest.mark.parametrize("dropout", [0.0, 0.5], ids=["fused", "of products"])
+def test_products_of_attention_are_counted_by_shape(dropout):
     query, key, value = (torch.rand(2, 3, length, 16, requires_grad=True) for length in (5, 7, 7))
     forward = 2 * (2 * 2 * 3 * 5 * 7 * 16)
-    _, flops = counted(lambda: nn.functional.scaled_dot_product_attention(query, key, value).sum().backward())
+    own = {each: each * 2 for each in (query, key, value)}  # which is elementwise, forward and backward
+    kinds, flops = counted(lambda: nn.functional.scaled_dot_product_attention(*own.values(), dropout_p=dropout).sum().backward())
     assert flops == {K.ATTENTION: 3 * forward}
+    assert kinds.keys() == {K.ATTENTION, K.NORMALISATION, K.COPIES}
+
+
+@pytest.mark.parametrize("dropout", [0.0, 0.5], ids=["fused", "of products"])
+def test_the_time_of_attention_is_that_of_both_passes(dropout):
+    def timed(backward):
+        query = torch.rand(1, 4, 128, 16, requires_grad=True)
+        with profile(activities=[ProfilerActivity.CPU]) as profiler:
+            output = nn.functional.scaled_dot_product_attention(query, query, query, dropout_p=dropout)
+            if backward:
+                output.sum().backward()
+        kinds = Counter()
+        for kind, _ in kinds_in((within, 1.0) for within, _ in _own_times(profiler.events(), torch.device("cpu"))):
+            kinds[kind] += 1
+        return kinds
+
+    forward, both = timed(backward=False), timed(backward=True)
+    assert forward.keys() == {K.ATTENTION}
+    assert both[K.ATTENTION] > forward[K.ATTENTION]
+    assert K.PRODUCTS not in both
