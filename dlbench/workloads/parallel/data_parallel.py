@@ -5,6 +5,8 @@ gradients and optimizer states sharded, too: ZeRO stage 3, https://arxiv.org/abs
 synchronised: what several devices do at most). Forms that train for a time and say what came of it have modules of their own.
 """
 
+from collections import Counter
+from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import Annotated, Literal
 
@@ -121,7 +123,26 @@ def _shard(network: nn.Module, device: torch.device) -> None:
     from torch.distributed.fsdp import fully_shard
 
     mesh = init_device_mesh(device.type, (dist.get_world_size(),))
-    for stage in network.children():
-        if list(stage.children()):
-            fully_shard(stage, mesh=mesh)
+    for stage in list(stages_of(network, appearances(network))):
+        fully_shard(stage, mesh=mesh)
     fully_shard(network, mesh=mesh)
+
+
+def stages_of(module: nn.Module, uses: Mapping[nn.Parameter, int]) -> Iterator[nn.Module]:
+    """Yield the outermost modules with layers in them that can be sharded on their own.
+
+    A list of others can't, as it is never called, and neither can one that shares a weight with another part of the network.
+    """
+    for child in module.children():
+        if next(child.children(), None) is None:
+            continue
+        is_called = type(child).forward is not nn.Module.forward
+        if is_called and all(uses[weight] == count for weight, count in appearances(child).items()):
+            yield child
+        else:
+            yield from stages_of(child, uses)
+
+
+def appearances(module: nn.Module) -> Counter[nn.Parameter]:
+    """Return how often each weight is in a module: once, unless layers share it."""
+    return Counter(weight for _, weight in module.named_parameters(remove_duplicate=False))

@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 import torch
+from torch import nn
 from two_ranks import run_ranks
 
-from dlbench.workloads.parallel.data_parallel import data_parallel
+from dlbench.workloads.parallel.data_parallel import appearances, data_parallel, stages_of
 
 CPU = torch.device("cpu")
 BATCH = 3
@@ -166,6 +167,15 @@ def test_options_of_ddp_reach_it(trained: list[dict[str, Any]]) -> None:
 def test_a_mistake_is_a_sentence_before_any_rank_talks(params: dict[str, Any], sentence: str) -> None:
     with pytest.raises(ValueError, match=f"^{sentence}$"):
         data_parallel(CPU, **{"form": "ddp", "model": "alexnet", "batch": 8, "ranks": 4, **params})
+
+
+def test_stages_are_neither_lists_nor_share_a_weight_with_others() -> None:
+    block = nn.Sequential(nn.Linear(2, 2), nn.ReLU())
+    shared = nn.Sequential(nn.Embedding(3, 2), nn.ModuleList([block]))
+    network = nn.Module()
+    network.body, network.heads, network.stem = shared, nn.ModuleList([nn.Linear(2, 3)]), nn.Sequential(nn.Linear(2, 2))
+    network.heads[0].weight = shared[0].weight
+    assert list(stages_of(network, appearances(network))) == [block, network.stem]
 
 
 def test_one_rank_is_the_base_of_every_form(tmp_path: Path) -> None:
