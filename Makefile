@@ -4,6 +4,7 @@ VENV ?= .venv
 BIN = $(VENV)/bin
 INSTALLED = $(VENV)/.installed
 FLOORS = $(VENV)-floors
+NETWORKS = $(VENV)-networks
 # File by file, as the tests of one share runs, and in the order of tests/conftest.py.
 PYTEST = $(BIN)/python -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder
 QUICK_TESTS = tests/core tests/analysis tests/harness $(addprefix tests/cli/test_,list.py show.py devices_command.py missing_packages.py)
@@ -22,7 +23,7 @@ export RUFF_CACHE_DIR = $(KEPT)/ruff
 PYTEST += --override-ini 'cache_dir=$(KEPT)/pytest'
 endif
 
-.PHONY: run test test-quick floors check docs references drift gpu gpu-check clean
+.PHONY: run test test-quick floors check docs references drift networks gpu gpu-check clean
 
 run: $(INSTALLED)
 	$(BIN)/dlbench run
@@ -68,6 +69,12 @@ drift: $(INSTALLED)
 	$(BIN)/dlbench calibrate quick --device cpu
 	$(BIN)/python -m benchmarks.drift
 
+# Networks as users bring them, three of them from transformers, in an environment of their own: docs/networks-measured.md.
+networks:
+	test -x $(NETWORKS)/bin/python || $(PYTHON) -m venv $(NETWORKS)
+	$(NETWORKS)/bin/python -m pip install --quiet --constraint constraints.txt --editable . transformers
+	$(NETWORKS)/bin/python -m benchmarks.networks
+
 # As `gpu`: what only a card can show, a step after the other.
 gpu-check:
 	$(PYTHON) -m benchmarks.gpu_check
@@ -80,4 +87,4 @@ $(INSTALLED): pyproject.toml constraints.txt
 	@test -e $@
 
 clean:
-	rm -rf $(VENV) $(FLOORS) build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(FLOORS) $(NETWORKS) build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -38,7 +38,7 @@ def test_the_source_has_what_building_testing_and_citing_take(built: Path) -> No
     with tarfile.open(built / f"dlbench-{__version__}.tar.gz") as archive:
         names = {name.partition("/")[2] for name in archive.getnames()}
     files = {"pyproject.toml", "Makefile", "constraints.txt", "floors.txt", ".ci/run", "LICENSE", "CITATION.cff", "SECURITY.md"}
-    folders = ("dlbench", "suites", "tests", "docs", "examples", "benchmarks", "results/reference")
+    folders = ("dlbench", "suites", "tests", "docs", "examples", "benchmarks", "results/reference", "results/networks")
     assert files | {name for folder in folders for name in below(folder)} <= names
 
 
