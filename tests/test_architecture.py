@@ -31,7 +31,7 @@ ROOMS = {
     "harness.worker.backends": "device_time base torch_build cpu cuda mps xpu __init__",
     "harness.worker.measuring": "limits stopping measure",
     "harness.worker.checking": "operations imports correctness",
-    "harness.worker.profiling": "kinds layers attention counts profile",
+    "harness.worker.profiling": "kinds layers composites counts profile",
     "harness.worker.serving": "ranks main rank_main",
     "harness.ranks": "torchrun placement cluster rank_group",
     "harness": "observer schedule pool searches runner",

@@ -8,7 +8,7 @@ import torch
 
 from dlbench.core.step_profile import OperationKind
 from dlbench.harness.worker.checking.operations import OperationWatch
-from dlbench.harness.worker.profiling.attention import AttentionWatch
+from dlbench.harness.worker.profiling.composites import CompositeWatch
 from dlbench.harness.worker.profiling.kinds import kind_of
 
 _NOT_READ = ("copy_", "fill_", "zero_")
@@ -27,16 +27,16 @@ class OperationCounts(OperationWatch):  # type: ignore[no-untyped-call]  # torch
         self.flops = defaultdict[OperationKind, float](float)
         """Of attention alone."""
         self._ranges: list[str] = []
-        self._attention = AttentionWatch()
+        self._composites = CompositeWatch()
 
     def __enter__(self) -> Self:
-        self._attention.__enter__()  # type: ignore[no-untyped-call]  # as above
+        self._composites.__enter__()
         super().__enter__()  # type: ignore[no-untyped-call]  # as above
         return self
 
     def __exit__(self, *raised: Any) -> None:
         super().__exit__(*raised)  # type: ignore[no-untyped-call]  # as above
-        self._attention.__exit__(*raised)  # type: ignore[no-untyped-call]  # as above
+        self._composites.__exit__(*raised)
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         name = func.__name__.partition(".")[0]
@@ -48,8 +48,7 @@ class OperationCounts(OperationWatch):  # type: ignore[no-untyped-call]  # torch
 
     def see(self, name: str, operands: Sequence[Any], output: Any) -> None:
         """Count it, within the ranges that are open."""
-        within_attention = self._attention.is_at_work()
-        kind = OperationKind.ATTENTION if within_attention else kind_of((f"aten::{name}", *reversed(self._ranges)))
+        kind = self._composites.kind_at_work() or kind_of((f"aten::{name}", *reversed(self._ranges)))
         self.operations[kind] += 1
         self.bytes[kind] += _moved(name, operands, output)
         if kind is OperationKind.ATTENTION:

@@ -17,7 +17,7 @@ from dlbench.core.model import Clock, Work
 from dlbench.core.step_profile import KindTime, OperationKind, StepProfile
 from dlbench.core.unknown import Unavailable, Unknown
 from dlbench.harness.worker.failures import first_line
-from dlbench.harness.worker.profiling.attention import kinds_in
+from dlbench.harness.worker.profiling.composites import kinds_in
 from dlbench.harness.worker.profiling.counts import OperationCounts
 from dlbench.harness.worker.profiling.layers import Within, layers_noted, slowest_layers
 from dlbench.harness.worker.stages import note_stage

@@ -9,7 +9,7 @@ from torch.autograd.profiler import record_function
 from torch.profiler import ProfilerActivity, profile
 
 from dlbench.core.step_profile import OperationKind
-from dlbench.harness.worker.profiling.attention import kinds_in
+from dlbench.harness.worker.profiling.composites import kinds_in
 from dlbench.harness.worker.profiling.counts import OperationCounts
 from dlbench.harness.worker.profiling.kinds import OF_BACKWARD, kind_of
 from dlbench.harness.worker.profiling.profile import _own_times
@@ -85,6 +85,17 @@ def test_products_of_attention_are_counted_by_shape(dropout):
     kinds, flops = counted(lambda: nn.functional.scaled_dot_product_attention(*own.values(), dropout_p=dropout).sum().backward())
     assert flops == {K.ATTENTION: 3 * forward}
     assert kinds.keys() == {K.ATTENTION, K.NORMALISATION, K.COPIES}
+
+
+def test_attention_and_pooling_within_layers_are_counted_as_such():
+    attention, pooling = nn.MultiheadAttention(8, 2, dropout=0.5), nn.AdaptiveAvgPool2d(1)
+    rows, images = torch.rand(4, 1, 8), torch.rand(2, 3, 4, 4, requires_grad=True)
+    _, flops = counted(lambda: attention(rows, rows, rows, need_weights=False)[0].sum().backward())
+    assert flops == {K.ATTENTION: 3 * (2 * 2 * 2 * 4 * 4 * 4)}
+    gradient = torch.ones(2, 3, 1, 1)
+    kinds, _ = counted(lambda: pooling(images).backward(gradient))
+    assert kinds.keys() == {K.POOLING}
+    assert nn.functional.adaptive_avg_pool2d.__module__ == "torch.nn.functional"
 
 
 @pytest.mark.parametrize("dropout", [0.0, 0.5], ids=["fused", "of products"])
