@@ -23,7 +23,8 @@ def test_a_family_is_found_by_its_own_files(tmp_path):
     folder = checkout(tmp_path, added=LOOKUP)
     assert "| [lookup.md](lookup.md) | how fast rows of a table are found |" in (folder / "docs" / "README.md").read_text()
     assert "lookup[n=64,order=sorted]@cpu" in run(folder, "-m", "dlbench", "list", "full", "--device", "cpu")
-    rows = json.loads(run(folder, "-m", "dlbench", "run", "lookup", "--device", "cpu", "--rounds", "1", "-o", "run.jsonl", "--format", "json"))
+    options = ("--device", "cpu", "--rounds", "1", "-o", "run.jsonl", "--format", "json")
+    rows = json.loads(run(folder, "-m", "dlbench", "run", "lookup", *options))
     assert [row["case.id"] for row in rows] == [f"lookup[n={n}{order}]@cpu" for n in (64, 128) for order in ("", ",order=sorted")]
     assert all(0 < row["value.distinct"] <= 1 for row in rows)
     answers = json.loads(run(folder, "-m", "dlbench", "show", "run.jsonl", "--answers", "--format", "json"))["answers"]
