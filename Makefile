@@ -23,18 +23,22 @@ export RUFF_CACHE_DIR = $(KEPT)/ruff
 PYTEST += --override-ini 'cache_dir=$(KEPT)/pytest'
 endif
 
-.PHONY: run test test-quick floors check docs references drift networks gpu gpu-check clean
+.PHONY: run test test-quick test-benchmarks floors check docs references drift networks gpu gpu-check clean
 
 run: $(INSTALLED)
 	$(BIN)/dlbench run
 
 # Where Python is told to write no bytecode, each of the processes would compile dlbench, and pytest all tests, again.
-test test-quick: export PYTHONDONTWRITEBYTECODE =
+test test-quick test-benchmarks: export PYTHONDONTWRITEBYTECODE =
 # The project's files and what programs print to its tests are in UTF-8, in any locale.
-test test-quick: export PYTHONUTF8 = 1
+test test-quick test-benchmarks: export PYTHONUTF8 = 1
 
 test: $(INSTALLED)
-	$(PYTEST)  # most tests wait for processes; more workers than two would crowd small machines
+	$(PYTEST) --ignore=tests/benchmarks  # most tests wait for processes; more workers than two would crowd small machines
+
+# Those of the scripts in benchmarks/, which run some of them for real. CI makes both.
+test-benchmarks: $(INSTALLED)
+	$(PYTEST) tests/benchmarks
 
 # For the edit loop: without the tests that run whole suites in real processes.
 test-quick: $(INSTALLED)
