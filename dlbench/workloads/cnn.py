@@ -148,10 +148,10 @@ def optimizer_of(
         if implementation != "default":
             raise NotImplementedError(f"implementation={implementation} belongs to sgd and adamw, not to an optimizer of your own")
         return brought_networks.optimizer_of(brought, network, LEARNING_RATE)
-    optimizer = OPTIMIZERS.get(name, OPTIMIZERS["sgd"])
+    optimizer = plain = OPTIMIZERS.get(name, OPTIMIZERS["sgd"])
     if implementation != "default":
-        optimizer = partial(optimizer, **{implementation: True})
-        refuse_other_update(network, optimizer, partial(optimizer, foreach=False))
+        optimizer = partial(plain, **{implementation: True})
+        refuse_other_update(network, optimizer, partial(plain, foreach=False))
     weights = brought_networks.trained(brought, network) if brought else network.parameters()
     # AdamW counts its steps, in a tensor on the device where a graph is to hold the count; SGD keeps none.
     return optimizer(weights, **({"capturable": True} if in_graph and name == "adamw" else {}))
