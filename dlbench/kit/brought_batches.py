@@ -14,8 +14,8 @@ from torch.utils._pytree import tree_map_only
 
 from dlbench import Clock, Data, Dtype, note_stage
 from dlbench.kit.batches import WayToDevice
-from dlbench.kit.brought_networks import tensors_of
-from dlbench.kit.precision import storage
+from dlbench.kit.brought_networks import on_device
+from dlbench.models.shapes import tensors_of
 
 Given = tuple[Any, Any]
 """Inputs of a network and targets, None where it takes none."""
@@ -40,7 +40,7 @@ class OwnBatches:
         # Of recurrent networks it may be the second.
         dimensions = [(at, each.shape[:2].index(batch)) for at, each in enumerate(tensors_of(example[0])) if batch in each.shape[:2]]
         self._tensor, self._dimension = dimensions[0]
-        self._device, self._floats = device, storage(dtype)
+        self._device, self._dtype = device, dtype
         self._loader: Any = None
         self._epoch: Iterator[Any] | None = None
         self._whole, self._short, self._took_s = 0, 0, 0.0
@@ -71,11 +71,7 @@ class OwnBatches:
 
     def copy(self, batch: Given) -> Given:
         """Start the copy of a batch to the device, floating-point numbers in what the precision stores."""
-
-        def moved(tensor: Tensor) -> Tensor:
-            return tensor.to(self._device, self._floats if tensor.is_floating_point() else None, non_blocking=True)
-
-        inputs, targets = (tree_map_only(Tensor, moved, part) for part in batch)
+        inputs, targets = (on_device(part, self._device, self._dtype, non_blocking=True) for part in batch)
         return inputs, targets
 
     def send(self, batch: Given) -> Given:

@@ -6,10 +6,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812  # what everybody calls it
-from torch.utils._pytree import tree_leaves, tree_map_only
+from torch.utils._pytree import tree_map_only
 
 from dlbench import Dtype, Network, Tokens
 from dlbench.kit.precision import operands, storage
+from dlbench.models.shapes import tensors_of
 
 Inputs = Any
 """Of a network: a tensor, a tuple of its arguments, or a dictionary of them by name."""
@@ -64,23 +65,24 @@ def _example(network: Network, example: Callable[[int], Any], batch: int) -> tup
     return inputs, targets
 
 
-def on_device(tree: Any, device: torch.device, dtype: Dtype) -> Any:
-    """Return nested tensors on the device, floating-point ones in what the precision stores."""
+def on_device(tree: Any, device: torch.device, dtype: Dtype, *, non_blocking: bool = False) -> Any:
+    """Return nested tensors on the device, floating-point ones in what the precision stores; ``non_blocking``: copies are only started."""
 
     def moved(tensor: Tensor) -> Tensor:
-        return tensor.to(device, storage(dtype) if tensor.is_floating_point() else None)
+        return tensor.to(device, storage(dtype) if tensor.is_floating_point() else None, non_blocking=non_blocking)
 
     return tree_map_only(Tensor, moved, tree)
 
 
-def in_order(inputs: Inputs, order: torch.memory_format) -> Inputs:
-    """Return inputs with those of four dimensions in this order in memory."""
-    return tree_map_only(Tensor, lambda each: each.contiguous(memory_format=order) if each.dim() == 4 else each, inputs)  # N, C, H, W
+def in_order(network: Network, inputs: Inputs, order: torch.memory_format) -> Inputs:
+    """Return inputs with image batches in this order in memory. Raises NotImplementedError where there is none."""
 
+    def is_image_batch(tensor: Tensor) -> bool:
+        return tensor.dim() == 4  # N, C, H, W
 
-def tensors_of(tree: Any) -> tuple[Tensor, ...]:
-    """Return the tensors in nested tuples and dictionaries, in order."""
-    return tuple(each for each in tree_leaves(tree) if isinstance(each, Tensor))
+    if not any(map(is_image_batch, tensors_of(inputs))):
+        raise NotImplementedError(f"no input of network '{network.name}' has four dimensions, so none has a layout; leave layout out")
+    return tree_map_only(Tensor, lambda each: each.contiguous(memory_format=order) if is_image_batch(each) else each, inputs)
 
 
 def arguments_of(inputs: Inputs) -> tuple[tuple[Any, ...], Mapping[str, Any]]:

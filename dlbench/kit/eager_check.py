@@ -21,9 +21,10 @@ import torch
 from torch import Tensor, nn
 
 from dlbench import PRECISIONS, Dtype
-from dlbench.kit.brought_networks import main_output, tensors_of
+from dlbench.kit.brought_networks import main_output
 from dlbench.kit.precision import storage
 from dlbench.kit.updates import forget_steps, make_visible, momenta_apart, norm_of, some_of, update_apart
+from dlbench.models.shapes import tensors_of
 
 SPREAD = 3.0
 """Tolerance, as a multiple of the change that one perturbed run shows."""

@@ -1,4 +1,4 @@
-"""What a step of a network states of itself: operations, and bytes through memory, of one call."""
+"""Counts that a step of a network states of one call: operations, and bytes through memory."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -7,10 +7,11 @@ from typing import Any
 from torch import nn
 
 from dlbench import Dtype, find_network
-from dlbench.kit.brought_networks import Inputs, arguments_of, refuse_unfit, tensors_of
+from dlbench.kit.brought_networks import Inputs, arguments_of, refuse_unfit
 from dlbench.kit.precision import output
 from dlbench.models.flops import FASTER_CONVOLUTION, forward_flops, train_flops
 from dlbench.models.operations import Operations, count_operations
+from dlbench.models.shapes import tensors_of
 from dlbench.models.traffic import Traffic, count_traffic, forward_bytes, layer_traffic, train_bytes, weight_bytes
 
 
@@ -56,17 +57,29 @@ def forward_counts(network: nn.Module, model: str, inputs: Inputs, batch: int, d
     return _counts(network, batch * forward_flops(network, shape), moved, least, {})
 
 
+def training_operations(network: nn.Module, model: str, inputs: Inputs, batch: int) -> Counts:
+    """Return the operations of a training step alone."""
+    if find_network(model):
+        operations = _operations(network, model, inputs)
+        return _counts(network, operations.train, None, None, {"flops": operations.reason} if operations.reason else {})
+    return _counts(network, batch * train_flops(network, tuple(inputs.shape[1:])), None, None, {})
+
+
 def _counted(network: nn.Module, model: str, inputs: Inputs) -> tuple[Operations, tuple[Traffic, ...] | None, dict[str, str]]:
     """Count what a network of the user's takes for a whole batch, and say why where that is unknown.
 
     Raises ValueError where it does not take its inputs.
     """
-    arguments, keywords = arguments_of(inputs)
-    operations, traffic = count_operations(network, arguments, keywords), count_traffic(network, arguments, keywords)
-    if operations.forward is None and not operations.uncounted:
-        refuse_unfit(network, model, inputs)  # which shapes alone can't tell from one that needs numbers
+    operations, traffic = _operations(network, model, inputs), count_traffic(network, *arguments_of(inputs))
     reasons = {"flops": operations.reason, "bytes": traffic.reason}
     return operations, traffic.layers, {name: reason for name, reason in reasons.items() if reason}
+
+
+def _operations(network: nn.Module, model: str, inputs: Inputs) -> Operations:
+    operations = count_operations(network, *arguments_of(inputs))
+    if operations.forward is None and not operations.uncounted:
+        refuse_unfit(network, model, inputs)  # which shapes alone can't tell from one that needs numbers
+    return operations
 
 
 def _counts(network: nn.Module, flops: float | None, moved: float | None, least_bytes: float | None, unknown: Mapping[str, str]) -> Counts:

@@ -11,10 +11,9 @@ import torch
 from torch import Tensor, nn
 from torch.utils import checkpoint
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
 
 from dlbench.models.productless import PRODUCTLESS
-from dlbench.models.shapes import Shapes
+from dlbench.models.shapes import Shapes, tensors_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,7 +227,7 @@ class _Plain:
 
 def _own_backwards(output: Any) -> list[str]:
     """Return the names of functions in the graph of an output whose backward pass is code of their authors, which may do anything."""
-    pending = [each.grad_fn for each in tree_leaves(output) if isinstance(each, Tensor)]
+    pending = [each.grad_fn for each in tensors_of(output)]
     seen, found = set(pending), set[str]()
     while pending:
         if (node := pending.pop()) is None:

@@ -10,6 +10,11 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves, tree_map
 
 
+def tensors_of(tree: Any) -> tuple[Tensor, ...]:
+    """Return the tensors in nested tuples and dictionaries, in order."""
+    return tuple(each for each in tree_leaves(tree) if isinstance(each, Tensor))
+
+
 @dataclass(frozen=True, slots=True)
 class Shapes:
     """A network and what one call of it gets, all of it on the meta device."""
@@ -25,9 +30,9 @@ class Shapes:
         A copy, as a network may keep tensors of a call, and a recurrent layer has its weights in a list that ``functional_call`` misses.
         """
         network = getattr(network, "_orig_mod", network)  # what torch.compile wraps, which would compile all of this, too
-        held = tree_leaves([vars(each) for each in network.modules()])
+        held = tensors_of([vars(each) for each in network.modules()])
         # Of tensors that deepcopy finds here it takes these copies instead of making one, which would take their memory again.
-        copies: dict[int, Any] = {id(each): _on_meta(each) for each in held if isinstance(each, Tensor)}
+        copies: dict[int, Any] = {id(each): _on_meta(each) for each in held}
         arguments, keywords = tree_map(_on_meta, (arguments, dict(keywords)))
         return cls(deepcopy(network, copies), arguments, keywords)
 

@@ -13,10 +13,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.conv import _ConvNd
 from torch.nn.modules.dropout import _DropoutNd
-from torch.utils._pytree import tree_leaves
 
 from dlbench.models.flops import Counted, run_on_meta
 from dlbench.models.operations import ProductWatch, call_on_meta, needs_numbers, no_formula
+from dlbench.models.shapes import tensors_of
 
 MOVE_NOTHING = (nn.Flatten, nn.Unflatten, nn.Identity)
 
@@ -143,7 +143,7 @@ class _LayerWatch(ProductWatch):  # type: ignore[no-untyped-call]  # torch leave
         self._running.pop()
         passes_on = isinstance(module, MOVE_NOTHING) or (isinstance(module, _DropoutNd) and not module.training)
         if _is_known(module) and not passes_on:
-            self.found.append(_traffic(module, _tensors((arguments, keywords))[0], _tensors(output)))
+            self.found.append(_traffic(module, tensors_of((arguments, keywords))[0], tensors_of(output)))
 
 
 _KNOWN = {
@@ -166,10 +166,6 @@ def _is_known(module: nn.Module) -> bool:
 
 def _is_leaf(module: nn.Module) -> bool:
     return next(module.children(), None) is None
-
-
-def _tensors(values: Any) -> list[Tensor]:
-    return [each for each in tree_leaves(values) if isinstance(each, Tensor)]
 
 
 def _traffic(layer: nn.Module, taken: Tensor, given: Sequence[Tensor]) -> Traffic:

@@ -10,20 +10,19 @@ from torch.nn import functional as F  # noqa: N812  # what everybody calls it
 
 from dlbench import Brought, Dtype, Layout, Network, Size, Switch, Work, find_network, workload
 from dlbench.kit import brought_networks
-from dlbench.kit.brought_networks import Inputs, Loss, forward_of, tensors_of
+from dlbench.kit.brought_networks import Inputs, Loss, forward_of
 from dlbench.kit.eager_check import StepParts
 from dlbench.kit.modes import VALUES, Execution, Mode
 from dlbench.kit.precision import autocast, operands, scales_gradients, storage
 from dlbench.kit.step_counts import forward_counts, train_counts
 from dlbench.kit.updates import MakeOptimizer, refuse_other_update
 from dlbench.models import Model, build
+from dlbench.models.shapes import tensors_of
 
 TRAINING = "training of a classifier"
 """What the forms of parallelism do on one device, all of them alike."""
 IMAGE = (3, 224, 224)
 CLASSES = 1000
-IMAGE_DIMENSIONS = 4
-"""Of an image batch: only such a tensor has a layout."""
 ORDER = {"nchw": torch.contiguous_format, "channels_last": torch.channels_last}
 
 LEARNING_RATE = 1e-9
@@ -180,11 +179,7 @@ def draw_batch(device: torch.device, model: str, batch: int, dtype: Dtype, layou
     if brought is None:
         return draw_images(device, batch, dtype, layout), draw_labels(device, batch)
     inputs, targets = brought_networks.draw_batch(brought, device, batch, dtype)
-    if layout == "nchw":
-        return inputs, targets
-    if all(each.dim() != IMAGE_DIMENSIONS for each in tensors_of(inputs)):
-        raise NotImplementedError(f"no input of network '{model}' has four dimensions, so none has a layout; leave layout out")
-    return brought_networks.in_order(inputs, ORDER[layout]), targets
+    return (inputs if layout == "nchw" else brought_networks.in_order(brought, inputs, ORDER[layout])), targets
 
 
 def loss_of(network: nn.Module, model: str, inputs: Inputs) -> Loss:

@@ -11,12 +11,13 @@ from torch.utils._pytree import tree_flatten, tree_unflatten
 from dlbench import Dtype, find_network, operands
 from dlbench.kit.batches import Batch
 from dlbench.kit.brought_batches import Given
-from dlbench.kit.brought_networks import Loss, tensors_of
+from dlbench.kit.brought_networks import Loss
 from dlbench.kit.host_memory import gibibytes
 from dlbench.kit.precision import output, storage
 from dlbench.kit.step_counts import Counts, train_counts
 from dlbench.models import initialise
 from dlbench.models.flops import train_flops
+from dlbench.models.shapes import tensors_of
 from dlbench.models.traffic import layer_traffic, train_bytes, weight_bytes
 from dlbench.workloads.cnn import OPTIMIZERS, UPDATE_PASSES, build_on, cross_entropy, loss_of, optimizer_of, training_step, usual_optimizer
 

@@ -15,10 +15,10 @@ from torch import Tensor
 from dlbench import Brought, Clock, Dtype, Feeding, Least, Size, Unit, Value, Work, find_data, median_time, workload
 from dlbench.kit.batches import EpochSampler, Source, WayToDevice, batch_source
 from dlbench.kit.brought_batches import Given, OwnBatches, alone
-from dlbench.kit.brought_networks import tensors_of
 from dlbench.kit.host_memory import gibibytes, refuse_more_than_left
 from dlbench.kit.precision import storage
 from dlbench.models import Model
+from dlbench.models.shapes import tensors_of
 from dlbench.workloads.cnn import draw_batch
 from dlbench.workloads.fed_networks import (
     IMAGE,

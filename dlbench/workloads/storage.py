@@ -14,9 +14,9 @@ from typing import Annotated, Literal
 import torch
 
 from dlbench import Role, Scratch, Size, Unit, Value, Work, scratch_folder, workload
-from dlbench.kit.brought_networks import tensors_of
 from dlbench.kit.host_memory import gibibytes, refuse_more_than_left
 from dlbench.models import Model
+from dlbench.models.shapes import tensors_of
 from dlbench.workloads.cnn import draw_batch
 
 SAMPLE_BYTES = 112 << 10

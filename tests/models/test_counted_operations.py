@@ -315,11 +315,11 @@ def test_inputs_come_as_tuples_and_dicts() -> None:
 
 class Squared(torch.autograd.Function):
     @staticmethod
-    def forward(context: Any, x: Tensor, weight: Tensor) -> Tensor:  # type: ignore[override]
+    def forward(context: Any, x: Tensor, weight: Tensor) -> Tensor:  # type: ignore[override]  # as torch wants it, with arguments of its own
         return x @ weight @ weight
 
     @staticmethod
-    def backward(context: Any, gradient: Tensor) -> Any:  # type: ignore[override]
+    def backward(context: Any, gradient: Tensor) -> Any:  # type: ignore[override]  # as torch wants it, with arguments of its own
         return gradient, None
 
 

@@ -1,4 +1,4 @@
-"""What users bring beside workloads: networks and data of their own, registered by the files that define them."""
+"""Networks and data that users bring beside workloads, registered by the files that define them."""
 
 import hashlib
 import inspect

@@ -16,9 +16,9 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from dlbench import Communicates, Dtype, Duration, Layout, Least, Parallel, Size, Spread, Work, find_network, workload
-from dlbench.kit.brought_networks import tensors_of
-from dlbench.kit.step_counts import train_counts
+from dlbench.kit.step_counts import training_operations
 from dlbench.models import Model
+from dlbench.models.shapes import tensors_of
 from dlbench.workloads.cnn import TRAINING, build_on, draw_batch, loss_of, optimizer_of, training_step, usual_optimizer
 from dlbench.workloads.parallel import data_parallel_async, data_parallel_hogwild, data_parallel_tower
 from dlbench.workloads.parallel.data_parallel_learning import OUTCOME, STALENESS, Experiment, Learner
@@ -82,16 +82,15 @@ def data_parallel(
     items = share * ranks
     torch.manual_seed(torch.initial_seed() + dist.get_rank())  # from here on each rank draws numbers of its own
     inputs, targets = draw_batch(device, model, share, dtype, layout)
-    counts = train_counts(network, model, inputs, share, dtype, None)
+    counts = training_operations(network, model, inputs, share)
     flops, least_flops = (each and each * ranks for each in (counts.flops, counts.least_flops))
-    unknown = {name: reason for name, reason in counts.unknown.items() if name == "flops"}
     network.train()
     if form in EXPERIMENTS:
         experiment = Experiment(seconds or SECONDS, learning_rate or LEARNING_RATE)
         # The last rank is the slow one, as the first has the weights to look after.
         behind = straggler if dist.get_rank() == ranks - 1 else 0
         learner = Learner(network, loss_of(network, model, inputs), (inputs, targets), share, dtype, behind)
-        return Work(observe=EXPERIMENTS[form](learner, experiment), items=items, flops=flops, unknown=unknown)
+        return Work(observe=EXPERIMENTS[form](learner, experiment), items=items, flops=flops, unknown=counts.unknown)
     if form == "fsdp":
         _shard(network, device)
     parallel = _replicate(network, device, bucket_mb, gradients) if form == "ddp" else network
@@ -101,7 +100,12 @@ def data_parallel(
     if isinstance(parallel, DistributedDataParallel) and not synchronise:
         step = parallel.no_sync()(step)  # in each call
     return Work(
-        call=step, inputs=(*tensors_of(inputs), *tensors_of(targets)), items=items, flops=flops, least_flops=least_flops, unknown=unknown
+        call=step,
+        inputs=(*tensors_of(inputs), *tensors_of(targets)),
+        items=items,
+        flops=flops,
+        least_flops=least_flops,
+        unknown=counts.unknown,
     )
 
 
