@@ -55,6 +55,7 @@ __all__ = [
     "find_network",
     "link_bytes_per_s_of",
     "median_time",
+    "metered_window",
     "network",
     "note_stage",
     "operands",
@@ -100,7 +101,7 @@ if TYPE_CHECKING:
     from dlbench.harness.worker.registry import Cache, Duration, Layout, Least, Size, workload
     from dlbench.harness.worker.scratch import scratch_folder
     from dlbench.harness.worker.serving.ranks import control_group
-    from dlbench.harness.worker.stages import note_stage
+    from dlbench.harness.worker.stages import metered_window, note_stage
     from dlbench.kit.cache import before_call
     from dlbench.kit.copies import Copies, with_copies
     from dlbench.kit.precision import autocast, operands
@@ -124,7 +125,7 @@ _HOMES = {
     "dlbench.harness.worker.serving.ranks": "control_group",
     "dlbench.harness.worker.registry": "Cache Duration Layout Least Size workload",
     "dlbench.harness.worker.scratch": "scratch_folder",
-    "dlbench.harness.worker.stages": "note_stage",
+    "dlbench.harness.worker.stages": "metered_window note_stage",
     "dlbench.kit.cache": "before_call",
     "dlbench.kit.copies": "Copies with_copies",
     "dlbench.kit.precision": "autocast operands",

@@ -159,7 +159,7 @@ class _Process:
         found = self.machine.measured(self._request.case, self._request.round, self._request.policy)
         return RequestOutcome("interrupted") if found is None else RequestOutcome("replied", Reply(measurement=found))
 
-    def ask(self, request, deadline_s=0.0, run_ends=0.0):
+    def ask(self, request, deadline_s=0.0, run_ends=0.0, window=None):
         self.send(request)
         return self.answer(deadline_s)
 

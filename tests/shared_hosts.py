@@ -17,6 +17,7 @@ import front_door
 
 from dlbench.cli import session
 from dlbench.harness import pool, runner
+from dlbench.harness.probe.window import Window
 from dlbench.harness.process.interrupt import Interruption
 from dlbench.harness.process.wire import PrepareRequest, Request
 from dlbench.harness.process.worker_process import START_S, Interpreter, RequestOutcome, WorkerProcess
@@ -57,12 +58,14 @@ class Lent:
         )
         self._process.send(replace(request, plugins=plugins))
 
-    def answer(self, deadline_s: float = START_S, run_ends: float = math.inf) -> RequestOutcome:
-        return self._process.answer(deadline_s, run_ends)
+    def answer(self, deadline_s: float = START_S, run_ends: float = math.inf, window: Window | None = None) -> RequestOutcome:
+        return self._process.answer(deadline_s, run_ends, window)
 
-    def ask(self, request: Request, deadline_s: float = START_S, run_ends: float = math.inf) -> RequestOutcome:
+    def ask(
+        self, request: Request, deadline_s: float = START_S, run_ends: float = math.inf, window: Window | None = None
+    ) -> RequestOutcome:
         self.send(request)
-        return self.answer(deadline_s, run_ends)
+        return self.answer(deadline_s, run_ends, window)
 
     def end(self) -> None:
         """Leave it to the next command."""

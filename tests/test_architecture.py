@@ -22,9 +22,9 @@ ROOMS = {
     "core": "errors modules file_lock toml units precision provenance stats quantities fast_json typed_json conditions schema thresholds "
     "rank_test declarations declared_json model unknown step_profile measurement former records header lines store writer finding",
     "core.reference": "collectives networks peaks schedules published",
-    "core.rows": "rounds columns row rates times summary",
+    "core.rows": "rounds columns row rates times energy summary",
     "harness.plan": "suite selection cases adaptive known_cases",
-    "harness.probe": "cgroup memory topology processor nvml devices fingerprint monitor programs",
+    "harness.probe": "cgroup memory topology processor nvml energy window devices fingerprint monitor programs",
     "harness.probe.checks": "__init__ *",
     "harness.process": "interrupt scratch wire checkout worker_process",
     "harness.worker": "lifecycle usage scratch stages brought signature_checks registry failures",

@@ -3,17 +3,22 @@
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, Literal, TypeVar, get_args
 
 from dlbench.core.schema import Column, Direction, Unit
 
 Part = Literal["input", "transfer", "host"]
 """Parts of the time of a call that workloads report: in which it waits for its batch, copies it, or runs code on the host."""
-ValueRole = Literal[Part, "once", "sample", "accuracy", "diverged", "largest", "input_alone", "step_alone"]
+Telemetry = Literal["clock", "temperature", "power", "throttle"]
+"""Series that the parent process reads while a step is repeated without a pause, for a workload that declares them."""
+ValueRole = Literal[
+    Part, "once", "sample", "accuracy", "diverged", "largest", "input_alone", "step_alone", Telemetry, "burst", "steady", "onset"
+]
 """What answers take a value for: the seconds of such a part; those spent once, before the first call, such as compiling; of a training at
 a ``batch`` the seconds of a sample, the accuracy, and the samples after which it had diverged; the largest size that a search found; of a
-step that a user's loader feeds the seconds of a batch where no step is made, and of the step on a batch that is there."""
-OF_SECONDS = ("input", "transfer", "host", "once", "sample", "input_alone", "step_alone")
+step that a user's loader feeds the seconds of a batch where no step is made, and of the step on a batch that is there; of a sustained
+step its throughput at the beginning and at the end, and the seconds after which it had fallen for good."""
+OF_SECONDS = ("input", "transfer", "host", "once", "sample", "input_alone", "step_alone", "onset")
 Ceiling = Literal["arithmetic", "memory", "launch", "synchronisation", "copy"]
 """What a machine can do at most, or at the quickest, that a workload measures; others' rows are held against it."""
 Bounded = Literal["rate.bytes_per_s"]
@@ -179,6 +184,11 @@ class Declaration:
     def value(self, role: ValueRole) -> Value | None:
         """Return the value with a role; None where none has it."""
         return next((each for each in self.values if each.role == role), None)
+
+    @property
+    def is_metered(self) -> bool:
+        """Whether the parent process reads energy, clocks and temperatures meanwhile."""
+        return any(each.role in get_args(Telemetry) for each in self.values)
 
     @property
     def searched(self) -> tuple[str, ...]:

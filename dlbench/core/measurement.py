@@ -56,6 +56,25 @@ class Transfer:
     pinned_d2h_s: Quantity | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class MeteredWindow:
+    """Energy of the window of a case in which a step was repeated without a pause, as the parent process read it; set-up is not in it."""
+
+    seconds: Quantity
+    """Between the two readings at its ends."""
+    items: Amount
+    """That were processed meanwhile."""
+    source: str | None = None
+    """What metered the device: ``nvml_counter``, ``nvml_power`` (integrated) or ``rapl``. None where nothing did; ``nulls`` says why."""
+    joules: Quantity | None = None
+    """Energy of the device: of a processor that of its packages and, where it is metered apart, of their memory."""
+    idle_watts: Quantity | None = None
+    """Power of the device before the first round, while no worker was alive."""
+    host_joules: Quantity | None = None
+    """Energy of the host's processors meanwhile, of a case on another device; the last two alike."""
+    host_idle_watts: Quantity | None = None
+
+
 class Series(NamedTuple):
     """Key of the rounds of one case on one side."""
 
@@ -109,6 +128,8 @@ class Measurement:
     """Of a case's first round only."""
     profile: StepProfile | None = None
     """The same, and of steps alone."""
+    energy: MeteredWindow | None = None
+    """Of a sustained step."""
     items: Amount | None = None
     flops: Amount | None = None
     least_flops: Amount | None = None
@@ -125,7 +146,8 @@ class Measurement:
     math: Params = field(default_factory=dict)
     """The backend flags that were in force: TF32, reduced-precision sums, autotuning, determinism."""
     nulls: Mapping[str, Reasons] = field(default_factory=dict)
-    """Why a group is null: ``transfer``, ``memory``, ``check``, ``profile``; a count that is stated: ``flops``, ``bytes``."""
+    """Why a group is null: ``transfer``, ``memory``, ``check``, ``profile``, ``energy``, ``telemetry`` (series of clocks and the like); a
+    count that is stated: ``flops``, ``bytes``."""
     started: str = ""
     """UTC, ISO 8601."""
     throttling: Throttling | None = None

@@ -11,8 +11,8 @@ Reason = Mapping[str, Number | str]
 
 A ``text`` is a workload's, torch's or the operating system's, and may hold anything.
 """
-PARTS = ("inputs", "fp64", "operations", "pinned")
-"""Of a check, or of copies."""
+PARTS = ("inputs", "fp64", "operations", "pinned", "host", "idle", "clock", "temperature", "power", "throttle")
+"""Of a check, of copies, of energy, or of what is read while a step is sustained."""
 Reasons = str | Sequence[Reason]
 """Of one group of columns. Earlier versions wrote sentences."""
 
@@ -71,6 +71,19 @@ class Unknown(StrEnum):
     BYTES_NOT_COUNTED = "its bytes are unknown: {text}"
     SEARCHES = "a search would have each of its tries profiled"
     STAYS_ATTACHED = "before CUDA 12.6 the profiler stays attached, and slows down what is timed after it"
+    NO_METER = "NVML tells neither energy nor power of this device"
+    NO_METER_OF_KIND = "dlbench reads no energy of {kind} devices"
+    NO_METER_OF_INSTANCE = "a MIG instance has no meter of its own"
+    NO_POWERCAP = "this machine has no /sys/class/powercap, by which processors tell their energy"
+    NO_POWERCAP_IN_VM = "a virtual machine has no /sys/class/powercap, by which processors tell their energy"
+    POWERCAP_REFUSED = "only root may read the energy of processors here; allow it: sudo chmod a+r /sys/class/powercap/*/energy_uj"
+    METER_STOOD_STILL = "its counter of energy stood still"
+    METER_JUMPED = "its counter of energy jumped back, and not by wrapping around"
+    SHORT_WINDOW = "it ran for {seconds:.3g} s, and a counter of energy needs 20 s; give more seconds"
+    NO_IDLE = "no power was read before the first round"
+    NOT_TOLD = "this machine does not tell it"
+    NOTHING_TOLD = "this machine tells no clock, temperature, power or throttling of the device"
+    NOTHING_TOLD_IN_VM = "a virtual machine tells no clock, temperature, power or throttling"
     EXCEPTION = "{text}"
 
     def reason(self, **figures: float | str) -> Reason:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Literal, Self
 
 from dlbench.core.model import Case, Signature, kind_of
+from dlbench.harness.probe.window import Window
 from dlbench.harness.process.interrupt import Interruption
 from dlbench.harness.process.wire import MeasureRequest, PrepareRequest
 from dlbench.harness.process.worker_process import Mode, RequestOutcome, WorkerProcess
@@ -124,8 +125,11 @@ class WorkerPool:
         worker.send(PrepareRequest(training=self._training, plugins=side.imports_once))
         return worker
 
-    def ask(self, request: MeasureRequest, side: Side, placement: Placement) -> RequestOutcome:
-        """Have a case measured in the process that fits its side, its device and the isolation, or by all of its ranks."""
+    def ask(self, request: MeasureRequest, side: Side, placement: Placement, window: Window | None = None) -> RequestOutcome:
+        """Have a case measured in the process that fits its side, its device and the isolation, or by all of its ranks.
+
+        ``window`` is read while the step of a single process is metered.
+        """
         key = self._number, side.name, self._process_for(request.case)
         # End those that hold a device which takes one process, and ranks of another size, which would hold memory while they wait.
         for other, waiting in self._workers.items():
@@ -141,7 +145,11 @@ class WorkerPool:
                 )
             elif (ready := (worker := self._start(key, side)).answer(run_ends=self.run_ends)).how != "replied":
                 return ready
-        outcome = worker.ask(request, request.policy.timeout_s, self.run_ends)
+        timeout_s = request.policy.timeout_s
+        if isinstance(worker, WorkerProcess):
+            outcome = worker.ask(request, timeout_s, self.run_ends, window)
+        else:
+            outcome = worker.ask(request, timeout_s, self.run_ends)
         if (outcome.reply and outcome.reply.fault) or (key[2] == "cpu" and self.isolation == "spawn"):
             worker.end()
         return outcome

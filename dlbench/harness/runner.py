@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from dlbench.core.declarations import Declaration
 from dlbench.core.measurement import Measurement, Series
 from dlbench.core.model import Case, Policy, Signature, Status, kind_of
 from dlbench.core.records import measurement_to_json
@@ -16,10 +17,11 @@ from dlbench.harness.observer import Observer
 from dlbench.harness.pool import Isolation, WorkerPool
 from dlbench.harness.probe.memory import available_memory, oom_kills
 from dlbench.harness.probe.monitor import Monitor
+from dlbench.harness.probe.window import Window
 from dlbench.harness.process.interrupt import Interruption
 from dlbench.harness.process.scratch import Kept, ScratchFolders
 from dlbench.harness.process.wire import MeasureRequest
-from dlbench.harness.process.worker_process import RequestOutcome, WorkerProcess, handshake
+from dlbench.harness.process.worker_process import WorkerProcess, handshake
 from dlbench.harness.ranks.placement import Placement, place_ranks
 from dlbench.harness.schedule import (
     GRACE_S,
@@ -105,6 +107,7 @@ class Runner:
         """Measure round after round until each task has enough. Raises DeviceFault where a whole machine of several is gone."""
         policy, settings = self.settings.policy, self.settings
         run_ends = settings.budget_ends + GRACE_S
+        self._read_idle()
         pool = WorkerPool(
             settings.isolation, settings.seed, settings.threads, self.interruption, self.first_workers, self.signatures, run_ends
         )
@@ -120,6 +123,18 @@ class Runner:
             self._scratch.complete = not self._progress.left() and not self._skipped
         return Outcome(self._progress.rounds, self._quarantine.faults())
 
+    def _read_idle(self) -> None:
+        """Meter idle devices ahead of all rounds, where a step on them will be metered: no worker is alive meanwhile."""
+        if metered := {task.case.device for task in self.tasks if self._declared(task.case).is_metered}:
+            for worker in self.first_workers.values():
+                worker.end()
+            self.first_workers = {}
+            self.monitor.read_idle(metered, self.interruption.wait)
+
+    def _declared(self, case: Case) -> Declaration:
+        signature = self.signatures.get(case.workload)
+        return signature.declared if signature else Declaration()
+
     def _left_s(self) -> float:
         """Return the rest of the budget."""
         return self.settings.budget_ends - time.monotonic()
@@ -128,8 +143,7 @@ class Runner:
         """Measure each task, and again what was held back. Return whether there was no interruption."""
         self.observer.round_started(number, [task.series for task in tasks])
         self._postponed.clear()
-        known = [self.signatures[task.case.workload] for task in tasks if task.case.workload in self.signatures]
-        training = any("training" in each.declared.tags for each in known)
+        training = any("training" in self._declared(task.case).tags for task in tasks)
         ready = pool.round(number, tasks if self._left_s() > 0 else (), self._progress.certain(tasks), training=training)
         with ready, self.monitor.round(number, lambda state: self.save(state.to_json())) as read_state:
             self._progress.start_s = pool.start_s
@@ -208,7 +222,7 @@ class Runner:
                 reason = f"no folder can be made in {error.filename}: {error.strerror}; name one that can be written"
                 return Measurement(case, number, Status.FAILED, reason, task.side.name), Fault.NONE
             began = time.monotonic()
-            ended = _measure(request, task.side, placement, pool)
+            ended = _measure(request, task.side, placement, pool, self.monitor.window(case.device, self._declared(case)))
             # Of a search the last counts, which a further round only repeats.
             self._progress.took(task.series, time.monotonic() - began)
             return ended
@@ -246,11 +260,9 @@ class Runner:
 
         Raises OSError where none can be made in the place that the case names; of a usual one only what needs it has to say so.
         """
-        signature = self.signatures.get(case.workload)
-        if signature is None:
-            return None
-        named = signature.declared.parameter("scratch")
-        if named is None and not signature.declared.writes_files:
+        declared = self._declared(case)
+        named = declared.parameter("scratch")
+        if named is None and not declared.writes_files:
             return None
         if place := case.params.get(named or ""):
             return self._scratch.of(case.workload, Path(str(place)))
@@ -293,21 +305,21 @@ def _in_order(tasks: Sequence[Task], settings: RunSettings, number: int) -> list
     return sorted(shuffled, key=lambda task: groups.index(group(task)))
 
 
-def _measure(request: MeasureRequest, side: Side, placement: Placement, pool: WorkerPool) -> Measured | None:
+def _measure(request: MeasureRequest, side: Side, placement: Placement, pool: WorkerPool, window: Window | None) -> Measured | None:
     """Have a case measured in one round; None when interrupted. What comes with it tells of a device fault. Raises BudgetSpent."""
     row = Measurement(request.case, request.round, Status.FAILED, None, side.name, request.device_name, request.threads)
     kills = oom_kills()
-    outcome = pool.ask(request, side, placement)
+    outcome = pool.ask(request, side, placement, window)
     if outcome.how == "interrupted":
         return None
     if outcome.how == "budget":
         raise BudgetSpent("it was done")
     reply = outcome.reply
     if reply is None:
-        status, reason = _without_reply(outcome, request.policy.timeout_s, memory_ran_out=oom_kills() > kills)
+        status, reason = outcome.ending(request.policy.timeout_s, memory_ran_out=oom_kills() > kills)
         return replace(row, status=status, reason=reason), Fault.UNKILLABLE if outcome.unkillable else Fault.NONE
     measurement = reply.measurement or replace(row, reason=reply.error)
-    return replace(measurement, side=side.name), Fault(reply.fault)
+    return replace(window.added_to(measurement) if window else measurement, side=side.name), Fault(reply.fault)
 
 
 def _out_of_reach(task: Task, placement: Placement) -> tuple[Status, str] | None:
@@ -322,16 +334,6 @@ def _out_of_reach(task: Task, placement: Placement) -> tuple[Status, str] | None
         what = "cores" if case.device == "cpu" else f"{kind_of(case.device)} devices"
         return Status.UNSUPPORTED, f"{case.ranks} ranks need as many {what}, and there are {len(placement.devices)} to use"
     return None
-
-
-def _without_reply(outcome: RequestOutcome, timeout_s: float, *, memory_ran_out: bool) -> tuple[Status, str]:
-    """Return status and reason of a case whose process was killed or died."""
-    if outcome.how == "deadline":
-        doing = f" ({outcome.sentence})" if outcome.sentence else ""
-        return Status.TIMEOUT, f"not done within {timeout_s:g} s{doing}; raise --timeout"
-    if memory_ran_out:
-        return Status.OOM, f"the kernel ended {outcome.who} for want of memory"
-    return Status.CRASHED, f"{outcome.who} {outcome.sentence}"
 
 
 def ask_hello(plugins: Sequence[str] = (), workloads: Sequence[str] = ()) -> dict[str, Any]:

@@ -46,7 +46,7 @@ class Machine:
         self.now_s += self.start_s if tasks else 0.0
         yield
 
-    def ask(self, request, side, placement):
+    def ask(self, request, side, placement, window=None):
         name = request.case.workload
         self.asked.append((name, request.round))
         seconds = self.script[name].pop(0)

@@ -14,7 +14,6 @@ from dlbench.analysis.read.table import collect
 from dlbench.core.model import Case, Status
 from dlbench.harness.pool import process_for
 from dlbench.harness.process.worker_process import RequestOutcome
-from dlbench.harness.runner import _without_reply
 from dlbench.harness.worker import registry, scratch, stages
 from dlbench.kit import compiler, updates
 from dlbench.testing import ManualClock
@@ -159,8 +158,8 @@ def test_a_case_that_is_killed_says_that_it_was_compiling(tiny, monkeypatch, tmp
     monkeypatch.setattr(stages, "_tell", told.append)
     compiles_as(monkeypatch, tmp_path, lambda function: function)
     cnn.infer_step(CPU, model="resnet18", batch=2, mode="compile")
-    assert told == ["it was compiling", ""]
-    status, reason = _without_reply(RequestOutcome("deadline", sentence=told[0]), 60, memory_ran_out=False)
+    assert told == [{"stage": "it was compiling"}, {"stage": ""}]
+    status, reason = RequestOutcome("deadline", sentence=told[0]["stage"]).ending(60, memory_ran_out=False)
     assert (status, reason) == (Status.TIMEOUT, "not done within 60 s (it was compiling); raise --timeout")
 
 

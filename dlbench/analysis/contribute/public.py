@@ -72,9 +72,15 @@ _MEASUREMENT = fields_of(
     **numbers("unfinished limit_bytes"),
     math=_MATH,
     nulls=fields_of(
-        **dict.fromkeys(("transfer", "memory", "check", "profile", "device_s", "waiting", "stolen", "flops", "bytes"), _REASONS)
+        **dict.fromkeys(
+            ("transfer", "memory", "check", "profile", "device_s", "waiting", "stolen", "flops", "bytes", "energy", "telemetry"), _REASONS
+        )
     ),
     started=_TIME,
+    energy=fields_of(
+        source=one_of("nvml_counter", "nvml_power", "rapl"),
+        **numbers("seconds items joules idle_watts host_joules host_idle_watts"),
+    ),
     throttling=fields_of(**{each.name: number for each in fields(Throttling)} | {"reasons": one_of(*_SLOWED)}),
 )
 _DEVICE: dict[str, Sieve] = {

@@ -177,10 +177,21 @@ class Checks(Record):
 
 @dataclass(frozen=True, slots=True)
 class Energy(Record):
-    """Energy."""
+    """Energy of a sustained step."""
 
-    joules_per_item: float | None = column(Unit.JOULES, "energy of one item; null where nothing meters it", "lower")
-    watts: float | None = column(Unit.WATTS, "mean power while measuring; null where nothing meters it", "lower")
+    joules_per_item: float | None = column(
+        Unit.JOULES, "energy of the device for one item, idle power included: median over rounds", "lower"
+    )
+    joules_per_item_low: float | None = column(
+        Unit.JOULES, "lower end of its 95 % order-statistic interval over rounds; null below six rounds"
+    )
+    joules_per_item_high: float | None = column(Unit.JOULES, "upper end of it")
+    net_joules_per_item: float | None = column(Unit.JOULES, "the same without what the device takes when idle", "lower")
+    watts: float | None = column(Unit.WATTS, "mean power of the device meanwhile", "lower")
+    idle_watts: float | None = column(Unit.WATTS, "power of the device before the first round, with no worker alive", "lower")
+    host_watts: float | None = column(Unit.WATTS, "mean power of the host's processors meanwhile, of a case on another device", "lower")
+    source: str | None = column(Unit.TEXT, "what metered it: nvml_counter, nvml_power (integrated) or rapl")
+    reason: str | None = column(Unit.TEXT, "why an energy column is null, and what else the machine does not tell")
 
 
 @dataclass(frozen=True, slots=True)

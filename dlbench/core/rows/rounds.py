@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, Self
 
 from dlbench.core import store
 from dlbench.core.conditions import Throttling
-from dlbench.core.measurement import Measurement, SpotCheck
+from dlbench.core.measurement import Measurement, MeteredWindow, SpotCheck
 from dlbench.core.model import Case, Params, Reported, Status
 from dlbench.core.stats import quantile
 
@@ -51,6 +51,7 @@ class Round(NamedTuple):
     peak_bytes: int | None
     host_peak_bytes: int | None
     throttling: Throttling | None
+    energy: MeteredWindow | None
     blocks: int = 0
     """How many there are; 0: it was not timed, and the rest means nothing."""
     median_s: float = 0.0
@@ -74,7 +75,7 @@ class Round(NamedTuple):
         m, samples = measurement, measurement.samples
         stated = _shared_stated(_stated(m), before.stated if before else None)
         throttling = _shared(m.throttling) if m.throttling else None
-        untimed = (stated, m.round, m.values or _NO_VALUES, m.memory.peak_bytes, m.memory.host_peak_bytes, throttling)
+        untimed = (stated, m.round, m.values or _NO_VALUES, m.memory.peak_bytes, m.memory.host_peak_bytes, throttling, m.energy)
         if samples is None:
             return cls(*untimed)
         blocks, steady = samples.block_s, samples.steady
@@ -166,6 +167,8 @@ class CaseRounds(NamedTuple):
     """Most that the process grew because of the case; empty where a round does not tell."""
     device_s: tuple[float, ...] = ()
     """Seconds a call by the device's own events; empty where a round does not tell."""
+    joules_per_item: tuple[float, ...] = ()
+    """Energy of the device for an item; empty where a round does not tell."""
     values: Mapping[str, tuple[float, ...]] = _NO_VALUES
     """Each scalar that an experiment returned; without one that a round lacks."""
 

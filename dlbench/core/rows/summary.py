@@ -13,7 +13,7 @@ from dlbench.core.conditions import RoundState, circumstances
 from dlbench.core.declarations import Declaration
 from dlbench.core.measurement import Measurement, Transfer
 from dlbench.core.model import Case, Params, Policy, Reported, Status
-from dlbench.core.rows import times
+from dlbench.core.rows import energy, times
 from dlbench.core.rows.columns import Checks, Copies, Flags, Identity, Peaks, Rates, Times
 from dlbench.core.rows.rates import NO_RATES, rated, together
 from dlbench.core.rows.rounds import Blocks, CaseRounds, Round, RoundIdentity, reduced, stated
@@ -62,7 +62,7 @@ def summarise(
     return replace(
         row,
         time=times.distribution(replace(row.time, mean_s=mean_s), [each.samples for each in counted if each.samples]),
-        rate=_rates(times.item_rate(row.rate, timed), measurements) if timed else row.rate,
+        rate=_rates(times.item_rate(row.rate, timed), measurements) if timed else times.reported_rate(row.rate, row.rounds, row.declared),
         memory=replace(
             row.memory,
             reserved_bytes=_most([each.memory.reserved_bytes for each in counted]),
@@ -76,6 +76,7 @@ def summarise(
             Checks(*astuple(check)) if check else Checks(),
             reason=_reason("check", [each for each in measurements if each.check]),
         ),
+        energy=energy.columns([each for each in rounds if id(each) in ok], _unmetered(measurements)),
         flag=replace(
             row.flag,
             noisy=times.is_noisy(medians, target),
@@ -92,6 +93,11 @@ def _reason(group: str, measurements: Sequence[Measurement]) -> str | None:
         if group in each.nulls:
             return explained(each.nulls[group])
     return None
+
+
+def _unmetered(measurements: Sequence[Measurement]) -> str | None:
+    """Say why energy is null, and which series of the device."""
+    return "; ".join(known([_reason("energy", measurements), _reason("telemetry", measurements)])) or None
 
 
 def _rates(rates: Rates, measurements: Sequence[Measurement]) -> Rates:
@@ -179,9 +185,11 @@ def _rounds(ok: Sequence[Round], file: Path | None = None) -> CaseRounds:
     host_peaks = _shared("peaks", _all_known([each.host_peak_bytes for each in ok]))
     values, timed = _scalars(ok), [each for each in ok if each.blocks]
     if not timed:
-        return CaseRounds(peak_bytes=peaks, host_peak_bytes=host_peaks, values=values)
+        return CaseRounds(peak_bytes=peaks, host_peak_bytes=host_peaks, joules_per_item=energy.joules_per_item(ok), values=values)
     # Columns at once: a large file has hundreds of thousands of rounds.
-    identities, numbers, _, _, _, throttlings, counts, median_s, p10_s, mean_s, _, _, steady, device_s, sources = zip(*timed, strict=True)
+    identities, numbers, _, _, _, throttlings, _, counts, median_s, p10_s, mean_s, _, _, steady, device_s, sources = zip(
+        *timed, strict=True
+    )
     spoiled = tuple([warm is False or (slowed is not None and slowed.spoiled) for warm, slowed in zip(steady, throttlings, strict=True)])
     large = file is not None
     return CaseRounds(

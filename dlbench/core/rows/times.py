@@ -5,9 +5,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from itertools import chain
 
+from dlbench.core.declarations import Declaration
 from dlbench.core.measurement import STEADY_SHIFT, Samples
 from dlbench.core.rows.columns import Rates, Times
-from dlbench.core.rows.rounds import Round, per_second
+from dlbench.core.rows.rounds import CaseRounds, Round, per_second
 from dlbench.core.stats import known, median_interval, outliers, quantile, relative_half_width, variation
 from dlbench.core.thresholds import WITHIN_A_RUN
 
@@ -54,6 +55,17 @@ def item_rate(rates: Rates, timed: Sequence[Round]) -> Rates:
     per_round = per_second(items, [each.mean_s for each in timed]) if len(items) == len(timed) else ()
     if not per_round:
         return rates
+    return _with_items(rates, per_round)
+
+
+def reported_rate(rates: Rates, rounds: CaseRounds, declared: Declaration) -> Rates:
+    """Return the rates with the throughput that an experiment reported, where its workload declares one in the role ``steady``."""
+    steady = declared.value("steady")
+    per_round = rounds.values.get(steady.name) if steady else None
+    return _with_items(rates, per_round) if per_round else rates
+
+
+def _with_items(rates: Rates, per_round: Sequence[float]) -> Rates:
     interval = median_interval(per_round)
     low, high = (interval.low, interval.high) if interval else (None, None)
     return replace(rates, items_per_s=statistics.median(per_round), items_per_s_low=low, items_per_s_high=high)

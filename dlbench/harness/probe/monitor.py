@@ -1,17 +1,23 @@
 """Monitor of the machine: what held a case back, and what other processes used in a round."""
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Self
 
 from dlbench.core.conditions import POWER_CAPS, SLOWDOWNS, RoundState, Throttling
+from dlbench.core.declarations import Declaration
+from dlbench.core.unknown import Unavailable, Unknown
 from dlbench.harness.probe import cgroup, nvml, processor
 from dlbench.harness.probe.devices import Device, usable_accelerators
+from dlbench.harness.probe.energy import Meter, meter_of_card, meter_of_processors
 from dlbench.harness.probe.fingerprint import read_state
+from dlbench.harness.probe.window import Idle, Window
 
+IDLE_S = 10.0
+"""To meter an idle device for."""
 _SHORTEST_S = 1.0  # the kernel counts CPU time in ticks of 10 ms, so of a shorter round it says too little
 
 
@@ -35,8 +41,10 @@ class Monitor:
         self._devices = devices
         self._threads = threads
         self._open = ExitStack()
-        self._ask: dict[str, Callable[[], nvml.Readings]] = {}
-        """By device, what asks NVML how far it is held back."""
+        self._ask: dict[str, Callable[[tuple[str, ...]], nvml.Readings]] = {}
+        """By device, what asks NVML about it."""
+        self._idle: dict[str, float | None] = {}
+        """Power of each device that was metered before the first round."""
 
     def __enter__(self) -> Self:
         accelerators = [device for device in usable_accelerators(self._devices) if device.is_nvidia]
@@ -48,7 +56,7 @@ class Monitor:
             for each in accelerators:
                 with suppress(nvml.NvmlUnavailable):
                     handle = opened.find(nvml.Address(each.uuid, each.pci_bus_id))
-                    self._ask[each.id] = partial(opened.read, handle, nvml.SLOWDOWN)
+                    self._ask[each.id] = partial(opened.read, handle)
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -60,7 +68,7 @@ class Monitor:
         quota_s = quota["throttled_s"] if quota else None
         if device == "cpu":
             return Counters(now_s, processor.thermal_throttle_s(), quota_s=quota_s)
-        values: Mapping[str, Any] = self._ask[device]().values if device in self._ask else {}
+        values: Mapping[str, Any] = self._ask[device](nvml.SLOWDOWN).values if device in self._ask else {}
         thermal_s = {"gpu": values["thermal_violation_s"]} if "thermal_violation_s" in values else {}
         reasons = values.get("throttle_reasons")
         held = None if reasons is None else tuple(each for each in reasons if each in SLOWDOWNS | POWER_CAPS)
@@ -69,9 +77,9 @@ class Monitor:
     def throttling(self, device: str, before: Counters, tries: int, lost: Throttling | None = None) -> Throttling | None:
         """Return what held a case on the device back since ``before``; None where nothing tells of anything.
 
-        ``lost`` is what the case's own process saw of its CPUs.
+        ``lost`` is what the case's own process saw of its CPUs, with what was read while its step was sustained.
         """
-        after = self.counters(device)
+        after, meanwhile = self.counters(device), lost.reasons if lost else None
         seconds = max(after.at_s - before.at_s, 1e-9)
         hot_s = [after.thermal_s[name] - before.thermal_s[name] for name in after.thermal_s.keys() & before.thermal_s.keys()]
         found = replace(
@@ -80,10 +88,53 @@ class Monitor:
             # The kernel adds up over CPUs, and the case's threads are what it can have stopped.
             quota=_share(before.quota_s, after.quota_s, seconds * self._threads),
             power_cap=_share(before.power_cap_s, after.power_cap_s, seconds),
-            reasons=after.reasons,
+            reasons=after.reasons if meanwhile is None else tuple(sorted({*meanwhile, *(after.reasons or ())})),
             tries=tries,
         )
         return found if replace(found, tries=1) != Throttling() else None
+
+    def window(self, device: str, declared: Declaration) -> Window | None:
+        """Return what reads a device, and the host's processors, while a step is sustained; None where its workload has none metered."""
+        if not declared.is_metered:
+            return None
+        on_host = device == "cpu"
+        idle = Idle(self._idle.get(device), None if on_host else self._idle.get("cpu"))
+        return Window(
+            declared=declared,
+            ask=self._ask.get(device),
+            make_meter=partial(self._meter, device),
+            make_host_meter=None if on_host else meter_of_processors,
+            idle=idle,
+        )
+
+    def _meter(self, device: str) -> Meter:
+        """Return what meters a device. Raises Unavailable where nothing does."""
+        if device == "cpu":
+            return meter_of_processors()
+        found = next((each for each in usable_accelerators(self._devices) if each.id == device), None)
+        if found is None or not found.is_nvidia:
+            raise Unavailable(Unknown.NO_METER_OF_KIND, kind=found.kind if found else "unknown")
+        if found.mig:
+            raise Unavailable(Unknown.NO_METER_OF_INSTANCE)
+        if device not in self._ask:
+            raise Unavailable(Unknown.NO_METER)
+        return meter_of_card(self._ask[device])
+
+    def read_idle(self, devices: Collection[str], wait: Callable[[float], object]) -> None:
+        """Meter devices and the host's processors for `IDLE_S`, which ``wait`` lets pass; at once where nothing meters any."""
+        meters, begun_s = dict[str, Meter](), time.monotonic()
+        for device in {*devices, "cpu"}:
+            with suppress(Unavailable):
+                (meter := self._meter(device)).read(begun_s)
+                meters[device] = meter
+        if not meters:
+            return
+        wait(IDLE_S)
+        now_s = time.monotonic()
+        for device, meter in meters.items():
+            with suppress(Unavailable):
+                meter.read(now_s)
+                self._idle[device] = meter.joules() / (now_s - begun_s)
 
     @contextmanager
     def round(self, number: int, save: Callable[[RoundState], None]) -> Iterator[Callable[[], None]]:

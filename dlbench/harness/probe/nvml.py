@@ -235,6 +235,8 @@ _QUERIES: Mapping[str, Query] = {
     "power_limit_w": lambda nvml, gpu: nvml.nvmlDeviceGetEnforcedPowerLimit(gpu) * _MILLI,
     "power_limit_default_w": lambda nvml, gpu: nvml.nvmlDeviceGetPowerManagementDefaultLimit(gpu) * _MILLI,
     "power_w": lambda nvml, gpu: nvml.nvmlDeviceGetPowerUsage(gpu) * _MILLI,
+    # Since the driver was loaded; from Volta on.
+    "energy_j": lambda nvml, gpu: nvml.nvmlDeviceGetTotalEnergyConsumption(gpu) * _MILLI,
     "clock_sm_hz": lambda nvml, gpu: nvml.nvmlDeviceGetClockInfo(gpu, nvml.NVML_CLOCK_SM) * _MEGA,
     "clock_sm_max_hz": lambda nvml, gpu: nvml.nvmlDeviceGetMaxClockInfo(gpu, nvml.NVML_CLOCK_SM) * _MEGA,
     "clock_memory_hz": lambda nvml, gpu: nvml.nvmlDeviceGetClockInfo(gpu, nvml.NVML_CLOCK_MEM) * _MEGA,
@@ -267,5 +269,7 @@ STATE = (
 """What may change from one minute to the next, or by an administrator's command."""
 SLOWDOWN = ("thermal_violation_s", "power_violation_s", "throttle_reasons")
 """What tells that a device is, or was, held back; asked around every case, so no more than these."""
+TELEMETRY = ("clock_sm_hz", "temperature_c", "power_w", "throttle_reasons")
+"""What is read again and again while a step is sustained."""
 HEALTH = (*STATE, "temperature_slowdown_c", "memory_free_bytes")
 """What may make a device unfit to measure on."""

@@ -25,6 +25,8 @@ _ARM_CORES = {  # (implementer, part) of the main ID register, from Arm's techni
 }
 _CPUS = "sys/devices/system/cpu/cpu[0-9]*"
 """The folders of the logical CPUs."""
+_PACKAGE_SENSORS = ("coretemp", "k10temp", "zenpower")
+"""Names of Linux's drivers whose first sensor is that of the package."""
 _PLACING = ("OMP_PLACES", "OMP_PROC_BIND", "GOMP_CPU_AFFINITY", "KMP_AFFINITY")
 """Variables by which a user tells OpenMP where to run its threads."""
 
@@ -146,6 +148,13 @@ def clock_hz() -> float | None:
     """Return the mean clock of the processors now."""
     clocks = [float(mhz) * 1e6 for block in _cpuinfo() if re.fullmatch(r"\d+(\.\d+)?", mhz := block.get("cpu MHz", ""))]
     return sum(clocks) / len(clocks) if clocks else None
+
+
+def temperature_c() -> float | None:
+    """Return the temperature of the hottest package now, in degrees Celsius; None where the machine does not tell."""
+    sensors = [each.parent / "temp1_input" for each in matching("sys/class/hwmon/hwmon*/name") if read_text(each) in _PACKAGE_SENSORS]
+    texts = [text for each in sensors if (text := read_text(each)) and text.isdecimal()]
+    return max(map(int, texts)) / 1000 if texts else None
 
 
 def governors() -> tuple[str, ...]:

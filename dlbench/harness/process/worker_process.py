@@ -17,9 +17,11 @@ from typing import IO, Any, Literal
 
 import dlbench
 from dlbench.core.errors import DeviceFault, Interrupted, WorkerError
+from dlbench.core.model import Status
 from dlbench.harness.probe import processor
+from dlbench.harness.probe.window import Window
 from dlbench.harness.process.interrupt import Interruption
-from dlbench.harness.process.wire import ForeignLine, HelloRequest, Reader, Reply, Request, send
+from dlbench.harness.process.wire import ForeignLine, HelloRequest, Message, Reader, Reply, Request, send
 
 _START = """
 import sys
@@ -82,6 +84,15 @@ class RequestOutcome:
     unkillable: bool = False
     """Whether the process was still there long after it was killed: it waits for a driver, and whatever it had stays taken."""
 
+    def ending(self, timeout_s: float, *, memory_ran_out: bool) -> tuple[Status, str]:
+        """Return status and reason of a case without a reply."""
+        if self.how == "deadline":
+            doing = f" ({self.sentence})" if self.sentence else ""
+            return Status.TIMEOUT, f"not done within {timeout_s:g} s{doing}; raise --timeout"
+        if memory_ran_out:
+            return Status.OOM, f"the kernel ended {self.who} for want of memory"
+        return Status.CRASHED, f"{self.who} {self.sentence}"
+
 
 class WorkerProcess:
     """One measuring process. Use as a context manager: leaving it ends the process and all it started."""
@@ -117,24 +128,26 @@ class WorkerProcess:
     def __exit__(self, *_: object) -> None:
         self.end()
 
-    def ask(self, request: Request, deadline_s: float = START_S, run_ends: float = math.inf) -> RequestOutcome:
+    def ask(
+        self, request: Request, deadline_s: float = START_S, run_ends: float = math.inf, window: Window | None = None
+    ) -> RequestOutcome:
         """Send one request and wait for its end: a reply, the death of its process, the deadline, the end of the run, or Ctrl-C.
 
         ``deadline_s`` counts from when it begins, ``run_ends`` is on the scale of `time.monotonic`. After anything but a reply the process
-        that did the request is gone, with its group.
+        that did the request is gone, with its group. ``window`` is read while the request has a step metered.
         """
         self.send(request)
-        return self.answer(deadline_s, run_ends)
+        return self.answer(deadline_s, run_ends, window)
 
     def send(self, request: Request) -> None:
         """Send a request, and leave it to `answer` to tell how it ended."""
         with suppress(BrokenPipeError):  # the process has died, which its answer shows
             send(self._requests, request.to_json())
 
-    def answer(self, deadline_s: float = START_S, run_ends: float = math.inf) -> RequestOutcome:
+    def answer(self, deadline_s: float = START_S, run_ends: float = math.inf, window: Window | None = None) -> RequestOutcome:
         """Wait for the end of the request sent last, as `ask` does."""
         try:
-            outcome = self._answer(deadline_s, run_ends)
+            outcome = self._answer(deadline_s, run_ends, window)
             self._forget_output()
             return outcome
         except EOFError:
@@ -172,21 +185,32 @@ class WorkerProcess:
             return self._process.wait(_GRACE_S)
         return None
 
-    def _answer(self, deadline_s: float, run_ends: float) -> RequestOutcome:
+    def _answer(self, deadline_s: float, run_ends: float, window: Window | None) -> RequestOutcome:
         # The request waits while this process still imports torch; its own clock starts when it begins.
         deadline = min(run_ends, time.monotonic() + (START_S if self._imported else IMPORT_S))
         reply: Reply | None = None
-        while "exit" not in (message := self._replies.read(deadline, self._interruption.fileno())):
+        while "exit" not in (message := self._next_message(deadline, window)):
             self._imported = True
             if "pid" in message:
                 self._case_pid, self._stage = message["pid"], ""
                 deadline = min(run_ends, time.monotonic() + deadline_s)
             elif "stage" in message:
                 self._stage = message["stage"]
+            elif "window" in message:
+                if window:
+                    window.mark(message["window"])
             else:
                 reply = Reply.from_json(message["reply"])
         self._case_pid = None
         return RequestOutcome("replied", reply) if reply else RequestOutcome("died", sentence=self._cause(message["exit"]))
+
+    def _next_message(self, deadline: float, window: Window | None) -> Message:
+        """Wait for a message as `Reader.read` does, and take the readings that are due meanwhile."""
+        while window and window.due_s < deadline:
+            with suppress(TimeoutError):
+                return self._replies.read(window.due_s, self._interruption.fileno())
+            window.read()
+        return self._replies.read(deadline, self._interruption.fileno())
 
     def _survives_its_case(self) -> bool:
         """Kill the fork that does the request; return whether the process itself lives on, which it shows by reporting that end."""

@@ -1,12 +1,14 @@
-"""Notes of what a case is at, for the row of one that does not end in time. Standard library only."""
+"""Messages of a case to its parent: what it is at, and the window in which its step is metered. Standard library only."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
 
-_tell: Callable[[str], object] | None = None
+_tell: Callable[[Mapping[str, Any]], object] | None = None
 
 
-def tell_stages(tell: Callable[[str], object]) -> None:
-    """Have `note_stage` pass on what it is given; until then it does nothing."""
+def tell_parent(tell: Callable[[Mapping[str, Any]], object]) -> None:
+    """Have `note_stage` and `metered_window` pass on what they say; until then they do nothing."""
     global _tell
     _tell = tell
 
@@ -14,4 +16,25 @@ def tell_stages(tell: Callable[[str], object]) -> None:
 def note_stage(text: str) -> None:
     """Say what takes long, such as "compiling", and with an empty text that it is over: a case that is killed ends with it."""
     if _tell:
-        _tell(text)
+        _tell({"stage": text})
+
+
+class MeteredItems:
+    """What a window processed."""
+
+    count = 0.0
+    """Items in all."""
+
+
+@contextmanager
+def metered_window(interval_s: float) -> Iterator[MeteredItems]:
+    """Have the parent read energy at both ends, and clock, temperature and power meanwhile, every so many seconds.
+
+    The device must have nothing to do at both ends but what is in the window. Only what processed ``count`` items, once set, is metered.
+    """
+    items = MeteredItems()
+    if _tell:
+        _tell({"window": {"interval_s": interval_s}})
+    yield items
+    if _tell:
+        _tell({"window": {"items": items.count}})

@@ -40,7 +40,7 @@ from dlbench.harness.worker.measuring.measure import DeviceClock, take_pinned_tr
 from dlbench.harness.worker.profiling.profile import with_profile
 from dlbench.harness.worker.scratch import give_scratch
 from dlbench.harness.worker.serving.ranks import BLOCK_S, RankProcess, RanksClock, in_any_rank
-from dlbench.harness.worker.stages import tell_stages
+from dlbench.harness.worker.stages import tell_parent
 from dlbench.harness.worker.usage import HostMemory, LostTime
 
 
@@ -127,7 +127,7 @@ def _answer(request: HelloRequest | MeasureRequest, replies: int, rank_process: 
         trials = try_plugins(request.plugins) if isinstance(request, HelloRequest) else []
         for plugin in request.plugins:
             registry.load_plugin(plugin)
-        tell_stages(lambda text: send(replies, {"stage": text}))
+        tell_parent(partial(send, replies))
         reply = Reply(hello={**hello(request), "trials": trials}) if isinstance(request, HelloRequest) else measure(request, rank_process)
         registry.refuse_imports_from(request.not_from)
     except DlbenchError as error:

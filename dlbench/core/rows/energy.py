@@ -1,0 +1,57 @@
+"""Columns of the energy of a case, from what was metered in its rounds."""
+
+import statistics
+from collections.abc import Callable, Sequence
+
+from dlbench.core.measurement import MeteredWindow
+from dlbench.core.rows.columns import Energy
+from dlbench.core.rows.rounds import Round
+from dlbench.core.rows.times import median
+from dlbench.core.stats import known, median_interval
+
+NOT_METERED = "measured by dlbench run sustained"
+
+
+def joules_per_item(rounds: Sequence[Round]) -> tuple[float, ...]:
+    """Return of each round the energy of the device for an item, in J; empty where a round does not tell."""
+    found = [_per_item(each.energy, each.energy.joules) if each.energy else None for each in rounds]
+    return () if None in found else tuple(known(found))
+
+
+def columns(rounds: Sequence[Round], why: str | None) -> Energy:
+    """Return the columns; ``why``: reasons of its file for what is null."""
+    windows = known(each.energy for each in rounds)
+    if not windows:
+        return Energy(reason=why or NOT_METERED)
+    per_item = joules_per_item(rounds)
+    interval = median_interval(per_item)
+
+    def of_windows(value: Callable[[MeteredWindow], float | None]) -> float | None:
+        return median(map(value, windows))
+
+    return Energy(
+        joules_per_item=statistics.median(per_item) if per_item else None,
+        joules_per_item_low=interval.low if interval else None,
+        joules_per_item_high=interval.high if interval else None,
+        net_joules_per_item=of_windows(lambda window: _per_item(window, _net(window))),
+        watts=of_windows(lambda window: _power(window, window.joules)),
+        idle_watts=of_windows(lambda window: window.idle_watts),
+        host_watts=of_windows(lambda window: _power(window, window.host_joules)),
+        source=windows[-1].source,
+        reason=why,
+    )
+
+
+def _net(window: MeteredWindow) -> float | None:
+    """Return the energy beyond that of the idle device; below it, by chance, is zero."""
+    if window.joules is None or window.idle_watts is None:
+        return None
+    return max(0.0, window.joules - window.idle_watts * window.seconds)
+
+
+def _per_item(window: MeteredWindow, joules: float | None) -> float | None:
+    return joules / window.items if joules is not None and window.items else None
+
+
+def _power(window: MeteredWindow, joules: float | None) -> float | None:
+    return joules / window.seconds if joules is not None and window.seconds else None

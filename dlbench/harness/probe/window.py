@@ -1,0 +1,199 @@
+"""Readings of a device while a worker repeats a step without a pause: energy, and series of clock, temperature, power and throttling."""
+
+import math
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple, get_args
+
+from dlbench.core.conditions import POWER_CAPS, SLOWDOWNS, Throttling
+from dlbench.core.declarations import Declaration, Telemetry
+from dlbench.core.measurement import Measurement, MeteredWindow
+from dlbench.core.unknown import Reason, Unavailable, Unknown
+from dlbench.harness.probe import nvml, processor
+from dlbench.harness.probe.energy import Meter
+
+LEAST_S = 20.0
+"""Shorter windows have no energy: a card's counter is refreshed up to ten times a second, and its readings lag as much
+(Yang, Adamek and Armour, Part-time Power Measurements, SC 2024)."""
+AT_POWER_LIMIT, SLOWED_DOWN = 1.0, 2.0
+"""Points of the series of throttling; 0: nothing held the clock down."""
+Telling = Mapping[Telemetry, float | None]
+"""What a device tells now, None where it does not."""
+
+
+class Idle(NamedTuple):
+    """Power before the first round, in W; None where it was not metered."""
+
+    watts: float | None = None
+    host_watts: float | None = None
+
+
+@dataclass
+class Telemeter:
+    """Clock, temperature, power and throttling of a device, as it tells them; the first reading is the beginning."""
+
+    ask: Callable[[tuple[str, ...]], nvml.Readings] | None
+    """Asks NVML; None where it can't be."""
+    meter: Meter | None
+    """Of its energy."""
+    of_processor: bool
+    slowed_by: set[str] = field(default_factory=set)
+    """NVML's reasons for a low clock so far, of `SLOWDOWNS` and `POWER_CAPS`."""
+
+    def __post_init__(self) -> None:
+        self._hot_s = processor.thermal_throttle_s()
+        self._before: tuple[float, float] | None = None
+
+    def read(self, at_s: float) -> Telling:
+        """Return what the device tells, at that time."""
+        if self.of_processor:
+            return self._processor(at_s)
+        return self._card(self.ask(nvml.TELEMETRY).values) if self.ask else {}
+
+    def _card(self, values: Mapping[str, Any]) -> Telling:
+        reasons = values.get("throttle_reasons")
+        held = None if reasons is None else SLOWDOWNS.union(POWER_CAPS).intersection(reasons)
+        self.slowed_by |= held or set()
+        throttle = None if held is None else SLOWED_DOWN if SLOWDOWNS & held else AT_POWER_LIMIT if held else 0.0
+        clock, temperature, power = (values.get(name) for name in ("clock_sm_hz", "temperature_c", "power_w"))
+        return {"clock": clock, "temperature": temperature, "power": power, "throttle": throttle}
+
+    def _processor(self, at_s: float) -> Telling:
+        hot_s, before_s = processor.thermal_throttle_s(), self._hot_s
+        self._hot_s = hot_s
+        slowed = any(hot_s[name] > before_s.get(name, 0.0) for name in hot_s)
+        return {
+            # A hypervisor shows the nominal clock.
+            "clock": None if processor.is_virtual() else processor.clock_hz(),
+            "temperature": processor.temperature_c(),
+            "power": self._power(at_s),
+            "throttle": (SLOWED_DOWN if slowed else 0.0) if hot_s else None,
+        }
+
+    def _power(self, at_s: float) -> float | None:
+        """Return the mean power since the last reading."""
+        if self.meter is None:
+            return None
+        try:
+            joules = self.meter.joules()
+        except Unavailable:
+            joules = 0.0
+        before, self._before = self._before or (at_s, 0.0), (at_s, joules)
+        return max(0.0, joules - before[1]) / (at_s - before[0]) if at_s > before[0] else None
+
+
+@dataclass
+class Window:
+    """One window of one case on a device, which a worker begins and ends by messages."""
+
+    declared: Declaration
+    """Of the case's workload: its values have the names of the series."""
+    ask: Callable[[tuple[str, ...]], nvml.Readings] | None
+    """Asks NVML; None where it can't be."""
+    make_meter: Callable[[], Meter]
+    """Each raises Unavailable where there is none."""
+    make_host_meter: Callable[[], Meter] | None
+    """None of a case on the host itself."""
+    idle: Idle
+    now: Callable[[], float] = time.monotonic
+
+    def __post_init__(self) -> None:
+        self._begun_s = self._seconds = self._items = 0.0
+        self._interval_s = math.inf
+        self._readings = 0
+        self._meters: dict[str, Meter] = {}
+        self._reasons: dict[str, Reason] = {}
+        self._telemeter: Telemeter | None = None
+        self._series: list[Telling] = []
+
+    @property
+    def due_s(self) -> float:
+        """When to read next, on the scale of `time.monotonic`; infinite outside of the window."""
+        return self._begun_s + (self._readings + 1) * self._interval_s
+
+    @property
+    def _on_host(self) -> bool:
+        return self.make_host_meter is None
+
+    def mark(self, message: Mapping[str, float]) -> None:
+        """Begin, at a message with ``interval_s`` between two readings, or end, at one with the ``items`` that were processed."""
+        if "interval_s" in message:
+            self._begin(message["interval_s"])
+        else:
+            self._seconds = self._read_meters() - self._begun_s
+            self._items, self._interval_s = message["items"], math.inf
+
+    def _begin(self, interval_s: float) -> None:
+        kinds = {"": self.make_meter, "host": self.make_host_meter}
+        for part, make in kinds.items():
+            if make:
+                try:
+                    self._meters[part] = make()
+                except Unavailable as unavailable:
+                    self._reasons[part] = unavailable.reason
+        self._telemeter = Telemeter(self.ask, self._meters.get(""), self._on_host)
+        self._begun_s, self._interval_s = self._read_meters(), interval_s
+        self._telemeter.read(self._begun_s)
+
+    def read(self) -> None:
+        """Take the reading that is due. One that comes late stands for those that it missed, so that points keep their time."""
+        at_s = self._read_meters()
+        told = self._telemeter.read(at_s) if self._telemeter else {}
+        while self.due_s <= at_s:
+            self._series.append(told)
+            self._readings += 1
+
+    def _read_meters(self) -> float:
+        at_s = self.now()
+        for part, meter in list(self._meters.items()):
+            try:
+                meter.read(at_s)
+            except Unavailable as unavailable:
+                self._reasons[part] = unavailable.reason
+                del self._meters[part]
+        return at_s
+
+    def added_to(self, measurement: Measurement) -> Measurement:
+        """Return a measurement with its energy, with the series that its workload declares, and with the reasons for what is null."""
+        if not self._seconds:
+            return measurement
+        names = {each.role: each.name for each in self.declared.values}
+        series, untold = self._telemetry()
+        values = {**measurement.values, **{names[role]: points for role, points in series.items() if role in names}}
+        energy, reasons = self._energy()
+        if "throttle" in series and not self._on_host:
+            slowed_by = tuple(sorted(self._telemeter.slowed_by)) if self._telemeter else ()
+            measurement = replace(measurement, throttling=replace(measurement.throttling or Throttling(), reasons=slowed_by))
+        added = replace(measurement, values=values, energy=energy).with_reasons("energy", *reasons)
+        return added.with_reasons("telemetry", *untold)
+
+    def _telemetry(self) -> tuple[dict[str, tuple[float, ...]], list[Reason]]:
+        """Return the series that the machine tells, and why it does not tell the others."""
+        found = {role: [each.get(role) for each in self._series] for role in get_args(Telemetry)}
+        series = {role: tuple(map(float, points)) for role, points in found.items() if points and None not in points}  # type: ignore[arg-type]  # no None
+        if not series:
+            virtual = self._on_host and processor.is_virtual()
+            return {}, [(Unknown.NOTHING_TOLD_IN_VM if virtual else Unknown.NOTHING_TOLD).reason()]
+        return series, [{"part": role, **Unknown.NOT_TOLD.reason()} for role in found if role not in series]
+
+    def _energy(self) -> tuple[MeteredWindow, list[Reason]]:
+        """Return the energy, and why there is none of the device or of the host."""
+        joules = {part: self._joules(part) for part in ("", "host")}
+        idle = self.idle
+        if joules[""] is not None and idle.watts is None:
+            self._reasons["idle"] = Unknown.NO_IDLE.reason()
+        source = self._meters[""].name if joules[""] is not None else None
+        window = MeteredWindow(self._seconds, self._items, source, joules[""], idle.watts, joules["host"], idle.host_watts)
+        return window, [{**({"part": part} if part else {}), **reason} for part, reason in self._reasons.items()]
+
+    def _joules(self, part: str) -> float | None:
+        if part not in self._meters:
+            return None
+        try:
+            if self._seconds < LEAST_S:
+                raise Unavailable(Unknown.SHORT_WINDOW, seconds=self._seconds)
+            return self._meters[part].joules()
+        except Unavailable as unavailable:
+            self._reasons[part] = unavailable.reason
+            return None

@@ -1,0 +1,149 @@
+"""Steps repeated for a minute without a pause: what a device keeps of the throughput that a short measurement shows, and the energy."""
+
+import gc
+import statistics
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import pairwise, repeat
+
+import torch
+
+from dlbench import Clock, Dtype, Duration, Layout, Reported, Size, Switch, Unit, Value, Work, metered_window, workload
+from dlbench.models import Model
+from dlbench.workloads.cnn import infer_step, train_step, usual_optimizer
+
+CPU_S, ACCELERATOR_S = 30.0, 60.0
+"""How long, where nothing else is asked for: a card's clock takes longer to settle, as its cooler warms up."""
+WARMUP_S, WARM_CALLS = 0.5, 2
+"""Ahead of the window: enough for what is initialised lazily, and too short to heat anything."""
+BLOCK_S = 0.1
+"""Least length of calls between two readings of the clock, each of which lets the device's queue run empty."""
+BURST_S, BURST_BLOCKS = 1.0, 3
+"""The burst is what a usual round would have measured: so much of the beginning, and so many blocks."""
+STEADY_FROM = 0.75
+"""Share of the window from which on throughput counts as steady."""
+KEPT = 0.97
+"""Share of the burst below which throughput has fallen."""
+POINTS_S, FEWEST_POINTS = 1.0, 10
+"""Between two points of a series; closer where the window is too short for so many."""
+MOST_BLOCKS = 10**6
+"""A bound where a clock stands still."""
+
+VALUES = (
+    Value("burst_items_per_s", Unit.ITEMS_PER_S, None, "throughput of the first second, three blocks at least", role="burst"),
+    Value("steady_items_per_s", Unit.ITEMS_PER_S, "higher", "throughput of the last quarter, items over its whole time", role="steady"),
+    Value(
+        "onset_s",
+        Unit.SECONDS,
+        None,
+        "time from which on it stayed below 97 % of the burst; none where the steady throughput is above that",
+        optional=True,
+        role="onset",
+    ),
+    Value("items_per_s", Unit.ITEMS_PER_S, None, "throughput in each second", series=True),
+    Value("clock_hz", Unit.HERTZ, None, "the device's clock in each second", series=True, optional=True, role="clock"),
+    Value("temperature_c", Unit.CELSIUS, None, "its temperature", series=True, optional=True, role="temperature"),
+    Value("power_w", Unit.WATTS, None, "its power", series=True, optional=True, role="power"),
+    Value(
+        "throttle",
+        Unit.NUMBER,
+        None,
+        "what held its clock down: 0 nothing, 1 its power limit, 2 heat or a slowdown of the hardware",
+        series=True,
+        optional=True,
+        role="throttle",
+    ),
+)
+
+
+@workload(tags=("cnn", "training", "imagenet", "sustained"), values=VALUES)
+def sustained_training(
+    device: torch.device,
+    *,
+    model: Model,
+    batch: Size,
+    dtype: Switch[Dtype] = "fp32",
+    layout: Switch[Layout] = "nchw",
+    seconds: Duration | None = None,
+) -> Work:
+    """Train a network step after step, without a pause, for 60 s or on a CPU for 30 s."""
+    step = train_step(device, model=model, batch=batch, dtype=dtype, layout=layout, optimizer=usual_optimizer(model))
+    return sustained(step, device, seconds)
+
+
+@workload(tags=("cnn", "inference", "imagenet", "sustained"), values=VALUES)
+def sustained_inference(
+    device: torch.device,
+    *,
+    model: Model,
+    batch: Size,
+    dtype: Switch[Dtype] = "fp32",
+    layout: Switch[Layout] = "nchw",
+    seconds: Duration | None = None,
+) -> Work:
+    """Run a network forward batch after batch, without a pause, for 60 s or on a CPU for 30 s."""
+    return sustained(infer_step(device, model=model, batch=batch, dtype=dtype, layout=layout), device, seconds)
+
+
+def sustained(step: Work, device: torch.device, seconds: float | None = None) -> Work:
+    """Return a step as one experiment: its calls for so many seconds without a pause, metered by the parent process meanwhile."""
+    call, items = step.call, step.items
+    if call is None or items is None:
+        raise ValueError("a step that is sustained needs a call and its items")
+    window_s = seconds or (CPU_S if device.type == "cpu" else ACCELERATOR_S)
+    interval_s = min(POINTS_S, window_s / FEWEST_POINTS)
+
+    def observe(clock: Clock) -> dict[str, Reported]:
+        call()
+        begun, called = clock.now(), 0
+        while called < WARM_CALLS or clock.now() - begun < WARMUP_S:
+            call()
+            called += 1
+        calls = max(1, round(BLOCK_S / max((clock.now() - begun) / called, 1e-9)))
+        gc.collect()
+        gc.disable()
+        try:
+            with metered_window(interval_s) as metered:
+                begun, ends = clock.now(), [0.0]
+                while ends[-1] < window_s and len(ends) <= MOST_BLOCKS:
+                    for _ in repeat(None, calls):
+                        call()
+                    ends.append(clock.now() - begun)
+                metered.count = items * calls * (len(ends) - 1)
+        finally:
+            gc.enable()
+        return reported(ends, items * calls, interval_s)
+
+    return replace(step, call=None, before=None, report=None, inputs=(), observe=observe)
+
+
+def reported(ends: Sequence[float], items: float, interval_s: float) -> dict[str, Reported]:
+    """Return the values of a window from the ends of its blocks, in s from 0 on, each of which processed so many items."""
+    last = len(ends) - 1
+    first = next((at for at in range(min(BURST_BLOCKS, last), last) if ends[at] >= BURST_S), last)
+    quarter = next(at for at in range(last, -1, -1) if at < last and ends[at] <= STEADY_FROM * ends[-1])
+    burst, steady = first * items / ends[first], (last - quarter) * items / (ends[-1] - ends[quarter])
+    points = throughput(ends, items, interval_s)
+    found: dict[str, Reported] = {"burst_items_per_s": burst, "steady_items_per_s": steady, "items_per_s": points}
+    if steady < KEPT * burst:
+        found["onset_s"] = fallen_from(points, KEPT * burst) * interval_s
+    return found
+
+
+def throughput(ends: Sequence[float], items: float, interval_s: float) -> tuple[float, ...]:
+    """Return the items a second of each interval in which blocks ended at these times; a block counts by its share in an interval."""
+    points = max(1, int(ends[-1] / interval_s + 1e-9))
+    done = [0.0] * points
+    for begun, end in pairwise(ends):
+        at = int(begun / interval_s)
+        while at < points and at * interval_s < end:
+            within = min(end, (at + 1) * interval_s) - max(begun, at * interval_s)
+            done[at] += items * max(0.0, within) / (end - begun)
+            at += 1
+    return tuple(each / interval_s for each in done)
+
+
+def fallen_from(points: Sequence[float], least: float) -> int:
+    """Return from which point on none reaches ``least`` any more; by medians of three, as single ones are held up by other work."""
+    smooth = [statistics.median(points[max(0, at - 1) : at + 2]) for at in range(len(points))]
+    return max((at + 1 for at, each in enumerate(smooth) if each >= least), default=0)

@@ -1,0 +1,116 @@
+"""Sustained steps by the command line: energy that the parent reads, the columns that it gives, and what a run without it says."""
+
+import json
+import signal
+import time
+from dataclasses import dataclass, field
+from statistics import median
+
+import front_door
+import pytest
+import shared_hosts
+from front_door import PLUGINS, lines, measurements, start
+
+from dlbench.core.unknown import Unavailable, Unknown
+from dlbench.harness.probe import monitor, window
+from dlbench.harness.probe.energy import CounterMeter
+
+NETWORK = str(PLUGINS / "own_networks.py")
+WATTS = 50.0
+
+
+@dataclass
+class Packages:
+    """Counters of RAPL that gain `WATTS` a second, and remember what they told."""
+
+    told: list[list[float]] = field(default_factory=list)
+
+    def meter(self):
+        told = []
+        self.told.append(told)
+
+        def count():
+            told.append(time.monotonic() * WATTS)
+            return {"package-0": told[-1]}
+
+        return CounterMeter("rapl", count)
+
+
+def suite(folder, name, rounds=6, timeout_s=20):
+    bench = f'workload = "{name}"\naxes.model = "pictures"\naxes.batch = 4\naxes.seconds = 0.2'
+    return front_door.suite(folder, bench, head=f"[policy]\nrounds = {rounds}\ntries = 1\ntimeout_s = {timeout_s}\n")
+
+
+def run(folder, *arguments):
+    done = shared_hosts.dlbench("run", *arguments, "--plugin", NETWORK, "--device", "cpu", "-o", "o.jsonl", cwd=folder)
+    assert done.code == 0, done.err
+    return measurements(folder / "o.jsonl")
+
+
+def rows(folder):
+    shown = shared_hosts.dlbench("show", "o.jsonl", "--format", "json", cwd=folder)
+    return {each["case.workload"]: each for each in json.loads(shown.out)}
+
+
+def test_energy_is_what_the_counter_gained_between_both_ends_of_the_window(tmp_path, monkeypatch):
+    packages = Packages()
+    monkeypatch.setattr(window, "LEAST_S", 0.1)
+    monkeypatch.setattr(monitor, "IDLE_S", 0.05)
+    monkeypatch.setattr(monitor, "meter_of_processors", packages.meter)
+    measured = run(tmp_path, suite(tmp_path, "sustained_inference"))
+    assert len(packages.told) == 1 + 6, "idle once, and a window in each round"
+    for each, told in zip(measured, packages.told[1:], strict=True):
+        energy = each["energy"]
+        assert (energy["joules"], energy["source"]) == (pytest.approx(told[-1] - told[0], abs=1e-6), "rapl")
+        assert energy["seconds"] >= 0.2
+        assert energy["items"] % 4 == 0
+        assert energy["idle_watts"] == measured[0]["energy"]["idle_watts"] > 0
+        assert len(each["values"]["power_w"]) >= 1
+    (row,) = rows(tmp_path).values()
+    energies = [each["energy"] for each in measured]
+    per_item = sorted(each["joules"] / each["items"] for each in energies)
+    net = [max(0.0, each["joules"] - each["idle_watts"] * each["seconds"]) / each["items"] for each in energies]
+    assert row["energy.joules_per_item"] == pytest.approx(median(per_item))
+    assert (row["energy.joules_per_item_low"], row["energy.joules_per_item_high"]) == (per_item[0], per_item[-1])
+    assert row["energy.net_joules_per_item"] == pytest.approx(median(net))
+    assert row["energy.watts"] == pytest.approx(median(each["joules"] / each["seconds"] for each in energies))
+    assert (row["energy.idle_watts"], row["energy.source"]) == (energies[0]["idle_watts"], "rapl")
+    steady = sorted(each["values"]["steady_items_per_s"] for each in measured)
+    assert row["rate.items_per_s"] == row["value.steady_items_per_s"]
+    assert (row["rate.items_per_s_low"], row["rate.items_per_s_high"]) == (steady[0], steady[-1])
+
+
+def test_a_run_whose_meter_fails_meanwhile_keeps_its_throughput(tmp_path, monkeypatch):
+    def refused():
+        raise Unavailable(Unknown.POWERCAP_REFUSED)
+
+    monkeypatch.setattr(monitor, "meter_of_processors", lambda: CounterMeter("rapl", refused))
+    measured = run(tmp_path, suite(tmp_path, "sustained_training", rounds=1))
+    assert [each["energy"].get("joules") for each in measured] == [None]
+    for row in rows(tmp_path).values():
+        assert row["rate.items_per_s"] > 0
+        assert row["energy.joules_per_item"] is None
+        assert row["energy.reason"].startswith("only root may read the energy of processors here; allow it: sudo chmod a+r ")
+
+
+def test_what_is_not_sustained_says_what_measures_energy(tmp_path):
+    noop = front_door.suite(tmp_path, 'workload = "noop"')
+    done = shared_hosts.dlbench("run", noop, "--device", "cpu", "-o", "o.jsonl", cwd=tmp_path)
+    assert done.code == 0, done.err
+    assert (row := rows(tmp_path)["noop"])["energy.joules_per_item"] is None
+    assert row["energy.reason"] == "measured by dlbench run sustained"
+
+
+def test_a_window_that_ctrl_c_cuts_is_no_row_and_the_run_goes_on(tmp_path):
+    mine = suite(tmp_path, "sustained_training", rounds=1, timeout_s=60)
+    process = start("run", mine, "--plugin", NETWORK, "--device", "cpu", "--set", "seconds=50", "-o", "o.jsonl", cwd=tmp_path)
+    path, deadline = tmp_path / "o.jsonl", time.monotonic() + 60
+    while not path.exists():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    time.sleep(1.0)
+    process.send_signal(signal.SIGINT)
+    _, error = process.communicate(timeout=30)
+    assert process.returncode == 130, error
+    assert "--resume o.jsonl" in error
+    assert {line["kind"] for line in lines(path)} <= {"header", "round"}

@@ -1,0 +1,375 @@
+"""Energy and series of a window, from made-up counters of NVML and of RAPL, as the parent reads them."""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pynvml as real
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from machine_fake import write
+from nvml_fake import H200, Card, FakeNvml, NVMLError
+
+from dlbench.core.declarations import Declaration, Value
+from dlbench.core.measurement import Measurement
+from dlbench.core.model import Case, Status
+from dlbench.core.schema import Unit
+from dlbench.core.unknown import explained
+from dlbench.harness.probe import monitor, window
+from dlbench.harness.probe.devices import Accelerator, Processor
+from dlbench.harness.probe.energy import MOST_WATTS, CounterMeter, PowerMeter
+from dlbench.harness.probe.monitor import Monitor
+from dlbench.harness.probe.window import Window
+
+UUID = "8d2a59f1-6c1f-4c4b-9a55-0123456789ab"
+CARD = Accelerator(id="cuda:0", kind="cuda", uuid=UUID, vendor="nvidia")
+DECLARED = Declaration(
+    values=tuple(
+        Value(name, unit, series=True, optional=True, role=role)  # type: ignore[arg-type]  # roles, all of them
+        for name, unit, role in (
+            ("clock_hz", Unit.HERTZ, "clock"),
+            ("temperature_c", Unit.CELSIUS, "temperature"),
+            ("power_w", Unit.WATTS, "power"),
+            ("throttle", Unit.NUMBER, "throttle"),
+        )
+    )
+)
+ENERGY = "nvmlDeviceGetTotalEnergyConsumption"
+RAPL = "sys/class/powercap/intel-rapl:{}"
+RANGE_J = 262143.328850
+
+
+class Clock:
+    """Seconds that pass when told to."""
+
+    def __init__(self) -> None:
+        self.now_s = 1000.0
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
+def zones(**joules: float) -> dict[str, str]:
+    """A powercap tree: a zone for each package, below it its cores and its memory, which a name ``dram`` gives."""
+    files = {f"{RAPL.format('0:0')}/name": "core", f"{RAPL.format('0:0')}/energy_uj": "77"}
+    for name, count in joules.items():
+        zone = RAPL.format("0:1" if name == "dram" else name.rpartition("_")[2])
+        files |= {
+            f"{zone}/name": name.replace("_", "-"),
+            f"{zone}/energy_uj": f"{count * 1e6:.0f}",
+            f"{zone}/max_energy_range_uj": f"{RANGE_J * 1e6:.0f}",
+        }
+    return files
+
+
+def card(energy_mj: int | None, power_mw: int = 300_000, reasons: int = 0, clock_mhz: int = 1800, celsius: int = 60) -> dict[str, Any]:
+    energy = NVMLError(real.NVML_ERROR_NOT_SUPPORTED) if energy_mj is None else energy_mj
+    return {
+        **H200,
+        ENERGY: energy,
+        "nvmlDeviceGetPowerUsage": power_mw,
+        "nvmlDeviceGetClockInfo": {real.NVML_CLOCK_SM: clock_mhz, real.NVML_CLOCK_MEM: 3201},
+        "nvmlDeviceGetTemperature": {real.NVML_TEMPERATURE_GPU: celsius},
+        "nvmlDeviceGetCurrentClocksEventReasons": reasons,
+    }
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    clock = Clock()
+    monkeypatch.setattr(window.time, "monotonic", clock)
+    monkeypatch.setattr(Window.__init__, "__defaults__", (clock,))
+    monkeypatch.setattr(monitor.time, "monotonic", clock)
+    return clock
+
+
+def measured(seen: Window | None) -> Measurement:
+    assert seen is not None
+    return seen.added_to(Measurement(Case("mine@cuda:0", "s", "mine", {}, "cuda:0"), 0, Status.OK, values={"burst": 1.0}))
+
+
+def reason(found: Measurement, group: str) -> str:
+    return explained(found.nulls[group]) if group in found.nulls else ""
+
+
+def on_processor(tmp_path: Path, clock: Clock, steps: Sequence[dict[str, float]], seconds: float = 10.0) -> Measurement:
+    """A window on the CPU whose counters are read at its beginning and after each step."""
+    write(tmp_path, zones(**steps[0]))
+    with Monitor([Processor()], 2) as watch:
+        seen = watch.window("cpu", DECLARED)
+        assert seen is not None
+        seen.mark({"interval_s": seconds})
+        for at, step in enumerate(steps[1:], 1):
+            clock.now_s += seconds
+            write(tmp_path, zones(**step))
+            if at < len(steps) - 1:
+                seen.read()
+        seen.mark({"items": 500.0})
+    return measured(seen)
+
+
+def test_packages_and_their_memory_are_added_and_cores_are_in_them_already(tmp_path: Path, clock: Clock) -> None:
+    steps = [{"package_0": 100.0, "package_1": 7.5, "dram": 1.0}, {"package_0": 1300.25, "package_1": 807.5, "dram": 51.0}]
+    found = on_processor(tmp_path, clock, steps, seconds=30)
+    assert found.energy is not None
+    assert (found.energy.source, found.energy.seconds, found.energy.items) == ("rapl", 30.0, 500.0)
+    assert found.energy.joules == pytest.approx(1200.25 + 800 + 50, abs=1e-6)
+    assert (found.energy.host_joules, found.energy.idle_watts) == (None, None)
+    assert reason(found, "energy") == "idle: no power was read before the first round"
+
+
+def test_a_counter_that_wraps_around_twice_goes_on(tmp_path: Path, clock: Clock) -> None:
+    steps = [{"package_0": RANGE_J - 1000}, {"package_0": 500.0}, {"package_0": RANGE_J - 200}, {"package_0": 300.0}]
+    found = on_processor(tmp_path, clock, [*steps[:2]], seconds=30)
+    assert found.energy is not None
+    assert found.energy.joules == pytest.approx(1500, abs=1e-6)
+    # Between these two lie 262 kJ, 150 s at 1.7 kW.
+    found = on_processor(tmp_path, clock, steps, seconds=150)
+    assert found.energy is not None
+    assert found.energy.joules == pytest.approx(1500 + (RANGE_J - 700) + 500, abs=1e-6)
+
+
+JUMPED, STOOD_STILL = "its counter of energy jumped back, and not by wrapping around", "its counter of energy stood still"
+
+
+@pytest.mark.parametrize(
+    ("steps", "sentence"),
+    [
+        ([{"package_0": 9000.0}, {"package_0": 9400.0}, {"package_0": 200.0}], JUMPED),
+        ([{"package_0": 9000.0}] * 4, STOOD_STILL),
+        ([{"package_0": 1.0 + 900 * at, "package_1": 5.0} for at in range(3)], STOOD_STILL),
+    ],
+)
+def test_a_counter_that_jumps_back_or_stands_still_is_null_with_its_reason(
+    tmp_path: Path, clock: Clock, steps: list[dict[str, float]], sentence: str
+) -> None:
+    found = on_processor(tmp_path, clock, steps, seconds=15)
+    assert found.energy is not None
+    assert (found.energy.joules, found.energy.source) == (None, None)
+    assert reason(found, "energy") == sentence
+
+
+def test_memory_that_is_not_metered_may_stand_still(tmp_path: Path, clock: Clock) -> None:
+    found = on_processor(tmp_path, clock, [{"package_0": 1.0, "dram": 0.0}, {"package_0": 2501.0, "dram": 0.0}], seconds=25)
+    assert found.energy is not None
+    assert found.energy.joules == pytest.approx(2500)
+
+
+def test_a_counter_that_may_not_be_read_says_how_to_allow_it(tmp_path: Path, clock: Clock) -> None:
+    tree = zones(package_0=5.0)
+    del tree[f"{RAPL.format(0)}/energy_uj"]
+    write(tmp_path, tree)
+    with Monitor([Processor()], 2) as watch:
+        seen = watch.window("cpu", DECLARED)
+        assert seen is not None
+        seen.mark({"interval_s": 1})
+        clock.now_s += 30
+        seen.mark({"items": 1.0})
+    allow = "only root may read the energy of processors here; allow it: sudo chmod a+r /sys/class/powercap/*/energy_uj"
+    assert reason(measured(seen), "energy") == allow
+
+
+@pytest.mark.parametrize(
+    ("flags", "energy", "telemetry"),
+    [
+        (
+            "fpu hypervisor",
+            "a virtual machine has no /sys/class/powercap, by which processors tell their energy",
+            "a virtual machine tells no clock, temperature, power or throttling",
+        ),
+        (
+            "fpu",
+            "this machine has no /sys/class/powercap, by which processors tell their energy",
+            "this machine tells no clock, temperature, power or throttling of the device",
+        ),
+    ],
+)
+def test_a_machine_that_tells_nothing_says_so_in_a_sentence_each(
+    tmp_path: Path, clock: Clock, flags: str, energy: str, telemetry: str
+) -> None:
+    write(tmp_path, {"proc/cpuinfo": f"processor\t: 0\nflags\t\t: {flags}" + ("\ncpu MHz\t: 2300.0" if "hyper" in flags else "")})
+    with Monitor([Processor()], 2) as watch:
+        seen = watch.window("cpu", DECLARED)
+        assert seen is not None
+        seen.mark({"interval_s": 1})
+        clock.now_s += 1
+        seen.read()
+        seen.mark({"items": 1.0})
+    found = measured(seen)
+    assert found.energy is not None
+    assert (found.energy.seconds, found.energy.joules, found.values) == (1.0, None, {"burst": 1.0})
+    assert (reason(found, "energy"), reason(found, "telemetry")) == (energy, telemetry)
+
+
+def test_a_card_is_metered_to_a_millijoule_with_idle_power_and_its_host(tmp_path: Path, clock: Clock) -> None:
+    write(tmp_path, zones(package_0=10.0))
+    made_up = Card(f"GPU-{UUID}", "0000:3b:00.0", card(5_000_000))
+
+    def idle(seconds: float) -> None:
+        clock.now_s += seconds
+        made_up.answers = card(5_000_000 + int(70_000 * seconds))
+        write(tmp_path, zones(package_0=10 + 20 * seconds))
+
+    with FakeNvml(made_up).imported(), Monitor([Processor(), CARD], 2) as watch:
+        watch.read_idle({"cuda:0"}, idle)
+        seen = watch.window("cuda:0", DECLARED)
+        assert seen is not None
+        assert seen.due_s == float("inf")
+        seen.mark({"interval_s": 30})
+        assert seen.due_s == clock.now_s + 30
+        clock.now_s += 30
+        made_up.answers = card(19_000_001, 301_000, reasons=0x1 | 0x4, clock_mhz=1700, celsius=80)
+        seen.read()
+        clock.now_s += 30
+        made_up.answers = card(23_700_123, 250_000, reasons=0x4 | 0x40, clock_mhz=1500, celsius=85)
+        seen.read()
+        write(tmp_path, zones(package_0=4210.0))
+        seen.mark({"items": 4096.0})
+    found = measured(seen)
+    energy = found.energy
+    assert energy is not None
+    assert (energy.source, energy.seconds, energy.items) == ("nvml_counter", 60.0, 4096.0)
+    assert energy.joules == pytest.approx(23_700.123 - 5_700, abs=1e-9)
+    assert (energy.idle_watts, energy.host_idle_watts) == (pytest.approx(70), pytest.approx(20))
+    assert energy.host_joules == pytest.approx(4000)
+    assert found.values == {
+        "burst": 1.0,
+        "clock_hz": (1.7e9, 1.5e9),
+        "temperature_c": (80.0, 85.0),
+        "power_w": (301.0, 250.0),
+        "throttle": (window.AT_POWER_LIMIT, window.SLOWED_DOWN),
+    }
+    assert found.throttling is not None
+    assert found.throttling.reasons == ("hw_thermal_slowdown", "sw_power_cap")
+    assert not found.nulls
+
+
+def test_a_reading_that_comes_late_stands_for_those_that_it_missed(tmp_path: Path, clock: Clock) -> None:
+    made_up = Card(f"GPU-{UUID}", "0000:3b:00.0", card(1000))
+    with FakeNvml(made_up).imported(), Monitor([CARD], 2) as watch:
+        seen = watch.window("cuda:0", DECLARED)
+        assert seen is not None
+        seen.mark({"interval_s": 1})
+        clock.now_s += 3.5
+        seen.read()
+        clock.now_s += 0.5
+        made_up.answers = card(2000, clock_mhz=900)
+        seen.read()
+        seen.mark({"items": 1.0})
+    assert measured(seen).values["clock_hz"] == (1.8e9, 1.8e9, 1.8e9, 0.9e9)
+
+
+def test_without_a_counter_power_is_integrated(tmp_path: Path, clock: Clock) -> None:
+    made_up = Card(f"GPU-{UUID}", "0000:3b:00.0", card(None, 100_000))
+    with FakeNvml(made_up).imported(), Monitor([CARD], 2) as watch:
+        seen = watch.window("cuda:0", DECLARED)
+        assert seen is not None
+        seen.mark({"interval_s": 10})
+        for milliwatts in (200_000, 300_000):
+            clock.now_s += 10
+            made_up.answers = card(None, milliwatts)
+            seen.read()
+        clock.now_s += 5
+        seen.mark({"items": 10.0})
+    energy = measured(seen).energy
+    assert energy is not None
+    assert (energy.source, energy.joules) == ("nvml_power", pytest.approx(10 * 150 + 10 * 250 + 5 * 300))
+
+
+@pytest.mark.parametrize(
+    ("device", "fake", "sentence"),
+    [
+        (CARD, FakeNvml(init_error=real.NVML_ERROR_DRIVER_NOT_LOADED), "NVML tells neither energy nor power of this device"),
+        (
+            Accelerator(id="cuda:0", kind="cuda", uuid=UUID, vendor="nvidia", mig=True),
+            FakeNvml(Card(f"GPU-{UUID}", "0000:3b:00.0", card(1))),
+            "a MIG instance has no meter of its own",
+        ),
+        (Accelerator(id="xpu:0", kind="xpu", vendor="intel"), FakeNvml(), "dlbench reads no energy of xpu devices"),
+    ],
+)
+def test_a_device_without_a_meter_says_why(tmp_path: Path, clock: Clock, device: Accelerator, fake: FakeNvml, sentence: str) -> None:
+    with fake.imported(), Monitor([Processor(), device], 2) as watch:
+        watch.read_idle({device.id}, lambda _: pytest.fail("there is nothing to wait for"))
+        seen = watch.window(device.id, DECLARED)
+        assert seen is not None
+        seen.mark({"interval_s": 1})
+        clock.now_s += 30
+        seen.mark({"items": 1.0})
+    no_host = "host: this machine has no /sys/class/powercap, by which processors tell their energy"
+    assert reason(measured(seen), "energy") == f"{sentence}; {no_host}"
+
+
+def test_a_short_window_has_series_and_no_energy(tmp_path: Path, clock: Clock) -> None:
+    found = on_processor(tmp_path, clock, [{"package_0": 0.0}, {"package_0": 50.0}, {"package_0": 130.0}, {"package_0": 140.0}], seconds=5)
+    assert found.energy is not None
+    assert (found.energy.joules, found.values["power_w"]) == (None, (10.0, 16.0))
+    assert reason(found, "energy") == "it ran for 15 s, and a counter of energy needs 20 s; give more seconds"
+    told = [f"{each}: this machine does not tell it" for each in ("clock", "temperature", "throttle")]
+    assert reason(found, "telemetry") == "; ".join(told)
+
+
+def test_a_processor_tells_its_clock_its_temperature_and_whether_it_was_too_hot(tmp_path: Path, clock: Clock) -> None:
+    def sensors(mhz: float, millidegrees: int, throttled_ms: int) -> None:
+        throttle = "sys/devices/system/cpu/cpu0/thermal_throttle/package_throttle_total_time_ms"
+        hot = {"sys/class/hwmon/hwmon1/name": "coretemp", "sys/class/hwmon/hwmon1/temp1_input": str(millidegrees)}
+        other = {"sys/class/hwmon/hwmon0/name": "nvme", "sys/class/hwmon/hwmon0/temp1_input": "99000"}
+        write(
+            tmp_path, {**hot, **other, throttle: str(throttled_ms), "proc/cpuinfo": f"processor\t: 0\ncpu MHz\t: {mhz:.3f}\nflags\t: fpu"}
+        )
+
+    sensors(3000, 60_000, 100)
+    with Monitor([Processor()], 2) as watch:
+        seen = watch.window("cpu", DECLARED)
+        assert seen is not None
+        seen.mark({"interval_s": 1})
+        for state in ((2900, 70_000, 100), (2500, 92_500, 400)):
+            clock.now_s += 1
+            sensors(*state)
+            seen.read()
+        seen.mark({"items": 1.0})
+    found = measured(seen)
+    assert found.values["clock_hz"] == (2.9e9, 2.5e9)
+    assert (found.values["temperature_c"], found.values["throttle"]) == ((70.0, 92.5), (0.0, window.SLOWED_DOWN))
+    assert found.throttling is None, "what the kernel counts is read around the case"
+
+
+def test_a_workload_without_such_series_has_no_window(tmp_path: Path) -> None:
+    with Monitor([Processor()], 2) as watch:
+        assert watch.window("cpu", Declaration()) is None
+
+
+def test_a_window_that_was_never_begun_adds_nothing(tmp_path: Path) -> None:
+    with Monitor([Processor()], 2) as watch:
+        found = measured(watch.window("cpu", DECLARED))
+    assert (found.energy, found.nulls, found.values) == (None, {}, {"burst": 1.0})
+
+
+@given(
+    st.lists(st.integers(0, int(MOST_WATTS)), min_size=1, max_size=40).filter(any),
+    st.floats(65_000, 300_000),
+    st.floats(0, 1),
+)
+def test_a_counter_gives_what_was_taken_however_often_it_wraps_around(watts: list[int], most: float, start: float) -> None:
+    def counts() -> Iterator[float]:
+        total = start * most
+        yield total % most
+        for each in watts:
+            total += each
+            yield total % most
+
+    readings = counts()
+    meter = CounterMeter("made-up", lambda: {"zone": next(readings)}, {"zone": most})
+    for at in range(len(watts) + 1):
+        meter.read(float(at))
+    assert meter.joules() == pytest.approx(sum(watts), abs=1e-6)
+
+
+@given(st.lists(st.floats(1.0, 700.0), min_size=2, max_size=40), st.floats(0.1, 10))
+def test_power_integrates_to_the_trapezoids_of_its_readings(watts: list[float], interval_s: float) -> None:
+    readings = iter(watts)
+    meter = PowerMeter("made-up", lambda: next(readings))
+    for at in range(len(watts)):
+        meter.read(at * interval_s)
+    assert meter.joules() == pytest.approx(interval_s * (sum(watts) - (watts[0] + watts[-1]) / 2))

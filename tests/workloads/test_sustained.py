@@ -1,0 +1,122 @@
+"""Sustained steps: throughput as a series, burst beside steady, and the onset of throttling, on made-up steps by a scripted clock."""
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dlbench import Work
+from dlbench.harness.worker import stages
+from dlbench.workloads.sustained import fallen_from, sustained, throughput
+
+CPU = torch.device("cpu")
+CARD = torch.device("cuda", 0)
+BATCH = 8
+
+
+class Device:
+    """A clock, and a device whose calls take as long as its throughput at that time makes them."""
+
+    def __init__(self, rate: Callable[[float], float]) -> None:
+        self.now_s, self.rate, self.calls, self.begun_s = 0.0, rate, 0, 0.0
+
+    def now(self) -> float:
+        return self.now_s
+
+    def call(self) -> None:
+        self.now_s += BATCH / self.rate(self.now_s - self.begun_s)
+        self.calls += 1
+
+
+def observed(
+    monkeypatch: pytest.MonkeyPatch, rate: Callable[[float], float], device: torch.device = CARD, seconds: float | None = None
+) -> Any:
+    made_up, told = Device(rate), list[Any]()
+
+    def tell(message: Any) -> None:
+        if "interval_s" in message["window"]:
+            made_up.begun_s, made_up.calls = made_up.now_s, 0
+        told.append((message["window"], made_up.now_s - made_up.begun_s, made_up.calls))
+
+    monkeypatch.setattr(stages, "_tell", tell)
+    experiment = sustained(Work(call=made_up.call, items=BATCH), device, seconds)
+    assert experiment.observe is not None
+    return experiment.observe(made_up), told
+
+
+@pytest.mark.parametrize("step_s", [0.004, 0.09, 0.7])
+def test_a_device_that_throttles_at_once_and_for_good(monkeypatch: pytest.MonkeyPatch, step_s: float) -> None:
+    fast = BATCH / step_s
+    values, told = observed(monkeypatch, lambda at: fast if at < 20 else 0.88 * fast)
+    assert values["burst_items_per_s"] == pytest.approx(fast, rel=0.01)
+    assert values["steady_items_per_s"] == pytest.approx(0.88 * fast, rel=0.01)
+    assert values["onset_s"] == pytest.approx(20, abs=1)
+    assert len(values["items_per_s"]) in (60, 61)
+    assert values["items_per_s"][:19] == pytest.approx([fast] * 19)
+    assert values["items_per_s"][21:60] == pytest.approx([0.88 * fast] * 39)
+    (begun, _, _), (ended, seconds, calls) = told
+    assert begun == {"interval_s": 1.0}
+    assert ended == {"items": calls * BATCH}
+    assert 60 <= seconds < 60 + max(0.2, 2 * step_s)
+    assert sum(values["items_per_s"]) == pytest.approx(calls * BATCH * len(values["items_per_s"]) / seconds, rel=0.01)
+
+
+def test_a_device_that_warms_up_slowly(monkeypatch: pytest.MonkeyPatch) -> None:
+    values, _ = observed(monkeypatch, lambda at: 1000 * (0.9 + 0.1 * math.exp(-at / 10)))
+    assert values["burst_items_per_s"] == pytest.approx(1000, rel=0.01)
+    assert values["steady_items_per_s"] == pytest.approx(900, rel=0.01)
+    # Where the exponential has come down to 97 % of the burst.
+    assert values["onset_s"] == pytest.approx(10 * math.log(0.1 / (0.97 * values["burst_items_per_s"] / 1000 - 0.9)), abs=1.5)
+
+
+def test_a_device_that_keeps_its_speed_has_no_onset(monkeypatch: pytest.MonkeyPatch) -> None:
+    values, told = observed(monkeypatch, lambda at: 100.0, CPU)
+    assert (values["burst_items_per_s"], values["steady_items_per_s"]) == (pytest.approx(100), pytest.approx(100))
+    assert "onset_s" not in values
+    assert told[-1][1] == pytest.approx(30, abs=0.2), "half a minute on a CPU"
+
+
+def test_a_dip_that_passes_is_no_onset_of_the_fall_that_follows(monkeypatch: pytest.MonkeyPatch) -> None:
+    values, _ = observed(monkeypatch, lambda at: 80.0 if 10 <= at < 14 or at >= 40 else 100.0)
+    assert values["onset_s"] == pytest.approx(40, abs=1)
+
+
+def test_seconds_of_its_own_and_closer_points(monkeypatch: pytest.MonkeyPatch) -> None:
+    values, told = observed(monkeypatch, lambda at: 800.0, CPU, seconds=2)
+    assert told[0][0] == {"interval_s": 0.2}
+    assert values["items_per_s"] == pytest.approx([800.0] * len(values["items_per_s"]))
+    assert len(values["items_per_s"]) == 10
+
+
+def test_a_step_that_takes_longer_than_the_window_is_measured_by_one_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    values, told = observed(monkeypatch, lambda at: BATCH / 45.0, CPU)
+    assert told[-1][1:] == (45.0, 1)
+    assert (values["burst_items_per_s"], values["steady_items_per_s"]) == (pytest.approx(BATCH / 45), pytest.approx(BATCH / 45))
+
+
+@pytest.mark.parametrize("step", [Work(observe=lambda clock: {}, items=1), Work(call=lambda: None)])
+def test_only_a_step_of_items_can_be_sustained(step: Work) -> None:
+    with pytest.raises(ValueError, match="needs a call and its items"):
+        sustained(step, CPU)
+
+
+@given(st.lists(st.floats(0.01, 3), min_size=1, max_size=60), st.floats(0.1, 2))
+def test_no_item_is_lost_between_the_points_of_a_series(lasted: list[float], interval_s: float) -> None:
+    ends = [0.0]
+    for each in lasted:
+        ends.append(ends[-1] + each)
+    points = throughput(ends, 10.0, interval_s)
+    covered = min(len(points) * interval_s, ends[-1])
+    at = next(k for k in range(1, len(ends)) if ends[k] >= covered * (1 - 1e-12))
+    done = 10.0 * (at - 1 + (covered - ends[at - 1]) / (ends[at] - ends[at - 1]))
+    assert sum(points) * interval_s == pytest.approx(done, rel=1e-6)
+
+
+def test_the_last_fall_counts_and_single_points_do_not() -> None:
+    assert fallen_from([9, 9, 1, 9, 9, 2, 2, 9, 2, 2], 5) == 5
+    assert fallen_from([9, 9, 9], 5) == 3
+    assert fallen_from([1, 1, 1], 5) == 0
