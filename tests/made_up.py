@@ -6,11 +6,15 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
+from dlbench.core import declared_json
 from dlbench.core.conditions import RoundState
-from dlbench.core.measurement import Measurement, Memory, Samples, SpotCheck, Transfer
+from dlbench.core.declarations import Declaration, Value
+from dlbench.core.measurement import Measurement, Memory, MeteredWindow, Samples, SpotCheck, Transfer
 from dlbench.core.model import Case, ParamValue, Policy, Reported, Status
 from dlbench.core.records import measurement_to_json
+from dlbench.core.schema import Unit
 from dlbench.core.store import SCHEMA
+from dlbench.core.unknown import Unknown
 
 CPU = "AMD EPYC 7B13"
 GPU = "NVIDIA H200"
@@ -124,6 +128,38 @@ def both_kinds(cpu_s: float = 0.4, gpu_s: float = 0.01, rounds: int = 7) -> list
                 a_case = case("train_step", device, model="resnet18", batch=batch, dtype=dtype)
                 measurements += rounds_of(a_case, flat([factor * each for each in times]), items=batch, flops=batch * 1e9)
     return measurements
+
+
+SUSTAINED = {
+    f"sustained_{kind}": declared_json.to_json(
+        Declaration(
+            tags=("cnn", kind, "imagenet", "sustained"),
+            values=(
+                Value("burst_items_per_s", Unit.ITEMS_PER_S, role="burst"),
+                Value("steady_items_per_s", Unit.ITEMS_PER_S, "higher", role="steady"),
+                Value("onset_s", Unit.SECONDS, optional=True, role="onset"),
+            ),
+        )
+    )
+    for kind in ("training", "inference")
+}
+"""What the header of a file with sustained steps has of their workloads."""
+
+
+def sustained(
+    kind: str, device: str, kept: Sequence[float], burst: float = 1000.0, watts: float | None = None, seconds: float = 60.0, **params: Any
+) -> list[Measurement]:
+    """A round for each share of its burst that a step kept; where it was metered it took so many watts, 20 of them when idle."""
+    a_case = case(f"sustained_{kind}", device, "sustained", **{"model": "resnet18", "batch": 128, "dtype": "fp32", **params})
+    found = []
+    for number, share in enumerate(kept):
+        values = {"burst_items_per_s": burst, "steady_items_per_s": share * burst, **({"onset_s": 20.0} if share < 0.97 else {})}
+        energy = MeteredWindow(seconds, share * burst * seconds, "rapl", watts * seconds, 20.0) if watts else MeteredWindow(seconds, 1.0)
+        nulls = {} if watts else {"energy": [Unknown.NO_POWERCAP.reason()]}
+        found.append(
+            Measurement(a_case, number, Status.OK, None, None, NAMES[device], 2, values=values, energy=energy, nulls=nulls, items=128)
+        )
+    return found
 
 
 def without_rounds(measurement: Measurement) -> Measurement:

@@ -42,7 +42,7 @@ ROOMS = {
     "analysis.scaling": "speedup projection columns",
     "analysis.compare": "outliers calibration judge power doubts values worsening verdict comparison pairs ab provenance",
     "analysis.answers.parts": "headline base best lines step_bottleneck step_time pair_tables implementations small_batches "
-    "memory elsewhere published",
+    "memory elsewhere published sustained",
     "analysis.answers.bottleneck": "* __init__",
     "analysis.answers": "* __init__",
     "analysis.report": "samples sentences detail_tables case_table strips text_table ten_lines screen_table compare_terminal terminal "

@@ -166,7 +166,8 @@ def measuring_options(rounds: str, budget: str) -> Decorator:
 
 def threshold_options(default: str, must_see: str) -> Decorator:
     """Add --threshold, whose default is the command's, and --must-see with the command's help; the command gets ``given``."""
-    meaning = "Smallest change that matters: 5%, 0.05, memory=10%, throughput=5%, value=20%. Goes before the suite's; the default is"
+    examples = "5%, 0.05, memory=10%, energy=5%, throughput=5%, value=20%"
+    meaning = f"Smallest change that matters: {examples}. Goes before the suite's; the default is"
     threshold = click.option("--threshold", "thresholds", multiple=True, metavar="[METRIC=]VALUE", help=f"{meaning} {default}. Repeatable.")
     return option_group("given", parse_thresholds, threshold, must_see_option(must_see))
 

@@ -31,10 +31,7 @@ def test_throughput_is_time_turned_over(lost: float):
     [
         ({"tiem": 0.1}, "there is no metric 'tiem'; did you mean 'time'?"),
         ({"matmul": {"tiem": 0.1}}, "matmul: there is no metric 'tiem'; did you mean 'time'?"),
-        (
-            {"energy": 0.1},
-            "nothing measures energy yet, so a threshold of it would decide nothing; valid: time, throughput, memory, value",
-        ),
+        ({"energy": "much"}, "'much' is not a fraction; write for example 5% or 0.05"),
         ({"time": 5}, 'time must be a fraction such as 0.05 or "5%", not 5'),
         ({"time": 0.0}, 'time must be a fraction such as 0.05 or "5%", not 0.0'),
         ({"time": -0.1}, 'time must be a fraction such as 0.05 or "5%", not -0.1'),
@@ -46,7 +43,7 @@ def test_throughput_is_time_turned_over(lost: float):
         ({"memory": ""}, "'' is not a fraction; write for example 5% or 0.05"),
         ({"throughput": "100%"}, "throughput can't fall by 100.0 %; write for example 5% or 0.05"),
         ({"time": 0.1, "throughput": 0.1}, "throughput is time turned over, so the two are one threshold; give one of them"),
-        ({"matmul": {"n": {"time": 0.1}}}, "matmul: there is no metric 'n'; valid: time, throughput, memory, value, must_see"),
+        ({"matmul": {"n": {"time": 0.1}}}, "matmul: there is no metric 'n'; valid: time, throughput, memory, energy, value, must_see"),
     ],
 )
 def test_what_makes_no_sense_is_one_sentence(settings: dict[str, object], sentence: str):

@@ -9,6 +9,7 @@ from dlbench.analysis.answers.parts.base import Answer, AnswerPart, Missing, Que
 from dlbench.analysis.answers.parts.elsewhere import Elsewhere, against_references
 from dlbench.analysis.answers.parts.headline import Headline, Tag
 from dlbench.analysis.answers.parts.published import beside_published
+from dlbench.analysis.answers.parts.sustained import burst_table, sustained_steps
 from dlbench.analysis.compare.outliers import Outlier, kinds, sentences
 from dlbench.analysis.presentation.fields import KEY, Field, Fields, device_column, of_row, own, place, whole_row
 from dlbench.analysis.presentation.names import by_device
@@ -31,6 +32,8 @@ _SIGNS: Mapping[str, Callable[[Row], bool | None]] = {
     "noisy": is_noisy,
 }
 """Signs of trouble by the words behind a number of cases, the gravest first; the first is of all cases of a run."""
+_BURSTS = 2
+"""Steps of which a sentence says how far their burst was too good; the table has all."""
 _GRAVE = ("failed", "implausible", "throttled")
 _MINOR = ("disturbed", "not steady", "noisy")
 """Signs that the numbers of a run survive where at most half of its cases show them."""
@@ -92,11 +95,13 @@ def answer(results: Results) -> Answer | Missing:
         ("peak", of_row(lambda row: row.rate.peak_fraction)),
         ("of", of_row(lambda row: row.rate.peak)),
     )
+    bursts = sustained_steps(results.rows)
     tables = [
         table("Signs of trouble", _TROUBLE[1:], trouble or [Trouble("none", (), len(tried))]),
         table("Signs of trouble by device", _TROUBLE, by_place if len(devices) > 1 else ()),
         table("Files that stand out among their kind", _STRANGERS, outliers),
         table("Shares of published peaks", of_peaks, list(peaks.values()), whole=whole_row),
+        *([burst_table(bursts)] if bursts else []),
         *of_references.tables,
         *beside_published(results),
     ]
@@ -104,6 +109,7 @@ def answer(results: Results) -> Answer | Missing:
     summary = f"Signs of trouble among {measured}: {counts}." if trouble else f"No sign of trouble in {measured}."
     of_devices = ((*_of_peak(where, peaks.get(where)), *(elsewhere[where].sentences() if where in elsewhere else ())) for where in devices)
     paragraphs = [(summary, *(f"{line}." for line in others[:1])), *filter(None, of_devices)]
+    paragraphs += [tuple(each.sentences(several)) for each in bursts[:_BURSTS]]
     others_like_it = list(elsewhere.values())
     headline = _headline(tried, trouble, others_like_it, outliers, _of_machine(peaks, others_like_it))
     headline = replace(headline, tags={Tag.UNFINISHED: True}) if results.files.missing else headline

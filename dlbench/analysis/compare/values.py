@@ -17,6 +17,7 @@ from dlbench.analysis.read import declared
 from dlbench.core.declarations import SEARCH_RESOLUTION
 from dlbench.core.model import Reported
 from dlbench.core.rank_test import rank_test, rounds_for_gate, smallest_p
+from dlbench.core.rows.columns import BY_NAME
 from dlbench.core.rows.row import Row
 from dlbench.core.schema import Column, Unit
 from dlbench.core.stats import Interval, holm
@@ -27,6 +28,7 @@ _HOST_FLOOR = 1 << 20
 _HOST_SLACK = 64 << 20
 """Bytes of growth on the host that nobody has to exclude: libraries' own buffers vary by tens of MiB from round to round."""
 _MEMORY = Column("memory", Unit.BYTES, "peak memory", "lower")
+_ENERGY = BY_NAME["energy.joules_per_item"]
 _CONSTANT = Interval(0.0, 0.0, 1.0)
 """Of what is the same number in all rounds of both sides, in however few rounds."""
 WORDS = {Verdict.SLOWER: "worse", Verdict.FASTER: "better"}
@@ -113,8 +115,9 @@ class ValueChange:
 
     @property
     def name(self) -> str:
-        """What its workload calls it, or ``memory``."""
-        return value_words(self.column) if self.column.name.startswith("value.") else self.column.name
+        """What its workload calls it, or ``memory`` or ``energy``."""
+        group, _, _ = self.column.name.partition(".")
+        return value_words(self.column) if group == "value" else group
 
     @property
     def called(self) -> bool:
@@ -200,6 +203,15 @@ def _odd_rounds(side: str, peaks: Sequence[int], threshold: float) -> str:
     usual = statistics.median(peaks)
     larger = sum(each > usual * (1 + threshold) for each in peaks)
     return f"in {larger} of {plural(len(peaks), 'round')} of {side} its memory reached {byte_count(max(peaks))}" if larger else ""
+
+
+def energy_change(base: Row, new: Row, threshold: float) -> ValueChange | None:
+    """Compare the energy of an item; None where a side has rounds without. `judge_values` judges it."""
+    before, after = base.rounds.joules_per_item, new.rounds.joules_per_item
+    if not before or not after:
+        return None
+    test = _shift_test(before, after, threshold)
+    return ValueChange(_ENERGY, test.usual, statistics.median(after), Verdict.INCONCLUSIVE, test)
 
 
 def value_changes(base: Row, new: Row, threshold: float, must_see: float) -> tuple[ValueChange, ...]:

@@ -1,0 +1,74 @@
+"""Burst beside steady: what sustained steps kept of the throughput that a short measurement shows."""
+
+import statistics
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from dlbench.analysis.answers.parts.base import Table, table
+from dlbench.analysis.presentation.fields import KEY, THROUGHPUT, Fields, own, place, value_field, whole_row
+from dlbench.analysis.presentation.names import hardware
+from dlbench.analysis.presentation.wording import INTERVAL, brief
+from dlbench.core import units
+from dlbench.core.rows.row import Row
+from dlbench.core.schema import Unit
+from dlbench.core.stats import Interval, median_interval
+
+EVEN = 0.02
+"""How far the steady throughput may lie from the burst and still be the same."""
+
+
+class Sustained(NamedTuple):
+    """A row of a sustained step, and what it kept of its burst."""
+
+    row: Row
+    kept: float
+    """Its steady throughput over that of its burst: median over rounds."""
+    interval: Interval | None
+    """Of 95 %; None below six rounds."""
+
+    @property
+    def low(self) -> float | None:
+        """Lower end of the interval."""
+        return self.interval and self.interval.low
+
+    @property
+    def high(self) -> float | None:
+        """Upper end of it."""
+        return self.interval and self.interval.high
+
+    def sentences(self, several: bool) -> list[str]:
+        """Say what it kept, and how far short measurements of it are off where they are."""
+        kept = f"{hardware(self.row, several)} kept {units.percent(self.kept)} of the burst of {brief(self.row.key)}."
+        if abs(self.kept - 1) <= EVEN:
+            return [kept]
+        onset_s, off = self.row.in_role("onset"), units.percent(abs(1 / self.kept - 1))
+        onset = f", as it fell after {units.seconds(onset_s)}" if onset_s else ""
+        return [kept, f"Short measurements of it tell {off} too {'much' if self.kept < 1 else 'little'}{onset}."]
+
+
+def sustained_steps(rows: Sequence[Row]) -> list[Sustained]:
+    """Return the rows that tell burst and steady throughput, those that kept least first."""
+    found = []
+    for row in rows:
+        burst, steady = row.declared.value("burst"), row.declared.value("steady")
+        if row.is_sound and burst and steady:
+            rounds = zip(row.rounds.values.get(steady.name, ()), row.rounds.values.get(burst.name, ()), strict=True)
+            if kept := [late / early for late, early in rounds if early > 0]:
+                found.append(Sustained(row, statistics.median(kept), median_interval(kept)))
+    return sorted(found, key=lambda each: each.kept)
+
+
+def burst_table(found: Sequence[Sustained]) -> Table:
+    """Return burst and steady throughput of these, and from when on it had fallen."""
+    of_values = [value_field(each.column) for role in ("burst", "onset") for row in found[:1] if (each := row.row.declared.value(role))]
+    fields: Fields[Sustained] = (
+        place(found),
+        ("step", KEY),
+        *zip(("burst", "fell after"), of_values, strict=True),
+        ("steady", THROUGHPUT[0]),
+        own("kept", "sustained.kept", Unit.FRACTION, "steady over burst: median over rounds", better="higher"),
+        own(INTERVAL, "sustained.low", Unit.FRACTION, "lower end of its 95 % order-statistic interval over rounds"),
+        own(INTERVAL, "sustained.high", Unit.FRACTION, "upper end of it"),
+        own("power", "energy.watts", Unit.WATTS, "mean power of the device meanwhile", lambda each: each.row.energy.watts),
+    )
+    return table("Burst beside steady throughput", fields, found, whole=whole_row)

@@ -1,0 +1,32 @@
+"""What answers say of sustained steps: how far short measurements are off, in health."""
+
+import made_up
+import pytest
+
+KEPT = (0.90, 0.91, 0.89, 0.92, 0.88, 0.90)
+
+
+def test_health_says_how_far_the_burst_was_too_good_and_from_when_on(asked):
+    steps = [*made_up.sustained("training", "cuda:0", KEPT, watts=300), *made_up.sustained("inference", "cpu", [1.0] * 6, batch=16)]
+    answer = asked(steps, workloads=made_up.SUSTAINED)["health"]
+    assert answer["sentences"][-3:] == [
+        "NVIDIA H200 kept 90.0 % of the burst of sustained_training resnet18 b128.",
+        "Short measurements of it tell 11.1 % too much, as it fell after 20.0 s.",
+        "AMD EPYC 7B13, 2 threads kept 100.0 % of the burst of sustained_inference resnet18 b16.",
+    ]
+    (table,) = (each for each in answer["tables"] if each["title"] == "Burst beside steady throughput")
+    rows = [[each[name] for name in ("place", "sustained.kept", "sustained.low", "sustained.high")] for each in table["rows"]]
+    assert rows == [["cuda:0", pytest.approx(0.9), pytest.approx(0.88), pytest.approx(0.92)], ["cpu", 1.0, 1.0, 1.0]]
+    shown = [[each[name] for name in ("rate.items_per_s", "value.burst_items_per_s", "value.onset_s")] for each in table["rows"]]
+    assert shown == [[pytest.approx(900), 1000, 20], [1000, 1000, None]]
+    assert [each["energy.watts"] for each in table["rows"]] == [pytest.approx(300), None]
+
+
+def test_a_step_that_began_slowly_was_measured_too_slow(asked):
+    answer = asked(made_up.sustained("inference", "cpu", [1.25] * 6), workloads=made_up.SUSTAINED)["health"]
+    assert answer["sentences"][-1] == "Short measurements of it tell 20.0 % too little."
+
+
+def test_a_burst_of_nothing_is_no_share(asked):
+    answer = asked(made_up.sustained("inference", "cpu", [1.0] * 6, burst=0.0), workloads=made_up.SUSTAINED)["health"]
+    assert not [each for each in answer["tables"] if each["title"] == "Burst beside steady throughput"]
