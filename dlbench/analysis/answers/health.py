@@ -108,8 +108,8 @@ def answer(results: Results) -> Answer | Missing:
     counts, measured = ", ".join(f"{len(each.rows)} {each.sign}" for each in trouble), plural(len(tried), "case")
     summary = f"Signs of trouble among {measured}: {counts}." if trouble else f"No sign of trouble in {measured}."
     of_devices = ((*_of_peak(where, peaks.get(where)), *(elsewhere[where].sentences() if where in elsewhere else ())) for where in devices)
-    paragraphs = [(summary, *(f"{line}." for line in others[:1])), *filter(None, of_devices)]
-    paragraphs += [tuple(each.sentences(several)) for each in bursts[:_BURSTS]]
+    of_bursts = tuple(sentence for each in bursts[:_BURSTS] for sentence in each.sentences(several))
+    paragraphs = [(summary, *(f"{line}." for line in others[:1])), *filter(None, (of_bursts, *of_devices))]
     others_like_it = list(elsewhere.values())
     headline = _headline(tried, trouble, others_like_it, outliers, _of_machine(peaks, others_like_it))
     headline = replace(headline, tags={Tag.UNFINISHED: True}) if results.files.missing else headline
