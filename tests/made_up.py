@@ -135,6 +135,7 @@ SUSTAINED = {
         Declaration(
             tags=("cnn", kind, "imagenet", "sustained"),
             values=(
+                Value("items_per_s", Unit.ITEMS_PER_S, series=True, role="pace"),
                 Value("burst_items_per_s", Unit.ITEMS_PER_S, role="burst"),
                 Value("steady_items_per_s", Unit.ITEMS_PER_S, "higher", role="steady"),
                 Value("onset_s", Unit.SECONDS, optional=True, role="onset"),
@@ -153,8 +154,11 @@ def sustained(
     a_case = case(f"sustained_{kind}", device, "sustained", **{"model": "resnet18", "batch": 128, "dtype": "fp32", **params})
     found = []
     for number, share in enumerate(kept):
-        values = {"burst_items_per_s": burst, "steady_items_per_s": share * burst, **({"onset_s": 20.0} if share < 0.97 else {})}
-        energy = MeteredWindow(seconds, share * burst * seconds, "rapl", watts * seconds, 20.0) if watts else MeteredWindow(seconds, 1.0)
+        steady = share * burst
+        values: dict[str, Reported] = {"items_per_s": (burst, steady), "burst_items_per_s": burst, "steady_items_per_s": steady}
+        if share < 0.97:
+            values["onset_s"] = 20.0
+        energy = MeteredWindow(seconds, steady * seconds, "rapl", watts * seconds, 20.0) if watts else MeteredWindow(seconds, 1.0)
         nulls = {} if watts else {"energy": [Unknown.NO_POWERCAP.reason()]}
         found.append(
             Measurement(a_case, number, Status.OK, None, None, NAMES[device], 2, values=values, energy=energy, nulls=nulls, items=128)

@@ -146,10 +146,10 @@ class WorkerPool:
             elif (ready := (worker := self._start(key, side)).answer(run_ends=self.run_ends)).how != "replied":
                 return ready
         timeout_s = request.policy.timeout_s
-        if isinstance(worker, WorkerProcess):
-            outcome = worker.ask(request, timeout_s, self.run_ends, window)
-        else:
+        if isinstance(worker, RankGroup):
             outcome = worker.ask(request, timeout_s, self.run_ends)
+        else:
+            outcome = worker.ask(request, timeout_s, self.run_ends, window)
         if (outcome.reply and outcome.reply.fault) or (key[2] == "cpu" and self.isolation == "spawn"):
             worker.end()
         return outcome

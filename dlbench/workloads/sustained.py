@@ -40,7 +40,7 @@ VALUES = (
         optional=True,
         role="onset",
     ),
-    Value("items_per_s", Unit.ITEMS_PER_S, None, "throughput in each second", series=True),
+    Value("items_per_s", Unit.ITEMS_PER_S, None, "throughput in each second", series=True, role="pace"),
     Value("clock_hz", Unit.HERTZ, None, "the device's clock in each second", series=True, optional=True, role="clock"),
     Value("temperature_c", Unit.CELSIUS, None, "its temperature", series=True, optional=True, role="temperature"),
     Value("power_w", Unit.WATTS, None, "its power", series=True, optional=True, role="power"),

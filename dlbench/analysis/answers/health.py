@@ -9,7 +9,7 @@ from dlbench.analysis.answers.parts.base import Answer, AnswerPart, Missing, Que
 from dlbench.analysis.answers.parts.elsewhere import Elsewhere, against_references
 from dlbench.analysis.answers.parts.headline import Headline, Tag
 from dlbench.analysis.answers.parts.published import beside_published
-from dlbench.analysis.answers.parts.sustained import burst_table, sustained_steps
+from dlbench.analysis.answers.parts.sustained import burst_figure, burst_table, sustained_steps
 from dlbench.analysis.compare.outliers import Outlier, kinds, sentences
 from dlbench.analysis.presentation.fields import KEY, Field, Fields, device_column, of_row, own, place, whole_row
 from dlbench.analysis.presentation.names import by_device
@@ -113,7 +113,8 @@ def answer(results: Results) -> Answer | Missing:
     others_like_it = list(elsewhere.values())
     headline = _headline(tried, trouble, others_like_it, outliers, _of_machine(peaks, others_like_it))
     headline = replace(headline, tags={Tag.UNFINISHED: True}) if results.files.missing else headline
-    return answered(QUESTION, AnswerPart(paragraphs, tried, tables, weaknesses=weaknesses, headline=headline), flags_told=True)
+    figures = [burst_figure(bursts)] if bursts else []
+    return answered(QUESTION, AnswerPart(paragraphs, tried, tables, figures, weaknesses, headline), flags_told=True)
 
 
 def _of_peak(where: str, row: Row | None) -> tuple[str, ...]:

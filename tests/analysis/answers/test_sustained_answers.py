@@ -20,6 +20,10 @@ def test_health_says_how_far_the_burst_was_too_good_and_from_when_on(asked):
     shown = [[each[name] for name in ("rate.items_per_s", "value.burst_items_per_s", "value.onset_s")] for each in table["rows"]]
     assert shown == [[pytest.approx(900), 1000, 20], [1000, 1000, None]]
     assert [each["energy.watts"] for each in table["rows"]] == [pytest.approx(300), None]
+    (drawn,) = answer["figures"]
+    lines = [(each["sustained.line"], each["sustained.at"], each["sustained.share"]) for each in drawn["rows"]]
+    assert lines[:2] == [("throughput, sustained_training resnet18 b128, cuda:0", at, share) for at, share in ((0.25, 1), (0.75, 0.9))]
+    assert lines[2:] == [("throughput, sustained_inference resnet18 b16, cpu", at, 1) for at in (0.25, 0.75)]
 
 
 def test_a_step_that_began_slowly_was_measured_too_slow(asked):

@@ -1,14 +1,16 @@
 """Burst beside steady: what sustained steps kept of the throughput that a short measurement shows."""
 
 import statistics
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from dlbench.analysis.answers.parts.base import Table, table
 from dlbench.analysis.presentation.fields import KEY, THROUGHPUT, Fields, own, place, value_field, whole_row
-from dlbench.analysis.presentation.names import hardware
+from dlbench.analysis.presentation.figures import Figure, figure
+from dlbench.analysis.presentation.names import device_label, hardware
 from dlbench.analysis.presentation.wording import INTERVAL, brief
 from dlbench.core import units
+from dlbench.core.declarations import ValueRole
 from dlbench.core.rows.row import Row
 from dlbench.core.schema import Unit
 from dlbench.core.stats import Interval, median_interval
@@ -46,6 +48,15 @@ class Sustained(NamedTuple):
         return [kept, f"Short measurements of it tell {off} too {'much' if self.kept < 1 else 'little'}{onset}."]
 
 
+class Point(NamedTuple):
+    """One point of a series of a sustained step, over its beginning."""
+
+    line: str
+    at: float
+    """Share of the window that had passed in its middle."""
+    share: float
+
+
 def sustained_steps(rows: Sequence[Row]) -> list[Sustained]:
     """Return the rows that tell burst and steady throughput, those that kept least first."""
     found = []
@@ -72,3 +83,34 @@ def burst_table(found: Sequence[Sustained]) -> Table:
         own("power", "energy.watts", Unit.WATTS, "mean power of the device meanwhile", lambda each: each.row.energy.watts),
     )
     return table("Burst beside steady throughput", fields, found, whole=whole_row)
+
+
+def burst_figure(found: Sequence[Sustained]) -> Figure:
+    """Return throughput and, where the machine tells it, the clock of these over their windows."""
+    several = len({each.row.case.run for each in found}) > 1
+    points = [point for each in found for role in _DRAWN for point in _points(each.row, role, several)]
+    about = "Throughput over that of the first second, and the device's clock over its first reading, in the course of the window."
+    return figure(
+        "Sustained throughput and clock",
+        about,
+        "line",
+        points,
+        own("share of the window", "sustained.at", Unit.FRACTION, "share of the window that had passed", lambda each: each.at),
+        own("over its beginning", "sustained.share", Unit.RATIO, "over the burst, or the first clock", lambda each: each.share),
+        own("what", "sustained.line", Unit.TEXT, "which step where, and of it what", lambda each: each.line),
+        reference=1.0,
+    )
+
+
+_DRAWN: Mapping[ValueRole, str] = {"pace": "throughput", "clock": "clock"}
+"""Series that are drawn, by their role, and what they are called."""
+
+
+def _points(row: Row, role: ValueRole, several: bool) -> list[Point]:
+    declared, burst = row.declared.value(role), row.in_role("burst")
+    series = row.values.get(declared.name) if declared else None
+    if not isinstance(series, Sequence) or not series:
+        return []
+    beginning = burst if role == "pace" else series[0]
+    line = f"{_DRAWN[role]}, {brief(row.key)}, {device_label(row, several)}"
+    return [Point(line, (at + 0.5) / len(series), each / beginning) for at, each in enumerate(series)] if beginning else []
