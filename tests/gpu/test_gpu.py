@@ -294,3 +294,19 @@ def test_nvml_finds_by_uuid_the_card_that_torch_means(cuda, driver):
         name, total = driver.nvmlDeviceGetName(handle), driver.nvmlDeviceGetMemoryInfo(handle).total
     assert (name.decode() if isinstance(name, bytes) else name) == torch_says["name"]
     assert total == pytest.approx(torch_says["memory_bytes"], rel=0.05)  # the driver keeps a little to itself
+
+
+def test_the_energy_of_a_card_lies_by_its_power(cuda, driver, tmp_path):
+    bench = 'workload = "sustained_inference"\naxes.model = "resnet18"\naxes.batch = 32\naxes.seconds = 22\ndevices = ["cuda"]'
+    done = run(tmp_path, [bench], "--device", cuda.device["id"])
+    assert done.code == 0, done.err
+    (found,) = measurements(tmp_path / "out.jsonl")
+    if cuda.device["mig"]:
+        assert found["nulls"]["energy"][0]["reason"] == "no_meter_of_instance"
+        return
+    energy, values = found["energy"], found["values"]
+    assert energy["source"] == ("nvml_counter" if tuple(map(int, cuda.device["compute_capability"].split("."))) >= (7, 0) else "nvml_power")
+    assert {len(values[name]) for name in ("clock_hz", "temperature_c", "power_w", "throttle")} == {len(values["items_per_s"])}
+    integral = sum(values["power_w"]) / len(values["power_w"]) * energy["seconds"]
+    assert energy["joules"] == pytest.approx(integral, rel=0.25)  # NVML's power is an average over the last second, and lags
+    assert 0 < energy["idle_watts"] < energy["joules"] / energy["seconds"]
