@@ -20,7 +20,7 @@ PACKAGE = Path(__file__).parent.parent / "dlbench"
 # the room, which take part by being there and do not import each other.
 ROOMS = {
     "core": "errors modules file_lock toml units precision provenance stats quantities fast_json typed_json conditions schema thresholds "
-    "rank_test declarations declared_json model unknown step_profile measurement former records header lines store writer finding",
+    "rank_test declarations declared_json model unknown prices step_profile measurement former records header lines store writer finding",
     "core.reference": "collectives networks peaks schedules published",
     "core.rows": "rounds columns row rates times energy summary",
     "harness.plan": "suite selection cases adaptive known_cases",
@@ -42,7 +42,7 @@ ROOMS = {
     "analysis.scaling": "speedup projection columns",
     "analysis.compare": "outliers calibration judge power doubts values worsening verdict comparison pairs ab provenance",
     "analysis.answers.parts": "headline base best lines step_bottleneck step_time pair_tables implementations small_batches "
-    "memory elsewhere published sustained",
+    "memory elsewhere published sustained money training_time cost_tables",
     "analysis.answers.bottleneck": "* __init__",
     "analysis.answers": "* __init__",
     "analysis.report": "samples sentences detail_tables case_table strips text_table ten_lines screen_table compare_terminal terminal "

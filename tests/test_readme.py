@@ -17,7 +17,7 @@ MADE = FROM_RESULTS["pages"]()
 
 def test_pages_show_tables_of_reference_files():
     shown = {name for name, text in MADE.items() if SHOWS.search(text)}
-    assert shown == {"README.md", "docs/scaling-results.md", "docs/tutorial.md"}
+    assert shown == {"README.md", "docs/cost.md", "docs/scaling-results.md", "docs/tutorial.md"}
     assert MADE.keys() - shown == {"docs/answers.md", "docs/reference-runs.md"}
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import click
 
+from dlbench.cli.prices import PER_DEVICE
 from dlbench.core.errors import UsageError, nearest
 from dlbench.core.typed_json import Json
 from dlbench.core.units import one_line
@@ -17,7 +18,8 @@ FILE = "dlbench.toml"
 PROJECT = "pyproject.toml"
 _VARIABLE = "DLBENCH_"
 
-SETTABLE = ("device", "set", "rounds", "budget", "timeout", "seed", "isolation", "format", "strict", "plain")
+_PRICES = ("price-per-hour", "price-per-kwh", "price", "years", "hours-per-day", "currency")
+SETTABLE = ("device", "set", "rounds", "budget", "timeout", "seed", "isolation", "format", "strict", "plain", *_PRICES)
 """Options that may have a default of the user's. An option that is not named here has none, so a new one is refused until it is."""
 _OF_A_GATE = "it decides what a gate lets pass; that is said on the command line or, of thresholds, in the suite's [thresholds]"
 _NARROWS = "it narrows what a gate measures; say that on the command line"
@@ -169,6 +171,11 @@ def _mistake(text: str) -> UsageError:
 
 def _given(option: click.Option, value: object, place: str) -> Given:
     """Return a value as the command line would have it. Raises UsageError for one that is of another kind than the option."""
+    if option.name in PER_DEVICE:
+        numbers = value if isinstance(value, list) else [value]
+        if numbers and all(isinstance(each, str | int | float) and not isinstance(each, bool) for each in numbers):
+            return tuple(map(str, numbers))
+        raise _mistake(f'{place}: must be a number or a list such as ["cuda=2.50", "cpu=0.10"], not {value!r}')
     if option.multiple:
         texts = [value] if isinstance(value, str) else value
         if isinstance(texts, list) and texts and all(isinstance(each, str) for each in texts):

@@ -13,9 +13,10 @@ import click
 from click.core import ParameterSource
 
 from dlbench.analysis.export import tabular
-from dlbench.cli import completion
+from dlbench.cli import completion, prices
 from dlbench.cli.output_files import refuse_existing, refuse_misplaced, refuse_same_file
 from dlbench.core.errors import UsageError
+from dlbench.core.prices import AMOUNT, HOURS, NO_LABEL, YEARS, Range
 from dlbench.core.thresholds import MUST_SEE, check
 from dlbench.core.units import parse_duration
 
@@ -255,3 +256,23 @@ output_options = option_group(
     format_option,
 )
 """Adds --strict, --junit, --verdict, --report, --github and --format; the command gets ``output``."""
+
+
+def _per_device(name: str, range_: Range, meaning: str) -> Decorator:
+    """Return an option that takes a number for all devices, or for one kind of device, or for one device."""
+    return click.option(name, multiple=True, type=prices.figure_in(range_), metavar="[DEVICE=]NUMBER", help=meaning)
+
+
+price_options = option_group(
+    "given",
+    prices.made,
+    _per_device("--price-per-hour", AMOUNT, "Rent of a device for an hour, of all or of one: 2.50, cuda=2.50, cuda:0=2.50. Repeatable."),
+    _per_device("--price-per-kwh", AMOUNT, "Of electricity, in the same way. Repeatable."),
+    _per_device("--price", AMOUNT, "To buy a device, in the same way. Repeatable."),
+    _per_device("--years", YEARS, "In which a device that was bought is used. Repeatable."),
+    _per_device("--hours-per-day", HOURS, "In which it is used on each day of these. Repeatable."),
+    click.option("--currency", type=prices.currency, metavar="LABEL", help=f"Of all amounts, such as EUR (default: {NO_LABEL})."),
+    click.option("--samples", type=click.IntRange(1, 10**15), help="Of a training of your own, told beside the published ones."),
+    click.option("--epochs", type=click.IntRange(1, 10**6), help="How often that passes over them (default: 1)."),
+)
+"""Adds what things cost and a training of one's own, none of which is stored; the command gets ``given``, `core.prices.Prices`."""

@@ -11,6 +11,7 @@ import click
 
 from dlbench.analysis.answers import answers
 from dlbench.analysis.answers.parts.base import Answer, Missing
+from dlbench.analysis.answers.parts.money import devices_of
 from dlbench.analysis.answers.parts.pair_tables import reported
 from dlbench.analysis.compare.ab import are_sides
 from dlbench.analysis.compare.outliers import fleet_notes
@@ -105,3 +106,8 @@ def notes_on(results: Results, files: Sequence[Path]) -> list[str]:
     """Return a sentence for each thing that a reader of these files has to know with their rows."""
     notes = [*results.notes, *(side_notes(results) if are_sides(results) else ())]
     return [*notes, *(fleet_notes(results) if any(path.is_dir() for path in files) else ())]
+
+
+def devices(results: Results) -> list[str]:
+    """Return the devices that rows took, those of their ranks among them."""
+    return list(dict.fromkeys(device for row in results.rows for device in devices_of(row)))

@@ -26,6 +26,7 @@ class Unit(Enum):
     WATTS = "W"
     HERTZ = "Hz"
     CELSIUS = "°C"
+    MONEY = "money"
     FLAG = "flag"
 
 
@@ -37,7 +38,7 @@ def text(value: float, unit: Unit) -> str:
     """Return a number of that unit as text: ``12.3 ms``, ``1.50 GiB``, ``83.1 %``."""
     if unit is Unit.COUNT and value == int(value):
         return f"{value:,.0f}"
-    if unit in (Unit.JOULES, Unit.WATTS, Unit.CELSIUS):
+    if unit in (Unit.WATTS, Unit.CELSIUS):
         return f"{units.three_digits(value)} {unit.value}"
     return _TEXTS.get(unit, units.three_digits)(value)
 
@@ -52,6 +53,8 @@ _TEXTS: Mapping[Unit, Callable[[float], str]] = {
     Unit.FRACTION: units.fraction,
     Unit.RATIO: units.ratio,
     Unit.HERTZ: units.hertz,
+    Unit.JOULES: units.energy,
+    Unit.MONEY: units.money,
 }
 
 

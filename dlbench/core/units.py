@@ -6,6 +6,8 @@ from collections.abc import Callable
 from functools import partial
 
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h)?")
+_KWH = 3.6e6
+"""Joules of a kilowatt-hour."""
 _DURATION_UNITS = {"ms": 1e-3, "s": 1.0, None: 1.0, "m": 60.0, "h": 3600.0}
 
 
@@ -104,6 +106,21 @@ def percent(value: float) -> str:
 def relative_change(value: float, sign: str = "+") -> str:
     """``+12.3 %`` of a fraction, and from ten times on ``12.3 ×``; with ``sign`` ``-`` only negative ones have a sign."""
     return f"{three_digits(1 + value)} ×" if value >= 9 else f"{value * 100:{sign}.1f} %"
+
+
+def money(value: float) -> str:
+    """``1,234.50``, to the cent; three digits of what is less than a tenth, of which cents say nothing: ``0.00123``."""
+    if value >= 0.0995 or not value:
+        return f"{value:,.2f}" if value < 1e15 else f"{value:.3g}"
+    decimals = 2 - math.floor(math.log10(value))
+    return f"{value:.{decimals}f}" if decimals <= 9 else f"{value:.1e}"
+
+
+def energy(value: float) -> str:
+    """``312 J``, ``31.2 kJ`` and, from 3.6 MJ on, ``3.71 kWh`` as energy is sold."""
+    if abs(value) >= _KWH * 0.9995:
+        return f"{three_digits(value / _KWH)} kWh"
+    return _prefixed(value, 1e3, "kM", "J")
 
 
 def ratio(value: float) -> str:

@@ -1,171 +1,172 @@
-"""Cost: how long training a published network would take, and a million samples of any other, estimated from measured steps."""
+"""Cost: time, energy and money to train a published network, a network of one's own, or on as many samples as one asks for."""
 
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Iterator, Sequence
 
-from dlbench.analysis.answers.parts.base import Answer, AnswerPart, Missing, Question, Table, answered, table
+from dlbench.analysis.answers.parts.base import Answer, AnswerPart, Missing, Question, Table, answered
+from dlbench.analysis.answers.parts.cost_tables import money_table, rent_or_buy_table, time_table
 from dlbench.analysis.answers.parts.headline import Headline, Tag, fitting, nearer, qualifiers, which
-from dlbench.analysis.presentation.fields import THROUGHPUT, Fields, own, place, whole_row
-from dlbench.analysis.presentation.names import by_device, choice, hardware, several_runs
-from dlbench.analysis.presentation.wording import INTERVAL, few, more_devices, with_interval
+from dlbench.analysis.answers.parts.money import Hour, Payment
+from dlbench.analysis.answers.parts.training_time import THOUSAND, Estimate, best_steps, brief, dataset, estimates, words
+from dlbench.analysis.presentation.names import hardware, noun, several_runs
+from dlbench.analysis.presentation.wording import few, more_devices, plural
 from dlbench.analysis.ratios.pairing import grouped
 from dlbench.analysis.read.table import Results
 from dlbench.core import units
-from dlbench.core.reference.networks import PARAMETERS
-from dlbench.core.reference.schedules import Schedule, schedules
-from dlbench.core.rows.row import Row, Setting
-from dlbench.core.schema import Unit
+from dlbench.core.prices import Prices
+from dlbench.core.reference.schedules import schedules
 
 ORDER = 90
 QUESTION = Question("cost", "What does it cost: joules and money per 1000 samples, time to train?")
-_TRAINING = frozenset(("training", "imagenet"))
 _LEAVES_OUT = (
     "reading and decoding images, validation, checkpoints and clocks that change over hours are left out",
     "whether it converges at that batch and in that precision is open",
-    "nothing meters energy yet, so joules and money are open",
 )
 _OPEN = "joules and money stay open"
-_CHOICE = "the batch, precision, layout, mode and implementation of the update at which it was fastest"
-_EPOCHS = "passes over ImageNet's training set, of the published schedule"
-
-
-_MANY = 1_000_000
-"""Samples that the time of a network without a published schedule is stated for."""
-
-
-class Estimate(NamedTuple):
-    """A training step, and how long all steps of the schedule of its network would take."""
-
-    row: Row
-    schedule: Schedule
-
-    @property
-    def seconds(self) -> float:
-        """That time."""
-        return self.schedule.seconds(self.row.throughput)
-
-    @property
-    def ends(self) -> tuple[float | None, float | None]:
-        """The ends of its 95 % interval, as of the throughput; None of too few rounds."""
-        low, high = self.row.rate.items_per_s_low, self.row.rate.items_per_s_high
-        return (self.schedule.seconds(high), self.schedule.seconds(low)) if low and high else (None, None)
-
-    def __str__(self) -> str:
-        return with_interval(self.seconds, *self.ends, units.seconds)
-
-    @property
-    def span(self) -> str:
-        """Its interval where there is little room, behind the time: `` (40…42)`` for days; an empty text where there is none."""
-        low, high = self.ends
-        if low is None or high is None:
-            return ""
-        texts = [units.seconds(each) for each in (self.seconds, low, high)]
-        numbers, others = zip(*(text.split(" ", 1) for text in texts), strict=True)
-        alike = len(set(others)) == 1 and " " not in others[0]
-        _, first, last = numbers if alike else texts
-        return f" ({first}…{last})"
-
-
-_FIELDS: Fields[Estimate] = (
-    own("network", str(Setting("param", "model")), Unit.TEXT, "the network", lambda each: each.schedule.model),
-    own("at", "train.choice", Unit.TEXT, _CHOICE, lambda each: choice(each.row)),
-    ("samples/s", THROUGHPUT[0]),
-    own("time to train", "train.seconds", Unit.SECONDS, "all steps of the schedule at that rate", better="lower"),
-    own(INTERVAL, "train.low", Unit.SECONDS, "lower end of its 95 % interval, as of the throughput", lambda each: each.ends[0]),
-    own(INTERVAL, "train.high", Unit.SECONDS, "upper end of it", lambda each: each.ends[1]),
-)
+_NO_ENERGY = "energy is open, as nothing metered these steps: dlbench run sustained"
+_NO_MONEY = "money is open: give --price-per-hour, or --price with --years and --hours-per-day"
+_ONLY_DEVICES = "money is that of the devices: hosts that are paid for apart, storage, network, cooling and people are left out"
+_TOLD = 2
+"""Trainings that sentences tell; the tables have all."""
+_PAID = {Payment.RENTED: "Rented", Payment.BOUGHT: "Bought", Payment.POWERED: "In electricity"}
 
 
 def answer(results: Results) -> Answer | Missing:
-    """Return the time that each device would take to train the networks, at its best measured throughput."""
-    steps = [
-        Estimate(row, schedule)
-        for row in results.rows
-        if row.is_sound and row.is_single_rank and _TRAINING.issubset(row.declared.tags)
-        if row.throughput and (schedule := _schedule(str(row.params.get("model"))))
-    ]
-    if not steps:
+    """Return what training the networks takes on each device, at its best measured throughput, and at the prices that are given."""
+    prices, of_model = results.prices, estimates(best_steps(results), results.prices)
+    if not of_model:
         names = dict.fromkeys(f"{row.case.workload} {row.params.get('model', '')}".rstrip() for row in results.rows if row.is_ok)
         none = f"{few(names, 3)}: no training step of a published network by one process"
         lacking = none if names else "no training step of a published network was measured"
         return Missing(QUESTION, f"{lacking}; {_OPEN}", "dlbench run cnn", others=("dlbench run",))
-    best = {
-        model: [min(of_device, key=lambda each: each.seconds) for of_device in by_device(found).values()]
-        for model, found in grouped(steps, lambda each: each.schedule.model).items()
-    }
-    published, others = [model for model in schedules() if model in best], [model for model in best if model not in schedules()]
-    several = several_runs([each for found in best.values() for each in found])
-    paragraphs, tables = list[tuple[str, ...]](), list[Table]()
-    if published:
-        most = max(published, key=lambda model: len(best[model]))
-        timed = next((model for model in published if model != most and schedules()[model].took), None)
-        paragraphs += [_sentences(best[model], several) for model in (most, timed) if model]
-        tables.append(_table([each for model in published for each in best[model]], published))
-    paragraphs += [_sentences(best[model], several) for model in others]
-    if others:
-        tables.append(_table_of_many([each for model in others for each in best[model]]))
-    estimates = [each for model in (*published, *others) for each in best[model]]
-    headline = _headline(best[others[0] if others else most], several)
-    return answered(QUESTION, AnswerPart(paragraphs, estimates, tables, weaknesses=_LEAVES_OUT, headline=headline))
+    published = [model for model in schedules() if model in of_model]
+    others = [model for model in of_model if model not in schedules()]
+    most = max(published, key=lambda model: len(_alone(of_model[model][0])), default="")
+    timed = next((model for model in published if model != most and schedules()[model].took), None)
+    told = [of_model[model][0] for model in (most, *others) if model] if others else of_model[most]
+    told = [*told, *([of_model[timed][-1]] if timed else [])][:_TOLD]
+    every = [each for model in (*published, *others) for found in of_model[model] for each in found]
+    several = several_runs(every)
+    return answered(
+        QUESTION,
+        AnswerPart(
+            [tuple(_sentences(found, prices, several)) for found in told],
+            every,
+            _tables(every, prices),
+            weaknesses=[*_LEAVES_OUT, *_open(every, prices)],
+            headline=_headline(of_model[others[0] if others else most][0], prices),
+        ),
+    )
 
 
-def _schedule(model: str) -> Schedule | None:
-    """Return the published schedule of a network, and a million samples of one that the user brought."""
-    own = None if model in PARAMETERS else Schedule(model, _MANY, 1, "", None, None)
-    return schedules().get(model, own)
-
-
-def _headline(found: Sequence[Estimate], several: bool) -> Headline:
-    """Return the shortest time in which a device trains a network, and how many others of its kind do."""
+def _headline(found: Sequence[Estimate], prices: Prices) -> Headline:
+    """Return the shortest time in which one device trains a network, what that costs, and how many others of its kind do."""
+    found = _alone(found)
     best = min(found, key=lambda each: each.seconds)
-    time, model, chosen = units.seconds(best.seconds), best.schedule.model, choice(best.row).replace("batch=", "b")
-    what = "ImageNet" if model in schedules() else "a million samples"
-    text = fitting(f"{time}{best.span} for {what}, {model}", f"{time}{best.span} for {what}", f"{time} for {what}, {model}")
+    time, model, chosen = units.seconds(best.seconds), best.schedule.model, best.choice.replace("batch=", "b")
+    what = brief(best.schedule)
+    cost = min(best.costs, key=lambda each: each.per_hour, default=None)
+    paid = f", {prices.money(cost.of(best.samples))}" if cost else ""
+    texts = [f"{time}{best.span}{paid} for {what}, {model}", f"{time}{best.span}{paid} for {what}"]
+    texts += [f"{time}{paid} for {what}, {model}", f"{time}{paid} for {what}", f"{time}{paid}"]
+    text = fitting(*texts)
     if not text.endswith(model):
         chosen = f"{model} {chosen}"
     alike = [each for each in found if each.row.is_on_cpu is best.row.is_on_cpu]
     where = which(best.row, alike, len(alike) - 1)
-    return Headline([text], [chosen + where, *qualifiers([chosen], nearer(where))], best.span, [best], {Tag.STEPS_ALONE: True})
+    hint = "" if prices.has_amounts else "; --price-per-hour"  # what would add money to the line
+    about = [chosen + where + hint, chosen + where, *qualifiers([chosen], nearer(where))]
+    return Headline([text], about, best.span, [best], {Tag.STEPS_ALONE: True})
 
 
-def _sentences(found: Sequence[Estimate], several: bool) -> tuple[str, ...]:
-    """Say how long a network takes on the device that is fastest, on a CPU if that is another, and how long it took its authors."""
-    schedule, first = found[0].schedule, min(found, key=lambda each: each.seconds)
-    last = next((each for each in found if each.row.is_on_cpu), first)
-    shown = (first,) if last is first else (first, last)
-    published = f"{schedule.model} trains for {schedule.epochs} epochs of ImageNet, estimated from steps."
-    told = [published if schedule.model in schedules() else f"{schedule.model} trains on a million samples, estimated from steps."]
-    for each in shown:
-        told += [f"On {hardware(each.row, several)} that takes {each}.", f"It was fastest there at {choice(each.row)}."]
-    if devices := more_devices(len(found) - len(shown)):
-        told.append(f"{devices}.")
-    return (*told, f"Its authors took {schedule.took}.") if schedule.took else tuple(told)
+def _alone(found: Sequence[Estimate]) -> Sequence[Estimate]:
+    """Return those of one process; all where none is."""
+    return [each for each in found if each.is_alone] or found
 
 
-def _table_of_many(estimates: Sequence[Estimate]) -> Table:
-    network, at, rate, *times = _FIELDS
-    fields: Fields[Estimate] = (network, place(estimates), at, rate, *times)
-    return table("Time to train on a million samples: an estimate", fields, estimates, whole=whole_row)
+def _sentences(found: Sequence[Estimate], prices: Prices, several: bool) -> Iterator[str]:
+    """Yield how long a network takes on the device that is fastest, on a CPU if that is another, and on several devices, and the cost.
+
+    Last comes how long it took its authors.
+    """
+    alone, schedule = _alone(found), found[0].schedule
+    first = min(alone, key=lambda each: each.seconds)
+    last = next((each for each in alone if each.row.is_on_cpu), first)
+    yield f"{schedule.model} trains {'on' if schedule.epochs == 1 else 'for'} {words(schedule)}, estimated from steps."
+    for each in (first,) if last is first else (first, last):
+        yield f"On {hardware(each.row, several)} that takes {each}."
+        yield f"It was fastest there at {each.choice}."
+        yield from _spent(each, prices)
+    more = [each for each in found if each.devices > 1 and each is not first]
+    if more:
+        together = min(more, key=lambda each: each.seconds)
+        cost = min(together.costs, key=lambda each: each.per_hour, default=None)
+        paid = f", and {cost.way} {prices.money(cost.of(together.samples))}" if cost else ""
+        yield f"On {plural(together.devices, noun(together.row))} ({hardware(together.row, several)}) it takes {together}{paid}."
+    priced = [each for each in alone if each.costs]
+    if len(priced) > 1:
+        cheapest = min((cost for each in priced for cost in each.costs), key=lambda cost: cost.of(schedule.images))
+        yield f"{hardware(cheapest.row, several)} costs least, {cheapest.way}: {prices.money(cheapest.of(cheapest.estimate.samples))}."
+    if devices := more_devices(len(alone) - (1 if last is first else 2)):
+        yield f"{devices}."
+    if schedule.took:
+        yield f"Its authors took {schedule.took}."
 
 
-def _table(estimates: Sequence[Estimate], models: Sequence[str]) -> Table:
-    chosen = [schedules()[model] for model in models]
-    families = grouped(chosen, lambda each: each.source)
-    epochs = [f"epochs of {', '.join(each.model for each in family)}: {source}" for source, family in families.items()]
-    took = dict.fromkeys(f"{each.took}: {each.took_source}" for each in chosen if each.took)
-    network, at, _, *times = _FIELDS
-    return table(
-        "Time to train on ImageNet: an estimate",
-        (
-            network,
-            place(estimates),
-            at,
-            ("images/s", THROUGHPUT[0]),
-            own("epochs", "train.epochs", Unit.COUNT, _EPOCHS, lambda each: each.schedule.epochs),
-            *times,
-            own("its authors", "train.took", Unit.TEXT, "how long it took them, and on what", lambda each: each.schedule.took),
-        ),
-        estimates,
-        (f"images: {chosen[0].images:,} in ImageNet's training set", *epochs, *took),
-        whole=whole_row,
-    )
+def _spent(each: Estimate, prices: Prices) -> Iterator[str]:
+    """Yield the energy of an estimate and what it costs, as far as they are known."""
+    thousand, whole = each.joules_of(THOUSAND), each.joules
+    if thousand is not None and whole is not None:
+        yield f"1000 samples take {units.energy(thousand)}, and all of it {units.energy(whole)}."
+    for cost in each.costs:
+        low, high = cost.ends(each.samples)
+        ends = f" ({units.money(low)}…{units.money(high)})" if low is not None and high is not None else ""
+        epoch = f", an epoch {prices.money(cost.of(each.schedule.images))}" if each.schedule.epochs > 1 else ""
+        yield (
+            f"{_PAID[cost.way]}, 1000 samples cost {prices.money(cost.of(THOUSAND))}{epoch} "
+            f"and all of it {prices.money(cost.of(each.samples))}{ends}."
+        )
+    yield from _rent_or_buy(each.hour, prices)
+
+
+def _rent_or_buy(hour: Hour, prices: Prices) -> Iterator[str]:
+    """Yield after how many hours of use a device has earned its price, and whether that is within its planned use."""
+    if hour.price is None or hour.rent is None:
+        return
+    hours, share = hour.hours_to_earn, hour.share_to_earn
+    if hours is None:
+        electricity = prices.money(hour.electricity or 0.0)
+        yield f"However long it is used, renting is cheaper: {prices.money(hour.rent)} an hour, and electricity alone costs {electricity}."
+    elif share is None:
+        yield f"Bought for {prices.money(hour.price)}, it saves that much rent in {hours:,.0f} hours of use."
+    else:
+        cheaper = "buying" if share < 1 else "renting"
+        yield (
+            f"Bought for {prices.money(hour.price)}, it saves that much rent in {hours:,.0f} hours, "
+            f"{units.percent(share)} of its planned use, so {cheaper} is cheaper."
+        )
+
+
+def _open(found: Sequence[Estimate], prices: Prices) -> Iterator[str]:
+    """Yield what stays open of energy and money, and the command or the options that would tell it."""
+    metered = any(each.row.energy.watts is not None for each in found)
+    if not any(each.joules is not None for each in found):
+        yield _NO_ENERGY
+    if not prices.has_amounts:
+        yield _NO_MONEY
+        return
+    yield _ONLY_DEVICES
+    if prices.price.figures and not any(each.hour.spread is not None for each in found):
+        yield "what a device that is bought costs an hour is open: give --years and --hours-per-day"
+    if prices.price.figures and not prices.per_kwh.figures:
+        yield "electricity is left out of what a device that is bought costs: give --price-per-kwh"
+    if prices.per_kwh.figures and not metered:
+        yield "electricity is in no amount, as nothing metered the power of these steps: dlbench run sustained"
+    unpriced = dict.fromkeys(each.row.case.device for each in found if not each.costs)
+    if unpriced:
+        yield f"without a price: {few(unpriced, 3)}; give --price-per-hour {next(iter(unpriced))}=AMOUNT"
+
+
+def _tables(every: Sequence[Estimate], prices: Prices) -> list[Table]:
+    """Return the tables of times, one for each set of samples, and those of money."""
+    times = [time_table(alike) for alike in grouped(every, lambda each: dataset(each.schedule)).values()]
+    return [*times, money_table(every, prices), rent_or_buy_table(every, prices)]

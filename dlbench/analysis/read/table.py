@@ -25,6 +25,7 @@ from dlbench.core import store
 from dlbench.core.declarations import Declaration
 from dlbench.core.errors import UsageError
 from dlbench.core.model import ParamValue, Policy
+from dlbench.core.prices import NO_PRICES, Prices
 from dlbench.core.quantities import MOST
 from dlbench.core.rows.columns import COLUMNS
 from dlbench.core.rows.rounds import RoundReader
@@ -71,6 +72,8 @@ class Results:
     """Of each ``case.run`` with damaged lines the cases that may have lost a round with them; a sound one is not in it."""
     unmerged: "Results | None" = None
     """The same with each file apart, where `merge.merged` made this of several."""
+    prices: Prices = NO_PRICES
+    """What devices cost, and the training that is asked for, as the user says with the command: no file has any of it."""
     references: bool = True
     """Whether answers hold it against the reference runs of machines that are like it, which are read for it, each once."""
 

@@ -1,12 +1,15 @@
 """``dlbench report``: result files as one self-contained page."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import click
 
-from dlbench.cli.options import PATH, files_argument
+from dlbench.cli.options import PATH, files_argument, price_options
 from dlbench.cli.output_files import create, is_page_of, made_from, make_folder, page_of, refuse_existing
+from dlbench.cli.prices import check_devices
 from dlbench.cli.terminal import say
+from dlbench.core.prices import Prices
 
 
 @click.command("report")
@@ -20,7 +23,8 @@ from dlbench.cli.terminal import say
 )
 @click.option("--interactive", is_flag=True, help="Add a script, which shows the numbers behind a mark where the pointer is.")
 @click.option("--figures", type=PATH, metavar="FOLDER", help="Write each plot as an SVG file of its own, too.")
-def command(files: tuple[Path, ...], output: Path | None, interactive: bool, figures: Path | None) -> None:
+@price_options
+def command(files: tuple[Path, ...], output: Path | None, interactive: bool, figures: Path | None, given: Prices) -> None:
     """Write one page on result files, to look at or to send: answers, plots, tables, environment, warnings.
 
     The page is one file of HTML that loads nothing and, without --interactive, runs no script. It has every case with the command that
@@ -30,17 +34,19 @@ def command(files: tuple[Path, ...], output: Path | None, interactive: bool, fig
       dlbench report run.jsonl
       dlbench report cpu.jsonl gpu.jsonl -o both.html
       dlbench report run.jsonl -o run.html --figures figures
+      dlbench report run.jsonl --price-per-hour cuda=2.50 --currency EUR
     """
     # Here and not at the top: they import more than help may take.
     from dlbench.analysis.read.table import collect
     from dlbench.analysis.report import page
-    from dlbench.cli.output import notes_on
+    from dlbench.cli.output import devices, notes_on
 
     path = output or page_of(files)
     replacing = output is None and is_page_of(path, files)
     if not replacing:
         refuse_existing(path)
-    results = collect(files)
+    results = replace(collect(files), prices=given)
+    check_devices(given, devices(results))
     made = page.report(results, notes_on(results, files), interactive, made_from(files))
     if figures:
         make_folder(figures)

@@ -37,7 +37,7 @@ def test_the_time_to_train_is_the_images_of_all_epochs_at_the_measured_rate(aske
     span = " (5 h 10 min…5 h 30 min)"
     assert line(answer) == (f"5 h 20 min{span} for ImageNet", "resnet50 b64 amp_bf16 channels_last", span, ["steps alone"])
     alone = asked(steps(cpu, "cpu", dtype="fp32"))["cost"]
-    assert line(alone) == ("41 days (40…42) for ImageNet, resnet50", "b64 fp32", " (40…42)", ["steps alone"])
+    assert line(alone) == ("41 days (40…42) for ImageNet, resnet50", "b64 fp32; --price-per-hour", " (40…42)", ["steps alone"])
     (table,) = answer["tables"]
     assert [(row["place"], row["train.epochs"], row["train.seconds"], row["train.took"]) for row in table["rows"]] == [
         ("cuda:0", 90, pytest.approx(19_200), None),
@@ -47,7 +47,8 @@ def test_the_time_to_train_is_the_images_of_all_epochs_at_the_measured_rate(aske
     assert answer["weaknesses"] == [
         "reading and decoding images, validation, checkpoints and clocks that change over hours are left out",
         "whether it converges at that batch and in that precision is open",
-        "nothing meters energy yet, so joules and money are open",
+        "energy is open, as nothing metered these steps: dlbench run sustained",
+        "money is open: give --price-per-hour, or --price with --years and --hours-per-day",
     ]
 
 
@@ -87,14 +88,14 @@ def test_too_few_rounds_give_a_time_without_an_interval(asked):
     answer = asked(made_up.rounds_of(a_case, made_up.flat([1.0] * 3)))["cost"]
     assert answer["sentences"][1].endswith(" days (too few rounds for an interval).")
     assert answer["headline"].endswith(" days for ImageNet, resnet50")
-    assert line(answer)[1:] == ("b8 fp32", "", ["few rounds", "steps alone"])
+    assert line(answer)[1:] == ("b8 fp32; --price-per-hour", "", ["few rounds", "steps alone"])
 
 
 @pytest.mark.parametrize(
     "measured",
     [
         steps(0.01, workload="infer_step"),
-        steps(0.01, workload="data_parallel", ranks=2),
+        steps(0.01, workload="data_parallel", ranks=2, form="replicas"),
         [made_up.without_rounds(each) for each in steps(0.01)],
     ],
     ids=["inference", "several ranks", "no time"],

@@ -187,7 +187,7 @@ precision   bf16 2.00× fp32 (1.94…2.06), error 0.3 %     train resnet18 b8
 default     2.50× left on the table (2.42…2.58)          resnet18 b8: amp_bf16, channels_last
 devices     –                                            dlbench run scaling
 serving     –                                            not measured by dlbench yet
-cost        12 h 49 min for ImageNet, resnet18           b64 bf16  steps alone
+cost        12 h 49 min for ImageNet, resnet18           b64 bf16; --price-per-hour  steps alone
 health      fine; no trouble in 25 cases                 0.4 % of the published peak
 """,
     80: """\

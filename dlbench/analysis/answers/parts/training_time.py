@@ -1,0 +1,199 @@
+"""Time to train: the step of each network that counts on a device, and how long all steps of a training would take."""
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from dlbench.analysis.answers.parts.money import Hour, Payment, devices_of, hour_of
+from dlbench.analysis.presentation import names
+from dlbench.analysis.presentation.wording import with_interval
+from dlbench.analysis.ratios.pairing import grouped
+from dlbench.analysis.read.table import Results
+from dlbench.core import units
+from dlbench.core.prices import Prices
+from dlbench.core.reference.networks import PARAMETERS
+from dlbench.core.reference.schedules import Schedule, schedules
+from dlbench.core.rows.row import Row
+
+MANY = 1_000_000
+"""Samples that the time of a network without a published schedule is stated for."""
+THOUSAND = 1000
+IMAGENET = "ImageNet"
+_STEP = frozenset(("training", "imagenet"))
+_TRAINING = "training"
+Span = tuple[float | None, float | None]
+"""The ends of a 95 % interval; None of too few rounds."""
+
+
+class Estimate(NamedTuple):
+    """A step, and how long all steps of a training would take, or of so many samples."""
+
+    row: Row
+    schedule: Schedule
+    hour: Hour = Hour()
+
+    @property
+    def seconds(self) -> float:
+        """That time."""
+        return self.schedule.seconds(self.row.throughput)
+
+    @property
+    def ends(self) -> Span:
+        """The ends of its 95 % interval, as of the throughput; None of too few rounds."""
+        low, high = self.row.rate.items_per_s_low, self.row.rate.items_per_s_high
+        return (self.schedule.seconds(high), self.schedule.seconds(low)) if low and high else (None, None)
+
+    def __str__(self) -> str:
+        return with_interval(self.seconds, *self.ends, units.seconds)
+
+    @property
+    def span(self) -> str:
+        """Its interval where there is little room, behind the time: `` (40…42)`` for days; an empty text where there is none."""
+        low, high = self.ends
+        if low is None or high is None:
+            return ""
+        texts = [units.seconds(each) for each in (self.seconds, low, high)]
+        numbers, others = zip(*(text.split(" ", 1) for text in texts), strict=True)
+        alike = len(set(others)) == 1 and " " not in others[0]
+        _, first, last = numbers if alike else texts
+        return f" ({first}…{last})"
+
+    @property
+    def samples(self) -> int:
+        """How many it takes, each as often as it is seen."""
+        return self.schedule.images * self.schedule.epochs
+
+    @property
+    def devices(self) -> int:
+        """How many it takes at once."""
+        return len(devices_of(self.row))
+
+    @property
+    def is_alone(self) -> bool:
+        """Whether one process does the work."""
+        return self.row.is_single_rank
+
+    @property
+    def choice(self) -> str:
+        """What the step was fastest at: of several ranks with their form, as far as one is named."""
+        form = "" if self.is_alone else str(self.row.params.get("form") or "")
+        return " ".join(filter(None, (names.choice(self.row), form)))
+
+    @property
+    def joules(self) -> float | None:
+        """Energy of all samples; None where nothing metered it."""
+        return self.joules_of(self.samples)
+
+    def joules_of(self, samples: int) -> float | None:
+        """Return the energy of so many samples; None where nothing metered it."""
+        each = self.row.energy.joules_per_item
+        return None if each is None else each * samples
+
+    @property
+    def costs(self) -> list["Cost"]:
+        """What it costs each way that its prices tell."""
+        return [Cost(self, way, per_hour) for way, per_hour in self.hour.ways.items()]
+
+
+class Cost(NamedTuple):
+    """What an estimate costs one way. The interval of each amount is that of the throughput."""
+
+    estimate: Estimate
+    way: Payment
+    per_hour: float
+
+    @property
+    def row(self) -> Row:
+        """The row of the estimate."""
+        return self.estimate.row
+
+    @property
+    def images(self) -> int:
+        """Samples of an epoch."""
+        return self.estimate.schedule.images
+
+    def of(self, samples: float) -> float:
+        """Return what so many samples cost: the time that they take of an hour's price."""
+        return self.per_hour * samples / self.row.throughput / 3600
+
+    def ends(self, samples: float) -> Span:
+        """Return the ends of its 95 % interval."""
+        low, high = self.row.rate.items_per_s_low, self.row.rate.items_per_s_high
+        if not low or not high:
+            return None, None
+        first, last = (self.per_hour * samples / rate / 3600 for rate in (high, low))
+        return first, last
+
+
+def best_steps(results: Results) -> dict[str, list[Row]]:
+    """Return by network the training step that counts on each device, and of each number of ranks on it; accelerators come first.
+
+    That is the one of highest throughput among those of one process, and among those of several ranks. A row whose value has the role
+    ``burst`` is at its steady rate after a while under load, and counts before all that are not.
+    """
+    sound = [row for row in results.rows if row.is_sound and row.throughput and row.params.get("model")]
+    alone = [row for row in sound if row.is_single_rank and _STEP.issubset(row.declared.tags)]
+    models = {*schedules(), *(str(row.params["model"]) for row in alone)}
+    several = [row for row in sound if _trains_together(row) and str(row.params["model"]) in models]
+    found = {}
+    for model, rows in grouped([*alone, *several], lambda row: str(row.params["model"])).items():
+        if model in schedules() or model not in PARAMETERS or results.prices.samples:
+            places = [of_ranks for of_place in names.by_device(rows).values() for of_ranks in grouped(of_place, _ranks).values()]
+            found[model] = [_counting(of_place) for of_place in places]
+    return found
+
+
+def _ranks(row: Row) -> int:
+    return 1 if row.is_single_rank else row.ranks or 1
+
+
+def _trains_together(row: Row) -> bool:
+    """Whether several ranks train one network: they communicate, as the parts of one step."""
+    declared = row.declared
+    silent = row.params.get(declared.parameter("communicates") or "") is False
+    apart = row.params.get("form") in declared.parallel.independent
+    return _ranks(row) > 1 and declared.parallel.step is not None and _TRAINING in declared.tags and not silent and not apart
+
+
+def _counting(rows: Sequence[Row]) -> Row:
+    return max(rows, key=lambda row: row.throughput)
+
+
+def works(model: str, prices: Prices) -> list[Schedule]:
+    """Return the trainings that a network is estimated for: that which is asked for, then its published one.
+
+    A million samples stand for those of a network that has neither.
+    """
+    asked = [Schedule(model, prices.samples, prices.epochs, "", None, None)] if prices.samples else []
+    published = [schedules()[model]] if model in schedules() else []
+    return [*asked, *published] or [Schedule(model, MANY, 1, "", None, None)]
+
+
+def estimates(found: Mapping[str, Sequence[Row]], prices: Prices) -> dict[str, list[list[Estimate]]]:
+    """Return for each network and each of its trainings an estimate for every device."""
+    return {
+        model: [[Estimate(row, schedule, hour_of(row, prices)) for row in rows] for schedule in works(model, prices)]
+        for model, rows in found.items()
+    }
+
+
+def dataset(schedule: Schedule) -> str:
+    """Return what a training is on: ``ImageNet``, ``a million samples``, ``50,000 samples, 30 epochs``."""
+    if schedule.source:
+        return IMAGENET
+    epochs = "" if schedule.epochs == 1 else f", {schedule.epochs:,} epochs"
+    return f"{'a million' if schedule.images == MANY else f'{schedule.images:,}'} samples{epochs}"
+
+
+def words(schedule: Schedule) -> str:
+    """Return what a training passes over: ``90 epochs of ImageNet``, ``a million samples``, ``30 epochs of 50,000 samples``."""
+    data, _, _ = dataset(schedule).partition(" samples,")
+    if schedule.source:
+        return f"{schedule.epochs} epochs of {data}"
+    return data if schedule.epochs == 1 else f"{schedule.epochs:,} epochs of {data} samples"
+
+
+def brief(schedule: Schedule) -> str:
+    """Return the same where there is little room: ``ImageNet``, ``a million samples``, ``30 × 50,000 samples``."""
+    if schedule.source or schedule.epochs == 1:
+        return dataset(schedule)
+    return f"{schedule.epochs} × {schedule.images:,} samples"

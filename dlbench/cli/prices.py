@@ -1,0 +1,114 @@
+"""Prices on the command line and among its defaults: read, checked against what was measured, and refused where they would do nothing."""
+
+from collections.abc import Callable, Iterable
+
+import click
+
+from dlbench.cli.terminal import write_notes
+from dlbench.core.errors import UsageError
+from dlbench.core.model import kind_of
+from dlbench.core.prices import NO_LABEL, PerDevice, Prices, Range, parse_currency, parse_figure
+
+Figures = tuple[tuple[str, float], ...]
+PER_DEVICE = ("price_per_hour", "price_per_kwh", "price", "years", "hours_per_day")
+"""Parameters of a command that hold a figure for each of several devices."""
+_OTHERS = ("currency", "samples", "epochs")
+
+
+def figure_in(range_: Range) -> Callable[[str], tuple[str, float]]:
+    """Return a type of options: it reads ``2.50``, ``cuda=2.50`` or ``cuda:0=2.50`` as the device, none for all, and the number."""
+
+    def figure(text: str) -> tuple[str, float]:
+        try:
+            return parse_figure(text, range_)
+        except ValueError as error:
+            raise click.BadParameter(str(error)) from error
+
+    return figure
+
+
+def currency(text: str) -> str:
+    """Read the label of a currency: a type of options."""
+    try:
+        return parse_currency(text)
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from error
+
+
+def made(
+    price_per_hour: Figures,
+    price_per_kwh: Figures,
+    price: Figures,
+    years: Figures,
+    hours_per_day: Figures,
+    currency: str | None,
+    samples: int | None,
+    epochs: int | None,
+) -> Prices:
+    """Return the prices that options give.
+
+    Raises UsageError for a figure that is given twice for one device, and where an option that was typed would do nothing.
+    """
+    found = Prices(
+        _by_device("--price-per-hour", price_per_hour),
+        _by_device("--price-per-kwh", price_per_kwh),
+        _by_device("--price", price),
+        _by_device("--years", years),
+        _by_device("--hours-per-day", hours_per_day),
+        currency or NO_LABEL,
+        samples,
+        epochs or 1,
+    )
+    typed = typed_prices()
+    spread = next((name for name in ("--years", "--hours-per-day") if name in typed), None)
+    if spread and not found.price.figures:
+        raise UsageError(f"{spread} spreads what a device costs to buy over its use; give --price, too")
+    if "--currency" in typed and not found.has_amounts:
+        raise UsageError("--currency is a label of amounts; give --price-per-hour, --price-per-kwh or --price, too")
+    if epochs is not None and samples is None:
+        raise UsageError("--epochs says how often a training passes over --samples; give that, too")
+    return found
+
+
+def _by_device(option: str, figures: Figures) -> PerDevice:
+    found: dict[str, float] = {}
+    for device, value in figures:
+        if device in found:
+            raise UsageError(f"{option}: {device or 'a number for all devices'} is given twice; give it once")
+        found[device] = value
+    return PerDevice(found)
+
+
+def typed_prices() -> list[str]:
+    """Return those of these options that the command line gives, and no file of defaults."""
+    context = click.get_current_context()
+    sources = {name: context.get_parameter_source(name) for name in (*PER_DEVICE, *_OTHERS)}
+    return [_option(name) for name, source in sources.items() if source is click.core.ParameterSource.COMMANDLINE]
+
+
+def _option(name: str) -> str:
+    return f"--{name.replace('_', '-')}"
+
+
+def refuse_unused(reason: str, *, leave_out: str) -> None:
+    """Raise UsageError where the command line gives prices although nothing shows them."""
+    if typed := typed_prices():
+        raise UsageError(f"{reason}; leave out {', '.join(typed)}, or {leave_out}")
+
+
+def check_devices(prices: Prices, devices: Iterable[str]) -> None:
+    """Raise UsageError for a figure, typed with the command, of a device that no row has; of a default a note says it.
+
+    A file of defaults may have the prices of several machines.
+    """
+    there = list(dict.fromkeys(devices))
+    known, typed = {*there, *map(kind_of, there)}, typed_prices()
+    figures = (prices.per_hour, prices.per_kwh, prices.price, prices.years, prices.hours_per_day)
+    for option, each in zip(map(_option, PER_DEVICE), figures, strict=True):
+        for name in each.named:
+            if name in known:
+                continue
+            absent = f"{option} {name}={each.figures[name]:g}: no row of these files is of {name}; they have {', '.join(there) or 'none'}"
+            if option in typed:
+                raise UsageError(absent)
+            write_notes([absent])

@@ -1,0 +1,264 @@
+"""What training costs, by hand and by simulation: rented, bought, in electricity, on one device and on several."""
+
+import json
+import math
+from dataclasses import replace
+
+import front_door
+import made_up
+import pytest
+
+from dlbench.analysis.answers.parts.money import Hour
+from dlbench.analysis.read import table
+from dlbench.core import units
+
+IMAGES = 1_281_167
+PARALLEL = {"values": [], "parallel": {"step": "training", "independent": ["replicas"]}, "tags": ["training"]}
+IMAGENET = {"values": [], "parallel": {}, "tags": ["training", "imagenet"]}
+
+
+def steps(samples_per_s, device="cuda:0", workload="train_step", seconds=made_up.SEVEN, **params):
+    """Seven rounds of steps of 64 samples at such a rate."""
+    a_case = made_up.case(workload, device, **{"model": "resnet50", "batch": 64, "dtype": "bf16", **params})
+    return made_up.rounds_of(a_case, made_up.flat([64 / samples_per_s * each for each in seconds]), items=64, flops=None)
+
+
+@pytest.fixture
+def cost(tmp_path, monkeypatch):
+    """The answer on cost, of a file with these measurements, at the prices of these options, where devices take so many watts."""
+
+    def ask(measured, *options, watts=None, **header):
+        path = made_up.write(tmp_path / f"{len(list(tmp_path.iterdir()))}.jsonl", measured, **header)
+        collect = table.collect
+
+        def metered(paths):
+            results = collect(paths)
+            rows = (replace(row, energy=replace(row.energy, watts=watts, joules_per_item=watts / row.throughput)) for row in results.rows)
+            return replace(results, rows=tuple(rows)) if watts is not None else results
+
+        with monkeypatch.context() as patch:
+            patch.setattr(table, "collect", metered)
+            before = path.read_bytes()
+            done = front_door.in_process(tmp_path, "show", path.name, "--topic", "cost", "--format", "json", *options)
+        assert done.code == 0, done.err
+        assert path.read_bytes() == before
+        return json.loads(done.out)["answers"][0]
+
+    return ask
+
+
+def rows_of(answer, title):
+    return next((each["rows"] for each in answer["tables"] if each["title"].startswith(title)), [])
+
+
+OWN = "--samples 36000 --epochs 10"  # at 100 samples/s an epoch takes 6 minutes, all of them an hour, and 1000 samples 1/360 of it
+
+# Samples a second, watts, options; then by hand what an hour costs, 1000 samples, an epoch, and all of it, each to the cent.
+BY_HAND = {
+    "rented for an hour": (100, None, f"{OWN} --price-per-hour 2.50", "rented", (2.50, 0.01, 0.25, 2.50)),
+    "rented for ten hours": (10, None, f"{OWN} --price-per-hour 2.50", "rented", (2.50, 0.07, 2.50, 25.00)),
+    "rented at a third of the rate": (300, None, f"{OWN} --price-per-hour 1", "rented", (1.00, 0.00, 0.03, 0.33)),
+    "rented for nothing": (100, None, f"{OWN} --price-per-hour 0", "rented", (0, 0, 0, 0)),
+    "rented, its power in the rent": (100, 700, f"{OWN} --price-per-hour 2.50 --price-per-kwh 0.40", "rented", (2.50, 0.01, 0.25, 2.50)),
+    "rented, for a kind": (100, None, f"{OWN} --price-per-hour 9 --price-per-hour cuda=3.60", "rented", (3.60, 0.01, 0.36, 3.60)),
+    "rented, for one device": (
+        100,
+        None,
+        f"{OWN} --price-per-hour 9 --price-per-hour cuda=8 --price-per-hour cuda:0=7.20",
+        "rented",
+        (7.20, 0.02, 0.72, 7.20),
+    ),
+    "rented, one epoch": (100, None, "--samples 7200000 --price-per-hour 2", "rented", (2.00, 0.01, 40.00, 40.00)),
+    "rented, dear": (100, None, f"{OWN} --price-per-hour 98.76", "rented", (98.76, 0.27, 9.88, 98.76)),
+    "rented, ImageNet": (IMAGES / 40, None, "--price-per-hour 3", "rented", (3.00, 0.00, 0.03, 3.00)),  # an epoch in 40 s, 90 in an hour
+    "rented, a million samples": (1000, None, "--price-per-hour 3.60", "rented", (3.60, 0.00, 1.00, 1.00)),  # in 1000 s; of a network alone
+    "electricity alone": (100, 500, f"{OWN} --price-per-kwh 0.30", "electricity", (0.15, 0.00, 0.02, 0.15)),  # half a kWh an hour
+    "electricity, 10 h at 700 W": (10, 700, f"{OWN} --price-per-kwh 0.25", "electricity", (0.18, 0.00, 0.18, 1.75)),  # 7 kWh
+    "bought, a tenth of an hour's use": (
+        100,
+        None,
+        f"{OWN} --price 29200 --years 4 --hours-per-day 8",  # 11,680 hours of use
+        "bought",
+        (2.50, 0.01, 0.25, 2.50),
+    ),
+    "bought, day and night": (100, None, f"{OWN} --price 26280 --years 3 --hours-per-day 24", "bought", (1.00, 0.00, 0.10, 1.00)),
+    "bought, half a year": (100, None, f"{OWN} --price 3650 --years 0.5 --hours-per-day 10", "bought", (2.00, 0.01, 0.20, 2.00)),
+    "bought, with electricity": (
+        100,
+        700,
+        f"{OWN} --price 29200 --years 4 --hours-per-day 8 --price-per-kwh 0.40",  # 2.50 and 0.28
+        "bought",
+        (2.78, 0.01, 0.28, 2.78),
+    ),
+    "bought, electricity of another": (
+        100,
+        700,
+        f"{OWN} --price 29200 --years 4 --hours-per-day 8 --price-per-kwh 0.40 --price-per-kwh cuda:0=1",  # 2.50 and 0.70
+        "bought",
+        (3.20, 0.01, 0.32, 3.20),
+    ),
+    "bought, ten hours": (
+        10,
+        1000,
+        f"{OWN} --price 14600 --years 5 --hours-per-day 4 --price-per-kwh 0.30",
+        "bought",
+        (2.30, 0.06, 2.30, 23),
+    ),
+    "bought, a gift with a bill": (
+        100,
+        250,
+        f"{OWN} --price 0 --years 1 --hours-per-day 1 --price-per-kwh 0.20",
+        "bought",
+        (0.05, 0.00, 0.01, 0.05),  # 0.005 an epoch, which rounds up
+    ),
+}
+
+
+@pytest.mark.parametrize("name", BY_HAND)
+def test_money_is_to_the_cent_what_it_is_by_hand(cost, name):
+    rate, watts, options, way, amounts = BY_HAND[name]
+    alone = "a million" in name
+    measured = steps(rate, model="mine" if alone else "resnet50")
+    answer = cost(measured, *options.split(), watts=watts, workloads={"train_step": IMAGENET})
+    row = next(row for row in rows_of(answer, "What training costs") if row["cost.way"] == way)
+    found = [row[f"cost.{name}"] for name in ("per_hour", "of_1000", "of_epoch", "of_training")]
+    assert found == [pytest.approx(each, abs=0.005001) for each in amounts]
+    assert found[-1] == pytest.approx(amounts[-1], abs=0.004)
+    assert len(BY_HAND) == 20
+
+
+def test_the_interval_of_money_is_that_of_the_throughput(cost):
+    answer = cost(steps(100), *OWN.split(), "--price-per-hour", "100", "--currency", "EUR")
+    row = rows_of(answer, "What training costs, in EUR")[0]
+    ends = [row[f"cost.of_training{end}"] for end in ("_low", "", "_high")]
+    assert ends == [pytest.approx(97), pytest.approx(100), pytest.approx(103)]  # the rounds are 3 % to either side
+    assert [row[f"cost.of_1000{end}"] for end in ("_low", "_high")] == [pytest.approx(97 / 360), pytest.approx(103 / 360)]
+    assert answer["headline"] == "60 min, 100.00 EUR for 10 × 36,000 samples"
+    assert answer["sentences"][:4] == [
+        "resnet50 trains for 10 epochs of 36,000 samples, estimated from steps.",
+        "On NVIDIA H200 that takes 60 min (58 min…62 min).",
+        "It was fastest there at batch=64 bf16.",
+        "Rented, 1000 samples cost 0.28 EUR, an epoch 10.00 EUR and all of it 100.00 EUR (97.00…103.00).",
+    ]
+    few = cost(steps(100, seconds=made_up.SEVEN[:5]), *OWN.split(), "--price-per-hour", "100")
+    row = rows_of(few, "What training costs, in money")[0]
+    assert (row["cost.of_training_low"], row["cost.of_training_high"]) == (None, None)
+
+
+def test_a_training_of_ones_own_stands_beside_the_published_one(cost):
+    answer = cost(steps(100), *OWN.split())
+    assert [each["title"] for each in answer["tables"]] == [
+        "Time to train on 36,000 samples, 10 epochs: an estimate",
+        "Time to train on ImageNet: an estimate",
+    ]
+    assert [row["train.seconds"] for each in answer["tables"] for row in each["rows"]] == [
+        pytest.approx(3600),
+        pytest.approx(IMAGES * 90 / 100),
+    ]
+
+
+def test_electricity_and_energy_follow_from_the_power(cost):
+    answer = cost(steps(100), *OWN.split(), "--price-per-kwh", "0.60", watts=500)
+    row = answer["tables"][0]["rows"][0]
+    assert (row["train.joules_1000"], row["train.joules"]) == (pytest.approx(5000), pytest.approx(0.5 * 3.6e6))
+    assert "1000 samples take 5.00 kJ, and all of it 1.80 MJ." in answer["sentences"]
+    assert (
+        "In electricity, 1000 samples cost 0.000833 money, an epoch 0.0300 money and all of it 0.30 money (0.29…0.31)."
+        in answer["sentences"]
+    )
+    assert not [each for each in answer["weaknesses"] if "metered" in each]
+
+
+def test_without_power_or_prices_the_answer_says_what_would_give_them(cost):
+    plain = cost(steps(100))
+    assert plain["qualifier"] == "b64 bf16; --price-per-hour"
+    assert plain["weaknesses"][-2:] == [
+        "energy is open, as nothing metered these steps: dlbench run sustained",
+        "money is open: give --price-per-hour, or --price with --years and --hours-per-day",
+    ]
+    bought = cost(steps(100), "--price", "30000", "--price-per-kwh", "0.3")["weaknesses"]
+    assert "what a device that is bought costs an hour is open: give --years and --hours-per-day" in bought
+    assert "electricity is in no amount, as nothing metered the power of these steps: dlbench run sustained" in bought
+    of_one = cost([*steps(100), *steps(1, "cpu")], "--price-per-hour", "cuda=2")
+    assert of_one["weaknesses"][-1] == "without a price: cpu; give --price-per-hour cpu=AMOUNT"
+
+
+def test_of_several_devices_the_one_that_costs_least_is_named(cost):
+    answer = cost([*steps(100), *steps(10, "cpu")], *OWN.split(), "--price-per-hour", "cuda=25", "--price-per-hour", "cpu=1")
+    assert "AMD EPYC 7B13, 2 threads costs least, rented: 10.00 money." in answer["sentences"]
+
+
+def test_over_several_devices_time_and_money_count_all_of_them(cost):
+    together = [
+        *steps(360, workload="data_parallel", form="ddp", ranks=4),
+        *steps(400, workload="data_parallel", form="replicas", ranks=4),
+    ]
+    priced = ("--price-per-hour", "2", "--price-per-hour", "cuda:1=3", "--price", "10000", "--years", "1", "--hours-per-day", "10")
+    header = {"workloads": {"train_step": IMAGENET, "data_parallel": PARALLEL}}
+    answer = cost([*steps(100), *together], *OWN.split(), *priced, **header)
+    found = [(row["train.ranks"], row["train.choice"], row["train.seconds"]) for row in answer["tables"][0]["rows"]]
+    assert found == [(None, "batch=64 bf16", pytest.approx(3600)), (4, "batch=64 bf16 ddp", pytest.approx(1000))]
+    money = [row for row in rows_of(answer, "What training costs") if row["train.ranks"] == 4 and "36,000" in row["cost.training"]]
+    assert [(row["cost.way"], row["cost.per_hour"], row["cost.of_training"]) for row in money] == [
+        ("rented", pytest.approx(9), pytest.approx(2.5)),
+        ("bought", pytest.approx(40_000 / 3650), pytest.approx(40_000 / 3650 / 3.6)),
+    ]
+    assert "On 4 GPUs (NVIDIA H200) it takes 17 min (16 min…17 min), and rented 2.50 money." in answer["sentences"]
+    assert answer["headline"].startswith("60 min, 2.00 money")
+    several = cost(together, *OWN.split(), "--price-per-hour", "2", **header)  # where one alone was not measured
+    assert several["headline"].startswith("17 min, 2.22 money")
+
+
+def test_ranks_of_a_cpu_share_one_device(cost):
+    ranks = steps(10, "cpu", workload="data_parallel", form="ddp", ranks=2)
+    answer = cost(ranks, *OWN.split(), "--price-per-hour", "1", workloads={"data_parallel": PARALLEL})
+    assert rows_of(answer, "What training costs")[0]["cost.per_hour"] == 1
+
+
+def simulated(price, rent, electricity):
+    """Hours after which somebody who pays rent by the hour has paid as much as somebody who bought, all in cents; None for never."""
+    rented, bought, hours = 0, price, 0
+    while rented < bought and hours < 100_000:
+        rented, bought, hours = rented + rent, bought + electricity, hours + 1
+    return hours if rented >= bought else None
+
+
+@pytest.mark.parametrize(
+    ("price", "rent", "electricity"),
+    [(300_000, 250, 28), (300_000, 50, 0), (1_999, 3, 1), (100, 100, 0), (99_999, 777, 776), (5_000, 20, 20), (5_000, 20, 28), (0, 5, 1)],
+)
+def test_the_price_is_earned_when_a_simulation_says_so(price, rent, electricity):
+    hours, simulation = Hour(rent / 100, None, electricity / 100, price / 100).hours_to_earn, simulated(price, rent, electricity)
+    assert (hours if hours is None else math.ceil(round(hours, 6))) == simulation
+
+
+@pytest.mark.parametrize(
+    ("rent", "years", "hours", "cheaper"),
+    [(2.50, 4, 8, "buying"), (2.50, 4, 1, "renting"), (0.20, 4, 24, "renting"), (20, 0.5, 24, "buying")],
+)
+def test_buying_is_cheaper_where_it_was_in_a_simulation_of_the_planned_use(cost, rent, years, hours, cheaper):
+    options = f"--price-per-hour {rent} --price 12000 --price-per-kwh 0.40 --years {years} --hours-per-day {hours}"
+    answer = cost(steps(100), *options.split(), watts=700)
+    (row,) = rows_of(answer, "Rent or buy")
+    after, planned = simulated(1_200_000, round(rent * 100), 28), int(years * 365 * hours)
+    assert row["buy.cheaper"] == cheaper
+    assert (after is not None and after < planned) is (cheaper == "buying")
+    assert row["buy.share"] == (pytest.approx(after / planned, rel=1e-3) if after else None)
+    assert row["buy.hours"] == (pytest.approx(after, abs=1) if after else None)
+    assert any(f"{cheaper} is cheaper" in each for each in answer["sentences"])
+    assert max(len(each.split()) for each in (*answer["sentences"], *answer["weaknesses"])) <= 25
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(0, "0.00"), (1e-12, "1.0e-12"), (0.00123, "0.00123"), (0.0994, "0.0994"), (0.0996, "0.10"), (0.456, "0.46"), (1234.5, "1,234.50")],
+)
+def test_an_amount_is_told_to_the_cent_and_what_is_less_than_a_tenth_in_three_digits(value, text):
+    assert units.money(value) == text
+
+
+@pytest.mark.parametrize(
+    ("joules", "text"), [(0.0123, "0.0123 J"), (312, "312 J"), (3.5e6, "3.50 MJ"), (3.6e6, "1.00 kWh"), (1.3e10, "3610 kWh")]
+)
+def test_energy_is_told_in_kilowatt_hours_from_one_on(joules, text):
+    assert units.energy(joules) == text
