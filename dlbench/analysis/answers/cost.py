@@ -3,12 +3,12 @@
 from collections.abc import Iterator, Sequence
 
 from dlbench.analysis.answers.parts.base import Answer, AnswerPart, Missing, Question, Table, answered
-from dlbench.analysis.answers.parts.cost_tables import money_table, rent_or_buy_table, time_table
+from dlbench.analysis.answers.parts.cost_tables import inference_table, money_table, rent_or_buy_table, time_table
 from dlbench.analysis.answers.parts.headline import Headline, Tag, fitting, nearer, qualifiers, which
 from dlbench.analysis.answers.parts.money import Hour, Payment
-from dlbench.analysis.answers.parts.training_time import THOUSAND, Estimate, best_steps, brief, dataset, estimates, words
+from dlbench.analysis.answers.parts.training_time import THOUSAND, Estimate, best_steps, brief, dataset, estimates, inference, words
 from dlbench.analysis.presentation.names import hardware, noun, several_runs
-from dlbench.analysis.presentation.wording import few, more_devices, plural
+from dlbench.analysis.presentation.wording import few, more_devices, plural, with_interval
 from dlbench.analysis.ratios.pairing import grouped
 from dlbench.analysis.read.table import Results
 from dlbench.core import units
@@ -51,7 +51,7 @@ def answer(results: Results) -> Answer | Missing:
         AnswerPart(
             [tuple(_sentences(found, prices, several)) for found in told],
             every,
-            _tables(every, prices),
+            [*_tables(every, prices), inference_table(inference(results), prices)],
             weaknesses=[*_LEAVES_OUT, *_open(every, prices)],
             headline=_headline(of_model[others[0] if others else most][0], prices),
         ),
@@ -59,13 +59,14 @@ def answer(results: Results) -> Answer | Missing:
 
 
 def _headline(found: Sequence[Estimate], prices: Prices) -> Headline:
-    """Return the shortest time in which one device trains a network, what that costs, and how many others of its kind do."""
+    """Return the shortest time in which one device trains a network, the money or else the energy, and how many others of its kind do."""
     found = _alone(found)
     best = min(found, key=lambda each: each.seconds)
     time, model, chosen = units.seconds(best.seconds), best.schedule.model, best.choice.replace("batch=", "b")
     what = brief(best.schedule)
     cost = min(best.costs, key=lambda each: each.per_hour, default=None)
-    paid = f", {prices.money(cost.of(best.samples))}" if cost else ""
+    spent = prices.money(cost.of(best.samples)) if cost else None if best.joules is None else units.energy(best.joules)
+    paid = f", {spent}" if spent else ""
     texts = [f"{time}{best.span}{paid} for {what}, {model}", f"{time}{best.span}{paid} for {what}"]
     texts += [f"{time}{paid} for {what}, {model}", f"{time}{paid} for {what}", f"{time}{paid}"]
     text = fitting(*texts)
@@ -114,9 +115,11 @@ def _sentences(found: Sequence[Estimate], prices: Prices, several: bool) -> Iter
 
 def _spent(each: Estimate, prices: Prices) -> Iterator[str]:
     """Yield the energy of an estimate and what it costs, as far as they are known."""
-    thousand, whole = each.joules_of(THOUSAND), each.joules
-    if thousand is not None and whole is not None:
-        yield f"1000 samples take {units.energy(thousand)}, and all of it {units.energy(whole)}."
+    if each.burst is not None:
+        yield f"That is its steady rate: it began {units.percent(abs(each.burst))} {'slower' if each.burst < 0 else 'faster'}."
+    thousand, low, high = each.joules_of_1000
+    if thousand is not None and each.joules is not None:
+        yield f"1000 samples take {with_interval(thousand, low, high, units.energy)}, and all of it {units.energy(each.joules)}."
     for cost in each.costs:
         low, high = cost.ends(each.samples)
         ends = f" ({units.money(low)}…{units.money(high)})" if low is not None and high is not None else ""
@@ -150,7 +153,8 @@ def _open(found: Sequence[Estimate], prices: Prices) -> Iterator[str]:
     """Yield what stays open of energy and money, and the command or the options that would tell it."""
     metered = any(each.row.energy.watts is not None for each in found)
     if not any(each.joules is not None for each in found):
-        yield _NO_ENERGY
+        tried = next((each.row.energy.reason for each in found if each.burst is not None), None)
+        yield f"energy is open: {tried}" if tried else _NO_ENERGY
     if not prices.has_amounts:
         yield _NO_MONEY
         return

@@ -9,8 +9,8 @@ import made_up
 import pytest
 
 from dlbench.analysis.answers.parts.money import Hour
-from dlbench.analysis.read import table
 from dlbench.core import units
+from dlbench.core.measurement import MeteredWindow
 
 IMAGES = 1_281_167
 PARALLEL = {"values": [], "parallel": {"step": "training", "independent": ["replicas"]}, "tags": ["training"]}
@@ -23,23 +23,22 @@ def steps(samples_per_s, device="cuda:0", workload="train_step", seconds=made_up
     return made_up.rounds_of(a_case, made_up.flat([64 / samples_per_s * each for each in seconds]), items=64, flops=None)
 
 
+def window(measurement, watts):
+    """A minute on a device that takes so many watts: the samples of its blocks in it."""
+    rate = measurement.items / measurement.samples.block_s[0]
+    return MeteredWindow(60.0, 60 * rate, "nvml_counter", 60.0 * watts, 0.5 * watts)
+
+
 @pytest.fixture
-def cost(tmp_path, monkeypatch):
+def cost(tmp_path):
     """The answer on cost, of a file with these measurements, at the prices of these options, where devices take so many watts."""
 
     def ask(measured, *options, watts=None, **header):
+        if watts is not None:
+            measured = [replace(each, energy=window(each, watts)) for each in measured]
         path = made_up.write(tmp_path / f"{len(list(tmp_path.iterdir()))}.jsonl", measured, **header)
-        collect = table.collect
-
-        def metered(paths):
-            results = collect(paths)
-            rows = (replace(row, energy=replace(row.energy, watts=watts, joules_per_item=watts / row.throughput)) for row in results.rows)
-            return replace(results, rows=tuple(rows)) if watts is not None else results
-
-        with monkeypatch.context() as patch:
-            patch.setattr(table, "collect", metered)
-            before = path.read_bytes()
-            done = front_door.in_process(tmp_path, "show", path.name, "--topic", "cost", "--format", "json", *options)
+        before = path.read_bytes()
+        done = front_door.in_process(tmp_path, "show", path.name, "--topic", "cost", "--format", "json", *options)
         assert done.code == 0, done.err
         assert path.read_bytes() == before
         return json.loads(done.out)["answers"][0]
@@ -159,14 +158,59 @@ def test_a_training_of_ones_own_stands_beside_the_published_one(cost):
 
 def test_electricity_and_energy_follow_from_the_power(cost):
     answer = cost(steps(100), *OWN.split(), "--price-per-kwh", "0.60", watts=500)
+    assert answer["headline"] == "60 min, 0.30 money for 10 × 36,000 samples"
+    assert cost(steps(100), *OWN.split(), watts=500)["headline"] == "60 min (58…62), 1.80 MJ for 10 × 36,000 samples"
     row = answer["tables"][0]["rows"][0]
     assert (row["train.joules_1000"], row["train.joules"]) == (pytest.approx(5000), pytest.approx(0.5 * 3.6e6))
-    assert "1000 samples take 5.00 kJ, and all of it 1.80 MJ." in answer["sentences"]
+    assert "1000 samples take 5.00 kJ (4.85 kJ…5.15 kJ), and all of it 1.80 MJ." in answer["sentences"]
     assert (
         "In electricity, 1000 samples cost 0.000833 money, an epoch 0.0300 money and all of it 0.30 money (0.29…0.31)."
         in answer["sentences"]
     )
     assert not [each for each in answer["weaknesses"] if "metered" in each]
+
+
+SUSTAINED = {
+    "tags": ["training", "imagenet"],
+    "parallel": {},
+    "values": [
+        *({"name": name, "unit": "items/s", "meaning": name, "role": name} for name in ("burst", "steady")),
+        {"name": "onset", "unit": "s", "meaning": "onset", "role": "onset", "optional": True},
+    ],
+}
+
+
+def sustained(steady, burst, workload="mine"):
+    """Seven rounds of an experiment that began at one rate and ended at another."""
+    found = [made_up.without_rounds(each) for each in steps(steady, workload=workload)]
+    return [made_up.with_values(each, burst=burst * turn, steady=steady * turn) for each, turn in zip(found, made_up.SEVEN, strict=True)]
+
+
+def test_a_sustained_step_counts_before_a_faster_one_that_was_short_and_says_how_far_it_fell(cost):
+    header = {"workloads": {"train_step": IMAGENET, "mine": SUSTAINED}}
+    answer = cost([*steps(120), *sustained(100, 110)], *OWN.split(), "--price-per-hour", "2", **header)
+    assert answer["headline"].startswith("60 min, 2.00 money")
+    assert "That is its steady rate: it began 10.0 % faster." in answer["sentences"]
+    row = answer["tables"][0]["rows"][0]
+    assert (row["train.seconds"], row["train.burst"]) == (pytest.approx(3600), pytest.approx(0.1))
+    assert [row["train.low"], row["train.high"]] == [pytest.approx(3600 / 1.03), pytest.approx(3600 / 0.97)]
+    slower = cost(sustained(100, 99), **header)
+    assert "That is its steady rate: it began 1.0 % slower." in slower["sentences"]
+
+
+def test_a_sustained_step_whose_energy_is_not_told_says_why(cost):
+    measured = [replace(each, nulls={"energy": "a MIG instance has no meter of its own"}) for each in sustained(100, 110)]
+    answer = cost(measured, workloads={"mine": SUSTAINED})
+    assert "energy is open: a MIG instance has no meter of its own" in answer["weaknesses"]
+
+
+def test_inference_has_the_energy_and_the_money_of_1000_samples(cost):
+    forward = {**IMAGENET, "tags": ["inference", "imagenet"]}
+    header = {"workloads": {"train_step": IMAGENET, "infer_step": forward}}
+    answer = cost([*steps(100), *steps(1000, workload="infer_step")], "--price-per-hour", "3.6", watts=500, **header)
+    (row,) = rows_of(answer, "Inference on 1000 samples, in money")
+    assert (row["train.joules_1000"], row["inference.rented"]) == (pytest.approx(500), pytest.approx(0.001))
+    assert not rows_of(cost([*steps(100), *steps(1000, workload="infer_step")], **header), "Inference")
 
 
 def test_without_power_or_prices_the_answer_says_what_would_give_them(cost):
@@ -209,10 +253,13 @@ def test_over_several_devices_time_and_money_count_all_of_them(cost):
     assert several["headline"].startswith("17 min, 2.22 money")
 
 
-def test_ranks_of_a_cpu_share_one_device(cost):
+def test_ranks_that_share_a_cpu_are_no_devices(cost):
     ranks = steps(10, "cpu", workload="data_parallel", form="ddp", ranks=2)
-    answer = cost(ranks, *OWN.split(), "--price-per-hour", "1", workloads={"data_parallel": PARALLEL})
-    assert rows_of(answer, "What training costs")[0]["cost.per_hour"] == 1
+    header = {"workloads": {"train_step": IMAGENET, "data_parallel": PARALLEL}}
+    assert cost(ranks, **header)["kind"] == "missing"
+    beside = cost([*steps(5, "cpu"), *ranks], *OWN.split(), "--price-per-hour", "1", **header)
+    assert [row["cost.of_training"] for row in rows_of(beside, "What training costs")][:1] == [pytest.approx(20)]
+    assert len(beside["cases"]) == 1
 
 
 def simulated(price, rent, electricity):

@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from dlbench.analysis.answers.parts.base import Table, table
-from dlbench.analysis.answers.parts.money import Hour, devices_of
+from dlbench.analysis.answers.parts.money import Hour, Payment, devices_of
 from dlbench.analysis.answers.parts.training_time import IMAGENET, THOUSAND, Cost, Estimate, dataset, words
-from dlbench.analysis.presentation.fields import THROUGHPUT, Fields, own, place, whole_row
+from dlbench.analysis.presentation.fields import THROUGHPUT, Fields, Headed, own, place, whole_row
 from dlbench.analysis.presentation.wording import INTERVAL
 from dlbench.analysis.ratios.pairing import grouped
 from dlbench.core.prices import Prices
@@ -16,7 +16,7 @@ from dlbench.core.schema import Unit
 _MODEL = str(Setting("param", "model"))
 _CHOICE = "the batch, precision, layout, mode and implementation of the update at which it was fastest"
 _EPOCHS = "passes over ImageNet's training set, of the published schedule"
-_RANKS = "processes that took part, where these were several: on accelerators one a device, on a CPU they share it"
+_RANKS = "processes that took part, one a device, where these were several"
 _AS_TIME = "of its 95 % interval, as of the throughput"
 
 _NETWORK: Fields[Estimate] = (own("network", _MODEL, Unit.TEXT, "the network", lambda each: each.schedule.model),)
@@ -24,12 +24,18 @@ _AT: Fields[Estimate] = (
     own("ranks", "train.ranks", Unit.COUNT, _RANKS, lambda each: None if each.is_alone else each.row.ranks),
     own("at", "train.choice", Unit.TEXT, _CHOICE, lambda each: each.choice),
 )
+_ENERGY: Fields[Estimate] = (
+    own("of 1000", "train.joules_1000", Unit.JOULES, "energy of 1000 samples, gross", lambda each: each.joules_of_1000[0], "lower"),
+    own(INTERVAL, "train.joules_1000_low", Unit.JOULES, "lower end of its 95 % interval", lambda each: each.joules_of_1000[1]),
+    own(INTERVAL, "train.joules_1000_high", Unit.JOULES, "upper end of it", lambda each: each.joules_of_1000[2]),
+)
 _TIMES: Fields[Estimate] = (
     own("time to train", "train.seconds", Unit.SECONDS, "all steps of the schedule at that rate", better="lower"),
     own(INTERVAL, "train.low", Unit.SECONDS, f"lower end {_AS_TIME}", lambda each: each.ends[0]),
     own(INTERVAL, "train.high", Unit.SECONDS, "upper end of it", lambda each: each.ends[1]),
-    own("energy of 1000", "train.joules_1000", Unit.JOULES, "of 1000 samples", lambda each: each.joules_of(THOUSAND), "lower"),
-    own("of all", "train.joules", Unit.JOULES, "energy of all steps of the schedule", lambda each: each.joules, "lower"),
+    own("began faster", "train.burst", Unit.FRACTION, "than the steady rate that counts, in its first second", lambda each: each.burst),
+    own("energy", "train.joules", Unit.JOULES, "of all steps of the schedule", lambda each: each.joules, "lower"),
+    *_ENERGY,
 )
 
 
@@ -109,3 +115,25 @@ def rent_or_buy_table(estimates: Sequence[Estimate], prices: Prices) -> Table:
         own("cheaper", "buy.cheaper", Unit.TEXT, "what costs less over the planned use", lambda each: each.hour.cheaper),
     )
     return table(f"Rent or buy, in {prices.currency}", fields, plans)
+
+
+def inference_table(estimates: Sequence[Estimate], prices: Prices) -> Table:
+    """Return the table of what 1000 samples of inference take and cost, each way that their prices tell."""
+
+    def paid(way: Payment) -> Headed[Estimate]:
+        def amount(each: Estimate) -> float | None:
+            return next((cost.of(THOUSAND) for cost in each.costs if cost.way is way), None)
+
+        return own(str(way), f"inference.{way}", Unit.MONEY, "of 1000 samples", amount, "lower")
+
+    fields: Fields[Estimate] = (
+        *_NETWORK,
+        place(estimates),
+        *_AT,
+        ("samples/s", THROUGHPUT[0]),
+        own("began faster", "train.burst", Unit.FRACTION, "than the steady rate that counts, in its first second", lambda each: each.burst),
+        *_ENERGY,
+        *map(paid, Payment),
+    )
+    currency = f", in {prices.currency}" if prices.has_amounts else ""
+    return table(f"Inference on 1000 samples{currency}", fields, estimates, whole=whole_row)

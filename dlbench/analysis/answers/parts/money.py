@@ -83,4 +83,5 @@ def devices_of(row: Row) -> tuple[str, ...]:
 def hour_of(row: Row, prices: Prices) -> Hour:
     """Return what an hour of the devices of a row costs at these prices."""
     devices = devices_of(row)
-    return Hour(prices.rent(devices), prices.spread(devices), prices.electricity(devices, row.energy.watts), prices.to_buy(devices))
+    watts = row.energy.watts if len(devices) == 1 else None  # what is metered is the first of several
+    return Hour(prices.rent(devices), prices.spread(devices), prices.electricity(devices, watts), prices.to_buy(devices))

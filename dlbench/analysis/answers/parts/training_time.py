@@ -20,6 +20,7 @@ THOUSAND = 1000
 IMAGENET = "ImageNet"
 _STEP = frozenset(("training", "imagenet"))
 _TRAINING = "training"
+_FORWARD = frozenset(("inference", "imagenet"))
 Span = tuple[float | None, float | None]
 """The ends of a 95 % interval; None of too few rounds."""
 
@@ -79,14 +80,24 @@ class Estimate(NamedTuple):
         return " ".join(filter(None, (names.choice(self.row), form)))
 
     @property
-    def joules(self) -> float | None:
-        """Energy of all samples; None where nothing metered it."""
-        return self.joules_of(self.samples)
+    def burst(self) -> float | None:
+        """How much faster it began than its steady rate, as a share of that; None of a row that was not sustained."""
+        began = self.row.in_role("burst")
+        return None if began is None else began / self.row.throughput - 1
 
-    def joules_of(self, samples: int) -> float | None:
-        """Return the energy of so many samples; None where nothing metered it."""
-        each = self.row.energy.joules_per_item
-        return None if each is None else each * samples
+    @property
+    def joules(self) -> float | None:
+        """Energy of all samples; None where nothing metered it, or only the first of several devices."""
+        of_1000 = self.joules_of_1000[0]
+        return None if of_1000 is None else of_1000 * self.samples / THOUSAND
+
+    @property
+    def joules_of_1000(self) -> tuple[float | None, float | None, float | None]:
+        """Energy of 1000 samples, and the ends of its 95 % interval."""
+        energy = self.row.energy
+        found = (energy.joules_per_item, energy.joules_per_item_low, energy.joules_per_item_high)
+        low_to_high = [None if each is None or self.devices > 1 else each * THOUSAND for each in found]
+        return low_to_high[0], low_to_high[1], low_to_high[2]
 
     @property
     def costs(self) -> list["Cost"]:
@@ -125,7 +136,7 @@ class Cost(NamedTuple):
 
 
 def best_steps(results: Results) -> dict[str, list[Row]]:
-    """Return by network the training step that counts on each device, and of each number of ranks on it; accelerators come first.
+    """Return by network the training step that counts on each device, and on each number of several; accelerators come first.
 
     That is the one of highest throughput among those of one process, and among those of several ranks. A row whose value has the role
     ``burst`` is at its steady rate after a while under load, and counts before all that are not.
@@ -147,15 +158,26 @@ def _ranks(row: Row) -> int:
 
 
 def _trains_together(row: Row) -> bool:
-    """Whether several ranks train one network: they communicate, as the parts of one step."""
+    """Whether several devices train one network: their ranks communicate, as the parts of one step. Those on a CPU share a device."""
     declared = row.declared
     silent = row.params.get(declared.parameter("communicates") or "") is False
     apart = row.params.get("form") in declared.parallel.independent
-    return _ranks(row) > 1 and declared.parallel.step is not None and _TRAINING in declared.tags and not silent and not apart
+    one_step = declared.parallel.step is not None and _TRAINING in declared.tags
+    return _ranks(row) > 1 and one_step and not (row.is_on_cpu or silent or apart)
 
 
 def _counting(rows: Sequence[Row]) -> Row:
-    return max(rows, key=lambda row: row.throughput)
+    steady = [row for row in rows if row.in_role("burst") is not None]
+    return max(steady or rows, key=lambda row: row.throughput)
+
+
+def inference(results: Results) -> list[Estimate]:
+    """Return for each network and device what 1000 samples of its inference take, where their energy or their price is known."""
+    rows = [row for row in results.rows if row.is_sound and row.throughput and row.is_single_rank and _FORWARD.issubset(row.declared.tags)]
+    groups = grouped(rows, lambda row: str(row.params.get("model")))
+    found = [(model, _counting(of_place)) for model, of_model in groups.items() for of_place in names.by_device(of_model).values()]
+    every = [Estimate(row, Schedule(model, THOUSAND, 1, "", None, None), hour_of(row, results.prices)) for model, row in found]
+    return [each for each in every if each.costs or each.joules is not None]
 
 
 def works(model: str, prices: Prices) -> list[Schedule]:
