@@ -12,12 +12,12 @@ from typing import NamedTuple
 from dlbench.analysis.compare.doubts import by_side
 from dlbench.analysis.compare.judge import EQUIVALENCE, LEVEL, Verdict
 from dlbench.analysis.compare.power import MARGINS_TO_SEE
+from dlbench.analysis.presentation.fields import of_row
 from dlbench.analysis.presentation.wording import cell, plural, value_name, value_words
 from dlbench.analysis.read import declared
 from dlbench.core.declarations import SEARCH_RESOLUTION
 from dlbench.core.model import Reported
 from dlbench.core.rank_test import rank_test, rounds_for_gate, smallest_p
-from dlbench.core.rows.columns import BY_NAME
 from dlbench.core.rows.row import Row
 from dlbench.core.schema import Column, Unit
 from dlbench.core.stats import Interval, holm
@@ -28,7 +28,7 @@ _HOST_FLOOR = 1 << 20
 _HOST_SLACK = 64 << 20
 """Bytes of growth on the host that nobody has to exclude: libraries' own buffers vary by tens of MiB from round to round."""
 _MEMORY = Column("memory", Unit.BYTES, "peak memory", "lower")
-_ENERGY = BY_NAME["energy.joules_per_item"]
+_ENERGY = of_row(lambda row: row.energy.joules_per_item).column
 _CONSTANT = Interval(0.0, 0.0, 1.0)
 """Of what is the same number in all rounds of both sides, in however few rounds."""
 WORDS = {Verdict.SLOWER: "worse", Verdict.FASTER: "better"}

@@ -34,3 +34,15 @@ def test_a_step_that_began_slowly_was_measured_too_slow(asked):
 def test_a_burst_of_nothing_is_no_share(asked):
     answer = asked(made_up.sustained("inference", "cpu", [1.0] * 6, burst=0.0), workloads=made_up.SUSTAINED)["health"]
     assert not [each for each in answer["tables"] if each["title"] == "Burst beside steady throughput"]
+
+
+def test_a_workload_of_others_need_tell_no_onset(asked):
+    declared = made_up.SUSTAINED["sustained_training"]
+    told = {**declared, "values": [each for each in declared["values"] if each["name"] != "onset_s"]}
+    steps = [
+        made_up.with_values(each, burst_items_per_s=10.0, steady_items_per_s=9.0) for each in made_up.sustained("training", "cpu", [1])
+    ]
+    answer = asked(steps, workloads={"sustained_training": told})["health"]
+    (table,) = (each for each in answer["tables"] if each["title"] == "Burst beside steady throughput")
+    assert [(each["value.burst_items_per_s"], each["sustained.kept"]) for each in table["rows"]] == [(10.0, 0.9)]
+    assert answer["figures"] == []

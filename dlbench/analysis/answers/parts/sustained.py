@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from dlbench.analysis.answers.parts.base import Table, table
-from dlbench.analysis.presentation.fields import KEY, THROUGHPUT, Fields, own, place, value_field, whole_row
+from dlbench.analysis.presentation.fields import KEY, THROUGHPUT, Fields, of_row, own, place, value_field, whole_row
 from dlbench.analysis.presentation.figures import Figure, figure
 from dlbench.analysis.presentation.names import device_label, hardware
 from dlbench.analysis.presentation.wording import INTERVAL, brief
@@ -69,18 +69,23 @@ def sustained_steps(rows: Sequence[Row]) -> list[Sustained]:
     return sorted(found, key=lambda each: each.kept)
 
 
+_HEADINGS: Mapping[ValueRole, str] = {"burst": "burst", "onset": "fell after"}
+
+
 def burst_table(found: Sequence[Sustained]) -> Table:
     """Return burst and steady throughput of these, and from when on it had fallen."""
-    of_values = [value_field(each.column) for role in ("burst", "onset") for row in found[:1] if (each := row.row.declared.value(role))]
+    of_values = {
+        heading: value_field(each.column) for role, heading in _HEADINGS.items() for of in found if (each := of.row.declared.value(role))
+    }
     fields: Fields[Sustained] = (
         place(found),
         ("step", KEY),
-        *zip(("burst", "fell after"), of_values, strict=True),
+        *of_values.items(),
         ("steady", THROUGHPUT[0]),
         own("kept", "sustained.kept", Unit.FRACTION, "steady over burst: median over rounds", better="higher"),
         own(INTERVAL, "sustained.low", Unit.FRACTION, "lower end of its 95 % order-statistic interval over rounds"),
         own(INTERVAL, "sustained.high", Unit.FRACTION, "upper end of it"),
-        own("power", "energy.watts", Unit.WATTS, "mean power of the device meanwhile", lambda each: each.row.energy.watts),
+        ("power", of_row(lambda row: row.energy.watts)),
     )
     return table("Burst beside steady throughput", fields, found, whole=whole_row)
 
