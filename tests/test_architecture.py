@@ -49,7 +49,7 @@ ROOMS = {
     "doctor_text plot_points plots machines forest page",
     "analysis.export": "tabular cases exported compare_export answers_export junit github",
     "analysis.export.formats": "__init__ *",
-    "analysis.contribute": "sieves names public fitness",
+    "analysis.contribute": "sieves names public fitness offer",
     "analysis.doctor": "selftest",
     "analysis.doctor.checks": "* __init__",
 }

@@ -3,6 +3,7 @@
 import copy
 import json
 import os
+import subprocess
 import uuid
 from dataclasses import replace
 
@@ -97,7 +98,14 @@ def test_a_quiet_run_is_copied_without_what_is_private_and_the_copy_can_be_read_
     assert said[0] == (
         "nvidia-h200-quick.jsonl has the 28 measurements of run.jsonl, with dlbench's words for reasons; look through it, it is plain text"
     )
-    assert said[1].startswith("to publish it, put it into a checkout as results/reference/nvidia-h200/quick.jsonl, and open a pull request")
+    assert said[1:] == [
+        "by itself it is sent nowhere; three commands offer it, in the top folder of a checkout of the project that you have dlbench from:",
+        "  git checkout -b reference-nvidia-h200-quick",
+        "  mkdir -p results/reference/nvidia-h200 && "
+        f"cp {tmp_path}/nvidia-h200-quick.jsonl results/reference/nvidia-h200/quick.jsonl && "
+        "git add results/reference/nvidia-h200/quick.jsonl && git commit -m 'Add the reference run quick of nvidia-h200'",
+        "  git push -u origin reference-nvidia-h200-quick && gh pr create --fill",
+    ]
     head, *rest = front_door.lines(tmp_path / "nvidia-h200-quick.jsonl")
     assert head["devices"] == [
         {"id": "cpu", "name": made_up.CPU, "kind": "cpu"},
@@ -114,6 +122,49 @@ def test_a_quiet_run_is_copied_without_what_is_private_and_the_copy_can_be_read_
     assert [line for line in rest if line["kind"] == "measurement"] == measured
     tables = [front_door.in_process(tmp_path, "show", name, "--format", "json").out for name in ("run.jsonl", "nvidia-h200-quick.jsonl")]
     assert json.loads(tables[1]) == [{**row, "case.run": "nvidia-h200-quick"} for row in json.loads(tables[0])]
+
+
+@pytest.fixture
+def checkout(tmp_path, needs_git):
+    """A checkout with a remote, whose references another machine of that name has begun."""
+    folder, remote = tmp_path / "my checkout", tmp_path / "remote.git"
+    place = folder / "results" / "reference" / "nvidia-h200"
+    place.mkdir(parents=True)
+    (place / "quick.jsonl").write_text("another's\n")
+    name = ("-c", "init.defaultBranch=main")
+    setting_up = (
+        ["git", *name, "init", "-q", "--bare", remote],
+        ["git", *name, "init", "-q", folder],
+        *(["git", "-C", folder, "config", f"user.{each}", "me@here"] for each in ("name", "email")),
+        ["git", "-C", folder, "remote", "add", "origin", remote],
+        ["git", "-C", folder, "add", "."],
+        ["git", "-C", folder, "commit", "-qm", "Begin"],
+    )
+    for command in setting_up:
+        subprocess.run(command, check=True)
+    return folder
+
+
+@pytest.mark.parametrize("output", [None, "results/reference/nvidia-h200/quick-2.jsonl"])
+def test_the_last_three_lines_offer_it_when_they_are_typed_in_a_checkout(checkout, output):
+    write(checkout, quiet())
+    done = contribute(checkout, *(["-o", output] if output else []))
+    assert done.code == 0, done.err
+    commands = done.err.splitlines()[-3:]
+    assert ("cp " in commands[1]) is (output is None)
+    (checkout / "gh").write_text("#!/bin/sh\necho gh $*\n")
+    (checkout / "gh").chmod(0o755)
+    path = f"{checkout}{os.pathsep}{os.environ['PATH']}"
+    typed = "set -e\n" + "\n".join(commands)
+    shown = subprocess.run(["sh", "-c", typed], cwd=checkout, env={**os.environ, "PATH": path}, capture_output=True, text=True, check=True)
+    assert shown.stdout.splitlines()[-1] == "gh pr create --fill"
+    log = ["git", "-C", checkout.parent / "remote.git", "log", "--name-only", "--format=%s", "reference-nvidia-h200-quick-2", "-1"]
+    assert subprocess.run(log, capture_output=True, text=True, check=True).stdout.split("\n\n") == [
+        "Add the reference run quick-2 of nvidia-h200",
+        "results/reference/nvidia-h200/quick-2.jsonl\n",
+    ]
+    contributed = checkout / "results/reference/nvidia-h200/quick-2.jsonl"
+    assert contributed.read_bytes() == (checkout / done.out.strip()).read_bytes()
 
 
 DECLARED = {

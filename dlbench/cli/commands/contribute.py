@@ -19,7 +19,7 @@ def command(file: Path, output: Path | None) -> None:
     It has to be complete and quiet: all planned cases, six rounds or more, none failed, few throttled, disturbed or very noisy. The
     copy has every measurement, the makers' names of the devices, the versions, the day and the time. It has no path, command line,
     environment variable, process, user, host, UUID or serial number, and of reasons only what kind they are. FILE stays as it is.
-    Nothing is sent anywhere.
+    Nothing is sent anywhere; the last lines are the commands that offer the copy as a pull request.
 
     \b
       dlbench contribute quick.jsonl
@@ -27,6 +27,7 @@ def command(file: Path, output: Path | None) -> None:
     """
     # Here and not at the top, so that --help stays quick.
     from dlbench.analysis.contribute.fitness import doubts
+    from dlbench.analysis.contribute.offer import offer
     from dlbench.analysis.contribute.public import file_name, machine_name, public_records
     from dlbench.analysis.presentation.wording import plural
     from dlbench.analysis.read.table import collect
@@ -48,7 +49,6 @@ def command(file: Path, output: Path | None) -> None:
     click.echo(path)
     measured = plural(len(run.measurements), "measurement")
     say(f"{path} has the {measured} of {file}, with dlbench's words for reasons; look through it, it is plain text")
-    say(
-        f"to publish it, put it into a checkout as results/reference/{machine}/{suites}.jsonl, and open a pull request against the project "
-        "that you have dlbench from; by itself it is sent nowhere"
-    )
+    say("by itself it is sent nowhere; three commands offer it, in the top folder of a checkout of the project that you have dlbench from:")
+    for line in offer(path, machine, suites):
+        say(f"  {line}")
