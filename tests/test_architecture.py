@@ -21,7 +21,7 @@ PACKAGE = Path(__file__).parent.parent / "dlbench"
 ROOMS = {
     "core": "errors modules file_lock toml units precision provenance stats quantities fast_json typed_json conditions schema thresholds "
     "rank_test declarations declared_json model unknown prices step_profile measurement former records header lines store writer finding",
-    "core.reference": "collectives networks peaks schedules published",
+    "core.reference": "collectives networks peaks schedules published claims",
     "core.rows": "rounds columns row rates times energy summary",
     "harness.plan": "suite selection cases adaptive known_cases",
     "harness.probe": "cgroup memory topology processor nvml energy window devices fingerprint monitor programs",
@@ -45,9 +45,10 @@ ROOMS = {
     "memory elsewhere published sustained money training_time cost_tables",
     "analysis.answers.bottleneck": "* __init__",
     "analysis.answers": "* __init__",
+    "analysis.claims": "evidence wording",
     "analysis.report": "samples sentences detail_tables case_table strips text_table ten_lines screen_table compare_terminal terminal "
     "doctor_text plot_points plots machines forest page",
-    "analysis.export": "tabular cases exported compare_export answers_export junit github",
+    "analysis.export": "tabular cases exported compare_export answers_export claims_export card_figures card junit github",
     "analysis.export.formats": "__init__ *",
     "analysis.contribute": "sieves names public fitness offer",
     "analysis.doctor": "selftest",

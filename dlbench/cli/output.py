@@ -13,10 +13,11 @@ from dlbench.analysis.answers import answers
 from dlbench.analysis.answers.parts.base import Answer, Missing
 from dlbench.analysis.answers.parts.money import devices_of
 from dlbench.analysis.answers.parts.pair_tables import reported
+from dlbench.analysis.claims.evidence import held
 from dlbench.analysis.compare.ab import are_sides
 from dlbench.analysis.compare.outliers import fleet_notes
 from dlbench.analysis.compare.provenance import side_notes
-from dlbench.analysis.export import answers_export, tabular
+from dlbench.analysis.export import answers_export, card, claims_export, tabular
 from dlbench.analysis.presentation import pair_columns
 from dlbench.analysis.ratios import pairing
 from dlbench.analysis.read.merge import merged
@@ -89,6 +90,22 @@ def write_answers(results: Results, form: str, topic: str | None) -> None:
 def write_reasoning(results: Results, topic: str | None, *, pictures: bool) -> None:
     """Write the reasoning of the answers to stdout, or of one with its tables."""
     draw(terminal.reasoning(results, topic, pictures=pictures))
+
+
+@unread()
+def write_claims(results: Results, form: str, *, pictures: bool) -> None:
+    """Write what others claim to stdout, beside what was measured: for people, as Markdown or as one JSON document."""
+    if form == "table":
+        draw(terminal.claims(results, pictures=pictures))
+        return
+    write = {"md": claims_export.as_markdown, "json": claims_export.as_json}[form]
+    click.echo(write(held(results), sentences.not_usable(results)), nl=False)
+
+
+@unread()
+def write_card(results: Results) -> None:
+    """Write a card to paste to stdout. Raises UsageError where no case went well."""
+    click.echo(card.card(results), nl=False)
 
 
 def _write_scaling(results: Results, form: str, pictures: bool) -> None:

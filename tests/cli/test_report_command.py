@@ -106,7 +106,7 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Page:
 
 def test_the_page_begins_with_the_answers(page: Page, run_file: Path) -> None:
     assert (page.all("title")[0], page.all("h1")) == ("AMD EPYC 7B13, NVIDIA H200 · dlbench", ["AMD EPYC 7B13, NVIDIA H200"])
-    assert page.all("h2") == ["Answers", "Plots", "Rounds and samples", "All cases", "Environment", "Warnings"]
+    assert page.all("h2") == ["Answers", "What others claim", "Plots", "Rounds and samples", "All cases", "Environment", "Warnings"]
     assert page.contents("html") == [{"lang": "en"}]
     found = json.loads(in_process(run_file.parent, "show", "run.jsonl", "--answers", "--format", "json").out)["answers"]
     ids = [f"answer-{each['question']['topic']}" for each in found]

@@ -89,12 +89,7 @@ def answer(results: Results) -> Answer | Missing:
     """Return the speed-up of each accelerator by kind of work, in the case in the middle of each, and at each one's best."""
     if missing := without_accelerator(QUESTION, results):
         return missing
-    results = results.where(
-        # A device was there for it, and it measures no launch or copy, nor dlbench itself.
-        lambda row: (
-            row.case.status is not Status.SKIPPED and row.declared.ceiling not in _APART and not _NO_WORK.intersection(row.declared.tags)
-        )
-    )
+    results = _compared(results)
     if {row.is_on_cpu for row in results.rows} != {True, False}:
         return Missing(QUESTION, "only one kind of device was measured", "dlbench run")
     same, bests, (with_values, values, reports) = match_rows(results, "device"), best(results), reported(results, "device")
@@ -110,6 +105,23 @@ def answer(results: Results) -> Answer | Missing:
     figures = [ratio_figure(of_cases.title, same), ratio_figure(of_bests.title, bests, WORK)]
     tables = [_table(of_machines), of_cases, of_bests, values]
     return answered(QUESTION, AnswerPart(sentences, rows, tables, figures, headline=headline), reports)
+
+
+def families(results: Results) -> list[list[Family]]:
+    """Return the kinds of work of each accelerator against each CPU, as the answer tells them: first the one that its headline is of."""
+    results = _compared(results)
+    if {row.is_on_cpu for row in results.rows} != {True, False}:
+        return []
+    return sorted(_families(match_rows(results, "device"), best(results)), key=_standing, reverse=True)
+
+
+def _compared(results: Results) -> Results:
+    """Return the rows that a device was there for and that measure no launch or copy, nor dlbench itself."""
+    return results.where(
+        lambda row: (
+            row.case.status is not Status.SKIPPED and row.declared.ceiling not in _APART and not _NO_WORK.intersection(row.declared.tags)
+        )
+    )
 
 
 def _families(same: Pairs, own_best: Pairs) -> list[list[Family]]:

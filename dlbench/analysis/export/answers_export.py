@@ -39,11 +39,11 @@ def as_markdown(found: Sequence[Answer | Missing], not_usable: Sequence[str] = (
             continue
         cautions = [*(f"{tag}: {EXPLANATIONS[tag]}" for tag in each.tags), *each.weaknesses]
         parts += [markdown(" ".join(each.sentences)), "Caution:" if cautions else "", "\n".join(f"- {markdown(line)}" for line in cautions)]
-        parts += [part for table in each.tables if table.rows for part in _section(table)]
+        parts += [part for table in each.tables if table.rows for part in section(table)]
     return "\n\n".join(filter(None, parts)) + "\n"
 
 
-def _section(table: Table) -> list[str]:
+def section(table: Table) -> list[str]:
     """Return the title of a table, its rows, and its notes."""
     cells = table.cells()
     rows = zip(*(map(markdown, column) for _, column in cells), strict=True)

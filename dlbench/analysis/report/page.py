@@ -18,6 +18,8 @@ from dlbench import __version__
 from dlbench.analysis.answers import answers as every_answer
 from dlbench.analysis.answers.parts.base import Answer, Missing, Table
 from dlbench.analysis.answers.parts.headline import EXPLANATIONS
+from dlbench.analysis.claims import wording as claim_wording
+from dlbench.analysis.claims.evidence import held
 from dlbench.analysis.compare.verdict import Comparison
 from dlbench.analysis.presentation import wording
 from dlbench.analysis.presentation.figures import Figure
@@ -74,6 +76,7 @@ def report(results: Results, notes: Sequence[str] = (), interactive: bool = Fals
         lead=[sentences.count(results.rows), *_where(results)],
         not_usable=sentences.not_usable(results),
         answers=[_answer(each, in_turn) for each in found],
+        claims=_claims(results),
         plots=views[:of_answers],
         samples=views[of_answers:],
         not_sampled=measured.left_out,
@@ -138,6 +141,7 @@ def _text(name: str) -> str:
 
 _PARTS = {
     "answers": ("answers", "Answers"),
+    "claims": ("claims", "What others claim"),
     "plots": ("plots", "Plots"),
     "samples": ("rounds", "Rounds and samples"),
     "cases": ("cases", "All cases"),
@@ -228,6 +232,12 @@ def _answer(found: Answer | Missing, views: Iterator[dict[str, Any]]) -> dict[st
         "plots": list(islice(views, len(found.figures))),
         "tables": [view for table in found.tables if (view := _view(table))],
     }
+
+
+def _claims(results: Results) -> dict[str, Any]:
+    found = held(results)
+    lines = [(each.claim.id, each.claim.says, claim_wording.source(each.claim), claim_wording.sentence(each)) for each in found]
+    return {"lines": lines, "tables": [view for table in claim_wording.tables(found) if (view := _view(table))]}
 
 
 def _cases(results: Results) -> dict[str, Any] | None:

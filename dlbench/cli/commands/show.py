@@ -1,13 +1,13 @@
 """``dlbench show``: result files as tables again, or their rows paired."""
 
 import sys
-from dataclasses import replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 
 import click
 
 from dlbench.cli import completion
-from dlbench.cli.options import files_argument, format_option, price_options
+from dlbench.cli.options import files_argument, format_option, option_group, price_options
 from dlbench.cli.prices import check_devices, refuse_unused
 from dlbench.core.errors import UsageError, did_you_mean
 from dlbench.core.prices import Prices
@@ -16,28 +16,87 @@ _TOPIC = "cost"
 """The answer that tells prices."""
 
 
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """What is to be shown in place of the cases and the ten lines."""
+
+    by: str | None
+    answers: bool
+    topic: str | None
+    claims: bool
+    card: bool
+    details: bool
+
+    @property
+    def names(self) -> list[str]:
+        """The options that are given."""
+        return [f"--{each.name}" for each in fields(self) if getattr(self, each.name)]
+
+    def check(self, form: str) -> None:
+        """Raise UsageError where options ask for things that do not go together."""
+        chosen = self.names
+        if alone := next((name for name in ("--claims", "--card") if name in chosen), None):
+            if others := [name for name in chosen if name != alone]:
+                raise UsageError(f"{alone} shows nothing else; leave out {' and '.join(others)}, or {alone}")
+            if alone == "--card" and form in ("csv", "json"):
+                raise UsageError(f"a card is Markdown; leave out --format {form}, or --card")
+        told = [name for name in chosen if name not in ("--by", "--details")]
+        if told and form == "csv":
+            what = told[0].removeprefix("--") if alone else "answers"
+            raise UsageError(f"{what} are sentences and several tables, which csv can't hold; give --format md or json")
+        if "--by" in chosen and chosen != ["--by"]:
+            raise UsageError("--by shows pairs alone; leave out --answers, --topic and --details, or --by")
+        if "--details" in chosen and told:
+            raise UsageError("--details shows all cases, and --answers and --topic none; leave one of them out")
+        if "--details" in chosen and form != "table":
+            raise UsageError(f"--details are tables for people, and --format {form} is every column already; leave one of them out")
+        self._check_prices(form)
+
+    def _check_prices(self, form: str) -> None:
+        if self.by:
+            refuse_unused("prices are told in the answers, and --by shows pairs alone", leave_out="--by")
+        if self.card:
+            refuse_unused("prices are told in the answers and beside claims, and a card has none", leave_out="--card")
+        if form != "table" and not (self.answers or self.topic or self.claims):
+            refuse_unused(f"prices are told in the answers, and --format {form} has the cases alone", leave_out="add --topic cost")
+        if self.topic not in (None, _TOPIC):
+            refuse_unused(f"prices are told in the answer on cost, and --topic {self.topic} is another", leave_out=f"give --topic {_TOPIC}")
+
+
 @click.command("show")
 @files_argument
-@click.option(
-    "--by",
-    metavar="COLUMN",
-    shell_complete=completion.columns,
-    help="Pair the rows that differ in it: device, dtype, mode, run, batch, threads, param.layout, …",
+@option_group(
+    "parts",
+    Shown,
+    click.option(
+        "--by",
+        metavar="COLUMN",
+        shell_complete=completion.columns,
+        help="Pair the rows that differ in it: device, dtype, mode, run, batch, threads, param.layout, …",
+    ),
+    click.option("--answers", is_flag=True, help="Only the ten answers, each with its reasoning; also as --format md or json."),
+    click.option(
+        "--topic",
+        metavar="TOPIC",
+        shell_complete=completion.topics,
+        help="Only one of the ten answers, with the tables that it stands on: precision, batch, …; also as --format md or json.",
+    ),
+    click.option(
+        "--claims",
+        is_flag=True,
+        help="Only what others claim of GPUs, precisions and batches, and what was measured beside it; also as md or json.",
+    ),
+    click.option(
+        "--card",
+        is_flag=True,
+        help="Only a card to paste, in Markdown: machine, versions, five figures, and the command that makes them again.",
+    ),
+    click.option("--details", is_flag=True, help="All cases, all tables, and what was in the way of the measurements."),
 )
 @format_option
-@click.option("--answers", is_flag=True, help="Only the ten answers, each with its reasoning; also as --format md or json.")
-@click.option(
-    "--topic",
-    metavar="TOPIC",
-    shell_complete=completion.topics,
-    help="Only one of the ten answers, with the tables that it stands on: precision, batch, …; also as --format md or json.",
-)
-@click.option("--details", is_flag=True, help="All cases, all tables, and what was in the way of the measurements.")
 @click.option("--plain/--no-plain", help="On a terminal, too, draw no bars beside ratios and no strips of rounds.")
 @price_options
-def command(
-    files: tuple[Path, ...], by: str | None, form: str, answers: bool, topic: str | None, details: bool, plain: bool, given: Prices
-) -> None:
+def command(files: tuple[Path, ...], parts: Shown, form: str, plain: bool, given: Prices) -> None:
     """Print what result files say: their cases, and a line for each of ten questions; or pair their rows.
 
     A terminal shows as many cases as leave the ten lines in sight, a pipe all of them; --details has the rest. With
@@ -49,48 +108,36 @@ def command(
       dlbench show run.jsonl
       dlbench show run.jsonl --topic precision
       dlbench show cpu.jsonl gpu.jsonl --by device
+      dlbench show run.jsonl --claims
+      dlbench show run.jsonl --card
       dlbench show results/fleet
       dlbench show run.jsonl --by dtype --format csv
       dlbench show run.jsonl --topic cost --price-per-hour cuda=2.50 --currency EUR
     """
-    _check(by, form, answers, topic, details)
+    parts.check(form)
 
     # Here and not at the top: pandas takes longer to import than help may take.
     from dlbench.analysis.answers import topics
     from dlbench.analysis.read.table import collect
-    from dlbench.cli.output import devices, notes_on, write_answers, write_pairs, write_reasoning, write_results
+    from dlbench.cli.output import devices, notes_on, write_answers, write_card, write_claims, write_pairs, write_reasoning, write_results
     from dlbench.cli.terminal import write_notes
 
-    if topic and topic not in (known := topics()):
-        raise UsageError(f"there is no topic '{topic}'{did_you_mean(topic, known)}; the ten are {', '.join(known)}")
+    if parts.topic and parts.topic not in (known := topics()):
+        raise UsageError(f"there is no topic '{parts.topic}'{did_you_mean(parts.topic, known)}; the ten are {', '.join(known)}")
     results, pictures = replace(collect(files), prices=given), not plain and sys.stdout.isatty()
     check_devices(given, devices(results))
     notes = notes_on(results, files)
-    if not (answers or topic or by):
-        write_results(results, form, files, notes, details=details, pictures=pictures)
+    if parts.names in ([], ["--details"]):
+        write_results(results, form, files, notes, details=parts.details, pictures=pictures)
         return
-    if by:
-        write_pairs(results, by, form, pictures=pictures)
+    if parts.by:
+        write_pairs(results, parts.by, form, pictures=pictures)
+    elif parts.card:
+        write_card(results)
+    elif parts.claims:
+        write_claims(results, form, pictures=pictures)
     elif form == "table":
-        write_reasoning(results, topic, pictures=pictures)
+        write_reasoning(results, parts.topic, pictures=pictures)
     else:
-        write_answers(results, form, topic)
+        write_answers(results, form, parts.topic)
     write_notes(notes)
-
-
-def _check(by: str | None, form: str, answers: bool, topic: str | None, details: bool) -> None:
-    """Raise UsageError for options of which one would do nothing beside another."""
-    if by and (answers or topic or details):
-        raise UsageError("--by shows pairs alone; leave out --answers, --topic and --details, or --by")
-    if (answers or topic) and form == "csv":
-        raise UsageError("answers are sentences and several tables, which csv can't hold; give --format md or json")
-    if (answers or topic) and details:
-        raise UsageError("--details shows all cases, and --answers and --topic none; leave one of them out")
-    if details and form != "table":
-        raise UsageError(f"--details are tables for people, and --format {form} is every column already; leave one of them out")
-    if by:
-        refuse_unused("prices are told in the answers, and --by shows pairs alone", leave_out="--by")
-    if form != "table" and not (answers or topic):
-        refuse_unused(f"prices are told in the answers, and --format {form} has the cases alone", leave_out="add --topic cost")
-    if topic not in (None, _TOPIC):
-        refuse_unused(f"prices are told in the answer on cost, and --topic {topic} is another", leave_out=f"give --topic {_TOPIC}")

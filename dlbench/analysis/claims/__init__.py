@@ -1,0 +1,1 @@
+"""Claims of others beside what was measured: see `core.reference.claims`."""

@@ -1,0 +1,101 @@
+"""Words for claims of others beside what was measured, and tables of all that a claim was held against."""
+
+from collections.abc import Sequence
+from itertools import chain
+
+from dlbench.analysis.answers.parts.base import Table, table
+from dlbench.analysis.answers.parts.headline import Tag, tags_of
+from dlbench.analysis.claims.evidence import ClaimFinding, Evidence, Held
+from dlbench.analysis.presentation.fields import CASE, RATIO, Field, Fields, Headed, own, place, whole_row
+from dlbench.analysis.presentation.pair_columns import cells
+from dlbench.analysis.presentation.wording import INTERVAL, brief
+from dlbench.analysis.ratios.pairing import DEVICE
+from dlbench.core import units
+from dlbench.core.reference.claims import Claim
+from dlbench.core.schema import Column, Unit, text
+
+_MOST_TOLD = 4
+"""ClaimFinding in a sentence; the table has all."""
+_OF_AN_INTERVAL = (Tag.FEW_ROUNDS, Tag.UNFINISHED)
+"""Limits that a number says itself."""
+
+
+def sentence(found: Held) -> str:
+    """Return ``others say 20×; here 13.1× (12.8…13.4) on cuda:0 (train resnet18 b8)``, or what is lacking and what would measure it."""
+    said = f"others say {_stated(found.claim)}" if found.claim.stated else "others state no number"
+    if not found.findings:
+        where = ", on a machine with both" if found.claim.test and found.claim.test.by == DEVICE.name else ""
+        return f"{said}; {found.lacking}{f'; to measure it{where}: {found.command}' if found.command else ''}"
+    more = len(found.findings) - _MOST_TOLD
+    told = "; ".join(map(_finding, found.findings[:_MOST_TOLD]))
+    return f"{said}; here {told}{f'; {more} more in the table' if more > 0 else ''}"
+
+
+def source(claim: Claim) -> str:
+    """Return who said it, and when."""
+    return f"{claim.who}, {claim.when}"
+
+
+def value_text(found: Evidence) -> str:
+    """Return its number with the interval: ``13.1× (12.8…13.4)``, ``63 days (60 days…66 days)``, ``2.46 GiB``."""
+    if found.pair:
+        return str(found.ratio).replace(" ×", "×", 1)
+    value = text(found.value, found.unit)
+    if found.unit is Unit.BYTES:
+        return value
+    if found.low is None or found.high is None:
+        return f"{value} (too few rounds for an interval)"
+    return f"{value} ({text(found.low, found.unit)}…{text(found.high, found.unit)})"
+
+
+def _stated(claim: Claim) -> str:
+    """Return the number stated; of decimal bytes also as memory is told of here."""
+    return f"{claim.stated} ({units.byte_count(claim.low * 1e9)})" if claim.unit == "GB" and claim.low else claim.stated
+
+
+def _finding(found: ClaimFinding) -> str:
+    middle, ends = found.middle, [_bare(each) for each in (found.evidence[0], found.evidence[-1])]
+    among = f", the middle of {len(found.evidence)} cases from {ends[0]} to {ends[1]}" if ends[0] != ends[1] else ""
+    tags = dict.fromkeys(tag for row in middle.sides for tag in tags_of(row) if tag not in _OF_AN_INTERVAL)
+    sides = () if middle.pair is None or middle.pair.by == DEVICE else [f"{_side(middle, 1)} over {_side(middle, 0)}"]
+    about = ", ".join([brief(middle.case), *sides, *tags])
+    at = f" at {found.part}" if "=" in found.part else ""  # a word stands in the case already
+    return f"{value_text(middle)}{at} on {found.place} ({about}{among})"
+
+
+def _bare(found: Evidence) -> str:
+    return found.ratio.brief if found.pair else text(found.value, found.unit)
+
+
+_ID: Headed[Evidence] = own("claim", "claim.id", Unit.TEXT, "the claim that it tests", lambda each: each.claim.id)
+_SIDES: Fields[Evidence] = (
+    own("from", "claim.base", Unit.TEXT, "what the one side has of the setting in which they differ", lambda each: _side(each, 0)),
+    own("to", "claim.other", Unit.TEXT, "and what the other", lambda each: _side(each, 1)),
+)
+
+
+def _side(found: Evidence, at: int) -> str | None:
+    return found.pair.value(found.pair.sides[at]) if found.pair else None
+
+
+def tables(held: Sequence[Held]) -> list[Table]:
+    """Return all that claims were held against: a table of pairs, and one of rows for each unit that they have."""
+    every = [each for found in held for each in chain.from_iterable(finding.evidence for finding in found.findings)]
+    pairs = [each for each in every if each.pair]
+    # A claim on what a joule does is held against no ratio of times, so what is measured stands beside it.
+    measured: Headed[Evidence] = own(
+        "of", "claim.measure", Unit.TEXT, "what the ratio is of", lambda each: each.test.measure.replace("_", " ")
+    )
+    of_pairs: Fields[Evidence] = (_ID, ("case", CASE), place(pairs), *_SIDES, measured, *RATIO)
+    made = [table("Claims of others: pairs of rows", of_pairs, pairs, whole=lambda each: cells(each.pair) if each.pair else {})]
+    for unit, heading in ((Unit.SECONDS, "time to train"), (Unit.BYTES, "memory")):
+        rows = [each for each in every if each.unit is unit]
+        ends = (_end("low", unit), _end("high", unit))
+        here: Field[Evidence] = Field(Column("claim.value", unit, heading), lambda each: each.value)
+        fields: Fields[Evidence] = (_ID, ("case", CASE), place(rows), (heading, here), *((INTERVAL, end) for end in ends))
+        made.append(table(f"Claims of others: {heading}", fields, rows, whole=whole_row))
+    return [each for each in made if each.rows]
+
+
+def _end(name: str, unit: Unit) -> Field[Evidence]:
+    return Field(Column(f"claim.{name}", unit, f"{name}er end of its 95 % interval"), lambda each: getattr(each, name))
