@@ -138,7 +138,6 @@ SUSTAINED = {
                 Value("items_per_s", Unit.ITEMS_PER_S, series=True, role="pace"),
                 Value("burst_items_per_s", Unit.ITEMS_PER_S, role="burst"),
                 Value("steady_items_per_s", Unit.ITEMS_PER_S, "higher", role="steady"),
-                Value("onset_s", Unit.SECONDS, optional=True, role="onset"),
             ),
         )
     )
@@ -155,9 +154,11 @@ def sustained(
     found = []
     for number, share in enumerate(kept):
         steady = share * burst
-        values: dict[str, Reported] = {"items_per_s": (burst, steady), "burst_items_per_s": burst, "steady_items_per_s": steady}
-        if share < 0.97:
-            values["onset_s"] = 20.0
+        values: dict[str, Reported] = {
+            "items_per_s": (burst, burst, *[steady] * 4),
+            "burst_items_per_s": burst,
+            "steady_items_per_s": steady,
+        }
         energy = MeteredWindow(seconds, steady * seconds, "rapl", watts * seconds, 20.0) if watts else MeteredWindow(seconds, 1.0)
         nulls = {} if watts else {"energy": [Unknown.NO_POWERCAP.reason()]}
         found.append(

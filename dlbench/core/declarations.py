@@ -12,13 +12,13 @@ Part = Literal["input", "transfer", "host"]
 Telemetry = Literal["clock", "temperature", "power", "throttle"]
 """Series that the parent process reads while a step is repeated without a pause, for a workload that declares them."""
 ValueRole = Literal[
-    Part, "once", "sample", "accuracy", "diverged", "largest", "input_alone", "step_alone", Telemetry, "pace", "burst", "steady", "onset"
+    Part, "once", "sample", "accuracy", "diverged", "largest", "input_alone", "step_alone", Telemetry, "pace", "burst", "steady"
 ]
 """What answers take a value for: the seconds of such a part; those spent once, before the first call, such as compiling; of a training at
 a ``batch`` the seconds of a sample, the accuracy, and the samples after which it had diverged; the largest size that a search found; of a
 step that a user's loader feeds the seconds of a batch where no step is made, and of the step on a batch that is there; of a sustained
-step its throughput as a series, at the beginning and at the end, and the seconds after which it had fallen for good."""
-OF_SECONDS = ("input", "transfer", "host", "once", "sample", "input_alone", "step_alone", "onset")
+step its throughput as a series, at the beginning and at the end."""
+OF_SECONDS = ("input", "transfer", "host", "once", "sample", "input_alone", "step_alone")
 Ceiling = Literal["arithmetic", "memory", "launch", "synchronisation", "copy"]
 """What a machine can do at most, or at the quickest, that a workload measures; others' rows are held against it."""
 Bounded = Literal["rate.bytes_per_s"]

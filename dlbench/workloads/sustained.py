@@ -1,7 +1,6 @@
 """Steps repeated for a minute without a pause: what a device keeps of the throughput that a short measurement shows, and the energy."""
 
 import gc
-import statistics
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise, repeat
@@ -22,8 +21,6 @@ BURST_S, BURST_BLOCKS = 1.0, 3
 """The burst is what a usual round would have measured: so much of the beginning, and so many blocks."""
 STEADY_FROM = 0.75
 """Share of the window from which on throughput counts as steady."""
-KEPT = 0.97
-"""Share of the burst below which throughput has fallen."""
 POINTS_S, FEWEST_POINTS = 1.0, 10
 """Between two points of a series; closer where the window is too short for so many."""
 MOST_BLOCKS = 10**6
@@ -32,14 +29,6 @@ MOST_BLOCKS = 10**6
 VALUES = (
     Value("burst_items_per_s", Unit.ITEMS_PER_S, None, "throughput of the first second, three blocks at least", role="burst"),
     Value("steady_items_per_s", Unit.ITEMS_PER_S, "higher", "throughput of the last quarter, items over its whole time", role="steady"),
-    Value(
-        "onset_s",
-        Unit.SECONDS,
-        None,
-        "time from which on it stayed below 97 % of the burst; none where the steady throughput is above that",
-        optional=True,
-        role="onset",
-    ),
     Value("items_per_s", Unit.ITEMS_PER_S, None, "throughput in each second", series=True, role="pace"),
     Value("clock_hz", Unit.HERTZ, None, "the device's clock in each second", series=True, optional=True, role="clock"),
     Value("temperature_c", Unit.CELSIUS, None, "its temperature", series=True, optional=True, role="temperature"),
@@ -123,11 +112,7 @@ def reported(ends: Sequence[float], items: float, interval_s: float) -> dict[str
     first = next((at for at in range(min(BURST_BLOCKS, last), last) if ends[at] >= BURST_S), last)
     quarter = next(at for at in range(last, -1, -1) if at < last and ends[at] <= STEADY_FROM * ends[-1])
     burst, steady = first * items / ends[first], (last - quarter) * items / (ends[-1] - ends[quarter])
-    points = throughput(ends, items, interval_s)
-    found: dict[str, Reported] = {"burst_items_per_s": burst, "steady_items_per_s": steady, "items_per_s": points}
-    if steady < KEPT * burst:
-        found["onset_s"] = fallen_from(points, KEPT * burst) * interval_s
-    return found
+    return {"burst_items_per_s": burst, "steady_items_per_s": steady, "items_per_s": throughput(ends, items, interval_s)}
 
 
 def throughput(ends: Sequence[float], items: float, interval_s: float) -> tuple[float, ...]:
@@ -141,9 +126,3 @@ def throughput(ends: Sequence[float], items: float, interval_s: float) -> tuple[
             done[at] += items * max(0.0, within) / (end - begun)
             at += 1
     return tuple(each / interval_s for each in done)
-
-
-def fallen_from(points: Sequence[float], least: float) -> int:
-    """Return from which point on none reaches ``least`` any more; by medians of three, as single ones are held up by other work."""
-    smooth = [statistics.median(points[max(0, at - 1) : at + 2]) for at in range(len(points))]
-    return max((at + 1 for at, each in enumerate(smooth) if each >= least), default=0)

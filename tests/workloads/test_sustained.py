@@ -1,4 +1,4 @@
-"""Sustained steps: throughput as a series, burst beside steady, and the onset of throttling, on made-up steps by a scripted clock."""
+"""Sustained steps: throughput as a series, and burst beside steady, on made-up steps by a scripted clock."""
 
 import math
 from collections.abc import Callable
@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from dlbench import Work
 from dlbench.harness.worker import stages
-from dlbench.workloads.sustained import fallen_from, sustained, throughput
+from dlbench.workloads.sustained import sustained, throughput
 
 CPU = torch.device("cpu")
 CARD = torch.device("cuda", 0)
@@ -54,7 +54,6 @@ def test_a_device_that_throttles_at_once_and_for_good(monkeypatch: pytest.Monkey
     values, told = observed(monkeypatch, lambda at: fast if at < 20 else 0.88 * fast)
     assert values["burst_items_per_s"] == pytest.approx(fast, rel=0.01)
     assert values["steady_items_per_s"] == pytest.approx(0.88 * fast, rel=0.01)
-    assert values["onset_s"] == pytest.approx(20, abs=1)
     assert len(values["items_per_s"]) in (60, 61)
     assert values["items_per_s"][:19] == pytest.approx([fast] * 19)
     assert values["items_per_s"][21:60] == pytest.approx([0.88 * fast] * 39)
@@ -69,20 +68,12 @@ def test_a_device_that_warms_up_slowly(monkeypatch: pytest.MonkeyPatch) -> None:
     values, _ = observed(monkeypatch, lambda at: 1000 * (0.9 + 0.1 * math.exp(-at / 10)))
     assert values["burst_items_per_s"] == pytest.approx(1000, rel=0.01)
     assert values["steady_items_per_s"] == pytest.approx(900, rel=0.01)
-    # Where the exponential has come down to 97 % of the burst.
-    assert values["onset_s"] == pytest.approx(10 * math.log(0.1 / (0.97 * values["burst_items_per_s"] / 1000 - 0.9)), abs=1.5)
 
 
-def test_a_device_that_keeps_its_speed_has_no_onset(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_device_that_keeps_its_speed(monkeypatch: pytest.MonkeyPatch) -> None:
     values, told = observed(monkeypatch, lambda at: 100.0, CPU)
     assert (values["burst_items_per_s"], values["steady_items_per_s"]) == (pytest.approx(100), pytest.approx(100))
-    assert "onset_s" not in values
     assert told[-1][1] == pytest.approx(30, abs=0.2), "half a minute on a CPU"
-
-
-def test_a_dip_that_passes_is_no_onset_of_the_fall_that_follows(monkeypatch: pytest.MonkeyPatch) -> None:
-    values, _ = observed(monkeypatch, lambda at: 80.0 if 10 <= at < 14 or at >= 40 else 100.0)
-    assert values["onset_s"] == pytest.approx(40, abs=1)
 
 
 def test_seconds_of_its_own_and_closer_points(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -114,9 +105,3 @@ def test_no_item_is_lost_between_the_points_of_a_series(lasted: list[float], int
     at = next(k for k in range(1, len(ends)) if ends[k] >= covered * (1 - 1e-12))
     done = 10.0 * (at - 1 + (covered - ends[at - 1]) / (ends[at] - ends[at - 1]))
     assert sum(points) * interval_s == pytest.approx(done, rel=1e-6)
-
-
-def test_the_last_fall_counts_and_single_points_do_not() -> None:
-    assert fallen_from([9, 9, 1, 9, 9, 2, 2, 9, 2, 2], 5) == 5
-    assert fallen_from([9, 9, 9], 5) == 3
-    assert fallen_from([1, 1, 1], 5) == 0

@@ -190,6 +190,7 @@ class Energy(Record):
     watts: float | None = column(Unit.WATTS, "mean power of the device meanwhile", "lower")
     idle_watts: float | None = column(Unit.WATTS, "power of the device before the first round, with no worker alive", "lower")
     host_watts: float | None = column(Unit.WATTS, "mean power of the host's processors meanwhile, of a case on another device", "lower")
+    window_s: float | None = column(Unit.SECONDS, "how long the step was repeated without a pause; null where it was not")
     source: str | None = column(Unit.TEXT, "what metered it: nvml_counter, nvml_power (integrated) or rapl")
     reason: str | None = column(Unit.TEXT, "why an energy column is null, and what else the machine does not tell")
 

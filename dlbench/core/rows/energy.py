@@ -37,6 +37,7 @@ def columns(rounds: Sequence[Round], why: str | None) -> Energy:
         watts=of_windows(lambda window: _power(window, window.joules)),
         idle_watts=of_windows(lambda window: window.idle_watts),
         host_watts=of_windows(lambda window: _power(window, window.host_joules)),
+        window_s=of_windows(lambda window: window.seconds),
         source=windows[-1].source,
         reason=why,
     )

@@ -17,13 +17,35 @@ def test_health_says_how_far_the_burst_was_too_good_and_from_when_on(asked):
     (table,) = (each for each in answer["tables"] if each["title"] == "Burst beside steady throughput")
     rows = [[each[name] for name in ("place", "sustained.kept", "sustained.low", "sustained.high")] for each in table["rows"]]
     assert rows == [["cuda:0", pytest.approx(0.9), pytest.approx(0.88), pytest.approx(0.92)], ["cpu", 1.0, 1.0, 1.0]]
-    shown = [[each[name] for name in ("rate.items_per_s", "value.burst_items_per_s", "value.onset_s")] for each in table["rows"]]
-    assert shown == [[pytest.approx(900), 1000, 20], [1000, 1000, None]]
+    shown = [[each[name] for name in ("rate.items_per_s", "sustained.burst", "sustained.onset_s")] for each in table["rows"]]
+    assert shown == [[pytest.approx(900), 1000, pytest.approx(20)], [1000, 1000, None]]
     assert [each["energy.watts"] for each in table["rows"]] == [pytest.approx(300), None]
     (drawn,) = answer["figures"]
-    lines = [(each["sustained.line"], each["sustained.at"], each["sustained.share"]) for each in drawn["rows"]]
-    assert lines[:2] == [("throughput, sustained_training resnet18 b128, cuda:0", at, share) for at, share in ((0.25, 1), (0.75, 0.9))]
-    assert lines[2:] == [("throughput, sustained_inference resnet18 b16, cpu", at, 1) for at in (0.25, 0.75)]
+    lines = [(each["sustained.line"], each["sustained.at_s"], each["sustained.share"]) for each in drawn["rows"]]
+    at_s, kept = (5, 15, 25, 35, 45, 55), (1, 1, 0.9, 0.9, 0.9, 0.9)
+    assert lines[:6] == [("throughput, sustained_training resnet18 b128, cuda:0", *each) for each in zip(at_s, kept, strict=True)]
+    assert lines[6:] == [("throughput, sustained_inference resnet18 b16, cpu", at, 1) for at in at_s]
+
+
+@pytest.mark.parametrize(
+    ("points", "onset_s"),
+    [
+        ([100, 99, 98, 97, 96, 95, 94, 93, 92, 91], 24),  # 97 is the last within 3 %
+        ([100, 100, 80, 100, 100, 80, 80, 100, 80, 80], 30),  # single points are held up, or go on, by chance
+        ([90] * 10, 0),  # from the first second on, which was faster by itself
+        ([80, 80, 80, 80, 80, 100, 100, 100, 100, 100], None),  # not by its series, which are of a second
+    ],
+)
+def test_the_onset_is_the_last_time_that_throughput_was_near_its_burst(asked, points, onset_s):
+    steps = [
+        made_up.with_values(each, items_per_s=points, burst_items_per_s=100.0, steady_items_per_s=80.0)
+        for each in made_up.sustained("training", "cpu", [0.8] * 6)
+    ]
+    answer = asked(steps, workloads=made_up.SUSTAINED)["health"]
+    (table,) = (each for each in answer["tables"] if each["title"] == "Burst beside steady throughput")
+    fell = f", as it fell after {onset_s}.0 s" if onset_s else ""
+    assert answer["sentences"][-1] == f"Short measurements of it tell 25.0 % too much{fell}."
+    assert table["rows"][0]["sustained.onset_s"] == (onset_s if onset_s is None else pytest.approx(onset_s))
 
 
 def test_a_step_that_began_slowly_was_measured_too_slow(asked):
@@ -36,13 +58,13 @@ def test_a_burst_of_nothing_is_no_share(asked):
     assert not [each for each in answer["tables"] if each["title"] == "Burst beside steady throughput"]
 
 
-def test_a_workload_of_others_need_tell_no_onset(asked):
+def test_a_workload_of_others_need_tell_no_series(asked):
     declared = made_up.SUSTAINED["sustained_training"]
-    told = {**declared, "values": [each for each in declared["values"] if each["name"] != "onset_s"]}
+    told = {**declared, "values": [each for each in declared["values"] if each["name"] != "items_per_s"]}
     steps = [
         made_up.with_values(each, burst_items_per_s=10.0, steady_items_per_s=9.0) for each in made_up.sustained("training", "cpu", [1])
     ]
     answer = asked(steps, workloads={"sustained_training": told})["health"]
     (table,) = (each for each in answer["tables"] if each["title"] == "Burst beside steady throughput")
-    assert [(each["value.burst_items_per_s"], each["sustained.kept"]) for each in table["rows"]] == [(10.0, 0.9)]
+    assert [(each["sustained.burst"], each["sustained.kept"]) for each in table["rows"]] == [(10.0, 0.9)]
     assert answer["figures"] == []

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from dlbench.analysis.answers.parts.base import Table, table
-from dlbench.analysis.presentation.fields import KEY, THROUGHPUT, Fields, of_row, own, place, value_field, whole_row
+from dlbench.analysis.presentation.fields import KEY, THROUGHPUT, Fields, of_row, own, place, whole_row
 from dlbench.analysis.presentation.figures import Figure, figure
 from dlbench.analysis.presentation.names import device_label, hardware
 from dlbench.analysis.presentation.wording import INTERVAL, brief
@@ -15,7 +15,7 @@ from dlbench.core.rows.row import Row
 from dlbench.core.schema import Unit
 from dlbench.core.stats import Interval, median_interval
 
-EVEN = 0.02
+EVEN = 0.03
 """How far the steady throughput may lie from the burst and still be the same."""
 
 
@@ -38,12 +38,25 @@ class Sustained(NamedTuple):
         """Upper end of it."""
         return self.interval and self.interval.high
 
+    @property
+    def onset_s(self) -> float | None:
+        """Seconds after which throughput had fallen for good; None where it did not.
+
+        By the median over rounds of each point, and of three points in a row, as single ones are held up by other work.
+        """
+        points, burst, window_s = series(self.row, "pace"), self.row.in_role("burst"), self.row.energy.window_s
+        if self.kept >= 1 - EVEN or not points or not burst or not window_s:
+            return None
+        smooth = [statistics.median(points[max(0, at - 1) : at + 2]) for at in range(len(points))]
+        fallen = max((at + 1 for at, each in enumerate(smooth) if each >= (1 - EVEN) * burst), default=0)
+        return fallen * window_s / len(points) if fallen < len(points) else None
+
     def sentences(self, several: bool) -> list[str]:
         """Say what it kept, and how far short measurements of it are off where they are."""
         kept = f"{hardware(self.row, several)} kept {units.percent(self.kept)} of the burst of {brief(self.row.key)}."
         if abs(self.kept - 1) <= EVEN:
             return [kept]
-        onset_s, off = self.row.in_role("onset"), units.percent(abs(1 / self.kept - 1))
+        off, onset_s = units.percent(abs(1 / self.kept - 1)), self.onset_s
         onset = f", as it fell after {units.seconds(onset_s)}" if onset_s else ""
         return [kept, f"Short measurements of it tell {off} too {'much' if self.kept < 1 else 'little'}{onset}."]
 
@@ -52,8 +65,8 @@ class Point(NamedTuple):
     """One point of a series of a sustained step, over its beginning."""
 
     line: str
-    at: float
-    """Share of the window that had passed in its middle."""
+    at_s: float
+    """Seconds of the window that had passed in its middle."""
     share: float
 
 
@@ -69,22 +82,17 @@ def sustained_steps(rows: Sequence[Row]) -> list[Sustained]:
     return sorted(found, key=lambda each: each.kept)
 
 
-_HEADINGS: Mapping[ValueRole, str] = {"burst": "burst", "onset": "fell after"}
-
-
 def burst_table(found: Sequence[Sustained]) -> Table:
     """Return burst and steady throughput of these, and from when on it had fallen."""
-    of_values = {
-        heading: value_field(each.column) for role, heading in _HEADINGS.items() for of in found if (each := of.row.declared.value(role))
-    }
     fields: Fields[Sustained] = (
         place(found),
         ("step", KEY),
-        *of_values.items(),
+        own("burst", "sustained.burst", Unit.ITEMS_PER_S, "throughput at the beginning", lambda each: each.row.in_role("burst"), "higher"),
         ("steady", THROUGHPUT[0]),
         own("kept", "sustained.kept", Unit.FRACTION, "steady over burst: median over rounds", better="higher"),
         own(INTERVAL, "sustained.low", Unit.FRACTION, "lower end of its 95 % order-statistic interval over rounds"),
         own(INTERVAL, "sustained.high", Unit.FRACTION, "upper end of it"),
+        own("fell after", "sustained.onset_s", Unit.SECONDS, "time after which it stayed more than 3 % below its burst"),
         ("power", of_row(lambda row: row.energy.watts)),
     )
     return table("Burst beside steady throughput", fields, found, whole=whole_row)
@@ -100,9 +108,9 @@ def burst_figure(found: Sequence[Sustained]) -> Figure:
         about,
         "line",
         points,
-        own("share of the window", "sustained.at", Unit.FRACTION, "share of the window that had passed", lambda each: each.at),
-        own("over its beginning", "sustained.share", Unit.RATIO, "over the burst, or the first clock", lambda each: each.share),
-        own("what", "sustained.line", Unit.TEXT, "which step where, and of it what", lambda each: each.line),
+        own("time", "sustained.at_s", Unit.SECONDS, "of the window that had passed"),
+        own("over its beginning", "sustained.share", Unit.RATIO, "over the burst, or the first clock"),
+        own("what", "sustained.line", Unit.TEXT, "which step where, and of it what"),
         reference=1.0,
     )
 
@@ -112,10 +120,16 @@ _DRAWN: Mapping[ValueRole, str] = {"pace": "throughput", "clock": "clock"}
 
 
 def _points(row: Row, role: ValueRole, several: bool) -> list[Point]:
-    declared, burst = row.declared.value(role), row.in_role("burst")
-    series = row.values.get(declared.name) if declared else None
-    if not isinstance(series, Sequence) or not series:
+    points, window_s = series(row, role), row.energy.window_s
+    beginning = row.in_role("burst") if role == "pace" else next(iter(points), None)
+    if not beginning or not window_s:
         return []
-    beginning = burst if role == "pace" else series[0]
     line = f"{_DRAWN[role]}, {brief(row.key)}, {device_label(row, several)}"
-    return [Point(line, (at + 0.5) / len(series), each / beginning) for at, each in enumerate(series)] if beginning else []
+    return [Point(line, (at + 0.5) * window_s / len(points), each / beginning) for at, each in enumerate(points)]
+
+
+def series(row: Row, role: ValueRole) -> Sequence[float]:
+    """Return the series that a row reports in a role; empty where it reports none."""
+    declared = row.declared.value(role)
+    found = row.values.get(declared.name) if declared else None
+    return found if isinstance(found, Sequence) else ()
