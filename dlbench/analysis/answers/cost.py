@@ -115,8 +115,9 @@ def _sentences(found: Sequence[Estimate], prices: Prices, several: bool) -> Iter
 
 def _spent(each: Estimate, prices: Prices) -> Iterator[str]:
     """Yield the energy of an estimate and what it costs, as far as they are known."""
-    if each.burst is not None:
-        yield f"That is its steady rate: it began {units.percent(abs(each.burst))} {'slower' if each.burst < 0 else 'faster'}."
+    if each.sustained:
+        yield f"That is its steady rate: it kept {units.percent(each.sustained.kept)} of its burst."
+        yield from each.sustained.warning()
     thousand, low, high = each.joules_of_1000
     if thousand is not None and each.joules is not None:
         yield f"1000 samples take {with_interval(thousand, low, high, units.energy)}, and all of it {units.energy(each.joules)}."
@@ -153,7 +154,7 @@ def _open(found: Sequence[Estimate], prices: Prices) -> Iterator[str]:
     """Yield what stays open of energy and money, and the command or the options that would tell it."""
     metered = any(each.row.energy.watts is not None for each in found)
     if not any(each.joules is not None for each in found):
-        tried = next((each.row.energy.reason for each in found if each.burst is not None), None)
+        tried = next((each.row.energy.reason for each in found if each.sustained), None)
         yield f"energy is open: {tried}" if tried else _NO_ENERGY
     if not prices.has_amounts:
         yield _NO_MONEY

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from dlbench.analysis.answers.parts.headline import Tag, by_kind, foremost, tags_of
 from dlbench.analysis.answers.parts.pair_tables import furthest
+from dlbench.analysis.answers.parts.sustained import sustained_steps
 from dlbench.analysis.answers.parts.training_time import best_steps, estimates
 from dlbench.analysis.answers.speedup import families
 from dlbench.analysis.presentation.fields import value_fields
@@ -18,6 +19,7 @@ from dlbench.core import units
 from dlbench.core.declarations import OF_DLBENCH_ITSELF
 from dlbench.core.reference.schedules import schedules
 from dlbench.core.rows.row import Row
+from dlbench.core.schema import Unit
 from dlbench.core.schema import text as unit_text
 from dlbench.core.stats import median_interval
 
@@ -41,7 +43,10 @@ class CardFigure(NamedTuple):
 
 
 def figures(results: Results) -> list[CardFigure]:
-    """Return the first five of what rows tell: speed-up, throughput, arithmetic, memory, precision, time to train, then other cases."""
+    """Return the first five of what rows tell.
+
+    In this order: speed-up, throughput, arithmetic, memory, precision, time to train, sustained steps, then other cases.
+    """
     sound = [row for row in results.rows if row.is_sound]
     rows = [row for row in sound if OF_DLBENCH_ITSELF not in row.declared.tags] or sound
     several, devices = several_runs(rows), {(row.case.run, row.case.device) for row in rows}
@@ -50,7 +55,13 @@ def figures(results: Results) -> list[CardFigure]:
         return f" on {device_label(row, several)}" if len(devices) > 1 else ""
 
     told = list[Row]()
-    first = (_of_speed(results, where), _of_rows(_best(rows), where, told), _of_precision(results, where), _of_training(results, where))
+    first = (
+        _of_speed(results, where),
+        _of_rows(_best(rows), where, told),
+        _of_precision(results, where),
+        _of_training(results, where),
+        _of_sustained(rows, where),
+    )
     others = (each for row in _others(rows, told) if (each := _of_row(row, where)))
     found = {each.text: each for each in chain(*first)}
     return list(islice({**found, **{each.text: each for each in others}}.values(), MOST_FIGURES))
@@ -84,6 +95,22 @@ def _of_training(results: Results, where: _Where) -> Iterator[CardFigure]:
         spread = (seconds(rates[1]), seconds(rates[0]), rates[2]) if rates else None
         ends = (low, high, "") if low and high else spread
         yield _figure(f"ImageNet with {network}{where(found.row)}, steps alone: {{}}", found.seconds, ends, units.seconds, found.row)
+
+
+def _of_sustained(rows: Sequence[Row], where: _Where) -> Iterator[CardFigure]:
+    """Yield the energy of an item, where it was metered, and what sustained steps kept of their burst."""
+    for found in sustained_steps(rows):
+        row, energy, rounds = found.row, found.row.energy, _over_rounds(sorted(found.rounds))
+        if energy.joules_per_item is not None:
+            low, high = energy.joules_per_item_low, energy.joules_per_item_high
+            ends = (low, high, "") if low is not None and high is not None else _over_rounds(sorted(row.rounds.joules_per_item))
+            yield _figure(f"{brief(row.key)}{where(row)}: {{}} a sample", energy.joules_per_item, ends, _joules, row)
+        ends = (found.interval.low, found.interval.high, "") if found.interval else rounds
+        yield _figure(f"{brief(row.key)}{where(row)}: kept {{}} of its burst", found.kept, ends, units.percent, row)
+
+
+def _joules(joules: float) -> str:
+    return unit_text(joules, Unit.JOULES)
 
 
 def _of_pair(pair: Pair, words: str) -> CardFigure:

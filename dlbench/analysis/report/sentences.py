@@ -110,16 +110,25 @@ def _spoiled(rows: Sequence[Row], results: Results) -> str:
 def measuring_command(rows: Sequence[Row], environment: Mapping[str, Any], case_id: str | None = None) -> str:
     """Return the command that measures the cases of one run again, or one of them, into a file of its own, quoted for a shell.
 
-    It has the options of the command that measured them, those set by default included; of another tool's file only the suites.
+    It has the options of the command that measured them, those set by default included, with the rounds that a resumed run has by now;
+    of another tool's file only the suites.
     """
     argv = part(environment, "provenance", "argv")
     words = [str(word) for word in argv[1:]] if isinstance(argv, list) else []
     if words[:1] not in (["run"], ["ab"]):
         words = ["run", *dict.fromkeys(row.case.suite for row in rows)]
     of_case = [] if case_id is None else ["--case", case_id]
-    kept = _without(words, _WRITING + _CHOOSING if of_case else _WRITING)
+    kept = _with_rounds(_without(words, _WRITING + _CHOOSING if of_case else _WRITING), common_rounds(rows) or 0)
     command = ["dlbench", *kept, *_by_default(part(environment, "provenance", "defaults")), *of_case]
     return shlex.join(map(units.one_line, command))
+
+
+def _with_rounds(words: Iterable[str], least: int) -> Iterator[str]:
+    """Yield the words of a command whose ``--rounds`` are these at least."""
+    before = ""
+    for word in words:
+        yield str(max(least, int(word))) if before == "--rounds" and word.isdecimal() else word
+        before = word
 
 
 def _by_default(defaults: object) -> Iterator[str]:

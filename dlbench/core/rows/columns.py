@@ -192,7 +192,10 @@ class Energy(Record):
     host_watts: float | None = column(Unit.WATTS, "mean power of the host's processors meanwhile, of a case on another device", "lower")
     window_s: float | None = column(Unit.SECONDS, "how long the step was repeated without a pause; null where it was not")
     source: str | None = column(Unit.TEXT, "what metered it: nvml_counter, nvml_power (integrated) or rapl")
-    reason: str | None = column(Unit.TEXT, "why an energy column is null, and what else the machine does not tell")
+    reason: str | None = column(Unit.TEXT, "why an energy column is null")
+    telemetry_reason: str | None = column(
+        Unit.TEXT, "of a sustained step: why a series of its clock, temperature, power or throttling is missing"
+    )
 
 
 @dataclass(frozen=True, slots=True)

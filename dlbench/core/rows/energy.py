@@ -18,11 +18,11 @@ def joules_per_item(rounds: Sequence[Round]) -> tuple[float, ...]:
     return () if None in found else tuple(known(found))
 
 
-def columns(rounds: Sequence[Round], why: str | None) -> Energy:
-    """Return the columns; ``why``: reasons of its file for what is null."""
+def columns(rounds: Sequence[Round], reason: str | None, telemetry_reason: str | None) -> Energy:
+    """Return the columns; the reasons are those of its file."""
     windows = known(each.energy for each in rounds)
     if not windows:
-        return Energy(reason=why or NOT_METERED)
+        return Energy(reason=reason or NOT_METERED)
     per_item = joules_per_item(rounds)
     interval = median_interval(per_item)
 
@@ -39,7 +39,8 @@ def columns(rounds: Sequence[Round], why: str | None) -> Energy:
         host_watts=of_windows(lambda window: _power(window, window.host_joules)),
         window_s=of_windows(lambda window: window.seconds),
         source=windows[-1].source,
-        reason=why,
+        reason=reason,
+        telemetry_reason=telemetry_reason,
     )
 
 

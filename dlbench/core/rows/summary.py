@@ -76,7 +76,9 @@ def summarise(
             Checks(*astuple(check)) if check else Checks(),
             reason=_reason("check", [each for each in measurements if each.check]),
         ),
-        energy=energy.columns([each for each in rounds if id(each) in ok], _unmetered(measurements)),
+        energy=energy.columns(
+            [each for each in rounds if id(each) in ok], _reason("energy", measurements), _reason("telemetry", measurements)
+        ),
         flag=replace(
             row.flag,
             noisy=times.is_noisy(medians, target),
@@ -93,11 +95,6 @@ def _reason(group: str, measurements: Sequence[Measurement]) -> str | None:
         if group in each.nulls:
             return explained(each.nulls[group])
     return None
-
-
-def _unmetered(measurements: Sequence[Measurement]) -> str | None:
-    """Say why energy is null, and which series of the device."""
-    return "; ".join(known([_reason("energy", measurements), _reason("telemetry", measurements)])) or None
 
 
 def _rates(rates: Rates, measurements: Sequence[Measurement]) -> Rates:

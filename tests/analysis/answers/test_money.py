@@ -190,12 +190,12 @@ def test_a_sustained_step_counts_before_a_faster_one_that_was_short_and_says_how
     header = {"workloads": {"train_step": IMAGENET, "mine": SUSTAINED}}
     answer = cost([*steps(120), *sustained(100, 110)], *OWN.split(), "--price-per-hour", "2", **header)
     assert answer["headline"].startswith("60 min, 2.00 money")
-    assert "That is its steady rate: it began 10.0 % faster." in answer["sentences"]
+    assert "That is its steady rate: it kept 90.9 % of its burst." in answer["sentences"]
     row = answer["tables"][0]["rows"][0]
-    assert (row["train.seconds"], row["train.burst"]) == (pytest.approx(3600), pytest.approx(0.1))
+    assert (row["train.seconds"], row["train.kept"]) == (pytest.approx(3600), pytest.approx(1 / 1.1))
     assert [row["train.low"], row["train.high"]] == [pytest.approx(3600 / 1.03), pytest.approx(3600 / 0.97)]
     slower = cost(sustained(100, 99), **header)
-    assert "That is its steady rate: it began 1.0 % slower." in slower["sentences"]
+    assert "That is its steady rate: it kept 101.0 % of its burst." in slower["sentences"]
 
 
 def test_a_sustained_step_whose_energy_is_not_told_says_why(cost):

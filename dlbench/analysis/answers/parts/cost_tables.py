@@ -33,7 +33,7 @@ _TIMES: Fields[Estimate] = (
     own("time to train", "train.seconds", Unit.SECONDS, "all steps of the schedule at that rate", better="lower"),
     own(INTERVAL, "train.low", Unit.SECONDS, f"lower end {_AS_TIME}", lambda each: each.ends[0]),
     own(INTERVAL, "train.high", Unit.SECONDS, "upper end of it", lambda each: each.ends[1]),
-    own("began faster", "train.burst", Unit.FRACTION, "than the steady rate that counts, in its first second", lambda each: each.burst),
+    own("kept", "train.kept", Unit.FRACTION, "of its burst, where it was sustained", better="higher"),
     own("energy", "train.joules", Unit.JOULES, "of all steps of the schedule", lambda each: each.joules, "lower"),
     *_ENERGY,
 )
@@ -131,7 +131,7 @@ def inference_table(estimates: Sequence[Estimate], prices: Prices) -> Table:
         place(estimates),
         *_AT,
         ("samples/s", THROUGHPUT[0]),
-        own("began faster", "train.burst", Unit.FRACTION, "than the steady rate that counts, in its first second", lambda each: each.burst),
+        own("kept", "train.kept", Unit.FRACTION, "of its burst, where it was sustained", better="higher"),
         *_ENERGY,
         *map(paid, Payment),
     )

@@ -25,8 +25,13 @@ class Sustained(NamedTuple):
     row: Row
     kept: float
     """Its steady throughput over that of its burst: median over rounds."""
-    interval: Interval | None
-    """Of 95 %; None below six rounds."""
+    rounds: Sequence[float]
+    """The same of each round."""
+
+    @property
+    def interval(self) -> Interval | None:
+        """Of 95 %, order statistics over rounds; None below six."""
+        return median_interval(self.rounds)
 
     @property
     def low(self) -> float | None:
@@ -53,12 +58,15 @@ class Sustained(NamedTuple):
 
     def sentences(self, several: bool) -> list[str]:
         """Say what it kept, and how far short measurements of it are off where they are."""
-        kept = f"{hardware(self.row, several)} kept {units.percent(self.kept)} of the burst of {brief(self.row.key)}."
+        return [f"{hardware(self.row, several)} kept {units.percent(self.kept)} of the burst of {brief(self.row.key)}.", *self.warning()]
+
+    def warning(self) -> list[str]:
+        """Say how far short measurements of it are off; nothing where they are not."""
         if abs(self.kept - 1) <= EVEN:
-            return [kept]
+            return []
         off, onset_s = units.percent(abs(1 / self.kept - 1)), self.onset_s
         onset = f", as it fell after {units.seconds(onset_s)}" if onset_s else ""
-        return [kept, f"Short measurements of it tell {off} too {'much' if self.kept < 1 else 'little'}{onset}."]
+        return [f"Short measurements of it tell {off} too {'much' if self.kept < 1 else 'little'}{onset}."]
 
 
 class Point(NamedTuple):
@@ -72,14 +80,18 @@ class Point(NamedTuple):
 
 def sustained_steps(rows: Sequence[Row]) -> list[Sustained]:
     """Return the rows that tell burst and steady throughput, those that kept least first."""
-    found = []
-    for row in rows:
-        burst, steady = row.declared.value("burst"), row.declared.value("steady")
-        if row.is_sound and burst and steady:
-            rounds = zip(row.rounds.values.get(steady.name, ()), row.rounds.values.get(burst.name, ()), strict=True)
-            if kept := [late / early for late, early in rounds if early > 0]:
-                found.append(Sustained(row, statistics.median(kept), median_interval(kept)))
-    return sorted(found, key=lambda each: each.kept)
+    found = (sustained(row) for row in rows if row.is_sound)
+    return sorted(filter(None, found), key=lambda each: each.kept)
+
+
+def sustained(row: Row) -> Sustained | None:
+    """Return a row with what it kept of its burst; None where it was not sustained."""
+    burst, steady = row.declared.value("burst"), row.declared.value("steady")
+    if burst is None or steady is None:
+        return None
+    rounds = zip(row.rounds.values.get(steady.name, ()), row.rounds.values.get(burst.name, ()), strict=True)
+    kept = [late / early for late, early in rounds if early > 0]
+    return Sustained(row, statistics.median(kept), kept) if kept else None
 
 
 def burst_table(found: Sequence[Sustained]) -> Table:

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from dlbench.analysis.answers.parts.money import Hour, Payment, devices_of, hour_of
+from dlbench.analysis.answers.parts.sustained import Sustained, sustained
 from dlbench.analysis.presentation import names
 from dlbench.analysis.presentation.wording import with_interval
 from dlbench.analysis.ratios.pairing import grouped
@@ -80,10 +81,14 @@ class Estimate(NamedTuple):
         return " ".join(filter(None, (names.choice(self.row), form)))
 
     @property
-    def burst(self) -> float | None:
-        """How much faster it began than its steady rate, as a share of that; None of a row that was not sustained."""
-        began = self.row.in_role("burst")
-        return None if began is None else began / self.row.throughput - 1
+    def sustained(self) -> Sustained | None:
+        """What the step kept of its burst; None where it was not sustained."""
+        return sustained(self.row)
+
+    @property
+    def kept(self) -> float | None:
+        """Share of its burst that it kept."""
+        return self.sustained and self.sustained.kept
 
     @property
     def joules(self) -> float | None:
@@ -138,8 +143,8 @@ class Cost(NamedTuple):
 def best_steps(results: Results) -> dict[str, list[Row]]:
     """Return by network the training step that counts on each device, and on each number of several; accelerators come first.
 
-    That is the one of highest throughput among those of one process, and among those of several ranks. A row whose value has the role
-    ``burst`` is at its steady rate after a while under load, and counts before all that are not.
+    That is the one of highest throughput among those of one process, and among those of several ranks. The rate of a
+    sustained step is what it kept under load, and counts before all others.
     """
     sound = [row for row in results.rows if row.is_sound and row.throughput and row.params.get("model")]
     alone = [row for row in sound if row.is_single_rank and _STEP.issubset(row.declared.tags)]
@@ -167,7 +172,7 @@ def _trains_together(row: Row) -> bool:
 
 
 def _counting(rows: Sequence[Row]) -> Row:
-    steady = [row for row in rows if row.in_role("burst") is not None]
+    steady = [row for row in rows if sustained(row)]
     return max(steady or rows, key=lambda row: row.throughput)
 
 
