@@ -186,9 +186,9 @@ class Declaration:
         return next((each for each in self.values if each.role == role), None)
 
     @property
-    def is_metered(self) -> bool:
-        """Whether the parent process reads energy, clocks and temperatures meanwhile."""
-        return any(each.role in get_args(Telemetry) for each in self.values)
+    def is_sustained(self) -> bool:
+        """Whether it repeats a step until its device has settled, throttled or not, and is metered meanwhile."""
+        return any(each.role in (*get_args(Telemetry), "steady") for each in self.values)
 
     @property
     def searched(self) -> tuple[str, ...]:

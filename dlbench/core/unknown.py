@@ -74,7 +74,7 @@ class Unknown(StrEnum):
     NO_METER = "NVML tells neither energy nor power of this device"
     NO_METER_OF_KIND = "dlbench reads no energy of {kind} devices"
     NO_METER_OF_INSTANCE = "a MIG instance has no meter of its own"
-    NO_POWERCAP = "this machine has no /sys/class/powercap, by which processors tell their energy"
+    NO_POWERCAP = "there is no /sys/class/powercap here, by which processors tell their energy"
     NO_POWERCAP_IN_VM = "a virtual machine has no /sys/class/powercap, by which processors tell their energy"
     POWERCAP_REFUSED = "only root may read the energy of processors here; allow it: sudo chmod a+r /sys/class/powercap/*/energy_uj"
     METER_STOOD_STILL = "its counter of energy stood still"

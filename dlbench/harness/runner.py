@@ -125,11 +125,12 @@ class Runner:
 
     def _read_idle(self) -> None:
         """Meter idle devices ahead of all rounds, where a step on them will be metered: no worker is alive meanwhile."""
-        if metered := {task.case.device for task in self.tasks if self._declared(task.case).is_metered}:
+        devices = {task.case.device for task in self.tasks if self._declared(task.case).is_sustained}
+        if devices and not self._progress.finished() and self.monitor.meters(devices):
             for worker in self.first_workers.values():
                 worker.end()
             self.first_workers = {}
-            self.monitor.read_idle(metered, self.interruption.wait)
+            self.monitor.read_idle(devices, self.interruption.wait)
 
     def _declared(self, case: Case) -> Declaration:
         signature = self.signatures.get(case.workload)
@@ -305,7 +306,7 @@ def _in_order(tasks: Sequence[Task], settings: RunSettings, number: int) -> list
     return sorted(shuffled, key=lambda task: groups.index(group(task)))
 
 
-def _measure(request: MeasureRequest, side: Side, placement: Placement, pool: WorkerPool, window: Window | None) -> Measured | None:
+def _measure(request: MeasureRequest, side: Side, placement: Placement, pool: WorkerPool, window: Window) -> Measured | None:
     """Have a case measured in one round; None when interrupted. What comes with it tells of a device fault. Raises BudgetSpent."""
     row = Measurement(request.case, request.round, Status.FAILED, None, side.name, request.device_name, request.threads)
     kills = oom_kills()
@@ -319,7 +320,7 @@ def _measure(request: MeasureRequest, side: Side, placement: Placement, pool: Wo
         status, reason = outcome.ending(request.policy.timeout_s, memory_ran_out=oom_kills() > kills)
         return replace(row, status=status, reason=reason), Fault.UNKILLABLE if outcome.unkillable else Fault.NONE
     measurement = reply.measurement or replace(row, reason=reply.error)
-    return replace(window.added_to(measurement) if window else measurement, side=side.name), Fault(reply.fault)
+    return replace(window.added_to(measurement), side=side.name), Fault(reply.fault)
 
 
 def _out_of_reach(task: Task, placement: Placement) -> tuple[Status, str] | None:

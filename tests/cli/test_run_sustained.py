@@ -9,7 +9,7 @@ from statistics import median
 import front_door
 import pytest
 import shared_hosts
-from front_door import PLUGINS, lines, measurements, start
+from front_door import PLUGINS, measurements, start
 
 from dlbench.core.unknown import Unavailable, Unknown
 from dlbench.harness.probe import monitor, window
@@ -36,13 +36,50 @@ class Packages:
         return CounterMeter("rapl", count)
 
 
-def suite(folder, name, rounds=6, timeout_s=20):
+STEPS = """
+import time
+from pathlib import Path
+
+from dlbench import Unit, Value, Work, metered_window, workload
+
+VALUES = (
+    Value("steady", Unit.ITEMS_PER_S, "higher", role="steady"),
+    Value("power_w", Unit.WATTS, series=True, optional=True, role="power"),
+)
+
+
+@workload(values=VALUES)
+def patient(device, *, waits: bool = False) -> Work:
+    \"\"\"Repeat a step for a tenth of a second, or until a file is there.\"\"\"
+    folder = Path(__file__).parent
+
+    def observe(clock):
+        began = clock.now()
+        with metered_window(0.02) as metered:
+            (folder / "begun").touch()
+            while clock.now() < began + 0.1 or (waits and not (folder / "go").exists()):
+                time.sleep(0.01)
+            metered.count = 8
+        return {"steady": 8 / (clock.now() - began)}
+
+    return Work(observe=observe)
+"""
+
+
+def patient(folder, rounds, *, waits=False):
+    """A suite of a workload of a plugin whose steps do nothing."""
+    (folder / "steps.py").write_text(STEPS)
+    head = f"[policy]\nrounds = {rounds}\ntries = 1\n"
+    return front_door.suite(folder, f'workload = "patient"\naxes.waits = {str(waits).lower()}', head=head)
+
+
+def suite(folder, name, rounds):
     bench = f'workload = "{name}"\naxes.model = "pictures"\naxes.batch = 4\naxes.seconds = 0.2'
-    return front_door.suite(folder, bench, head=f"[policy]\nrounds = {rounds}\ntries = 1\ntimeout_s = {timeout_s}\n")
+    return front_door.suite(folder, bench, head=f"[policy]\nrounds = {rounds}\ntries = 1\ntimeout_s = 20\n")
 
 
-def run(folder, *arguments):
-    done = shared_hosts.dlbench("run", *arguments, "--plugin", NETWORK, "--device", "cpu", "-o", "o.jsonl", cwd=folder)
+def run(folder, *arguments, plugin=NETWORK):
+    done = shared_hosts.dlbench("run", *arguments, "--plugin", plugin, "--device", "cpu", "-o", "o.jsonl", cwd=folder)
     assert done.code == 0, done.err
     return measurements(folder / "o.jsonl")
 
@@ -54,16 +91,17 @@ def rows(folder):
 
 def test_energy_is_what_the_counter_gained_between_both_ends_of_the_window(tmp_path, monkeypatch):
     packages = Packages()
+    monkeypatch.setattr(monitor, "IDLE_READINGS", 2)
     monkeypatch.setattr(window, "LEAST_S", 0.1)
     monkeypatch.setattr(monitor, "IDLE_S", 0.05)
     monkeypatch.setattr(monitor, "meter_of_processors", packages.meter)
-    measured = run(tmp_path, suite(tmp_path, "sustained_inference"))
-    assert len(packages.told) == 1 + 6, "idle once, and a window in each round"
-    for each, told in zip(measured, packages.told[1:], strict=True):
+    measured = run(tmp_path, patient(tmp_path, rounds=6), plugin="steps.py")
+    assert len(packages.told) == 2 + 6, "twice for idle power, and a window in each round"
+    for each, told in zip(measured, packages.told[2:], strict=True):
         energy = each["energy"]
         assert (energy["joules"], energy["source"]) == (pytest.approx(told[-1] - told[0], abs=1e-6), "rapl")
-        assert energy["seconds"] >= 0.2
-        assert energy["items"] % 4 == 0
+        assert energy["seconds"] >= 0.1
+        assert energy["items"] == 8
         assert energy["idle_watts"] == measured[0]["energy"]["idle_watts"] > 0
         assert len(each["values"]["power_w"]) >= 1
     (row,) = rows(tmp_path).values()
@@ -75,8 +113,8 @@ def test_energy_is_what_the_counter_gained_between_both_ends_of_the_window(tmp_p
     assert row["energy.net_joules_per_item"] == pytest.approx(median(net))
     assert row["energy.watts"] == pytest.approx(median(each["joules"] / each["seconds"] for each in energies))
     assert (row["energy.idle_watts"], row["energy.source"]) == (energies[0]["idle_watts"], "rapl")
-    steady = sorted(each["values"]["steady_items_per_s"] for each in measured)
-    assert row["rate.items_per_s"] == row["value.steady_items_per_s"]
+    steady = sorted(each["values"]["steady"] for each in measured)
+    assert row["rate.items_per_s"] == row["value.steady"]
     assert (row["rate.items_per_s_low"], row["rate.items_per_s_high"]) == (steady[0], steady[-1])
 
 
@@ -102,15 +140,20 @@ def test_what_is_not_sustained_says_what_measures_energy(tmp_path):
 
 
 def test_a_window_that_ctrl_c_cuts_is_no_row_and_the_run_goes_on(tmp_path):
-    mine = suite(tmp_path, "sustained_training", rounds=1, timeout_s=60)
-    process = start("run", mine, "--plugin", NETWORK, "--device", "cpu", "--set", "seconds=50", "-o", "o.jsonl", cwd=tmp_path)
-    path, deadline = tmp_path / "o.jsonl", time.monotonic() + 60
-    while not path.exists():
+    mine = patient(tmp_path, rounds=1, waits=True)
+    process = start("run", mine, "--plugin", "steps.py", "--device", "cpu", "-o", "o.jsonl", cwd=tmp_path)
+    deadline = time.monotonic() + 60
+    while not (tmp_path / "begun").exists():
         assert time.monotonic() < deadline
+        assert process.poll() is None, process.communicate()
         time.sleep(0.01)
-    time.sleep(1.0)
     process.send_signal(signal.SIGINT)
     _, error = process.communicate(timeout=30)
     assert process.returncode == 130, error
     assert "--resume o.jsonl" in error
-    assert {line["kind"] for line in lines(path)} <= {"header", "round"}
+    assert not measurements(tmp_path / "o.jsonl")
+    (tmp_path / "go").touch()
+    done = shared_hosts.dlbench("run", "--resume", "o.jsonl", cwd=tmp_path)
+    assert done.code == 0, done.err
+    (found,) = measurements(tmp_path / "o.jsonl")
+    assert (found["status"], found["energy"]["items"]) == ("ok", 8)

@@ -211,7 +211,12 @@ def energy_change(base: Row, new: Row, threshold: float) -> ValueChange | None:
     if not before or not after:
         return None
     test = _shift_test(before, after, threshold)
-    return ValueChange(_ENERGY, test.usual, statistics.median(after), Verdict.INCONCLUSIVE, test)
+    shown = ValueChange(_ENERGY, test.usual, statistics.median(after))
+    if base.energy.source != new.energy.source:
+        return replace(shown, remark=f"not judged, as {base.energy.source} metered it and now {new.energy.source}")
+    if not test.usual:
+        return replace(shown, verdict=Verdict.INCONCLUSIVE, remark="not judged, as a share of zero is no margin")
+    return replace(shown, verdict=Verdict.INCONCLUSIVE, test=test)
 
 
 def value_changes(base: Row, new: Row, threshold: float, must_see: float) -> tuple[ValueChange, ...]:

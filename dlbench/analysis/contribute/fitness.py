@@ -58,8 +58,9 @@ def doubts(run: RunFile, results: Results) -> list[str]:
 def _restless(rows: Sequence[Row], *, known: bool) -> list[str]:
     """Say what more than a few of the cases show of a machine that was not at rest; ``known``: that it throttled or disturbed most."""
     wide = [row for row in rows if (row.time.ci_high_s or 0.0) > WIDE * (row.time.ci_low_s or 0.0)]
+    throttled = [row for row in rows if row.flag.throttled and not row.declared.is_sustained]
     signs = {
-        "throttled": ([row for row in rows if row.flag.throttled and not known], "cool the machine or raise its quota"),
+        "throttled": ([] if known else throttled, "cool the machine or raise its quota"),
         "disturbed": ([row for row in rows if row.flag.disturbed and not known], "stop what else runs, look with dlbench doctor"),
         f"noisy, with an interval wider than a factor of {WIDE:g}": (wide, "quieten the machine"),
     }

@@ -25,7 +25,12 @@ def flag_not_usable(rows: Sequence[Row]) -> list[Row]:
 
 
 def mostly_disturbed(row: Row) -> bool:
-    """Whether a case was throttled or disturbed in more than half of its rounds."""
+    """Whether a case was throttled or disturbed in more than half of its rounds.
+
+    A sustained step that was throttled is not: how far a device throttles is what it measures.
+    """
+    if row.declared.is_sustained and row.flag.throttled:
+        return False
     return 2 * (row.time.disturbed_rounds or 0) > (row.time.rounds or 0)
 
 

@@ -9,7 +9,7 @@ from dlbench.core.rows.rounds import Round
 from dlbench.core.rows.times import median
 from dlbench.core.stats import known, median_interval
 
-NOT_METERED = "measured by dlbench run sustained"
+_NOT_METERED = Energy(reason="measured by dlbench run sustained")
 
 
 def joules_per_item(rounds: Sequence[Round]) -> tuple[float, ...]:
@@ -18,16 +18,17 @@ def joules_per_item(rounds: Sequence[Round]) -> tuple[float, ...]:
     return () if None in found else tuple(known(found))
 
 
-def columns(rounds: Sequence[Round], reason: str | None, telemetry_reason: str | None) -> Energy:
-    """Return the columns; the reasons are those of its file."""
+def columns(rounds: Sequence[Round]) -> Energy:
+    """Return the columns, without the reasons of a file; null where a round has nothing."""
     windows = known(each.energy for each in rounds)
     if not windows:
-        return Energy(reason=reason or NOT_METERED)
+        return _NOT_METERED
     per_item = joules_per_item(rounds)
     interval = median_interval(per_item)
 
     def of_windows(value: Callable[[MeteredWindow], float | None]) -> float | None:
-        return median(map(value, windows))
+        found = [value(each) for each in windows] if len(windows) == len(rounds) else [None]
+        return None if None in found else median(found)
 
     return Energy(
         joules_per_item=statistics.median(per_item) if per_item else None,
@@ -39,9 +40,14 @@ def columns(rounds: Sequence[Round], reason: str | None, telemetry_reason: str |
         host_watts=of_windows(lambda window: _power(window, window.host_joules)),
         window_s=of_windows(lambda window: window.seconds),
         source=windows[-1].source,
-        reason=reason,
-        telemetry_reason=telemetry_reason,
+        reason=None if per_item else _why_null(windows, len(rounds)),
     )
+
+
+def _why_null(windows: Sequence[MeteredWindow], rounds: int) -> str:
+    if len(windows) < rounds:
+        return f"{len(windows)} of {rounds} rounds were metered"
+    return "its window had no item, or no time" if all(window.joules is not None for window in windows) else "not every round tells it"
 
 
 def _net(window: MeteredWindow) -> float | None:

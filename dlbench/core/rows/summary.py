@@ -76,8 +76,10 @@ def summarise(
             Checks(*astuple(check)) if check else Checks(),
             reason=_reason("check", [each for each in measurements if each.check]),
         ),
-        energy=energy.columns(
-            [each for each in rounds if id(each) in ok], _reason("energy", measurements), _reason("telemetry", measurements)
+        energy=replace(
+            row.energy,
+            reason=_reason("energy", measurements) or row.energy.reason,
+            telemetry_reason=_reason("telemetry", measurements),
         ),
         flag=replace(
             row.flag,
@@ -142,6 +144,7 @@ def compared(rounds: Sequence[Round], states: Sequence[RoundState] = (), origin:
         ),
         rates,
         _peaks(peak_bytes=_most([each.peak_bytes for each in ok]), limit_bytes=_last([each.limit_bytes for each in identities])),
+        energy=energy.columns(ok),
         flag=_flags(
             throttled=around.throttled,
             not_steady=times.not_steady(timed) if timed else None,

@@ -18,6 +18,8 @@ from dlbench.harness.probe.window import Idle, Window
 
 IDLE_S = 10.0
 """To meter an idle device for."""
+IDLE_READINGS = 10
+"""Meanwhile: power alone is integrated over them."""
 _SHORTEST_S = 1.0  # the kernel counts CPU time in ticks of 10 ms, so of a shorter round it says too little
 
 
@@ -93,10 +95,8 @@ class Monitor:
         )
         return found if replace(found, tries=1) != Throttling() else None
 
-    def window(self, device: str, declared: Declaration) -> Window | None:
-        """Return what reads a device, and the host's processors, while a step is sustained; None where its workload has none metered."""
-        if not declared.is_metered:
-            return None
+    def window(self, device: str, declared: Declaration) -> Window:
+        """Return what reads a device, and the host's processors, if a case on it has a step metered."""
         on_host = device == "cpu"
         idle = Idle(self._idle.get(device), None if on_host else self._idle.get("cpu"))
         return Window(
@@ -120,21 +120,29 @@ class Monitor:
             raise Unavailable(Unknown.NO_METER)
         return meter_of_card(self._ask[device])
 
-    def read_idle(self, devices: Collection[str], wait: Callable[[float], object]) -> None:
-        """Meter devices and the host's processors for `IDLE_S`, which ``wait`` lets pass; at once where nothing meters any."""
-        meters, begun_s = dict[str, Meter](), time.monotonic()
+    def meters(self, devices: Collection[str]) -> dict[str, Meter]:
+        """Return what meters each of these devices and the host's processors, of those that are metered, each read once."""
+        found, now_s = dict[str, Meter](), time.monotonic()
         for device in {*devices, "cpu"}:
             with suppress(Unavailable):
-                (meter := self._meter(device)).read(begun_s)
-                meters[device] = meter
-        if not meters:
-            return
-        wait(IDLE_S)
-        now_s = time.monotonic()
+                (meter := self._meter(device)).read(now_s)
+                found[device] = meter
+        return found
+
+    def read_idle(self, devices: Collection[str], wait: Callable[[float], object]) -> None:
+        """Meter devices and the host's processors for `IDLE_S`, a second at a time, which ``wait`` lets pass."""
+        meters, begun_s = self.meters(devices), time.monotonic()
+        for _ in range(IDLE_READINGS):
+            wait(IDLE_S / IDLE_READINGS)
+            for device, meter in list(meters.items()):
+                try:
+                    meter.read(time.monotonic())
+                except Unavailable:
+                    del meters[device]
+        seconds = time.monotonic() - begun_s
         for device, meter in meters.items():
             with suppress(Unavailable):
-                meter.read(now_s)
-                self._idle[device] = meter.joules() / (now_s - begun_s)
+                self._idle[device] = meter.joules() / seconds
 
     @contextmanager
     def round(self, number: int, save: Callable[[RoundState], None]) -> Iterator[Callable[[], None]]:

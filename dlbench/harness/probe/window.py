@@ -72,15 +72,16 @@ class Telemeter:
         }
 
     def _power(self, at_s: float) -> float | None:
-        """Return the mean power since the last reading."""
-        if self.meter is None:
+        """Return the mean power since the last reading; None where its meter does not tell."""
+        if self.meter is None or self._before is None:
+            self._before = at_s, 0.0  # the first reading is the beginning
             return None
         try:
             joules = self.meter.joules()
         except Unavailable:
-            joules = 0.0
-        before, self._before = self._before or (at_s, 0.0), (at_s, joules)
-        return max(0.0, joules - before[1]) / (at_s - before[0]) if at_s > before[0] else None
+            return None
+        (before_s, before), self._before = self._before, (at_s, joules)
+        return (joules - before) / (at_s - before_s) if at_s > before_s else None
 
 
 @dataclass
@@ -99,9 +100,11 @@ class Window:
     now: Callable[[], float] = time.monotonic
 
     def __post_init__(self) -> None:
+        self._clear()
+
+    def _clear(self) -> None:
         self._begun_s = self._seconds = self._items = 0.0
         self._interval_s = math.inf
-        self._readings = 0
         self._meters: dict[str, Meter] = {}
         self._reasons: dict[str, Reason] = {}
         self._telemeter: Telemeter | None = None
@@ -110,7 +113,7 @@ class Window:
     @property
     def due_s(self) -> float:
         """When to read next, on the scale of `time.monotonic`; infinite outside of the window."""
-        return self._begun_s + (self._readings + 1) * self._interval_s
+        return self._begun_s + (len(self._series) + 1) * self._interval_s
 
     @property
     def _on_host(self) -> bool:
@@ -125,6 +128,7 @@ class Window:
             self._items, self._interval_s = message["items"], math.inf
 
     def _begin(self, interval_s: float) -> None:
+        self._clear()
         kinds = {"": self.make_meter, "host": self.make_host_meter}
         for part, make in kinds.items():
             if make:
@@ -142,7 +146,6 @@ class Window:
         told = self._telemeter.read(at_s) if self._telemeter else {}
         while self.due_s <= at_s:
             self._series.append(told)
-            self._readings += 1
 
     def _read_meters(self) -> float:
         at_s = self.now()
@@ -152,6 +155,8 @@ class Window:
             except Unavailable as unavailable:
                 self._reasons[part] = unavailable.reason
                 del self._meters[part]
+                if self._telemeter and not part:
+                    self._telemeter.meter = None
         return at_s
 
     def added_to(self, measurement: Measurement) -> Measurement:

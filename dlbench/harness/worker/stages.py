@@ -1,9 +1,12 @@
 """Messages of a case to its parent: what it is at, and the window in which its step is metered. Standard library only."""
 
+import math
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
+LEAST_S = 0.01
+"""Between two readings."""
 _tell: Callable[[Mapping[str, Any]], object] | None = None
 
 
@@ -30,8 +33,11 @@ class MeteredItems:
 def metered_window(interval_s: float) -> Iterator[MeteredItems]:
     """Have the parent read energy at both ends, and clock, temperature and power meanwhile, every so many seconds.
 
-    The device must have nothing to do at both ends but what is in the window. Only what processed ``count`` items, once set, is metered.
+    Set ``count`` of what it yields to the items that were processed. The device must have nothing else to do at either end, so wait for it
+    first: ``clock.now()`` does. A second window of a case takes the place of the first. Raises ValueError for less than `LEAST_S`.
     """
+    if not LEAST_S <= interval_s < math.inf:
+        raise ValueError(f"readings {interval_s!r} s apart can't be taken; give {LEAST_S:g} s or more")
     items = MeteredItems()
     if _tell:
         _tell({"window": {"interval_s": interval_s}})

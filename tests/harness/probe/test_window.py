@@ -21,6 +21,7 @@ from dlbench.harness.probe.devices import Accelerator, Processor
 from dlbench.harness.probe.energy import MOST_WATTS, CounterMeter, PowerMeter
 from dlbench.harness.probe.monitor import Monitor
 from dlbench.harness.probe.window import Window
+from dlbench.harness.worker.stages import metered_window
 
 UUID = "8d2a59f1-6c1f-4c4b-9a55-0123456789ab"
 CARD = Accelerator(id="cuda:0", kind="cuda", uuid=UUID, vendor="nvidia")
@@ -84,8 +85,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     return clock
 
 
-def measured(seen: Window | None) -> Measurement:
-    assert seen is not None
+def measured(seen: Window) -> Measurement:
     return seen.added_to(Measurement(Case("mine@cuda:0", "s", "mine", {}, "cuda:0"), 0, Status.OK, values={"burst": 1.0}))
 
 
@@ -98,7 +98,6 @@ def on_processor(tmp_path: Path, clock: Clock, steps: Sequence[dict[str, float]]
     write(tmp_path, zones(**steps[0]))
     with Monitor([Processor()], 2) as watch:
         seen = watch.window("cpu", DECLARED)
-        assert seen is not None
         seen.mark({"interval_s": seconds})
         for at, step in enumerate(steps[1:], 1):
             clock.now_s += seconds
@@ -162,7 +161,6 @@ def test_a_counter_that_may_not_be_read_says_how_to_allow_it(tmp_path: Path, clo
     write(tmp_path, tree)
     with Monitor([Processor()], 2) as watch:
         seen = watch.window("cpu", DECLARED)
-        assert seen is not None
         seen.mark({"interval_s": 1})
         clock.now_s += 30
         seen.mark({"items": 1.0})
@@ -180,7 +178,7 @@ def test_a_counter_that_may_not_be_read_says_how_to_allow_it(tmp_path: Path, clo
         ),
         (
             "fpu",
-            "this machine has no /sys/class/powercap, by which processors tell their energy",
+            "there is no /sys/class/powercap here, by which processors tell their energy",
             "this machine tells no clock, temperature, power or throttling of the device",
         ),
     ],
@@ -191,7 +189,6 @@ def test_a_machine_that_tells_nothing_says_so_in_a_sentence_each(
     write(tmp_path, {"proc/cpuinfo": f"processor\t: 0\nflags\t\t: {flags}" + ("\ncpu MHz\t: 2300.0" if "hyper" in flags else "")})
     with Monitor([Processor()], 2) as watch:
         seen = watch.window("cpu", DECLARED)
-        assert seen is not None
         seen.mark({"interval_s": 1})
         clock.now_s += 1
         seen.read()
@@ -208,13 +205,13 @@ def test_a_card_is_metered_to_a_millijoule_with_idle_power_and_its_host(tmp_path
 
     def idle(seconds: float) -> None:
         clock.now_s += seconds
-        made_up.answers = card(5_000_000 + int(70_000 * seconds))
-        write(tmp_path, zones(package_0=10 + 20 * seconds))
+        passed_s = clock.now_s - 1000
+        made_up.answers = card(5_000_000 + int(70_000 * passed_s))
+        write(tmp_path, zones(package_0=10 + 20 * passed_s))
 
     with FakeNvml(made_up).imported(), Monitor([Processor(), CARD], 2) as watch:
         watch.read_idle({"cuda:0"}, idle)
         seen = watch.window("cuda:0", DECLARED)
-        assert seen is not None
         assert seen.due_s == float("inf")
         seen.mark({"interval_s": 30})
         assert seen.due_s == clock.now_s + 30
@@ -249,7 +246,6 @@ def test_a_reading_that_comes_late_stands_for_those_that_it_missed(tmp_path: Pat
     made_up = Card(f"GPU-{UUID}", "0000:3b:00.0", card(1000))
     with FakeNvml(made_up).imported(), Monitor([CARD], 2) as watch:
         seen = watch.window("cuda:0", DECLARED)
-        assert seen is not None
         seen.mark({"interval_s": 1})
         clock.now_s += 3.5
         seen.read()
@@ -264,7 +260,6 @@ def test_without_a_counter_power_is_integrated(tmp_path: Path, clock: Clock) -> 
     made_up = Card(f"GPU-{UUID}", "0000:3b:00.0", card(None, 100_000))
     with FakeNvml(made_up).imported(), Monitor([CARD], 2) as watch:
         seen = watch.window("cuda:0", DECLARED)
-        assert seen is not None
         seen.mark({"interval_s": 10})
         for milliwatts in (200_000, 300_000):
             clock.now_s += 10
@@ -291,13 +286,12 @@ def test_without_a_counter_power_is_integrated(tmp_path: Path, clock: Clock) -> 
 )
 def test_a_device_without_a_meter_says_why(tmp_path: Path, clock: Clock, device: Accelerator, fake: FakeNvml, sentence: str) -> None:
     with fake.imported(), Monitor([Processor(), device], 2) as watch:
-        watch.read_idle({device.id}, lambda _: pytest.fail("there is nothing to wait for"))
+        assert watch.meters({device.id}) == {}
         seen = watch.window(device.id, DECLARED)
-        assert seen is not None
         seen.mark({"interval_s": 1})
         clock.now_s += 30
         seen.mark({"items": 1.0})
-    no_host = "host: this machine has no /sys/class/powercap, by which processors tell their energy"
+    no_host = "host: there is no /sys/class/powercap here, by which processors tell their energy"
     assert reason(measured(seen), "energy") == f"{sentence}; {no_host}"
 
 
@@ -322,7 +316,6 @@ def test_a_processor_tells_its_clock_its_temperature_and_whether_it_was_too_hot(
     sensors(3000, 60_000, 100)
     with Monitor([Processor()], 2) as watch:
         seen = watch.window("cpu", DECLARED)
-        assert seen is not None
         seen.mark({"interval_s": 1})
         for state in ((2900, 70_000, 100), (2500, 92_500, 400)):
             clock.now_s += 1
@@ -335,15 +328,49 @@ def test_a_processor_tells_its_clock_its_temperature_and_whether_it_was_too_hot(
     assert found.throttling is None, "what the kernel counts is read around the case"
 
 
-def test_a_workload_without_such_series_has_no_window(tmp_path: Path) -> None:
-    with Monitor([Processor()], 2) as watch:
-        assert watch.window("cpu", Declaration()) is None
-
-
 def test_a_window_that_was_never_begun_adds_nothing(tmp_path: Path) -> None:
     with Monitor([Processor()], 2) as watch:
-        found = measured(watch.window("cpu", DECLARED))
+        found = measured(watch.window("cpu", Declaration()))
     assert (found.energy, found.nulls, found.values) == (None, {}, {"burst": 1.0})
+
+
+def test_a_second_window_takes_the_place_of_the_first(tmp_path: Path, clock: Clock) -> None:
+    made_up = Card(f"GPU-{UUID}", "0000:3b:00.0", card(1000))
+    with FakeNvml(made_up).imported(), Monitor([CARD], 2) as watch:
+        seen = watch.window("cuda:0", DECLARED)
+        for energy_mj, mhz in ((1000, 1800), (50_000, 900)):
+            made_up.answers = card(energy_mj, clock_mhz=mhz)
+            seen.mark({"interval_s": 30})
+            clock.now_s += 30
+            made_up.answers = card(2 * energy_mj, clock_mhz=mhz)
+            seen.read()
+            seen.mark({"items": energy_mj})
+    found = measured(seen)
+    assert found.energy is not None
+    assert (found.energy.joules, found.energy.items, found.values["clock_hz"]) == (pytest.approx(50), 50_000, (0.9e9,))
+
+
+def test_a_counter_that_stands_still_tells_no_power(tmp_path: Path, clock: Clock) -> None:
+    assert "power_w" not in on_processor(tmp_path, clock, [{"package_0": 9000.0}] * 4).values
+
+
+@pytest.mark.parametrize("seconds", [0, -1, 0.001, float("inf"), float("nan")])
+def test_readings_too_close_or_never_are_refused(seconds: float) -> None:
+    with pytest.raises(ValueError, match=r"readings .* s apart can't be taken; give 0.01 s or more"), metered_window(seconds):
+        pytest.fail("nothing is measured")
+
+
+def test_idle_power_without_a_counter_is_that_of_all_readings(tmp_path: Path, clock: Clock) -> None:
+    made_up = Card(f"GPU-{UUID}", "0000:3b:00.0", card(None, 300_000))
+
+    def settle(seconds: float) -> None:
+        clock.now_s += seconds
+        made_up.answers = card(None, 50_000)
+
+    with FakeNvml(made_up).imported(), Monitor([CARD], 2) as watch:
+        watch.read_idle({"cuda:0"}, settle)
+        idle = watch.window("cuda:0", DECLARED).idle
+    assert idle.watts == pytest.approx((175 + 9 * 50) / 10)
 
 
 @given(
