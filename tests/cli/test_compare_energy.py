@@ -50,7 +50,7 @@ def test_energy_that_one_side_did_not_meter_is_not_judged(compared):
     ("edit", "ends_with", "remark"),
     [
         ({"source": "nvml_power"}, 0, "energy: 0.333 J to 0.367 J (+10.0 %), not judged, as nvml_power metered it and now rapl"),
-        ({"joules": 0.0}, 4, "energy: 0.00 J to 0.367 J, not judged, as a share of zero is no margin"),
+        ({"joules": 0.0}, 4, "energy: 0 J to 0.367 J, not judged, as a share of zero is no margin"),
     ],
 )
 def test_energy_of_another_meter_or_of_none_is_not_judged(compared, edit, ends_with, remark):
