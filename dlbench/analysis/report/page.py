@@ -19,7 +19,7 @@ from dlbench.analysis.answers import answers as every_answer
 from dlbench.analysis.answers.parts.base import Answer, Missing, Table
 from dlbench.analysis.answers.parts.headline import EXPLANATIONS
 from dlbench.analysis.claims import wording as claim_wording
-from dlbench.analysis.claims.evidence import held
+from dlbench.analysis.claims.evidence import Held, held
 from dlbench.analysis.compare.verdict import Comparison
 from dlbench.analysis.presentation import wording
 from dlbench.analysis.presentation.figures import Figure
@@ -236,8 +236,18 @@ def _answer(found: Answer | Missing, views: Iterator[dict[str, Any]]) -> dict[st
 
 def _claims(results: Results) -> dict[str, Any]:
     found = held(results)
-    lines = [(each.claim.id, each.claim.says, claim_wording.source(each.claim), claim_wording.sentence(each)) for each in found]
-    return {"lines": lines, "tables": [view for table in claim_wording.tables(found) if (view := _view(table))]}
+    tested, untested = ([_claim(each) for each in found if bool(each.findings) is some] for some in (True, False))
+    return {
+        "tested": tested,
+        "untested": untested,
+        "untested_title": f"{wording.plural(len(untested), 'claim')} that nothing here tests, with what would",
+        "tables": [view for table in claim_wording.tables(found) if (view := _view(table))],
+    }
+
+
+def _claim(found: Held) -> tuple[str, str, str, str]:
+    """Return its id, what is said, the sentence beside it, and who says it."""
+    return found.claim.id, found.claim.says, claim_wording.sentence(found), claim_wording.source(found.claim)
 
 
 def _cases(results: Results) -> dict[str, Any] | None:

@@ -29,8 +29,8 @@ def test_health_says_how_far_the_burst_was_too_good_and_from_when_on(asked):
     (drawn,) = answer["figures"]
     lines = [(each["sustained.line"], each["sustained.at_s"], each["sustained.share"]) for each in drawn["rows"]]
     at_s, kept = (5, 15, 25, 35, 45, 55), (1, 1, 0.9, 0.9, 0.9, 0.9)
-    assert lines[:6] == [("throughput, sustained_training resnet18 b128, cuda:0", *each) for each in zip(at_s, kept, strict=True)]
-    assert lines[6:] == [("throughput, sustained_inference resnet18 b16, cpu", at, 1) for at in at_s]
+    assert lines[:6] == [("sustained_training resnet18 b128 on cuda:0", *each) for each in zip(at_s, kept, strict=True)]
+    assert lines[6:] == [("sustained_inference resnet18 b16 on cpu", at, 1) for at in at_s]
 
 
 @pytest.mark.parametrize(

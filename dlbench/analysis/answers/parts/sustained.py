@@ -7,7 +7,7 @@ from typing import NamedTuple
 from dlbench.analysis.answers.parts.base import Table, table
 from dlbench.analysis.presentation.fields import KEY, THROUGHPUT, Fields, of_row, own, place, whole_row
 from dlbench.analysis.presentation.figures import Figure, figure
-from dlbench.analysis.presentation.names import device_label, hardware
+from dlbench.analysis.presentation.names import device_label, hardware, several_runs
 from dlbench.analysis.presentation.wording import INTERVAL, brief
 from dlbench.core import units
 from dlbench.core.declarations import ValueRole
@@ -112,8 +112,9 @@ def burst_table(found: Sequence[Sustained]) -> Table:
 
 def burst_figure(found: Sequence[Sustained]) -> Figure:
     """Return throughput and, where the machine tells it, the clock of these over their windows."""
-    several = len({each.row.case.run for each in found}) > 1
-    points = [point for each in found for role in _DRAWN for point in _points(each.row, role, several)]
+    several = several_runs(found)
+    devices = {device_label(each, several) for each in found}
+    points = [point for each in found for role in _DRAWN for point in _points(each.row, role, several, len(devices) > 1)]
     about = "Throughput over that of the first second, and the device's clock over its first reading, in the course of the window."
     return figure(
         "Sustained throughput and clock",
@@ -127,16 +128,16 @@ def burst_figure(found: Sequence[Sustained]) -> Figure:
     )
 
 
-_DRAWN: Mapping[ValueRole, str] = {"pace": "throughput", "clock": "clock"}
-"""Series that are drawn, by their role, and what they are called."""
+_DRAWN: Mapping[ValueRole, str] = {"pace": "", "clock": ": clock"}
+"""Series that are drawn, by their role, and what tells them apart."""
 
 
-def _points(row: Row, role: ValueRole, several: bool) -> list[Point]:
+def _points(row: Row, role: ValueRole, several: bool, with_device: bool) -> list[Point]:
     points, window_s = series(row, role), row.energy.window_s
     beginning = row.in_role("burst") if role == "pace" else next(iter(points), None)
     if not beginning or not window_s:
         return []
-    line = f"{_DRAWN[role]}, {brief(row.key)}, {device_label(row, several)}"
+    line = f"{brief(row.key)}{f' on {device_label(row, several)}' if with_device else ''}{_DRAWN[role]}"
     return [Point(line, (at + 0.5) * window_s / len(points), each / beginning) for at, each in enumerate(points)]
 
 
