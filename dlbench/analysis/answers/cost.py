@@ -6,6 +6,7 @@ from dlbench.analysis.answers.parts.base import Answer, AnswerPart, Missing, Que
 from dlbench.analysis.answers.parts.cost_tables import inference_table, money_table, rent_or_buy_table, time_table
 from dlbench.analysis.answers.parts.headline import Headline, Tag, fitting, nearer, qualifiers, which
 from dlbench.analysis.answers.parts.money import Hour, Payment
+from dlbench.analysis.answers.parts.open_costs import what_stays_open
 from dlbench.analysis.answers.parts.training_time import THOUSAND, Estimate, best_steps, brief, dataset, estimates, inference, words
 from dlbench.analysis.presentation.names import hardware, noun, several_runs
 from dlbench.analysis.presentation.wording import few, more_devices, plural, with_interval
@@ -22,9 +23,6 @@ _LEAVES_OUT = (
     "whether it converges at that batch and in that precision is open",
 )
 _OPEN = "joules and money stay open"
-_NO_ENERGY = "energy is open, as nothing metered these steps: dlbench run sustained"
-_NO_MONEY = "money is open: give --price-per-hour, or --price with --years and --hours-per-day"
-_ONLY_DEVICES = "money is that of the devices: hosts that are paid for apart, storage, network, cooling and people are left out"
 _TOLD = 2
 """Trainings that sentences tell; the tables have all."""
 _PAID = {Payment.RENTED: "Rented", Payment.BOUGHT: "Bought", Payment.POWERED: "In electricity"}
@@ -52,7 +50,7 @@ def answer(results: Results) -> Answer | Missing:
             [tuple(_sentences(found, prices, several)) for found in told],
             every,
             [*_tables(every, prices), inference_table(inference(results), prices)],
-            weaknesses=[*_LEAVES_OUT, *_open(every, prices)],
+            weaknesses=[*_LEAVES_OUT, *what_stays_open(every, prices)],
             headline=_headline(of_model[others[0] if others else most][0], prices),
         ),
     )
@@ -148,27 +146,6 @@ def _rent_or_buy(hour: Hour, prices: Prices) -> Iterator[str]:
             f"Bought for {prices.money(hour.price)}, it saves that much rent in {hours:,.0f} hours, "
             f"{units.percent(share)} of its planned use, so {cheaper} is cheaper."
         )
-
-
-def _open(found: Sequence[Estimate], prices: Prices) -> Iterator[str]:
-    """Yield what stays open of energy and money, and the command or the options that would tell it."""
-    metered = any(each.row.energy.watts is not None for each in found)
-    if not any(each.joules is not None for each in found):
-        tried = next((each.row.energy.reason for each in found if each.sustained), None)
-        yield f"energy is open: {tried}" if tried else _NO_ENERGY
-    if not prices.has_amounts:
-        yield _NO_MONEY
-        return
-    yield _ONLY_DEVICES
-    if prices.price.figures and not any(each.hour.spread is not None for each in found):
-        yield "what a device that is bought costs an hour is open: give --years and --hours-per-day"
-    if prices.price.figures and not prices.per_kwh.figures:
-        yield "electricity is left out of what a device that is bought costs: give --price-per-kwh"
-    if prices.per_kwh.figures and not metered:
-        yield "electricity is in no amount, as nothing metered the power of these steps: dlbench run sustained"
-    unpriced = dict.fromkeys(each.row.case.device for each in found if not each.costs)
-    if unpriced:
-        yield f"without a price: {few(unpriced, 3)}; give --price-per-hour {next(iter(unpriced))}=AMOUNT"
 
 
 def _tables(every: Sequence[Estimate], prices: Prices) -> list[Table]:

@@ -1,7 +1,9 @@
 """Answers of ``dlbench show --answers`` on made-up measurements."""
 
 import json
+from dataclasses import replace
 
+import costs
 import front_door
 import made_up
 import pytest
@@ -28,5 +30,22 @@ def asked(tmp_path):
         done = front_door.in_process(folder, "show", *names, "--answers", "--format", "json")
         assert done.code == 0, done.err
         return {each["question"]["topic"]: each for each in json.loads(done.out)["answers"]}
+
+    return ask
+
+
+@pytest.fixture
+def cost(tmp_path):
+    """The answer on cost, of a file with these measurements, at the prices of these options, where devices take so many watts."""
+
+    def ask(measured, *options, watts=None, **header):
+        if watts is not None:
+            measured = [replace(each, energy=costs.window(each, watts)) for each in measured]
+        path = made_up.write(tmp_path / f"{len(list(tmp_path.iterdir()))}.jsonl", measured, **header)
+        before = path.read_bytes()
+        done = front_door.in_process(tmp_path, "show", path.name, "--topic", "cost", "--format", "json", *options)
+        assert done.code == 0, done.err
+        assert path.read_bytes() == before
+        return json.loads(done.out)["answers"][0]
 
     return ask

@@ -1,56 +1,17 @@
 """What training costs, by hand and by simulation: rented, bought, in electricity, on one device and on several."""
 
-import json
 import math
 from dataclasses import replace
 
-import front_door
 import made_up
 import pytest
+from costs import IMAGENET, IMAGES, OWN, SUSTAINED, rows_of, steps, sustained
 
 from dlbench.analysis.answers.parts.money import Hour
 from dlbench.core import units
-from dlbench.core.measurement import MeteredWindow
 
-IMAGES = 1_281_167
 PARALLEL = {"values": [], "parallel": {"step": "training", "independent": ["replicas"]}, "tags": ["training"]}
-IMAGENET = {"values": [], "parallel": {}, "tags": ["training", "imagenet"]}
 
-
-def steps(samples_per_s, device="cuda:0", workload="train_step", seconds=made_up.SEVEN, **params):
-    """Seven rounds of steps of 64 samples at such a rate."""
-    a_case = made_up.case(workload, device, **{"model": "resnet50", "batch": 64, "dtype": "bf16", **params})
-    return made_up.rounds_of(a_case, made_up.flat([64 / samples_per_s * each for each in seconds]), items=64, flops=None)
-
-
-def window(measurement, watts):
-    """A minute on a device that takes so many watts: the samples of its blocks in it."""
-    rate = measurement.items / measurement.samples.block_s[0]
-    return MeteredWindow(60.0, 60 * rate, "nvml_counter", 60.0 * watts, 0.5 * watts)
-
-
-@pytest.fixture
-def cost(tmp_path):
-    """The answer on cost, of a file with these measurements, at the prices of these options, where devices take so many watts."""
-
-    def ask(measured, *options, watts=None, **header):
-        if watts is not None:
-            measured = [replace(each, energy=window(each, watts)) for each in measured]
-        path = made_up.write(tmp_path / f"{len(list(tmp_path.iterdir()))}.jsonl", measured, **header)
-        before = path.read_bytes()
-        done = front_door.in_process(tmp_path, "show", path.name, "--topic", "cost", "--format", "json", *options)
-        assert done.code == 0, done.err
-        assert path.read_bytes() == before
-        return json.loads(done.out)["answers"][0]
-
-    return ask
-
-
-def rows_of(answer, title):
-    return next((each["rows"] for each in answer["tables"] if each["title"].startswith(title)), [])
-
-
-OWN = "--samples 36000 --epochs 10"  # at 100 samples/s an epoch takes 6 minutes, all of them an hour, and 1000 samples 1/360 of it
 
 # Samples a second, watts, options; then by hand what an hour costs, 1000 samples, an epoch, and all of it, each to the cent.
 BY_HAND = {
@@ -168,22 +129,6 @@ def test_electricity_and_energy_follow_from_the_power(cost):
         in answer["sentences"]
     )
     assert not [each for each in answer["weaknesses"] if "metered" in each]
-
-
-SUSTAINED = {
-    "tags": ["training", "imagenet"],
-    "parallel": {},
-    "values": [
-        *({"name": name, "unit": "items/s", "meaning": name, "role": name} for name in ("burst", "steady")),
-        {"name": "onset", "unit": "s", "meaning": "onset", "role": "onset", "optional": True},
-    ],
-}
-
-
-def sustained(steady, burst, workload="mine"):
-    """Seven rounds of an experiment that began at one rate and ended at another."""
-    found = [made_up.without_rounds(each) for each in steps(steady, workload=workload)]
-    return [made_up.with_values(each, burst=burst * turn, steady=steady * turn) for each, turn in zip(found, made_up.SEVEN, strict=True)]
 
 
 def test_a_sustained_step_counts_before_a_faster_one_that_was_short_and_says_how_far_it_fell(cost):

@@ -76,6 +76,7 @@ def money_table(estimates: Sequence[Estimate], prices: Prices) -> Table:
         own("training", "cost.training", Unit.TEXT, "what it passes over", lambda each: words(each.estimate.schedule)),
         own("paid", "cost.way", Unit.TEXT, "rented; bought, its electricity included where that is known; or electricity alone"),
         own("an hour", "cost.per_hour", Unit.MONEY, "of all its devices", better="lower"),
+        own("electricity", "cost.electricity", Unit.MONEY, "of an hour; rent does not tell it apart", better="lower"),
         own("1000 samples", "cost.of_1000", Unit.MONEY, "time of 1000 samples at that", lambda each: each.of(THOUSAND), "lower"),
         own(INTERVAL, "cost.of_1000_low", Unit.MONEY, f"lower end {_AS_TIME}", lambda each: each.ends(THOUSAND)[0]),
         own(INTERVAL, "cost.of_1000_high", Unit.MONEY, "upper end of it", lambda each: each.ends(THOUSAND)[1]),

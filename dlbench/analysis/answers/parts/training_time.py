@@ -127,6 +127,11 @@ class Cost(NamedTuple):
         """Samples of an epoch."""
         return self.estimate.schedule.images
 
+    @property
+    def electricity(self) -> float | None:
+        """What of the price of an hour is electricity; None where that is not known, and of rent, which includes it."""
+        return None if self.way is Payment.RENTED else self.estimate.hour.electricity
+
     def of(self, samples: float) -> float:
         """Return what so many samples cost: the time that they take of an hour's price."""
         return self.per_hour * samples / self.row.throughput / 3600
