@@ -7,7 +7,7 @@ from dlbench.analysis.answers.parts.cost_tables import inference_table, money_ta
 from dlbench.analysis.answers.parts.headline import Headline, Tag, fitting, nearer, qualifiers, which
 from dlbench.analysis.answers.parts.money import Hour, Payment
 from dlbench.analysis.answers.parts.open_costs import what_stays_open
-from dlbench.analysis.answers.parts.training_time import THOUSAND, Estimate, best_steps, brief, dataset, estimates, inference, words
+from dlbench.analysis.answers.parts.training_time import THOUSAND, Cost, Estimate, best_steps, brief, dataset, estimates, inference, words
 from dlbench.analysis.presentation.names import hardware, noun, several_runs
 from dlbench.analysis.presentation.wording import few, more_devices, plural, with_interval
 from dlbench.analysis.ratios.pairing import grouped
@@ -93,7 +93,7 @@ def _sentences(found: Sequence[Estimate], prices: Prices, several: bool) -> Iter
     yield f"{schedule.model} trains {'on' if schedule.epochs == 1 else 'for'} {words(schedule)}, estimated from steps."
     for each in (first,) if last is first else (first, last):
         yield f"On {hardware(each.row, several)} that takes {each}."
-        yield f"It was fastest there at {each.choice}."
+        yield f"It was {'sustained' if each.sustained else 'fastest there'} at {each.choice}."
         yield from _spent(each, prices)
     more = [each for each in found if each.devices > 1 and each is not first]
     if more:
@@ -101,14 +101,21 @@ def _sentences(found: Sequence[Estimate], prices: Prices, several: bool) -> Iter
         cost = min(together.costs, key=lambda each: each.per_hour, default=None)
         paid = f", and {cost.way} {prices.money(cost.of(together.samples))}" if cost else ""
         yield f"On {plural(together.devices, noun(together.row))} ({hardware(together.row, several)}) it takes {together}{paid}."
-    priced = [each for each in alone if each.costs]
-    if len(priced) > 1:
-        cheapest = min((cost for each in priced for cost in each.costs), key=lambda cost: cost.of(schedule.images))
-        yield f"{hardware(cheapest.row, several)} costs least, {cheapest.way}: {prices.money(cheapest.of(cheapest.estimate.samples))}."
+    yield from _cheapest([cost for each in alone for cost in each.costs], prices, several)
     if devices := more_devices(len(alone) - (1 if last is first else 2)):
         yield f"{devices}."
     if schedule.took:
         yield f"Its authors took {schedule.took}."
+
+
+def _cheapest(costs: Sequence[Cost], prices: Prices, several: bool) -> Iterator[str]:
+    """Yield on which of several devices a training costs least; electricity alone is compared with nothing but that."""
+    costs = [each for each in costs if each.way is not Payment.POWERED] or costs
+    if len({id(each.estimate.row) for each in costs}) < 2:
+        return
+    best = min(costs, key=lambda each: each.of(each.estimate.samples))
+    without = " without electricity" if best.way is Payment.BOUGHT and best.electricity is None and prices.per_kwh.figures else ""
+    yield f"{hardware(best.row, several)} costs least, {_PAID[best.way].lower()}{without}: {prices.money(best.of(best.estimate.samples))}."
 
 
 def _spent(each: Estimate, prices: Prices) -> Iterator[str]:

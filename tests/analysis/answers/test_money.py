@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import made_up
 import pytest
-from costs import IMAGENET, IMAGES, OWN, SUSTAINED, rows_of, steps, sustained
+from costs import IMAGENET, IMAGES, OWN, SUSTAINED, rows_of, steps, sustained, window
 
 from dlbench.analysis.answers.parts.money import Hour
 from dlbench.core import units
@@ -175,6 +175,17 @@ def test_without_power_or_prices_the_answer_says_what_would_give_them(cost):
 def test_of_several_devices_the_one_that_costs_least_is_named(cost):
     answer = cost([*steps(100), *steps(10, "cpu")], *OWN.split(), "--price-per-hour", "cuda=25", "--price-per-hour", "cpu=1")
     assert "AMD EPYC 7B13, 2 threads costs least, rented: 10.00 money." in answer["sentences"]
+
+
+def test_electricity_alone_is_not_compared_with_rent(cost):
+    measured = [replace(each, energy=window(each, 200)) for each in (*steps(100), *steps(10, "cpu"))]
+    of_both = cost(measured, *OWN.split(), "--price-per-hour", "cuda=2", "--price-per-kwh", "0.3")
+    assert not [each for each in of_both["sentences"] if "costs least" in each]
+    powered = cost(measured, *OWN.split(), "--price-per-kwh", "0.3")
+    assert "NVIDIA H200 costs least, in electricity: 0.0600 money." in powered["sentences"]
+    planned = ("--price", "cpu=8760", "--price", "cuda=876000", "--years", "1", "--hours-per-day", "24", "--price-per-kwh", "0.3")
+    unmetered = cost([*measured[:7], *steps(10, "cpu")], *OWN.split(), *planned)
+    assert "AMD EPYC 7B13, 2 threads costs least, bought without electricity: 10.00 money." in unmetered["sentences"]
 
 
 def test_over_several_devices_time_and_money_count_all_of_them(cost):
