@@ -7,7 +7,18 @@ from dlbench.analysis.answers.parts.cost_tables import inference_table, money_ta
 from dlbench.analysis.answers.parts.headline import Headline, Tag, fitting, nearer, qualifiers, which
 from dlbench.analysis.answers.parts.money import Hour, Payment
 from dlbench.analysis.answers.parts.open_costs import what_stays_open
-from dlbench.analysis.answers.parts.training_time import THOUSAND, Cost, Estimate, best_steps, brief, dataset, estimates, inference, words
+from dlbench.analysis.answers.parts.training_time import (
+    THOUSAND,
+    Cost,
+    Estimate,
+    best_steps,
+    brief,
+    dataset,
+    estimates,
+    faster_steps,
+    inference,
+    words,
+)
 from dlbench.analysis.presentation.names import hardware, noun, several_runs
 from dlbench.analysis.presentation.wording import few, more_devices, plural, with_interval
 from dlbench.analysis.ratios.pairing import grouped
@@ -50,7 +61,7 @@ def answer(results: Results) -> Answer | Missing:
             [tuple(_sentences(found, prices, several)) for found in told],
             every,
             [*_tables(every, prices), inference_table(inference(results), prices)],
-            weaknesses=[*_LEAVES_OUT, *what_stays_open(every, prices)],
+            weaknesses=[*_LEAVES_OUT, *map(str, faster_steps(results)), *what_stays_open(every, prices)],
             headline=_headline(of_model[others[0] if others else most][0], prices),
         ),
     )

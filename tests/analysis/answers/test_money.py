@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import made_up
 import pytest
-from costs import IMAGENET, IMAGES, OWN, SUSTAINED, rows_of, steps, sustained, window
+from costs import IMAGENET, IMAGES, OWN, SUSTAINED, rows_of, steps, sustained, weaknesses, window
 
 from dlbench.analysis.answers.parts.money import Hour
 from dlbench.core import units
@@ -141,6 +141,19 @@ def test_a_sustained_step_counts_before_a_faster_one_that_was_short_and_says_how
     assert [row["train.low"], row["train.high"]] == [pytest.approx(3600 / 1.03), pytest.approx(3600 / 0.97)]
     slower = cost(sustained(100, 99), **header)
     assert "That is its steady rate: it kept 101.0 % of its burst." in slower["sentences"]
+
+
+def test_a_short_step_that_was_faster_at_other_settings_is_told_with_the_command_that_sustains_it(cost):
+    header = {"workloads": {"train_step": IMAGENET, "mine": SUSTAINED}}
+    measured = [*sustained(900, 900, batch=128, dtype="fp32"), *steps(3000, batch=256), *steps(1800, batch=512)]
+    answer = cost(measured, **header)
+    assert answer["sentences"][2] == "It was sustained at batch=128 fp32."
+    assert weaknesses(answer, "short measurement") == [
+        "a short measurement at batch=256 bf16 was 3.33 × (3.24…3.44) as fast as its steady rate: "
+        "dlbench run sustained --set model=resnet50 --set batch=256 --set dtype=bf16"
+    ]
+    same = cost([*sustained(900, 900), *steps(3000), *steps(800, batch=256)], **header)
+    assert not weaknesses(same, "short measurement")
 
 
 def test_a_sustained_step_whose_energy_is_not_told_says_why(cost):

@@ -14,7 +14,7 @@ from dlbench.core.rows.row import Row, Setting
 from dlbench.core.schema import Unit
 
 _MODEL = str(Setting("param", "model"))
-_CHOICE = "the batch, precision, layout, mode and implementation of the update at which it was fastest"
+_CHOICE = "the batch, precision, layout, mode and implementation of the update at which it was sustained, or else fastest"
 _EPOCHS = "passes over ImageNet's training set, of the published schedule"
 _RANKS = "processes that took part, one a device, where these were several"
 _AS_TIME = "of its 95 % interval, as of the throughput"

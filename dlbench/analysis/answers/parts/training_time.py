@@ -1,15 +1,18 @@
 """Time to train: the step of each network that counts on a device, and how long all steps of a training would take."""
 
 from collections.abc import Mapping, Sequence
+from itertools import chain
 from typing import NamedTuple
 
 from dlbench.analysis.answers.parts.money import Hour, Payment, devices_of, hour_of
-from dlbench.analysis.answers.parts.sustained import Sustained, sustained
+from dlbench.analysis.answers.parts.sustained import EVEN, Sustained, rates_of, sustained
 from dlbench.analysis.presentation import names
 from dlbench.analysis.presentation.wording import with_interval
 from dlbench.analysis.ratios.pairing import grouped
+from dlbench.analysis.ratios.ratio import Ratio, speed_ratio
 from dlbench.analysis.read.table import Results
 from dlbench.core import units
+from dlbench.core.model import value_text
 from dlbench.core.prices import Prices
 from dlbench.core.reference.networks import PARAMETERS
 from dlbench.core.reference.schedules import Schedule, schedules
@@ -76,7 +79,7 @@ class Estimate(NamedTuple):
 
     @property
     def choice(self) -> str:
-        """What the step was fastest at: of several ranks with their form, as far as one is named."""
+        """At what the step was the fastest that counts: of several ranks with their form, as far as one is named."""
         form = "" if self.is_alone else str(self.row.params.get("form") or "")
         return " ".join(filter(None, (names.choice(self.row), form)))
 
@@ -151,6 +154,40 @@ def best_steps(results: Results) -> dict[str, list[Row]]:
     That is the one of highest throughput among those of one process, and among those of several ranks. The rate of a
     sustained step is what it kept under load, and counts before all others.
     """
+    return {model: [_counting(of_place) for of_place in places] for model, places in _trained(results).items()}
+
+
+def faster_steps(results: Results) -> list["Faster"]:
+    """Return the short measurements that were faster than the sustained step that counts before them, at other settings."""
+    found = []
+    for of_place in chain.from_iterable(_trained(results).values()):
+        steady = _counting(of_place)
+        others = [row for row in of_place if row.has_throughput and names.choice(row) != names.choice(steady)]
+        if not others or not sustained(steady) or min(rates_of(steady)) <= 0:
+            continue
+        best = max(others, key=lambda row: row.throughput)
+        ratio = speed_ratio(rates_of(steady), best.rounds.items_per_s, among=len(others))
+        if ratio.speedup > 1 + EVEN and not ratio.is_undecided:
+            found.append(Faster(best, steady, ratio))
+    return found
+
+
+class Faster(NamedTuple):
+    """A short measurement that was faster than a sustained one."""
+
+    row: Row
+    steady: Row
+    ratio: Ratio
+
+    def __str__(self) -> str:
+        settings = [(name, self.steady.setting(name), self.row.setting(name)) for name in ("model", "batch", "dtype", "layout")]
+        chosen = [f"--set {name}={value_text(value)}" for name, there, value in settings if there is not None and value is not None]
+        command = " ".join(["dlbench run sustained", *chosen])
+        return f"a short measurement at {names.choice(self.row)} was {self.ratio} as fast as its steady rate: {command}"
+
+
+def _trained(results: Results) -> dict[str, list[list[Row]]]:
+    """Return by network its training steps on each device, and on each number of several."""
     sound = [row for row in results.rows if row.is_sound and row.throughput and row.params.get("model")]
     alone = [row for row in sound if row.is_single_rank and _STEP.issubset(row.declared.tags)]
     models = {*schedules(), *(str(row.params["model"]) for row in alone)}
@@ -159,7 +196,7 @@ def best_steps(results: Results) -> dict[str, list[Row]]:
     for model, rows in grouped([*alone, *several], lambda row: str(row.params["model"])).items():
         if model in schedules() or model not in PARAMETERS or results.prices.samples:
             places = [of_ranks for of_place in names.by_device(rows).values() for of_ranks in grouped(of_place, _ranks).values()]
-            found[model] = [_counting(of_place) for of_place in places]
+            found[model] = places
     return found
 
 
