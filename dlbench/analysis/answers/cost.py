@@ -34,6 +34,8 @@ _LEAVES_OUT = (
     "whether it converges at that batch and in that precision is open",
 )
 _OPEN = "joules and money stay open"
+_HINT = "; --price-per-hour"
+"""What would add money to the headline."""
 _TOLD = 2
 """Trainings that sentences tell; the tables have all."""
 _PAID = {Payment.RENTED: "Rented", Payment.BOUGHT: "Bought", Payment.POWERED: "In electricity"}
@@ -42,6 +44,9 @@ _PAID = {Payment.RENTED: "Rented", Payment.BOUGHT: "Bought", Payment.POWERED: "I
 def answer(results: Results) -> Answer | Missing:
     """Return what training the networks takes on each device, at its best measured throughput, and at the prices that are given."""
     prices, of_model = results.prices, estimates(best_steps(results), results.prices)
+    forward = inference(results)
+    if not of_model and forward:
+        return answered(QUESTION, _of_inference(forward, prices))
     if not of_model:
         names = dict.fromkeys(f"{row.case.workload} {row.params.get('model', '')}".rstrip() for row in results.rows if row.is_ok)
         none = f"{few(names, 3)}: no training step of a published network by one process"
@@ -54,13 +59,15 @@ def answer(results: Results) -> Answer | Missing:
     told = [of_model[model][0] for model in (most, *others) if model] if others else of_model[most]
     told = [*told, *([of_model[timed][-1]] if timed else [])][:_TOLD]
     every = [each for model in (*published, *others) for found in of_model[model] for each in found]
-    several = several_runs(every)
+    several = several_runs([*every, *forward])
+    paragraphs = [tuple(_sentences(found, prices, several)) for found in told]
+    paragraphs[-1] += tuple(_of_1000(forward, prices, several))
     return answered(
         QUESTION,
         AnswerPart(
-            [tuple(_sentences(found, prices, several)) for found in told],
+            paragraphs,
             every,
-            [*_tables(every, prices), inference_table(inference(results), prices)],
+            [*_tables(every, prices), inference_table(forward, prices)],
             weaknesses=[*_LEAVES_OUT, *map(str, faster_steps(results)), *what_stays_open(every, prices)],
             headline=_headline(of_model[others[0] if others else most][0], prices),
         ),
@@ -83,9 +90,46 @@ def _headline(found: Sequence[Estimate], prices: Prices) -> Headline:
         chosen = f"{model} {chosen}"
     alike = [each for each in found if each.row.is_on_cpu is best.row.is_on_cpu]
     where = which(best.row, alike, len(alike) - 1)
-    hint = "" if prices.has_amounts else "; --price-per-hour"  # what would add money to the line
-    about = [chosen + where + hint, chosen + where, *qualifiers([chosen], nearer(where))]
-    return Headline([text], about, best.span, [best], {Tag.STEPS_ALONE: True})
+    return Headline([text], _about(chosen, where, "" if prices.has_amounts else _HINT), best.span, [best], {Tag.STEPS_ALONE: True})
+
+
+def _about(chosen: str, where: str, hint: str) -> list[str]:
+    """Return texts for a qualifier: what was chosen and where it ran; the hint goes before details of these."""
+    words = chosen.split(" ")
+    shorter = (" ".join(words[:count]) + there + hint for there in (nearer(where), "") for count in range(len(words), 0, -1) if hint)
+    return [chosen + where + hint, *shorter, chosen + where, *qualifiers([chosen], nearer(where))]
+
+
+def _of_inference(found: Sequence[Estimate], prices: Prices) -> AnswerPart:
+    """Return what inference takes, where no training was measured."""
+    best = min(found, key=lambda each: -each.row.throughput)
+    cost = min(best.costs, key=lambda each: each.per_hour, default=None)
+    spent = prices.money(cost.of(THOUSAND)) if cost else units.energy(best.joules or 0.0)
+    texts = [f"{spent} for 1000 samples of inference", f"{spent} for 1000 samples"]
+    where = which(best.row, found, len({(each.row.case.run, each.row.case.device) for each in found}) - 1)
+    chosen = f"{best.schedule.model} {best.choice.replace('batch=', 'b')}"
+    hint = "" if prices.has_amounts else _HINT
+    headline = Headline(texts, _about(chosen, where, hint), "", [best], {Tag.STEPS_ALONE: True})
+    sentences = tuple(_of_1000(found, prices, several_runs(found)))
+    weaknesses = ["no training step of a published network was measured: dlbench run cnn", *what_stays_open(found, prices)]
+    return AnswerPart([sentences], found, [inference_table(found, prices)], weaknesses=weaknesses, headline=headline)
+
+
+def _of_1000(found: Sequence[Estimate], prices: Prices, several: bool) -> Iterator[str]:
+    """Yield the energy and the money of 1000 samples of inference on the device that is fastest."""
+    if not found:
+        return
+    best = max(found, key=lambda each: each.row.throughput)
+    thousand, low, high = best.joules_of_1000
+    took = [] if thousand is None else [f"take {with_interval(thousand, low, high, units.energy)}"]
+    amounts = ((_PAID[cost.way].lower(), prices.money(cost.of(THOUSAND)), _ends(cost, THOUSAND)) for cost in best.costs)
+    took += [f"cost, {way}, {amount}{ends}" for way, amount, ends in amounts]
+    counts = "sustained" if best.sustained else "fastest"
+    yield f"Inference of {best.schedule.model} was {counts} on {hardware(best.row, several)} at {best.choice}."
+    for each in took:
+        yield f"1000 samples of it {each}."
+    if len(found) > 1:
+        yield f"{plural(len(found) - 1, 'more step')} of inference: in the table only."
 
 
 def _alone(found: Sequence[Estimate]) -> Sequence[Estimate]:
@@ -138,14 +182,18 @@ def _spent(each: Estimate, prices: Prices) -> Iterator[str]:
     if thousand is not None and each.joules is not None:
         yield f"1000 samples take {with_interval(thousand, low, high, units.energy)}, and all of it {units.energy(each.joules)}."
     for cost in each.costs:
-        low, high = cost.ends(each.samples)
-        ends = f" ({units.money(low)}…{units.money(high)})" if low is not None and high is not None else ""
         epoch = f", an epoch {prices.money(cost.of(each.schedule.images))}" if each.schedule.epochs > 1 else ""
         yield (
             f"{_PAID[cost.way]}, 1000 samples cost {prices.money(cost.of(THOUSAND))}{epoch} "
-            f"and all of it {prices.money(cost.of(each.samples))}{ends}."
+            f"and all of it {prices.money(cost.of(each.samples))}{_ends(cost, each.samples)}."
         )
     yield from _rent_or_buy(each.hour, prices)
+
+
+def _ends(cost: Cost, samples: float) -> str:
+    """Return the interval of what samples cost, behind that; an empty text where there is none."""
+    low, high = cost.ends(samples)
+    return f" ({units.money(low)}…{units.money(high)})" if low is not None and high is not None else ""
 
 
 def _rent_or_buy(hour: Hour, prices: Prices) -> Iterator[str]:

@@ -35,7 +35,7 @@ def test_the_time_to_train_is_the_images_of_all_epochs_at_the_measured_rate(aske
         "It was fastest there at batch=64 fp32.",
     ]
     span = " (5 h 10 min…5 h 30 min)"
-    assert line(answer) == (f"5 h 20 min{span} for ImageNet", "resnet50 b64 amp_bf16 channels_last", span, ["steps alone"])
+    assert line(answer) == (f"5 h 20 min{span} for ImageNet", "resnet50 b64; --price-per-hour", span, ["steps alone"])
     alone = asked(steps(cpu, "cpu", dtype="fp32"))["cost"]
     assert line(alone) == ("41 days (40…42) for ImageNet, resnet50", "b64 fp32; --price-per-hour", " (40…42)", ["steps alone"])
     (table,) = answer["tables"]
@@ -62,7 +62,7 @@ def test_of_a_network_the_fastest_row_counts_and_beside_another_stands_what_it_t
         "On NVIDIA H200 that takes 8 h 14 min (7 h 59 min…8 h 29 min).",
         "Its authors took 2 to 3 weeks on four NVIDIA Titan Black.",
     ]
-    assert line(answer)[:2] == ("5 h (4 h 51 min…5 h 9 min) for ImageNet", "resnet50 b64 amp_bf16")
+    assert line(answer)[:2] == ("5 h (4 h 51 min…5 h 9 min) for ImageNet", "resnet50 b64; --price-per-hour")
     (table,) = answer["tables"]
     assert [(row["param.model"], row["train.choice"]) for row in table["rows"]] == [
         ("resnet50", "batch=64 amp_bf16"),
@@ -76,11 +76,11 @@ def test_of_several_devices_the_first_and_the_cpu_are_told_and_the_table_has_the
     second = [replace(each, case=made_up.case("train_step", "cuda:1", **each.case.params)) for each in steps(0.02)]
     answer = asked([*steps(0.01), *second, *steps(1.0, "cpu")])["cost"]
     assert answer["sentences"][-2:] == ["It was fastest there at batch=64 amp_bf16.", "1 more device: in the table only."]
-    assert line(answer)[1] == "resnet50 b64 amp_bf16 on cuda:0"
-    assert line(asked(steps(0.02), steps(0.01))["cost"])[1] == "resnet50 b64 amp_bf16 on run1"
+    assert line(answer)[1] == "resnet50 on cuda:0; --price-per-hour"
+    assert line(asked(steps(0.02), steps(0.01))["cost"])[1] == "resnet50 b64 on run1; --price-per-hour"
     spoiled = [replace(each, throttling=Throttling(thermal=0.5)) for each in steps(0.01, mode="m" * 200)]
     marked = line(asked(spoiled)["cost"])
-    assert (marked[1], marked[3]) == ("resnet50 b64 amp_bf16…", ["throttled", "steps alone"])
+    assert (marked[1], marked[3]) == ("resnet50 b64; --price-per-hour", ["throttled", "steps alone"])
 
 
 def test_too_few_rounds_give_a_time_without_an_interval(asked):

@@ -167,7 +167,13 @@ def test_inference_has_the_energy_and_the_money_of_1000_samples(cost):
     header = {"workloads": {"train_step": IMAGENET, "infer_step": forward}}
     answer = cost([*steps(100), *steps(1000, workload="infer_step")], "--price-per-hour", "3.6", watts=500, **header)
     (row,) = rows_of(answer, "Inference on 1000 samples, in money")
-    assert (row["train.joules_1000"], row["inference.rented"]) == (pytest.approx(500), pytest.approx(0.001))
+    assert (row["inference.joules_1000"], row["inference.rented"]) == (pytest.approx(500), pytest.approx(0.001))
+    assert (row["inference.rented_low"], row["inference.rented_high"]) == (pytest.approx(0.00097), pytest.approx(0.00103))
+    assert answer["sentences"][-3:] == [
+        "Inference of resnet50 was fastest on NVIDIA H200 at batch=64 bf16.",
+        "1000 samples of it take 500 J (485 J…515 J).",
+        "1000 samples of it cost, rented, 0.00100 money (0.000970…0.00103).",
+    ]
     assert not rows_of(cost([*steps(100), *steps(1000, workload="infer_step")], **header), "Inference")
 
 
@@ -183,6 +189,23 @@ def test_without_power_or_prices_the_answer_says_what_would_give_them(cost):
     assert "electricity is in no amount, as nothing metered the power of these steps: dlbench run sustained" in bought
     of_one = cost([*steps(100), *steps(1, "cpu")], "--price-per-hour", "cuda=2")
     assert of_one["weaknesses"][-1] == "without a price: cpu; give --price-per-hour cpu=AMOUNT"
+
+
+def test_sustained_inference_alone_has_its_energy_and_money(cost):
+    forward = {"workloads": {"mine": {**SUSTAINED, "tags": ["inference", "imagenet"]}}}
+    measured = [*sustained(1000, 1000, watts=500), *sustained(2000, 2000, watts=500, model="resnet18")]
+    answer = cost(measured, **forward)
+    assert (answer["headline"], answer["qualifier"]) == ("250 J for 1000 samples of inference", "resnet18 b64 bf16; --price-per-hour")
+    assert answer["sentences"] == [
+        "Inference of resnet18 was sustained on NVIDIA H200 at batch=64 bf16.",
+        "1000 samples of it take 250 J (242 J…258 J).",
+        "1 more step of inference: in the table only.",
+    ]
+    assert answer["weaknesses"][0] == "no training step of a published network was measured: dlbench run cnn"
+    priced = cost(measured[:7], "--price-per-hour", "3.6", **forward)
+    assert (priced["headline"], priced["qualifier"]) == ("0.00100 money for 1000 samples of inference", "resnet50 b64 bf16")
+    assert [each["title"] for each in priced["tables"]] == ["Inference on 1000 samples, in money"]
+    assert cost(sustained(1000, 1000), **forward)["kind"] == "missing"
 
 
 def test_of_several_devices_the_one_that_costs_least_is_named(cost):

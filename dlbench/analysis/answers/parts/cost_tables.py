@@ -1,12 +1,13 @@
 """Tables of what training costs: its time and energy, its money, and whether to rent or to buy."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from itertools import chain
 from typing import NamedTuple
 
 from dlbench.analysis.answers.parts.base import Table, table
 from dlbench.analysis.answers.parts.money import Hour, Payment, devices_of
 from dlbench.analysis.answers.parts.training_time import IMAGENET, THOUSAND, Cost, Estimate, dataset, words
-from dlbench.analysis.presentation.fields import THROUGHPUT, Fields, Headed, own, place, whole_row
+from dlbench.analysis.presentation.fields import THROUGHPUT, Fields, own, place, whole_row
 from dlbench.analysis.presentation.wording import INTERVAL
 from dlbench.analysis.ratios.pairing import grouped
 from dlbench.core.prices import Prices
@@ -24,18 +25,24 @@ _AT: Fields[Estimate] = (
     own("ranks", "train.ranks", Unit.COUNT, _RANKS, lambda each: None if each.is_alone else each.row.ranks),
     own("at", "train.choice", Unit.TEXT, _CHOICE, lambda each: each.choice),
 )
-_ENERGY: Fields[Estimate] = (
-    own("of 1000", "train.joules_1000", Unit.JOULES, "energy of 1000 samples, gross", lambda each: each.joules_of_1000[0], "lower"),
-    own(INTERVAL, "train.joules_1000_low", Unit.JOULES, "lower end of its 95 % interval", lambda each: each.joules_of_1000[1]),
-    own(INTERVAL, "train.joules_1000_high", Unit.JOULES, "upper end of it", lambda each: each.joules_of_1000[2]),
-)
+
+
+def _energy(of: str) -> Fields[Estimate]:
+    """Return the columns of the energy of 1000 samples, of training or of inference."""
+    return (
+        own("of 1000", f"{of}.joules_1000", Unit.JOULES, "energy of 1000 samples, gross", lambda each: each.joules_of_1000[0], "lower"),
+        own(INTERVAL, f"{of}.joules_1000_low", Unit.JOULES, "lower end of its 95 % interval", lambda each: each.joules_of_1000[1]),
+        own(INTERVAL, f"{of}.joules_1000_high", Unit.JOULES, "upper end of it", lambda each: each.joules_of_1000[2]),
+    )
+
+
 _TIMES: Fields[Estimate] = (
     own("time to train", "train.seconds", Unit.SECONDS, "all steps of the schedule at that rate", better="lower"),
     own(INTERVAL, "train.low", Unit.SECONDS, f"lower end {_AS_TIME}", lambda each: each.ends[0]),
     own(INTERVAL, "train.high", Unit.SECONDS, "upper end of it", lambda each: each.ends[1]),
     own("kept", "train.kept", Unit.FRACTION, "of its burst, where it was sustained", better="higher"),
     own("energy", "train.joules", Unit.JOULES, "of all steps of the schedule", lambda each: each.joules, "lower"),
-    *_ENERGY,
+    *_energy("train"),
 )
 
 
@@ -120,21 +127,35 @@ def rent_or_buy_table(estimates: Sequence[Estimate], prices: Prices) -> Table:
 
 def inference_table(estimates: Sequence[Estimate], prices: Prices) -> Table:
     """Return the table of what 1000 samples of inference take and cost, each way that their prices tell."""
-
-    def paid(way: Payment) -> Headed[Estimate]:
-        def amount(each: Estimate) -> float | None:
-            return next((cost.of(THOUSAND) for cost in each.costs if cost.way is way), None)
-
-        return own(str(way), f"inference.{way}", Unit.MONEY, "of 1000 samples", amount, "lower")
-
     fields: Fields[Estimate] = (
         *_NETWORK,
         place(estimates),
-        *_AT,
+        own("at", "inference.choice", Unit.TEXT, _CHOICE, lambda each: each.choice),
         ("samples/s", THROUGHPUT[0]),
-        own("kept", "train.kept", Unit.FRACTION, "of its burst, where it was sustained", better="higher"),
-        *_ENERGY,
-        *map(paid, Payment),
+        own("kept", "inference.kept", Unit.FRACTION, "of its burst, where it was sustained", better="higher"),
+        *_energy("inference"),
+        *chain.from_iterable(map(_paid, Payment)),
     )
     currency = f", in {prices.currency}" if prices.has_amounts else ""
     return table(f"Inference on 1000 samples{currency}", fields, estimates, whole=whole_row)
+
+
+def _paid(way: Payment) -> Fields[Estimate]:
+    """Return the columns of what 1000 samples cost one way, with their interval."""
+
+    def cost(each: Estimate) -> Cost | None:
+        return next((cost for cost in each.costs if cost.way is way), None)
+
+    def amount(each: Estimate) -> float | None:
+        return found.of(THOUSAND) if (found := cost(each)) else None
+
+    def end(at: int) -> Callable[[Estimate], float | None]:
+        return lambda each: found.ends(THOUSAND)[at] if (found := cost(each)) else None
+
+    return (
+        own(
+            str(way), f"inference.{way}", Unit.MONEY, "of 1000 samples", lambda each: (found := cost(each)) and found.of(THOUSAND), "lower"
+        ),
+        own(INTERVAL, f"inference.{way}_low", Unit.MONEY, f"lower end {_AS_TIME}", end(0)),
+        own(INTERVAL, f"inference.{way}_high", Unit.MONEY, "upper end of it", end(1)),
+    )
