@@ -9,6 +9,7 @@ import pytest
 
 from dlbench.analysis.export.card import MOST_CHARACTERS, MOST_LINES, card
 from dlbench.analysis.read.table import collect
+from dlbench.core.conditions import Throttling
 from dlbench.core.model import Status
 
 REFERENCES = sorted((front_door.ROOT / "results" / "reference").glob("*/*.jsonl"))
@@ -127,6 +128,36 @@ def test_a_workload_that_reports_values_has_them_with_their_spread(tmp_path):
     made_up.write(tmp_path / "run.jsonl", measured, workloads={"mine": {"values": values, "parameters": {}}})
     assert "- mine n=8: accuracy 91.0 % (min–max 90.0…92.0 %)\n" in shown(tmp_path, "run.jsonl").out
     assert json.loads(front_door.in_process(tmp_path, "show", "run.jsonl", "--format", "json").out)[0]["value.accuracy"] == 0.91
+
+
+@pytest.mark.parametrize(
+    ("rounds", "figure", "brackets"),
+    [
+        (1, "900 samples/s (no interval)", ""),
+        (
+            3,
+            "900 samples/s (min–max 880…920 samples/s)",
+            "In brackets: min–max",
+        ),
+        (6, "900 samples/s (880…920 samples/s)", "In brackets: 95 % intervals."),
+    ],
+)
+def test_the_throughput_of_a_sustained_step_is_told_alike_of_any_number_of_rounds(tmp_path, rounds, figure, brackets):
+    kept = (0.9, 0.88, 0.92, 0.9, 0.9, 0.9)[:rounds]
+    made_up.write(tmp_path / "run.jsonl", made_up.sustained("training", "cpu", kept), workloads=made_up.SUSTAINED)
+    lines = shown(tmp_path, "run.jsonl").out.splitlines()
+    assert f"- sustained_training resnet18 b128: {figure}" in lines
+    told = [line.partition(",")[0] for line in lines if line.startswith("In brackets")]
+    assert told == ([brackets] if brackets else [])
+
+
+def test_of_several_files_the_one_that_is_not_usable_is_named(tmp_path):
+    spoiled = [replace(each, throttling=Throttling(thermal=0.5)) for each in made_up.both_kinds()]
+    made_up.write(tmp_path / "hot.jsonl", spoiled)
+    made_up.write(tmp_path / "cool.jsonl", made_up.both_kinds())
+    assert shown(tmp_path, "hot.jsonl").out.startswith("Not usable: most of its cases were throttled or disturbed.\n")
+    first, *_ = shown(tmp_path, "cool.jsonl", "hot.jsonl").out.splitlines()
+    assert first == "Not usable: hot (1 of 2 files): most cases were throttled or disturbed."
 
 
 def test_a_sustained_step_has_its_steady_throughput(tmp_path):

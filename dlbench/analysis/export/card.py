@@ -51,20 +51,30 @@ def _card(results: Results, found: Sequence[CardFigure], width: int) -> str:
     rows, environments = results.rows, results.environments
     spreads = [_SPREADS[kind] for kind in dict.fromkeys(each.spread for each in found) if kind]
     intervals = ["95 % intervals"] if any(each.spread == "" for each in found) else []
-    unusable = [_NOT_USABLE] if any(row.flag.not_usable for row in rows) else []
+    brackets = [_line(f"In brackets: {'; '.join([*intervals, *spreads])}.", 2 * width)] if intervals or spreads else []
     return "\n".join(
         [
-            *unusable,
+            *_not_usable(rows, 2 * width),
             f"**{_line(_machines(rows, environments), 2 * width)}**",
             _line(_versions(rows, environments), 2 * width),
             "",
             *(f"- {_line(each.text, width)}" for each in found),
             "",
-            _line(f"In brackets: {'; '.join([*intervals, *spreads])}.", 2 * width),
+            *brackets,
             _made_by(results, 2 * width),
             "",
         ]
     )
+
+
+def _not_usable(rows: Sequence[Row], most: int) -> list[str]:
+    """Return the line that says of which files most cases are spoiled; none where no file is."""
+    files, spoiled = (list(dict.fromkeys(row.file for row in found)) for found in (rows, [row for row in rows if row.flag.not_usable]))
+    if not spoiled:
+        return []
+    if len(files) == 1:
+        return [_NOT_USABLE]
+    return [_line(f"Not usable: {few(spoiled, 2)} ({len(spoiled)} of {len(files)} files): most cases were throttled or disturbed.", most)]
 
 
 def _line(text: str, most: int) -> str:

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from dlbench.analysis.answers.parts.headline import Tag, by_kind, foremost, tags_of
 from dlbench.analysis.answers.parts.pair_tables import furthest
-from dlbench.analysis.answers.parts.sustained import sustained_steps
+from dlbench.analysis.answers.parts.sustained import rates_of, sustained_steps
 from dlbench.analysis.answers.parts.training_time import best_steps, estimates
 from dlbench.analysis.answers.speedup import families
 from dlbench.analysis.presentation.fields import value_fields
@@ -159,10 +159,10 @@ def _of_row(row: Row, where: _Where) -> CardFigure | None:
     """Return what a case is about: a rate of a step or a ceiling, else its time, else the first value that it reports."""
     named, time = f"{brief(row.key)}{where(row)}: {{}}", row.time
     low, high = row.rate.items_per_s_low, row.rate.items_per_s_high
-    if time.median_s is None and not (low and high):
+    if time.median_s is None and not row.throughput:
         return _of_value(row, where)
     if row.throughput and (row.declared.is_step or time.median_s is None):
-        ends = (low, high, "") if low and high else _over_rounds(sorted(row.rounds.items_per_s))
+        ends = (low, high, "") if low and high else _over_rounds(sorted(rates_of(row)))
         return _figure(named, row.throughput, ends or _rate_ends(row, row.throughput), _samples, row)
     arithmetic = row.declared.ceiling == "arithmetic"
     rate = _flops(row) if arithmetic else _bytes(row) if row.declared.ceiling in ("memory", "copy") else None
