@@ -12,11 +12,11 @@ from dlbench.analysis.answers.parts.training_time import (
     Cost,
     Estimate,
     best_steps,
-    brief,
     dataset,
     estimates,
     faster_steps,
     inference,
+    short_words,
     words,
 )
 from dlbench.analysis.presentation.names import hardware, noun, several_runs
@@ -79,7 +79,7 @@ def _headline(found: Sequence[Estimate], prices: Prices) -> Headline:
     found = _alone(found)
     best = min(found, key=lambda each: each.seconds)
     time, model, chosen = units.seconds(best.seconds), best.schedule.model, best.choice.replace("batch=", "b")
-    what = brief(best.schedule)
+    what = short_words(best.schedule)
     cost = min(best.costs, key=lambda each: each.per_hour, default=None)
     spent = prices.money(cost.of(best.samples)) if cost else None if best.joules is None else units.energy(best.joules)
     paid = f", {spent}" if spent else ""

@@ -11,7 +11,7 @@ from dlbench.analysis.answers.parts.memory import peak_bytes
 from dlbench.analysis.answers.parts.money import devices_of
 from dlbench.analysis.answers.parts.training_time import best_steps, estimates
 from dlbench.analysis.presentation.names import device_label, several_runs
-from dlbench.analysis.presentation.wording import option
+from dlbench.analysis.presentation.wording import few, option
 from dlbench.analysis.ratios.pairing import DEVICE, Pair, grouped, match_rows, one_device, pair_of, settings_named
 from dlbench.analysis.ratios.ratio import Ratio
 from dlbench.analysis.read.merge import merged
@@ -97,11 +97,13 @@ class Held:
     findings: tuple[ClaimFinding, ...] = ()
     lacking: str = ""
     """Why nothing was found; empty where something was."""
+    is_measured: bool = False
+    """Whether rows have all that they can tell, and what is lacking is for the user to say."""
 
     @property
     def command(self) -> str | None:
         """What would measure it; None where it was measured, or where nothing does."""
-        return self.claim.test.command if self.claim.test and not self.findings and self.lacking != _NO_PRICES else None
+        return self.claim.test.command if self.claim.test and not (self.findings or self.is_measured) else None
 
 
 def held(results: Results) -> tuple[Held, ...]:
@@ -126,7 +128,9 @@ def _held(claim: Claim, test: ClaimTest, results: Results) -> Held:
             Evidence(claim, test, pair.other, pair.ratio.speedup, pair.ratio.low, pair.ratio.high, pair)
             for pair in _largest(test, _pairs(test, of_interest))
         ]
-    return Held(claim, _findings(test, evidence), "" if evidence else _lacking(test, of_interest.rows, results.prices))
+    if not evidence and (unpriced := _unpriced(test, of_interest.rows, results.prices)):
+        return Held(claim, lacking=unpriced, is_measured=True)
+    return Held(claim, _findings(test, evidence), "" if evidence else _lacking(test, of_interest.rows))
 
 
 def _settings(row: Row) -> dict[str, object]:
@@ -207,7 +211,19 @@ def _by_size(value: ParamValue | None) -> tuple[float, str]:
     return (float(value), "") if isinstance(value, int | float) else (0.0, value or "")
 
 
-def _lacking(test: ClaimTest, rows: Sequence[Row], prices: Prices) -> str:
+def _unpriced(test: ClaimTest, rows: Sequence[Row], prices: Prices) -> str:
+    """Say what prices rows lack that have both kinds of devices; an empty text where they lack none."""
+    sound = [row for row in rows if row.is_sound]
+    if test.measure != "items_per_price" or len({row.is_on_cpu for row in sound}) < 2:
+        return ""
+    costs = {row.case.device: prices.to_buy(devices_of(row)) for row in sound}
+    if None in costs.values():
+        return _NO_PRICES
+    free = [device for device, cost in costs.items() if cost == 0]
+    return f"{few(free, 3)}: what costs nothing has no throughput for its price; give --price {free[0]}=AMOUNT" if free else ""
+
+
+def _lacking(test: ClaimTest, rows: Sequence[Row]) -> str:
     """Say why rows do not test a claim."""
     if not rows:
         return "not measured here"
@@ -217,7 +233,9 @@ def _lacking(test: ClaimTest, rows: Sequence[Row], prices: Prices) -> str:
         kinds = {row.is_on_cpu for row in rows if row.is_sound}
         if len(kinds) == 1:
             return "no accelerator took part" if kinds == {True} else "no CPU took part"
-        if test.measure == "items_per_price" and not all(prices.to_buy(devices_of(row)) for row in rows):
-            return _NO_PRICES
         return "no case ran on both"
-    return f"no two cases differ in their {test.by} alone" if test.by else "its memory is not known"
+    if test.by and test.base:
+        *first, last = [option(test.by, each) for each in test.others] or [f"another {test.by}"]
+        others = f"{', '.join(first)} or {last}" if first else last
+        return f"no case with {others} beside the same with {option(test.by, test.base)}"
+    return "its memory is not known"

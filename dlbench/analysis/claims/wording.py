@@ -1,6 +1,7 @@
 """Words for claims of others beside what was measured, and tables of all that a claim was held against."""
 
 from collections.abc import Sequence
+from functools import partial
 from itertools import chain
 
 from dlbench.analysis.answers.parts.base import Table, table
@@ -8,14 +9,14 @@ from dlbench.analysis.answers.parts.headline import Tag, tags_of
 from dlbench.analysis.claims.evidence import ClaimFinding, Evidence, Held
 from dlbench.analysis.presentation.fields import CASE, RATIO, Field, Fields, Headed, own, place, whole_row
 from dlbench.analysis.presentation.pair_columns import cells
-from dlbench.analysis.presentation.wording import INTERVAL, brief
+from dlbench.analysis.presentation.wording import INTERVAL, brief, with_interval
 from dlbench.analysis.ratios.pairing import DEVICE
 from dlbench.core import units
 from dlbench.core.reference.claims import Claim
 from dlbench.core.schema import Column, Unit, text
 
 _MOST_TOLD = 4
-"""ClaimFinding in a sentence; the table has all."""
+"""Findings in a sentence; the table has all."""
 _OF_AN_INTERVAL = (Tag.FEW_ROUNDS, Tag.UNFINISHED)
 """Limits that a number says itself."""
 
@@ -40,12 +41,9 @@ def value_text(found: Evidence) -> str:
     """Return its number with the interval: ``13.1× (12.8…13.4)``, ``63 days (60 days…66 days)``, ``2.46 GiB``."""
     if found.pair:
         return str(found.ratio).replace(" ×", "×", 1)
-    value = text(found.value, found.unit)
     if found.unit is Unit.BYTES:
-        return value
-    if found.low is None or found.high is None:
-        return f"{value} (too few rounds for an interval)"
-    return f"{value} ({text(found.low, found.unit)}…{text(found.high, found.unit)})"
+        return text(found.value, found.unit)
+    return with_interval(found.value, found.low, found.high, partial(text, unit=found.unit))
 
 
 def _stated(claim: Claim) -> str:

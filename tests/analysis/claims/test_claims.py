@@ -171,6 +171,11 @@ def test_with_prices_throughput_is_held_against_what_the_devices_cost(tmp_path):
     found = {each["id"]: each for each in document(tmp_path, "--claims", *prices)["claims"]}
     assert found["33k"]["sentence"] == "others state no number; here 5.00× (4.85…5.15) on cuda:0 (train resnet50 b8)"
     assert found["wait-20x"]["evidence"][0]["value"] == pytest.approx(4 * found["33k"]["evidence"][0]["value"])
+    free = {each["id"]: each for each in document(tmp_path, "--claims", "--price", "cpu=0", "--price", "cuda=4000")["claims"]}
+    assert free["33k"]["sentence"] == (
+        "others state no number; cpu: what costs nothing has no throughput for its price; give --price cpu=AMOUNT"
+    )
+    assert (free["33k"]["outcome"], free["33k"]["command"]) == ("lacking", None)
     refused = front_door.in_process(tmp_path, "show", "run.jsonl", "--card", *prices)
     assert (refused.code, refused.err) == (
         2,
@@ -186,10 +191,19 @@ def test_without_an_accelerator_it_is_told_with_the_command(tmp_path):
         "others say 20×; no accelerator took part; to measure it, on a machine with both: dlbench run cnn"
     )
     assert found["half-faster"]["sentence"] == (
-        "others say more than 1×; no two cases differ in their dtype alone; to measure it: dlbench run precision"
+        "others say more than 1×; no case with bf16, fp16, amp_bf16 or amp_fp16 beside the same with fp32; "
+        "to measure it: dlbench run precision"
     )
     assert found["cast-32"]["sentence"] == "others say more than 1.2×; not measured here; to measure it: dlbench run crossover"
     assert found["10-12-bits"]["sentence"] == "others state no number; nothing measures it yet"
+
+
+def test_batches_that_are_not_those_of_a_claim_are_told(tmp_path):
+    batches = [each for batch in (8, 16, 32) for each in timed(1.0, "train_step", model="resnet18", batch=batch, dtype="fp32")]
+    made_up.write(tmp_path / "run.jsonl", batches)
+    assert told(tmp_path)["batch-8-64"]["sentence"] == (
+        "others say 3×; no case with batch=64 beside the same with batch=8; to measure it: dlbench run batch"
+    )
 
 
 def test_two_files_of_two_machines_are_held_against_each_other(tmp_path):

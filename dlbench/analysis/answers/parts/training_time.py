@@ -261,7 +261,7 @@ def words(schedule: Schedule) -> str:
     return data if schedule.epochs == 1 else f"{schedule.epochs:,} epochs of {data} samples"
 
 
-def brief(schedule: Schedule) -> str:
+def short_words(schedule: Schedule) -> str:
     """Return the same where there is little room: ``ImageNet``, ``a million samples``, ``30 × 50,000 samples``."""
     if schedule.source or schedule.epochs == 1:
         return dataset(schedule)
