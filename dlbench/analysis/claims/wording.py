@@ -23,7 +23,7 @@ _OF_AN_INTERVAL = (Tag.FEW_ROUNDS, Tag.UNFINISHED)
 
 def sentence(found: Held) -> str:
     """Return ``others say 20×; here 13.1× (12.8…13.4) on cuda:0 (train resnet18 b8)``, or what is lacking and what would measure it."""
-    said = f"others say {_stated(found.claim)}" if found.claim.stated else "others state no number"
+    said = _said(found.claim)
     if not found.findings:
         where = ", on a machine with both" if found.claim.test and found.claim.test.by == DEVICE.name else ""
         return f"{said}; {found.lacking}{f'; to measure it{where}: {found.command}' if found.command else ''}"
@@ -44,6 +44,12 @@ def value_text(found: Evidence) -> str:
     if found.unit is Unit.BYTES:
         return text(found.value, found.unit)
     return with_interval(found.value, found.low, found.high, partial(text, unit=found.unit))
+
+
+def _said(claim: Claim) -> str:
+    if claim.is_our_reading:
+        return f"others state no number (read here as {claim.stated})"
+    return f"others say {_stated(claim)}" if claim.stated else "others state no number"
 
 
 def _stated(claim: Claim) -> str:

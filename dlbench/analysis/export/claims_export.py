@@ -21,7 +21,7 @@ def as_json(held: Sequence[Held], not_usable: Sequence[str] = ()) -> str:
 
 def _claim(found: Held) -> dict[str, Any]:
     claim = found.claim
-    stated = {name: getattr(claim, name) for name in ("id", "says", "low", "high", "unit", "who", "when")}
+    stated = {name: getattr(claim, name) for name in ("id", "says", "low", "high", "is_our_reading", "unit", "who", "when")}
     return {
         **stated,
         "outcome": "measured" if found.findings else "lacking" if claim.test else "untested",

@@ -64,6 +64,8 @@ class Claim:
     when: str
     test: ClaimTest | None
     """None where nothing measures it yet."""
+    is_our_reading: bool = False
+    """Whether they state no number, and ``low`` is how a word of theirs is read here."""
 
     @property
     def stated(self) -> str:
@@ -86,7 +88,8 @@ def claims() -> tuple[Claim, ...]:
 def _claim(data: Json) -> Claim:
     test = data.get("test")
     numbers = data.get("low"), data.get("high")
-    return Claim(data["id"], data["says"], *numbers, data["unit"], data["who"], data["when"], _test(test) if test else None)
+    tested, ours = _test(test) if test else None, data.get("is_our_reading", False)
+    return Claim(data["id"], data["says"], *numbers, data["unit"], data["who"], data["when"], tested, ours)
 
 
 def _test(data: Json) -> ClaimTest:

@@ -194,7 +194,10 @@ def test_without_an_accelerator_it_is_told_with_the_command(tmp_path):
         "others say more than 1×; no case with bf16, fp16, amp_bf16 or amp_fp16 beside the same with fp32; "
         "to measure it: dlbench run precision"
     )
-    assert found["cast-32"]["sentence"] == "others say more than 1.2×; not measured here; to measure it: dlbench run crossover"
+    assert found["cast-32"]["sentence"] == (
+        "others state no number (read here as more than 1.2×); not measured here; to measure it: dlbench run crossover"
+    )
+    assert [name for name, each in found.items() if each["is_our_reading"]] == ["cast-32"]
     assert found["10-12-bits"]["sentence"] == "others state no number; nothing measures it yet"
 
 
