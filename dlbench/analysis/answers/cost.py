@@ -201,17 +201,23 @@ def _rent_or_buy(hour: Hour, prices: Prices) -> Iterator[str]:
     if hour.price is None or hour.rent is None:
         return
     hours, share = hour.hours_to_earn, hour.share_to_earn
+    if hours is None and hour.cheaper is None:
+        yield f"Renting and owning cost the same, {prices.money(hour.rent)} an hour, as buying costs nothing."
+        return
     if hours is None:
         electricity = prices.money(hour.electricity or 0.0)
         yield f"However long it is used, renting is cheaper: {prices.money(hour.rent)} an hour, and electricity alone costs {electricity}."
-    elif share is None:
-        yield f"Bought for {prices.money(hour.price)}, it saves that much rent in {hours:,.0f} hours of use."
+        return
+    earned = f"Bought for {prices.money(hour.price)}, it saves that much rent in {_hours(hours)}"
+    if share is None:
+        yield f"{earned} of use."
     else:
-        cheaper = "buying" if share < 1 else "renting"
-        yield (
-            f"Bought for {prices.money(hour.price)}, it saves that much rent in {hours:,.0f} hours, "
-            f"{units.percent(share)} of its planned use, so {cheaper} is cheaper."
-        )
+        yield f"{earned}, {units.percent(share)} of its planned use, so {'buying' if share < 1 else 'renting'} is cheaper."
+
+
+def _hours(hours: float) -> str:
+    """Return hours in whole ones, or of few in three digits."""
+    return f"{hours:,.0f} hours" if hours >= 100 or not hours else f"{units.three_digits(hours)} hours"
 
 
 def _tables(every: Sequence[Estimate], prices: Prices) -> list[Table]:

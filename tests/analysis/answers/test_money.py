@@ -289,6 +289,26 @@ def test_buying_is_cheaper_where_it_was_in_a_simulation_of_the_planned_use(cost,
 
 
 @pytest.mark.parametrize(
+    ("options", "watts", "sentence"),
+    [
+        ("--price 0 --price-per-hour 0", None, "Renting and owning cost the same, 0.00 money an hour, as buying costs nothing."),
+        ("--price 1 --price-per-hour 100", None, "Bought for 1.00 money, it saves that much rent in 0.0100 hours of use."),
+        ("--price 30 --price-per-hour 20", None, "Bought for 30.00 money, it saves that much rent in 1.50 hours of use."),
+        (
+            "--price 0 --price-per-hour 0 --price-per-kwh 1",
+            500,
+            "However long it is used, renting is cheaper: 0.00 money an hour, and electricity alone costs 0.50 money.",
+        ),
+    ],
+)
+def test_what_costs_nothing_and_what_is_earned_at_once_is_told_as_it_is(cost, options, watts, sentence):
+    answer = cost(steps(100), *options.split(), watts=watts)
+    assert [each for each in answer["sentences"] if each.startswith(("Renting", "Bought for", "However"))] == [sentence]
+    (row,) = rows_of(answer, "Rent or buy")
+    assert row["buy.cheaper"] == ("renting" if watts else None)
+
+
+@pytest.mark.parametrize(
     ("value", "text"),
     [(0, "0.00"), (1e-12, "1.0e-12"), (0.00123, "0.00123"), (0.0994, "0.0994"), (0.0996, "0.10"), (0.456, "0.46"), (1234.5, "1,234.50")],
 )

@@ -65,11 +65,11 @@ class Hour:
 
     @property
     def cheaper(self) -> str | None:
-        """What costs less over the planned use, ``buying`` or ``renting``; None where something is not known."""
+        """What costs less over the planned use, ``buying`` or ``renting``; None where they cost the same, or something is not known."""
         if self.price is None or self.saved is None:
             return None
         if self.saved <= 0:
-            return "renting" if self.price else None
+            return "renting" if self.price or self.saved else None
         return None if self.share_to_earn is None else "buying" if self.share_to_earn < 1 else "renting"
 
 
