@@ -61,11 +61,14 @@ def _electricity(found: Sequence[Estimate], prices: Prices) -> Iterator[str]:
     without = [each for each in owned if each.hour.electricity is None and (each.hour.price is not None or _has_price(each, prices))]
     for reason, alike in grouped(without, lambda each: _why(each, prices, tried)).items():
         networks = dict.fromkeys(f"{each.schedule.model} on {device_label(each, several)}" for each in alike)
-        what = "in no amount" if len(alike) == len(owned) else f"left out for {few(networks, 2)}"
+        if len(alike) == len(owned):
+            what, unmetered = "in no amount", _UNMETERED
+        else:
+            what, unmetered = f"left out for {few(networks, 2)}", "nothing metered these steps"
         models = dict.fromkeys(each.schedule.model for each in alike)
         chosen = f" --set model={','.join(models)}" if any(each.sustained for each in found) else ""
-        command = f"dlbench run sustained{chosen}"
-        yield f"electricity is {what}, as {_UNMETERED}: {command}" if reason == _UNMETERED else f"electricity is {what}: {reason}"
+        because = f", as {unmetered}: dlbench run sustained{chosen}" if reason == _UNMETERED else f": {reason}"
+        yield f"electricity is {what}{because}"
 
 
 def _has_price(each: Estimate, prices: Prices) -> bool:

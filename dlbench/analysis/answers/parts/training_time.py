@@ -179,11 +179,15 @@ class Faster(NamedTuple):
     steady: Row
     ratio: Ratio
 
-    def __str__(self) -> str:
-        settings = [(name, self.steady.setting(name), self.row.setting(name)) for name in ("model", "batch", "dtype", "layout")]
-        chosen = [f"--set {name}={value_text(value)}" for name, there, value in settings if there is not None and value is not None]
-        command = " ".join(["dlbench run sustained", *chosen])
-        return f"a short measurement at {names.choice(self.row)} was {self.ratio} as fast as its steady rate: {command}"
+    def words(self, several: bool) -> str:
+        """Return what was faster, how much, and the command that sustains it."""
+        row = self.row
+        settings = [(name, self.steady.setting(name), row.setting(name)) for name in ("model", "batch", "dtype", "layout")]
+        reached = any(there not in (None, value) for _, there, value in settings)  # another mode is none that it could be sustained in
+        told = [f"--set {name}={value_text(value)}" for name, there, value in settings if there and value and value != "nchw"]
+        command = f": {' '.join(['dlbench run sustained', *told])}" if reached else ""
+        where = f"{row.params['model']} on {names.device_label(self, several)} at {names.choice(row)}"
+        return f"a short step of {where} was {str(self.ratio).replace(' ×', '×', 1)} as fast{command}"
 
 
 def _trained(results: Results) -> dict[str, list[list[Row]]]:
