@@ -68,7 +68,7 @@ def answer(results: Results) -> Answer | Missing:
             paragraphs,
             every,
             [*_tables(every, prices), inference_table(forward, prices)],
-            weaknesses=[*_LEAVES_OUT, *(each.words(several) for each in faster_steps(results)), *what_stays_open(every, prices)],
+            weaknesses=[*_LEAVES_OUT, *map(str, faster_steps(results)), *what_stays_open(every, prices)],
             headline=_headline(of_model[others[0] if others else most][0], prices),
         ),
     )

@@ -179,15 +179,14 @@ class Faster(NamedTuple):
     steady: Row
     ratio: Ratio
 
-    def words(self, several: bool) -> str:
-        """Return what was faster, how much, and the command that sustains it."""
-        row = self.row
+    def __str__(self) -> str:
+        row, plain = self.row, ("fp32", "nchw")
         settings = [(name, self.steady.setting(name), row.setting(name)) for name in ("model", "batch", "dtype", "layout")]
         reached = any(there not in (None, value) for _, there, value in settings)  # another mode is none that it could be sustained in
-        told = [f"--set {name}={value_text(value)}" for name, there, value in settings if there and value and value != "nchw"]
+        told = [f"--set {name}={value_text(value)}" for name, there, value in settings if there and value and value not in plain]
         command = f": {' '.join(['dlbench run sustained', *told])}" if reached else ""
-        where = f"{row.params['model']} on {names.device_label(self, several)} at {names.choice(row)}"
-        return f"a short step of {where} was {str(self.ratio).replace(' ×', '×', 1)} as fast{command}"
+        where = f"{row.params['model']} {names.choice(row)} on {row.case.device}"
+        return f"short steps of {where} were {self.ratio.brief}{self.ratio.span} as fast{command}"
 
 
 def _trained(results: Results) -> dict[str, list[list[Row]]]:
