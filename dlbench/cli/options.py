@@ -16,7 +16,7 @@ from dlbench.analysis.export import tabular
 from dlbench.cli import completion, prices
 from dlbench.cli.output_files import refuse_existing, refuse_misplaced, refuse_same_file
 from dlbench.core.errors import UsageError
-from dlbench.core.prices import AMOUNT, HOURS, NO_LABEL, YEARS, Range
+from dlbench.core.prices import AMOUNT, HOURS, YEARS, Range
 from dlbench.core.thresholds import MUST_SEE, check
 from dlbench.core.units import parse_duration
 
@@ -271,7 +271,7 @@ price_options = option_group(
     _per_device("--price", AMOUNT, "To buy a device, in the same way. Repeatable."),
     _per_device("--years", YEARS, "In which a device that was bought is used. Repeatable."),
     _per_device("--hours-per-day", HOURS, "In which it is used on each day of these. Repeatable."),
-    click.option("--currency", type=prices.currency, metavar="LABEL", help=f"Of all amounts, such as EUR (default: {NO_LABEL})."),
+    click.option("--currency", type=prices.currency, metavar="LABEL", help="Behind all amounts, such as EUR (default: none)."),
     click.option("--samples", type=click.IntRange(1, 10**15), help="Of a training of your own, told beside the published ones."),
     click.option("--epochs", type=click.IntRange(1, 10**6), help="How often that passes over them (default: 1)."),
 )

@@ -7,7 +7,7 @@ import click
 from dlbench.cli.terminal import write_notes
 from dlbench.core.errors import UsageError
 from dlbench.core.model import kind_of
-from dlbench.core.prices import NO_LABEL, PerDevice, Prices, Range, parse_currency, parse_figure
+from dlbench.core.prices import PerDevice, Prices, Range, parse_currency, parse_figure
 
 Figures = tuple[tuple[str, float], ...]
 PER_DEVICE = ("price_per_hour", "price_per_kwh", "price", "years", "hours_per_day")
@@ -55,7 +55,7 @@ def made(
         _by_device("--price", price),
         _by_device("--years", years),
         _by_device("--hours-per-day", hours_per_day),
-        currency or NO_LABEL,
+        currency or "",
         samples,
         epochs or 1,
     )

@@ -11,8 +11,6 @@ from dlbench.core.units import money, one_line
 
 DAYS_A_YEAR = 365
 """Days of use, each of as many hours as a user says."""
-NO_LABEL = "money"
-"""What amounts are called without a currency."""
 MOST_OF_LABEL = 8
 """Characters of a currency: as long as a code with a prefix, and short enough for a headline."""
 _ALL = ""
@@ -70,7 +68,8 @@ class Prices:
     """Over which a device that was bought is used."""
     hours_per_day: PerDevice = NONE
     """In which it is used on each day of these."""
-    currency: str = NO_LABEL
+    currency: str = ""
+    """A label behind amounts; empty: none."""
     samples: int | None = None
     """Of the training that is asked for beside the published ones; None where none is."""
     epochs: int = 1
@@ -81,9 +80,14 @@ class Prices:
         """Whether any amount of money is given."""
         return any(each.figures for each in (self.per_hour, self.per_kwh, self.price))
 
+    @property
+    def heading(self) -> str:
+        """What stands behind the title of a table of amounts: ``, in EUR``."""
+        return f", in {self.currency}" if self.currency else ""
+
     def money(self, value: float) -> str:
         """``53.33 EUR``: see `units.money`."""
-        return f"{money(value)} {self.currency}"
+        return f"{money(value)} {self.currency}".rstrip()
 
     def rent(self, devices: Sequence[str]) -> float | None:
         """Return the rent of devices together for an hour; None where one has none."""

@@ -138,7 +138,7 @@ def test_the_page_has_them(tmp_path):
     assert front_door.in_process(tmp_path, "report", "run.jsonl", "-o", "page.html").code == 0
     page = (tmp_path / "page.html").read_text()
     assert '<h2 id="claims">What others claim</h2>' in page
-    assert "others say 20×; here 16.0× (15.5…16.5) on cuda:0 (train resnet50 b64)" in page
+    assert "Others say 20×; here 16.0× (15.5…16.5) on cuda:0 (train resnet50 b64)" in page
 
 
 def sustained(device, batch, joules):

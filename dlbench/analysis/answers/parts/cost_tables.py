@@ -94,7 +94,7 @@ def money_table(estimates: Sequence[Estimate], prices: Prices) -> Table:
         own(INTERVAL, "cost.of_training_low", Unit.MONEY, f"lower end {_AS_TIME}", lambda each: each.ends(each.estimate.samples)[0]),
         own(INTERVAL, "cost.of_training_high", Unit.MONEY, "upper end of it", lambda each: each.ends(each.estimate.samples)[1]),
     )
-    return table(f"What training costs, in {prices.currency}", fields, costs, whole=whole_row)
+    return table(f"What training costs{prices.heading}", fields, costs, whole=whole_row)
 
 
 class _Plan(NamedTuple):
@@ -122,7 +122,7 @@ def rent_or_buy_table(estimates: Sequence[Estimate], prices: Prices) -> Table:
         ),
         own("cheaper", "buy.cheaper", Unit.TEXT, "what costs less over the planned use", lambda each: each.hour.cheaper),
     )
-    return table(f"Rent or buy, in {prices.currency}", fields, plans)
+    return table(f"Rent or buy{prices.heading}", fields, plans)
 
 
 def inference_table(estimates: Sequence[Estimate], prices: Prices) -> Table:
@@ -136,7 +136,7 @@ def inference_table(estimates: Sequence[Estimate], prices: Prices) -> Table:
         *_energy("inference"),
         *chain.from_iterable(map(_paid, Payment)),
     )
-    currency = f", in {prices.currency}" if prices.has_amounts else ""
+    currency = prices.heading if prices.has_amounts else ""
     return table(f"Inference on 1000 samples{currency}", fields, estimates, whole=whole_row)
 
 
