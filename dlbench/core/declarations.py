@@ -114,7 +114,7 @@ class Value:
         """Say what makes no sense of it; None where all does."""
         if not self.name.isidentifier():
             return "its name must be one of Python, such as p99_s"
-        if self.unit in (Unit.TEXT, Unit.FLAG):
+        if self.unit in (Unit.TEXT, Unit.FLAG, Unit.MONEY):
             return f"values are numbers, and have no unit '{self.unit.value}'"
         if self.role in OF_SECONDS and (self.unit is not Unit.SECONDS or self.series):
             return f"the role '{self.role}' is that of a number of seconds"

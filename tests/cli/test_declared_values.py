@@ -222,10 +222,11 @@ def test_a_parameter_that_may_be_left_out_gets_the_member_of_its_enum(tmp_path: 
 
 MISTAKES = {
     'Value("a", "ms", None, "")': (
-        "value 'a': unit must be one of text, count, number, s, bytes, 1/s, items/s, FLOP/s, bytes/s, fraction, ratio, J, W, Hz, °C, flag, "
-        "not 'ms'"
+        "value 'a': unit must be one of text, count, number, s, bytes, 1/s, items/s, FLOP/s, bytes/s, fraction, ratio, J, W, Hz, °C, "
+        "money, flag, not 'ms'"
     ),
     'Value("a", Unit.TEXT, None, "")': "value 'a': values are numbers, and have no unit 'text'",
+    'Value("a", Unit.MONEY, None, "")': "value 'a': values are numbers, and have no unit 'money'",
     'Value("a", Unit.SECONDS, None, "", when={"form": "tower"})': "value 'a': when.form must be a list, not 'tower'",
     'Value("a", Unit.SECONDS, None, "", when=3)': "value 'a': when must be an object, not 3",
     'Value("a", Unit.SECONDS, "down", "")': "value 'a': direction must be one of lower, higher, not 'down'",
@@ -234,7 +235,7 @@ MISTAKES = {
     'Value("a", Unit.SECONDS, None, "", when={"fom": ("x",)})': "value 'a': no parameter is called 'fom'; did you mean 'form'?",
     'Value("a", Unit.SECONDS, None, "", role="inputs")': (
         "value 'a': role must be one of input, transfer, host, once, sample, accuracy, diverged, largest, "
-        "input_alone, step_alone, not 'inputs'"
+        "input_alone, step_alone, clock, temperature, power, throttle, pace, burst, steady, not 'inputs'"
     ),
     'Value("a", Unit.RATIO, None, "", role="input")': "value 'a': the role 'input' is that of a number of seconds",
     'Value("a", Unit.SECONDS, None, "", role="input"), Value("b", Unit.SECONDS, None, "", role="input")': (

@@ -124,10 +124,7 @@ def test_electricity_and_energy_follow_from_the_power(cost):
     row = answer["tables"][0]["rows"][0]
     assert (row["train.joules_1000"], row["train.joules"]) == (pytest.approx(5000), pytest.approx(0.5 * 3.6e6))
     assert "1000 samples take 5.00 kJ (4.85 kJ…5.15 kJ), and all of it 1.80 MJ." in answer["sentences"]
-    assert (
-        "In electricity, 1000 samples cost 0.000833, an epoch 0.0300 and all of it 0.30 (0.29…0.31)."
-        in answer["sentences"]
-    )
+    assert "In electricity, 1000 samples cost 0.000833, an epoch 0.0300 and all of it 0.30 (0.29…0.31)." in answer["sentences"]
     assert not [each for each in answer["weaknesses"] if "metered" in each]
 
 
