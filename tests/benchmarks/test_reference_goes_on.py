@@ -123,7 +123,7 @@ def test_failed_tests_and_failed_cases_end_with_five_and_everything_else_is_done
     machine = Machine()
     machine.script = {"tests": [(60, 0, 1)], "quick": [(10, None, 5)]}
     assert machine.reference(tmp_path, "--rounds", "4") == 5
-    assert machine.pieces()[-1] == "small_batches"
+    assert machine.pieces()[-1] == LATER[-1]
     out = capsys.readouterr().out
     assert "  gpu tests      failed (pytest ended with 1); left: all but the 1 that passed; --no-tests leaves them out\n" in out
     assert "  quick          ran for 0:10, ended with 5; left: nothing\n" in out
