@@ -80,7 +80,7 @@ def _headline(found: Sequence[Estimate], prices: Prices) -> Headline:
     best = min(found, key=lambda each: each.seconds)
     time, model, chosen = units.seconds(best.seconds), best.schedule.model, best.choice.replace("batch=", "b")
     what = short_words(best.schedule)
-    cost = min(best.costs, key=lambda each: each.per_hour, default=None)
+    cost = best.cheapest
     spent = prices.money(cost.of(best.samples)) if cost else None if best.joules is None else units.energy(best.joules)
     paid = f", {spent}" if spent else ""
     texts = [f"{time}{best.span}{paid} for {what}, {model}", f"{time}{best.span}{paid} for {what}"]
@@ -103,7 +103,7 @@ def _about(chosen: str, where: str, hint: str) -> list[str]:
 def _of_inference(found: Sequence[Estimate], prices: Prices) -> AnswerPart:
     """Return what inference takes, where no training was measured."""
     best = min(found, key=lambda each: -each.row.throughput)
-    cost = min(best.costs, key=lambda each: each.per_hour, default=None)
+    cost = best.cheapest
     spent = prices.money(cost.of(THOUSAND)) if cost else units.energy(best.joules or 0.0)
     texts = [f"{spent} for 1000 samples of inference", f"{spent} for 1000 samples"]
     where = which(best.row, found, len({(each.row.case.run, each.row.case.device) for each in found}) - 1)
@@ -153,7 +153,7 @@ def _sentences(found: Sequence[Estimate], prices: Prices, several: bool) -> Iter
     more = [each for each in found if each.devices > 1 and each is not first]
     if more:
         together = min(more, key=lambda each: each.seconds)
-        cost = min(together.costs, key=lambda each: each.per_hour, default=None)
+        cost = together.cheapest
         paid = f", and {cost.way} {prices.money(cost.of(together.samples))}" if cost else ""
         yield f"On {plural(together.devices, noun(together.row))} ({hardware(together.row, several)}) it takes {together}{paid}."
     yield from _cheapest([cost for each in alone for cost in each.costs], prices, several)

@@ -40,11 +40,6 @@ class Hour:
         return found or ({} if self.electricity is None else {Payment.POWERED: self.electricity})
 
     @property
-    def cheapest(self) -> tuple[Payment, float] | None:
-        """The way that costs least; None where none is known."""
-        return min(self.ways.items(), key=lambda each: each[1], default=None)
-
-    @property
     def saved(self) -> float | None:
         """What an hour of owning saves: its rent, less the electricity that an owner pays, where that is known."""
         return None if self.rent is None else self.rent - (self.electricity or 0.0)

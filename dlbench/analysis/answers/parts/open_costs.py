@@ -1,4 +1,4 @@
-"""What stays open of the energy and the money of trainings, why, and the command or the options that would tell it."""
+"""Open energy and money of trainings: why they are open, and the command or the options that would tell them."""
 
 from collections.abc import Iterator, Sequence
 

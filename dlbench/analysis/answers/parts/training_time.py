@@ -112,6 +112,11 @@ class Estimate(NamedTuple):
         """What it costs each way that its prices tell."""
         return [Cost(self, way, per_hour) for way, per_hour in self.hour.ways.items()]
 
+    @property
+    def cheapest(self) -> "Cost | None":
+        """The way of these that costs least; None where no price tells any."""
+        return min(self.costs, key=lambda each: each.per_hour, default=None)
+
 
 class Cost(NamedTuple):
     """What an estimate costs one way. The interval of each amount is that of the throughput."""
