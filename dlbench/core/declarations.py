@@ -11,13 +11,31 @@ Part = Literal["input", "transfer", "host"]
 """Parts of the time of a call that workloads report: in which it waits for its batch, copies it, or runs code on the host."""
 Telemetry = Literal["clock", "temperature", "power", "throttle"]
 """Series that the parent process reads while a step is repeated without a pause, for a workload that declares them."""
+OfSeeds = Literal["seed_accuracy", "seed_loss", "seed_diverged"]
+"""Series with a number for each seed of a training that is repeated by them."""
 ValueRole = Literal[
-    Part, "once", "sample", "accuracy", "diverged", "largest", "input_alone", "step_alone", Telemetry, "pace", "burst", "steady"
+    Part,
+    "once",
+    "sample",
+    "accuracy",
+    "diverged",
+    "largest",
+    "input_alone",
+    "step_alone",
+    Telemetry,
+    "pace",
+    "burst",
+    "steady",
+    "error",
+    "product_error",
+    OfSeeds,
+    "loss_curve",
 ]
 """What answers take a value for: the seconds of such a part; those spent once, before the first call, such as compiling; of a training at
 a ``batch`` the seconds of a sample, the accuracy, and the samples after which it had diverged; the largest size that a search found; of a
 step that a user's loader feeds the seconds of a batch where no step is made, and of the step on a batch that is there; of a sustained
-step its throughput as a series, at the beginning and at the end."""
+step its throughput as a series, at the beginning and at the end; how far a result is from fp64 with the rounding of its operands, and
+without; of a training in a format of numbers what each seed ended with, a diverged one as 1, and the loss over time."""
 OF_SECONDS = ("input", "transfer", "host", "once", "sample", "input_alone", "step_alone")
 Ceiling = Literal["arithmetic", "memory", "launch", "synchronisation", "copy"]
 """What a machine can do at most, or at the quickest, that a workload measures; others' rows are held against it."""
@@ -38,6 +56,7 @@ ParameterRole = Literal[
     "collective_op",
     "communicates",
     "spread",
+    "format",
 ]
 """What a parameter is for; `Role` says it in a signature."""
 
@@ -49,8 +68,9 @@ class Role:
     name: ParameterRole
     text: str = ""
     """The value that stands out: of a way the one that its others are held against, of a supply the one where samples come from storage
-    and not from memory, of ``own_process`` the one whose cases share a process on an accelerator with no others, as they leave something
-    behind there. Of a switch and of copies the default, where none is given."""
+    and not from memory, of a format of numbers the one that others are held against, of ``own_process`` the one whose cases share a
+    process on an accelerator with no others, as they leave something behind there. Of a switch and of copies the default, where none is
+    given."""
 
 
 T = TypeVar("T")
@@ -100,6 +120,8 @@ class Value:
     """The column that can't be more than it."""
     margin: float | None = None
     """Smallest change that matters, in its unit; None: a share of its base, the threshold of values."""
+    paired: bool = False
+    """Whether each point of a series is that of a seed, which repeats: it is judged then, point by point, by its margin."""
 
     @property
     def column(self) -> Column:
@@ -120,7 +142,9 @@ class Value:
             return f"the role '{self.role}' is that of a number of seconds"
         if self.margin is not None and not 0 < self.margin < math.inf:
             return f"margin must be a number above 0, in its unit, not {self.margin!r}"
-        if self.margin is not None and (self.direction is None or self.series):
+        if self.paired and not (self.series and self.points and self.direction and self.margin):
+            return "what is judged in pairs is a series with points, a direction and a margin"
+        if self.margin is not None and (self.direction is None or (self.series and not self.paired)):
             return "a margin is of a number with a direction, as nothing else is judged"
         return "points name those of a series; give series=True" if self.points and not self.series else None
 

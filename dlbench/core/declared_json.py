@@ -51,7 +51,7 @@ def from_json(data: object) -> tuple[Declaration, list[str]]:
     return Declaration(values=tuple(values), parameters=parameters, **valid), doubts
 
 
-_USES = ("role", "bounds", "margin")
+_USES = ("role", "bounds", "margin", "paired")
 """What a value can do without: its unit, direction and meaning stay."""
 
 
@@ -64,7 +64,7 @@ def _value(payload: object, called: str, doubts: list[str]) -> Value | None:
         found = _valid(Value, kept, called, [])
     if found and (wrong := found.mistake()):
         doubts.append(f"{called}: {wrong}")
-        found = replace(found, role=None, bounds=None, margin=None)
+        found = replace(found, role=None, bounds=None, margin=None, paired=False)
     return found
 
 

@@ -235,7 +235,8 @@ MISTAKES = {
     'Value("a", Unit.SECONDS, None, "", when={"fom": ("x",)})': "value 'a': no parameter is called 'fom'; did you mean 'form'?",
     'Value("a", Unit.SECONDS, None, "", role="inputs")': (
         "value 'a': role must be one of input, transfer, host, once, sample, accuracy, diverged, largest, "
-        "input_alone, step_alone, clock, temperature, power, throttle, pace, burst, steady, not 'inputs'"
+        "input_alone, step_alone, clock, temperature, power, throttle, pace, burst, steady, error, product_error, seed_accuracy, "
+        "seed_loss, seed_diverged, loss_curve, not 'inputs'"
     ),
     'Value("a", Unit.RATIO, None, "", role="input")': "value 'a': the role 'input' is that of a number of seconds",
     'Value("a", Unit.SECONDS, None, "", role="input"), Value("b", Unit.SECONDS, None, "", role="input")': (
@@ -255,6 +256,9 @@ MISTAKES = {
     'Value("a", Unit.SECONDS, None, "", margin=1)': "value 'a': a margin is of a number with a direction, as nothing else is judged",
     'Value("a", Unit.SECONDS, "lower", "", series=True, margin=1)': (
         "value 'a': a margin is of a number with a direction, as nothing else is judged"
+    ),
+    'Value("a", Unit.FRACTION, "higher", "", series=True, margin=0.01, paired=True)': (
+        "value 'a': what is judged in pairs is a series with points, a direction and a margin"
     ),
     'Value("a", Unit.SECONDS, None, "", points=("x",))': "value 'a': points name those of a series; give series=True",
 }

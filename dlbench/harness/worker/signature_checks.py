@@ -6,7 +6,7 @@ from dlbench.core.declarations import Parallel, ParameterRole
 from dlbench.core.errors import nearest
 from dlbench.core.model import Parameter, Signature
 
-_STAND_OUT: tuple[ParameterRole, ...] = ("way", "supply", "own_process")
+_STAND_OUT: tuple[ParameterRole, ...] = ("way", "supply", "own_process", "format")
 _KINDS: Mapping[ParameterRole, tuple[str, ...]] = {
     "sweep": ("integer", "number"),
     "limit": ("number",),
@@ -15,7 +15,7 @@ _KINDS: Mapping[ParameterRole, tuple[str, ...]] = {
     **dict.fromkeys(("copies", "switch", "scratch", "collective_op", *_STAND_OUT), ("text",)),
 }
 """What a parameter with a role can be; with any other role anything."""
-_ONE_ALONE: tuple[ParameterRole, ...] = ("sweep", "copies", "limit", "scratch", "collective_op", "communicates")
+_ONE_ALONE: tuple[ParameterRole, ...] = ("sweep", "copies", "limit", "scratch", "collective_op", "communicates", "format")
 
 
 def misfits(signature: Signature) -> Iterator[str]:
