@@ -28,6 +28,7 @@ __all__ = [
     "Memory",
     "Network",
     "Parallel",
+    "Probed",
     "Reported",
     "Role",
     "Scratch",
@@ -78,6 +79,7 @@ if TYPE_CHECKING:
         Feeding,
         Limit,
         Parallel,
+        Probed,
         Role,
         Scratch,
         Searched,
@@ -109,7 +111,7 @@ if TYPE_CHECKING:
 _HOMES = {
     "dlbench.analysis.read.table": "read",
     "dlbench.core.declarations": (
-        "CollectiveOp Communicates Feeding Limit Parallel Role Scratch Searched SearchedLast Spread Sweep Switch Value"
+        "CollectiveOp Communicates Feeding Limit Parallel Probed Role Scratch Searched SearchedLast Spread Sweep Switch Value"
     ),
     "dlbench.core.errors": "UsageError",
     "dlbench.core.measurement": "Memory",

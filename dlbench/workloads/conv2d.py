@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F  # noqa: N812  # what everybody calls it
 
-from dlbench import Cache, Copies, Dtype, Layout, Least, Size, Sweep, Work, with_copies, workload
+from dlbench import Cache, Copies, Dtype, Layout, Least, Probed, Size, Sweep, Work, with_copies, workload
 from dlbench.kit.cache import before_call
 from dlbench.kit.precision import autocast, operands, output
 from dlbench.models.flops import FASTER_CONVOLUTION
@@ -21,7 +21,7 @@ def conv2d(
     *,
     batch: Size,
     channels: Size,
-    size: Sweep[Size],
+    size: Sweep[Probed[Size]],
     filters: Size,
     kernel: Size,
     stride: Size = 1,

@@ -2,7 +2,7 @@
 
 import torch
 
-from dlbench import Cache, Copies, Dtype, Size, Sweep, Work, with_copies, workload
+from dlbench import Cache, Copies, Dtype, Probed, Size, Sweep, Work, with_copies, workload
 from dlbench.kit.cache import before_call
 from dlbench.kit.precision import autocast, operands, output
 
@@ -11,9 +11,9 @@ from dlbench.kit.precision import autocast, operands, output
 def matmul(
     device: torch.device,
     *,
-    n: Sweep[Size],
-    m: Size | None = None,
-    k: Size | None = None,
+    n: Sweep[Probed[Size]],
+    m: Probed[Size] | None = None,
+    k: Probed[Size] | None = None,
     batch: Size = 1,
     dtype: Dtype = "fp32",
     cache: Cache = "hot",

@@ -9,6 +9,7 @@ from dlbench.core.model import Parameter, Signature
 _STAND_OUT: tuple[ParameterRole, ...] = ("way", "supply", "own_process", "format")
 _KINDS: Mapping[ParameterRole, tuple[str, ...]] = {
     "sweep": ("integer", "number"),
+    "probed": ("integer",),
     "limit": ("number",),
     "communicates": ("flag",),
     **dict.fromkeys(("searched", "searched_last"), ("integer", "text")),

@@ -1,0 +1,36 @@
+"""A product that sleeps: for as long as its size asks for, and it writes down each size that it is set up with."""
+
+import time
+from pathlib import Path
+from typing import Literal
+
+import torch
+
+from dlbench import Probed, Size, Sweep, Unit, Value, Work, workload
+
+SET_UPS: list[int] = []
+
+
+@workload(values=(Value("set_ups", Unit.COUNT, None, "in this process"),))
+def slowing(
+    device: torch.device,
+    *,
+    n: Sweep[Probed[Size]],
+    full_s: float,
+    log: str,
+    small: Literal["slow", "fails", "hangs", "observes"] = "slow",
+) -> Work:
+    """Sleep for `full_s` s at n = 64, and for n^3 of it at others."""
+    SET_UPS.append(n)
+    with Path(log).open("a") as file:
+        file.write(f"{n}\n")
+    if n < 64 and small == "fails":
+        raise ValueError("too small")
+    if n < 64 and small == "observes":
+        return Work(observe=lambda _: {"set_ups": 0})
+    hangs = n < 64 and small == "hangs"
+    return Work(
+        call=lambda: time.sleep(3600 if hangs else full_s * (n / 64) ** 3),
+        report=lambda _: {"set_ups": len(SET_UPS)},
+        flops=2 * n**3,
+    )
