@@ -85,7 +85,7 @@ DOORS = {
         "dlbench.testing",
     ),
     "msgspec": ("dlbench.core.fast_json",),
-    "numpy": ("dlbench.workloads.vectorised",),
+    "numpy": ("dlbench.workloads.vectorised", "dlbench.kit.binary"),
     "pandas": ("dlbench.analysis",),
     "pynvml": ("dlbench.harness.probe.nvml",),
     "psutil": (
