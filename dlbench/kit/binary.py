@@ -3,67 +3,61 @@
 import ctypes
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
-from itertools import count
+from itertools import count, takewhile
 from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 
 from dlbench.kit.c_library import NotBuilt, built
+from dlbench.kit.compiler import compiler_error
 
-WORD = 64
+_WORD = 64
+"""Bits; operands are padded to it along k, both by zeros, in which they do not differ."""
 _ROWS, _PANEL = 4, 8
-"""As in binary.c: rows that a kernel takes at once, and neighbouring columns whose words lie side by side."""
+"""As in binary.c: rows that a kernel takes at once, and columns whose words lie side by side."""
 
 
 class _Product(Protocol):
     kernel: str
+    why: str
 
     def __call__(self, *, packs: bool) -> Tensor: ...
 
 
 class BinaryProduct:
-    """Signs of (m, k) times signs of (k, n), both in fp32 and on one device, by XOR and popcount of packed bits.
+    """Signs of (m, k) times signs of (k, n), in fp32 and on one device: k - 2 d, where d of the k bits differ.
 
-    A sign is 1 where a number is at least 0, so of -0.0 too, and else -1, so of NaN. The right operand is packed here, once, as weights
-    are whose bits are stored. ``kernel`` is the name of the one to take, by default the fastest that there is.
-
-    Raises ValueError for operands that do not fit, and NotImplementedError where there is no such kernel.
+    A sign is +1 where a number is at least 0, as -0.0 is, and else -1, as for NaN. The right operand is packed here, once, as a network
+    keeps its weights. On a CPU it takes as many threads as torch has here. Raises ValueError for operands that do not fit, and
+    NotImplementedError for a device that has no such product.
     """
 
-    why = ""
-    """Why it is NumPy that computes, in a sentence."""
-
-    def __init__(self, a: Tensor, b: Tensor, *, kernel: str | None = None) -> None:
-        if a.dim() != 2 or b.dim() != 2 or a.shape[1] != b.shape[0]:
-            raise ValueError(f"products of signs take (m, k) and (k, n), and these are {tuple(a.shape)} and {tuple(b.shape)}")
+    def __init__(self, a: Tensor, b: Tensor) -> None:
+        if a.dim() != 2 or b.dim() != 2 or a.shape[1] != b.shape[0] or 0 in (*a.shape, *b.shape):
+            raise ValueError(f"signs are multiplied as (m, k) by (k, n), none of them 0; these are {tuple(a.shape)} and {tuple(b.shape)}")
         if (a.dtype, b.dtype, a.device) != (torch.float32, torch.float32, b.device):
-            raise ValueError(f"signs are taken of fp32 on one device, and not of {a.dtype} on {a.device} and {b.dtype} on {b.device}")
-        if a.device.type != "cpu":
-            raise NotImplementedError(f"there is no product of single bits on {a.device.type}")
-        self._product: _Product
-        if kernel == "NumPy":
-            self._product = _InNumPy(a, b)
-        else:
-            try:
-                self._product = _Compiled(a.contiguous(), b, kernel)
-            except NotBuilt as error:
-                self.why = str(error)
-                self._product = _InNumPy(a, b)
+            raise ValueError(f"signs are taken of fp32 on one device; these are {a.dtype} on {a.device} and {b.dtype} on {b.device}")
+        self._product = _product(a, b)
         self._product(packs=True)
 
     @property
     def kernel(self) -> str:
-        """The instructions that compute it, or Triton, or NumPy."""
+        """The instructions that compute it, such as "AVX2"; or "scalar", "Triton", "NumPy"."""
         return self._product.kernel
 
     @property
+    def why(self) -> str:
+        """Why it is none better, in a sentence; empty but for NumPy."""
+        return self._product.why
+
+    @property
     def is_numerics(self) -> bool:
-        """Whether its time says nothing of what one bit brings, as NumPy's."""
+        """Whether its results count and its time does not: NumPy goes through memory for each word."""
         return self.kernel == "NumPy"
 
     def __call__(self) -> Tensor:
-        """Pack the left operand, and return the product, (m, n) in int32."""
+        """Pack the left operand, and return the product: (m, n) in int32."""
         return self._product(packs=True)
 
     def multiply_packed(self) -> Tensor:
@@ -71,22 +65,30 @@ class BinaryProduct:
         return self._product(packs=False)
 
 
-def kernels() -> dict[str, int]:
-    """Return the kernels of binary.c that this processor has the instructions for, the fastest first. Raises NotBuilt."""
-    found: dict[str, int] = {}
-    for number in count():
-        name = _library().binary_kernel(number)
-        if name is None:
-            break
-        if name:
-            found.setdefault(name.decode(), number)
-    return found
+def _product(a: Tensor, b: Tensor) -> _Product:
+    """Return the fastest one that there is."""
+    if a.device.type == "cuda":
+        try:
+            from dlbench.kit.binary_triton import TritonProduct
+        except ImportError as error:
+            raise NotImplementedError("products of single bits need Triton here; install the one that goes with this torch") from error
+        try:
+            return TritonProduct(a, b)
+        except Exception as error:
+            raise compiler_error(error, "Triton") from error
+    if a.device.type != "cpu":
+        raise NotImplementedError(f"products of single bits are there for CPUs and CUDA, and not for {a.device.type}")
+    library = _library()
+    return _InNumPy(a, b, str(library)) if isinstance(library, NotBuilt) else _Compiled(a, b, library)
 
 
 @cache
-def _library() -> ctypes.CDLL:
-    """Return binary.c, built once in a process. Raises NotBuilt."""
-    library = built("binary.c")
+def _library() -> ctypes.CDLL | NotBuilt:
+    """Return binary.c, built once in a process, or why it is not."""
+    try:
+        library = built("binary.c")
+    except NotBuilt as error:
+        return error
     number, address = ctypes.c_int64, ctypes.c_void_p
     library.binary_kernel.restype, library.binary_kernel.argtypes = ctypes.c_char_p, [number]
     library.binary_pack.restype, library.binary_pack.argtypes = None, [number, address, number, number, address]
@@ -94,69 +96,72 @@ def _library() -> ctypes.CDLL:
     return library
 
 
-class _Compiled:
-    """A kernel of binary.c, in as many threads as torch's own, each with its rows."""
+def kernels(library: ctypes.CDLL) -> list[tuple[str, int]]:
+    """Return the kernels that this processor has the instructions for, each with its number in binary.c, the fastest first."""
+    named = takewhile(lambda name: name is not None, map(library.binary_kernel, count()))
+    return [(name.decode(), number) for number, name in enumerate(named) if name]
 
-    def __init__(self, a: Tensor, b: Tensor, kernel: str | None) -> None:
-        there = kernels()
-        self.kernel = kernel or next(iter(there))
-        if self.kernel not in there:
-            raise NotImplementedError(f"this processor has no {self.kernel}; it has {', '.join(there)}")
-        self._number, self._a = there[self.kernel], a
+
+class _Compiled:
+    """A kernel of binary.c; with several threads, each has rows of its own."""
+
+    why = ""
+
+    def __init__(self, a: Tensor, b: Tensor, library: ctypes.CDLL) -> None:
+        self.kernel, self._number = kernels(library)[0]
+        self._library, self._a = library, a
         (m, k), n = a.shape, b.shape[1]
-        words = -(-k // WORD)
+        words = -(-k // _WORD)
         self._packed = torch.zeros(_up(m, _ROWS), words, dtype=torch.int64)
-        columns, rows = torch.zeros(_up(n, _PANEL), words, dtype=torch.int64), b.T.contiguous()
-        _library().binary_pack(self._number, rows.data_ptr(), n, k, columns.data_ptr())
-        self._panels = columns.view(-1, _PANEL, words).transpose(1, 2).contiguous()
-        self._shape = n, k
-        step = max(_up(-(-m // torch.get_num_threads()), _ROWS), _ROWS)
-        self._parts = [(begin, min(step, m - begin)) for begin in range(0, m, step)]
-        self._pool = ThreadPoolExecutor(len(self._parts)) if len(self._parts) > 1 else None
+        rows, columns = b.T.contiguous(), torch.zeros(_up(n, _PANEL), words, dtype=torch.int64)
+        library.binary_pack(self._number, rows.data_ptr(), n, k, columns.data_ptr())
+        self._panels, self._n = columns.view(-1, _PANEL, words).transpose(1, 2).contiguous(), n
+        step = _up(-(-m // torch.get_num_threads()), _ROWS)
+        self._parts = [slice(begin, min(begin + step, m)) for begin in range(0, m, step)]
+        self._map = ThreadPoolExecutor(len(self._parts)).map if len(self._parts) > 1 else map
 
     def __call__(self, *, packs: bool) -> Tensor:
-        n, k = self._shape
-        product = torch.empty(self._a.shape[0], n, dtype=torch.int32)
+        a, n = self._a.contiguous(), self._n
+        product = torch.empty(len(a), n, dtype=torch.int32)
 
-        def compute(part: tuple[int, int]) -> None:
-            begin, rows = part
-            packed = self._packed[begin].data_ptr()
+        def compute(part: slice) -> None:
+            rows, packed, k = part.stop - part.start, self._packed[part].data_ptr(), a.shape[1]
             if packs:
-                _library().binary_pack(self._number, self._a[begin].data_ptr(), rows, k, packed)
-            _library().binary_multiply(self._number, packed, self._panels.data_ptr(), rows, n, k, product[begin].data_ptr())
+                self._library.binary_pack(self._number, a[part].data_ptr(), rows, k, packed)
+            self._library.binary_multiply(self._number, packed, self._panels.data_ptr(), rows, n, k, product[part].data_ptr())
 
-        _ = [*(self._pool.map if self._pool else map)(compute, self._parts)]
+        for _ in self._map(compute, self._parts):
+            pass
         return product
 
 
 class _InNumPy:
-    """The same in NumPy, for a machine without a compiler."""
+    """The same without a compiler."""
 
     kernel = "NumPy"
 
-    def __init__(self, a: Tensor, b: Tensor) -> None:
+    def __init__(self, a: Tensor, b: Tensor, why: str) -> None:
         try:
             import numpy as np
         except ImportError as error:
-            raise NotImplementedError("NumPy is not installed") from error
+            raise NotImplementedError(f"{why}; and NumPy is not installed") from error
         if not hasattr(np, "bitwise_count"):
-            raise NotImplementedError(f"NumPy {np.__version__} counts no bits; 2.0 does")
+            raise NotImplementedError(f"{why}; and NumPy {np.__version__} counts no bits, as 2.0 does")
         self._np: Any = np
-        self._a, self._k = a, a.shape[1]
-        self._columns = self._bits(b.T)
+        self.why, self._a, self._columns = why, a, self._bits(b.T)
 
     def __call__(self, *, packs: bool) -> Tensor:
         if packs:
             self._rows = self._bits(self._a)
-        differ = self._np.zeros((self._rows.shape[1], self._columns.shape[1]), self._np.int32)
+        differ = self._np.zeros((len(self._a), self._columns.shape[1]), self._np.int32)
         for row, column in zip(self._rows, self._columns, strict=True):
             differ += self._np.bitwise_count(row[:, None] ^ column)
-        return torch.from_numpy(self._k - 2 * differ)
+        return torch.from_numpy(self._a.shape[1] - 2 * differ)
 
     def _bits(self, x: Tensor) -> Any:
-        """Return a matrix (m, k) as ceil(k / 64) words of m rows."""
+        """Return the bits of (m, k) as (ceil(k / 64), m) words."""
         packed = self._np.packbits(x.contiguous().numpy() >= 0, axis=1)
-        whole = self._np.pad(packed, ((0, 0), (0, -packed.shape[1] % (WORD // 8))))
+        whole = self._np.pad(packed, ((0, 0), (0, -packed.shape[1] % (_WORD // 8))))
         return self._np.ascontiguousarray(whole.view(self._np.uint64).T)
 
 

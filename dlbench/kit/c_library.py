@@ -1,4 +1,4 @@
-"""C that is compiled where it runs: a source beside this module, by the system's compiler, as a library of this process."""
+"""C that is compiled where it runs: a file beside this module becomes a library of this process, by the system's compiler."""
 
 import ctypes
 import os
@@ -9,47 +9,53 @@ import tempfile
 from pathlib import Path
 
 PATIENCE_S = 20.0
-"""What a compiler may take. It needs a second at most; one that waits for a licence or a network has none of a case's time."""
+"""What a compiler may take; a second is plenty. One that waits for a licence or a network must not take a case's time."""
 
 
 class NotBuilt(Exception):
     """Why there is no library, in a sentence."""
 
 
-def built(source: str, patience_s: float = PATIENCE_S) -> ctypes.CDLL:
-    """Return the library of a C file beside this module. Raises NotBuilt where no compiler makes one that loads.
+def built(source: str) -> ctypes.CDLL:
+    """Return the library of a C file in this folder. Raises NotBuilt where there is no compiler, or none that makes one which loads.
 
-    The compiler is the one that ``CC`` names, else the first of cc, gcc and clang. Its folder is gone once the library is loaded, so
-    that it needs none that outlives the call: a workload that declares ``writes_files`` has one, and all its cases and rounds keep it.
+    The compiler is the one that ``CC`` names, else the first of cc, gcc and clang. Its temporary folder goes once the library is loaded:
+    a scratch folder would stay for a run, and each case of a workload that declares one has it made, those without any C too.
     """
     command = _compiler()
     try:
         with tempfile.TemporaryDirectory(prefix="dlbench-") as folder:
-            library, file = str(Path(folder, "library.so")), str(Path(__file__).with_name(source))
-            _compile([*command, "-O3", "-std=c11", "-shared", "-fPIC", "-o", library, file], folder, patience_s)
-            return ctypes.CDLL(library)
-    except OSError as error:  # no temporary folder, or one of which nothing may be executed; a compiler for another processor
-        raise NotBuilt(f"what {command[0]} makes does not load: {error}") from error
+            library = Path(folder, "library.so")
+            _compile([*command, "-O3", "-std=c11", "-shared", "-fPIC", "-o", str(library), str(Path(__file__).with_name(source))], folder)
+            return ctypes.CDLL(str(library))
+    except OSError as error:  # no temporary folder, or one of which nothing may be executed; a compiler for other processors
+        raise NotBuilt(f"{command[0]} makes no library that loads: {error}") from error
 
 
 def _compiler() -> list[str]:
-    """Return the command of a compiler. Raises NotBuilt where there is none."""
-    if named := shlex.split(os.environ.get("CC", "")):
-        if shutil.which(named[0]) is None:
-            raise NotBuilt(f"CC names {named[0]}, which is not there")
-        return named
-    if found := next(filter(None, map(shutil.which, ("cc", "gcc", "clang"))), None):
-        return [found]
-    raise NotBuilt("there is no C compiler; install gcc or name one in CC")
+    """Return the words of the compiler's command. Raises NotBuilt where there is none."""
+    named = os.environ.get("CC", "")
+    try:
+        words = shlex.split(named)
+    except ValueError as error:
+        raise NotBuilt(f"CC is no command, {named}: {error}") from error
+    if words and shutil.which(words[0]) is None:
+        raise NotBuilt(f"CC names {words[0]}, which is not there")
+    found = filter(shutil.which, ("cc", "gcc", "clang"))
+    if not (command := words or [*found][:1]):
+        raise NotBuilt("there is no C compiler; install gcc or name one in CC")
+    return command
 
 
-def _compile(command: list[str], folder: str, patience_s: float) -> None:
-    """Run a compiler, which writes in that folder alone. Raises NotBuilt where it fails or takes longer than that."""
+def _compile(command: list[str], folder: str) -> None:
+    """Run a compiler, whose own temporary files are in that folder, too. Raises NotBuilt where it fails or takes too long."""
     environ = os.environ | {"TMPDIR": folder, "LC_ALL": "C"}
     try:
-        subprocess.run(command, env=environ, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=True, timeout=patience_s)
+        # In this process's group, so that what ends this process ends it and all that it has started.
+        done = subprocess.run(command, env=environ, stdin=subprocess.DEVNULL, capture_output=True, check=False, timeout=PATIENCE_S)
     except subprocess.TimeoutExpired:
-        raise NotBuilt(f"{command[0]} has not ended within {patience_s:g} s") from None
-    except subprocess.CalledProcessError as error:
-        said = [line.strip() for line in error.stderr.splitlines() if "error" in line] or [f"it ends with {error.returncode}"]
-        raise NotBuilt(f"{command[0]} fails: {said[0]}") from None
+        raise NotBuilt(f"the C compiler {command[0]} has not ended within {PATIENCE_S:g} s") from None
+    if done.returncode:
+        lines = done.stderr.decode(errors="replace").splitlines()
+        said = [*(line for line in lines if "error" in line), *lines, f"exit code {done.returncode}"]
+        raise NotBuilt(f"the C compiler {command[0]} fails: {said[0].strip()}")

@@ -103,16 +103,16 @@ _MISSING = (
 torch.compile lacks where an error has one of them."""
 
 
-def compiler_error(error: Exception) -> Exception:
-    """Return an error whose first line says what is wrong with a compiler; any other error as it is."""
+def compiler_error(error: Exception, who: str = "torch.compile") -> Exception:
+    """Return an error whose first line says what is wrong with a compiler, and ``who`` needs it; any other error as it is."""
     text = f"{type(error).__name__} {error}"
     compiler = os.environ.get("CXX", "g++")
     for words, lacks in _MISSING:
         if re.search(words, text, re.DOTALL):
-            return NotImplementedError(f"torch.compile needs {lacks.format(cxx=compiler)}")
+            return NotImplementedError(f"{who} needs {lacks.format(cxx=compiler)}")
     if "CalledProcessError" in text and "-lcuda" in text and not (Path(sysconfig.get_path("include")) / "Python.h").exists():
         # Triton passes on none of what its C compiler says.
-        return NotImplementedError("torch.compile needs Python.h; install the headers of this Python, such as python3-dev")
+        return NotImplementedError(f"{who} needs Python.h; install the headers of this Python, such as python3-dev")
     if "C++ compile error" in text:
         lines = [line.strip() for line in text.splitlines() if "error" in line.lower() and "C++ compile error" not in line]
         return RuntimeError(f"the C++ compiler {compiler} fails: {lines[0] if lines else 'it does not say why'}")
