@@ -37,10 +37,10 @@ ROOMS = {
     "harness": "observer schedule pool searches runner",
     "analysis.read": "foreign pyperf pytest_benchmark order sessions readings superlinear places ceilings trend usability header declared "
     "table merge references",
-    "analysis.ratios": "ratio pairing",
+    "analysis.ratios": "ratio pairing paired",
     "analysis.presentation": "wording names pair_columns fields figures",
     "analysis.scaling": "speedup projection columns",
-    "analysis.compare": "outliers calibration judge power doubts values worsening verdict comparison pairs ab provenance",
+    "analysis.compare": "outliers calibration judge power doubts values seeds worsening verdict comparison pairs ab provenance",
     "analysis.answers.parts": "headline base best lines step_bottleneck step_time pair_tables implementations small_batches "
     "memory elsewhere published sustained money training_time open_costs cost_tables",
     "analysis.answers.bottleneck": "* __init__",

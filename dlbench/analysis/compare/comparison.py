@@ -27,6 +27,7 @@ from dlbench.analysis.compare.values import (
     ValueChange,
     judge_values,
     least_p_values,
+    to_exclude,
     verdict_by_values,
 )
 from dlbench.analysis.compare.verdict import CaseVerdict, Comparison, attention
@@ -178,7 +179,7 @@ def _spoiled_rounds(sides: Sequence[Row]) -> str:
 def _case_verdict(pair: Matched, family: TestFamily, goal: DetectionGoal) -> CaseVerdict:
     """Return the verdict of a pair by its times, or why they say nothing, then by its memory and its values."""
     must_see, asked = goal.of_case(pair.thresholds)
-    worse = [worsening(each, must_see) for each in pair.quantities] if must_see else []
+    worse = [worsening(each, must_see) for each in to_exclude(pair.quantities)] if must_see else []
     memory = next((each for each in pair.quantities if isinstance(each, MemoryChange)), None)
     values = tuple([each for each in pair.quantities if each is not memory])
     found = CaseVerdict(

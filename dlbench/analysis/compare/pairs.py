@@ -10,6 +10,7 @@ from dlbench.analysis.compare.comparison import Matched, comparison
 from dlbench.analysis.compare.doubts import UndetectableCase, by_side
 from dlbench.analysis.compare.judge import Verdict
 from dlbench.analysis.compare.power import MUST_SEE_BY_DEFAULT, DetectionGoal
+from dlbench.analysis.compare.seeds import of_seeds
 from dlbench.analysis.compare.values import ValueChange, energy_change, memory_change, value_changes
 from dlbench.analysis.compare.verdict import CaseVerdict, Comparison
 from dlbench.analysis.presentation.wording import few, plural, value_name
@@ -113,7 +114,8 @@ def compare_by(results: Results, by: str, given: ThresholdSettings) -> Compariso
 def _quantities(base: Row, new: Row, limits: Thresholds) -> tuple[ValueChange, ...]:
     """Compare memory and values; of the largest that two searches found say where nobody knows how much memory they could take."""
     metered = list[ValueChange](filter(None, (memory_change(base, new, limits.memory), energy_change(base, new, limits.energy))))
-    changes: tuple[ValueChange, ...] = (*metered, *value_changes(base, new, limits.value, limits.must_see or MUST_SEE_BY_DEFAULT))
+    values = value_changes(base, new, limits.value, limits.must_see or MUST_SEE_BY_DEFAULT)
+    changes: tuple[ValueChange, ...] = (*metered, *(of_seeds(each, base, new) for each in values))
     largest = base.declared.value("largest")
     if largest is None or not base.case.found or base.declared.parameter("limit") in base.params:
         return changes

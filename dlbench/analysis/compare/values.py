@@ -13,7 +13,8 @@ from dlbench.analysis.compare.doubts import by_side
 from dlbench.analysis.compare.judge import EQUIVALENCE, LEVEL, Verdict
 from dlbench.analysis.compare.power import MARGINS_TO_SEE
 from dlbench.analysis.presentation.fields import of_row
-from dlbench.analysis.presentation.wording import cell, plural, value_name, value_words
+from dlbench.analysis.presentation.wording import cell, difference, plural, value_name, value_words
+from dlbench.analysis.ratios.paired import PairedDifference
 from dlbench.analysis.read import declared
 from dlbench.core.declarations import SEARCH_RESOLUTION
 from dlbench.core.model import Reported
@@ -110,6 +111,8 @@ class ValueChange:
     """slower: worse; faster: better; same; inconclusive. None where it is only shown."""
     test: ShiftTest | None = None
     """None where it is only shown, or no test decides."""
+    seeds: PairedDifference | None = None
+    """Of a value of seeds, new less base; base and new are the medians over the seeds then."""
     remark: str = ""
     """Why it can't be judged, or what else there is to know."""
 
@@ -132,17 +135,28 @@ class ValueChange:
         return (self.new - self.base) / abs(self.base)
 
     @property
+    def possible(self) -> float | None:
+        """The largest worsening that is not excluded; None where the rounds, or seeds, are too few to exclude any."""
+        if self.seeds and self.seeds.interval:
+            return -self.seeds.interval.low if self.column.better == "higher" else self.seeds.interval.high
+        return self.test.possible if self.test else None
+
+    @property
     def matters(self) -> bool:
         """Whether to show it of a case that has times as well."""
-        doubtful = self.verdict is Verdict.INCONCLUSIVE and self.test is not None and abs(self.test.shift) > self.test.margin
-        return bool(self.remark) or self.called or doubtful
+        beyond = self.seeds is not None or (self.test is not None and abs(self.test.shift) > self.test.margin)
+        return bool(self.remark) or self.called or (self.verdict is Verdict.INCONCLUSIVE and beyond)
 
     def __str__(self) -> str:
         sides = " to ".join(dict.fromkeys(cell(each, self.column) for each in (self.base, self.new)))
-        change = f" ({self.change * 100:+.1f} %)" if self.change else ""
+        change = f" ({self.change * 100:+.1f} %)" if self.change and not self.seeds else ""
         word = f" {WORDS[self.verdict]}" if self.verdict in WORDS else ""
         few = _few(self.test) if self.test and self.verdict is Verdict.INCONCLUSIVE else ""
-        return ", ".join(filter(None, (f"{self.name}{word}: {sides}{change}", few, self.remark)))
+        return ", ".join(filter(None, (f"{self.name}{word}: {sides}{change}", self._by_seeds(), few, self.remark)))
+
+    def _by_seeds(self) -> str:
+        found = self.seeds
+        return f"{difference(found.shift, found.interval, self.column.unit)} over {plural(found.pairs, 'seed')}" if found else ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -302,12 +316,22 @@ def judge_values(cases: Sequence[Sequence[ValueChange]]) -> list[tuple[ValueChan
     return [tuple(map(judged, case)) for case in cases]
 
 
+def to_exclude(changes: Sequence[ValueChange]) -> list[ValueChange]:
+    """Return the quantities of a case of which a worsening must be excluded, or called.
+
+    Beside values of seeds not those of a single round: the same seeds would give the same in another, so more rounds exclude nothing.
+    """
+    repeats = any(each.seeds for each in changes)
+    return [each for each in changes if not repeats or (each.test is not None and each.test.rounds > 1)]
+
+
 def least_p_values(changes: Sequence[ValueChange]) -> list[float]:
     """Return of each value that is judged the smallest p that its rounds can give, 0 where chance has no part in it; and of memory.
 
     Empty where no value is judged: memory alone is no comparison.
     """
-    judged = [each for each in changes if each.test or (each.verdict in (Verdict.SAME, *WORDS) and not isinstance(each, MemoryChange))]
+    known = [each for each in changes if each.verdict in (Verdict.SAME, *WORDS) and not isinstance(each, MemoryChange)]
+    judged = [each for each in changes if each.test or each in known or (each.seeds and each.seeds.interval)]
     if all(isinstance(each, MemoryChange) for each in judged):
         return []
     return [each.test.least_p if each.test else 0.0 for each in judged]

@@ -106,8 +106,8 @@ def _row(case: CaseVerdict) -> Cells:
 
 def _value(change: ValueChange) -> Cells:
     verdict = change.verdict and WORDS.get(change.verdict, change.verdict.value)
-    possible = change.test and change.test.possible
-    return {"base": cell(change.base), "new": cell(change.new), "change": change.change, "verdict": verdict, "possible": possible}
+    sides = {"base": cell(change.base), "new": cell(change.new)}
+    return {**sides, "change": change.change, "verdict": verdict, "possible": change.possible}
 
 
 def _side(row: Row | None, p10_s: float | None, memory_bytes: float | None) -> Cells:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dlbench.core import schema, units
 from dlbench.core.model import ParamValue, value_text
 from dlbench.core.schema import Column, Unit
+from dlbench.core.stats import Interval
 
 INTERVAL = "95 % interval"
 """Heading of a column of intervals."""
@@ -14,6 +15,7 @@ _UNITS_IN_NAMES = {Unit.SECONDS: "_s", Unit.BYTES: "_bytes"}
 _NAMELESS = ("true", "false", "none")
 """Words that say nothing without the name of their parameter."""
 _YES_NO = {"true": "yes", "false": "no"}
+_MOST_NAMED = 4
 _LABEL = re.compile(r"(?P<workload>\w+)\[(?P<shown>.*)\]", re.DOTALL)
 
 
@@ -25,7 +27,10 @@ def number(value: ParamValue | None) -> float:
 
 
 def cell(value: ParamValue | Sequence[float] | None, column: Column) -> str:
-    """Return a value, or its cell, with its unit; of a series its points where they have names, else its ends and their number."""
+    """Return a value, or its cell, with its unit; of a series its points where they have names, else its ends and their number.
+
+    Of more than a few points with names, such as seeds, it is the least and the greatest, unless they are counts.
+    """
     if value is None:
         return ""
     if column.unit in (Unit.TEXT, Unit.FLAG):
@@ -33,12 +38,14 @@ def cell(value: ParamValue | Sequence[float] | None, column: Column) -> str:
     if isinstance(value, int | float):
         return schema.text(value, column.unit)
     points: Sequence[float] = json.loads(value) if isinstance(value, str) else value
-    if column.points and len(points) == len(column.points):
+    named = column.points and len(points) == len(column.points)
+    if named and (len(points) <= _MOST_NAMED or column.unit is Unit.COUNT):
         whole = sum(points) if column.unit is Unit.COUNT else 0  # counts are shown as shares of them all
         texts = [units.percent(each / whole) if whole else schema.text(each, column.unit) for each in points]
-        return ", ".join(f"{name}: {text}" for name, text, each in zip(column.points, texts, points, strict=True) if each)
-    ends = dict.fromkeys(schema.text(each, column.unit) for each in (*points[:1], *points[-1:]))
-    return f"{' … '.join(ends)} ({plural(len(points), 'point')})"
+        return ", ".join(f"{name}: {text}" for name, text, each in zip(column.points, texts, points, strict=True) if each) or "0"
+    outer = (min(points), max(points)) if named else (*points[:1], *points[-1:])
+    ends = dict.fromkeys(schema.text(each, column.unit) for each in outer)
+    return f"{(' to ' if named else ' … ').join(ends)} ({plural(len(points), 'point')})"
 
 
 def value_name(column: Column) -> str:
@@ -107,3 +114,14 @@ def placed(case: str) -> str:
 def with_interval(value: float, low: float | None, high: float | None, text: Callable[[float], str]) -> str:
     """Return a value with its interval in a sentence, ``41.2 (40.1…42.0)``, or why there is none; ``text`` writes each number."""
     return f"{text(value)} ({'too few rounds for an interval' if low is None or high is None else f'{text(low)}…{text(high)}'})"
+
+
+def difference(value: float, interval: Interval | None, unit: Unit) -> str:
+    """Return how far a number is from another, with its interval if there is one: ``-0.2 points (-0.6…0.1)`` of fractions."""
+    of_fractions = unit is Unit.FRACTION
+
+    def text(number: float) -> str:
+        return f"{round(100 * number, 1) + 0.0:.1f}" if of_fractions else schema.text(number, unit)  # -0.0 + 0.0 has no sign
+
+    ends = f" ({text(interval.low)}…{text(interval.high)})" if interval else ""
+    return f"{'+' if value > 0 else ''}{text(value)}{' points' if of_fractions else ''}{ends}"
