@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 
 from dlbench.analysis.answers.parts.base import Answer, AnswerPart, Missing, Question, Table, answered
+from dlbench.analysis.answers.parts.convergence import SEE_PRECISION, trainings
 from dlbench.analysis.answers.parts.cost_tables import inference_table, money_table, rent_or_buy_table, time_table
 from dlbench.analysis.answers.parts.headline import Headline, Tag, fitting, nearer, qualifiers, which
 from dlbench.analysis.answers.parts.money import Hour, Payment
@@ -29,10 +30,8 @@ from dlbench.core.reference.schedules import schedules
 
 ORDER = 90
 QUESTION = Question("cost", "What does it cost: joules and money per 1000 samples, time to train?")
-_LEAVES_OUT = (
-    "reading and decoding images, validation, checkpoints and clocks that change over hours are left out",
-    "whether it converges at that batch and in that precision is open",
-)
+_LEFT_OUT = "reading and decoding images, validation, checkpoints and clocks that change over hours are left out"
+_CONVERGES = "whether it converges at that batch and in that precision is open"
 _OPEN = "joules and money stay open"
 _HINT = "; --price-per-hour"
 """What would add money to the headline."""
@@ -60,6 +59,7 @@ def answer(results: Results) -> Answer | Missing:
     told = [*told, *([of_model[timed][-1]] if timed else [])][:_TOLD]
     every = [each for model in (*published, *others) for found in of_model[model] for each in found]
     several = several_runs([*every, *forward])
+    converges = SEE_PRECISION if trainings(results.rows) else _CONVERGES
     paragraphs = [tuple(_sentences(found, prices, several)) for found in told]
     paragraphs[-1] += tuple(_of_1000(forward, prices, several))
     return answered(
@@ -68,7 +68,7 @@ def answer(results: Results) -> Answer | Missing:
             paragraphs,
             every,
             [*_tables(every, prices), inference_table(forward, prices)],
-            weaknesses=[*_LEAVES_OUT, *map(str, faster_steps(results)), *what_stays_open(every, prices)],
+            weaknesses=[_LEFT_OUT, converges, *map(str, faster_steps(results)), *what_stays_open(every, prices)],
             headline=_headline(of_model[others[0] if others else most][0], prices),
         ),
     )

@@ -7,6 +7,7 @@ from itertools import chain
 
 from dlbench.analysis.answers.parts import implementations
 from dlbench.analysis.answers.parts.base import Answer, AnswerPart, Missing, Question, Table, answered, table, together
+from dlbench.analysis.answers.parts.convergence import SEE_PRECISION, trainings
 from dlbench.analysis.answers.parts.headline import (
     Headline,
     Tag,
@@ -135,7 +136,8 @@ def answer(results: Results) -> Answer | Missing:
     by_work: Fields[Pair] = (("work", CASE), place(bests), *_BEST_FIELDS)
     tables = table(title, by_work, bests, whole=pair_columns.cells), _effect_table(effects, rows)
     searched = unfinished or any(map(_is_searched, bests))
-    weaknesses = (*unfinished, *(() if searched else (_NOT_SEARCHED,)), _CONVERGES)
+    converges = SEE_PRECISION if trainings(results.rows) else _CONVERGES
+    weaknesses = (*unfinished, *(() if searched else (_NOT_SEARCHED,)), converges)
     figures = [_bars(title, bests, ("work", CASE), place(bests))]
     for where, found in by_workload(list(filter(_is_alone, effects))).items():
         figures.append(_bars(f"What each tuning option brings alone: {where}", found, _SET_TO, _DEFAULT))

@@ -4,7 +4,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain, starmap
 from operator import itemgetter
 
+from dlbench.analysis.answers.parts import convergence, ladder
 from dlbench.analysis.answers.parts.base import Answer, AnswerPart, Missing, Question, answered
+from dlbench.analysis.answers.parts.convergence import FormatTraining
 from dlbench.analysis.answers.parts.headline import (
     Headline,
     Tag,
@@ -17,6 +19,7 @@ from dlbench.analysis.answers.parts.headline import (
     qualifiers,
     span_of,
 )
+from dlbench.analysis.answers.parts.ladder import error_of
 from dlbench.analysis.answers.parts.pair_tables import (
     declared_values,
     furthest,
@@ -29,14 +32,14 @@ from dlbench.analysis.answers.parts.pair_tables import (
 from dlbench.analysis.presentation.fields import CASE, of_row
 from dlbench.analysis.presentation.figures import Figure, figure
 from dlbench.analysis.presentation.names import by_device
-from dlbench.analysis.presentation.wording import plural, short
-from dlbench.analysis.ratios.pairing import Pair, both_sides, match_rows
+from dlbench.analysis.presentation.wording import few, plural, short
+from dlbench.analysis.ratios.pairing import Pair, both_sides, match_rows, one_device
 from dlbench.analysis.ratios.ratio import speedup_of
 from dlbench.analysis.read.table import Results
 from dlbench.core.rows.row import Row
 from dlbench.core.units import fraction
 
-_ERROR, _PRECISION = of_row(lambda row: row.check.error), of_row(lambda row: row.case.dtype)
+_PRECISION = of_row(lambda row: row.case.dtype)
 ORDER = 50
 QUESTION = Question("precision", "Which precision; how much faster is it, and how far off are its results?")
 
@@ -48,18 +51,45 @@ _MOST_TOLD = 3
 
 
 def answer(results: Results) -> Answer | Missing:
-    """Return the fastest precision of each device and kind of work against fp32, in its middle case, and how far off its results are."""
+    """Return the fastest precision of each device and kind of work against fp32, in its middle case, and how far off its results are.
+
+    Where trainings in formats of numbers were measured it says whether they converge, too.
+    """
     pairs, (with_values, values, reports) = match_rows(results, "dtype"), reported(results, "dtype")
-    if not pairs.rows and not reports:
-        return Missing(QUESTION, "no two rows differ in their precision alone", "dlbench run precision", others=("dlbench run cnn",))
-    table = same_case(pairs, _ERROR)
-    devices = by_device(pairs.rows)
-    paragraphs = [_paragraph(where, found) for where, found in devices.items()]
+    trained = convergence.trainings(results.rows)
+    if not pairs.rows and not reports and not trained:
+        others = ("dlbench run cnn", convergence.COMMAND)
+        return Missing(QUESTION, "no two rows differ in their precision alone", "dlbench run precision", others=others)
+    table = same_case(pairs, ladder.ERROR)
+    timed, both = by_device(pairs.rows), _both(pairs.rows, trained)
+    paragraphs = [_paragraph(where, found) for where, found in both.items()]
     rows = both_sides(results, (*pairs.rows, *(with_values.rows if reports else ())))
-    figures = [ratio_figure(table.title, pairs), _errors(pairs.rows)]
-    headline = _headline(devices) if devices else reported_headline(with_values)
-    found = AnswerPart(paragraphs, rows, [table, values], figures, (_CONVERGES,) if devices else (), headline)
+    rungs = ladder.rungs(pairs.rows, trained) if trained else []
+    tables = [table, values, ladder.error_table(rows), *([ladder.ladder(rungs), ladder.counts(trained)] if trained else [])]
+    figures = [ratio_figure(table.title, pairs), _errors(pairs.rows), ladder.speed_and_gap(rungs), *convergence.loss_curves(trained)]
+    if timed:
+        headline = _headline(timed, trained)
+    elif trained:
+        headline = convergence.headline(by_device(trained))
+    else:
+        headline = reported_headline(with_values)
+    of_trainings = [each.row for each in trained]
+    found = AnswerPart(paragraphs, [*rows, *of_trainings], tables, figures, _cautions(both, trained), headline)
     return answered(QUESTION, found, reports)
+
+
+def _both(pairs: Sequence[Pair], trained: Sequence[FormatTraining]) -> dict[str, list[Pair | FormatTraining]]:
+    """Return pairs and trainings by their device."""
+    both: list[Pair | FormatTraining] = [*pairs, *trained]
+    return by_device(both)
+
+
+def _cautions(devices: Mapping[str, Sequence[Pair | FormatTraining]], trained: Sequence[FormatTraining]) -> tuple[str, ...]:
+    """Say on which devices no training tells whether it converges in another precision."""
+    known = {one_device(each.row) for each in trained}
+    left = [where for where, found in devices.items() if not known & {one_device(each.row) for each in found}]
+    where = f" on {few(left, 3)}" if known else ""
+    return (f"{_CONVERGES}{where}: {convergence.COMMAND}",) if left else ()
 
 
 def _errors(pairs: Sequence[Pair]) -> Figure:
@@ -69,17 +99,17 @@ def _errors(pairs: Sequence[Pair]) -> Figure:
         "How far off the results are",
         "Relative distance from the result in fp64 on the CPU, in the 2-norm; further left is nearer.",
         "dot",
-        [each for each in sides.values() if each[1].check.error],  # zero has no logarithm
-        ("error", _ERROR.on(itemgetter(1))),
+        [each for each in sides.values() if error_of(each[1])],  # zero has no logarithm
+        ("error", ladder.ERROR.on(itemgetter(1))),
         ("case", on_its_device(CASE, pairs).on(itemgetter(0))),
         ("precision", _PRECISION.on(itemgetter(1))),
         log="x",
-        spread=lambda each: each[1].check.error or 0.0,
+        spread=lambda each: error_of(each[1]) or 0.0,
     )
 
 
-def _headline(devices: Mapping[str, list[Pair]]) -> Headline:
-    """Return whether another precision is faster, and how far off its results are."""
+def _headline(devices: Mapping[str, list[Pair]], trained: Sequence[FormatTraining]) -> Headline:
+    """Return whether another precision is faster, how far off its results are, and whether training converges in it, if that is known."""
     found, where = foremost(devices)
     best, fastest = furthest(found)
     ratio, (base, other) = best.ratio, (cut(str(best.value(side)), _PRECISION_NAME) for side in best.sides)
@@ -87,7 +117,9 @@ def _headline(devices: Mapping[str, list[Pair]]) -> Headline:
     spans, gains = (ratio.span, ""), ratio.speedup > 1 and not ratio.is_undecided
     if gains or (ratio.is_behind and max(map(speedup_of, fastest)) > 1):
         off = "".join(f", error {error}" for error in errors)
-        texts = [f"{other} {ratio.brief} {base}{end}" for end in (f"{ratio.span}{off}", *spans)]
+        trainings = _in_precision(best, trained)
+        told = [f"{end}, {convergence.verdict(trainings)}" for end in (f"{ratio.span}{off}", off, "")] if trainings else []
+        texts = [f"{other} {ratio.brief} {base}{end}" for end in (*told, f"{ratio.span}{off}", *spans)]
     else:
         start = "no gain shown" if ratio.is_undecided else f"none beats {base}"
         texts = [f"{start}: {ratio.brief}{span}, {other}" for span in spans]
@@ -95,23 +127,46 @@ def _headline(devices: Mapping[str, list[Pair]]) -> Headline:
     return Headline(texts, qualifiers(names_of(best.case), where, span_of(fastest)), ratio.span, best.sides, tags)
 
 
-def _paragraph(where: str, pairs: Sequence[Pair]) -> tuple[str, ...]:
-    """Return which precision is the fastest in the first kind of work, how far off its results are, and what the other kinds say."""
+def _in_precision(best: Pair, trained: Iterable[FormatTraining]) -> list[FormatTraining]:
+    """Return the trainings in the other precision of a pair, on its device."""
+    return [each for each in trained if each.name == best.value(best.other) and one_device(each.row) == one_device(best.other)]
+
+
+def _paragraph(where: str, found: Sequence[Pair | FormatTraining]) -> tuple[str, ...]:
+    """Return which precision is the fastest in the first kind of work, how far off its results are, and what the other kinds say.
+
+    Behind that stand the trainings of the device.
+    """
+    pairs, trained = [each for each in found if isinstance(each, Pair)], [each for each in found if isinstance(each, FormatTraining)]
+    of_trainings = tuple(convergence.sentences(trained)) if trained else ()
+    if not pairs:
+        return of_trainings
     kinds = by_kind(pairs)
-    bests = [furthest(found) for found in kinds.values()]
+    bests = [furthest(of_kind) for of_kind in kinds.values()]
     more = len(kinds) - _MOST_TOLD
     left_out = [f"The table has {plural(more, 'more kind')} of work."] if more > 0 else []
-    return _verdict(where, next(iter(kinds)), bests[0][0]), *chain.from_iterable(starmap(_case, bests[:_MOST_TOLD])), *left_out
+    first = _verdict(where, next(iter(kinds)), bests[0][0])
+    line = _with_convergence(first, *bests[0], trained) if trained else first
+    return f"{line}.", *chain.from_iterable(starmap(_case, bests[:_MOST_TOLD])), *left_out, *of_trainings
+
+
+def _with_convergence(said: str, best: Pair, fastest: Sequence[Pair], trained: Sequence[FormatTraining]) -> str:
+    """Return a verdict with speed, error if it has room, and convergence: ``…: 2.00×, error 0.4 %, converges``."""
+    trainings = _in_precision(best, trained)
+    converges = convergence.verdict(trainings) if trainings else "not trained in"
+    errors = (f", error {error}" for error in _errors_of(each.other for each in fastest))
+    whole, shorter = (f"{said}: {best.ratio.brief}{error}, {converges}" for error in ("".join(errors), ""))
+    return whole if len(whole.split()) <= convergence.MOST_WORDS else shorter
 
 
 def _verdict(where: str, kind: str, best: Pair) -> str:
     ratio, base, other = best.ratio, best.value(best.base), best.value(best.other)
     if ratio.is_ahead:
-        return f"On {where} the fastest precision in {kind} is {other}."
+        return f"On {where} the fastest precision in {kind} is {other}"
     if ratio.interval is None and ratio.speedup > 1:
-        return f"On {where} the fastest precision measured in {kind} is {other}, of too few rounds to tell."
+        return f"On {where} the fastest precision measured in {kind} is {other}, of too few rounds to tell"
     shown = " is shown to beat" if ratio.is_undecided else " beats"
-    return f"On {where} no precision{shown} {base} in {kind}, and the closest is {other}."
+    return f"On {where} no precision{shown} {base} in {kind}, and the closest is {other}"
 
 
 def _case(best: Pair, fastest: Sequence[Pair]) -> Iterator[str]:
@@ -126,5 +181,5 @@ def _case(best: Pair, fastest: Sequence[Pair]) -> Iterator[str]:
 
 def _errors_of(rows: Iterable[Row]) -> list[str]:
     """Return how far off the results of rows are at most; nothing where none was checked."""
-    errors = [error for row in rows if (error := row.check.error) is not None]
+    errors = [error for row in rows if (error := error_of(row)) is not None]
     return [fraction(max(errors))] if errors else []

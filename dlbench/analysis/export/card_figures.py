@@ -5,6 +5,7 @@ from functools import partial
 from itertools import chain, islice, zip_longest
 from typing import NamedTuple
 
+from dlbench.analysis.answers.parts.convergence import headline, trainings
 from dlbench.analysis.answers.parts.headline import Tag, by_kind, foremost, tags_of
 from dlbench.analysis.answers.parts.pair_tables import furthest
 from dlbench.analysis.answers.parts.sustained import rates_of, sustained_steps
@@ -45,7 +46,7 @@ class CardFigure(NamedTuple):
 def figures(results: Results) -> list[CardFigure]:
     """Return the first five of what rows tell.
 
-    In this order: speed-up, throughput, arithmetic, memory, precision, time to train, sustained steps, then other cases.
+    In this order: speed-up, throughput, arithmetic, memory, precision, time to train, sustained steps, formats, then other cases.
     """
     sound = [row for row in results.rows if row.is_sound]
     rows = [row for row in sound if OF_DLBENCH_ITSELF not in row.declared.tags] or sound
@@ -61,8 +62,9 @@ def figures(results: Results) -> list[CardFigure]:
         _of_precision(results, where),
         _of_training(results, where),
         _of_sustained(rows, where),
+        _of_formats(rows),
     )
-    others = (each for row in _others(rows, told) if (each := _of_row(row, where)))
+    others = (each for row in _others([row for row in rows if not row.declared.having("format")], told) if (each := _of_row(row, where)))
     found = {each.text: each for each in chain(*first)}
     return list(islice({**found, **{each.text: each for each in others}}.values(), MOST_FIGURES))
 
@@ -107,6 +109,13 @@ def _of_sustained(rows: Sequence[Row], where: _Where) -> Iterator[CardFigure]:
             yield _figure(f"{brief(row.key)}{where(row)}: {{}} a sample", energy.joules_per_item, ends, _joules, row)
         ends = (found.interval.low, found.interval.high, "") if found.interval else rounds
         yield _figure(f"{brief(row.key)}{where(row)}: kept {{}} of its burst", found.kept, ends, units.percent, row)
+
+
+def _of_formats(rows: Sequence[Row]) -> Iterator[CardFigure]:
+    """Yield how many formats of numbers a training converges in."""
+    if trained := trainings(rows):
+        found = headline(by_device(trained))
+        yield CardFigure(f"{found.text}: {found.qualifier}")
 
 
 def _joules(joules: float) -> str:

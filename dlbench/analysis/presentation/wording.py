@@ -29,7 +29,7 @@ def number(value: ParamValue | None) -> float:
 def cell(value: ParamValue | Sequence[float] | None, column: Column) -> str:
     """Return a value, or its cell, with its unit; of a series its points where they have names, else its ends and their number.
 
-    Of more than a few points with names, such as seeds, it is the least and the greatest, unless they are counts.
+    Of counts those that are not zero; of more than a few other points with names, such as seeds, the least and the greatest.
     """
     if value is None:
         return ""
@@ -39,10 +39,10 @@ def cell(value: ParamValue | Sequence[float] | None, column: Column) -> str:
         return schema.text(value, column.unit)
     points: Sequence[float] = json.loads(value) if isinstance(value, str) else value
     named = column.points and len(points) == len(column.points)
-    if named and (len(points) <= _MOST_NAMED or column.unit is Unit.COUNT):
-        whole = sum(points) if column.unit is Unit.COUNT else 0  # counts are shown as shares of them all
+    whole = sum(points) if column.unit is Unit.COUNT else 0  # counts are shown as shares of them all
+    if named and (len(points) <= _MOST_NAMED or whole):
         texts = [units.percent(each / whole) if whole else schema.text(each, column.unit) for each in points]
-        return ", ".join(f"{name}: {text}" for name, text, each in zip(column.points, texts, points, strict=True) if each) or "0"
+        return ", ".join(f"{name}: {text}" for name, text, each in zip(column.points, texts, points, strict=True) if each or not whole)
     outer = (min(points), max(points)) if named else (*points[:1], *points[-1:])
     ends = dict.fromkeys(schema.text(each, column.unit) for each in outer)
     return f"{(' to ' if named else ' … ').join(ends)} ({plural(len(points), 'point')})"

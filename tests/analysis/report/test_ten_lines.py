@@ -8,6 +8,7 @@ from io import StringIO
 from pathlib import Path
 from typing import Any
 
+import formats
 import front_door
 import made_up
 import pytest
@@ -78,11 +79,30 @@ def with_cards(count: int) -> list[Measurement]:
     return found
 
 
+def with_formats() -> list[Measurement]:
+    """Trainings in many formats at many rates, of which none, some or all converge, with long names."""
+    found = []
+    for at, name in enumerate(("fp32", "bf16", "binary", *(f"format_{number}" for number in range(9)), LONG)):
+        for rate in range(4):
+            gap = -0.2 if (at + rate) % 3 == 1 else -0.02 * (at % 2)
+            gaps = [gap * (seed != at % 7) for seed in range(6)] if at else [0.0] * 6
+            found += formats.training(name, gaps, diverged=at % 4, rate=rate / 100, network="network" if rate % 2 else LONG)
+    return found
+
+
+def products_in_precisions() -> list[Measurement]:
+    """Products of which a precision is faster that was trained in, or none."""
+    return [each for name, s in (("fp32", 0.02), ("bf16", 0.01), ("binary", 0.001)) for each in formats.products(name, s, 0.004)]
+
+
 SCENES = {
     "one card": lambda: [with_a_card()],
     "four cards": lambda: [with_cards(4)],
     "two machines": lambda: [with_a_card(), on_machine(1)],
     "ten files of ten machines": lambda: [on_machine(number) for number in range(10)],
+    "trainings in formats": lambda: [with_formats()],
+    "trainings in formats of two machines": lambda: [with_formats(), [made_up.renamed(each, "another CPU", 4) for each in with_formats()]],
+    "trainings in formats beside products": lambda: [[*products_in_precisions(), *with_formats()]],
     "failures alone": lambda: [[made_up.ended(each.case, Status.FAILED, f"{LONG} is odd") for each in with_a_card()[::7]]],
     "one case": lambda: [timed(0.1, "train_step", "cpu", model="resnet18", batch=8)],
     "names of 200 letters": lambda: [with_a_card(LONG), [replace(each, device_name=LONG) for each in on_machine(1, LONG)]],
@@ -96,7 +116,8 @@ def answered_of(folder: Path, runs: Sequence[Sequence[Measurement]]) -> Sequence
     for number, run in enumerate(runs):
         cpu = {"name": next(each.device_name for each in run if each.case.device == "cpu"), "physical_cores": 2, "memory_gib": 24}
         environment = {"identity": {"os": "Linux", "cpu": cpu}, "stack": {"versions": {"python": "3.11.7", "torch": "2.13.0"}}}
-        paths.append(made_up.write(folder / f"run{number}.jsonl", run, environment=environment))
+        workloads = {"convergence": formats.CONVERGENCE}
+        paths.append(made_up.write(folder / f"run{number}.jsonl", run, environment=environment, workloads=workloads))
     return answers(collect(paths))
 
 

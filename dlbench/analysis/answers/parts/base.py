@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from itertools import chain, starmap
 from typing import TypeVar
 
-from dlbench.analysis.answers.parts.headline import EXPLANATIONS, MISSING, MOST_TAGS, Headline, Tag, tags_of
+from dlbench.analysis.answers.parts.headline import EXPLANATIONS, MISSING, MOST_TAGS, Headline, Tag, counts_time, tags_of
 from dlbench.analysis.presentation.fields import PLACE, Fields, cells, place
 from dlbench.analysis.presentation.figures import Figure
 from dlbench.analysis.presentation.names import HasRow, by_device, flat
@@ -178,8 +178,9 @@ def answered(question: Question, found: AnswerPart, reports: Sequence[tuple[str,
     """
     rows = [each.row for each in found.rows]
     once = list({(row.case.run, row.case.id): row for row in rows}.values())  # several parts may rest on one case
-    doubts = [] if flags_told else _doubts(once)
-    if runs := dict.fromkeys(row.file for row in rows if row.flag.not_usable):
+    timed = once if flags_told else list(filter(counts_time, once))
+    doubts = [] if flags_told else _doubts(timed)
+    if runs := dict.fromkeys(row.file for row in timed if row.flag.not_usable):
         doubts.insert(0, f"not usable, as most cases of {', '.join(runs)} were throttled or disturbed in most rounds")
     counted = (("", found.paragraphs), ("what is reported on ", reports))
     more = [f"{what}{devices}" for what, each in counted if (devices := more_devices(len(each) - 2))]

@@ -120,6 +120,8 @@ def cut(text: str, most: int) -> str:
 
 def tags_of(row: Row) -> tuple[Tag, ...]:
     """Return the limits of one case that its row tells, the gravest first."""
+    if not counts_time(row):
+        return ()
     flag = row.flag
     signs = {
         Tag.THROTTLED: flag.throttled,
@@ -131,6 +133,11 @@ def tags_of(row: Row) -> tuple[Tag, ...]:
         Tag.TAIL: flag.tail,
     }
     return tuple(tag for tag, shown in signs.items() if shown)
+
+
+def counts_time(row: Row) -> bool:
+    """Whether what disturbs a device disturbs what a row tells: a training in a format ends the same, however long it took."""
+    return not row.declared.having("format")
 
 
 def kind_of_work(row: Row) -> str:

@@ -153,8 +153,9 @@ def _is_apart(pair: Pair) -> bool:
 def reported(results: Results, by: str) -> tuple[Pairs, Table, list[tuple[str, ...]]]:
     """Return the pairs of rows that differ in one setting and report values, not times; their table; what each device's first reports.
 
-    That is a sentence a value, of many for the first ones.
+    That is a sentence a value, of many for the first ones. Trainings in formats of numbers are told in the answer on precisions.
     """
+    results = results.where(lambda row: row.declared.parameter("format") is None)
     # Most files report none, and pairing takes a while.
     pairs = match_rows(results, by, timed=False) if any(row.values for row in results.rows) else Pairs()
     with_values = ((each, declared_values(each)) for each in _firsts(pairs))

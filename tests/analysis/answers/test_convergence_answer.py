@@ -1,0 +1,211 @@
+"""Whether training converges in formats of numbers, in the answer on precisions and in the cautions of others."""
+
+import json
+from dataclasses import replace
+
+import formats
+import front_door
+import made_up
+import pytest
+from formats import DECLARED, NO_GAPS, products, training
+
+from dlbench.core.conditions import Throttling
+
+NEAR = (-0.004, 0.001, -0.006, 0.0, -0.002, 0.001)
+"""Gaps by seed; of their 21 Walsh averages the middle one is -0.0015."""
+STALLED = (-0.41, -0.40, -0.42, -0.39, -0.41, -0.40)
+UNSURE = (-0.02, 0.0, -0.01, 0.001, -0.03, 0.0)
+WORSE = (-0.15, -0.16, -0.14, -0.15, -0.15, -0.16)
+LADDER = "The ladder: speed, error and convergence of each precision and format"
+TRAININGS = [
+    *training("fp32"),
+    *training("fp32", rate=0.001, loss=1.6),
+    *training("bf16", NEAR),
+    *training("bf16", STALLED, rate=0.001, loss=2.2),
+    *training("bf16_stochastic", NEAR),
+    *training("bf16_stochastic", NEAR, rate=0.001),
+    *training("fixed_8_8", STALLED, diverged=2),
+    *training("dynamic_10_12", UNSURE),
+    *training("binary", WORSE, loss=1.3),
+]
+PRODUCTS = [
+    *products("fp32", 0.013, 3e-7),
+    *products("bf16", 0.0065, 0.004),
+    *products("int8", 0.00325, 0.011),
+    *products("fp64", 0.026, 1e-16),
+]
+SAID = [
+    "1 of 5 formats converge like fp32 in all of their trainings.",
+    "bf16 converges in mlp rate=0.02, and not in mlp rate=0.001.",
+    "binary and fixed_8_8 do not converge in mlp rate=0.02.",
+    "It is not shown of dynamic_10_12 in mlp rate=0.02.",
+    "Furthest behind is bf16 in mlp rate=0.001: -40.5 points (-42.0…-39.0), loss 2.20 against 1.60.",
+    "fixed_8_8 in mlp rate=0.02 diverged in 2 of 6 seeds.",
+]
+
+
+def told(asked, *files):
+    return asked(*files, workloads=DECLARED)
+
+
+def rungs(answer):
+    (table,) = [each for each in answer["tables"] if each["title"] == LADDER]
+    return {(row["ladder.name"], row["ladder.training"]): row for row in table["rows"]}
+
+
+def test_trainings_alone_answer_how_many_formats_converge(asked):
+    answer = told(asked, TRAININGS)["precision"]
+    assert (answer["headline"], answer["qualifier"], answer["tags"]) == ("1 of 5 formats converge like fp32", "2 trainings, 6 seeds", [])
+    assert answer["sentences"] == SAID
+    assert answer["weaknesses"] == []
+    titles = [each["title"] for each in answer["figures"]]
+    assert titles == ["Loss by format: mlp rate=0.001 on cpu", "Loss by format: mlp rate=0.02 on cpu"]
+    curve = [row for row in answer["figures"][1]["rows"] if row["curve.name"] == "binary"]
+    assert [(row["curve.share"], row["curve.loss"]) for row in curve] == [(1 / 3, 2.0), (2 / 3, 1.0), (1.0, 1.3)]
+
+
+@pytest.mark.parametrize(
+    ("name", "rate", "gap", "low", "high", "converges"),
+    [
+        ("bf16", 0.02, -0.15, -0.6, 0.1, "yes"),
+        ("bf16", 0.001, -40.5, -42, -39, "no"),
+        ("bf16_stochastic", 0.001, -0.15, -0.6, 0.1, "yes"),
+        ("dynamic_10_12", 0.02, -1.0, -3.0, 0.1, "not shown"),
+        ("binary", 0.02, -15, -16, -14, "no"),
+        ("fp32", 0.02, None, None, None, None),
+    ],
+)
+def test_the_gap_is_by_seed_with_its_exact_interval(asked, name, rate, gap, low, high, converges):
+    row = rungs(told(asked, TRAININGS)["precision"])[name, f"mlp rate={rate}"]
+    assert [row[f"ladder.{each}"] for each in ("gap", "gap_low", "gap_high")] == pytest.approx([gap, low, high])
+    assert (row["ladder.converges"], row["value.weight_bytes"], row["value.optimizer_bytes"]) == (converges, 4000, 8000)
+
+
+def test_a_better_accuracy_and_one_that_is_a_point_lower_converge(asked):
+    gaps = {"bf16": (0.2,) * 6, "fp16": (-0.01,) * 6, "amp_fp16": (-0.011,) * 6}
+    measured = [*training("fp32"), *(each for name, of_seeds in gaps.items() for each in training(name, of_seeds))]
+    found = rungs(told(asked, measured)["precision"])
+    assert [found[name, "mlp rate=0.02"]["ladder.converges"] for name in gaps] == ["yes", "yes", "no"]
+
+
+def test_speed_error_and_convergence_stand_in_one_line(asked):
+    answer = told(asked, [*PRODUCTS, *TRAININGS, *training("int8", NEAR)])["precision"]
+    assert (answer["headline"], answer["qualifier"]) == ("int8 4.00× fp32, error 1.1 %, converges", "matmul n=1024")
+    assert answer["sentences"][:3] == [
+        "On cpu the fastest precision in matmul is int8: 4.00×, error 1.1 %, converges.",
+        "matmul n=1024 runs 4.00 × (3.84…4.16) as fast in int8.",
+        "Results are off there by up to 1.1 % in int8 and 3.0e-07 in fp32.",
+    ]
+    assert answer["sentences"][3:] == ["2 of 6 formats converge like fp32 in all of their trainings.", *SAID[1:]]
+    assert answer["weaknesses"] == []
+
+
+@pytest.mark.parametrize(
+    ("trained", "headline", "line"),
+    [
+        (training("bf16", NEAR), "bf16 2.00× fp32, error 0.4 %, converges", "error 0.4 %, converges"),
+        (training("bf16", WORSE), "bf16 2.00× fp32, error 0.4 %, not converging", "error 0.4 %, not converging"),
+        (training("bf16", UNSURE), "bf16 2.00× fp32, not shown to converge", "error 0.4 %, not shown to converge"),
+        (training("fp16", NEAR), "bf16 2.00× fp32 (1.94…2.06), error 0.4 %", "error 0.4 %, not trained in"),
+    ],
+)
+def test_what_the_fastest_precision_ends_with(asked, trained, headline, line):
+    answer = told(asked, [*PRODUCTS[:14], *training("fp32"), *trained])["precision"]
+    assert answer["headline"] == headline
+    assert answer["sentences"][0] == f"On cpu the fastest precision in matmul is bf16: 2.00×, {line}."
+    assert answer["weaknesses"] == []
+
+
+def test_the_ladder_has_precisions_from_the_widest_and_formats_without_a_speed_behind(asked):
+    answer = told(asked, [*PRODUCTS, *TRAININGS])["precision"]
+    found = rungs(answer)
+    assert list(dict.fromkeys(name for name, _ in found))[:4] == ["fp64", "fp32", "bf16", "int8"]
+    speeds = {name: row["ratio.speedup"] for (name, _), row in found.items()}
+    assert speeds == pytest.approx(
+        {"fp64": 0.5, "fp32": 1, "bf16": 2, "int8": 4, **dict.fromkeys(("bf16_stochastic", "fixed_8_8", "dynamic_10_12", "binary"))}
+    )
+    assert [found["bf16", "mlp rate=0.02"][f"ladder.{each}"] for each in ("error", "product_error")] == [0.004, pytest.approx(0.0004)]
+    (figure,) = [each for each in answer["figures"] if each["title"] == "Speed against accuracy"]
+    assert [(row["ladder.name"], row["ladder.gap"], row["ratio.speedup"]) for row in figure["rows"]] == [
+        ("bf16", pytest.approx(-40.5), pytest.approx(2)),
+        ("bf16", pytest.approx(-0.15), pytest.approx(2)),
+    ]
+
+
+def test_errors_that_a_workload_declares_go_before_what_the_check_found(asked):
+    answer = told(asked, PRODUCTS)["precision"]
+    assert (answer["headline"], answer["weaknesses"]) == (
+        "int8 4.00× fp32 (3.84…4.16), error 1.1 %",
+        ["whether training still converges in it was not measured: dlbench run convergence"],
+    )
+    (table,) = [each for each in answer["tables"] if each["title"] == "How far off results are, by operands"]
+    row = next(each for each in table["rows"] if each["case.dtype"] == "int8")
+    assert [row[f"error.error_{at}"] for at in range(3)] == pytest.approx([0.011, 0.022, 1.1])
+    assert [row[f"error.product_error_{at}"] for at in range(3)] == pytest.approx([0.0011, 0.0022, 0.11])
+    headings = [heading for heading, _ in table["columns"]]
+    assert headings[2:5] == ["random", "columns", "cancelling"]
+
+
+def test_a_device_without_trainings_is_named_and_so_is_the_place_of_others(asked):
+    on_card = [each for dtype, seconds in (("fp32", 0.01), ("bf16", 0.005)) for each in products(dtype, seconds, 0.004, "cuda:0")]
+    answer = told(asked, [*on_card, *TRAININGS])["precision"]
+    assert answer["weaknesses"] == ["whether training still converges in it was not measured on cuda:0: dlbench run convergence"]
+    assert answer["sentences"][0] == "On cuda:0 the fastest precision in matmul is bf16."
+    assert answer["sentences"][2:] == ["Results are off there by up to 0.4 % in bf16 and 0.4 % in fp32.", *SAID]
+
+
+@pytest.mark.parametrize("measured", [training("fp32"), training("bf16", NEAR), training("fp32") + training("bf16", rate=0.5)])
+def test_a_format_without_the_plain_one_beside_it_is_no_answer(asked, measured):
+    answer = told(asked, measured)["precision"]
+    assert (answer["kind"], answer["command"], answer["others"]) == (
+        "missing",
+        "dlbench run precision",
+        ["dlbench run cnn", "dlbench run convergence"],
+    )
+
+
+def test_fewer_than_six_seeds_tell_nothing(asked):
+    declared = json.loads(json.dumps(DECLARED))
+    for each in declared["convergence"]["values"]:
+        each["points"] = list(formats.SEEDS[:5]) if each.get("points") else []
+    answer = asked([*training("fp32", NO_GAPS[:5]), *training("bf16", WORSE[:5])], workloads=declared)["precision"]
+    assert answer["headline"] == "0 of 1 formats converge like fp32"
+    assert answer["sentences"][1] == "It is not shown of bf16 in mlp rate=0.02."
+
+
+def test_other_answers_send_to_it_and_have_no_noise_of_it(asked):
+    steps = [*made_up.both_kinds(), *training("fp32", device="cuda:0")]
+    before, after = (asked([*steps, *more], workloads=DECLARED) for more in ([], TRAININGS))
+    for topic in ("speed-up", "crossover", "bottleneck", "batch", "default", "devices", "cost"):
+        one, other = (
+            {name: found[topic].get(name) for name in ("headline", "sentences", "tables", "figures", "reason")} for found in (before, after)
+        )
+        assert one == other, topic
+    there = "whether training converges in another precision: --topic precision; at another batch that was not measured"
+    for topic, was in (
+        ("default", "whether training still converges in another precision or at another batch was not measured"),
+        ("cost", "whether it converges at that batch and in that precision is open"),
+    ):
+        assert (was in before[topic]["weaknesses"], there in after[topic]["weaknesses"]) == (True, True)
+        assert was not in after[topic]["weaknesses"]
+
+
+def test_what_disturbs_a_device_disturbs_no_accuracy(asked):
+    disturbed = [replace(each, throttling=Throttling(waiting=0.5, stolen=0.0)) for each in TRAININGS]
+    answers = asked(disturbed, workloads=DECLARED)
+    assert (answers["precision"]["tags"], answers["precision"]["weaknesses"]) == ([], [])
+    assert answers["health"]["headline"] == "not usable: 9 of 9 disturbed"
+
+
+@pytest.mark.parametrize("odd", [0.0, -1.0, 1e100])
+def test_odd_numbers_of_an_edited_file_do_no_harm(asked, odd):
+    measured = [*training("fp32"), *training("bf16", (odd,) * 6, loss=odd)]
+    assert told(asked, measured)["precision"]["headline"]
+
+
+def test_a_list_of_cases_has_the_range_over_seeds_and_a_card_one_line(tmp_path):
+    made_up.write(tmp_path / "run.jsonl", [*PRODUCTS, *TRAININGS], workloads=DECLARED)
+    assert "accuracy 60.0 % to 63.8 % (6 points)" in front_door.in_process(tmp_path, "show", "run.jsonl", "--details").out
+    card = front_door.in_process(tmp_path, "show", "run.jsonl", "--card").out
+    assert "- 1 of 5 formats converge like fp32: 2 trainings, 6 seeds\n" in card
+    assert "- convergence" not in card
