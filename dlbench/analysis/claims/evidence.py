@@ -7,6 +7,7 @@ from itertools import product
 from operator import attrgetter
 from statistics import median
 
+from dlbench.analysis.answers.parts.convergence import FormatTraining, trainings
 from dlbench.analysis.answers.parts.memory import peak_bytes
 from dlbench.analysis.answers.parts.money import devices_of
 from dlbench.analysis.answers.parts.training_time import best_steps, estimates
@@ -30,8 +31,8 @@ _SPEEDS: Mapping[ClaimMeasure, _Speeds] = {
 }
 """What each round of a side has of a measure that is not the time of a call."""
 _NO_PRICES = "what the devices cost is not said: give --price cpu=…, and --price cuda=… or the like"
-UNITS: Mapping[ClaimMeasure, Unit] = {"training": Unit.SECONDS, "memory": Unit.BYTES}
-"""Of what a row tests by itself; all else is a ratio."""
+UNITS: Mapping[ClaimMeasure, Unit] = {"training": Unit.SECONDS, "memory": Unit.BYTES, "convergence": Unit.FRACTION}
+"""Of what is no ratio: of what a row tests by itself, and of a gap in accuracy."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +49,8 @@ class Evidence:
     """Lower end of its 95 % interval; None of too few rounds, and of memory."""
     high: float | None = None
     pair: Pair | None = None
+    training: FormatTraining | None = None
+    """Of a claim on convergence."""
 
     @property
     def unit(self) -> Unit:
@@ -57,7 +60,7 @@ class Evidence:
     @property
     def case(self) -> str:
         """What was measured, without the device."""
-        return self.pair.case if self.pair else self.row.key
+        return self.pair.case if self.pair else self.training.case if self.training else self.row.key
 
     @property
     def ratio(self) -> Ratio:
@@ -69,6 +72,8 @@ class Evidence:
     @property
     def sides(self) -> tuple[Row, ...]:
         """The rows that it stands on."""
+        if self.training and self.training.base:
+            return self.training.base, self.row
         return self.pair.sides if self.pair else (self.row,)
 
 
@@ -85,8 +90,8 @@ class ClaimFinding:
 
     @property
     def middle(self) -> Evidence:
-        """The one in the middle, of an even number the lower."""
-        return self.evidence[(len(self.evidence) - 1) // 2]
+        """The one in the middle, of an even number the lower; of trainings the worst, as one that fails is what a claim denies."""
+        return self.evidence[0 if self.evidence[0].training else (len(self.evidence) - 1) // 2]
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +125,9 @@ def _held(claim: Claim, test: ClaimTest, results: Results) -> Held:
         evidence = [Evidence(claim, test, each.row, each.seconds, *each.ends) for each in found]
         return Held(claim, _findings(test, evidence), "" if evidence else "no training step of it was measured")
     of_interest = results.where(lambda row: test.is_of(_settings(row)))
-    if test.by is None:
+    if test.measure == "convergence":
+        evidence = list(_converging(claim, test, of_interest))
+    elif test.by is None:
         peaks = [(row, peak) for row in of_interest.rows if row.is_sound and (peak := peak_bytes(row))]
         evidence = [Evidence(claim, test, row, peak) for row, peak in peaks]
     else:
@@ -131,6 +138,15 @@ def _held(claim: Claim, test: ClaimTest, results: Results) -> Held:
     if not evidence and (unpriced := _unpriced(test, of_interest.rows, results.prices)):
         return Held(claim, lacking=unpriced, is_measured=True)
     return Held(claim, _findings(test, evidence), "" if evidence else _lacking(test, of_interest.rows))
+
+
+def _converging(claim: Claim, test: ClaimTest, results: Results) -> Iterator[Evidence]:
+    """Yield the trainings whose seeds tell how far their accuracy lies from that of the plain format."""
+    for each in trainings(results.rows):
+        if each.name in test.others and each.gap:
+            interval = each.gap.interval
+            low, high = (interval.low, interval.high) if interval else (None, None)
+            yield Evidence(claim, test, each.row, each.gap.shift, low, high, training=each)
 
 
 def _settings(row: Row) -> dict[str, object]:

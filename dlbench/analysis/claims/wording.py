@@ -1,10 +1,11 @@
 """Words for claims of others beside what was measured, and tables of all that a claim was held against."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from itertools import chain
 
 from dlbench.analysis.answers.parts.base import Table, table
+from dlbench.analysis.answers.parts.convergence import Convergence, FormatTraining
 from dlbench.analysis.answers.parts.headline import Tag, tags_of
 from dlbench.analysis.claims.evidence import ClaimFinding, Evidence, Held
 from dlbench.analysis.presentation.fields import CASE, RATIO, Field, Fields, Headed, own, place, whole_row
@@ -41,12 +42,16 @@ def value_text(found: Evidence) -> str:
     """Return its number with the interval: ``13.1× (12.8…13.4)``, ``63 days (60 days…66 days)``, ``2.46 GiB``."""
     if found.pair:
         return str(found.ratio).replace(" ×", "×", 1)
+    if found.training:
+        return found.training.gap_text
     if found.unit is Unit.BYTES:
         return text(found.value, found.unit)
     return with_interval(found.value, found.low, found.high, partial(text, unit=found.unit))
 
 
 def _said(claim: Claim) -> str:
+    if claim.unit == "converges":
+        return "others say that it converges"
     if claim.is_our_reading:
         return f"others state no number (read here as {claim.stated})"
     return f"others say {_stated(claim)}" if claim.stated else "others state no number"
@@ -57,7 +62,19 @@ def _stated(claim: Claim) -> str:
     return f"{claim.stated} ({units.byte_count(claim.low * 1e9)})" if claim.unit == "GB" and claim.low else claim.stated
 
 
+_DOES: Mapping[Convergence | None, str] = {Convergence.YES: "does", Convergence.NO: "does not", Convergence.OPEN: "is not shown to"}
+
+
+def _converges(found: ClaimFinding, training: FormatTraining) -> str:
+    """Return ``bf16 does not: -40.5 points (-42.0…-39.0) on cpu (mlp rate=0.001, the worst of 3)``."""
+    of = f", the worst of {len(found.evidence)}" if len(found.evidence) > 1 else ""
+    does = _DOES.get(training.converges, "has too few seeds to tell")
+    return f"{training.name} {does}: {training.gap_text} on {found.place} ({training.brief}{of})"
+
+
 def _finding(found: ClaimFinding) -> str:
+    if training := found.middle.training:
+        return _converges(found, training)
     middle, ends = found.middle, [_bare(each) for each in (found.evidence[0], found.evidence[-1])]
     among = f", the middle of {len(found.evidence)} cases from {ends[0]} to {ends[1]}" if ends[0] != ends[1] else ""
     tags = dict.fromkeys(tag for row in middle.sides for tag in tags_of(row) if tag not in _OF_AN_INTERVAL)
@@ -79,11 +96,13 @@ _SIDES: Fields[Evidence] = (
 
 
 def _side(found: Evidence, at: int) -> str | None:
+    if found.training:
+        return (found.test.base, found.training.name)[at]
     return found.pair.value(found.pair.sides[at]) if found.pair else None
 
 
 def tables(held: Sequence[Held]) -> list[Table]:
-    """Return all that claims were held against: a table of pairs, and one of rows for each unit that they have."""
+    """Return all that claims were held against: a table of pairs, and one for each unit that others have."""
     every = [each for found in held for each in chain.from_iterable(finding.evidence for finding in found.findings)]
     pairs = [each for each in every if each.pair]
     # A claim on what a joule does is held against no ratio of times, so what is measured stands beside it.
@@ -94,12 +113,23 @@ def tables(held: Sequence[Held]) -> list[Table]:
     made = [table("Claims of others: pairs of rows", of_pairs, pairs, whole=lambda each: cells(each.pair) if each.pair else {})]
     for unit, heading in ((Unit.SECONDS, "time to train"), (Unit.BYTES, "memory")):
         rows = [each for each in every if each.unit is unit]
-        ends = (_end("low", unit), _end("high", unit))
-        here: Field[Evidence] = Field(Column("claim.value", unit, heading), lambda each: each.value)
-        fields: Fields[Evidence] = (_ID, ("case", CASE), place(rows), (heading, here), *((INTERVAL, end) for end in ends))
+        fields: Fields[Evidence] = (_ID, ("case", CASE), place(rows), *_numbers(heading, unit))
         made.append(table(f"Claims of others: {heading}", fields, rows, whole=whole_row))
+    trained = [each for each in every if each.training]
+    of_trained: Fields[Evidence] = (_ID, ("case", CASE), place(trained), *_SIDES, *_numbers("gap, points", Unit.NUMBER, 100))
+    made.append(table("Claims of others: accuracy less that in the plain format", of_trained, trained, whole=whole_row))
     return [each for each in made if each.rows]
 
 
-def _end(name: str, unit: Unit) -> Field[Evidence]:
-    return Field(Column(f"claim.{name}", unit, f"{name}er end of its 95 % interval"), lambda each: getattr(each, name))
+def _numbers(heading: str, unit: Unit, scale: float = 1) -> Fields[Evidence]:
+    """Return the columns of the value and of the ends of its interval, each so many times as large."""
+    meanings = {"value": heading, "low": "lower end of its 95 % interval", "high": "upper end of it"}
+
+    def number(name: str, found: Evidence) -> float | None:
+        value = getattr(found, name)
+        return value if value is None else scale * value
+
+    return tuple(
+        (heading if name == "value" else INTERVAL, Field(Column(f"claim.{name}", unit, meaning), partial(number, name)))
+        for name, meaning in meanings.items()
+    )

@@ -43,6 +43,7 @@ def _evidence(found: Evidence, place: str, part: str) -> dict[str, Any]:
         "high": found.high,
         "rows": [row.case.id for row in found.sides],
         "files": list(dict.fromkeys(row.file for row in found.sides)),
+        **({"converges": found.training.converges} if found.training else {}),
     }
 
 

@@ -3,6 +3,7 @@
 import json
 from dataclasses import replace
 
+import formats
 import front_door
 import made_up
 import pytest
@@ -14,7 +15,7 @@ from dlbench.harness.plan import cases as planning
 from dlbench.harness.plan.suite import load
 from dlbench.harness.worker import registry
 
-UNTESTED = {"upgrade-2x", "inception-222-frames", "10-12-bits", "stochastic-16", "xnor-58x", "bert-products", "bert-4-days"}
+UNTESTED = {"upgrade-2x", "inception-222-frames", "bert-products", "bert-4-days"}
 
 
 def timed(seconds, workload, device="cpu", rounds=7, **params):
@@ -130,15 +131,56 @@ def test_people_get_sentences_and_tables_and_markdown_has_the_same(machine):
     markdown = front_door.in_process(machine, "show", "run.jsonl", "--claims", "--format", "md").out
     assert markdown.startswith("| claim | others say | who and when | beside it |\n| --- | --- | --- | --- |\n| wait-20x | ")
     assert "\n| xnor-58x | On a CPU, convolutions in single bits are 58 times as fast. | Rastegari and others, XNOR-Net, arXiv" in markdown
-    assert "| others say 58×; nothing measures it yet |" in markdown
+    assert "| others say 58×; no case with binary beside the same with fp32; to measure it: dlbench run precision |" in markdown
+
+
+NEAR, FAR = (-0.004, 0.001, -0.006, 0.0, -0.002, 0.001), (-0.41, -0.40, -0.42, -0.39, -0.41, -0.40)
+"""Gaps by seed, whose middle Walsh averages are -0.0015 and -0.405."""
+TRAININGS = [
+    *formats.training("fp32"),
+    *formats.training("fp32", rate=0.001),
+    *formats.training("dynamic_10_12", (-0.02, 0.0, -0.01, 0.001, -0.03, 0.0)),
+    *formats.training("bf16", NEAR),
+    *formats.training("bf16", FAR, rate=0.001),
+    *formats.training("bf16_stochastic", NEAR, rate=0.001),
+    *formats.training("fixed_8_8", FAR, rate=0.001),
+    *formats.training("fixed_8_8_stochastic", NEAR, rate=0.001),
+]
+
+
+def test_trainings_in_formats_say_whether_they_converge_by_the_worst_of_each(tmp_path):
+    products = [*formats.products("fp32", 0.01, 3e-7), *formats.products("binary", 0.0025, 0.6)]
+    made_up.write(tmp_path / "run.jsonl", [*products, *TRAININGS], workloads=formats.DECLARED)
+    found = told(tmp_path)
+    assert found["10-12-bits"]["sentence"] == (
+        "others say that it converges; here dynamic_10_12 is not shown to: -1.0 points (-3.0…0.1) on cpu (mlp rate=0.02)"
+    )
+    assert found["stochastic-16"]["sentence"] == (
+        "others say that it converges; here bf16 does not: -40.5 points (-42.0…-39.0) on cpu (mlp rate=0.001, the worst of 2); "
+        "bf16_stochastic does: -0.2 points (-0.6…0.1) on cpu (mlp rate=0.001); "
+        "fixed_8_8 does not: -40.5 points (-42.0…-39.0) on cpu (mlp rate=0.001); "
+        "fixed_8_8_stochastic does: -0.2 points (-0.6…0.1) on cpu (mlp rate=0.001)"
+    )
+    assert found["xnor-58x"]["sentence"] == "others say 58×; here 4.00× (3.88…4.12) on cpu (matmul n=1024, binary over fp32)"
+    (each,) = found["10-12-bits"]["evidence"]
+    assert (each["unit"], each["converges"], each["case"]) == ("fraction", "not shown", "convergence[network=mlp,rate=0.02]")
+    assert (each["value"], each["low"], each["high"]) == pytest.approx((-0.01, -0.03, 0.001))
+    assert each["rows"] == [f"convergence[network=mlp,format={name},rate=0.02]@cpu" for name in ("fp32", "dynamic_10_12")]
+    markdown = front_door.in_process(tmp_path, "show", "run.jsonl", "--claims", "--format", "md").out
+    assert "| 10-12-bits | convergence mlp rate=0.02 | fp32 | dynamic_10_12 | -1.00 | -3.00…0.100 |" in markdown
+    text = front_door.in_process(tmp_path, "show", "run.jsonl", "--claims").out
+    assert "Claims of others: accuracy less that in the plain format" in text
 
 
 def test_the_page_has_them(tmp_path):
-    made_up.write(tmp_path / "run.jsonl", both("train_step", 1.6, 0.1, model="resnet50", batch=64, dtype="fp32"))
+    steps = both("train_step", 1.6, 0.1, model="resnet50", batch=64, dtype="fp32")
+    made_up.write(tmp_path / "run.jsonl", [*steps, *TRAININGS], workloads=formats.DECLARED)
     assert front_door.in_process(tmp_path, "report", "run.jsonl", "-o", "page.html").code == 0
     page = (tmp_path / "page.html").read_text()
     assert '<h2 id="claims">What others claim</h2>' in page
     assert "Others say 20×; here 16.0× (15.5…16.5) on cuda:0 (train resnet50 b64)" in page
+    assert "Others say that it converges; here dynamic_10_12 is not shown to: -1.0 points (-3.0…0.1) on cpu" in page
+    assert "Loss by format: mlp rate=0.02 on cpu" in page
 
 
 def sustained(device, batch, joules):
@@ -198,7 +240,8 @@ def test_without_an_accelerator_it_is_told_with_the_command(tmp_path):
         "others state no number (read here as more than 1.2×); not measured here; to measure it: dlbench run crossover"
     )
     assert [name for name, each in found.items() if each["is_our_reading"]] == ["cast-32"]
-    assert found["10-12-bits"]["sentence"] == "others state no number; nothing measures it yet"
+    assert found["bert-products"]["sentence"] == "others state no number; nothing measures it yet"
+    assert found["10-12-bits"]["sentence"] == ("others say that it converges; not measured here; to measure it: dlbench run convergence")
 
 
 def test_batches_that_are_not_those_of_a_claim_are_told(tmp_path):
