@@ -35,8 +35,8 @@ ROOMS = {
     "harness.worker.serving": "ranks main rank_main",
     "harness.ranks": "torchrun placement cluster rank_group",
     "harness": "observer schedule pool searches runner",
-    "analysis.read": "foreign pyperf pytest_benchmark order sessions readings superlinear places ceilings trend usability header declared "
-    "table merge references",
+    "analysis.read": "foreign pyperf pytest_benchmark order sessions readings superlinear places ceilings trend usability arithmetic "
+    "header declared table merge references",
     "analysis.ratios": "ratio pairing paired",
     "analysis.presentation": "wording names pair_columns fields figures",
     "analysis.scaling": "speedup projection columns",

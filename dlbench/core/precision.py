@@ -1,15 +1,18 @@
 """Table of the precisions that cases compute in. torch's dtypes are named as text, for whoever has torch to resolve.
 
-A new precision is a name in `Dtype` and a row of `PRECISIONS`; nothing else in the package lists them.
+A new precision is a name in `Dtype`, or in `ProductDtype` where networks do not compute in it, and a row of `PRECISIONS`; nothing else in
+the package lists them.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Literal
+from typing import Any, Literal
 
 Dtype = Literal["fp64", "fp32", "tf32", "bf16", "fp16", "amp_bf16", "amp_fp16"]
 """A precision: pure, except ``amp_*``, which are autocast (and gradient scaling where training in fp16 needs it)."""
+ProductDtype = Literal[Dtype, "fp8_e4m3", "fp8_e5m2", "int8", "binary"]
+"""Those of single matrix products: these, and types whose operands are rounded with a scale, down to one bit."""
 
 TrainingDtype = Literal["fp32", "amp_bf16", "tf32", "amp_fp16"]
 """Those that keep weights in fp32, so that no small update gets lost in training; the plain one first."""
@@ -21,17 +24,19 @@ InferenceDtype = Literal["fp32", "amp_bf16", "bf16", "tf32", "amp_fp16", "fp16"]
 class Precision:
     """Storage, arithmetic and rounding of a precision, and what it needs of a device."""
 
-    name: Dtype
+    name: ProductDtype
     storage: str
     """Name of torch's dtype of operands and weights."""
     bytes: int
-    """Of one stored number."""
+    """Of one stored number; of ``binary`` of eight."""
     arithmetic: str
     """What products are computed in: the name of its column in `peaks.toml`."""
     roundoff: float
-    """Unit roundoff of operands and results: half the distance from 1 to the next number."""
+    """Unit roundoff of operands and results: half the distance from 1 to the next number. Of integers, as a share of the largest."""
     sum_roundoff: float = 2.0**-24
-    """Unit roundoff of sums: fp32, in which matrix units, and libraries on CPUs, add up the products of every narrower type."""
+    """Unit roundoff of sums: fp32, in which matrix units, and libraries on CPUs, add up the products of every narrower type; 0 is exact."""
+    scaled: bool = False
+    """Whether operands are rounded with a scale of their own, which single products know to take and no network does."""
     autocast: str | None = None
     """Name of torch's dtype that autocast computes products in; None without autocast."""
     narrow_range: bool = False
@@ -40,6 +45,8 @@ class Precision:
     """Least one of NVIDIA's devices that have it (CUDA C++ programming guide, table of compute capabilities)."""
     amd_family: str = ""
     """What the names of AMD's architectures that have it begin with."""
+    instructions: tuple[str, ...] | None = None
+    """Of a CPU, those of which one makes its arithmetic native, as Linux names them in /proc/cpuinfo; None: every CPU has it."""
     missing_on: Mapping[str, str] = field(default_factory=dict)
     """Kinds of device that never have it, each with the reason."""
 
@@ -54,22 +61,42 @@ _NO_TF32 = {
     "xpu": "torch has no TF32 switch for XPU devices",
     "mps": "Metal has no tf32",
 }
+_NO_FP8 = {"mps": "Metal has no fp8"}
+
+# Instructions: Intel 64 and IA-32 Architectures Software Developer's Manual, volume 2 (VDPBF16PS, VFMADD132PH, VPDPBUSD, POPCNT), and
+# Architecture Instruction Set Extensions Programming Reference, on AMX (TDPBF16PS, TDPFP16PS, TDPBSSD); Arm Architecture Reference Manual
+# for A-profile, features FEAT_BF16, FEAT_FP16, FEAT_DotProd, FEAT_I8MM and Advanced SIMD (CNT), by the names of docs.kernel.org,
+# arch/arm64/elf_hwcaps. No CPU that torch has kernels for multiplies in fp8.
+_BF16 = ("avx512_bf16", "amx_bf16", "bf16", "svebf16")
+_FP16 = ("avx512_fp16", "amx_fp16", "asimdhp")
+_INT8 = ("avx512_vnni", "avx_vnni", "amx_int8", "asimddp", "i8mm")
+_BITS = ("popcnt", "avx512_vpopcntdq", "asimd")
+
+# Sums in fp8: NVIDIA's matrix units keep some 14 bits of them on Hopper (DeepSeek-V3 Technical Report, arXiv 2412.19437, section 3.3.2).
+# Of AMD gfx94 has fp8 of another bias (e4m3fnuz), gfx95 the one that is meant here: ROCm documentation, precision support.
+_FP8: dict[str, Any] = {
+    "bytes": 1, "arithmetic": "fp8", "sum_roundoff": 2.0**-14, "scaled": True, "narrow_range": True, "compute_capability": (8, 9),
+    "amd_family": "gfx95", "instructions": (), "missing_on": _NO_FP8,
+}  # fmt: skip
 _TABLE = (
     #          name        storage     bytes  arithmetic  roundoff  and what differs from the defaults above
     Precision("fp64",     "float64",  8,     "fp64",     2.0**-53, sum_roundoff=2.0**-53, missing_on={"mps": "Metal has no fp64"}),
     Precision("fp32",     "float32",  4,     "fp32",     2.0**-24),
     Precision("tf32",     "float32",  4,     "tf32",     2.0**-11, compute_capability=(8, 0), amd_family="gfx94", missing_on=_NO_TF32),
-    Precision("bf16",     "bfloat16", 2,     "bf16",     2.0**-8,  compute_capability=(8, 0)),
-    Precision("fp16",     "float16",  2,     "fp16",     2.0**-11, narrow_range=True),
-    Precision("amp_bf16", "float32",  4,     "bf16",     2.0**-8,  autocast="bfloat16", compute_capability=(8, 0)),
-    Precision("amp_fp16", "float32",  4,     "fp16",     2.0**-11, autocast="float16", narrow_range=True),
+    Precision("bf16",     "bfloat16", 2,     "bf16",     2.0**-8,  compute_capability=(8, 0), instructions=_BF16),
+    Precision("fp16",     "float16",  2,     "fp16",     2.0**-11, narrow_range=True, instructions=_FP16),
+    Precision("amp_bf16", "float32",  4,     "bf16",     2.0**-8,  autocast="bfloat16", compute_capability=(8, 0), instructions=_BF16),
+    Precision("amp_fp16", "float32",  4,     "fp16",     2.0**-11, autocast="float16", narrow_range=True, instructions=_FP16),
+    Precision("fp8_e4m3", "float8_e4m3fn", roundoff=2.0**-4, **_FP8),
+    Precision("fp8_e5m2", "float8_e5m2", roundoff=2.0**-3, **_FP8),
+    Precision("int8",     "int8",     1,     "int8",     1 / 254,  0.0, scaled=True, compute_capability=(7, 5), instructions=_INT8),
+    Precision("binary",   "bool",     1,     "binary",   1.0,      0.0, scaled=True, instructions=_BITS),
 )  # fmt: skip
 
 PRECISIONS: Mapping[str, Precision] = MappingProxyType({each.name: each for each in _TABLE})
 """By name, the widest first."""
+SCALED = tuple(each.name for each in _TABLE if each.scaled)
+"""The names of those whose operands have a scale."""
 
-_EIGHT_BITS = {"fp8": "fp8", "fp8_e4m3": "fp8", "fp8_e5m2": "fp8", "int8": "int8"}
-"""Precisions that only workloads of users compute in, each with what its products are computed in."""
-
-ARITHMETIC: Mapping[str, str] = MappingProxyType({each.name: each.arithmetic for each in _TABLE} | _EIGHT_BITS)
+ARITHMETIC: Mapping[str, str] = MappingProxyType({each.name: each.arithmetic for each in _TABLE})
 """What products are computed in, a column of `peaks.toml`, by the ``dtype`` of a case."""

@@ -29,6 +29,7 @@ _SIGNS: Mapping[str, Callable[[Row], bool | None]] = {
     "throttled": lambda row: row.flag.throttled,
     "disturbed": lambda row: row.flag.disturbed,
     "not steady": lambda row: row.flag.not_steady,
+    "unexpected": lambda row: row.flag.unexpected,
     "noisy": is_noisy,
 }
 """Signs of trouble by the words behind a number of cases, the gravest first; the first is of all cases of a run."""

@@ -26,6 +26,7 @@ from dlbench.core.conditions import POWER_CAPS, SLOWDOWNS, Throttling
 from dlbench.core.declarations import Bounded, Ceiling, Declaration, Parallel, ParameterRole, ValueRole
 from dlbench.core.lines import Record
 from dlbench.core.model import DEVICE_KINDS, Policy, Status, kind_of
+from dlbench.core.precision import PRECISIONS
 from dlbench.core.records import measurement_to_json
 from dlbench.core.schema import Direction, Unit
 from dlbench.core.step_profile import OperationKind
@@ -85,6 +86,7 @@ _MEASUREMENT = fields_of(
 )
 _DEVICE: dict[str, Sieve] = {
     "isa": one_of("DEFAULT", "NO AVX", "AVX", "AVX2", "AVX512", "AMX", "NEON", "SVE", "SVE128", "SVE256", "SVE512", "VSX", "ZVECTOR"),
+    "instructions": one_of(*(each for precision in PRECISIONS.values() for each in precision.instructions or ())),
     "vendor": one_of("nvidia", "amd", "intel", "apple"),
     "compute_capability": form(r"\d{1,3}\.\d{1,3}"),
     "driver_version": _VERSION,

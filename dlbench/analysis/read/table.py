@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from dlbench.analysis.read import declared, header, sessions
+from dlbench.analysis.read.arithmetic import flag_unexpected, with_arithmetic
 from dlbench.analysis.read.ceilings import Ceilings, Machine, measured, with_ceilings
 from dlbench.analysis.read.order import by_case, order_of
 from dlbench.analysis.read.places import Environments, by_place
@@ -222,8 +223,9 @@ def of_file(run: RunFile, name: str, reduction: RoundReader | None = None) -> Re
     rows = [compared(rounds, run.states, origins[rounds[0].stated.side]) for rounds in _consumed(reduced)]
     rows += [summarise(of_case, target, run.states, origins[of_case[0].side]) for of_case in whole]
     if not to_compare:
-        rows = [header.with_link(declared.with_bus_rate(row), devices.get(row.case.device, {})) for row in rows]
-    rows = flag_super_linear(flag_not_usable(rows))
+        told = [(row, devices.get(row.case.device, {})) for row in rows]
+        rows = [with_arithmetic(header.with_link(declared.with_bus_rate(row), device), device) for row, device in told]
+    rows = flag_unexpected(flag_super_linear(flag_not_usable(rows)))
     return Results(
         rows=tuple(rows),
         notes=(*header.other_version(run), *header.left_out(run), *header.incomplete(run, len(rows)), *doubts),

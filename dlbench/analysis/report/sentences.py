@@ -25,6 +25,11 @@ _UNTOLD = (Tag.FEW_ROUNDS, Tag.UNFINISHED)
 _MARKS: tuple[tuple[Callable[[Row], bool | None], str, str], ...] = (
     (lambda row: row.flag.power_capped, "power cap", "held at its power limit; compare only with runs under the same limit, or raise it"),
     (
+        lambda row: row.flag.unexpected,
+        "unexpected",
+        "native in the device and slower than fp32 all the same, or emulated and faster; another kernel or library may do better",
+    ),
+    (
         lambda row: row.flag.implausible,
         "implausible",
         "it can't have done what it says in that time, so no ratio counts it; the reason is below the case",

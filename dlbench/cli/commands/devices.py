@@ -83,4 +83,6 @@ _WITH_UNIT: dict[str, Callable[[float], str]] = {
 def _bare(value: Any) -> str:
     if isinstance(value, bool):
         return "on" if value else "off"
+    if isinstance(value, tuple):
+        return ", ".join(value) or "none"
     return f"{value:g}" if isinstance(value, float) else str(value)

@@ -87,7 +87,7 @@ def peak_of(device_name: str | None) -> DevicePeak | None:
 
 def arithmetic_share(device: DevicePeak, dtype: str, flops_per_s: float) -> Share | None:
     """Return a rate of operations as a share of its precision's peak; None where the table has none."""
-    precision = ARITHMETIC.get(dtype, "")
+    precision = ARITHMETIC.get(dtype, dtype)
     most = device.flops_per_s.get(precision)
     if most is None:
         return None

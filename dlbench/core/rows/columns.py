@@ -57,6 +57,9 @@ class Identity(Record):
     device_name: str | None = column(Unit.TEXT, "what that device is called by its maker")
     dtype: str | None = column(Unit.TEXT, "precision; of a search the one it found")
     mode: str | None = column(Unit.TEXT, "eager, compile, graph or autotune; of a search the one it found")
+    arithmetic: str | None = column(
+        Unit.TEXT, "native where the device has instructions for products in its precision, else emulated; null where nothing tells"
+    )
     threads: int | None = column(Unit.COUNT, "threads that torch used on the host")
     math: Params = column(Unit.TEXT, "backend flags in force: TF32, reduced-precision sums, autotuning, determinism", factory=dict)
     status: Status | None = column(Unit.TEXT, "ok, skipped, unsupported, oom, timeout, crashed or failed")
@@ -215,7 +218,10 @@ class Flags(Record):
     )
     implausible: bool | None = column(Unit.FLAG, "it can't have done what it says in that time; null where nothing was timed")
     implausible_reason: str | None = column(Unit.TEXT, "why it is implausible, and what to do")
-    reason: str | None = column(Unit.TEXT, "what throttled, power_capped and disturbed stand on, and what was measured again")
+    unexpected: bool | None = column(
+        Unit.FLAG, "case.arithmetic is native and slower than fp32, or emulated and faster, by 10 % at least; null where nothing tells"
+    )
+    reason: str | None = column(Unit.TEXT, "what throttled, power_capped, disturbed and unexpected stand on, and what was measured again")
 
 
 _GROUPS = {

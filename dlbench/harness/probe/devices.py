@@ -31,6 +31,8 @@ class Processor:
     """Logical CPUs in the machine."""
     isa: str | None = None
     """Instruction set that torch's kernels use: ``AVX512``."""
+    instructions: tuple[str, ...] | None = None
+    """Those that make a precision's arithmetic native, of those that `core.precision` knows: ``avx512_bf16``."""
     l1d_bytes: int | None = None
     """All data caches of the first level together, as below."""
     l2_bytes: int | None = None
@@ -181,6 +183,7 @@ def describe_cpu(isa: str | None = None) -> Processor:
         "threads": processor.thread_count(),
         # torch names the vector units only; two processors of one name may differ in having matrix units.
         "isa": f"{isa}, AMX" if isa and processor.has_amx() else isa,
+        "instructions": processor.instructions(),
         "l1d_bytes": caches.get("l1d"),
         "l2_bytes": caches.get("l2"),
         "l3_bytes": caches.get("l3"),
@@ -235,6 +238,7 @@ _CPU_REASONS = {
     "physical_cores": "neither /sys, /proc/cpuinfo nor psutil tells",
     "threads": "the operating system does not tell",
     "isa": "torch does not tell",
+    "instructions": "the operating system does not tell",
     "l1d_bytes": "/sys/devices/system/cpu shows no such cache",
     "l2_bytes": "/sys/devices/system/cpu shows no such cache",
     "l3_bytes": "/sys/devices/system/cpu shows no such cache",

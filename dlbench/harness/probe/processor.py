@@ -13,6 +13,7 @@ from contextlib import suppress
 
 import psutil
 
+from dlbench.core.precision import PRECISIONS
 from dlbench.harness.probe.cgroup import matching, read_text
 from dlbench.harness.probe.memory import CpuTime, available_memory, cpu_times, memory_field
 from dlbench.harness.probe.topology import caches_of, cpus_of_nodes, parse_cpu_list, pci_text
@@ -144,6 +145,13 @@ def has_amx() -> bool:
     return "amx_tile" in _flags()
 
 
+def instructions() -> tuple[str, ...] | None:
+    """Return its instructions for products of narrow types, of those that the table of precisions names; None where nothing tells."""
+    told = _flags() or _flags("Features")  # Linux's word on Arm
+    known = dict.fromkeys(each for precision in PRECISIONS.values() for each in precision.instructions or ())
+    return tuple(each for each in known if each in told) if told else None
+
+
 def clock_hz() -> float | None:
     """Return the mean clock of the processors now."""
     clocks = [float(mhz) * 1e6 for block in _cpuinfo() if re.fullmatch(r"\d+(\.\d+)?", mhz := block.get("cpu MHz", ""))]
@@ -198,8 +206,8 @@ def thermal_throttle_s() -> dict[str, float]:
     return {name: int(text) / 1e3 for name, text in texts.items() if text and text.isdecimal()}
 
 
-def _flags() -> list[str]:
-    return next((block["flags"].split() for block in _cpuinfo()[:1] if "flags" in block), [])
+def _flags(key: str = "flags") -> list[str]:
+    return next((block[key].split() for block in _cpuinfo()[:1] if key in block), [])
 
 
 def _cpuinfo() -> list[dict[str, str]]:

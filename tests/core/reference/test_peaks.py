@@ -187,7 +187,7 @@ source = "a datasheet, its table of figures"
         (
             "flops =.*",
             "flops = { fp4 = 1e15 }",
-            "'NVIDIA B300': flops has no column 'fp4'; valid: fp64, fp32, tf32, bf16, fp16, fp8, int8",
+            "'NVIDIA B300': flops has no column 'fp4'; valid: fp64, fp32, tf32, bf16, fp16, fp8, int8, binary",
         ),
         (
             "matrix =.*",

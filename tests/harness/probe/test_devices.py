@@ -44,6 +44,14 @@ def test_matrix_units_stand_behind_what_torch_tells_of_the_vector_units(tmp_path
     (cpu,) = describe(hello())
     assert isinstance(cpu, Processor)
     assert cpu.isa == "AVX512, AMX"
+    assert cpu.instructions == ("amx_bf16", "amx_int8")
+
+
+def test_an_arm_processor_names_its_instructions_in_another_field(tmp_path: Path) -> None:
+    write(tmp_path, {"proc/cpuinfo": "processor : 0\nFeatures : fp asimd fphp asimdhp asimddp i8mm bf16"})
+    (cpu,) = describe(hello())
+    assert isinstance(cpu, Processor)
+    assert cpu.instructions == ("bf16", "asimdhp", "asimddp", "i8mm", "asimd")
 
 
 @pytest.mark.usefixtures("eight_allowed")
@@ -61,6 +69,7 @@ def test_the_cpu(tmp_path: Path) -> None:
         physical_cores=4,
         threads=8,
         isa="AVX512",
+        instructions=(),
         l1d_bytes=4 * 48 * 1024,
         l2_bytes=8 * 2**20,
         l3_bytes=64 * 2**20,
@@ -82,6 +91,7 @@ def test_a_bare_sandbox_tells_little_and_says_so(monkeypatch: pytest.MonkeyPatch
         "sockets": "neither /sys nor /proc/cpuinfo tells",
         "physical_cores": "neither /sys, /proc/cpuinfo nor psutil tells",
         "isa": "torch does not tell",
+        "instructions": "the operating system does not tell",
         "l1d_bytes": "/sys/devices/system/cpu shows no such cache",
         "l2_bytes": "/sys/devices/system/cpu shows no such cache",
         "l3_bytes": "/sys/devices/system/cpu shows no such cache",

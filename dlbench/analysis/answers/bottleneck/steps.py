@@ -79,11 +79,11 @@ class JudgedStep:
 
     @property
     def narrower_helps(self) -> bool:
-        """Whether a precision of fewer bytes has more arithmetic, as far as was measured."""
+        """Whether a precision of fewer bytes that networks compute in has more arithmetic, as far as was measured."""
         own = PRECISIONS.get(computed_in(self.row) or "")
         if own is None:
             return False
-        narrower = {each.arithmetic for each in PRECISIONS.values() if each.bytes < own.bytes}
+        narrower = {each.arithmetic for each in PRECISIONS.values() if each.bytes < own.bytes and not each.scaled}
         known = [ceiling.per_s for name in narrower if (ceiling := self.ceilings.get(("arithmetic", name)))]
         ceiling = self.ceilings.get(("arithmetic", own.arithmetic))
         return bool(narrower) and (not known or ceiling is None or max(known) > ceiling.per_s)
