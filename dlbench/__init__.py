@@ -29,6 +29,7 @@ __all__ = [
     "Network",
     "Parallel",
     "Probed",
+    "ProductDtype",
     "Reported",
     "Role",
     "Scratch",
@@ -92,7 +93,7 @@ if TYPE_CHECKING:
     from dlbench.core.errors import UsageError
     from dlbench.core.measurement import Memory
     from dlbench.core.model import Clock, Reported, Work
-    from dlbench.core.precision import PRECISIONS, Dtype, InferenceDtype, TrainingDtype
+    from dlbench.core.precision import PRECISIONS, Dtype, InferenceDtype, ProductDtype, TrainingDtype
     from dlbench.core.reference.peaks import link_bytes_per_s_of, peak_of
     from dlbench.core.schema import Unit
     from dlbench.harness.probe.memory import available_memory, too_little_memory, too_much_to_lock
@@ -116,7 +117,7 @@ _HOMES = {
     "dlbench.core.errors": "UsageError",
     "dlbench.core.measurement": "Memory",
     "dlbench.core.model": "Clock Reported Work",
-    "dlbench.core.precision": "Dtype InferenceDtype PRECISIONS TrainingDtype",
+    "dlbench.core.precision": "Dtype InferenceDtype PRECISIONS ProductDtype TrainingDtype",
     "dlbench.core.reference.peaks": "link_bytes_per_s_of peak_of",
     "dlbench.core.schema": "Unit",
     "dlbench.harness.probe.memory": "available_memory too_little_memory too_much_to_lock",

@@ -50,6 +50,7 @@ class Unknown(StrEnum):
     NO_DTYPE = "the workload has none"
     NO_FLOATS = "its call returns no floating-point numbers"
     ONE_VALUE = "each holds one value only, so there is no range to draw others from"
+    SCALED = "operands in {precision} have scales, so the workload itself holds its product against fp64"
     IS_FP64 = "the case is in fp64 on the CPU itself"
     NO_FLOPS = "it states no operations, from which to tell how long that would take"
     TOO_ROUGH = "so many roundings in this precision may change the output altogether"

@@ -7,19 +7,19 @@ from typing import ParamSpec, TypeVar
 import torch
 from torch import Tensor
 
-from dlbench import PRECISIONS, Dtype
+from dlbench import PRECISIONS, Dtype, ProductDtype
 from dlbench.models import BLOCK, repeat_block
 
 Arguments = ParamSpec("Arguments")
 Result = TypeVar("Result")
 
 
-def storage(dtype: Dtype) -> torch.dtype:
+def storage(dtype: ProductDtype) -> torch.dtype:
     """Return what operands and weights are stored in."""
     return _torch_dtype(PRECISIONS[dtype].storage)
 
 
-def output(dtype: Dtype) -> torch.dtype:
+def output(dtype: ProductDtype) -> torch.dtype:
     """Return what a matrix product or convolution comes out in: under autocast the narrow type."""
     return _torch_dtype(PRECISIONS[dtype].autocast or PRECISIONS[dtype].storage)
 
@@ -35,7 +35,7 @@ def refuse_autocast(dtype: Dtype) -> None:
         raise NotImplementedError("it runs without autocast; give the precision itself")
 
 
-def autocast(device: torch.device, dtype: Dtype, function: Callable[Arguments, Result]) -> Callable[Arguments, Result]:
+def autocast(device: torch.device, dtype: ProductDtype, function: Callable[Arguments, Result]) -> Callable[Arguments, Result]:
     """Return the function under torch's autocast for ``amp_*``, and the function itself for every other precision.
 
     A wrapper and not a context: one that does nothing costs a call 0.24 µs, a sixth of a small matrix product.
@@ -46,12 +46,15 @@ def autocast(device: torch.device, dtype: Dtype, function: Callable[Arguments, R
     return wrapped
 
 
-def operands(device: torch.device, *shapes: tuple[int, ...], dtype: Dtype) -> tuple[Tensor, ...]:
+def operands(device: torch.device, *shapes: tuple[int, ...], dtype: ProductDtype) -> tuple[Tensor, ...]:
     """Return a tensor of standard normal numbers for each shape, from torch's default generator; beyond BLOCK values they repeat.
 
     Drawn on the CPU in fp32, then cast, then moved, so that every device and precision computes on the same numbers. Repeated on the
-    device, as drawing and moving two operands of 8192 x 8192 takes more than a second.
+    device, as drawing and moving two operands of 8192 x 8192 takes more than a second. Raises NotImplementedError for types whose operands
+    have a scale, which a cast knows nothing of.
     """
+    if PRECISIONS[dtype].scaled:
+        raise NotImplementedError(f"operands in {dtype} have a scale, which only matmul gives them")
     kept = storage(dtype)
     return tuple(
         filled(torch.empty(math.prod(shape), dtype=kept, device=device), lambda drawn: torch.randn(drawn).to(kept)).view(shape)

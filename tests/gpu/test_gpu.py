@@ -7,13 +7,13 @@ import json
 import re
 import warnings
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, get_args
 
 import front_door
 import pytest
 from front_door import PLUGINS, Done, dlbench, lines, measurements
 
-from dlbench.core.precision import PRECISIONS
+from dlbench.core.precision import PRECISIONS, SCALED, Dtype
 from dlbench.harness.probe import nvml
 from dlbench.harness.runner import ask_hello
 
@@ -79,7 +79,7 @@ def measured(accelerator, tmp_path_factory):
     benches = [
         'workload = "matmul"\naxes.n = 512',
         f'workload = "matmul"\naxes.n = 1024\n{every}\n{there}',
-        f'workload = "difference"\naxes.name = ["matmul", "conv2d"]\n{every}\n{there}',
+        f'workload = "difference"\naxes.name = ["matmul", "conv2d"]\naxes.dtype = {json.dumps(get_args(Dtype))}\n{there}',
         f'workload = "difference"\naxes.name = ["infer_step", "train_step"]\naxes.dtype = ["fp64", "fp32"]\n{there}',
         'workload = "spins"\naxes.cycles = [20000, 2000000]\ndevices = ["cuda"]',
         'workload = "waits_for_python"\ndevices = ["cuda"]',
@@ -162,6 +162,21 @@ def test_tf32_is_in_force_where_it_is_asked_for(measured):
 def test_steps_agree_with_the_cpu_in_fp64(measured):
     found = errors(measured, "infer_step", "train_step")
     assert {case: error for case, error in found.items() if error > {"fp64": 1e-9, "fp32": 1e-3}[case[1]]} == {}
+
+
+# Of what rounding the operands leaves, by theory: 2^-4 and 2^-3 u for fp8, a step of 1/127 for int8; of signs little more is right.
+ERRORS = {"fp8_e4m3": 0.05, "fp8_e5m2": 0.08, "int8": 0.03, "binary": 0.9}
+
+
+def test_products_with_scales_are_right_for_their_operands_and_say_how_far_these_are_rounded(measured):
+    rows = {row["case.dtype"]: row for row in measured.rows_of("matmul[n=1024") if row["case.dtype"] in SCALED}
+    assert rows.keys() == set(SCALED)
+    for dtype, row in rows.items():
+        if row["case.status"] == "ok":
+            random, of_product = (json.loads(row[f"value.{name}"])[0] for name in ("error", "product_error"))
+            assert 0 < random < ERRORS[dtype]
+            assert of_product < 1e-2 * random
+            assert row["case.arithmetic"] in ("native", None)
 
 
 def test_every_precision_passes_its_spot_checks_and_no_peak(measured):

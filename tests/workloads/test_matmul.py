@@ -5,11 +5,13 @@ from typing import get_args
 import pytest
 import torch
 
-from dlbench import Dtype
+from dlbench import Dtype, ProductDtype
 from dlbench.core.model import Work
+from dlbench.core.precision import PRECISIONS, SCALED
 from dlbench.kit import cache
 from dlbench.kit.precision import output, storage
-from dlbench.workloads.matmul import matmul
+from dlbench.testing import ManualClock
+from dlbench.workloads.matmul import VALUES, matmul
 
 CPU = torch.device("cpu")
 TOLERANCE = {torch.float64: 1e-12, torch.float32: 1e-5, torch.bfloat16: 2e-2, torch.float16: 2e-3}
@@ -57,7 +59,66 @@ def test_a_cold_cache_is_made_so_ahead_of_each_call_and_changes_no_result(monkey
         ({"n": 8, "m": 4, "k": 16, "batch": 5}, (5, 5120, 5 * (64 + 128 + 32) * 4)),
         ({"n": 8, "m": 4, "k": 16, "dtype": "amp_bf16"}, (1, 1024, (64 + 128) * 4 + 32 * 2)),
         ({"n": 8, "m": 4, "dtype": "bf16"}, (1, 512, (32 + 64 + 32) * 2)),
+        ({"n": 16, "m": 32, "k": 48, "dtype": "int8"}, (1, 2 * 16 * 32 * 48, 32 * 48 + 48 * 16 + 32 * 16 * 4)),
+        ({"n": 16, "m": 32, "k": 48, "dtype": "binary"}, (1, 2 * 16 * 32 * 48, 32 * 48 * 4 + 16 * 8 + 32 * 16 * 4)),
     ],
 )
 def test_counts_are_those_of_the_shapes(params: dict[str, object], expected: tuple[int, int, int]) -> None:
     assert counts(matmul(CPU, **params)) == expected
+
+
+@pytest.mark.parametrize("dtype", [each for each in PRECISIONS if each != "tf32"])
+def test_it_reports_what_it_declares_of_each_precision(dtype: ProductDtype) -> None:
+    if dtype.startswith("fp8"):
+        products_in_fp8_or_skip()
+    work = matmul(CPU, n=48, k=32, dtype=dtype)
+    assert work.report is not None
+    assert work.report(ManualClock()).keys() == {each.name for each in VALUES if each.applies({"dtype": dtype})}
+
+
+@pytest.mark.parametrize("dtype", SCALED)
+def test_operands_with_scales_are_the_numbers_of_all_other_precisions(dtype: ProductDtype) -> None:
+    if dtype.startswith("fp8"):
+        products_in_fp8_or_skip()
+    torch.manual_seed(3)
+    plain = matmul(CPU, n=16, m=32, k=48)
+    torch.manual_seed(3)
+    work = matmul(CPU, n=16, m=32, k=48, dtype=dtype)
+    a, right = plain.inputs[0], plain.call().double()
+    if dtype == "binary":
+        assert torch.equal(work.inputs[0], a)
+        return
+    left, scales = work.inputs[0].double(), work.report(ManualClock())["scales"]
+    step = torch.finfo(work.inputs[0].dtype).eps if dtype != "int8" else 1.0
+    assert ((left * scales[0] - a).abs() <= (a.abs() * step if dtype != "int8" else scales[0]) + 2.0**-9 * scales[0]).all()
+    product = work.call().double() * (scales[0] * scales[1] if dtype == "int8" else 1)
+    assert ((product - right).norm() / right.norm()).item() < 0.1
+
+
+def test_one_pair_of_matrices_a_call_has_scales() -> None:
+    with pytest.raises(NotImplementedError, match="in int8 a call multiplies one pair of matrices; leave batch at 1"):
+        matmul(CPU, n=16, batch=2, dtype="int8")
+
+
+@pytest.mark.parametrize(
+    ("dtype", "sizes", "sentence"),
+    [
+        ("int8", {"n": 16}, "takes more than 16 rows, and k and n that are multiples of 8, not m=16, k=16, n=16"),
+        (
+            "int8",
+            {"n": 24, "k": 36},
+            "takes more than 16 rows, and k and n that are multiples of 8, not m=24, k=36, n=24",
+        ),
+        ("fp8_e4m3", {"n": 24}, "takes k and n that are multiples of 16, not m=24, k=24, n=24"),
+    ],
+)
+def test_sizes_that_kernels_of_accelerators_do_not_take_are_told(dtype: ProductDtype, sizes: dict[str, int], sentence: str) -> None:
+    with pytest.raises(NotImplementedError, match=f"in {dtype} a product {sentence}"):
+        matmul(torch.device("cuda"), **sizes, dtype=dtype)
+
+
+def products_in_fp8_or_skip() -> None:
+    try:
+        matmul(CPU, n=16, dtype="fp8_e4m3")
+    except NotImplementedError as error:
+        pytest.skip(str(error))

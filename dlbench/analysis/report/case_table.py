@@ -5,7 +5,6 @@ from itertools import zip_longest
 
 from dlbench.analysis.presentation import names, wording
 from dlbench.analysis.ratios.pairing import grouped
-from dlbench.analysis.read.declared import columns as value_columns
 from dlbench.analysis.report import detail_tables, sentences
 from dlbench.core import units
 from dlbench.core.rows.row import Row
@@ -50,7 +49,7 @@ def columns(rows: Sequence[Row], shared: Collection[str] = ()) -> list[tuple[str
         *((what, [sentences.share_of(what, row) for row in rows]) for what in ("peak", "ceiling")),
         ("memory", [_shown(row.memory.peak_bytes or row.memory.host_peak_bytes, units.byte_count) for row in rows]),
         ("copies", [_shown(row.transfer.share, units.percent) for row in rows]),
-        ("notes", [", ".join([*sentences.notes(row, shared), *detail_tables.value_notes(value_columns(row), row)]) for row in rows]),
+        ("notes", [", ".join([*sentences.notes(row, shared), *detail_tables.value_notes(row)]) for row in rows]),
     ]
     texts = [(title, [units.one_line(cell) for cell in cells]) for title, cells in found]
     return [(title, cells) for title, cells in texts if title == "case" or any(cells)]

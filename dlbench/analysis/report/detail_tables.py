@@ -14,8 +14,9 @@ from dlbench.analysis.scaling import columns
 from dlbench.analysis.scaling.projection import Projected
 from dlbench.analysis.scaling.speedup import Step
 from dlbench.core import units
+from dlbench.core.declarations import ValueRole
 from dlbench.core.rows.row import Row
-from dlbench.core.schema import Column, Unit
+from dlbench.core.schema import Unit
 
 _ASSUMPTIONS = (
     "Assumed: gradients go around a ring, whose latency grows with the ranks; every link is as fast as those measured, between machines "
@@ -39,6 +40,7 @@ _PROJECTED: Fields[Projected] = (
 )
 _FEW = 3
 """Values that stand in the notes of a case; where there are more, all stand in a table of their own."""
+_ERRORS: tuple[ValueRole, ...] = ("error", "product_error")
 
 
 def projection(found: Sequence[Projected]) -> Table:
@@ -89,15 +91,19 @@ def _bandwidth(operation: str) -> tuple[str, Field[list[Row]]]:
     return own(operation, operation, Unit.BYTES_PER_S, "bus bandwidth", of, "higher")
 
 
-def value_notes(columns: Sequence[Column], row: Row) -> list[str]:
-    """Return for example ``p99_s 12.3 ms``, of the values that its workload declares first, and how many there are besides."""
+def value_notes(row: Row) -> list[str]:
+    """Return for example ``p99_s 12.3 ms``, of the values that its workload declares first, and how many there are besides.
+
+    Errors stand in the table of values alone: all products have several.
+    """
+    columns = [each for each in declared.columns(row) if each.name not in _errors(row)]
     more = [f"{len(columns) - _FEW} more with --details"] if len(columns) > _FEW else []
     return [f"{wording.value_words(each)} {wording.cell(row.values[value_name(each)], each)}" for each in columns[:_FEW]] + more
 
 
 def values(results: Results) -> list[Table]:
-    """Return a table of the values of each workload that reports many, one for each set of them."""
-    many = [row for row in results.rows if len(declared.columns(row)) > _FEW]
+    """Return a table of the values of each workload that reports many, or errors, one for each set of them."""
+    many = [row for row in results.rows if len(declared.columns(row)) > _FEW or _errors(row)]
     groups = grouped(many, lambda row: (row.case.workload, declared.columns(row)))
     return [
         table(
@@ -108,3 +114,8 @@ def values(results: Results) -> list[Table]:
         )
         for (workload, columns), rows in groups.items()
     ]
+
+
+def _errors(row: Row) -> set[str]:
+    """Return the columns of the errors that a row has."""
+    return {each.column.name for each in row.described if each.role in _ERRORS and each.name in row.values}

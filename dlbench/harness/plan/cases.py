@@ -45,7 +45,9 @@ def overridden(suites: Suites, settings: Sequence[str], signatures: Signatures) 
         for axis, texts in wanted.items():
             if parameter := signatures[bench.workload].parameter(axis):
                 where = f"--set {axis}={','.join(texts)} ({bench.workload})"
-                axes[axis] = tuple(_checked(parameter, value, where) for value in axis_values(map(parameter.parse, texts), where))
+                axes[axis] = tuple(
+                    _checked(parameter, value, where, signatures) for value in axis_values(map(parameter.parse, texts), where)
+                )
         return replace(bench, axes=axes)
 
     return tuple(replace(suite, benches=tuple(map(with_settings, suite.benches))) for suite in suites)
@@ -99,7 +101,7 @@ def check(suites: Suites, signatures: Signatures, kinds: Sequence[str] = DEVICE_
                     f"{where}: no parameter is called '{axis}'{former.instead(axis, values[0], valid) or nearest(axis, valid)}"
                 )
             for value in values:
-                _checked(parameter, value, where)
+                _checked(parameter, value, where, signatures)
         for parameter in signature.parameters:
             if parameter.required and parameter.name not in bench.axes:
                 raise SuiteError(f"{where}: '{parameter.name}' has no default; add axes.{parameter.name}, {parameter.wanted()}")
@@ -189,7 +191,7 @@ class _Grid:
         self.suite, self.signature, self.devices = suite, signature, devices
         # Checking once more makes an integer a float where the parameter is a number.
         self.axes = {
-            name: tuple(_checked(parameter, value, name) for value in values)
+            name: tuple(_checked(parameter, value, name, {}) for value in values)
             for name, values in axes.items()
             if (parameter := signature.parameter(name))
         }
@@ -252,7 +254,8 @@ def _benches(suites: Suites, signatures: Signatures) -> Iterator[tuple[str, Benc
             yield f"{where} ({workload})", bench, signatures[workload]
 
 
-def _checked(parameter: Parameter, value: ParamValue, where: str) -> ParamValue:
+def _checked(parameter: Parameter, value: ParamValue, where: str, signatures: Signatures) -> ParamValue:
+    """Return a valid value of a parameter. Raises SuiteError with the nearest one, or the one workload that takes this one."""
     if value == OWN and parameter.brought is not None:
         return value  # for `with_brought` to replace
     try:
@@ -260,6 +263,9 @@ def _checked(parameter: Parameter, value: ParamValue, where: str) -> ParamValue:
     except ValueError as error:
         if parameter.choices and isinstance(value, str):
             near = former.instead(parameter.name, value) or nearest(value, list(parameter.choices))
+            taking = [each.name for each in signatures.values() if (own := each.parameter(parameter.name)) and value in own.choices]
+            if len(taking) == 1:
+                near = f" here, only in {taking[0]}; valid: {', '.join(parameter.choices)}"
             raise SuiteError(f"{where}: no {parameter.name} is called '{value}'{near}") from error
         raise SuiteError(f"{where}: {parameter.name} must be {error}") from error
     return value if checked is None else checked

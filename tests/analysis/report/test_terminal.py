@@ -10,7 +10,6 @@ from dlbench.analysis.answers.parts.best import best
 from dlbench.analysis.answers.parts.pair_tables import reported
 from dlbench.analysis.presentation import names, wording
 from dlbench.analysis.ratios.pairing import match_rows
-from dlbench.analysis.read.declared import columns
 from dlbench.analysis.read.table import Results, collect
 from dlbench.analysis.report import case_table, detail_tables, sentences
 from dlbench.analysis.report.screen_table import Note
@@ -310,7 +309,7 @@ def test_a_table_can_be_shown_while_the_run_goes_on() -> None:
 def test_values_of_an_observation_are_notes(tmp_path: Path) -> None:
     observed = made_up.with_values(made_up.without_rounds(made_up.rounds_of(made_up.case(n=1), [[1.0]])[0]), accuracy=0.9312)
     results = results_of(tmp_path, [observed])
-    assert detail_tables.value_notes(columns(results.rows[0]), results.rows[0]) == ["accuracy 0.931"]
+    assert detail_tables.value_notes(results.rows[0]) == ["accuracy 0.931"]
     assert cells(printed(overview(results)), "train_step")[-1] == "accuracy 0.931"
 
 

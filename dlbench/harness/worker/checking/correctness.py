@@ -141,14 +141,19 @@ def _refuse_faint(subject: Subject) -> None:
 
 
 def _output(subject: Subject, *, refill: bool = False) -> list[Tensor]:
-    """Return copies of the floating-point numbers that a call gives, as others (a class, a count) may well stay the same; 0 for NaN."""
+    """Return copies of the floating-point numbers that a call gives, as others (a class, a count) may well stay the same; 0 for NaN.
+
+    A product that is exact gives integers.
+    """
     work = subject.work
     if work.before:
         work.before()
     if refill:
         _refill(work.inputs)
     torch.manual_seed(subject.seed)
-    found = [tensor.detach().nan_to_num() for tensor in tensors_in(work.call()) if tensor.is_floating_point()]  # type: ignore[misc]  # has a call
+    precision = PRECISIONS.get(subject.dtype)
+    exact = precision is not None and not precision.sum_roundoff
+    found = [tensor.detach().nan_to_num() for tensor in tensors_in(work.call()) if exact or tensor.is_floating_point()]  # type: ignore[misc]  # has a call
     if not found:
         raise Unavailable(Unknown.NO_FLOATS)
     return found
@@ -161,11 +166,12 @@ def _refill(inputs: Sequence[Tensor]) -> None:
         values = tensor.detach()
         if values.numel() < 2 or values.dtype is torch.bool or values.is_complex():
             continue
-        low, high = (end.item() for end in values.aminmax())
+        wide = values.float() if values.is_floating_point() and values.itemsize == 1 else values  # torch computes nothing in fp8
+        low, high = (end.item() for end in wide.aminmax())
         if not -math.inf < low < high < math.inf:
             continue
         if values.is_floating_point():
-            values.uniform_(low, high)
+            values.copy_(wide.uniform_(low, high))
         else:
             values.random_(int(low), int(high) + 1)
         refilled = True
@@ -209,6 +215,8 @@ def _reference(subject: Subject) -> Subject:
     parameter, precision = subject.workload.signature.parameter("dtype"), PRECISIONS.get(subject.dtype)
     if parameter is None or "fp64" not in parameter.choices or precision is None:
         raise Unavailable(Unknown.NO_DTYPE)
+    if precision.scaled:
+        raise Unavailable(Unknown.SCALED, precision=precision.name)
     if subject.is_reference:
         raise Unavailable(Unknown.IS_FP64)
     if not flops:
@@ -226,7 +234,7 @@ def _reference(subject: Subject) -> Subject:
     return subject.in_fp64()
 
 
-_NO_REFERENCE = [each.name.lower() for each in (Unknown.NO_DTYPE, Unknown.IS_FP64, Unknown.NO_FLOPS)]
+_NO_REFERENCE = [each.name.lower() for each in (Unknown.NO_DTYPE, Unknown.SCALED, Unknown.IS_FP64, Unknown.NO_FLOPS)]
 """Why there can't be one, at any cost."""
 
 

@@ -1,0 +1,84 @@
+"""Products in types with scales against plain integers, and errors of products against what rounding explains."""
+
+import math
+from dataclasses import replace
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dlbench.core.precision import PRECISIONS
+from dlbench.kit import products
+from dlbench.kit.products import INPUTS, product_errors, refuse_wrong, scaled_product
+
+CPU = torch.device("cpu")
+SIZES = st.integers(1, 40)
+
+
+@settings(max_examples=25, deadline=None)
+@given(m=SIZES, k=st.integers(1, 200), n=SIZES, dtype=st.sampled_from(["int8", "binary"]))
+def test_products_of_integers_are_exact_for_every_shape(m, k, n, dtype):
+    product = scaled_product(CPU, (m, k, n), dtype)
+    refuse_wrong(product, dtype, k)
+    found, exact = product.sample()
+    assert torch.equal(found, exact)
+    assert found.shape == (min(m, products.ROWS), n)
+
+
+@pytest.mark.parametrize("dtype", ["int8", "binary"])
+def test_a_product_that_is_off_by_one_is_refused(dtype):
+    product = scaled_product(CPU, (4, 64, 4), dtype)
+    wrong = replace(product, call=lambda: product.call() + torch.eye(4, dtype=torch.int32))
+    with pytest.raises(ValueError, match="away from that of its operands as rounded, where 0 is explained"):
+        refuse_wrong(wrong, dtype, 64)
+
+
+@pytest.mark.parametrize("dtype", ["fp32", "bf16", "fp16", "amp_bf16", "int8"])
+def test_errors_of_random_numbers_are_those_of_rounding(dtype):
+    torch.manual_seed(0)
+    (random, *_), (of_product, *_) = product_errors(CPU, dtype, 512)
+    precision = PRECISIONS[dtype]
+    roundoff = precision.roundoff * (4 if dtype == "int8" else 1)  # some four standard deviations are the largest of the operands
+    most = math.hypot(math.sqrt(3) * roundoff, math.sqrt(512) * precision.sum_roundoff)  # both operands, and the product
+    assert 0.1 * roundoff < random < most
+    assert of_product <= random
+    assert (of_product == 0) is (dtype == "int8")
+
+
+def test_signs_keep_what_xnor_net_says_of_normal_numbers():
+    # The signs of normal numbers correlate with them by sqrt(2 / pi), and the product of both operands' by 2 / pi.
+    torch.manual_seed(0)
+    (random, *_), _ = product_errors(CPU, "binary", 1024)
+    assert random == pytest.approx(math.sqrt(1 - (2 / math.pi) ** 2), abs=0.03)
+
+
+def test_what_overflows_and_what_is_lost_counts_as_wrong_altogether():
+    torch.manual_seed(0)
+    found = {dtype: dict(zip(INPUTS, product_errors(CPU, dtype, 64)[0], strict=True)) for dtype in ("fp32", "bf16", "fp16", "int8")}
+    assert found["fp32"]["columns"] < 1e-6
+    assert found["bf16"]["columns"] < 1e-2
+    assert 0.3 < found["fp16"]["columns"] < 0.7  # the largest columns overflow
+    assert 0.8 < found["int8"]["columns"] < 1  # one scale leaves nothing of all but the largest
+    assert found["fp32"]["cancelling"] < 1e-3
+    assert found["fp16"]["cancelling"] < 0.1 < found["bf16"]["cancelling"] < 0.6
+    assert found["int8"]["cancelling"] > 0.9
+
+
+@pytest.mark.parametrize(
+    ("found", "off"),
+    [
+        ([[1.0, 2.0], [0.0, 0.0]], 0.0),
+        ([[1.0, math.inf], [0.0, 0.0]], math.sqrt(1 / 2)),
+        ([[math.nan, 200.0], [0.0, 0.0]], 1.0),
+        ([[1.5, 2.0], [0.0, 0.0]], math.sqrt(0.25 / 2)),
+    ],
+)
+def test_each_column_counts_by_its_own_norm_and_as_one_at_most(found, off):
+    right = torch.tensor([[1.0, 2.0], [0.0, 0.0]], dtype=torch.float64)
+    assert products._distance(torch.tensor(found, dtype=torch.float64), right, right) == pytest.approx(off)
+
+
+def test_columns_of_zeros_that_are_right_are_not_off():
+    zeros = torch.zeros(2, 2, dtype=torch.float64)
+    assert products._distance(zeros, zeros, zeros) == 0
