@@ -31,7 +31,7 @@ _SPEEDS: Mapping[ClaimMeasure, _Speeds] = {
 }
 """What each round of a side has of a measure that is not the time of a call."""
 _NO_PRICES = "what the devices cost is not said: give --price cpu=…, and --price cuda=… or the like"
-UNITS: Mapping[ClaimMeasure, Unit] = {"training": Unit.SECONDS, "memory": Unit.BYTES, "convergence": Unit.FRACTION}
+UNITS: Mapping[ClaimMeasure, Unit] = {"training": Unit.SECONDS, "memory": Unit.BYTES, "accuracy_gap": Unit.FRACTION}
 """Of what is no ratio: of what a row tests by itself, and of a gap in accuracy."""
 
 
@@ -125,7 +125,7 @@ def _held(claim: Claim, test: ClaimTest, results: Results) -> Held:
         evidence = [Evidence(claim, test, each.row, each.seconds, *each.ends) for each in found]
         return Held(claim, _findings(test, evidence), "" if evidence else "no training step of it was measured")
     of_interest = results.where(lambda row: test.is_of(_settings(row)))
-    if test.measure == "convergence":
+    if test.measure == "accuracy_gap":
         evidence = list(_converging(claim, test, of_interest))
     elif test.by is None:
         peaks = [(row, peak) for row in of_interest.rows if row.is_sound and (peak := peak_bytes(row))]

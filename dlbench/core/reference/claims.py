@@ -13,7 +13,7 @@ from dlbench.core.typed_json import Json
 _TABLE = Path(__file__).with_name("claims.toml")
 
 ClaimUnit = Literal["x", "s", "days", "GB", "converges", "share", "money"]
-ClaimMeasure = Literal["time", "throughput", "items_per_joule", "items_per_price", "training", "memory", "convergence"]
+ClaimMeasure = Literal["time", "throughput", "items_per_joule", "items_per_price", "training", "memory", "accuracy_gap"]
 _TEXTS: Mapping[ClaimUnit, str] = {"x": "×", "s": " s", "days": " days", "GB": " GB"}
 """What stands behind the number of a unit that has one."""
 
