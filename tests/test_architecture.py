@@ -223,8 +223,9 @@ def test_only_the_command_line_prints_and_exits(module, tree):
     assert not {"print", "sys.exit", "exit", "click.echo"} & set(calls)
 
 
-# What gradients travel as is the choice that torch's communication hooks give, and no list of precisions.
-NAMES_PRECISIONS = ("dlbench.core.precision", "dlbench.workloads.parallel.data_parallel")
+# What gradients travel as is the choice that torch's communication hooks give, and no list of precisions; formats that trainings are
+# emulated in are called as precisions are where they are one.
+NAMES_PRECISIONS = ("dlbench.core.precision", "dlbench.workloads.parallel.data_parallel", "dlbench.kit.formats")
 
 
 @pytest.mark.parametrize(("module", "tree"), MODULES, ids=[module for module, _ in MODULES])

@@ -132,7 +132,7 @@ _DECLARED = fields_of(
             when=plainly_named(each_of(setting)),
             role=one_of(*get_args(ValueRole)),
             bounds=one_of(*get_args(Bounded)),
-            **numbers("series optional margin"),
+            **numbers("series optional margin paired"),
         )
     ),
     parameters=plainly_named(fields_of(**dict.fromkeys(get_args(ParameterRole), setting))),

@@ -1,0 +1,271 @@
+"""Trainings in formats of numbers, emulated: whether a network still learns where weights, activations and gradients are narrow.
+
+Six seeds are one batched training, and draw the same weights and batches whatever the format, so that gaps pair seed by seed. They come
+from generators with seeds of their own: a case ends with the same numbers in each run on a device. The layers compute
+in `dlbench.kit.formats`; ReLU, normalisation, the softmax and its loss stay in fp32 throughout.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Literal, Protocol
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F  # noqa: N812  # what everybody calls it
+
+from dlbench import Clock, Least, Reported, Role, Size, Unit, Value, Work, workload
+from dlbench.kit.formats import FORMATS, Format, FormatName, Layer, LostGradients
+
+SEEDS, CLASSES, BATCH, MOMENTUM = 6, 10, 64, 0.9
+TRAINED_ON, CHECKED = 32768, 10000
+"""Samples: so many to train on that few are seen more than six times, and others that accuracy and loss are taken of."""
+POINTS = 40
+"""Of the loss curve."""
+DIVERGED = 10.0
+"""How many times the loss of guessing, ln 10, the mean loss of a point may reach; also what is reported of one that is no number."""
+FIRST_SCALE, GROW_EVERY = 65536.0, 2000
+"""As torch's GradScaler has it: the scale halves where a gradient is not finite, and doubles after so many steps without one."""
+
+_SEEDS = tuple(f"seed_{each}" for each in range(SEEDS))
+VALUES = (
+    Value(
+        "accuracy",
+        Unit.FRACTION,
+        "higher",
+        "part of other samples that each seed's network classifies correctly in the end; guessing, and a diverged one, gives 0.1",
+        series=True,
+        points=_SEEDS,
+        role="seed_accuracy",
+        margin=0.01,
+        paired=True,
+    ),
+    Value("loss", Unit.NUMBER, None, "their mean loss, 23 at most", series=True, points=_SEEDS, role="seed_loss"),
+    Value(
+        "diverged",
+        Unit.COUNT,
+        None,
+        "1 where a seed's loss was no number or more than 10 times that of guessing",
+        series=True,
+        points=_SEEDS,
+        role="seed_diverged",
+    ),
+    Value("loss_curve", Unit.NUMBER, None, "median loss of the seeds over the training, at equal steps", series=True, role="loss_curve"),
+    Value("weight_bytes", Unit.BYTES, None, "weights of one seed, as the format keeps them between steps"),
+    Value("optimizer_bytes", Unit.BYTES, None, "its momenta, as the format keeps them"),
+    Value("lost_gradients", Unit.FRACTION, None, "share of the gradients that are not zero in fp32 and are in the format"),
+)
+
+
+@workload(tags=("numerics",), values=VALUES)
+def convergence(
+    device: torch.device,
+    *,
+    network: Literal["mlp", "cnn"] = "mlp",
+    format: Annotated[FormatName, Role("format", "fp32")],  # noqa: A002  # what it is to a user, who meets no builtins
+    rate: Annotated[float, Least(0)],
+    steps: Size = 2000,
+) -> Work:
+    """Train six seeds of a small network by SGD with momentum, in numbers of a format that fp32 emulates."""
+    trained: SeededNetwork = Perceptron() if network == "mlp" else Convolutions()
+    inputs, labels = (each.to(device) for each in trained.draw(TRAINED_ON + CHECKED, torch.Generator().manual_seed(0)))
+
+    def observe(clock: Clock) -> Mapping[str, Reported]:
+        training = SeededTraining(trained, FORMATS[format], device)
+        curve = training.run(inputs[:TRAINED_ON], labels[:TRAINED_ON], rate, steps)
+        losses, accuracies = training.check(inputs[TRAINED_ON:], labels[TRAINED_ON:])
+        return reported(curve, losses, accuracies) | {
+            "weight_bytes": training.kept_bytes,
+            "optimizer_bytes": training.kept_bytes,
+            "lost_gradients": training.lost.share(),
+        }
+
+    return Work(observe=observe)
+
+
+def reported(curve: Tensor, losses: Tensor, accuracies: Tensor) -> dict[str, Reported]:
+    """Return what six trainings came to, of the mean losses at each point (points, seeds) and of what they ended with (seeds,)."""
+    most = DIVERGED * math.log(CLASSES)
+    sound = (torch.cat((curve, losses[None])) <= most).all(0)
+    return {
+        "accuracy": tuple(torch.where(sound, accuracies, 1 / CLASSES).tolist()),
+        "loss": tuple(_bounded(losses, most).tolist()),
+        "diverged": tuple((~sound).int().tolist()),
+        "loss_curve": tuple(_bounded(curve, most).median(1).values.tolist()),
+    }
+
+
+def _bounded(losses: Tensor, most: float) -> Tensor:
+    return losses.nan_to_num(most, most).clamp_max(most)
+
+
+class SeededNetwork(Protocol):
+    """A network of layers without biases, and the samples that it learns."""
+
+    @property
+    def shapes(self) -> Sequence[tuple[int, int]]:
+        """Shapes of the layers' weights: in, out."""
+
+    def draw(self, samples: int, chance: torch.Generator) -> tuple[Tensor, Tensor]:
+        """Return inputs (samples, …) and labels (samples,)."""
+
+    def forward(self, inputs: Tensor, weights: Sequence[Tensor], layers: Sequence[Layer]) -> Tensor:
+        """Return logits (seeds, batch, classes) of inputs (seeds, batch, …)."""
+
+
+class Perceptron:
+    """Four linear layers, and points around so many centres a class that no plane parts them: 320 centres in 64 dimensions."""
+
+    shapes = ((64, 96), (96, 96), (96, 96), (96, CLASSES))
+    CENTRES, NOISE = 320, 0.6
+
+    def draw(self, samples: int, chance: torch.Generator) -> tuple[Tensor, Tensor]:
+        """Return inputs (samples, 64), each at a centre plus noise, and the classes of the centres."""
+        centres = torch.randn(self.CENTRES, self.shapes[0][0], generator=chance)
+        of = torch.randint(self.CENTRES, (samples,), generator=chance)
+        return _noisy(centres[of], self.NOISE, chance), of % CLASSES
+
+    def forward(self, inputs: Tensor, weights: Sequence[Tensor], layers: Sequence[Layer]) -> Tensor:
+        """Return logits; what enters a layer is the one before, through ReLU, normalised over its 96 numbers."""
+        *inner, last = zip(layers, weights, strict=True)
+        for layer, weight in inner:
+            inputs = _normalised(layer.multiply(layer.enter(inputs), weight).relu())
+        return last[0].multiply(last[0].enter(inputs), last[1])
+
+
+class Convolutions:
+    """Three 3 x 3 convolutions and a linear layer, and images of 12 x 12 with one of 20 patterns, moved by 0 to 2 in both directions.
+
+    A convolution is the product of its patches, as each seed has filters of its own; channels come last.
+    """
+
+    strides = (2, 1, 1)
+    """They leave 5 x 5, 3 x 3 and 1 x 1 positions."""
+    shapes = ((9, 16), (9 * 16, 32), (9 * 32, 64), (64, CLASSES))
+    SIZE, PATTERNS, NOISE = 12, 20, 0.8
+
+    def draw(self, samples: int, chance: torch.Generator) -> tuple[Tensor, Tensor]:
+        """Return images (samples, 12, 12, 1), each a moved pattern plus noise, and the classes of the patterns."""
+        patterns = torch.randn(self.PATTERNS, self.SIZE, self.SIZE, 1, generator=chance)
+        moved = torch.stack([patterns.roll((down, right), (1, 2)) for down in range(3) for right in range(3)])
+        of, move = (torch.randint(most, (samples,), generator=chance) for most in (self.PATTERNS, len(moved)))
+        return _noisy(moved[move, of], self.NOISE, chance), of % CLASSES
+
+    def forward(self, inputs: Tensor, weights: Sequence[Tensor], layers: Sequence[Layer]) -> Tensor:
+        """Return logits; what enters a layer is the one before, through ReLU, normalised over its channels and positions."""
+        for layer, weight, stride in zip(layers, weights, self.strides, strict=False):
+            patches = _patches(layer.enter(inputs), stride)
+            maps = layer.multiply(patches.flatten(1, 3), weight).relu().view(*patches.shape[:4], -1)
+            inputs = _normalised(maps)
+        return layers[-1].multiply(layers[-1].enter(inputs.flatten(2)), weights[-1])
+
+
+def _patches(images: Tensor, stride: int) -> Tensor:
+    """Return the 3 x 3 patches of images (seeds, batch, side, side, channels), (seeds, batch, rows, columns, 9 channels)."""
+    last = images.shape[2] - 2
+    shifts = range(3)
+    return torch.cat([images[:, :, down : last + down : stride, right : last + right : stride] for down in shifts for right in shifts], 4)
+
+
+def _noisy(values: Tensor, noise: float, chance: torch.Generator) -> Tensor:
+    """Return values of variance 1 plus noise of that standard deviation, of variance 1 again."""
+    return (values + noise * torch.randn(values.shape, generator=chance)) / math.hypot(1, noise)
+
+
+def _normalised(activations: Tensor) -> Tensor:
+    """Return activations (seeds, batch, …) of mean 0 and variance 1 in each sample, so that a format needs no range for them."""
+    return F.layer_norm(activations, activations.shape[2:])
+
+
+class SeededTraining:
+    """Six trainings of one network in numbers of a format, at once: weights are (seeds, in, out)."""
+
+    def __init__(self, network: SeededNetwork, numbers: Format, device: torch.device) -> None:
+        self._network, self._numbers, self._device = network, numbers, device
+        self._chances = [torch.Generator().manual_seed(1 + seed) for seed in range(SEEDS)]
+        self.lost = LostGradients()
+        rounding = torch.Generator(device).manual_seed(0)
+        last = len(network.shapes) - 1
+        self._layers = [Layer(numbers, 0 < at < last, rounding, self.lost) for at in range(last + 1)]
+        # He et al. 2015, https://arxiv.org/abs/1502.01852, and half of it for logits, which begin near guessing then.
+        spreads = [math.sqrt(2 / inside) * (0.5 if at == last else 1) for at, (inside, _) in enumerate(network.shapes)]
+        drawn = [
+            torch.stack([spread * torch.randn(shape, generator=chance) for chance in self._chances]).to(device)
+            for spread, shape in zip(spreads, network.shapes, strict=True)
+        ]
+        self._weights = [layer.keep(weights) for layer, weights in zip(self._layers, drawn, strict=True)]
+        self._momenta = [torch.zeros_like(weights) for weights in drawn]
+        self._scale = LossScale(device) if numbers.loss == "scaled" else None
+
+    @property
+    def kept_bytes(self) -> float:
+        """Bytes of the weights of one seed, and of their momenta: as many again."""
+        return sum(math.prod(shape) for shape in self._network.shapes) * self._numbers.kept_bits / 8
+
+    def run(self, inputs: Tensor, labels: Tensor, rate: float, steps: int) -> Tensor:
+        """Train for so many steps at a rate; return the mean losses up to each point of the curve, (points, seeds)."""
+        order = torch.stack([torch.randint(len(inputs), (steps, BATCH), generator=chance) for chance in self._chances], 1).to(self._device)
+        points = min(POINTS, steps)
+        ends = {(point + 1) * steps // points for point in range(points)}
+        curve: list[Tensor] = []
+        since: list[Tensor] = []
+        for step, batch in enumerate(order, 1):
+            self.lost.counts = step in ends
+            since.append(self._step(inputs[batch], labels[batch], rate))
+            if step in ends:
+                curve.append(torch.stack(since).mean(0))
+                since.clear()
+        return torch.stack(curve).cpu()
+
+    def _step(self, inputs: Tensor, labels: Tensor, rate: float) -> Tensor:
+        """Train on one batch of each seed, and return the losses (seeds,) before."""
+        weights = [each.requires_grad_() for each in self._weights]
+        losses = _losses(self._network.forward(inputs, weights, self._layers), labels)
+        summed = BATCH if self._numbers.loss == "sum" else 1
+        scaled = self._scale.scale.flatten() if self._scale else summed
+        gradients = torch.autograd.grad((losses * scaled).sum(), weights)
+        self._update([each.detach() for each in weights], gradients, rate / summed)
+        return losses.detach()
+
+    @torch.no_grad()
+    def _update(self, weights: Sequence[Tensor], gradients: Sequence[Tensor], rate: float) -> None:
+        finite: Tensor | None = None
+        if self._scale:
+            gradients, finite = self._scale.unscale(gradients)
+        for at, layer in enumerate(self._layers):
+            momentum = layer.keep_momentum(MOMENTUM * self._momenta[at] + gradients[at])
+            updated = layer.keep(weights[at] - rate * momentum)
+            if finite is not None:  # a training that overflowed skips the step
+                momentum, updated = torch.where(finite, momentum, self._momenta[at]), torch.where(finite, updated, weights[at])
+            self._momenta[at], self._weights[at] = momentum, updated
+
+    @torch.no_grad()
+    def check(self, inputs: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the mean loss and the accuracy of each seed on samples, (seeds,) each."""
+        looked = [
+            self._network.forward(some.expand(SEEDS, *some.shape), self._weights, self._layers) for some in torch.split(inputs, 16 * BATCH)
+        ]
+        logits = torch.cat(looked, 1)
+        labels = labels.expand(SEEDS, -1)
+        return _losses(logits, labels).cpu(), (logits.argmax(2) == labels).float().mean(1).cpu()
+
+
+class LossScale:
+    """What each training's loss is multiplied by, (seeds, 1, 1), so that gradients in fp16 are not too small, nor overflow."""
+
+    def __init__(self, device: torch.device) -> None:
+        self.scale = torch.full((SEEDS, 1, 1), FIRST_SCALE, device=device)
+        self._since = torch.zeros_like(self.scale)
+
+    def unscale(self, gradients: Sequence[Tensor]) -> tuple[list[Tensor], Tensor]:
+        """Return gradients without the scale, and of which trainings all are finite; the scale follows."""
+        finite = torch.stack([each.isfinite().flatten(1).all(1) for each in gradients]).all(0).view(-1, 1, 1)
+        unscaled = [each / self.scale for each in gradients]
+        self._since = (self._since + 1) * finite
+        grown = torch.where(self._since == GROW_EVERY, 2 * self.scale, self.scale)
+        self.scale, self._since = torch.where(finite, grown, self.scale / 2), self._since * (self._since < GROW_EVERY)
+        return unscaled, finite
+
+
+def _losses(logits: Tensor, labels: Tensor) -> Tensor:
+    """Return the mean cross-entropy of each seed, (seeds,), of logits (seeds, batch, classes) and labels (seeds, batch)."""
+    return F.cross_entropy(logits.transpose(1, 2), labels, reduction="none").mean(1)

@@ -1,0 +1,141 @@
+"""Trainings in formats: every one trains, seeds repeat, and what coarse formats lose is lost."""
+
+import json
+import math
+from typing import get_args
+
+import front_door
+import pytest
+import shared_hosts
+import torch
+
+from dlbench.kit.formats import FORMATS, FormatName, Layer, LostGradients, binary_rows, binary_weights
+from dlbench.workloads.convergence import GROW_EVERY, SEEDS, Convolutions, LossScale, Perceptron, SeededTraining, reported
+
+CPU = torch.device("cpu")
+
+
+@pytest.fixture(scope="module")
+def samples():
+    return {network: network().draw(1024, torch.Generator().manual_seed(0)) for network in (Perceptron, Convolutions)}
+
+
+def trained(samples, name, rate, steps, network=Perceptron):
+    """A training, and its losses at each point."""
+    training = SeededTraining(network(), FORMATS[name], CPU)
+    return training, training.run(*samples[network], rate, steps)
+
+
+def test_there_is_a_format_for_every_name():
+    assert tuple(FORMATS) == get_args(FormatName)
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_every_format_learns(samples, name):
+    training, curve = trained(samples, name, 0.02, 12)
+    assert curve.shape == (12, SEEDS)
+    assert (curve[-3:].mean(0) < curve[:3].mean(0)).all()
+    assert not any(reported(curve, *training.check(*(each[:64] for each in samples[Perceptron])))["diverged"])
+
+
+@pytest.mark.parametrize("name", ["fp32", "binary"])
+def test_convolutions_learn(samples, name):
+    _, curve = trained(samples, name, 0.02, 12, Convolutions)
+    assert (curve[-3:].mean(0) < curve[:3].mean(0)).all()
+
+
+def test_small_updates_are_lost_by_nearest_rounding_and_on_average_kept_by_stochastic(samples):
+    """They are far below half of the distance of two weights; both are held against what fp32 changes."""
+    moved = {}
+    for name in ("fp32", "bf16", "bf16_stochastic"):
+        begun = SeededTraining(Perceptron(), FORMATS[name], CPU)._weights
+        ended = trained(samples, name, 1e-5, 4)[0]._weights
+        moved[name] = torch.cat([(now - then).flatten() for now, then in zip(ended, begun, strict=True)])
+    share = {name: (each @ moved["fp32"] / moved["fp32"].square().sum()).item() for name, each in moved.items()}
+    assert share["bf16"] == pytest.approx(0, abs=0.05)
+    assert share["bf16_stochastic"] == pytest.approx(1, abs=0.2)
+
+
+def test_bytes_are_those_that_the_format_keeps():
+    count = 64 * 96 + 2 * 96 * 96 + 960
+    kept = {name: SeededTraining(Perceptron(), each, CPU).kept_bytes / count for name, each in FORMATS.items()}
+    narrow = {name: size for name, size in kept.items() if size != 4}
+    assert narrow == {
+        **dict.fromkeys(("bf16", "bf16_stochastic", "fp16", "fp16_stochastic", "fixed_8_8", "fixed_8_8_stochastic"), 2),
+        "dynamic_10_12": 1.5,
+    }
+
+
+def test_gradients_of_at_most_half_of_the_least_number_of_fp16_are_lost():
+    lost = LostGradients()
+    lost.counts = True
+    layer = Layer(FORMATS["fp16"], False, torch.Generator(), lost)
+    weights = torch.zeros(1, 1, 4, requires_grad=True)
+    out = layer.multiply(torch.ones(1, 1, 1), weights)
+    out.backward(torch.tensor([[[2.0**-25, 1.1 * 2.0**-25, 1.0, 0.0]]]))
+    assert weights.grad.flatten().tolist() == [0.0, 2.0**-24, 1.0, 0.0]
+    assert lost.share() == pytest.approx(1 / (3 + 2))  # of the product's gradients and of the weights'
+
+
+def test_binary_products_are_those_of_signs_times_both_scales():
+    rows = torch.tensor([[[0.5, -1.5, 0.0, 2.0]]], requires_grad=True)
+    weights = torch.tensor([[[0.1], [-0.3], [2.0], [-0.4]]], requires_grad=True)
+    product = torch.bmm(binary_rows(rows), binary_weights(weights))
+    assert product.item() == pytest.approx(1.0 * 0.7 * (1 + 1 + 1 - 1))
+    product.backward()
+    torch.testing.assert_close(rows.grad, torch.tensor([[[0.7, 0.0, 0.7, 0.0]]]))  # straight through, where they are at most 1
+    torch.testing.assert_close(weights.grad, torch.tensor([[[1.0], [-1.0], [0.0], [1.0]]]))
+
+
+def test_the_scale_of_the_loss_follows_overflows_of_each_seed():
+    scale = LossScale(CPU)
+    gradients = torch.ones(SEEDS, 2, 2)
+    gradients[1, 0, 0] = math.inf
+    unscaled, finite = scale.unscale([gradients])
+    assert unscaled[0][0, 0, 0].item() == 2.0**-16
+    assert finite.flatten().tolist() == [True, False, *[True] * (SEEDS - 2)]
+    assert scale.scale.flatten().tolist()[:2] == [2.0**16, 2.0**15]
+    for _ in range(GROW_EVERY):
+        scale.unscale([torch.ones(SEEDS, 1, 1)])
+    assert scale.scale.flatten().tolist()[:2] == [2.0**17, 2.0**16]
+
+
+def test_a_step_that_overflows_in_fp16_is_skipped(samples):
+    training = SeededTraining(Perceptron(), FORMATS["amp_fp16"], CPU)
+    training._scale.scale.fill_(2.0**40)
+    before = [each.clone() for each in training._weights]
+    training.run(*samples[Perceptron], 0.02, 1)
+    assert all(torch.equal(now, then) for now, then in zip(training._weights, before, strict=True))
+    assert training._scale.scale.unique().item() == 2.0**39
+
+
+def test_what_diverged_has_guessed_and_every_number_is_finite():
+    curve = torch.tensor([[1.0, math.nan, 2.0], [0.5, 1.0, 99.0], [0.4, 0.5, 0.5]])
+    values = reported(curve, torch.tensor([0.4, 0.5, math.inf]), torch.tensor([0.9, 0.9, 0.9]))
+    most = pytest.approx(10 * math.log(10))
+    assert values["diverged"] == (0, 1, 1)
+    assert values["accuracy"] == pytest.approx((0.9, 0.1, 0.1))
+    assert values["loss"] == (pytest.approx(0.4), pytest.approx(0.5), most)
+    assert values["loss_curve"] == (2.0, 1.0, pytest.approx(0.5))
+
+
+def test_a_run_repeats_its_seeds_and_a_divergence_is_an_outcome(tmp_path):
+    bench = 'workload = "convergence"\naxes.steps = 2\naxes.format = "bf16_stochastic"\naxes.rate = [0.02, 1e30]'
+    done = shared_hosts.dlbench("run", front_door.suite(tmp_path, bench), "-o", "run.jsonl", "--device", "cpu", cwd=tmp_path)
+    assert done.code == 0, done.err
+    first, again = ([each for each in front_door.measurements(tmp_path / "run.jsonl") if each["round"] == at] for at in (0, 1))
+    of_rate = [{each["case"]["params"]["rate"]: each["values"] for each in some} for some in (first, again)]
+    assert of_rate[0] == of_rate[1]
+    assert {each["status"] for each in first} == {"ok"}
+    assert of_rate[0][1e30]["diverged"] == [1] * SEEDS
+    assert of_rate[0][1e30]["accuracy"] == pytest.approx([0.1] * SEEDS)
+    assert of_rate[0][0.02]["diverged"] == [0] * SEEDS
+    assert len(of_rate[0][0.02]["loss_curve"]) == 2
+    assert json.loads(shared_hosts.dlbench("show", "run.jsonl", "--format", "json", cwd=tmp_path).out)
+
+
+def test_a_format_that_does_not_exist_is_told_by_its_nearest(tmp_path):
+    bench = 'workload = "convergence"\naxes.format = "fixed_88"\naxes.rate = 0.02'
+    done = shared_hosts.dlbench("run", front_door.suite(tmp_path, bench), cwd=tmp_path)
+    assert done.code == 2
+    assert "mine.toml, bench 1 (convergence): no format is called 'fixed_88'; did you mean 'fixed_8_8'?" in done.err
