@@ -125,6 +125,7 @@ def ladder(found: Sequence[Rung]) -> Table:
         own("precision", "ladder.name", Unit.TEXT, "precision, or format of numbers", lambda each: each.name),
         place(found),
         own("speed of", "ladder.case", Unit.TEXT, "the case that was timed", lambda each: each.timed and label(each.timed, (DTYPE.name,))),
+        own("arithmetic", "ladder.arithmetic", Unit.TEXT, "native or emulated", lambda each: each.timed and each.timed.case.arithmetic),
         ("ratio", Field(pair_columns.SPEEDUP, lambda each: each.ratio and each.ratio.speedup)),
         (INTERVAL, Field(pair_columns.LOW, lambda each: each.ratio and each.ratio.low)),
         (INTERVAL, Field(pair_columns.HIGH, lambda each: each.ratio and each.ratio.high)),
