@@ -14,7 +14,6 @@ from rich.console import Console
 
 from dlbench.analysis.answers import devices
 from dlbench.analysis.answers.parts.base import Missing
-from dlbench.analysis.read.declared import columns
 from dlbench.analysis.read.table import collect
 from dlbench.analysis.report import detail_tables
 from dlbench.analysis.report.terminal import more_devices
@@ -251,7 +250,7 @@ def test_losses_after_the_same_time_stand_side_by_side_and_the_steps_of_a_tower_
         "forward": ["250 ms"],
         "wait": ["500 ms"],
     }
-    assert [detail_tables.value_notes(columns(row), row) for row in results.rows] == [
+    assert [detail_tables.value_notes(row) for row in results.rows] == [
         ["loss before 7.00", "loss 1.50", "updates 20", "3 more with --details"],
         ["loss before 7.00", "loss 2.50", "updates 20", "5 more with --details"],
     ]
