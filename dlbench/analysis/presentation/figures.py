@@ -81,7 +81,7 @@ def figure(
     return Figure(title, f"{about}{left_out}", mark, x, y, rows, next(iter(series), None), ends, reference, bound=bound)
 
 
-MOST_DRAWN = 40
+MOST_DRAWN = 20
 """Rows of a categorical axis that can still be read."""
 
 

@@ -13,6 +13,7 @@ from typing import Any
 
 import altair as alt
 import vl_convert
+from altair.utils.schemapi import debug_mode
 
 from dlbench.analysis.presentation.figures import Axis, Figure
 from dlbench.analysis.presentation.wording import number, plural
@@ -41,7 +42,7 @@ _MARKED = 40
 """Points of a line from which on they are no longer marked one by one."""
 _TICKS = 12
 """Most different counts, such as batch sizes, that each have a tick of their own."""
-_WIDTH, _HEIGHT, _STEP = 480, 260, 24
+_WIDTH, _HEIGHT, _STEP = 480, 260, 18
 _LETTER = 6.5
 """Width of a letter, roughly: a part of a stack that is narrower than its name has none."""
 _PREFIX_APART = "replace({}, /[^0-9.]?$/, ' $&')"
@@ -66,7 +67,8 @@ def draw(figure: Figure, interactive: bool = False) -> Drawing:
     points = plotted(few)
     if lacking := len(few.rows) - len(points):
         left_out.append(f"{plural(lacking, 'row')} without a number to draw")
-    return Drawing(figure, tuple(left_out), _Layers(few, points, interactive).chart() if points else None)
+    with debug_mode(False):  # Altair's checks of each part take as long as all else
+        return Drawing(figure, tuple(left_out), _Layers(few, points, interactive).chart() if points else None)
 
 
 def svg(drawing: Drawing, name: str) -> str:
@@ -107,7 +109,7 @@ def _plain(words: str) -> str:
 
 def _rendered(chart: "alt.LayerChart") -> str:
     """Return the SVG that Vega makes, without what does not show."""
-    drawn = vl_convert.vegalite_to_svg(chart.to_dict(), vl_version=_VERSION)
+    drawn = vl_convert.vegalite_to_svg(chart.to_dict(validate=False), vl_version=_VERSION)
     drawn = re.sub(r'<path [^>]*(?:d="M0,0h0v0h0Z"|display="none")[^>]*/>', "", drawn)
     return re.sub(r"<[^>]*>", _slim, drawn)
 
@@ -179,7 +181,8 @@ class _Layers:
         layers = [*self._behind(), *self._marks(), *self._in_front()]
         height: Any = alt.Step(18 if self.grouped else _STEP) if is_category(self.figure.y) else _HEIGHT
         width: Any = alt.Step(_STEP + 10) if is_category(self.figure.x) else _WIDTH
-        return _styled(alt.layer(*layers).properties(width=width, height=height))
+        # At once: each change of a chart would copy its points.
+        return alt.LayerChart(layer=layers, width=width, height=height, config=_style())
 
     def _of(self, points: Sequence[Cells], *without: str, **more: Any) -> "alt.Chart":
         kept = {name: each for name, each in self.encoding.items() if name not in without}
@@ -266,7 +269,7 @@ class _Layers:
         return label.mark_text(color="var(--paper)")
 
 
-def _styled(chart: Any) -> "alt.LayerChart":
+def _style() -> Any:
     words: dict[str, Any] = {
         "labelColor": "var(--ink)",
         "titleColor": "var(--ink)",
@@ -274,7 +277,13 @@ def _styled(chart: Any) -> "alt.LayerChart":
         "titleFontSize": 12,
         "titleFontWeight": "normal",
     }
-    lines: dict[str, Any] = {"gridColor": "var(--line)", "domainColor": "var(--edge)", "tickColor": "var(--edge)"}
-    chart = chart.configure(background="transparent", aria=False, font="sans-serif", padding=6).configure_axis(**words, **lines)
-    styled: alt.LayerChart = chart.configure_legend(**words, symbolSize=70).configure_view(stroke=None).configure_text(fontSize=12)
-    return styled
+    return alt.Config(
+        background="transparent",
+        aria=False,
+        font="sans-serif",
+        padding=6,
+        axis=alt.AxisConfig(**words, gridColor="var(--line)", domainColor="var(--edge)", tickColor="var(--edge)"),
+        legend=alt.LegendConfig(**words, symbolSize=70),
+        view=alt.ViewConfig(stroke=None),
+        text=alt.MarkConfig(fontSize=12),
+    )
