@@ -214,8 +214,7 @@ def _plot(name: str, picture: plots.Drawing, interactive: bool = False) -> dict[
 
 def _drawn_table(figure: Figure) -> Table:
     """Return what is drawn as a table; the ends of an interval, or of a band, share a column."""
-    axes = [axis for axis in (figure.y, figure.series, figure.x) if axis]
-    columns = [(axis.title, axis.column) for axis in sorted(axes, key=lambda axis: axis.column.unit is not Unit.TEXT)]
+    columns = [(axis.title, axis.column) for axis in sorted(figure.axes, key=lambda axis: axis.column.unit is not Unit.TEXT)]
     ends = [(heading, column) for heading, pair in ((wording.INTERVAL, figure.interval), ("band", figure.band)) for column in pair or ()]
     return Table(figure.title, (*columns, *ends), figure.rows)
 
