@@ -92,7 +92,9 @@ def figure(
     ``log`` names the logarithmic ones: ``xy``. ``interval``: the fields of its two ends. ``spread``: a number of each record, over whose
     range those are chosen that are drawn where there are too many; without it all are drawn.
     """
-    shown, left_out = drawn(found, spread) if spread else (found, "")
+    of_y = axes[1][1]
+    named = of_y.of if of_y.column.unit is Unit.TEXT else id
+    shown, left_out = drawn(found, spread, named) if spread else (found, "")
     x, y, *more = (Axis(heading, field.column, axis in log) for axis, (heading, field) in zip("xy  ", axes, strict=False))
     series, place = [*more, None, None][:2]
     rows = cells((*(field for _, field in axes), *interval), shown)
@@ -104,11 +106,17 @@ MOST_DRAWN = 40
 """Rows of a categorical axis that can still be read."""
 
 
-def drawn(rows: Sequence[T], number: Callable[[T], float]) -> tuple[tuple[T, ...], str]:
-    """Return as many rows as can be drawn, spread evenly over the range of their numbers, in their order; and a sentence on the others."""
-    if len(rows) <= MOST_DRAWN:
+def drawn(rows: Sequence[T], number: Callable[[T], float], name: Callable[[T], object] = id) -> tuple[tuple[T, ...], str]:
+    """Return the rows that can be drawn, in their order, and a sentence on the others.
+
+    Those of one name share a line; of the lines as many are chosen as can be drawn, spread evenly over the range of their first numbers.
+    """
+    firsts: dict[object, float] = {}
+    for row in rows:
+        firsts.setdefault(name(row), number(row))
+    if len(firsts) <= MOST_DRAWN:
         return tuple(rows), ""
-    ranked = sorted(range(len(rows)), key=lambda at: number(rows[at]))
-    chosen = {ranked[round(step * (len(rows) - 1) / (MOST_DRAWN - 1))] for step in range(MOST_DRAWN)}
-    note = f" {MOST_DRAWN} of {len(rows)} are drawn, spread evenly from the lowest to the highest; the table of the answer has all."
-    return tuple(rows[at] for at in sorted(chosen)), note
+    ranked = sorted(firsts, key=firsts.__getitem__)
+    chosen = {ranked[round(step * (len(ranked) - 1) / (MOST_DRAWN - 1))] for step in range(MOST_DRAWN)}
+    note = f" {MOST_DRAWN} of {len(ranked)} are drawn, spread evenly from the lowest to the highest; the table of the answer has all."
+    return tuple(row for row in rows if name(row) in chosen), note

@@ -84,7 +84,8 @@ class Layers:
         self.figure, self.total, self.interactive = figure, total, interactive
         self.value, across = ("x", "y") if value_axis(figure) == "x" else ("y", "x")
         self.axis, self.across = axes[self.value], (across, axes[across])
-        scales = {name: scale_of(axis, points, name) for name, axis in axes.items() if not is_category(axis)}
+        held = [*points, *({self.value: at} for _, at in figure.limits)]
+        scales = {name: scale_of(axis, [p for p in held if name in p], name) for name, axis in axes.items() if not is_category(axis)}
         self.points, self.bound = (
             [divided(each, scales, self.value) for each in rows]
             for rows in (points, plotted(replace(figure, rows=figure.bound, series=None, place=None)))
@@ -197,9 +198,13 @@ class Layers:
             scale = alt.Scale(domain=names, range=[_VERDICTS[each][name == "shape"] for each in names])
         occurs = [each for each in names if self.figure.mark != "stack" or any(number(p["x"]) for p in self.points if p["series"] == each)]
         letters = max(map(len, occurs), default=0)
-        columns = max(1, int(self.total / (letters * LETTER + 30)))
+        columns = max(1, int(self.room.width / (letters * LETTER + 30)))
         words: dict[str, Any] = {"columns": columns, "columnPadding": 10 + letters, "labelLimit": self.total - 40, "values": occurs}
-        legend = alt.Legend(orient="top", offset=18 if is_category(self.figure.y) else 30, **words)
+        if by == "place":  # below, as two legends above would stand side by side
+            words |= {"orient": "bottom", "offset": 8, "symbolType": "stroke", "symbolSize": 600, "symbolStrokeColor": "var(--ink)"}
+        else:
+            words |= {"orient": "top", "offset": 18 if is_category(self.figure.y) else 30}
+        legend = alt.Legend(**words)
         return {name: channel(f"{by}:N", title=units.one_line(axis.title), scale=scale, legend=legend)}
 
     def _of(self, points: Sequence[Cells], *without: str, **more: Any) -> "alt.Chart":

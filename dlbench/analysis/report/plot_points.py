@@ -15,6 +15,8 @@ from dlbench.core.schema import Unit, text
 
 MOST_SERIES = 12
 """Series of a figure that can still be told apart; lines of several places count each."""
+_ROUNDING = 1e-9
+"""Relative difference of numbers that are meant to be the same, such as of shares that add up."""
 _ROOM = 0.04
 """How far a logarithmic axis goes beyond its numbers, as a fraction of its length."""
 
@@ -50,7 +52,7 @@ def ticks(numbers: Iterable[float], log: bool, most: int, also: float | None = N
     low, high = min(known), max(known)
     if not log:
         values = _even(low, high, most)
-        low, high = values[0], values[-1]
+        low, high = min(low, values[0]), max(high, values[-1])
     else:
         room, few = max((high / low) ** _ROOM, 1.02), high <= 100 * low
         low, high = low / room, high * room
@@ -79,12 +81,11 @@ def _even(low: float, high: float, most: int) -> list[float]:
     """Return round numbers at even distances, the first at or below ``low`` and the last at or above ``high``."""
     least = ((high - low) or abs(high) or 1.0) / most
     exponent = math.floor(math.log10(least))
-    step = next(digit for digit in (1, 2, 5, 10) if float(f"{digit}e{exponent}") >= least * (1 - 1e-9))
+    step = next(digit for digit in (1, 2, 5, 10) if float(f"{digit}e{exponent}") >= least * (1 - _ROUNDING))
     whole = float(f"{step}e{exponent}")
-    return [
-        float(f"{at * step}e{exponent}")
-        for at in range(math.floor(low / whole), max(math.ceil(high / whole), math.floor(low / whole) + 1) + 1)
-    ]
+    first = math.floor(low / whole + _ROUNDING)
+    last = max(math.ceil(high / whole - _ROUNDING), first + 1)
+    return [float(f"{at * step}e{exponent}") for at in range(first, last + 1)]
 
 
 def spaced(numbers: Iterable[float], axis: Ticks, log: bool, most: int) -> list[float]:
@@ -92,7 +93,7 @@ def spaced(numbers: Iterable[float], axis: Ticks, log: bool, most: int) -> list[
     at = math.log if log else float
     apart, kept = (at(axis.high) - at(axis.low)) / most, list[float]()
     for each in sorted(numbers, reverse=True):
-        if not kept or at(kept[-1]) - at(each) >= apart * (1 - 1e-9):
+        if not kept or at(kept[-1]) - at(each) >= apart * (1 - _ROUNDING):
             kept.append(each)
     return kept[::-1]
 

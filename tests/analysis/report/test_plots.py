@@ -167,6 +167,37 @@ def test_the_reference_is_always_named(one: float, other: float) -> None:
         assert 1.0 in ticks([one, other], log, 6, 1.0).values
 
 
+def test_what_is_last_of_a_stack_is_pale_and_its_legend_has_what_occurs() -> None:
+    parts = [row("resnet18", ratio, kind=kind) for kind, ratio in (("launch", 0.6), ("copy", 0.0), ("rest", 0.4))]
+    svg = drawn(Figure("Parts", "", "stack", Axis("share", Column("ratio", Unit.FRACTION, "")), CASE, tuple(parts), KIND))
+    assert re.findall(r'd="M[\d.]+,[\d.]+h[\d.]+v[\d.]+h-[\d.]+Z" fill="([^"]*)"', svg) == ["var(--s1)", "var(--band)"]
+    assert {"launch", "rest"} <= set(words(svg))
+    assert "copy" not in words(svg)
+
+
+def test_lines_of_several_places_have_a_colour_and_a_shape_by_series_and_a_dash_by_place() -> None:
+    place = Axis("device", Column("place", Unit.TEXT, "where"))
+    told = [(kind, where) for kind in ("fp32", "bf16") for where in ("cpu", "cuda:0")]
+    lines = [{"batch": n, "memory": n << 20, "kind": kind, "place": where} for kind, where in told for n in (1, 2)]
+    figure = Figure("Memory", "By batch.", "line", BATCH, MEMORY, tuple(lines), KIND, place=place, limits=(("all of it: 8 MiB", 8 << 20),))
+    svg = drawn(figure)
+    looks = set(re.findall(r'd="M[\d.]+,[\d.]+L[\d.]+,[\d.]+" stroke="([^"]*)"[^>]*?stroke-dasharray="([^"]*)"', svg))
+    assert looks == {(colour, dash) for colour in ("var(--s1)", "var(--s2)") for dash in ("1,0", "6,3")}
+    assert {"device", "cpu", "cuda:0", "precision", "fp32", "bf16", "all of it: 8 MiB"} <= set(words(svg))
+    alone = replace(figure, rows=tuple(each for each in figure.rows if each["place"] == "cpu"))
+    assert "device" not in words(drawn(alone))
+
+
+def test_of_many_lines_those_of_most_places_are_drawn() -> None:
+    place = Axis("device", Column("place", Unit.TEXT, "where"))
+    told = [*((f"k{n}", "cpu") for n in range(9)), ("k8", "cuda:0")]
+    lines = [{"batch": n, "memory": n << 20, "kind": kind, "place": where} for kind, where in told for n in (1, 2)]
+    drawing = plots.draw(Figure("Memory", "By batch.", "line", BATCH, MEMORY, tuple(lines), KIND, place=place))
+    assert drawing.left_out == ("3 of 9, behind the first 6 by precision",)
+    assert {"k8", "k4"} <= set(words(wide(plots.svg(drawing, "a"))))
+    assert "k5" not in words(wide(plots.svg(drawing, "a")))
+
+
 def test_a_narrow_page_has_a_drawing_of_its_own_with_the_names_of_rows_above_them() -> None:
     name = "train_step resnet50 batch=8 channels_last amp_bf16 on cuda:0"
     svg = plots.svg(plots.draw(bars(row(name, 2.0), row("vgg16", 0.5))), "a")

@@ -232,18 +232,28 @@ def ratio_figure(title: str, pairs: Pairs, named: Field[Pair] = CASE) -> Figure:
     """Return the figure of the ratios of pairs, a row each."""
     found = [each for each in pairs.rows if each.speeds]
     (_, base), (label, _) = _shared(found, "base"), _shared(found, "other")
-    base = base or "the other side"
-    named, by = on_its_device(named, found), (pairs.by or DEVICE).name
+    base, by = base or "the other side", pairs.by or DEVICE
+    if by == DEVICE:
+        label = _beside_its_base(found, label)
+    else:
+        named = on_its_device(named, found)
     about = f"A value above 1 is faster than {base}; the lines are 95 % intervals over rounds."
-    other: Headed[Pair] = own(by, "other.label", Unit.TEXT, "the side that is compared with the base", label)
+    other: Headed[Pair] = own(by.name, "other.label", Unit.TEXT, "the side that is compared with the base", label)
     return of_ratios(title, about, f"times as fast as {base}", mark_of(named, found), found, ("case", named), other)
 
 
 def on_its_device(named: Field[Pair], pairs: Sequence[Pair]) -> Field[Pair]:
-    """Return the field that names pairs, with the device where they are of several machines: the same case there is two lines."""
-    if not several_runs(each.base for each in pairs):
+    """Return the field that names pairs, with the device where they are of several: the same case there is two lines."""
+    several = several_runs(sides_of(pairs))
+    if len({device_label(each.other, several) for each in pairs}) <= 1:
         return named
-    return Field(named.column, lambda pair: f"{named.of(pair)} on {device_label(pair.other, True)}")
+    return Field(named.column, lambda pair: f"{short(str(named.of(pair)))} on {device_label(pair.other, several)}")
+
+
+def _beside_its_base(pairs: Sequence[Pair], label: Callable[[Pair], str]) -> Callable[[Pair], str]:
+    """Return the label of the other side, with the base that it is held against where these are several."""
+    base, shared = _shared(pairs, "base")
+    return label if shared else lambda pair: f"{label(pair)} beside {base(pair)}"
 
 
 def mark_of(named: Field[S], found: Sequence[S]) -> Mark:
