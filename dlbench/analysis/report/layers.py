@@ -163,7 +163,7 @@ class Layers:
         known, also = self._extent(name), self.origin if name == self.value and self.figure.reference is not None else None
         found = ticks(known, axis.log, most, also)
         counts = {number(point[name]) for point in self.points} if axis.column.unit is Unit.COUNT else ()
-        values = spaced(counts, found, axis.log, most) if 0 < len(counts) <= _COUNTS else found.values
+        values = spaced(counts, found.low, found.high, axis.log, most) if 0 < len(counts) <= _COUNTS else found.values
         label = f"{_PREFIX_APART if scale.form.endswith('s') else '{}'} + '{scale.suffix}'".format(f"format(datum.value, '{scale.form}')")
         form: dict[str, Any] = {"type": "log"} if axis.log else {"zero": False}
         shown = alt.Axis(values=values, labelExpr=label, labelOverlap=False, labelFlush=False)

@@ -58,7 +58,7 @@ def ticks(numbers: Iterable[float], log: bool, most: int, also: float | None = N
         low, high = low / room, high * room
         values = _within(_decades(low, high, most, few), low, high)
         if few and len(values) < 3:
-            values = _within(_even(low, high, most), low, high)
+            values = spaced(_within(_even(low, high, most), low, high), low, high, log, most)
     if also is not None and also not in values:
         apart = (high - low) / most / 2
         values = sorted([also, *(each for each in values if log or abs(each - also) > apart)])
@@ -88,10 +88,10 @@ def _even(low: float, high: float, most: int) -> list[float]:
     return [float(f"{at * step}e{exponent}") for at in range(first, last + 1)]
 
 
-def spaced(numbers: Iterable[float], axis: Ticks, log: bool, most: int) -> list[float]:
+def spaced(numbers: Iterable[float], low: float, high: float, log: bool, most: int) -> list[float]:
     """Return of these numbers those with room for a name each where an axis has room for so many: the largest, and what is apart."""
     at = math.log if log else float
-    apart, kept = (at(axis.high) - at(axis.low)) / most, list[float]()
+    apart, kept = (at(high) - at(low)) / most, list[float]()
     for each in sorted(numbers, reverse=True):
         if not kept or at(kept[-1]) - at(each) >= apart * (1 - _ROUNDING):
             kept.append(each)

@@ -131,7 +131,7 @@ def test_a_bound_is_a_line_through_its_corners_and_none_of_the_marks() -> None:
         pytest.param((2, 80), [1, 2, 5, 10, 20, 50], id="two decades: 1, 2 and 5"),
         pytest.param((0.02, 2), [0.02, 0.05, 0.1, 0.2, 0.5, 1, 2], id="down to small ones"),
         pytest.param((0.5, 4000), [1, 10, 100, 1000], id="more: the decades"),
-        pytest.param((0.9, 1.3), [0.9, 0.95, 1.0, 1.05, 1.1, 1.15, 1.2, 1.25, 1.3], id="less: even distances, and the reference"),
+        pytest.param((0.9, 1.3), [0.9, 0.95, 1.0, 1.05, 1.1, 1.15, 1.2, 1.3], id="less: even distances, and the reference"),
         pytest.param((2e-9, 1), [1e-9 * 10**power for power in (1, 3, 5, 7, 9)], id="very many: every second decade"),
     ],
 )
@@ -186,6 +186,26 @@ def test_lines_of_several_places_have_a_colour_and_a_shape_by_series_and_a_dash_
     assert {"device", "cpu", "cuda:0", "precision", "fp32", "bf16", "all of it: 8 MiB"} <= set(words(svg))
     alone = replace(figure, rows=tuple(each for each in figure.rows if each["place"] == "cpu"))
     assert "device" not in words(drawn(alone))
+
+
+def test_verdicts_have_their_colour_and_shape_whichever_occur() -> None:
+    verdict = Axis("verdict", Column("kind", Unit.TEXT, "which it is"))
+
+    def looks(*verdicts: str) -> list[tuple[str, ...]]:
+        rows = tuple(row(f"case of {each}", 2, kind=each) for each in verdicts)
+        drawing = plots.draw(Figure("Change", "", "dot", RATIO, CASE, rows, verdict, reference=1.0))
+        assert drawing.chart is not None
+        (dots,) = (each["encoding"] for each in drawing.chart.to_dict()["layer"] if "shape" in each["encoding"])
+        kinds = [dots[name]["scale"] for name in ("color", "fill", "shape") if name in dots]
+        assert [each["domain"] for each in kinds] == [list(verdicts)] * len(kinds)
+        return list(zip(*(each["range"] for each in kinds), strict=True))
+
+    assert looks("same", "slower", "faster") == [
+        ("var(--s6)", "circle"), ("var(--s2)", "triangle-right"), ("var(--s1)", "triangle-left"),
+    ]  # fmt: skip
+    assert looks("inconclusive", "slower") == [
+        ("var(--edge)", "var(--paper)", "square"), ("var(--s2)", "var(--s2)", "triangle-right"),
+    ]  # fmt: skip
 
 
 def test_of_many_lines_those_of_most_places_are_drawn() -> None:
