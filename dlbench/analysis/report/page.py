@@ -80,6 +80,7 @@ def report(results: Results, notes: Sequence[str] = (), interactive: bool = Fals
         plots=views[:of_answers],
         samples=views[of_answers:],
         not_sampled=measured.left_out,
+        level=measured.level,
         cases=_cases(results),
         environments=_environments(results.files.environments),
         states=_view(machines.states(results.files.environments)),
@@ -152,7 +153,7 @@ _PARTS = {
 
 
 def _rendered(interactive: bool, **content: Any) -> str:
-    content = {**dict.fromkeys((*_PARTS, "comparisons", "states", "not_sampled", "not_usable", "made_from"), ()), **content}
+    content = {**dict.fromkeys((*_PARTS, "comparisons", "states", "not_sampled", "level", "not_usable", "made_from"), ()), **content}
     parts = [(each["name"], each["title"]) for each in content["comparisons"]]
     parts += [part for name, part in _PARTS.items() if content[name] or name == "warnings"]
     style, script = _style(), _script() if interactive else ""
