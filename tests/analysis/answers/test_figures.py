@@ -87,6 +87,14 @@ def test_no_two_devices_or_machines_share_a_mark(asked):
             assert len(told) == len(set(told)), figure["title"]
 
 
+def test_an_option_of_several_steps_has_a_row_for_each_of_these(asked):
+    switches = by_title(asked(made_up.both_kinds())["default"])["What each tuning option brings alone: train_step on cuda:0"]
+    assert (switches["mark"], [(row["default.case"], row["default.setting"]) for row in switches["rows"]]) == (
+        "bar",
+        [(f"train_step[model=resnet18,batch={batch},dtype=fp32]", "bf16") for batch in (8, 64)],
+    )
+
+
 def test_a_precision_has_its_speed_and_its_error_and_an_error_of_zero_is_not_on_a_logarithmic_axis(asked):
     found = made_up.both_kinds()
     errors = {"fp32": 0.0, "bf16": 0.004}
