@@ -55,6 +55,8 @@ _NUMBER = 5
 """Letters of a number without its unit."""
 _ROOMY, _LEAST = 230, 140
 """Pixels between the axes that the names of rows have to leave to stand beside these and not above, and what is left at least."""
+_ONE: Sequence[Cells] = [{}]
+"""Data of a layer that has none."""
 _PREFIX_APART = "replace({}, /[^0-9.]?$/, ' $&')"
 """Of Vega: d3 writes a prefix of the SI right behind its number."""
 
@@ -96,6 +98,7 @@ class Layers:
         self.names = _categories(points, "series") if figure.series else []
         self.grouped = self.bars and figure.mark == "bar" and bool(self.names) and len(points) > len(_categories(points, across))
         self.points = [{**each, "words": self._words_of(each)} for each in self.points]
+        self.datasets: dict[str, Sequence[Cells]] = {}
         self.room = self._room(scales)
         self.encoding: dict[str, Any] = {
             name: self._numbers(name, axis, scales[name]) if name in scales else self._rows(name, axis) for name, axis in axes.items()
@@ -110,12 +113,14 @@ class Layers:
             self.encoding["order"] = alt.Order("rank:Q")
         self.encoding |= self._told_apart("color", alt.Color, colours)
 
-    def chart(self) -> "alt.LayerChart":
-        """Return the chart of those that the figure asks for, the lowest first."""
+    def specification(self) -> dict[str, Any]:
+        """Return the chart of those that the figure asks for, the lowest first, as Vega-Lite."""
         layers = [*self._behind(), *self._marks(), *self._in_front()]
         left, right = (max(len(str(point[name])) for point in self.points) for name in ("y", "words"))
         beside = left if is_category(self.figure.y) and not self.room.name else _NUMBER
-        return _styled(alt.layer(*layers).properties(width=self.room.width, height=self.room.height), beside, right)
+        size: dict[str, Any] = {"width": self.room.width, "height": self.room.height, "config": _style(beside, right)}
+        # Points stand behind the chart, as Altair copies what is in it with each change; and it is slow to check what tests hold already.
+        return {**alt.layer(*layers, **size).to_dict(validate=False), "datasets": self.datasets}
 
     def _words_of(self, point: Cells) -> str:
         """Return what stands at the end of a horizontal bar, so that colour never tells alone."""
@@ -209,7 +214,13 @@ class Layers:
 
     def _of(self, points: Sequence[Cells], *without: str, **more: Any) -> "alt.Chart":
         kept = {name: each for name, each in self.encoding.items() if name not in without}
-        return alt.Chart(alt.InlineData(values=[{**each} for each in points])).encode(**kept, **more)
+        return self._with(points).encode(**kept, **more)
+
+    def _with(self, points: Sequence[Cells]) -> "alt.Chart":
+        """Return a chart of points without an encoding."""
+        name = next((name for name, known in self.datasets.items() if known is points), f"points{len(self.datasets)}")
+        self.datasets[name] = points
+        return alt.Chart(alt.NamedData(name))
 
     def _between(self, low: str, high: str) -> "list[Cells]":
         return [point for point in self.points if low in point and high in point]
@@ -235,11 +246,11 @@ class Layers:
             yield self._across(self.origin, strokeDash=[4, 3])
         for name, at in self.limits:
             yield self._across(at)
-            words = alt.Chart(alt.InlineData(values=[{}])).encode(x=alt.value(4), y=alt.datum(at), text=alt.value(units.one_line(name)))
+            words = self._with(_ONE).encode(x=alt.value(4), y=alt.datum(at), text=alt.value(units.one_line(name)))
             yield words.mark_text(align="left", baseline="bottom", color="var(--ink)", limit=self.room.width)
 
     def _across(self, at: float, **look: Any) -> "alt.Chart":
-        rule = alt.Chart(alt.InlineData(values=[{}])).encode(**{self.value: alt.datum(at)})
+        rule = self._with(_ONE).encode(**{self.value: alt.datum(at)})
         drawn: alt.Chart = rule.mark_rule(color="var(--edge)", **look)
         return drawn
 
@@ -315,18 +326,16 @@ def _by_arrow(points: Sequence[Cells]) -> dict[str, list[Cells]]:
     return found
 
 
-def _styled(chart: Any, left: int, right: int) -> "alt.LayerChart":
-    """Return the chart in the colours of the page, with room for letters at its left and right that are wider there."""
-    words: dict[str, Any] = {
-        "labelColor": "var(--ink)",
-        "titleColor": "var(--ink)",
-        "labelFontSize": 12,
-        "titleFontSize": 12,
-        "titleFontWeight": "normal",
+def _style(left: int, right: int) -> dict[str, Any]:
+    """Return the colours of the page, and room for letters at the left and right of a chart that are wider there."""
+    words = {"labelColor": "var(--ink)", "titleColor": "var(--ink)", "labelFontSize": 12, "titleFontSize": 12, "titleFontWeight": "normal"}
+    return {
+        "background": "transparent",
+        "aria": False,
+        "font": "sans-serif",
+        "padding": {"left": 4 + 0.8 * left, "right": 8 + 0.8 * right, "top": 4, "bottom": 4},
+        "axis": {**words, "gridColor": "var(--line)", "domainColor": "var(--edge)", "tickColor": "var(--edge)"},
+        "legend": {**words, "symbolSize": 70, "symbolStrokeWidth": 1.5},
+        "view": {"stroke": None},
+        "text": {"fontSize": 12},
     }
-    lines: dict[str, Any] = {"gridColor": "var(--line)", "domainColor": "var(--edge)", "tickColor": "var(--edge)"}
-    padding = {"left": 4 + 0.8 * left, "right": 8 + 0.8 * right, "top": 4, "bottom": 4}
-    chart = chart.configure(background="transparent", aria=False, font="sans-serif", padding=padding).configure_axis(**words, **lines)
-    legend = {**words, "symbolSize": 70, "symbolStrokeWidth": 1.5}
-    styled: alt.LayerChart = chart.configure_legend(**legend).configure_view(stroke=None).configure_text(fontSize=12)
-    return styled

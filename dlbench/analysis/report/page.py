@@ -208,7 +208,7 @@ def _plot(name: str, picture: plots.Drawing, interactive: bool = False) -> dict[
         "name": name,
         "picture": picture,
         "svg": plots.svg(picture, name),
-        "specification": plots.specification(picture) if interactive else None,
+        "specification": picture.specification if interactive else None,
         "table": _view(_drawn_table(picture.figure)),
     }
 

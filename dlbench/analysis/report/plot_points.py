@@ -1,6 +1,7 @@
 """Points of a figure as they are drawn: plain numbers and words, and how the numbers of an axis read best."""
 
 import math
+import re
 import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -115,8 +116,8 @@ def brief(words: str) -> str:
 
 
 def wrapped(words: str, letters: int) -> str:
-    """Return a text in lines of so many letters."""
-    return "\n".join(textwrap.wrap(words, letters, break_on_hyphens=False))
+    """Return a text in lines of so many letters; a number at its end stays with its unit."""
+    return "\n".join(textwrap.wrap(re.sub(r"(?<=\d) (?=\S+$)", "\N{NO-BREAK SPACE}", words), letters, break_on_hyphens=False))
 
 
 def limited(figure: Figure) -> tuple[Figure, list[str]]:

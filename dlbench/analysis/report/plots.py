@@ -38,9 +38,9 @@ class Drawing:
     figure: Figure
     left_out: tuple[str, ...]
     """A sentence for each thing that is in its table only."""
-    chart: "alt.LayerChart | None"
-    """None where there is nothing to draw."""
-    narrow: "alt.LayerChart | None" = None
+    specification: dict[str, Any] | None
+    """As Vega-Lite; None where there is nothing to draw."""
+    narrow: dict[str, Any] | None = None
     """The same for a narrow page; None where one drawing serves both."""
 
 
@@ -52,10 +52,10 @@ def draw(figure: Figure, interactive: bool = False) -> Drawing:
         left_out.append(f"{plural(lacking, 'row')} without a number to draw")
     if not points:
         return Drawing(figure, tuple(left_out), None)
-    narrow = Layers(few, points, NARROW).chart()
     if figure.is_small:
-        return Drawing(figure, tuple(left_out), narrow)
-    return Drawing(figure, tuple(left_out), Layers(few, points, WIDE, interactive).chart(), narrow)
+        return Drawing(figure, tuple(left_out), Layers(few, points, NARROW, interactive).specification())
+    wide, narrow = (Layers(few, points, *how).specification() for how in ((WIDE, interactive), (NARROW,)))
+    return Drawing(figure, tuple(left_out), wide, narrow)
 
 
 def svg(drawing: Drawing, name: str) -> str:
@@ -63,15 +63,15 @@ def svg(drawing: Drawing, name: str) -> str:
 
     Where a narrow page has a drawing of its own these are two elements, of the classes ``wide`` and ``narrow``, one of which is to show.
     """
-    if drawing.chart is None:
+    if drawing.specification is None:
         return ""
     if drawing.narrow is None:
-        return _element(drawing, drawing.chart, name, "")
-    both = ((drawing.chart, name, "wide"), (drawing.narrow, f"{name}-narrow", "narrow"))
+        return _element(drawing, drawing.specification, name, "")
+    both = ((drawing.specification, name, "wide"), (drawing.narrow, f"{name}-narrow", "narrow"))
     return "".join(_element(drawing, *each) for each in both)
 
 
-def _element(drawing: Drawing, chart: "alt.LayerChart", name: str, kind: str) -> str:
+def _element(drawing: Drawing, chart: dict[str, Any], name: str, kind: str) -> str:
     titled = f'<title id="{name}-title">{_plain(drawing.figure.title)}</title><desc id="{name}-about">{_plain(drawing.figure.about)}</desc>'
     classed = f'class="{kind}" ' if kind else ""
     head = f'{classed}role="img" aria-labelledby="{name}-title {name}-about"'
@@ -80,16 +80,11 @@ def _element(drawing: Drawing, chart: "alt.LayerChart", name: str, kind: str) ->
 
 def standalone(drawing: Drawing) -> str:
     """Return the drawing as a file of its own, with its title on white, or an empty text."""
-    if drawing.chart is None:
+    if drawing.specification is None:
         return ""
-    heading = alt.TitleParams(brief(drawing.figure.title), anchor="start", fontSize=14, color="var(--ink)", limit=WIDE)
-    chart = drawing.chart.properties(title=heading, background="var(--paper)")
+    heading = {"text": brief(drawing.figure.title), "anchor": "start", "fontSize": 14, "color": "var(--ink)", "limit": WIDE}
+    chart = {**drawing.specification, "title": heading, "background": "var(--paper)"}
     return re.sub(r"<[^>]*>", lambda tag: _COLOUR.sub(lambda colour: LIGHT[colour[1]], tag[0]), _rendered(chart)) + "\n"
-
-
-def specification(drawing: Drawing) -> dict[str, Any] | None:
-    """Return the drawing as Vega-Lite, or None where there is nothing to draw."""
-    return None if drawing.chart is None else drawing.chart.to_dict()
 
 
 def script(snippet: str) -> str:
@@ -105,9 +100,9 @@ def _plain(words: str) -> str:
     return escape(units.one_line(words))
 
 
-def _rendered(chart: "alt.LayerChart") -> str:
+def _rendered(chart: dict[str, Any]) -> str:
     """Return the SVG that Vega makes, without what does not show."""
-    drawn = vl_convert.vegalite_to_svg(chart.to_dict(), vl_version=_VERSION)
+    drawn = vl_convert.vegalite_to_svg(chart, vl_version=_VERSION)
     drawn = re.sub(r'<path [^>]*(?:d="M0,0h0v0h0Z"|display="none")[^>]*/>', "", drawn)
     return re.sub(r"<[^>]*>", _slim, drawn)
 

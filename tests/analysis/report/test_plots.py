@@ -4,13 +4,14 @@ import re
 from dataclasses import replace
 from xml.etree import ElementTree
 
+import altair as alt
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from dlbench.analysis.presentation.figures import Axis, Figure
 from dlbench.analysis.report import plots
-from dlbench.analysis.report.plot_points import scale_of, ticks
+from dlbench.analysis.report.plot_points import scale_of, ticks, wrapped
 from dlbench.core.model import ParamValue
 from dlbench.core.rows.summary import Row
 from dlbench.core.schema import Column, Unit
@@ -54,9 +55,9 @@ def drawn(figure: Figure) -> str:
 def axis_of(figure: Figure, name: str, narrow: bool = False) -> tuple[list[float], list[float]]:
     """The ends of an axis and the numbers that it names, as its specification says them."""
     drawing = plots.draw(figure)
-    chart = drawing.narrow if narrow else drawing.chart
+    chart = drawing.narrow if narrow else drawing.specification
     assert chart is not None
-    layers = chart.to_dict()["layer"]
+    layers = chart["layer"]
     found = next(each["encoding"][name] for each in layers if "axis" in each["encoding"].get(name, {}))
     return [round(each, 6) for each in found["scale"]["domain"]], found["axis"]["values"]
 
@@ -80,6 +81,24 @@ def test_the_parts_of_a_stack_stand_one_behind_the_other_in_the_order_of_the_row
     whole = left[2] / 0.9
     assert left == [pytest.approx(share * whole, abs=0.1) for share in (0, 0.6, 0.9)] * 2
     assert [text for text in words(svg) if text in ("launch", "copy", "rest")][:2] == ["launch", "copy"]
+
+
+def test_specifications_are_valid() -> None:
+    place = Axis("device", Column("place", Unit.TEXT, "where"))
+    line = {"batch": 1, "memory": 1 << 20, "kind": "fp32", "place": "cpu"}
+    lines = (line, {**line, "batch": 2, "place": "cuda:0"})
+    figures = [
+        bars(row("a", 2, kind="fp32", low=1, high=3), row("a", 3, kind="bf16"), series=KIND, band=ENDS),
+        Figure("", "", "stack", replace(RATIO, log=False), CASE, (row("a", 1, kind="fp32"), row("a", 2, kind="bf16")), KIND),
+        Figure("", "", "line", BATCH, MEMORY, lines, KIND, place=place, limits=(("most", 1 << 24),), bound=lines),
+        Figure("", "", "dot", RATIO, CASE, (row("a", 9, kind="slower"), row("b", 1, kind="inconclusive")), KIND, clip=(1, 3)),
+        Figure("", "", "dot", BATCH, MEMORY, lines),
+    ]
+    for figure in figures:
+        drawing = plots.draw(figure, interactive=True)
+        for each in (drawing.specification, drawing.narrow):
+            if each is not None:
+                alt.LayerChart.from_dict(each)  # raises SchemaValidationError
 
 
 def test_colours_are_those_of_the_page_and_of_a_file_of_its_own_the_light_ones() -> None:
@@ -194,8 +213,8 @@ def test_verdicts_have_their_colour_and_shape_whichever_occur() -> None:
     def looks(*verdicts: str) -> list[tuple[str, ...]]:
         rows = tuple(row(f"case of {each}", 2, kind=each) for each in verdicts)
         drawing = plots.draw(Figure("Change", "", "dot", RATIO, CASE, rows, verdict, reference=1.0))
-        assert drawing.chart is not None
-        (dots,) = (each["encoding"] for each in drawing.chart.to_dict()["layer"] if "shape" in each["encoding"])
+        assert drawing.specification is not None
+        (dots,) = (each["encoding"] for each in drawing.specification["layer"] if "shape" in each["encoding"])
         kinds = [dots[name]["scale"] for name in ("color", "fill", "shape") if name in dots]
         assert [each["domain"] for each in kinds] == [list(verdicts)] * len(kinds)
         return list(zip(*(each["range"] for each in kinds), strict=True))
@@ -230,6 +249,10 @@ def test_a_narrow_page_has_a_drawing_of_its_own_with_the_names_of_rows_above_the
     assert {"train_step resnet50 batch=8 channels_last", "amp_bf16 on cuda:0", "2.00 ×"} <= set(text)
 
 
+def test_a_number_in_the_name_of_a_row_stays_with_its_unit() -> None:
+    assert wrapped("train_step resnet50 on cuda:0, 1.29 s", 35) == "train_step resnet50 on cuda:0,\n1.29\N{NO-BREAK SPACE}s"
+
+
 def test_a_cloud_of_dots_has_one_small_drawing() -> None:
     dots = [{"batch": batch, "memory": batch << 20} for batch in (1, 2, 4)]
     drawing = plots.draw(Figure("Memory", "By batch.", "dot", BATCH, MEMORY, tuple(dots)))
@@ -251,7 +274,7 @@ def test_what_is_not_drawn_is_said() -> None:
 def test_nothing_to_draw_is_no_drawing() -> None:
     for figure in (bars(), bars(row("vgg16", None))):
         drawing = plots.draw(figure)
-        assert (plots.svg(drawing, "a"), plots.standalone(drawing), plots.specification(drawing)) == ("", "", None)
+        assert (plots.svg(drawing, "a"), plots.standalone(drawing), drawing.specification) == ("", "", None)
 
 
 def test_hostile_words_stay_words() -> None:

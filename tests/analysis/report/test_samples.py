@@ -85,7 +85,7 @@ def test_a_clock_that_stays_level_is_a_sentence_and_no_plot(drawn):
 
 def arrows(figure, axis):
     """The shape of the arrows of a figure, and where they stand on an axis."""
-    drawn = plots.specification(plots.draw(figure))
+    drawn = plots.draw(figure).specification
     layers = [each for each in drawn["layer"] if isinstance(each["mark"], dict) and each["mark"].get("shape")]
     return [(each["mark"]["shape"], [point[axis] for point in drawn["datasets"][each["data"]["name"]]]) for each in layers]
 
