@@ -55,6 +55,10 @@ _NUMBER = 5
 """Letters of a number without its unit."""
 _ROOMY, _LEAST = 230, 140
 """Pixels between the axes that the names of rows have to leave to stand beside these and not above, and what is left at least."""
+_SYMBOL = 30
+"""Pixels of a legend's symbol, and between its columns."""
+_CUT = "length(datum.label) > {0} ? slice(datum.label, 0, {1}) + '…' + slice(datum.label, -{1}) : datum.label"
+"""Of Vega: of a label that is too long its beginning and its end, as what tells it from others may be either."""
 _ONE: Sequence[Cells] = [{}]
 """Data of a layer that has none."""
 _PREFIX_APART = "replace({}, /[^0-9.]?$/, ' $&')"
@@ -138,7 +142,7 @@ class Layers:
             return _Room(width, 130 if plain else 180 if narrow else 230)
         longest, ends = (max(len(str(point[name])) for point in self.points) for name in ("y", "words"))
         beside = round(self.total - 20 - (ends + longest) * LETTER)
-        above = narrow or beside < _ROOMY
+        above = narrow or beside < max(_ROOMY, _SYMBOL + LETTER * max(map(len, self.names), default=0))
         if above:
             self.points = [{**point, "y": wrapped(str(point["y"]), int(self.total / LETTER) - 1)} for point in self.points]
         width = max(_LEAST, round(self.total - 20 - ends * LETTER)) if above else beside
@@ -203,8 +207,10 @@ class Layers:
             scale = alt.Scale(domain=names, range=[_VERDICTS[each][name == "shape"] for each in names])
         occurs = [each for each in names if self.figure.mark != "stack" or any(number(p["x"]) for p in self.points if p["series"] == each)]
         letters = max(map(len, occurs), default=0)
-        columns = max(1, int(self.room.width / (letters * LETTER + 30)))
-        words: dict[str, Any] = {"columns": columns, "columnPadding": 10 + letters, "labelLimit": self.total - 40, "values": occurs}
+        columns = max(1, int(self.room.width / (letters * LETTER + _SYMBOL)))
+        most = int((self.total - _SYMBOL) / LETTER)
+        words: dict[str, Any] = {"columns": columns, "columnPadding": 10 + letters, "labelLimit": 0, "values": occurs}
+        words["labelExpr"] = _CUT.format(most, most // 2)
         if by == "place":  # below, as two legends above would stand side by side
             words |= {"orient": "bottom", "offset": 8, "symbolType": "stroke", "symbolSize": 600, "symbolStrokeColor": "var(--ink)"}
         else:

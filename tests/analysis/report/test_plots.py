@@ -253,6 +253,14 @@ def test_a_number_in_the_name_of_a_row_stays_with_its_unit() -> None:
     assert wrapped("train_step resnet50 on cuda:0, 1.29 s", 35) == "train_step resnet50 on cuda:0,\n1.29\N{NO-BREAK SPACE}s"
 
 
+def test_long_names_of_series_keep_their_beginning_and_their_end() -> None:
+    kinds = [f"a_network_of_a_long_name_{'x' * 30}_{end}" for end in ("first", "second")]
+    narrow = plots.svg(plots.draw(bars(*(row("a", 2, kind=kind) for kind in kinds), series=KIND)), "a").partition('class="narrow"')[2]
+    assert {"a_network_of_a_long_na…xxxxxxxxxxxxxxxx_first", "a_network_of_a_long_na…xxxxxxxxxxxxxxx_second"} <= set(
+        re.findall(r">([^<]*)</text>", narrow)
+    )
+
+
 def test_a_cloud_of_dots_has_one_small_drawing() -> None:
     dots = [{"batch": batch, "memory": batch << 20} for batch in (1, 2, 4)]
     drawing = plots.draw(Figure("Memory", "By batch.", "dot", BATCH, MEMORY, tuple(dots)))
