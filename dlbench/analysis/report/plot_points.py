@@ -16,6 +16,8 @@ from dlbench.core.schema import Unit, text
 
 MOST_SERIES = 12
 """Series of a figure that can still be told apart; lines of several places count each."""
+MOST_PLACES = 5
+"""Places of the lines of a series that can be told apart by a dash."""
 _ROUNDING = 1e-9
 """Relative difference of numbers that are meant to be the same, such as of shares that add up."""
 _ROOM = 0.04
@@ -117,11 +119,18 @@ def brief(words: str) -> str:
 
 def wrapped(words: str, letters: int) -> str:
     """Return a text in lines of so many letters; a number at its end stays with its unit."""
-    return "\n".join(textwrap.wrap(re.sub(r"(?<=\d) (?=\S+$)", "\N{NO-BREAK SPACE}", words), letters, break_on_hyphens=False))
+    return "\n".join(textwrap.wrap(re.sub(r"(?<=\d) (?=\S{1,3}$)", "\N{NO-BREAK SPACE}", words), letters, break_on_hyphens=False))
 
 
 def limited(figure: Figure) -> tuple[Figure, list[str]]:
-    """Return the figure with its first categories and series, of these those of most places first, and what that leaves out."""
+    """Return the figure with its first categories and series, of these those of most places first, and what that leaves out.
+
+    More places than there are dashes make series of their own.
+    """
+    if figure.series and figure.place and len(places_of(figure)) > MOST_PLACES:
+        name, where = figure.series.column.name, figure.place
+        named = ({**row, name: f"{shown(row, figure.series)} on {shown(row, where)}"} for row in figure.rows)
+        figure = replace(figure, rows=tuple(named), place=None)
     rows, notes = figure.rows, []
     limits = [(axis, MOST_DRAWN) for axis in (figure.x, figure.y) if is_category(axis)]
     limits += [(figure.series, max(1, MOST_SERIES // len(places_of(figure))))] if figure.series else []

@@ -87,6 +87,21 @@ def test_no_two_devices_or_machines_share_a_mark(asked):
             assert len(told) == len(set(told)), figure["title"]
 
 
+def test_an_accelerator_is_drawn_beside_the_cpu_of_its_own_machine_where_that_was_measured(asked):
+    whole = made_up.both_kinds()
+    cpu, card = ([each for each in whole if each.case.device == device] for device in ("cpu", "cuda:0"))
+
+    def sides(*files):
+        figure = asked(*files)["speed-up"]["figures"][0]
+        return figure["x"]["title"], list(dict.fromkeys(row["other.label"] for row in figure["rows"]))
+
+    assert sides(whole, whole) == ("times as fast as the CPU", ["cuda:0 (run0)", "cuda:0 (run1)"])
+    assert sides(cpu, cpu, card) == (
+        "times as fast as the CPU", ["cuda:0 (run2) beside cpu (run0)", "cuda:0 (run2) beside cpu (run1)"],
+    )  # fmt: skip
+    assert sides(whole) == ("times as fast as cpu", ["cuda:0"])
+
+
 def test_an_option_of_several_steps_has_a_row_for_each_of_these(asked):
     switches = by_title(asked(made_up.both_kinds())["default"])["What each tuning option brings alone: train_step on cuda:0"]
     assert (switches["mark"], [(row["default.case"], row["default.setting"]) for row in switches["rows"]]) == (

@@ -237,6 +237,15 @@ def test_of_many_lines_those_of_most_places_are_drawn() -> None:
     assert "k5" not in words(wide(plots.svg(drawing, "a")))
 
 
+def test_more_places_than_dashes_make_series_of_their_own() -> None:
+    place = Axis("device", Column("place", Unit.TEXT, "where"))
+    lines = [{"batch": n, "memory": n << at, "kind": "fp32", "place": f"cuda:{at}"} for at in range(8) for n in (1, 2)]
+    svg = drawn(Figure("Memory", "By batch.", "line", BATCH, replace(MEMORY, log=True), tuple(lines), KIND, place=place))
+    looks = re.findall(r'd="M[\d.]+,[\d.]+L[\d.]+,[\d.]+" stroke="([^"]*)"[^>]*?stroke-dasharray="([^"]*)"', svg)
+    assert len(looks) == len(set(looks)) == 8
+    assert {"fp32 on cuda:0", "fp32 on cuda:7"} <= set(words(svg))
+
+
 def test_a_narrow_page_has_a_drawing_of_its_own_with_the_names_of_rows_above_them() -> None:
     name = "train_step resnet50 batch=8 channels_last amp_bf16 on cuda:0"
     svg = plots.svg(plots.draw(bars(row(name, 2.0), row("vgg16", 0.5))), "a")

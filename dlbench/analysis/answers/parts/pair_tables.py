@@ -127,7 +127,7 @@ def machines_of(pair: Pair) -> tuple[str, ...]:
 
 def standing(pair: Pair) -> tuple[bool, float]:
     """Return what sorts accelerators: whether the CPU is that of their own machine, then how many times as fast they are."""
-    return pair.base.case.run == pair.other.case.run, speedup_of(pair)
+    return has_own_base(pair), speedup_of(pair)
 
 
 def others_than(best: Pair, pairs: Iterable[Pair]) -> int:
@@ -229,16 +229,23 @@ def own_best(pairs: Pairs) -> Table:
 
 
 def ratio_figure(title: str, pairs: Pairs, named: Field[Pair] = CASE) -> Figure:
-    """Return the figure of the ratios of pairs, a row each."""
-    found = [each for each in pairs.rows if each.speeds]
-    (_, base), (label, _) = _shared(found, "base"), _shared(found, "other")
-    base, by = base or "the other side", pairs.by or DEVICE
+    """Return the figure of the ratios of pairs, a row each; of devices beside the CPU of their own machine, where that was measured."""
+    found, by = [each for each in pairs.rows if each.speeds], pairs.by or DEVICE
     if by == DEVICE:
-        label = _beside_its_base(found, label)
+        found = with_own_base(found)
     else:
         named = on_its_device(named, found)
+    (beside, shared), (label, _) = _shared(found, "base"), _shared(found, "other")
+    several = shared is None and not all(map(has_own_base, found))
+    base = shared or ("the CPU" if all(each.base.is_on_cpu for each in found) else "the other side")
     about = f"A value above 1 is faster than {base}; the lines are 95 % intervals over rounds."
-    other: Headed[Pair] = own(by.name, "other.label", Unit.TEXT, "the side that is compared with the base", label)
+    other: Headed[Pair] = own(
+        by.name,
+        "other.label",
+        Unit.TEXT,
+        "the side that is compared with the base",
+        lambda pair: f"{label(pair)} beside {beside(pair)}" if several else label(pair),
+    )
     return of_ratios(title, about, f"times as fast as {base}", mark_of(named, found), found, ("case", named), other)
 
 
@@ -250,10 +257,15 @@ def on_its_device(named: Field[Pair], pairs: Sequence[Pair]) -> Field[Pair]:
     return Field(named.column, lambda pair: f"{short(str(named.of(pair)))} on {device_label(pair.other, several)}")
 
 
-def _beside_its_base(pairs: Sequence[Pair], label: Callable[[Pair], str]) -> Callable[[Pair], str]:
-    """Return the label of the other side, with the base that it is held against where these are several."""
-    base, shared = _shared(pairs, "base")
-    return label if shared else lambda pair: f"{label(pair)} beside {base(pair)}"
+def with_own_base(pairs: Sequence[Pair]) -> list[Pair]:
+    """Return of each case of a device the pair with the base of its own machine, or all where there is none."""
+    own = {(one_device(each.other), each.case) for each in pairs if has_own_base(each)}
+    return [each for each in pairs if has_own_base(each) or (one_device(each.other), each.case) not in own]
+
+
+def has_own_base(pair: Pair) -> bool:
+    """Whether the base is of the same machine."""
+    return pair.base.case.run == pair.other.case.run
 
 
 def mark_of(named: Field[S], found: Sequence[S]) -> Mark:
