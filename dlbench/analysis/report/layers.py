@@ -49,7 +49,7 @@ _MARKED = 40
 """Points of a line from which on they are no longer marked one by one."""
 _COUNTS = 12
 """Most different counts, such as batch sizes, that each have a tick of their own."""
-_LINE, _MARKS, _BAR = 15, 21, 16
+_LINE, _MARKS, _BAR = 15, 18, 16
 """Heights of a line of a name, of the marks of a row, and of one of several bars in it."""
 _NUMBER = 5
 """Letters of a number without its unit."""
@@ -139,7 +139,7 @@ class Layers:
         if "y" in scales:
             width = self.total - round(_letters(scales["y"]) * LETTER) - 20
             plain = self.figure.mark == "dot" and not self.names
-            return _Room(width, 130 if plain else 180 if narrow else 230)
+            return _Room(width, 130 if plain else 180 if narrow else 220)
         longest, ends = (max(len(str(point[name])) for point in self.points) for name in ("y", "words"))
         beside = round(self.total - 20 - (ends + longest) * LETTER)
         above = narrow or beside < max(_ROOMY, _SYMBOL + LETTER * max(map(len, self.names), default=0))
