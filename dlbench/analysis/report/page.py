@@ -76,6 +76,7 @@ def report(results: Results, notes: Sequence[str] = (), interactive: bool = Fals
         claims=_claims(results),
         samples=list(views),
         not_sampled=measured.left_out,
+        level=measured.level,
         cases=_cases(results),
         warnings=[*_short(notes, results), *results.circumstances, *sentences.reasons(results.rows), *sentences.unstated(results)],
         **_measured(results),
@@ -143,7 +144,7 @@ _PARTS = {
 
 
 def _rendered(interactive: bool, **content: Any) -> str:
-    content = {**dict.fromkeys((*_PARTS, "comparisons", "not_sampled", "made_from"), ()), **content}
+    content = {**dict.fromkeys((*_PARTS, "comparisons", "not_sampled", "level", "made_from"), ()), **content}
     parts = [(each["name"], each["title"]) for each in content["comparisons"]]
     parts += [part for name, part in _PARTS.items() if content[name] or name == "warnings"]
     style, script = _style(), _script() if interactive else ""
@@ -215,15 +216,14 @@ def _plot(name: str, picture: plots.Drawing, interactive: bool = False) -> dict[
         "name": name,
         "picture": picture,
         "svg": plots.svg(picture, name),
-        "specification": plots.specification(picture) if interactive else None,
+        "specification": picture.specification if interactive else None,
         "table": _view(_drawn_table(picture.figure)),
     }
 
 
 def _drawn_table(figure: Figure) -> Table:
     """Return what is drawn as a table; the ends of an interval, or of a band, share a column."""
-    axes = [axis for axis in (figure.y, figure.series, figure.x) if axis]
-    columns = [(axis.title, axis.column) for axis in sorted(axes, key=lambda axis: axis.column.unit is not Unit.TEXT)]
+    columns = [(axis.title, axis.column) for axis in sorted(figure.axes, key=lambda axis: axis.column.unit is not Unit.TEXT)]
     ends = [(heading, column) for heading, pair in ((wording.INTERVAL, figure.interval), ("band", figure.band)) for column in pair or ()]
     return Table(figure.title, (*columns, *ends), figure.rows)
 
