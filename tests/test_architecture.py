@@ -41,13 +41,13 @@ ROOMS = {
     "analysis.presentation": "wording names pair_columns fields figures",
     "analysis.scaling": "speedup projection columns",
     "analysis.compare": "outliers calibration judge power doubts values seeds worsening verdict comparison pairs ab provenance",
-    "analysis.answers.parts": "headline base best lines step_bottleneck step_time pair_tables implementations small_batches "
+    "analysis.answers.parts": "headline base best lines step_bottleneck step_time step_bars pair_tables implementations small_batches "
     "memory elsewhere published sustained convergence ladder money training_time open_costs cost_tables",
     "analysis.answers.bottleneck": "* __init__",
     "analysis.answers": "* __init__",
     "analysis.claims": "evidence wording",
     "analysis.report": "samples sentences detail_tables case_table strips text_table ten_lines screen_table compare_terminal terminal "
-    "doctor_text plot_points plots machines forest page",
+    "doctor_text plot_points layers plots machines forest page",
     "analysis.export": "tabular cases exported compare_export answers_export claims_export card_figures card junit github",
     "analysis.export.formats": "__init__ *",
     "analysis.contribute": "sieves names public fitness offer",
@@ -96,7 +96,7 @@ DOORS = {
         "dlbench.harness.probe.programs",
     ),
     "rich": ("dlbench.analysis.report.screen_table", "dlbench.analysis.report.terminal", "dlbench.cli"),
-    "altair": ("dlbench.analysis.report.plots",),
+    "altair": ("dlbench.analysis.report.layers", "dlbench.analysis.report.plots"),
     "vl_convert": ("dlbench.analysis.report.plots",),
     "jinja2": ("dlbench.analysis.report.page",),
     "click": ("dlbench.cli",),

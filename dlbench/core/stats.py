@@ -40,14 +40,17 @@ def quantile(ordered: Sequence[float], q: float) -> float:
     return between if between < high else high  # rounding must not carry it past its neighbours
 
 
-def outliers(ordered: Sequence[float]) -> int:
-    """Count the values beyond the outer fences: more than three interquartile ranges outside the quartiles.
-
-    Tukey, Exploratory Data Analysis, section 2D.
-    """
+def fences(ordered: Sequence[float]) -> tuple[float, float]:
+    """Return the outer fences: three interquartile ranges outside the quartiles (Tukey, Exploratory Data Analysis, section 2D)."""
     low, high = quantile(ordered, 0.25), quantile(ordered, 0.75)
     reach = 3 * (high - low)
-    return bisect_left(ordered, low - reach) + len(ordered) - bisect_right(ordered, high + reach)
+    return low - reach, high + reach
+
+
+def outliers(ordered: Sequence[float]) -> int:
+    """Count the values beyond the outer fences."""
+    low, high = fences(ordered)
+    return bisect_left(ordered, low) + len(ordered) - bisect_right(ordered, high)
 
 
 @cache

@@ -6,18 +6,19 @@ from dataclasses import dataclass, replace
 from dlbench.analysis.answers.parts import memory, small_batches
 from dlbench.analysis.answers.parts.base import Answer, AnswerPart, Missing, Question, answered, of_devices, together
 from dlbench.analysis.answers.parts.headline import Headline, Tag, by_kind, foremost, limits, names_of, nearer, of_the_middle, qualifiers
-from dlbench.analysis.presentation.fields import CASE, RATIO, THROUGHPUT, Field, Fields, of_row, own
+from dlbench.analysis.presentation.fields import CASE, RATIO, THROUGHPUT, Field, Fields, of_row, own, place
 from dlbench.analysis.presentation.figures import Figure, figure
-from dlbench.analysis.presentation.names import by_workload
+from dlbench.analysis.presentation.names import by_work, device_label, several_runs
 from dlbench.analysis.presentation.pair_columns import of_ratio
 from dlbench.analysis.presentation.wording import short
 from dlbench.analysis.ratios.pairing import BATCH, DEVICE, RUN, grouped, label
 from dlbench.analysis.ratios.ratio import Ratio, itself, middle, speed_ratio
+from dlbench.analysis.read.places import Environments
 from dlbench.analysis.read.table import Results
 from dlbench.core.model import Status
 from dlbench.core.rows.row import MACHINE, Row
 from dlbench.core.schema import Column, Unit
-from dlbench.core.units import item_rate, percent
+from dlbench.core.units import byte_count, item_rate, percent
 
 ORDER = 40
 QUESTION = Question("batch", "Which batch size; what is the largest that fits; what does a small batch cost?")
@@ -88,7 +89,8 @@ def answer(results: Results) -> Answer | Missing:
     groups = grouped((row for row in results.rows if row.batch and row.is_single_rank), lambda row: row.differing_from(_FREE))
     sweeps = [sweep for group in groups.values() if (sweep := _sweep(group))]
     swept, searches = [row for sweep in sweeps for row in sweep.rows], memory.searches(results)
-    figures = _figures(swept, [row for search in searches for row in search.fits if row.has_throughput])
+    tried = [row for search in searches for row in search.fits if row.has_throughput]
+    figures = _figures(swept, tried, results.environments)
     enough = of_devices("Throughput by batch size", _RESULTS, sweeps, _paragraph, whole=of_ratio, rows=swept, headline=_headline)
     memories, learned = memory.findings(searches, (sweep.rows for sweep in sweeps)), small_batches.findings(results)
     found = together((enough, AnswerPart(figures=figures), memories, learned))
@@ -113,8 +115,8 @@ def _sweep(group: Sequence[Row]) -> BatchSweep | None:
     return BatchSweep(rows, enough, ratio, enough.throughput / most, too_large)
 
 
-def _figures(swept: Sequence[Row], tried: Sequence[Row]) -> list[Figure]:
-    """Return throughput, latency and memory against the batch, of each workload and device a figure each, with a line a sweep or search."""
+def _figures(swept: Sequence[Row], tried: Sequence[Row], environments: Environments) -> list[Figure]:
+    """Return throughput, latency and memory against the batch, of each workload a figure each, with a line a sweep or search and device."""
 
     def line(row: Row) -> str:
         named = short(label(row, (BATCH.name,))).partition(" ")[2] or row.case.workload
@@ -122,13 +124,17 @@ def _figures(swept: Sequence[Row], tried: Sequence[Row]) -> list[Figure]:
 
     of_tries, work = frozenset(tried), ("work", Field(_LINE, line))
     figures = list[Figure]()
-    for where, found in by_workload([*swept, *tried]).items():
+    several = several_runs([*swept, *tried])
+    for where, found in by_work([*swept, *tried]).items():
+        devices = place([*swept, *tried])
+        limits = {f"memory of {device_label(row, several)}": memory.of_device(row, environments) for row in found}
         for title, (quantity, *ends) in _QUANTITIES.items():
             shown = [row for row in found if quantity.of(row) is not None]
             about = f"One line a network or shape; further right is a larger batch.{_INTERVALS if ends else ''}"
             about += _OF_TRIES if not of_tries.isdisjoint(shown) else ""
-            named, axes = f"{title.capitalize()} by batch size: {where}", (("batch", _BATCH), (title, quantity), work)
-            figures.append(figure(named, about, "line", shown, *axes, log="xy", interval=ends))
+            named, axes = f"{title.capitalize()} by batch size: {where}", (("batch", _BATCH), (title, quantity), work, devices)
+            most = [(f"{name}: {byte_count(most)}", most) for name, most in limits.items() if most] if title == "memory" else []
+            figures.append(figure(named, about, "line", shown, *axes, log="xy", interval=ends, limits=tuple(most)))
     return figures
 
 

@@ -10,10 +10,12 @@ from dlbench.analysis.answers.parts.headline import Headline, Tag, qualifiers, w
 from dlbench.analysis.answers.parts.pair_tables import (
     OTHERS,
     both_names,
+    has_own_base,
     machines_of,
     others_than,
     sides_of,
     standing,
+    with_own_base,
     without_accelerator,
 )
 from dlbench.analysis.presentation import pair_columns
@@ -135,7 +137,7 @@ def answer(results: Results) -> Answer | Missing:
     title = "From what size on the accelerator stays ahead of the CPU"
     by_size = table(title, fields, lines, _NOTES, whole=lambda line: pair_columns.cells(line.pair))
     headline = _headline(_told(best_first[0]), points)
-    return answered(QUESTION, AnswerPart(sentences, both_sides(results, points), [by_size], _figures(points, place), headline=headline))
+    return answered(QUESTION, AnswerPart(sentences, both_sides(results, points), [by_size], _figures(points), headline=headline))
 
 
 def _missing(results: Results) -> Missing:
@@ -154,8 +156,9 @@ def _points(results: Results) -> list[Pair]:
 
 
 def _place(points: Sequence[Pair]) -> Callable[[Pair], str]:
-    """Return how to name where a pair ran, with its CPU where there are several."""
-    several, cpus_named = several_runs(sides_of(points)), len({one_device(point.base) for point in points}) > 1
+    """Return how to name where a pair ran, with its CPU where there are several, unless each is that of its own machine."""
+    several, cpus = several_runs(sides_of(points)), {one_device(point.base) for point in points}
+    cpus_named = len(cpus) > 1 and not all(map(has_own_base, points))
 
     def place(pair: Pair) -> str:
         cpu = f" beside {device_label(pair.base, several)}" if cpus_named else ""
@@ -294,8 +297,10 @@ def _with(lines: Sequence[_Line]) -> str:
     return f" with {ways}" if ways else ""
 
 
-def _figures(points: Sequence[Pair], place: Callable[[Pair], str]) -> list[Figure]:
+def _figures(points: Sequence[Pair]) -> list[Figure]:
     """Return the speed-up against the size, with a line a device and way, of the first works among those measured in the most ways."""
+    points = with_own_base(points)
+    place = _place(points)
     several = len(set(map(place, points))) > 1
 
     def line(point: Pair) -> str:

@@ -89,7 +89,7 @@ def _steps(effect: Pair) -> int | None:
 
 
 _SET_TO: Headed[Pair] = own("set to", "default.setting", Unit.TEXT, "what it is set to", _setting)
-_DEFAULT: Headed[Pair] = own("default", "default.case", Unit.TEXT, "the case with its plain defaults", lambda effect: effect.base.case.id)
+_DEFAULT: Headed[Pair] = own("default", "default.case", Unit.TEXT, "the case with its plain defaults", lambda effect: effect.base.key)
 _BEST_FIELDS: Fields[Pair] = (
     ("batch", of_side("base", lambda row: row.batch)),
     ("default", of_side("base", lambda row: row.rate.items_per_s)),
@@ -138,9 +138,11 @@ def answer(results: Results) -> Answer | Missing:
     searched = unfinished or any(map(_is_searched, bests))
     converges = SEE_PRECISION if trainings(results.rows) else _CONVERGES
     weaknesses = (*unfinished, *(() if searched else (_NOT_SEARCHED,)), converges)
-    figures = [_bars(title, bests, ("work", CASE), place(bests))]
+    figures = [_ratios(title, bests, ("work", CASE), *([place(bests)] if mark_of(CASE, bests) == "dot" else []))]
     for where, found in by_workload(list(filter(_is_alone, effects))).items():
-        figures.append(_bars(f"What each tuning option brings alone: {where}", found, _SET_TO, _DEFAULT))
+        # A row an option, or where several steps have it, a row a step.
+        named = (_SET_TO,) if mark_of(_SET_TO[1], found) == "bar" else (_DEFAULT, _SET_TO)
+        figures.append(_ratios(f"What each tuning option brings alone: {where}", found, *named))
     switches = AnswerPart(paragraphs, rows, tables, figures, weaknesses, headline)
     return answered(QUESTION, together((switches, replace(others, paragraphs=()))), others.paragraphs)
 
@@ -285,8 +287,6 @@ def _of_best(found: Sequence[Pair], chosen: str) -> tuple[str, ...]:
     )
 
 
-def _bars(title: str, found: Sequence[Pair], named: Headed[Pair], series: Headed[Pair]) -> Figure:
+def _ratios(title: str, found: Sequence[Pair], named: Headed[Pair], *series: Headed[Pair]) -> Figure:
     """Return ratios over the default as bars, or as dots where several share a line."""
-    mark = mark_of(named[1], found)
-    told_apart = (named, series) if mark == "dot" else (named,)
-    return of_ratios(title, _INTERVALS, "times as fast as the default", mark, found, *told_apart)
+    return of_ratios(title, _INTERVALS, "times as fast as the default", mark_of(named[1], found), found, named, *series)

@@ -66,7 +66,7 @@ def answer(results: Results) -> Answer | Missing:
     rows = both_sides(results, (*pairs.rows, *(with_values.rows if reports else ())))
     rungs = ladder.rungs(pairs.rows, trained) if trained else []
     tables = [table, values, ladder.error_table(rows), *([ladder.ladder(rungs), ladder.counts(trained)] if trained else [])]
-    figures = [ratio_figure(table.title, pairs), _errors(pairs.rows), ladder.speed_and_gap(rungs), *convergence.loss_curves(trained)]
+    figures = [ratio_figure(table.title, pairs), _errors(pairs.rows), *ladder.speed_and_gap(rungs), *convergence.loss_curves(trained)]
     if timed:
         headline = _headline(timed, trained)
     elif trained:

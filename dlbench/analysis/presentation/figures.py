@@ -6,7 +6,7 @@ from typing import Literal, TypeVar
 
 from dlbench.analysis.presentation.fields import Field, Headed, cells
 from dlbench.core.rows.row import Cells
-from dlbench.core.schema import Column
+from dlbench.core.schema import Column, Unit
 
 T = TypeVar("T")
 Mark = Literal["bar", "line", "dot", "stack"]
@@ -45,16 +45,32 @@ class Figure:
     """The ends of a band around the reference, of each row its own, such as a threshold."""
     bound: tuple[Cells, ...] = ()
     """Corners of a line that no row should be beyond, such as a roofline: an ``x`` and a ``y`` each."""
+    place: Axis | None = None
+    """Where each row was measured; where these are several, it tells lines of one series apart by their dash."""
+    limits: tuple[tuple[str, float], ...] = ()
+    """Numbers of that axis that rows may not reach, each with what it is, such as the memory of a device."""
+    clip: tuple[float, float] | None = None
+    """Ends of what is drawn of ``y``, or of ``x`` where ``y`` has words; a number beyond is an arrow at the end."""
 
     def __post_init__(self) -> None:
         names = [column.name for column in self.columns]
         object.__setattr__(self, "rows", tuple({name: row.get(name) for name in names} for row in self.rows))
 
     @property
+    def axes(self) -> tuple[Axis, ...]:
+        """All of them, ``x`` last."""
+        return tuple(axis for axis in (self.y, self.series, self.place, self.x) if axis)
+
+    @property
+    def is_small(self) -> bool:
+        """Whether it is one cloud of dots, which needs no more room on a wide page than on a narrow one."""
+        words = (Unit.TEXT, Unit.FLAG)
+        return self.mark == "dot" and not self.series and self.x.column.unit not in words and self.y.column.unit not in words
+
+    @property
     def columns(self) -> tuple[Column, ...]:
         """What is drawn of a row, and all that the rows keep."""
-        axes = (self.y, *([self.series] if self.series else ()), self.x)
-        return (*(axis.column for axis in axes), *(self.interval or ()), *(self.band or ()))
+        return (*(axis.column for axis in self.axes), *(self.interval or ()), *(self.band or ()))
 
 
 def figure(
@@ -67,29 +83,40 @@ def figure(
     interval: Sequence[Field[T]] = (),
     reference: float | None = None,
     bound: tuple[Cells, ...] = (),
+    limits: tuple[tuple[str, float], ...] = (),
     spread: Callable[[T], float] | None = None,
 ) -> Figure:
-    """Return the figure of records, a row each. Axes are headings with fields, as in a table: x, y and, where there are several, series.
+    """Return the figure of records, a row each. Axes are headings with fields, as in a table: x, y and, if any,
+    series and place.
 
     ``log`` names the logarithmic ones: ``xy``. ``interval``: the fields of its two ends. ``spread``: a number of each record, over whose
     range those are chosen that are drawn where there are too many; without it all are drawn.
     """
-    shown, left_out = drawn(found, spread) if spread else (found, "")
-    x, y, *series = (Axis(heading, field.column, axis in log) for axis, (heading, field) in zip("xyz", axes, strict=False))
+    of_y = axes[1][1]
+    named = of_y.of if of_y.column.unit is Unit.TEXT else id
+    shown, left_out = drawn(found, spread, named) if spread else (found, "")
+    x, y, *more = (Axis(heading, field.column, axis in log) for axis, (heading, field) in zip("xy  ", axes, strict=False))
+    series, place = [*more, None, None][:2]
     rows = cells((*(field for _, field in axes), *interval), shown)
     ends = (interval[0].column, interval[1].column) if interval else None
-    return Figure(title, f"{about}{left_out}", mark, x, y, rows, next(iter(series), None), ends, reference, bound=bound)
+    return Figure(title, f"{about}{left_out}", mark, x, y, rows, series, ends, reference, bound=bound, place=place, limits=limits)
 
 
-MOST_DRAWN = 40
+MOST_DRAWN = 20
 """Rows of a categorical axis that can still be read."""
 
 
-def drawn(rows: Sequence[T], number: Callable[[T], float]) -> tuple[tuple[T, ...], str]:
-    """Return as many rows as can be drawn, spread evenly over the range of their numbers, in their order; and a sentence on the others."""
-    if len(rows) <= MOST_DRAWN:
+def drawn(rows: Sequence[T], number: Callable[[T], float], name: Callable[[T], object] = id) -> tuple[tuple[T, ...], str]:
+    """Return the rows that can be drawn, in their order, and a sentence on the others.
+
+    Those of one name share a line; of the lines as many are chosen as can be drawn, spread evenly over the range of their first numbers.
+    """
+    firsts: dict[object, float] = {}
+    for row in rows:
+        firsts.setdefault(name(row), number(row))
+    if len(firsts) <= MOST_DRAWN:
         return tuple(rows), ""
-    ranked = sorted(range(len(rows)), key=lambda at: number(rows[at]))
-    chosen = {ranked[round(step * (len(rows) - 1) / (MOST_DRAWN - 1))] for step in range(MOST_DRAWN)}
-    note = f" {MOST_DRAWN} of {len(rows)} are drawn, spread evenly from the lowest to the highest; the table of the answer has all."
-    return tuple(rows[at] for at in sorted(chosen)), note
+    ranked = sorted(firsts, key=firsts.__getitem__)
+    chosen = {ranked[round(step * (len(ranked) - 1) / (MOST_DRAWN - 1))] for step in range(MOST_DRAWN)}
+    note = f" {MOST_DRAWN} of {len(ranked)} are drawn, spread evenly from the lowest to the highest; the table of the answer has all."
+    return tuple(row for row in rows if name(row) in chosen), note

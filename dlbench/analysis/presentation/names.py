@@ -1,7 +1,10 @@
 """Names of cases, devices and machines, for tables and sentences."""
 
+import re
+import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
+from pathlib import Path
 from typing import Protocol, TypeVar
 
 from dlbench.analysis.presentation.wording import plural
@@ -19,6 +22,12 @@ class HasRow(Protocol):
 
 
 T = TypeVar("T", bound=HasRow)
+
+_HOME = re.compile(r"(?<![\w./:~])(?:(?<=')/(?:home|Users)/[^/']+|/(?:home|Users)/[^\s/'\",;:)]+|/root(?![\w.-]))")
+_FOLDERS = re.compile(
+    r"(?<![\w./:~])(?!/(?:proc|sys|dev|etc)/)(?:(?<=')(?:~|/[^/']+)/(?:[^/']+/)*(?=[^/'])|(?:~|/[^\s/'\"]+)/(?:[^\s/'\"]+/)*(?=[^\s/'\"]))"
+)
+"""Folders of an absolute path, in quotes with any spaces in them; what the system has of itself, such as ``/proc/stat``, is nobody's."""
 
 
 def several_runs(found: Iterable[HasRow]) -> bool:
@@ -82,7 +91,31 @@ def flat(groups: Mapping[str, list[T]]) -> list[T]:
     return list(chain.from_iterable(groups.values()))
 
 
+def by_work(found: Sequence[T]) -> dict[str, list[T]]:
+    """Return records by the workload of their rows, with where those ran where that is one place: ``matmul``, ``matmul on cpu``."""
+    several = several_runs(found)
+    groups = grouped(found, lambda each: each.row.case.workload)
+    where = {name: {device_label(each, several) for each in alike} for name, alike in groups.items()}
+    return {name if len(where[name]) > 1 else f"{name} on {where[name].pop()}": alike for name, alike in groups.items()}
+
+
 def by_workload(found: Sequence[T]) -> dict[str, list[T]]:
     """Return records by the workload of their rows and where those ran: ``matmul on cuda:0``."""
     several = several_runs(found)
     return grouped(found, lambda each: f"{each.row.case.workload} on {device_label(each, several)}")
+
+
+def without_folders(text: str) -> str:
+    """Return a text for others to read, in which of an absolute path its last part is left, and of a home ``~``."""
+    return _FOLDERS.sub("", _HOME.sub("~", text)) if "/" in text else text
+
+
+def with_short_names(text: str, files: Mapping[str, Path]) -> str:
+    """Return a text in which each result file is called by its name alone, or by its ``case.run`` where that tells it from another.
+
+    ``files``: of each ``case.run`` the path, as it may stand in the text, also quoted for a shell.
+    """
+    for run, path in sorted(files.items(), key=lambda each: -len(str(each[1]))):
+        name = run if run.endswith(path.name) else path.name
+        text = text.replace(shlex.quote(str(path)), shlex.quote(name)).replace(str(path), name)
+    return text

@@ -71,6 +71,8 @@ class Results:
     """Of each ``case.run`` that is not complete how many planned cases its file lacks."""
     lost: Mapping[str, frozenset[str]] = field(default_factory=dict)
     """Of each ``case.run`` with damaged lines the cases that may have lost a round with them; a sound one is not in it."""
+    paths: Mapping[str, Path] = field(default_factory=dict)
+    """Of each ``case.run`` its file, as it was given."""
     unmerged: "Results | None" = None
     """The same with each file apart, where `merge.merged` made this of several."""
     prices: Prices = NO_PRICES
@@ -113,7 +115,7 @@ class Results:
 
 _JOINED = ("rows", "notes", "circumstances", "tries")
 """Fields of `Results` in which what files have stands one behind the other."""
-_BY_RUN = ("environments", "thresholds", "readings", "protocols", "missing", "lost", "budgets")
+_BY_RUN = ("environments", "thresholds", "readings", "protocols", "missing", "lost", "budgets", "paths")
 """Fields of `Results` that are keyed by ``case.run``."""
 
 
@@ -238,6 +240,7 @@ def of_file(run: RunFile, name: str, reduction: RoundReader | None = None) -> Re
         tries=tuple([summarise([each], origin=origins[each.side]) for each in tries]),
         missing=dict.fromkeys(environments, lacking) if (lacking := header.planned_cases(run, len(rows)) - len(rows)) > 0 else {},
         lost=header.short_of_rounds(run, name, sides, rows),
+        paths=dict.fromkeys(environments, run.path),
     )
 
 
@@ -273,10 +276,17 @@ def _names(paths: Sequence[Path]) -> list[str]:
 
 
 def _tail(path: Path, paths: Sequence[Path]) -> str:
-    """Return the end of a path as it was given that no other with its stem has: ``torch-2.14/quick.jsonl``."""
-    taken = [other.parts for other in paths if other is not path and other.stem == path.stem]
-    shared = max(next(at for at in count(1) if path.parts[-at:] != other[-at:]) for other in taken)
-    return str(Path(*path.parts[-shared:]))
+    """Return the end of a path as it was given that no other with its stem has, without the folders in it that all of these share.
+
+    ``torch-2.14/quick.jsonl``, and where only a folder further up differs ``torch-2.14/…/quick.jsonl``.
+    """
+    own, *others = (each.parts[::-1] for each in sorted(paths, key=lambda each: each is not path) if each.stem == path.stem)
+    shared = max(next(at for at in count(1) if own[:at] != other[:at]) for other in others)
+    ends = (0, min(shared, len(own)) - 1)
+    kept = [
+        folder if at in ends or any(other[at : at + 1] != (folder,) for other in others) else "…" for at, folder in enumerate(own[:shared])
+    ]
+    return str(Path(*[folder for folder, nearer in zip(kept, ["", *kept], strict=False) if (folder, nearer) != ("…", "…")][::-1]))
 
 
 def _series(values: list[Any], unit: Unit | None) -> "pd.Series[Any]":

@@ -8,12 +8,12 @@ from dlbench.core.schema import Column, Unit
 
 _CASE = Column("compare.case", Unit.TEXT, "the case")
 _VERDICT = Column("compare.verdict", Unit.TEXT, "slower, faster, same, or more than the data can tell")
-_CHANGE = Column("compare.change", Unit.FRACTION, "of base: 0.1 is 10 % more time", "lower")
-_LOW, _HIGH = (Column(f"compare.ci_{end}", Unit.FRACTION, f"{end}er end of its 95 % interval") for end in ("low", "high"))
+_TIMES = Column("compare.times", Unit.RATIO, "time over that of base: 1.1 is 10 % more", "lower")
+_LOW, _HIGH = (Column(f"compare.times_{end}", Unit.RATIO, f"{end}er end of its 95 % interval") for end in ("low", "high"))
 _BAND_LOW, _BAND_HIGH = (
-    Column(f"compare.band_{end}", Unit.FRACTION, f"{end}er end of the changes that do not matter") for end in ("low", "high")
+    Column(f"compare.band_{end}", Unit.RATIO, f"{end}er end of the changes that do not matter") for end in ("low", "high")
 )
-_ABOUT = "Right of zero takes more time than the base. A line is a 95 % interval; in the band a change is smaller than the threshold."
+_ABOUT = "Right of 1 takes more time than the base. A line is a 95 % interval; in the band a change is smaller than the threshold."
 
 
 def forest(comparison: Comparison) -> Figure | None:
@@ -26,12 +26,12 @@ def forest(comparison: Comparison) -> Figure | None:
         title="Change of each case",
         about=f"{_ABOUT}{few}",
         mark="dot",
-        x=Axis("change of time", _CHANGE),
+        x=Axis("time over that of base", _TIMES, log=True),
         y=Axis("case", _CASE),
         rows=tuple(tested[:MOST_DRAWN]),
         series=Axis("verdict", _VERDICT),
         interval=(_LOW, _HIGH),
-        reference=0.0,
+        reference=1.0,
         band=(_BAND_LOW, _BAND_HIGH),
     )
 
@@ -43,9 +43,9 @@ def _row(case: CaseVerdict) -> Cells | None:
     return {
         _CASE.name: placed(case.case),
         _VERDICT.name: case.verdict.value,
-        _CHANGE.name: change.change,
-        _LOW.name: change.interval and change.interval.low,
-        _HIGH.name: change.interval and change.interval.high,
-        _BAND_LOW.name: 1 / (1 + limits.time) - 1,
-        _BAND_HIGH.name: limits.time,
+        _TIMES.name: 1 + change.change,
+        _LOW.name: change.interval and 1 + change.interval.low,
+        _HIGH.name: change.interval and 1 + change.interval.high,
+        _BAND_LOW.name: 1 / (1 + limits.time),
+        _BAND_HIGH.name: 1 + limits.time,
     }

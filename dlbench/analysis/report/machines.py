@@ -7,7 +7,7 @@ from typing import Any
 from dlbench.analysis.answers.parts.base import Table
 from dlbench.analysis.presentation.wording import few
 from dlbench.analysis.ratios.pairing import grouped
-from dlbench.analysis.read.places import Environments
+from dlbench.analysis.read.places import Environments, began
 from dlbench.analysis.read.references import part
 from dlbench.core import units
 from dlbench.core.provenance import leaves
@@ -20,6 +20,20 @@ _VALUE = ("value", Column("value", Unit.TEXT, "as recorded before the first case
 _AFTER = ("after the run", Column("after", Unit.TEXT, "the same after the last case"))
 _BLOCKS = ("identity", "stack", "side")
 _TEXTS = {"_bytes": units.byte_count, "_hz": units.hertz}
+
+
+def measured(environments: Environments) -> list[str]:
+    """Return when files were measured, by UTC, and with which versions: ``2026-11-24 23:10 UTC``, ``torch 2.13.0``, ``dlbench 0.2.0``.
+
+    Of files of several days the first day and the last; what no file says is left out.
+    """
+    times = sorted(filter(None, map(began, environments.values())))
+    days = dict.fromkeys(time[:10] for time in (*times[:1], *times[-1:]))
+    found = [f"{times[0][:10]} {times[0][11:16]} UTC" if len({*times}) == 1 else " to ".join(days)] if times else []
+    for name, path in (("torch", ("stack", "versions", "torch")), ("dlbench", ("provenance", "dlbench"))):
+        versions = dict.fromkeys(str(version) for each in environments.values() if (version := part(each, *path)))
+        found += [f"{name} {few(versions, 3)}"] if versions else []
+    return found
 
 
 def machines(environments: Environments) -> list[Table]:

@@ -21,7 +21,7 @@ from dlbench.analysis.answers.parts.headline import EXPLANATIONS
 from dlbench.analysis.claims import wording as claim_wording
 from dlbench.analysis.claims.evidence import Held, held
 from dlbench.analysis.compare.verdict import Comparison
-from dlbench.analysis.presentation import wording
+from dlbench.analysis.presentation import names, wording
 from dlbench.analysis.presentation.figures import Figure
 from dlbench.analysis.read.merge import merged
 from dlbench.analysis.read.table import Results
@@ -34,7 +34,7 @@ from dlbench.core.units import one_line
 
 _FOLDER = Path(__file__).parent
 _NAMED = 4
-"""Devices that the title names."""
+"""Devices and suites that the title names, and lines on devices."""
 _MOST_FORESTS = 20
 """Comparisons whose changes are drawn."""
 _FEW_FORESTS = f"Of the first {_MOST_FORESTS} comparisons the changes are drawn; of all the verdicts stand in tables."
@@ -62,37 +62,33 @@ def report(results: Results, notes: Sequence[str] = (), interactive: bool = Fals
     results = merged(results)
     found = every_answer(results)
     drawn = [(each.question.topic, figure) for each in found if isinstance(each, Answer) for figure in each.figures]
-    of_answers, measured = len(drawn), samples(results, found)
+    measured = samples(results, found)
     drawn += [("samples", figure) for figure in measured.figures]
-    names = _names([topic for topic, _ in drawn])
-    drawings = {name: plots.draw(figure, interactive) for name, (_, figure) in zip(names, drawn, strict=True)}
-    views = [_plot(name, drawing, interactive) for name, drawing in drawings.items()]
-    in_turn = iter(views)
+    plot_names = _plot_names([topic for topic, _ in drawn])
+    drawings = {name: plots.draw(figure, interactive) for name, (_, figure) in zip(plot_names, drawn, strict=True)}
+    views = iter([_plot(name, drawing, interactive) for name, drawing in drawings.items()])
     html = _rendered(
         interactive,
-        kind="report",
         made_from=made_from,
-        title=_title(row.case.device_name for row in results.rows),
+        head=_head((row.case.suite for row in results.rows), (row.case.device_name for row in results.rows), results),
         lead=[sentences.count(results.rows), *_where(results)],
-        not_usable=sentences.not_usable(results),
-        answers=[_answer(each, in_turn) for each in found],
+        answers=[_answer(each, views) for each in found],
         claims=_claims(results),
-        plots=views[:of_answers],
-        samples=views[of_answers:],
+        samples=list(views),
         not_sampled=measured.left_out,
+        level=measured.level,
         cases=_cases(results),
-        environments=_environments(results.files.environments),
-        states=_view(machines.states(results.files.environments)),
-        warnings=[*notes, *results.circumstances, *sentences.reasons(results.rows), *sentences.unstated(results)],
+        warnings=[*_short(notes, results), *results.circumstances, *sentences.reasons(results.rows), *sentences.unstated(results)],
+        **_measured(results),
     )
     return Page(html, drawings)
 
 
 def comparison(comparisons: Sequence[Comparison], conclusion: str, notes: Sequence[str], results: Results) -> Page:
     """Return the page on comparisons of these results: for each the verdicts, the worst first, and a forest plot."""
-    not_usable = sentences.not_usable(results)
-    names = _names(["comparison"] * len(comparisons))
-    figures = dict(zip(names, map(forest, comparisons[:_MOST_FORESTS]), strict=False))
+    measured = _measured(results)
+    plot_names = _plot_names(["comparison"] * len(comparisons))
+    figures = dict(zip(plot_names, map(forest, comparisons[:_MOST_FORESTS]), strict=False))
     drawings = {name: plots.draw(figure) for name, figure in figures.items() if figure}
     sides = (side for each in comparisons for case in each.cases for side in (case.base, case.new) if side)
     views = [
@@ -104,18 +100,15 @@ def comparison(comparisons: Sequence[Comparison], conclusion: str, notes: Sequen
             "plot": _plot(name, drawings[name]) if name in drawings else None,
             "table": _verdicts(each),
         }
-        for name, each in zip(names, comparisons, strict=True)
+        for name, each in zip(plot_names, comparisons, strict=True)
     ]
     html = _rendered(
         False,
-        kind="comparison",
-        title=_title(side.case.device_name for side in sides),
+        head=_head((each.title for each in comparisons), (side.case.device_name for side in sides), results),
         lead=[conclusion, *([_FEW_FORESTS] if comparisons[_MOST_FORESTS:] else [])],
         comparisons=views,
-        environments=_environments(results.environments),
-        states=_view(machines.states(results.environments)),
-        not_usable=not_usable,
-        warnings=[note for note in notes if note not in not_usable],
+        warnings=_short([note for note in notes if note not in measured["not_usable"]], results),
+        **measured,
     )
     return Page(html, drawings)
 
@@ -129,9 +122,9 @@ def _template() -> jinja2.Template:
 
 
 def _harmless(value: object) -> object:
-    """Return what stands on the page for a value: text without control characters, nothing for None."""
+    """Return what stands on the page for a value: text without control characters and without folders of the user's, nothing for None."""
     if isinstance(value, str) and not hasattr(value, "__html__"):  # which what is escaped already has
-        return one_line(value)
+        return names.without_folders(one_line(value))
     return "" if value is None else value
 
 
@@ -142,9 +135,8 @@ def _text(name: str) -> str:
 _PARTS = {
     "answers": ("answers", "Answers"),
     "claims": ("claims", "What others claim"),
-    "plots": ("plots", "Plots"),
-    "samples": ("rounds", "Rounds and samples"),
-    "cases": ("cases", "All cases"),
+    "samples": ("rounds", "Every round"),
+    "cases": ("cases", "All cases and their commands"),
     "environments": ("environment", "Environment"),
     "warnings": ("warnings", "Warnings"),
 }
@@ -152,7 +144,7 @@ _PARTS = {
 
 
 def _rendered(interactive: bool, **content: Any) -> str:
-    content = {**dict.fromkeys((*_PARTS, "comparisons", "states", "not_sampled", "not_usable", "made_from"), ()), **content}
+    content = {**dict.fromkeys((*_PARTS, "comparisons", "not_sampled", "level", "made_from"), ()), **content}
     parts = [(each["name"], each["title"]) for each in content["comparisons"]]
     parts += [part for name, part in _PARTS.items() if content[name] or name == "warnings"]
     style, script = _style(), _script() if interactive else ""
@@ -177,14 +169,31 @@ def _hash(content: str) -> str:
     return f"'sha256-{base64.b64encode(hashlib.sha256(content.encode()).digest()).decode()}'"
 
 
-def _names(topics: Sequence[str]) -> list[str]:
+def _plot_names(topics: Sequence[str]) -> list[str]:
     """Return a name for each plot: ``speed-up``, and for the next of the same topic ``speed-up-2``."""
     return [f"{topic}-{before + 1}" if (before := topics[:at].count(topic)) else topic for at, topic in enumerate(topics)]
 
 
-def _title(device_names: Iterable[str | None]) -> str:
-    names = dict.fromkeys(brief(name) for name in device_names if name)
-    return wording.few(names, _NAMED, "device") or "Results"
+def _head(what: Iterable[str], device_names: Iterable[str | None], results: Results) -> dict[str, Any]:
+    """Return what tells a page from others: suites, or sides of a comparison, and devices; then when and with what it was measured."""
+    shown = wording.few(dict.fromkeys(map(brief, what)), _NAMED)
+    devices = wording.few(dict.fromkeys(brief(name) for name in device_names if name), _NAMED, "device")
+    return {"title": " on ".join(filter(None, (shown, devices))) or "Results", "facts": machines.measured(results.files.environments)}
+
+
+def _measured(results: Results) -> dict[str, Any]:
+    """Return what stands on the page of the runs themselves: which is not usable, where each was measured, and its machine's state."""
+    environments = results.files.environments
+    return {
+        "not_usable": sentences.not_usable(results),
+        "environments": [{"title": table.title, "table": view} for table in machines.machines(environments) if (view := _view(table))],
+        "states": _view(machines.states(environments)),
+    }
+
+
+def _short(notes: Iterable[str], results: Results) -> list[str]:
+    """Return notes with the short name of each result file where its path stands."""
+    return [names.with_short_names(note, results.files.paths) for note in notes]
 
 
 def _where(results: Results) -> list[str]:
@@ -207,15 +216,14 @@ def _plot(name: str, picture: plots.Drawing, interactive: bool = False) -> dict[
         "name": name,
         "picture": picture,
         "svg": plots.svg(picture, name),
-        "specification": plots.specification(picture) if interactive else None,
+        "specification": picture.specification if interactive else None,
         "table": _view(_drawn_table(picture.figure)),
     }
 
 
 def _drawn_table(figure: Figure) -> Table:
     """Return what is drawn as a table; the ends of an interval, or of a band, share a column."""
-    axes = [axis for axis in (figure.y, figure.series, figure.x) if axis]
-    columns = [(axis.title, axis.column) for axis in sorted(axes, key=lambda axis: axis.column.unit is not Unit.TEXT)]
+    columns = [(axis.title, axis.column) for axis in sorted(figure.axes, key=lambda axis: axis.column.unit is not Unit.TEXT)]
     ends = [(heading, column) for heading, pair in ((wording.INTERVAL, figure.interval), ("band", figure.band)) for column in pair or ()]
     return Table(figure.title, (*columns, *ends), figure.rows)
 
@@ -229,6 +237,7 @@ def _answer(found: Answer | Missing, views: Iterator[dict[str, Any]]) -> dict[st
         "found": found,
         "tags": [(tag, EXPLANATIONS[tag]) for tag in found.tags],
         "cases": [f"{case} ({', '.join(found.files[case])})" if case in found.files else case for case in found.cases],
+        "rests_on": f"{wording.plural(len(found.cases), 'case')} it rests on",
         "plots": list(islice(views, len(found.figures))),
         "tables": [view for table in found.tables if (view := _view(table))],
     }
@@ -257,11 +266,12 @@ def _cases(results: Results) -> dict[str, Any] | None:
     columns = case_table.columns(rows)
     texts = zip(*(cells for _, cells in columns), strict=True)
     environments = results.files.environments
-    commands = [sentences.measuring_command([row], environments.get(row.file, {}), row.case.id) for row in rows]
     return {
+        "title": f"{wording.plural(len(rows), 'case')} as a table",
         "headings": [(heading, heading not in case_table.WORDS) for heading, _ in columns],
-        "rows": list(zip(texts, map(case_table.trouble, rows), commands, strict=True)),
+        "rows": list(zip(texts, map(case_table.trouble, rows), strict=True)),
         "marks": list((sentences.marks(rows, results) | sentences.legends(rows)).items()),
+        "commands": [sentences.measuring_command([row], environments.get(row.file, {}), row.case.id) for row in rows],
     }
 
 
@@ -272,7 +282,3 @@ def _verdicts(comparison: Comparison) -> dict[str, Any]:
         "rows": [compare_terminal.cells(case) for case in comparison.cases],
         "notes": compare_terminal.reasons(comparison),
     }
-
-
-def _environments(environments: Mapping[str, Mapping[str, Any]]) -> list[dict[str, Any]]:
-    return [{"title": table.title, "table": view} for table in machines.machines(environments) if (view := _view(table))]

@@ -1,6 +1,9 @@
 """Points of a figure as they are drawn: plain numbers and words, and how the numbers of an axis read best."""
 
-from collections.abc import Mapping, Sequence
+import math
+import re
+import textwrap
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -12,8 +15,16 @@ from dlbench.core.rows.row import Cells
 from dlbench.core.schema import Unit, text
 
 MOST_SERIES = 12
-"""Series of a figure that can still be told apart."""
+"""Series of a figure that can still be told apart; lines of several places count each."""
+MOST_PLACES = 5
+"""Places of the lines of a series that can be told apart by a dash."""
+_ROUNDING = 1e-9
+"""Relative difference of numbers that are meant to be the same, such as of shares that add up."""
+_ROOM = 0.04
+"""How far a logarithmic axis goes beyond its numbers, as a fraction of its length."""
 
+LETTER = 6.5
+"""Width of a letter in pixels, in the widest of usual fonts at 12 pixels."""
 _LONG = 90
 """Letters of a label: more would not fit beside the drawing."""
 
@@ -24,6 +35,70 @@ class Scale(NamedTuple):
     divisor: float
     form: str
     suffix: str
+
+
+class Ticks(NamedTuple):
+    """Ends of an axis, and the numbers between them that it names."""
+
+    low: float
+    high: float
+    values: list[float]
+
+
+def ticks(numbers: Iterable[float], log: bool, most: int, also: float | None = None) -> Ticks:
+    """Return an axis that holds all numbers, with about so many ticks, and one at ``also``, such as the reference.
+
+    A logarithmic one names 1, 2 and 5 of each decade where there are two at most, else decades, of very many every second or third;
+    where that leaves fewer than three, it names round numbers at even distances, as an axis that is not logarithmic does.
+    """
+    known = [*numbers, *(() if also is None else (also,))]
+    low, high = min(known), max(known)
+    if not log:
+        values = _even(low, high, most)
+        low, high = min(low, values[0]), max(high, values[-1])
+    else:
+        room, few = max((high / low) ** _ROOM, 1.02), high <= 100 * low
+        low, high = low / room, high * room
+        values = _within(_decades(low, high, most, few), low, high)
+        if few and len(values) < 3:
+            values = spaced(_within(_even(low, high, most), low, high), low, high, log, most)
+    if also is not None and also not in values:
+        apart = (high - low) / most / 2
+        values = sorted([also, *(each for each in values if log or abs(each - also) > apart)])
+    return Ticks(low, high, values)
+
+
+def _within(values: Sequence[float], low: float, high: float) -> list[float]:
+    return [each for each in values if low <= each <= high]
+
+
+def _decades(low: float, high: float, most: int, few: bool) -> list[float]:
+    exponents = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+    fine = [float(f"{digit}e{exponent}") for exponent in exponents for digit in (1, 2, 5)]
+    if few and len(_within(fine, low, high)) <= most:
+        return fine
+    return [float(f"1e{exponent}") for exponent in exponents if exponent % math.ceil(len(exponents) / most) == 0]
+
+
+def _even(low: float, high: float, most: int) -> list[float]:
+    """Return round numbers at even distances, the first at or below ``low`` and the last at or above ``high``."""
+    least = ((high - low) or abs(high) or 1.0) / most
+    exponent = math.floor(math.log10(least))
+    step = next(digit for digit in (1, 2, 5, 10) if float(f"{digit}e{exponent}") >= least * (1 - _ROUNDING))
+    whole = float(f"{step}e{exponent}")
+    first = math.floor(low / whole + _ROUNDING)
+    last = max(math.ceil(high / whole - _ROUNDING), first + 1)
+    return [float(f"{at * step}e{exponent}") for at in range(first, last + 1)]
+
+
+def spaced(numbers: Iterable[float], low: float, high: float, log: bool, most: int) -> list[float]:
+    """Return of these numbers those with room for a name each where an axis has room for so many: the largest, and what is apart."""
+    at = math.log if log else float
+    apart, kept = (at(high) - at(low)) / most, list[float]()
+    for each in sorted(numbers, reverse=True):
+        if not kept or at(kept[-1]) - at(each) >= apart * (1 - _ROUNDING):
+            kept.append(each)
+    return kept[::-1]
 
 
 def is_category(axis: Axis) -> bool:
@@ -42,18 +117,37 @@ def brief(words: str) -> str:
     return line if len(line) <= _LONG else f"{line[: _LONG - 30]}…{line[-29:]}"
 
 
+def wrapped(words: str, letters: int) -> str:
+    """Return a text in lines of so many letters; a number at its end stays with its unit."""
+    return "\n".join(textwrap.wrap(re.sub(r"(?<=\d) (?=\S{1,3}$)", "\N{NO-BREAK SPACE}", words), letters, break_on_hyphens=False))
+
+
 def limited(figure: Figure) -> tuple[Figure, list[str]]:
-    """Return the figure with its first categories and series, and what that leaves out."""
+    """Return the figure with its first categories and series, of these those of most places first, and what that leaves out.
+
+    More places than there are dashes make series of their own.
+    """
+    if figure.series and figure.place and len(places_of(figure)) > MOST_PLACES:
+        name, where = figure.series.column.name, figure.place
+        named = ({**row, name: f"{shown(row, figure.series)} on {shown(row, where)}"} for row in figure.rows)
+        figure = replace(figure, rows=tuple(named), place=None)
     rows, notes = figure.rows, []
     limits = [(axis, MOST_DRAWN) for axis in (figure.x, figure.y) if is_category(axis)]
-    limits += [(figure.series, MOST_SERIES)] if figure.series else []
+    limits += [(figure.series, max(1, MOST_SERIES // len(places_of(figure))))] if figure.series else []
     for axis, most in limits:
-        kept = dict.fromkeys(shown(row, axis) for row in rows)
+        kept: dict[str, set[str]] = {}
+        for row in rows:
+            kept.setdefault(shown(row, axis), set()).add(shown(row, figure.place) if figure.place else "")
         if len(kept) > most:
             notes.append(f"{len(kept) - most} of {len(kept)}, behind the first {most} by {axis.title}")
-            first = set(list(kept)[:most])
+            first = set(sorted(kept, key=lambda name: -len(kept[name]))[:most])
             rows = tuple(row for row in rows if shown(row, axis) in first)
     return replace(figure, rows=rows), notes
+
+
+def places_of(figure: Figure) -> list[str]:
+    """Return where its rows were measured; one empty text where it does not say."""
+    return list(dict.fromkeys(shown(row, figure.place) for row in figure.rows)) if figure.place and figure.rows else [""]
 
 
 def value_axis(figure: Figure) -> str:
@@ -70,8 +164,9 @@ def plotted(figure: Figure) -> list[Cells]:
         point: dict[str, ParamValue | None] = {name: _place(row, axis) for name, axis in (("x", figure.x), ("y", figure.y))}
         if None in point.values():
             continue
-        if figure.series:
-            point["series"] = shown(row, figure.series)
+        for name, named in (("series", figure.series), ("place", figure.place)):
+            if named:
+                point[name] = shown(row, named)
         for kind, columns in (("", figure.interval), ("band_", figure.band)):
             values = [row.get(column.name) for column in columns or ()]
             if columns and None not in values:
@@ -79,8 +174,19 @@ def plotted(figure: Figure) -> list[Cells]:
         axis = getattr(figure, value_axis(figure))
         if not is_category(axis):
             point["text"] = text(number(row[axis.column.name]), axis.column.unit)
-        found.append(point)
+        found.append(_clipped(point, figure))
     return found
+
+
+def _clipped(point: Cells, figure: Figure) -> Cells:
+    """Return a point within the ends of what is drawn; where it was beyond, with ``beyond`` as the shape that says so."""
+    if figure.clip is None:
+        return point
+    low, high = figure.clip
+    name, shapes = ("x", ("triangle-left", "triangle-right")) if is_category(figure.y) else ("y", ("triangle-down", "triangle-up"))
+    within = {each: min(max(number(point[each]), low), high) for each in (name, "low", "high") if each in point}
+    value = number(point[name])
+    return {**point, **within, **({} if low <= value <= high else {"beyond": shapes[value > high]})}
 
 
 def _place(row: Cells, axis: Axis) -> str | float | None:

@@ -33,39 +33,81 @@ def test_a_figure_keeps_of_its_rows_what_it_draws(asked):
     assert {tuple(row) for row in figure["rows"]} == {("pair.case", "other.label", "ratio.speedup", "ratio.ci_low", "ratio.ci_high")}
 
 
-def test_of_many_cases_forty_are_drawn_from_the_lowest_to_the_highest_and_the_figure_says_so(asked):
+def test_of_many_cases_twenty_are_drawn_from_the_lowest_to_the_highest_and_the_figure_says_so(asked):
     found = []
     for n in range(1, 82):
         for device, seconds in (("cpu", 1.0), ("cuda:0", 1 / n)):
             found += made_up.rounds_of(made_up.case("matmul", device, n=n), made_up.flat([seconds] * 4))
     (figure, *_) = asked(found)["speed-up"]["figures"]
     ratios = [round(row["ratio.speedup"]) for row in figure["rows"]]
-    assert (len(ratios), min(ratios), max(ratios)) == (40, 1, 81)
-    assert {later - earlier for earlier, later in pairwise(ratios)} == {2, 3}
-    assert figure["about"].endswith(" 40 of 81 are drawn, spread evenly from the lowest to the highest; the table of the answer has all.")
+    assert (len(ratios), min(ratios), max(ratios)) == (20, 1, 81)
+    assert {later - earlier for earlier, later in pairwise(ratios)} == {4, 5}
+    assert figure["about"].endswith(" 20 of 81 are drawn, spread evenly from the lowest to the highest; the table of the answer has all.")
 
 
-def test_throughput_latency_and_memory_stand_against_the_batch_with_a_line_a_sweep(asked):
+def test_throughput_latency_and_memory_stand_against_the_batch_with_all_devices_in_one_figure(asked):
     figures = by_title(asked(made_up.both_kinds())["batch"])
-    assert list(figures) == [
-        f"{quantity} by batch size: train_step on {device}"
-        for device in ("cpu", "cuda:0")
-        for quantity in ("Throughput", "Latency", "Memory")
-    ]
-    throughput = figures["Throughput by batch size: train_step on cuda:0"]
+    assert list(figures) == [f"{quantity} by batch size: train_step" for quantity in ("Throughput", "Latency", "Memory")]
+    throughput = figures["Throughput by batch size: train_step"]
     assert (throughput["mark"], column(throughput["x"])) == ("line", ("param.batch", "count", True))
     rows = throughput["rows"]
-    assert [(row["batch.sweep"], row["param.batch"]) for row in rows] == [
-        (f"resnet18 {dtype}", batch) for dtype in ("fp32", "bf16") for batch in (8, 64)
+    assert [(row["place"], row["batch.sweep"], row["param.batch"]) for row in rows] == [
+        (device, f"resnet18 {dtype}", batch) for dtype in ("fp32", "bf16") for device in ("cpu", "cuda:0") for batch in (8, 64)
     ]
-    assert rows[0]["rate.items_per_s"] == pytest.approx(800)
+    assert rows[2]["rate.items_per_s"] == pytest.approx(800)
     # The fastest and the slowest of seven rounds are 3 % from the median.
-    assert [rows[0][f"rate.items_per_s_{end}"] for end in ("low", "high")] == pytest.approx([800 / 1.03, 800 / 0.97])
-    memory = {device: figures[f"Memory by batch size: train_step on {device}"] for device in ("cpu", "cuda:0")}
-    assert {device: {row["batch.memory_bytes"] for row in each["rows"]} for device, each in memory.items()} == {
-        "cpu": {3 << 20}, "cuda:0": {6 << 20},
-    }  # fmt: skip
-    assert memory["cpu"]["interval"] is None
+    assert [rows[2][f"rate.items_per_s_{end}"] for end in ("low", "high")] == pytest.approx([800 / 1.03, 800 / 0.97])
+    memory = figures["Memory by batch size: train_step"]
+    assert {(row["place"], row["batch.memory_bytes"]) for row in memory["rows"]} == {("cpu", 3 << 20), ("cuda:0", 6 << 20)}
+    assert (memory["interval"], memory["limits"]) == (None, [])
+    alone = by_title(asked([each for each in made_up.both_kinds() if each.case.device == "cpu"])["batch"])
+    assert "Memory by batch size: train_step on cpu" in alone
+
+
+def test_memory_stands_against_that_of_each_device_where_the_file_says_how_much_that_is(asked):
+    identity = {"cpu": {"memory_gib": 64}, "accelerators": [{"name": made_up.GPU, "memory_gib": 141}]}
+    figures = by_title(asked(made_up.both_kinds(), environment={"identity": identity})["batch"])
+    assert figures["Memory by batch size: train_step"]["limits"] == [
+        ["memory of cpu: 64.0 GiB", 64 * 2**30], ["memory of cuda:0: 141 GiB", 141 * 2**30],
+    ]  # fmt: skip
+    assert figures["Throughput by batch size: train_step"]["limits"] == []
+    odd = {"cpu": {"memory_gib": "much"}, "accelerators": {"name": made_up.GPU}}
+    assert by_title(asked(made_up.both_kinds(), environment={"identity": odd})["batch"])["Memory by batch size: train_step"]["limits"] == []
+
+
+def test_no_two_devices_or_machines_share_a_mark(asked):
+    """Of two machines with a CPU and an accelerator each: whatever a figure tells apart, no row or line of it is of two of them."""
+    files = [[made_up.scaled(each, factor) for each in made_up.both_kinds()] for factor in (1.0, 1.5)]
+    for found in (files[:1], files):
+        drawn = [figure for answer in asked(*found).values() for figure in answer.get("figures", ())]
+        assert len(drawn) >= 5
+        for figure in drawn:
+            names = [figure[name]["column"]["name"] for name in ("series", "place", "y", "x") if figure[name]]
+            told = [tuple(row[name] for name in names if figure["mark"] == "line" or isinstance(row[name], str)) for row in figure["rows"]]
+            assert len(told) == len(set(told)), figure["title"]
+
+
+def test_an_accelerator_is_drawn_beside_the_cpu_of_its_own_machine_where_that_was_measured(asked):
+    whole = made_up.both_kinds()
+    cpu, card = ([each for each in whole if each.case.device == device] for device in ("cpu", "cuda:0"))
+
+    def sides(*files):
+        figure = asked(*files)["speed-up"]["figures"][0]
+        return figure["x"]["title"], list(dict.fromkeys(row["other.label"] for row in figure["rows"]))
+
+    assert sides(whole, whole) == ("times as fast as the CPU", ["cuda:0 (run0)", "cuda:0 (run1)"])
+    assert sides(cpu, cpu, card) == (
+        "times as fast as the CPU", ["cuda:0 (run2) beside cpu (run0)", "cuda:0 (run2) beside cpu (run1)"],
+    )  # fmt: skip
+    assert sides(whole) == ("times as fast as cpu", ["cuda:0"])
+
+
+def test_an_option_of_several_steps_has_a_row_for_each_of_these(asked):
+    switches = by_title(asked(made_up.both_kinds())["default"])["What each tuning option brings alone: train_step on cuda:0"]
+    assert (switches["mark"], [(row["default.case"], row["default.setting"]) for row in switches["rows"]]) == (
+        "bar",
+        [(f"train_step[model=resnet18,batch={batch},dtype=fp32]", "bf16") for batch in (8, 64)],
+    )
 
 
 def test_a_precision_has_its_speed_and_its_error_and_an_error_of_zero_is_not_on_a_logarithmic_axis(asked):

@@ -165,7 +165,24 @@ def test_the_stack_has_the_parts_of_each_step_and_adds_up(answer):
         name: pytest.approx(share)
         for name, share in (("arithmetic", 0.1), ("launches", 0.6), ("other code on the host", 0.2), ("unexplained", 0.1))
     }
-    assert figure["rows"][0]["step.named"] == "step fp32 on cuda:0, 10.0 ms"
+    assert (figure["title"], figure["rows"][0]["step.named"]) == ("Time of a step, by its parts, on cuda:0", "step fp32, 10.0 ms")
+
+
+def test_a_step_on_several_devices_is_drawn_in_seconds_and_one_that_nothing_explains_not_as_shares(asked):
+    slow, fast = rounds("step", "cpu", 0.1, flops=4e9), rounds("step", "cuda:0", 0.01, device_s=0.01, flops=1e4)
+    found = asked([*slow, *fast, *ceilings("cpu"), *ceilings("cuda:0")], workloads=DECLARED)["bottleneck"]
+    in_seconds, shares = (each for each in found["figures"] if each["mark"] == "stack")
+    assert (in_seconds["title"], shares["title"]) == ("Time of a step on each device", "Time of a step, by its parts")
+    told = {(row["step.named"], row["step.part"]): row["step.part_s"] for row in in_seconds["rows"] if row["step.part_s"]}
+    assert told == {
+        ("step fp32 on cuda:0, 10.0 ms", "arithmetic"): pytest.approx(1e-7),
+        ("step fp32 on cuda:0, 10.0 ms", "unexplained"): pytest.approx(0.01, rel=1e-4),
+        ("step fp32 on cpu, 100 ms", "arithmetic"): pytest.approx(0.04),
+        ("step fp32 on cpu, 100 ms", "unexplained"): pytest.approx(0.06),
+    }
+    assert {row["step.named"] for row in shares["rows"]} == {"step fp32 on cpu, 100 ms"}
+    nothing = asked(fast, ceilings("cuda:0"), **HEADER)["bottleneck"]
+    assert [each["title"] for each in nothing["figures"] if each["mark"] == "stack"] == []
 
 
 WOULD_TELL = "dlbench run ceilings measures what arithmetic, memory and launches would take"

@@ -148,9 +148,20 @@ def test_a_case_that_could_not_say_gets_its_devices_name_from_the_header(tmp_pat
     assert list(read(path)["case.device_name"]) == [made_up.GPU]
 
 
-def test_files_of_the_same_name_are_told_apart(tmp_path: Path) -> None:
-    paths = [made_up.write(tmp_path / folder / "run.jsonl", made_up.rounds_of(made_up.case(), [[1.0]])) for folder in ("a", "b")]
-    assert list(read(paths)["case.run"]) == ["a/run.jsonl", "b/run.jsonl"]
+@pytest.mark.parametrize(
+    ("folders", "names"),
+    [
+        (["a", "b"], ["a/run.jsonl", "b/run.jsonl"]),
+        (["x/a", "y/b"], ["a/run.jsonl", "b/run.jsonl"]),
+        (["a/out/today", "b/out/today"], ["a/…/run.jsonl", "b/…/run.jsonl"]),
+        (["a/x", "b/x", "b/y"], ["a/x/run.jsonl", "b/x/run.jsonl", "y/run.jsonl"]),
+    ],
+)
+def test_files_of_the_same_name_are_told_apart_by_the_shortest_end_that_differs(
+    tmp_path: Path, folders: list[str], names: list[str]
+) -> None:
+    paths = [made_up.write(tmp_path / folder / "run.jsonl", made_up.rounds_of(made_up.case(), [[1.0]])) for folder in folders]
+    assert list(read(paths)["case.run"]) == names
 
 
 def test_the_same_file_twice_is_refused(tmp_path: Path) -> None:

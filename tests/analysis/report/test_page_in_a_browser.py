@@ -31,4 +31,4 @@ def test_a_browser_has_nothing_to_say(tmp_path: Path, command: tuple[str, ...]) 
     page = (tmp_path / "page.html").as_uri()
     done = subprocess.run([*browser, "--dump-dom", page], capture_output=True, text=True, check=True, timeout=60)
     assert [line for line in done.stderr.splitlines() if "CONSOLE" in line] == []
-    assert "<h1>AMD EPYC 7B13</h1>" in done.stdout
+    assert "AMD EPYC 7B13</h1>" in done.stdout

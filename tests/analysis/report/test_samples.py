@@ -5,6 +5,7 @@ import pytest
 
 from dlbench.analysis.answers import answers
 from dlbench.analysis.read.table import collect
+from dlbench.analysis.report import plots
 from dlbench.analysis.report.samples import samples
 from dlbench.core.conditions import RoundState
 
@@ -13,8 +14,8 @@ from dlbench.core.conditions import RoundState
 def drawn(tmp_path):
     """The samples of a file with these measurements."""
 
-    def draw(measurements, **header):
-        results = collect([made_up.write(tmp_path / "run.jsonl", measurements, **header)])
+    def draw(measurements, name="run", **header):
+        results = collect([made_up.write(tmp_path / f"{name}.jsonl", measurements, **header)])
         return samples(results, answers(results))
 
     return draw
@@ -56,7 +57,7 @@ def test_readings_after_each_round_are_drawn_with_their_unit(drawn):
 
 
 def test_readings_are_drawn_of_the_files_whose_cases_are(tmp_path):
-    states = [RoundState(number, 1.0, None, None, before={}, after={"cpu": {"clock_hz": 2e9}}) for number in range(2)]
+    states = [RoundState(number, 1.0, None, None, before={}, after={"cpu": {"clock_hz": (2 + number) * 1e9}}) for number in range(2)]
     paths = []
     for number in range(30):
         found = [each for n in range(2) for each in noisy(f"case{number:02}_{n}")]
@@ -64,6 +65,42 @@ def test_readings_are_drawn_of_the_files_whose_cases_are(tmp_path):
     results = collect(paths)
     titles = [figure.title for figure in samples(results, answers(results)).figures]
     assert [each for each in titles if each.startswith("Clock")] == [f"Clock after each round of run{number:02}" for number in range(10)]
+
+
+def test_a_clock_that_stays_level_is_a_sentence_and_no_plot(drawn):
+    clocks = ((1.98e9, 3.0e9, 2.6e9), (1.99e9, 3.1e9, 2.6e9))
+    states = [
+        RoundState(number, 1.0, None, None, before={}, after={"cpu": {"clock_hz": cpu}, "accelerators": {"cuda:0": accelerator}})
+        for number, (graphics, cpu, memory) in enumerate(clocks)
+        for accelerator in [{"clock_sm_hz": graphics, "clock_memory_hz": memory}]
+    ]
+    found = drawn(noisy("mine"), states=states)
+    (clock,) = (figure for figure in found.figures if "after each round" in figure.title)
+    assert (clock.title, {row["sample.device"] for row in clock.rows}) == ("Clock after each round of run", {"cpu"})
+    assert found.level == (
+        "Clock of cuda:0 after each round of run: 1.99 GHz, within 1 %.",
+        "Memory clock of cuda:0 after each round of run: 2.60 GHz, within 1 %.",
+    )
+
+
+def arrows(figure, axis):
+    """The shape of the arrows of a figure, and where they stand on an axis."""
+    drawn = plots.draw(figure).specification
+    layers = [each for each in drawn["layer"] if isinstance(each["mark"], dict) and each["mark"].get("shape")]
+    return [(each["mark"]["shape"], [point[axis] for point in drawn["datasets"][each["data"]["name"]]]) for each in layers]
+
+
+def test_a_time_far_beyond_the_others_is_an_arrow_at_the_end_of_the_axis(drawn):
+    seconds = (1.0, 1.1, 0.9, 1.05, 0.95, 1.0, 40.0)
+    rounds, in_order = drawn(made_up.rounds_of(made_up.case("mine", n=1), made_up.flat(seconds))).figures
+    # Quartiles 0.975 and 1.075 of the medians, and 0.95 and 1.1 of the blocks; a fence is three times their distance further.
+    assert rounds.clip == (0.9, pytest.approx(1.075 + 3 * 0.1))
+    assert in_order.clip == (0.9, pytest.approx(1.1 + 3 * 0.15))
+    assert max(row["time.median_s"] for row in in_order.rows) == 40.0  # the table still has it
+    assert in_order.about.endswith("Times far beyond the others are arrows at the end of the axis.")
+    assert arrows(in_order, "y") == [("triangle-up", [in_order.clip[1]] * 10)]
+    assert arrows(rounds, "x") == [("triangle-right", [rounds.clip[1]])]
+    assert [each.clip for each in drawn(noisy("calm", ([1.0] * 5, [1.019] * 5)), name="calm").figures] == [None, None]
 
 
 def test_twenty_cases_are_drawn_and_the_others_named(drawn):

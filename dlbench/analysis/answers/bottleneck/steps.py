@@ -3,15 +3,14 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import chain
-from operator import itemgetter
 
 from dlbench.analysis.answers.parts.base import AnswerPart, table
 from dlbench.analysis.answers.parts.headline import Headline, Tag, qualifiers
+from dlbench.analysis.answers.parts.step_bars import StepTime, step_figures
 from dlbench.analysis.answers.parts.step_bottleneck import ADDS_UP, REMEDIES, REPORTED, Alone, Diagnosis, Parts, Resource, alone, diagnose
 from dlbench.analysis.answers.parts.step_time import headlines, most_of
 from dlbench.analysis.presentation.fields import Fields, Headed, device_column, of_row, own, place, whole_row
-from dlbench.analysis.presentation.figures import Figure, drawn, figure
-from dlbench.analysis.presentation.names import by_device, device_label, flat, several_runs
+from dlbench.analysis.presentation.names import by_device, flat
 from dlbench.analysis.presentation.wording import brief, plural, short
 from dlbench.analysis.ratios.pairing import grouped
 from dlbench.analysis.read.ceilings import Ceilings, computed_in, from_caches, machine
@@ -50,7 +49,6 @@ _MUCH = 1 / 3
 _UNEXPLAINED = "of its time: kernels below the ceilings, and what nothing measures"
 _BOUND_BY = "the part that takes most of its time"
 _VERDICT = "what bounds it, or how much is unexplained, and what would help"
-_OF_PARTS = "of the time of a step, or of its parts where they overlap"
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,7 +208,7 @@ def findings(results: Results) -> AnswerPart:
         table("What bounds each step", fields, shown, whole=whole_row),
     ]
     headline = _headline(known_first[0][0], len(devices) > 1)
-    return AnswerPart([_sentences(found) for found in known_first], judged, tables, [_figure(shown)], doubts, headline)
+    return AnswerPart([_sentences(found) for found in known_first], judged, tables, step_figures(_times(shown)), doubts, headline)
 
 
 def _counts(where: str, steps: Sequence[JudgedStep]) -> list[Count]:
@@ -315,24 +313,11 @@ def _part(part: Resource) -> Headed[JudgedStep]:
     return own(name, f"step.{part}_s", Unit.SECONDS, f"of its time: {name}", lambda step: step.found.seconds.get(part))
 
 
-def _figure(steps: Sequence[JudgedStep]) -> Figure:
-    """Return the steps as stacks of their parts, each over its own time."""
-    shown, left_out = drawn(steps, _whole_s)
-    several, names = several_runs(shown), {part: _NAMES[part] for part in _parts_of(shown)}
-    parts = list[tuple[str, str, float]]()
-    for step in shown:
-        # All of them, in the same order and colours in every figure.
-        known = {name: step.found.seconds.get(part, 0.0) for part, name in names.items()} | {_REST: step.found.unexplained_s}
-        whole_s = sum(known.values())
-        name = f"{short(step.row.key)} on {device_label(step, several)}, {seconds(step.parts.whole_s)}"
-        parts += [(name, part, part_s / whole_s) for part, part_s in known.items()]
-    about = f"Each bar is the time of one step; arithmetic and memory have what they would take at their measured ceilings.{left_out}"
-    return figure(
-        "Time of a step, by its parts",
-        about,
-        "stack",
-        parts,
-        own("share of the time of a step", "step.share", Unit.FRACTION, _OF_PARTS, itemgetter(2)),
-        own("step", "step.named", Unit.TEXT, "the step, where it ran and how long it took", itemgetter(0)),
-        own("part", "step.part", Unit.TEXT, "which part of its time", itemgetter(1)),
-    )
+def _times(steps: Sequence[JudgedStep]) -> list[StepTime]:
+    """Return steps with their parts as figures draw them."""
+    parts = _parts_of(steps)
+    found = []
+    for step in steps:
+        known = {_NAMES[part]: step.found.seconds.get(part, 0.0) for part in parts}
+        found.append(StepTime(step.row, step.kind, step.parts.whole_s, {**known, _REST: step.found.unexplained_s}))
+    return found

@@ -150,14 +150,19 @@ def ladder(found: Sequence[Rung]) -> Table:
     return table(TITLE, fields, found, (_NOTE,), whole=whole_row)
 
 
-def speed_and_gap(found: Sequence[Rung]) -> Figure:
-    """Return the figure of the speed of precisions against what they cost in accuracy."""
+def speed_and_gap(found: Sequence[Rung]) -> list[Figure]:
+    """Return the figures of the speed of precisions against what they cost in accuracy, of each device one."""
+    devices = by_device([each for each in found if each.ratio and each.gap is not None])
+    return [_speed_and_gap(f"Speed against accuracy{f': {where}' if len(devices) > 1 else ''}", rungs) for where, rungs in devices.items()]
+
+
+def _speed_and_gap(title: str, found: Sequence[Rung]) -> Figure:
     ends: list[Headed[Rung]] = [own("", f"ladder.gap_{end}", Unit.NUMBER, f"{end} end of its interval") for end in ("low", "high")]
     return figure(
-        "Speed against accuracy",
+        title,
         "A dot for each precision and training: further up is faster, left of zero less accurate; the lines are exact 95 % intervals.",
         "dot",
-        [each for each in found if each.ratio and each.gap is not None],
+        found,
         own("gap to the plain format, points", "ladder.gap", Unit.NUMBER, "accuracy less that in the plain format"),
         ("times as fast", Field(pair_columns.SPEEDUP, lambda each: each.ratio and each.ratio.speedup)),
         own("precision", "ladder.name", Unit.TEXT, "precision", lambda each: each.name),

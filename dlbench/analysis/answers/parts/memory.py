@@ -14,6 +14,8 @@ from dlbench.analysis.presentation.fields import CASE, Fields, own
 from dlbench.analysis.presentation.names import by_device
 from dlbench.analysis.presentation.wording import short
 from dlbench.analysis.ratios.pairing import BATCH, DEVICE, DTYPE, MODE, RUN, grouped, label
+from dlbench.analysis.read.places import Environments
+from dlbench.analysis.read.references import part
 from dlbench.analysis.read.table import Results
 from dlbench.core.model import Status, as_count
 from dlbench.core.rows.row import MACHINE, Row
@@ -181,6 +183,15 @@ def peak_bytes(row: Row) -> float | None:
     """Return what had to fit: what the accelerator's allocator held, or on a CPU the peak of the process; None where it is unknown."""
     value = row.memory.reserved_bytes or row.memory.peak_bytes or row.memory.host_peak_bytes
     return float(value) if value else None
+
+
+def of_device(row: Row, environments: Environments) -> float | None:
+    """Return the memory of the device that a row ran on, in bytes: on a CPU that of its machine; None where the file does not say."""
+    identity = part(environments.get(row.case.run), "identity")
+    cards = part(identity, "accelerators")
+    known = [part(identity, "cpu")] if row.is_on_cpu else cards if isinstance(cards, list) else []
+    sizes = (part(each, "memory_gib") for each in known if row.is_on_cpu or part(each, "name") == row.case.device_name)
+    return next((size * float(2**30) for size in sizes if isinstance(size, int) and 0 < size < 2**30), None)
 
 
 def _headline(devices: Mapping[str, list[Demand]]) -> Headline:

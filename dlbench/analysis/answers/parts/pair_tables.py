@@ -127,7 +127,7 @@ def machines_of(pair: Pair) -> tuple[str, ...]:
 
 def standing(pair: Pair) -> tuple[bool, float]:
     """Return what sorts accelerators: whether the CPU is that of their own machine, then how many times as fast they are."""
-    return pair.base.case.run == pair.other.case.run, speedup_of(pair)
+    return has_own_base(pair), speedup_of(pair)
 
 
 def others_than(best: Pair, pairs: Iterable[Pair]) -> int:
@@ -229,21 +229,43 @@ def own_best(pairs: Pairs) -> Table:
 
 
 def ratio_figure(title: str, pairs: Pairs, named: Field[Pair] = CASE) -> Figure:
-    """Return the figure of the ratios of pairs, a row each."""
-    found = [each for each in pairs.rows if each.speeds]
-    (_, base), (label, _) = _shared(found, "base"), _shared(found, "other")
-    base = base or "the other side"
-    named, by = on_its_device(named, found), (pairs.by or DEVICE).name
+    """Return the figure of the ratios of pairs, a row each; of devices beside the CPU of their own machine, where that was measured."""
+    found, by = [each for each in pairs.rows if each.speeds], pairs.by or DEVICE
+    if by == DEVICE:
+        found = with_own_base(found)
+    else:
+        named = on_its_device(named, found)
+    (beside, shared), (label, _) = _shared(found, "base"), _shared(found, "other")
+    several = shared is None and not all(map(has_own_base, found))
+    base = shared or ("the CPU" if all(each.base.is_on_cpu for each in found) else "the other side")
     about = f"A value above 1 is faster than {base}; the lines are 95 % intervals over rounds."
-    other: Headed[Pair] = own(by, "other.label", Unit.TEXT, "the side that is compared with the base", label)
+    other: Headed[Pair] = own(
+        by.name,
+        "other.label",
+        Unit.TEXT,
+        "the side that is compared with the base",
+        lambda pair: f"{label(pair)} beside {beside(pair)}" if several else label(pair),
+    )
     return of_ratios(title, about, f"times as fast as {base}", mark_of(named, found), found, ("case", named), other)
 
 
 def on_its_device(named: Field[Pair], pairs: Sequence[Pair]) -> Field[Pair]:
-    """Return the field that names pairs, with the device where they are of several machines: the same case there is two lines."""
-    if not several_runs(each.base for each in pairs):
+    """Return the field that names pairs, with the device where they are of several: the same case there is two lines."""
+    several = several_runs(sides_of(pairs))
+    if len({device_label(each.other, several) for each in pairs}) <= 1:
         return named
-    return Field(named.column, lambda pair: f"{named.of(pair)} on {device_label(pair.other, True)}")
+    return Field(named.column, lambda pair: f"{short(str(named.of(pair)))} on {device_label(pair.other, several)}")
+
+
+def with_own_base(pairs: Sequence[Pair]) -> list[Pair]:
+    """Return of each case of a device the pair with the base of its own machine, or all where there is none."""
+    own = {(one_device(each.other), each.case) for each in pairs if has_own_base(each)}
+    return [each for each in pairs if has_own_base(each) or (one_device(each.other), each.case) not in own]
+
+
+def has_own_base(pair: Pair) -> bool:
+    """Whether the base is of the same machine."""
+    return pair.base.case.run == pair.other.case.run
 
 
 def mark_of(named: Field[S], found: Sequence[S]) -> Mark:

@@ -6,9 +6,9 @@ from operator import itemgetter
 
 from dlbench.analysis.answers.parts.base import AnswerPart, of_devices
 from dlbench.analysis.answers.parts.headline import Headline, foremost, limits, of_the_middle, qualifiers, span_of
-from dlbench.analysis.presentation.fields import CASE, RATIO, Field, Fields, Headed, own, whole_row
+from dlbench.analysis.presentation.fields import CASE, RATIO, Field, Fields, Headed, own, place, whole_row
 from dlbench.analysis.presentation.figures import Figure, figure
-from dlbench.analysis.presentation.names import by_workload
+from dlbench.analysis.presentation.names import by_work
 from dlbench.analysis.presentation.pair_columns import of_ratio
 from dlbench.analysis.presentation.wording import brief, plural, short
 from dlbench.analysis.ratios.pairing import BATCH, grouped, label
@@ -125,11 +125,11 @@ def _paragraph(where: str, found: Sequence[Training]) -> tuple[str, ...]:
 
 
 def _figures(found: Sequence[Training]) -> list[Figure]:
-    """Return the time of a sample and the accuracy against the batch, of each workload and device a figure each."""
+    """Return the time of a sample and the accuracy against the batch, of each workload a figure each, with all devices."""
     about, line = "One line a training; further right is a larger batch.", ("training", _LINE)
     return [
-        figure(f"{title} by batch: {where}", about, "line", shown, _BATCH, (title.lower(), field), line, log=log)
-        for where, trainings in by_workload(found).items()
+        figure(f"{title} by batch: {where}", about, "line", shown, _BATCH, (title.lower(), field), line, place(found), log=log)
+        for where, trainings in by_work(found).items()
         for title, (_, field), log in (("Time of a sample", _SECONDS, "xy"), ("Accuracy", _ACCURACY, "x"))
         if (shown := [each for each in trainings if field.of(each) is not None])
     ]
