@@ -145,9 +145,9 @@ def _questions() -> Iterator[tuple[str, str, str]]:
     yield "Does AlexNet train at batch 256 in 3 GB?", "`dlbench run memory`", _here("alexnet-3gb")
     yield "64 to 32 bits?", "`dlbench run crossover`", _here("cast-32")
     yield "32 to 16 bits?", "`dlbench run precision`", _here("half-faster")
-    yield "16 to 10 or 12 bits?", "`dlbench show FILE --claims`", _here("10-12-bits")
-    yield "Stochastic rounding?", "`dlbench show FILE --claims`", _here("stochastic-16")
-    yield "A single bit?", "`dlbench show FILE --claims`", _here("xnor-58x")
+    yield "16 to 10 or 12 bits?", "`dlbench run convergence`", _here("10-12-bits")
+    yield "Stochastic rounding?", "`dlbench run convergence`", _here("stochastic-16")
+    yield "A single bit?", "`dlbench run precision`", _here("xnor-58x")
     yield "Batch 8 or 64?", "`dlbench run batch`", f"{_here('batch-8-64')}; a perceptron {small} and {resident}"
     yield "Titan X or a Xeon of 16 cores in serving?", "`dlbench run batch`", f"ResNet-50 at batch 8: {teacher}"
     yield "Four GPUs: synchronous or asynchronous SGD?", "`dlbench run scaling`", sgd
@@ -169,10 +169,12 @@ def _gain(form: str) -> str:
 
 
 def _here(claim: str) -> str:
-    """Return what the rows say to what others claim, or why they say nothing."""
+    """Return what the rows say to what others claim, or that they say nothing."""
     (found,) = (each for each in _claims() if each["id"] == claim)
+    if found["outcome"] != "measured":
+        return "nothing: no committed run tells"
     sentence: str = found["sentence"]
-    return sentence.partition("; here " if found["outcome"] == "measured" else "; ")[2].replace(" on cpu", "")
+    return sentence.partition("; here ")[2].replace(" on cpu", "")
 
 
 @cache

@@ -115,7 +115,8 @@ class Value:
     meaning: str = ""
     """What it is, in a few words; tables say it."""
     series: bool = False
-    """Whether it is a list of numbers, such as a loss after each step: shown, never judged, by the median over rounds of each point."""
+    """Whether it is a list of numbers, such as a loss after each step: shown, by the median over rounds of each point, and judged
+    only where it is ``paired``."""
     points: tuple[str, ...] = ()
     """What the points of a series are called, if there are always as many, such as the bins of a histogram."""
     when: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
