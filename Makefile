@@ -73,7 +73,7 @@ drift: $(INSTALLED)
 	$(BIN)/dlbench calibrate quick --device cpu
 	$(BIN)/python -m benchmarks.drift
 
-# Networks as users bring them, three of them from transformers, in an environment of their own: docs/networks-measured.md.
+# Networks as users bring them, three of them from transformers, in an environment of their own: docs/reference/networks.md.
 networks:
 	test -x $(NETWORKS)/bin/python || $(PYTHON) -m venv $(NETWORKS)
 	$(NETWORKS)/bin/python -m pip install --quiet --constraint constraints.txt --editable . transformers

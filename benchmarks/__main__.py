@@ -53,7 +53,7 @@ def write_figures(name: str, printed: str) -> None:
     """Put what a benchmark printed between the comment that names it and the next end. ValueError unless one page has that place."""
     begin, end = f"<!-- python -m benchmarks.{name} -->\n", "<!-- end -->"
     place = re.compile(f"({re.escape(begin)}).*?({end})", re.DOTALL)
-    places = [path for path in PAGES.glob("*.md") for _ in place.finditer(path.read_text())]
+    places = [path for path in PAGES.rglob("*.md") for _ in place.finditer(path.read_text())]
     if len(places) != 1:
         raise ValueError(f"docs has no single place {begin.strip()} … {end}")
     places[0].write_text(place.sub(lambda part: f"{part[1]}\n{printed}\n{part[2]}", places[0].read_text()))

@@ -177,7 +177,7 @@ class _Timed(Observer):
 
 
 def report(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]], verdict: str, reached: bool) -> None:
-    """Print a title, the table, whether the target was reached, and what was measured with: in Markdown, for docs/benchmarks.md."""
+    """Print a title, the table, whether the target was reached, and the versions: in Markdown, for docs/reference/benchmarks.md."""
     print(f"{title}:\n")
     lines = [tuple(columns), *map(tuple, rows)]
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]

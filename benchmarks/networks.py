@@ -1,6 +1,6 @@
 """Networks as users bring them, measured by dlbench: their operations beside published ones, their steps, and what is null and why.
 
-``make networks`` makes an environment with transformers, and runs this in it: docs/networks-measured.md and the run that it shows.
+``make networks`` makes an environment with transformers, and runs this in it: docs/reference/networks.md and the run that it shows.
 """
 
 import argparse
@@ -24,7 +24,7 @@ from dlbench.core.unknown import explained
 from dlbench.core.writer import as_line
 
 PLUGIN, SUITE = (ROOT / "benchmarks" / f"real_networks.{ending}" for ending in ("py", "toml"))
-PAGE = ROOT / "docs" / "networks-measured.md"
+PAGE = ROOT / "docs" / "reference" / "networks.md"
 FOLDER = ROOT / "results" / "networks"
 PUBLISHED: Mapping[str, int] = {"bert_base": 22_348_431_360, "vit_b_16": 35_127_656_448, "mobilenet_v2": 601_548_544}
 """Operations forward of a sample: of BERT-base at 128 tokens with its pooler, and of an image of 224 x 224."""

@@ -19,12 +19,14 @@ from typing import Any
 
 from dlbench.analysis.export.tabular import markdown_table
 from dlbench.analysis.read.references import ReferenceRun, reference_runs
-from dlbench.core.precision import PRECISIONS
+from dlbench.core import units
 
 ROOT = Path(__file__).resolve().parent.parent
-PICTURE = "docs/pictures/precision.svg"
+PICTURE = "docs/pictures/bottleneck.svg"
 WIDTH = 120
 """Columns of a line of prose."""
+_SGD = ("tower", "ddp", "async", "hogwild")
+_PARALLEL = ("ddp", "tensor", "layers", "gpipe", "1f1b")
 _ACCELERATORS = ("cuda", "xpu", "mps")
 _SHOWN = frozenset(("cnn", "quick"))
 """Suites of which pages show a table."""
@@ -34,15 +36,15 @@ _SHOWS = re.compile(r"```console\n\$ dlbench (show results/reference/[^\n]+)\n.*
 
 def pages() -> dict[str, str]:
     """Return the text of every page that shows committed files, by its path in the checkout."""
-    found = {path: path.read_text() for path in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))}
+    found = {path: path.read_text() for path in (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")))}
     made = {path: _with_blocks(_with_parts(text)) for path, text in found.items() if _PART.search(text) or _SHOWS.search(text)}
     return {path.relative_to(ROOT).as_posix(): text for path, text in made.items()}
 
 
 def picture() -> str:
-    """Return the picture of README.md, as ``dlbench report`` draws it of the file of its table."""
+    """Return the picture of README.md, as ``dlbench report`` draws it of the file that it shows."""
     with tempfile.TemporaryDirectory() as folder:
-        _dlbench("report", _place(shown()["cnn"].path), "-o", f"{folder}/page.html", "--figures", f"{folder}/figures")
+        _dlbench("report", _place(shown()["quick"].path), "-o", f"{folder}/page.html", "--figures", f"{folder}/figures")
         return (Path(folder) / "figures" / Path(PICTURE).name).read_text()
 
 
@@ -61,32 +63,19 @@ def shown() -> Mapping[str, ReferenceRun]:
     return max(whole, key=lambda runs: max(map(_began, runs.values())))
 
 
-def precision() -> Iterator[str]:
-    """Yield the paragraphs on what a narrow precision brings: of README.md. Raises ValueError where none was measured."""
-    run = shown()["cnn"]
-    rows = json.loads(_dlbench("show", _place(run.path), "--by", "dtype", "--format", "json"))
-    half = {row["pair.case"]: row["ratio.speedup"] for row in rows if row["ratio.speedup"] and _is_half(row["other.value"])}
-    networks = [ratio for case, ratio in half.items() if "model=" in case]
-    if not networks:
-        raise ValueError(f"{_place(run.path)} has no case in fp32 and in half the bits; let make references go on with it")
-    low, high = min(half.values()), max(half.values())
-    yield _wrapped(f"On {_device(run)} {_compared(min(networks), max(networks))}:")
+def steps() -> Iterator[str]:
+    """Yield the paragraphs on where the time of a step goes: of README.md. Raises ValueError where no step was measured."""
+    run = shown()["quick"]
+    (answer,) = json.loads(_dlbench("show", _place(run.path), "--topic", "bottleneck", "--format", "json"))["answers"]
+    shares = [row["step.explained"] for table in answer.get("tables", ()) for row in table["rows"] if row.get("step.explained")]
+    if not shares:
+        raise ValueError(f"{_place(run.path)} has no step with measured parts; let make references go on with it")
+    yield _wrapped(f"Where the time of a step goes on {_device(run)}:")
     yield _wrapped(
-        f"![The cases of the table as bars: with half the bits they run {low:.2f} to {high:.2f} times as fast as in fp32.]({PICTURE})"
+        f"![Steps as bars of their parts: the measured parts explain {units.percent(min(shares))} to {units.percent(max(shares))} "
+        f"of a step.]({PICTURE})"
     )
-    yield _block(run.path, "--by dtype")
     yield from _without_gpu()
-
-
-def _is_half(dtype: str) -> bool:
-    """Whether products are computed in numbers of half the bits of fp32."""
-    return 2 * PRECISIONS[PRECISIONS[dtype].arithmetic].bytes == PRECISIONS["fp32"].bytes
-
-
-def _compared(low: float, high: float) -> str:
-    if high < 1:
-        return f"half the bits make a network {1 / high:.1f} to {1 / low:.1f} times as slow"
-    return f"half the bits make a network {f'{low:.1f} to' if low < 1 else 'up to'} {high:.1f} times as fast"
 
 
 def lines() -> Iterator[str]:
@@ -98,7 +87,7 @@ def lines() -> Iterator[str]:
 
 
 def answers() -> Iterator[str]:
-    """Yield the ten lines on all files of one machine, and the reasoning: of answers.md."""
+    """Yield the ten lines on all files of one machine, and the reasoning: of reference/answers.md."""
     run, found = _answered()
     yield f"```sh\ndlbench show {_place(run.path.parent)} --answers\n```"
     yield _wrapped(f"says of {_device(run)}:")
@@ -129,10 +118,87 @@ def pairs() -> Iterator[str]:
 
 
 def runs() -> Iterator[str]:
-    """Yield the paragraphs that list all reference runs: of reference-runs.md."""
+    """Yield the paragraphs that list all reference runs: of reference/runs.md."""
     header = ("run", "device", "cases", "measured on", "torch", "dlbench")
     yield "".join(markdown_table(header, map(_listed, reference_runs()))).rstrip("\n")
     yield from _without_gpu()
+
+
+def course() -> Iterator[str]:
+    """Yield the table of a course's questions with what the machine that pages show says to them: of course.md."""
+    yield "".join(markdown_table(("question", "command", "two cores show"), _questions())).rstrip("\n")
+
+
+def _questions() -> Iterator[tuple[str, str, str]]:
+    card = "nothing: it takes a GPU"
+    teacher = _items("cnn", "infer_step[model=resnet50,batch=8,dtype=fp32]@cpu")
+    student = _items("cnn", "train_step[model=resnet18,batch=8,dtype=fp32]@cpu")
+    resident, small = (_items("feed", f"feed[batch={batch},source=resident,dtype=fp32]@cpu") for batch in (64, 8))
+    loader = _items("feed", "feed[batch=64,source=loader,workers=2,dtype=fp32]@cpu")
+    one, many = (_items("storage", f"storage[{way},cache=cold]@cpu") for way in ("files=one,order=sequential", "files=many,order=random"))
+    sgd, parallel = (", ".join(f"`{each}` {_gain(each)}" for each in forms) for forms in (_SGD, _PARALLEL))
+    watts = next((row["energy.reason"] for (suite, _), row in _rows().items() if suite == "sustained"), "it was not measured")
+    yield "Is a GPU 20 or 70 times as fast as a CPU?", "`dlbench run cnn`", card
+    yield "Is PCIe the bottleneck?", "`dlbench run transfer crossover`", card
+    yield "Keep the data on the GPU, or send each batch?", "`dlbench run feed`", f"resident {resident}, loader of two workers {loader}"
+    yield "SSD or disk?", "`dlbench run storage --set path=/mnt/disk`", f"this disk: one file {one}, many at random {many}"
+    yield "Does AlexNet train at batch 256 in 3 GB?", "`dlbench run memory`", _here("alexnet-3gb")
+    yield "64 to 32 bits?", "`dlbench run crossover`", _here("cast-32")
+    yield "32 to 16 bits?", "`dlbench run precision`", _here("half-faster")
+    yield "16 to 10 or 12 bits?", "`dlbench run convergence`", _here("10-12-bits")
+    yield "Stochastic rounding?", "`dlbench run convergence`", _here("stochastic-16")
+    yield "A single bit?", "`dlbench run precision`", _here("xnor-58x")
+    yield "Batch 8 or 64?", "`dlbench run batch`", f"{_here('batch-8-64')}; a perceptron {small} and {resident}"
+    yield "Titan X or a Xeon of 16 cores in serving?", "`dlbench run batch`", f"ResNet-50 at batch 8: {teacher}"
+    yield "Four GPUs: synchronous or asynchronous SGD?", "`dlbench run scaling`", sgd
+    yield "Teacher on the CPU, student on the GPU?", "`dlbench run cnn`", f"teacher ResNet-50 {teacher}, student ResNet-18 {student}"
+    yield "Data, model or pipeline parallelism?", "`dlbench run scaling`", parallel
+    yield "How many watts?", "`dlbench run sustained`", f"nothing: {watts}"
+
+
+def _items(suite: str, case: str) -> str:
+    """Return the items a second of a case, a dash where it was not measured."""
+    rate = _rows().get((suite, case), {}).get("rate.items_per_s")
+    return "–" if rate is None else units.item_rate(rate)
+
+
+def _gain(form: str) -> str:
+    """Return the most that two ranks of a form bring, over one rank with all cores."""
+    ranks = [row["scaling.speedup"] for row in _scaling() if (row["scaling.form"], row["scaling.ranks"]) == (form, 2)]
+    return units.ratio(max(ranks)) if ranks and all(ranks) else "–"
+
+
+def _here(claim: str) -> str:
+    """Return what the rows say to what others claim, or that they say nothing."""
+    (found,) = (each for each in _claims() if each["id"] == claim)
+    if found["outcome"] != "measured":
+        return "nothing: no committed run tells"
+    sentence: str = found["sentence"]
+    return sentence.partition("; here ")[2].replace(" on cpu", "")
+
+
+@cache
+def _claims() -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = json.loads(_dlbench("show", _place(_folder()), "--claims", "--format", "json"))["claims"]
+    return found
+
+
+@cache
+def _rows() -> dict[tuple[str, str], dict[str, Any]]:
+    """Return the rows of all files of the machine, by file and case."""
+    rows = json.loads(_dlbench("show", _place(_folder()), "--format", "json"))
+    return {(row["case.run"].rpartition("/")[2], row["case.id"]): row for row in rows}
+
+
+@cache
+def _scaling() -> list[dict[str, Any]]:
+    path = _folder() / "scaling.jsonl"
+    rows: list[dict[str, Any]] = json.loads(_dlbench("show", _place(path), "--by", "ranks", "--format", "json")) if path.exists() else []
+    return rows
+
+
+def _folder() -> Path:
+    return max(shown().values(), key=_began).path.parent
 
 
 def _without_gpu() -> Iterator[str]:
@@ -140,7 +206,7 @@ def _without_gpu() -> Iterator[str]:
         yield "No reference run from a GPU is committed yet."
 
 
-PARTS: Mapping[str, Callable[[], Iterator[str]]] = {each.__name__: each for each in (lines, precision, answers, pairs, runs)}
+PARTS: Mapping[str, Callable[[], Iterator[str]]] = {each.__name__: each for each in (lines, steps, answers, pairs, runs, course)}
 
 
 def _listed(run: ReferenceRun) -> tuple[str, ...]:

@@ -1,13 +1,16 @@
 """The pages of docs/reference, from what the program itself says: ``make docs`` writes them, a test holds that they are up to date."""
 
+import ast
 import inspect
 import re
 import textwrap
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from importlib import import_module
 from pathlib import Path
 
 import click
 
+import dlbench as offered
 from dlbench.analysis import answers
 from dlbench.analysis.answers.parts.headline import EXPLANATIONS
 from dlbench.analysis.compare import calibration
@@ -17,7 +20,7 @@ from dlbench.analysis.presentation import pair_columns
 from dlbench.analysis.report import doctor_text
 from dlbench.analysis.scaling import columns as scaling_columns
 from dlbench.cli.main import dlbench
-from dlbench.core import modules
+from dlbench.core import declarations, model, modules
 from dlbench.core.declarations import Value
 from dlbench.core.model import Parameter, value_text
 from dlbench.core.rows.columns import COLUMNS
@@ -33,7 +36,7 @@ ACCELERATOR = "cuda:0"
 INDEX = re.compile(r"(<!-- Made by `make docs` from the pages that begin with an index line; .*? -->\n).*?(<!-- end -->)", re.DOTALL)
 QUESTIONS = re.compile(r"(<!-- Made by `make docs` from the questions; .*? -->\n).*?(<!-- end -->)", re.DOTALL)
 TAGS = re.compile(r"(<!-- Made by `make docs` from the tags; .*? -->\n).*?(<!-- end -->)", re.DOTALL)
-INDEX_LINE = re.compile(r"\A# .*\n\n<!-- index: (.*) -->\n")
+INDEX_LINE = re.compile(r"\A# .*\n\n<!-- index: (.*) \| (.*) -->\n")
 
 TABLES = {
     "The table of results": (
@@ -67,15 +70,24 @@ TABLES = {
     ),
 }
 
+FILLED_IN = (
+    ("Work", model, "Work"),
+    ("Value", declarations, "Value"),
+    ("@workload(…)", declarations, "Declaration"),
+    ("Parallel", declarations, "Parallel"),
+    ("Role", declarations, "Role"),
+)
+"""What authors fill in: a title, and the class that has its fields."""
+
 
 def pages() -> dict[str, str]:
     """Return the text of every page by its file name."""
-    made = {"columns.md": columns(), "workloads.md": workloads(), "commands.md": commands(), "suites.md": suites()}
+    made = {"columns.md": columns(), "workloads.md": workloads(), "commands.md": commands(), "suites.md": suites(), "authors.md": authors()}
     return {name: "\n\n".join(each).rstrip() + "\n" for name, each in made.items()}
 
 
 def with_questions(text: str) -> str:
-    """Return the text of docs/answers.md with the tables of the questions, in the order in which they are asked, and of the tags."""
+    """Return the text of docs/reference/answers.md with the tables of the questions, as they are asked, and of the tags."""
     found = [each.QUESTION for each in modules.ordered(answers.__name__)]
     questions = _table(("topic", "question"), [(each.topic, each.text) for each in found])
     tags = _table(("tag", "meaning"), list(EXPLANATIONS.items()))
@@ -84,9 +96,10 @@ def with_questions(text: str) -> str:
 
 
 def with_index(text: str) -> str:
-    """Return the text of docs/README.md with the table of the pages whose title an index line follows, by name."""
+    """Return the text of docs/README.md with the question and the command of each page whose title an index line follows, by name."""
     found = ((path.name, INDEX_LINE.search(path.read_text())) for path in sorted(FOLDER.parent.glob("*.md")))
-    table = _table(("page", "what"), [(f"[{name}]({name})", line[1]) for name, line in found if line])
+    rows = [(line[1], f"`{line[2]}`", f"[{name}]({name})") for name, line in found if line]
+    table = _table(("question", "command", "page"), rows)
     return INDEX.sub(lambda block: f"{block[1]}\n{table}\n\n{block[2]}", text)
 
 
@@ -171,6 +184,43 @@ def _command(command: click.Command, context: click.Context) -> Iterator[str]:
         yield _table(("option", "meaning"), rows)
 
 
+def authors() -> Iterator[str]:
+    """Yield the page of the module dlbench, a part each: every name that it offers, and the fields of those that authors fill in."""
+    yield from _head(
+        "What authors import",
+        "What `dlbench` offers to authors of workloads and of kinds of device, as its docstrings say it. "
+        "[workloads.md](../workloads.md) shows it at work.",
+    )
+    documented = {home: _documented(ast.parse(inspect.getsource(import_module(home))).body) for home in offered._HOMES}
+    names = [(name, documented[home][name]) for home, listed in offered._HOMES.items() for name in listed.split()]
+    yield _table(("name", "what it is"), [(f"`{name}`", text) for name, text in sorted(names, key=lambda each: each[0].lower())])
+    for title, module, name in FILLED_IN:
+        (filled,) = (node for node in ast.parse(inspect.getsource(module)).body if isinstance(node, ast.ClassDef) and node.name == name)
+        fields = {field: text for field, text in _documented(filled.body, functions=False).items() if text and field != "parameters"}
+        yield f"## {title}"
+        yield _table(("field", "meaning"), [(f"`{field}`", text) for field, text in fields.items()])
+    yield "## Roles of values"
+    yield _wrapped(_code(documented[declarations.__name__]["ValueRole"]))
+
+
+def _documented(body: Sequence[ast.stmt], *, functions: bool = True) -> Mapping[str, str]:
+    """Return what the source says of each name, in a paragraph: its docstring, or the text below where it is assigned."""
+    found: dict[str, str] = {}
+    for node, below in zip(body, [*body[1:], ast.Pass()], strict=True):
+        if functions and isinstance(node, ast.FunctionDef | ast.ClassDef):
+            found[node.name] = _code((ast.get_docstring(node) or "").split("\n\n")[0])
+        elif isinstance(node, ast.Assign | ast.AnnAssign):
+            target = node.targets[0] if isinstance(node, ast.Assign) else node.target
+            text = below.value.value if isinstance(below, ast.Expr) and isinstance(below.value, ast.Constant) else ""
+            found[ast.unparse(target)] = _code(str(text))
+    return found
+
+
+def _code(text: str) -> str:
+    """Return a docstring's text with code as Markdown writes it."""
+    return text.replace("``", "`")
+
+
 def _head(title: str, about: str) -> Iterator[str]:
     yield f"# {title}"
     yield "<!-- Made by `make docs` from the program; not to be edited. -->"
@@ -212,6 +262,5 @@ def _table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 if __name__ == "__main__":
     for name, text in pages().items():
         (FOLDER / name).write_text(text)
-    for name, remade in (("README.md", with_index), ("answers.md", with_questions)):
-        page = FOLDER.parent / name
+    for page, remade in ((FOLDER.parent / "README.md", with_index), (FOLDER / "answers.md", with_questions)):
         page.write_text(remade(page.read_text()))

@@ -91,7 +91,7 @@ LOOKUP = {
     "docs/lookup.md": """
         # Rows by their numbers
 
-        <!-- index: how fast rows of a table are found -->
+        <!-- index: How fast are rows of a table found? | dlbench run lookup -->
 
         `dlbench run lookup` looks rows of a table up, at random and in order.
     """,

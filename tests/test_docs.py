@@ -19,9 +19,11 @@ import test_architecture
 from project_files import project_files
 
 from dlbench import models
+from dlbench.analysis import answers
 from dlbench.cli.defaults import FILE, PROJECT
 from dlbench.cli.main import dlbench
 from dlbench.cli.options import NETWORK_SUITE
+from dlbench.core import modules
 from dlbench.core.errors import ExitCode
 from dlbench.core.measurement import Measurement
 from dlbench.core.model import Policy, Status
@@ -318,9 +320,10 @@ def test_the_reference_is_what_make_docs_writes():
     generate = runpy.run_path(str(ROOT / "docs" / "generate.py"))
     made = generate["pages"]()
     assert {name: PAGES[f"docs/reference/{name}"] for name in made} == made, "make docs writes them anew"
-    assert {f"docs/reference/{name}" for name in made} == {page for page in PAGES if page.startswith("docs/reference/")}
+    others = {page for page in PAGES if page.startswith("docs/reference/")} - {f"docs/reference/{name}" for name in made}
+    assert [page for page in others if not re.search(r"^<!-- (Made by `|python -m benchmarks\.)", PAGES[page], re.MULTILINE)] == []
     assert generate["with_index"](PAGES["docs/README.md"]) == PAGES["docs/README.md"]
-    assert generate["with_questions"](PAGES["docs/answers.md"]) == PAGES["docs/answers.md"]
+    assert generate["with_questions"](PAGES["docs/reference/answers.md"]) == PAGES["docs/reference/answers.md"]
 
 
 def test_the_exit_codes_are_those_of_the_program():
@@ -357,12 +360,61 @@ def test_the_table_of_suites_has_what_each_plans(signatures):
         assert counts == (planned.count("cpu"), planned.count("cuda:0"))
 
 
+def test_the_kinds_of_line_are_those_that_files_hold(tmp_path):
+    """Each of them is known to what reads a file, and a run of an earlier version has no other."""
+    listed = [kind for kind, *_ in table("docs/results.md", "`kind`", "when", "content")]
+    run = front_door.FILES / "intel-xeon-processor" / "quick.jsonl"
+    assert {line["kind"] for path in front_door.FILES.rglob("*.jsonl") for line in front_door.lines(path)} <= {*listed}
+    for kind in (*listed, "comment"):
+        (tmp_path / f"{kind}.jsonl").write_bytes(run.read_bytes() + json.dumps({"kind": kind}).encode() + b"\n")
+        said = shared_hosts.dlbench("show", f"{kind}.jsonl", "--format", "json", cwd=tmp_path).err
+        assert ("no kind of line that dlbench writes" in said) is (kind == "comment"), said
+
+
+def prose(page):
+    """A page's text on one line, without code."""
+    return " ".join(re.sub(r"^ *```.*?^ *```$", "", PAGES[page], flags=re.MULTILINE | re.DOTALL).split())
+
+
+def words(page):
+    """The number of words of a page, without blocks of code and the bars of tables."""
+    return sum(not re.fullmatch(r":?-+:?", word) for word in prose(page).replace("|", " ").split())
+
+
+def test_the_documentation_has_42000_words_at_most():
+    """Without docs/reference: what is added there is paid for by cuts, and each thing is said once."""
+    counts = {page: words(page) for page in PAGES if page.startswith("docs/") and not page.startswith("docs/reference/")}
+    assert sum(counts.values()) <= 42_000, sorted(counts.items(), key=lambda each: -each[1])
+
+
 def test_no_page_counts_the_cases_of_a_suite_by_hand():
     """`dlbench list` and docs/reference/suites.md count them, and what a command prints counts its own."""
+    suites = "|".join(suite.builtin_names())
+    counted = re.compile(
+        rf"\d+ (?:cases )?(?:of|in) `(?:{suites})`|`(?:{suites})`[^.|`]{{0,30}} \d+ cases|\d+ (?:built-in )?suites\b(?! of)"
+    )
+    pages = [page for page in PAGES if not page.startswith("docs/reference/") and page != "CHANGELOG.md"]
+    assert {page: found for page in pages if (found := counted.findall(prose(page)))} == {}
     for page in ("README.md", "docs/suites.md", "docs/tutorial.md"):
-        prose = re.sub(r"^```(?:console|text)\n.*?^```$", "", PAGES[page], flags=re.MULTILINE | re.DOTALL)
-        assert re.findall(r"(?<![\d,])\d+ cases", prose) == []  # the most that can be planned is no suite's
-        assert not {*re.findall(r"^\| `(\w+)` \| \d", PAGES[page], re.MULTILINE)} & {*suite.builtin_names()}
+        assert re.findall(r"(?<![\d,])\d+ cases", prose(page)) == []  # the most that can be planned is no suite's
+    assert not {*re.findall(r"^\| `(\w+)` \| \d", PAGES["docs/suites.md"], re.MULTILINE)} & {*suite.builtin_names()}
+
+
+def test_counts_of_quick_in_examples_are_those_of_the_suite():
+    """The log of docs/live.md begins with all of its cases, and the table of docs/ci.md has them."""
+    header = ("suite", "on a CPU", "on an accelerator", "rounds", "at most", "question")
+    (planned,) = (row[1] for row in table("docs/reference/suites.md", *header) if row[0] == "quick")
+    assert {*re.findall(r"^round 1 of \d+, (\d+) cases left", PAGES["docs/live.md"], re.MULTILINE)} == {planned}
+    assert re.findall(r"^\| `quick` \| (\d+) \|", PAGES["docs/ci.md"], re.MULTILINE) == [planned]
+
+
+def test_pages_name_as_many_questions_as_there_are():
+    numbers = ("eight", "nine", "ten", "eleven", "twelve")
+    asked = len(modules.ordered(answers.__name__))
+    said = {
+        number for page in PAGES if page != "CHANGELOG.md" for number in re.findall(rf"({'|'.join(numbers)}) \[?questions", prose(page))
+    }
+    assert said == {numbers[asked - 8]}
 
 
 def test_the_limits_of_suites_are_those_of_the_program():
@@ -373,7 +425,7 @@ def test_the_limits_of_suites_are_those_of_the_program():
 
 
 def test_the_coverage_of_intervals_is_exact():
-    for rounds, ends, coverage in table("docs/measuring.md", "rounds", "from … to", "coverage"):
+    for rounds, ends, coverage in table("docs/interval.md", "rounds", "from … to", "coverage"):
         rank, exact = median_ranks(int(rounds), 0.95)
         assert (rank, f"{exact * 100:.1f} %") == (int((re.match(r"\d+", ends) or ["1"])[0]), coverage)
 
@@ -400,7 +452,7 @@ def test_the_coverage_of_intervals_is_exact():
     ],
 )
 def test_the_numbers_of_the_protocol_are_those_of_the_program(phrase):
-    assert phrase in " ".join(PAGES["docs/measuring.md"].split())
+    assert phrase in " ".join(PAGES["docs/protocol.md"].split())
 
 
 def test_the_rooms_and_doors_are_those_of_the_architecture():

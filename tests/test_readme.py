@@ -1,5 +1,6 @@
 """Results in README.md and the documentation, held against the committed result files."""
 
+import json
 import re
 import runpy
 from pathlib import Path
@@ -17,8 +18,8 @@ MADE = FROM_RESULTS["pages"]()
 
 def test_pages_show_tables_of_reference_files():
     shown = {name for name, text in MADE.items() if SHOWS.search(text)}
-    assert shown == {"README.md", "docs/cost.md", "docs/scaling-results.md", "docs/tutorial.md"}
-    assert MADE.keys() - shown == {"docs/answers.md", "docs/reference-runs.md"}
+    assert shown == {"docs/cost.md", "docs/reference/scaling.md", "docs/tutorial.md"}
+    assert MADE.keys() - shown == {"README.md", "docs/course.md", "docs/reference/answers.md", "docs/reference/runs.md"}
 
 
 @pytest.mark.parametrize("name", MADE)
@@ -42,11 +43,6 @@ def test_all_pages_show_the_machine_measured_last_that_has_what_they_show(monkey
         shown()
 
 
-@pytest.mark.parametrize(("dtype", "half"), [("fp16", True), ("amp_bf16", True), ("tf32", False), ("fp64", False), ("fp32", False)])
-def test_half_the_bits_are_those_of_products(dtype, half):
-    assert FROM_RESULTS["_is_half"](dtype) is half
-
-
 def test_the_error_rates_are_those_of_the_page_that_a_test_holds_against_the_recording():
     words = " ".join((ROOT / "README.md").read_text().split())
     said = re.search(
@@ -55,20 +51,35 @@ def test_the_error_rates_are_those_of_the_page_that_a_test_holds_against_the_rec
         r"and saw a real 10 % in (\S+ % \(\S+ to \S+\))",
         words,
     )
-    rows = [line.split(" | ") for line in (ROOT / "docs" / "validation.md").read_text().splitlines() if line.startswith(f"| {GATE}: ")]
+    rows = [
+        line.split(" | ")
+        for line in (ROOT / "docs" / "reference" / "validation.md").read_text().splitlines()
+        if line.startswith(f"| {GATE}: ")
+    ]
     assert said
     assert [(row[4], row[9]) for row in rows] == [(f"{said[1]} ({said[2]})", said[3])]
 
 
-def test_the_picture_is_what_report_draws_of_the_file_of_the_table(tmp_path):
+def test_the_picture_is_what_report_draws_of_the_file_of_quick(tmp_path):
     text = (ROOT / "README.md").read_text()
     ((words, picture),) = re.findall(r"!\[(.*?)\]\((.*?)\)", " ".join(text.split()))
-    ((command, shown),) = SHOWS.findall(text)
-    done = dlbench("report", str(ROOT / command.split()[1]), "-o", "page.html", "--figures", "figures", cwd=tmp_path)
+    run = FROM_RESULTS["shown"]()["quick"].path
+    done = dlbench("report", str(ROOT / run), "-o", "page.html", "--figures", "figures", cwd=tmp_path)
     assert done.code == 0, done.err
     drawn, committed = ((path / Path(picture).name).read_text() for path in (tmp_path / "figures", (ROOT / picture).parent))
     labels = [re.findall(r">([^<]+)</text>", svg) for svg in (drawn, committed)]
     assert labels[0] == labels[1]
-    ratios = sorted(float(ratio) for ratio in re.findall(r" (?:amp_)?(?:bf|fp)16 .*?([\d.]+) ×", shown))
-    low, high = map(float, re.search(r"they run ([\d.]+) to ([\d.]+) times as fast", words).groups())
-    assert (low, high) == pytest.approx((ratios[0], ratios[-1]), rel=0.02)
+    done = dlbench("show", str(ROOT / run), "--topic", "bottleneck", "--format", "json", cwd=tmp_path)
+    (steps,) = (each["rows"] for each in json.loads(done.out)["answers"][0]["tables"] if each["title"] == "What bounds each step")
+    explained = sorted(row["step.explained"] * 100 for row in steps)
+    low, high = map(float, re.search(r"the measured parts explain ([\d.]+) % to ([\d.]+) % of a step", words).groups())
+    assert (low, high) == pytest.approx((explained[0], explained[-1]), abs=0.05)
+
+
+def test_the_course_shows_a_number_wherever_a_cpu_can_give_one():
+    page = (ROOT / "docs" / "course.md").read_text()
+    shows = [line.strip("| ").split(" | ")[2] for line in page.splitlines() if line.startswith("| ") and "`dlbench " in line]
+    assert len(shows) == 16
+    silent = [each for each in shows if not re.search(r"\d", each)]
+    assert all(each.startswith("nothing") for each in silent)
+    assert len(silent) <= 6

@@ -83,7 +83,7 @@ and where several have it all are made smaller together."""
 Switch = Annotated[T, Role("switch")]
 """How the same step is executed; its default is the plain one: ``mode: Switch[Mode] = "eager"``."""
 Feeding = Annotated[T, Role("feeding")]
-"""How a step gets its batch."""
+"""How a step gets its batch; rows that differ in such parameters alone are held against the best of them."""
 Searched = Annotated[T | None, Role("searched")]
 """What a case that leaves it open looks for: ``batch: Searched[Size] = None``. It is the largest that there is memory for where a value has
 the role ``largest``, else the one of most throughput."""
@@ -92,7 +92,8 @@ SearchedLast = Annotated[T | None, Role("searched_last")]
 Limit = Annotated[T | None, Role("limit")]
 """The memory that a case may take, in GiB, where a search for the largest has a limit: ``memory_gib: Limit[float] = None``."""
 Scratch = Annotated[T, Role("scratch")]
-"""The folder that files are written in: ``path: Scratch[str] = "."``."""
+"""The folder in which `scratch_folder` makes one: ``path: Scratch[str] = "."``. Its files stay until the run ends; after a kill, the next
+run that uses the place removes them."""
 CollectiveOp = Annotated[T, Role("collective_op")]
 """The operation, one of `core.reference.collectives`: rates are bandwidths."""
 Communicates = Annotated[T, Role("communicates")]
@@ -108,11 +109,14 @@ class Value:
     name: str
     """A name of Python; the column is ``value.NAME``."""
     unit: Unit
+    """A member of `Unit`: ``SECONDS``, ``FRACTION``, …; values are in that base unit."""
     direction: Direction | None = None
     """Which change is an improvement; a value with a direction is judged in comparisons, one without is only shown."""
     meaning: str = ""
+    """What it is, in a few words; tables say it."""
     series: bool = False
-    """Whether it is a list of numbers, which is shown and never judged."""
+    """Whether it is a list of numbers, such as a loss after each step: shown, by the median over rounds of each point, and judged
+    only where it is ``paired``."""
     points: tuple[str, ...] = ()
     """What the points of a series are called, if there are always as many, such as the bins of a histogram."""
     when: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
@@ -120,6 +124,7 @@ class Value:
     optional: bool = False
     """Whether a machine may not tell it; the row has none of it then."""
     role: ValueRole | None = None
+    """What answers take it for, one of `ValueRole`."""
     bounds: Bounded | None = None
     """The column that can't be more than it."""
     margin: float | None = None
@@ -182,13 +187,18 @@ class Declaration:
     """What a workload declares: in its signature the roles of its parameters, all else about the whole."""
 
     tags: tuple[str, ...] = ()
-    """What kind of work it is: ``training``, ``imagenet`` for images as ImageNet's networks take them, … ``supply``: what it counts as
-    items are samples that training steps with another tag of its own consume."""
+    """What kind of work it is: ``training`` and ``inference`` mark steps, and the first imports what optimizers need once a round;
+    ``imagenet`` images of 3 x 224 x 224, whose rate with a ``model`` of dlbench's estimates the time to train it; ``supply`` samples, as
+    items, for training steps that share another tag; ``memory`` work that moves each stated byte once a call, and may so raise that
+    ceiling; ``self`` work that only tests dlbench."""
     values: tuple[Value, ...] = ()
+    """All values that it reports."""
     parameters: Mapping[str, Mapping[ParameterRole, str]] = field(default_factory=dict)
     """By name, those that have roles, each role with the value that stands out, if any: ``{"mode": {"switch": "eager"}}``."""
     ceiling: Ceiling | None = None
+    """What its rows say the machine can do at most: others are held against the best of ``arithmetic``, by precision, and of ``memory``."""
     parallel: Parallel = Parallel()
+    """How it uses several devices."""
     writes_files: bool = False
     """Whether cases get a folder to write in that stays until the run is complete; those with a parameter for its place get one, too."""
 

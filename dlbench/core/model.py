@@ -202,15 +202,19 @@ class Work:
     """
 
     call: Callable[[], Any] | None = None
+    """The function to repeat and time: takes nothing, and returns the output whose copy to the host is timed."""
     before: Callable[[], object] | None = None
+    """Runs untimed before every single call."""
     observe: Callable[[Clock], Mapping[str, Reported]] | None = None
+    """One experiment a round, instead of ``call``: gets a clock, and returns the declared values."""
     report: Callable[[Clock], Mapping[str, Reported]] | None = None
+    """Called once, right after the timed blocks of a ``call``: gets a clock, and returns the declared values."""
     inputs: tuple[Any, ...] = ()
     """Tensors on the device that a user would have to copy there for one call."""
     items: float | None = None
     """Samples (images, sequences, products) that one call handles."""
     flops: float | None = None
-    """Floating-point operations, one multiply-add being two."""
+    """Floating-point operations, one multiply-add being two; without these and ``bytes`` there is no rate and no share of a peak."""
     least_flops: float | None = None
     """Least number of them that a faster algorithm in use needs, such as Winograd's in convolutions."""
     bytes: float | None = None

@@ -22,7 +22,7 @@ _ORDERS = 12
 _CANCELS = 2.0**-7
 """What is left of a sum that cancels: some bits of bf16's eight, and most of fp16's eleven, are gone then."""
 _SPREAD = 10.0
-"""How many times the rounding error to be expected of sums is still one, as in the check against fp64: docs/measuring.md."""
+"""How many times the rounding error to be expected of sums is still one, as in the check against fp64: docs/checks.md."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -207,7 +207,7 @@ def test_the_page_has_what_the_committed_recording_gives():
     deciders = [each for each in replay.DECIDERS if each.name in own or each.name in QUICK]
     recording = recordings.read(ROOT / "results" / "reference" / "intel-xeon-processor" / "recording.jsonl.xz")
     report = replay.replay_all([recording], deciders, deals=1)
-    page = (ROOT / "docs" / "validation.md").read_text()
+    page = (ROOT / "docs" / "reference" / "validation.md").read_text()
     rows = [line for line in replay.as_text(report, markdown=True).splitlines() if line.startswith("| ")]
     assert len(rows) == 2 + len(deciders) + 2 + 3  # each table has headings and a rule
     dealt = (f"| {replay.GATE}: ", "| interleaved at random ")

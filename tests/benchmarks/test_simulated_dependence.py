@@ -1,4 +1,4 @@
-"""Intervals of rounds that depend on each other, simulated: the shares of docs/measuring.md in few deals."""
+"""Intervals of rounds that depend on each other, simulated: the shares of docs/interval.md in few deals."""
 
 import random
 

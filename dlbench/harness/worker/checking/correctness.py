@@ -1,4 +1,4 @@
-"""Checks of one call's output after all timing: it follows the inputs, and is near fp64 on the CPU. docs/measuring.md has the protocol."""
+"""Checks of one call's output after all timing: it follows the inputs, and is near fp64 on the CPU. docs/checks.md says how."""
 
 import math
 import timeit
