@@ -23,6 +23,7 @@ CPU_SUITES = (
     "small_batches",
     "modes",
     "batch",
+    "precision",
     "sustained",
 )
 """All that a machine without an accelerator is asked for; what takes longest comes last."""

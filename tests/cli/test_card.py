@@ -50,8 +50,12 @@ def holds(text):
 def test_each_committed_reference_has_a_card_of_five_figures(path):
     text = card(collect([path]))
     assert holds(text)
-    assert sum(line.startswith("- ") for line in text.splitlines()) == 5
-    assert all("…" in line for line in text.splitlines() if line.startswith("- "))
+    figures = [line for line in text.splitlines() if line.startswith("- ")]
+    if path.stem == "convergence":  # which has no times
+        assert figures == ["- 9 of 14 formats converge like fp32: 3 trainings, 6 seeds"]
+    else:
+        assert len(figures) == 5
+        assert all("…" in line for line in figures)
     assert "/home/" not in text
     assert "results/" not in text
 

@@ -172,6 +172,10 @@ def not_in_tables(found: Answer) -> list[str]:
     """The numbers and the names with digits of an answer's line that stand in none of its tables, as people see them."""
     shown = [plain(text) for table in found.tables for heading, cells in table.cells() for text in (table.title, heading, *cells)]
     numbers = {number for text in shown for number in NUMBER.findall(text)}
+    # An interval that allows for having been chosen among several is wider than the pair's own in the table; sentences have it, too.
+    numbers |= {
+        number for text in found.sentences if found.interval and found.interval.strip() in text for number in NUMBER.findall(found.interval)
+    }
     line = re.sub(r"and \d+ more", "", plain(f"{found.headline} {found.qualifier}"))  # devices, whose rows a reader may count
     names = (name for name in NAME.findall(line) if not any(name in text for text in shown))
     # b64 is short for batch=64
