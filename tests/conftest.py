@@ -23,7 +23,9 @@ settings.load_profile("dlbench")
 
 # A background job of a script starts with Ctrl-C ignored, and so would every process that a test interrupts.
 signal.signal(signal.SIGINT, signal.default_int_handler)
-
+# nohup starts one with hang-ups ignored. They still are in this process, and with a handler no longer in those that it starts.
+if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
+    signal.signal(signal.SIGHUP, lambda *_: None)
 
 # Defaults that whoever runs the tests has set for their own commands are none for these.
 for name in [name for name in os.environ if name.startswith("DLBENCH_")]:
