@@ -59,8 +59,8 @@ def test_one_module_and_one_suite_show_a_value_with_its_unit(served: Path) -> No
     table = shown.split("Values of serve")[1]
     found = [line.split() for line in table.splitlines() if line.strip()]
     assert found[0] == ["case", "p99", "hits", "curve", "served"]
-    assert found[2] == ["serve", "12.5", "ms", "50.0", "%", "2.00", "…", "0.500", "(3", "points)", "12"]
-    assert found[3] == ["serve", "load=2", "25.0", "ms", "50.0", "%", "2.00", "…", "0.500", "(3", "points)", "12"]
+    assert found[2] == ["serve", "12.5", "ms", "50.0", "%", "2.00…0.500", "(3", "values)", "12"]
+    assert found[3] == ["serve", "load=2", "25.0", "ms", "50.0", "%", "2.00…0.500", "(3", "values)", "12"]
     assert "p99: 99th percentile of the latencies" in shown
 
 
@@ -119,7 +119,7 @@ def test_compare_judges_what_has_a_direction_and_shows_the_rest(served: Path) ->
     first, second = json.loads(done.out)
     assert (first["compare.verdict"], first["compare.regressed"]) == ("slower", "value.p99_s")
     assert first["compare.note"] == (
-        "p99 worse: 12.5 ms to 18.8 ms (+50.0 %); hits: 50.0 %; curve: 2.00 … 0.500 (3 points) to 2.00 … 0.750 (3 points); served: 12"
+        "p99 worse: 12.5 ms to 18.8 ms (+50.0 %); hits: 50.0 %; curve: 2.00…0.500 (3 values) to 2.00…0.750 (3 values); served: 12"
     )
     told = ("base", "new", "change", "verdict")
     assert [second[f"value.p99_s.{name}"] for name in told] == [0.025, pytest.approx(0.0375), pytest.approx(0.5), "worse"]
@@ -423,6 +423,14 @@ def test_a_value_is_judged_by_ranks_and_by_its_margin(tmp_path: Path, what: str)
     done = in_process(tmp_path, "compare", "one.jsonl", "two.jsonl", "--format", "json")
     (row,) = json.loads(done.out)
     assert (row["value.p99_s.verdict"], done.code) == (verdict, code)
+
+
+def test_the_table_has_a_value_where_a_case_has_no_times(tmp_path: Path) -> None:
+    for name, side in zip(("one", "two"), OVERLAPPING, strict=True):
+        written(tmp_path / f"{name}.jsonl", side)
+    lines = in_process(tmp_path, "compare", "one.jsonl", "two.jsonl").out.splitlines()
+    assert next(line.split()[1:] for line in lines if line.startswith("serve[")) == ["1.02", "s", "1.53", "s", "+50.0", "%", "worse"]
+    assert lines[-1] == "1 worse; exit 3"
 
 
 def test_the_margin_is_that_of_base_and_an_old_file_takes_the_others(tmp_path: Path) -> None:

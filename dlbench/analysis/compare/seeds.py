@@ -30,7 +30,8 @@ def of_seeds(shown: ValueChange, base: Row, new: Row) -> ValueChange:
         return replace(shown, verdict=Verdict.INCONCLUSIVE, remark=unlike)
     too_few = f"{plural(found.pairs, 'seed')} are too few, {ENOUGH_PAIRS} would do" if found.interval is None else ""
     one, other = statistics.median(before), statistics.median(after)
-    return replace(shown, base=one, new=other, verdict=_verdict(found, value), seeds=found, remark=too_few)
+    column = replace(shown.column, margin=value.margin)
+    return replace(shown, column=column, base=one, new=other, verdict=_verdict(found, value), seeds=found, remark=too_few)
 
 
 def _verdict(found: PairedDifference, value: Value) -> Verdict:

@@ -319,10 +319,10 @@ def judge_values(cases: Sequence[Sequence[ValueChange]]) -> list[tuple[ValueChan
 def to_exclude(changes: Sequence[ValueChange]) -> list[ValueChange]:
     """Return the quantities of a case of which a worsening must be excluded, or called.
 
-    Beside values of seeds not those of a single round: the same seeds would give the same in another, so more rounds exclude nothing.
+    Where seeds repeat, another round would give the same again: what a single one reports apart from them has not to be excluded.
     """
     repeats = any(each.seeds for each in changes)
-    return [each for each in changes if not repeats or (each.test is not None and each.test.rounds > 1)]
+    return [each for each in changes if not repeats or each.seeds or (each.test and each.test.rounds > 1)]
 
 
 def least_p_values(changes: Sequence[ValueChange]) -> list[float]:
@@ -330,11 +330,16 @@ def least_p_values(changes: Sequence[ValueChange]) -> list[float]:
 
     Empty where no value is judged: memory alone is no comparison.
     """
-    known = [each for each in changes if each.verdict in (Verdict.SAME, *WORDS) and not isinstance(each, MemoryChange)]
-    judged = [each for each in changes if each.test or each in known or (each.seeds and each.seeds.interval)]
+    judged = list(filter(_is_judged, changes))
     if all(isinstance(each, MemoryChange) for each in judged):
         return []
     return [each.test.least_p if each.test else 0.0 for each in judged]
+
+
+def _is_judged(change: ValueChange) -> bool:
+    """Whether a test decides it, its seeds do, or, of a value, what it is: the same number throughout, or beyond a search's resolution."""
+    by_margin = change.verdict in (Verdict.SAME, *WORDS) and not isinstance(change, MemoryChange)
+    return bool(change.test or by_margin or (change.seeds and change.seeds.interval))
 
 
 def verdict_by_values(changes: Sequence[ValueChange]) -> Verdict | None:

@@ -6,7 +6,7 @@ from typing import NamedTuple, Self
 
 from dlbench.analysis.compare.doubts import Undetectable, UndetectableCase
 from dlbench.analysis.compare.judge import Change, Changes, Verdict
-from dlbench.analysis.compare.values import MemoryChange, ValueChange
+from dlbench.analysis.compare.values import WORDS, MemoryChange, ValueChange
 from dlbench.analysis.ratios.pairing import Unpaired
 from dlbench.core.rows.row import Row
 from dlbench.core.thresholds import Thresholds
@@ -66,6 +66,17 @@ class CaseVerdict(NamedTuple):
     def shown(self) -> Change | None:
         """The change of that statistic, if the times could be tested."""
         return self.changes.get(self.statistic)
+
+    @property
+    def by_value(self) -> ValueChange | None:
+        """The value that decides a case without times; None of any other."""
+        timed = any(each is not None and each.time.median_s is not None for each in (self.base, self.new))
+        return None if timed else next((each for each in self.values if each.verdict is self.verdict), None)
+
+    @property
+    def word(self) -> str:
+        """Its verdict for people: a value is not slower or faster, but worse or better."""
+        return WORDS.get(self.verdict, self.verdict.value) if self.by_value else self.verdict.value
 
     def because(self, *reasons: str) -> Self:
         """Return it with these reasons behind its own; empty ones are left out."""

@@ -4,9 +4,9 @@ import math
 from typing import NamedTuple
 
 from dlbench.analysis.compare.judge import Verdict
-from dlbench.analysis.compare.power import reach_to_exclude
+from dlbench.analysis.compare.power import MARGINS_TO_SEE, reach_to_exclude
 from dlbench.analysis.compare.values import ShiftTest, ValueChange, share_to_see
-from dlbench.core.schema import text
+from dlbench.analysis.presentation.wording import amount
 from dlbench.core.units import relative_change
 
 
@@ -27,6 +27,8 @@ def worsening(change: ValueChange, must_see: float) -> Worsening:
     It is the share ``must_see`` of base, or of what is better higher a fall by as many times; on the host 64 MiB at least; and twice the
     margin of a value that declares one. The rounds depend on the width of the interval alone, never on the shift.
     """
+    if change.seeds:
+        return _of_seeds(change)
     test = change.test
     if test is None:
         return Worsening(change.verdict is not Verdict.INCONCLUSIVE, f"{change.name} is {change.remark}")
@@ -34,8 +36,18 @@ def worsening(change: ValueChange, must_see: float) -> Worsening:
     rounds = _rounds_to_exclude(test, limit)
     if (worst := test.possible) is None:
         return Worsening(change.called, f"{change.name} has too few rounds", rounds)
-    by = relative_change(worst / test.usual, sign="-") if test.usual else text(worst, change.column.unit)
+    by = relative_change(worst / test.usual, sign="-") if test.usual else amount(worst, change.column.unit)
     return Worsening(change.called or worst <= 0 or worst < limit, f"{change.name} may be up to {by} worse", rounds)
+
+
+def _of_seeds(change: ValueChange) -> Worsening:
+    """Say so of a value of seeds: by its 95 % interval, which decides the verdict, too; more rounds would be the same seeds again."""
+    worst, limit = change.possible, MARGINS_TO_SEE * (change.column.margin or 0.0)
+    if worst is None:
+        return Worsening(False, f"{change.name} has too few seeds")
+    excluded = worst < limit and not math.isclose(worst, limit)
+    said = f"{change.name} may be up to {amount(worst, change.column.unit)} worse"
+    return Worsening(change.called or worst <= 0 or excluded, said)
 
 
 def _rounds_to_exclude(test: ShiftTest, limit: float) -> int | None:

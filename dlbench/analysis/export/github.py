@@ -51,7 +51,7 @@ def _sentence(case: CaseVerdict) -> str:
     time = ""
     if shown := case.shown:
         time = f"time {relative_change(shown.change)}{f', 95 % interval {span(shown.interval)}' if shown.interval else ''}"
-    return one_line(f"{case.verdict}: {'; '.join(filter(None, (time, case.note)))}")
+    return one_line(f"{case.word}: {'; '.join(filter(None, (time, case.note)))}")
 
 
 def _command(kind: str, title: str, text: str) -> str:

@@ -26,7 +26,7 @@ def junit(comparisons: Sequence[Comparison]) -> bytes:
             _add_properties(test, case)
             if kind := _ENDINGS.get(comparison.severity(case) or ""):
                 change = f" by {relative_change(case.shown.change)}" if case.shown and "time" in case.regressed else ""
-                message = one_line(f"{case.verdict}{change}{': ' if case.note else ''}{case.note}")
+                message = one_line(f"{case.word}{change}{': ' if case.note else ''}{case.note}")
                 ElementTree.SubElement(test, kind, message=message)
         if reason := comparison.undecidable:
             test = ElementTree.SubElement(suite, "testcase", classname="dlbench", name="the comparison decides")

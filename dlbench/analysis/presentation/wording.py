@@ -3,6 +3,7 @@
 import json
 import re
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 
 from dlbench.core import schema, units
 from dlbench.core.model import ParamValue, value_text
@@ -16,6 +17,8 @@ _NAMELESS = ("true", "false", "none")
 """Words that say nothing without the name of their parameter."""
 _YES_NO = {"true": "yes", "false": "no"}
 _MOST_NAMED = 4
+_NUMBERED = re.compile(r"[ _]?\d+")
+"""What tells ``seed_0`` from ``seed_1``."""
 _LABEL = re.compile(r"(?P<workload>\w+)\[(?P<shown>.*)\]", re.DOTALL)
 
 
@@ -43,9 +46,13 @@ def cell(value: ParamValue | Sequence[float] | None, column: Column) -> str:
     if named and (len(points) <= _MOST_NAMED or whole):
         texts = [units.percent(each / whole) if whole else schema.text(each, column.unit) for each in points]
         return ", ".join(f"{name}: {text}" for name, text, each in zip(column.points, texts, points, strict=True) if each or not whole)
-    outer = (min(points), max(points)) if named else (*points[:1], *points[-1:])
-    ends = dict.fromkeys(schema.text(each, column.unit) for each in outer)
-    return f"{(' to ' if named else ' … ').join(ends)} ({plural(len(points), 'point')})"
+    if not points:
+        return plural(0, "value")
+    low, high = (min(points), max(points)) if named else (points[0], points[-1])
+    ends = span(low, high, partial(schema.text, unit=column.unit))
+    nouns = {_NUMBERED.sub("", name) for name in column.points} if named else set()
+    noun = nouns.pop() if len(nouns) == 1 else ""
+    return f"{ends} over {plural(len(points), noun)}" if noun else f"{ends} ({plural(len(points), 'value')})"
 
 
 def value_name(column: Column) -> str:
@@ -112,16 +119,26 @@ def placed(case: str) -> str:
 
 
 def with_interval(value: float, low: float | None, high: float | None, text: Callable[[float], str]) -> str:
-    """Return a value with its interval in a sentence, ``41.2 (40.1…42.0)``, or why there is none; ``text`` writes each number."""
-    return f"{text(value)} ({'too few rounds for an interval' if low is None or high is None else f'{text(low)}…{text(high)}'})"
+    """Return a value with its interval in a sentence, ``63 days (60…66 days)``, or why there is none; ``text`` writes each number."""
+    return f"{text(value)} ({'too few rounds for an interval' if low is None or high is None else span(low, high, text)})"
+
+
+def amount(number: float, unit: Unit) -> str:
+    """Return how large a difference is: ``20.0 points`` of fractions, as a share of one would be another number."""
+    return f"{round(100 * number, 1) + 0.0:.1f} points" if unit is Unit.FRACTION else schema.text(number, unit)  # -0.0 + 0.0 has no sign
+
+
+def span(low: float, high: float, text: Callable[[float], str]) -> str:
+    """Return a range, with the unit once where both ends have the same, ``98.7…99.1 %``; of ends that read alike the one text."""
+    one, other = text(low), text(high)
+    _, gap, unit = other.partition(" ")
+    return other if one == other else f"{one.removesuffix(f'{gap}{unit}')}…{other}"
 
 
 def difference(value: float, interval: Interval | None, unit: Unit) -> str:
     """Return how far a number is from another, with its interval if there is one: ``-0.2 points (-0.6…0.1)`` of fractions."""
-    of_fractions = unit is Unit.FRACTION
-
-    def text(number: float) -> str:
-        return f"{round(100 * number, 1) + 0.0:.1f}" if of_fractions else schema.text(number, unit)  # -0.0 + 0.0 has no sign
-
-    ends = f" ({text(interval.low)}…{text(interval.high)})" if interval else ""
-    return f"{'+' if value > 0 else ''}{text(value)}{' points' if of_fractions else ''}{ends}"
+    found = f"{'+' if value > 0 else ''}{amount(value, unit)}"
+    if interval is None:
+        return found
+    low, high = (amount(each, unit).removesuffix(" points") for each in (interval.low, interval.high))
+    return f"{found} ({low}…{high})"

@@ -3,12 +3,12 @@
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from types import MappingProxyType
 
 from dlbench.analysis.compare.calibration import Calibration, CaseNoise
-from dlbench.analysis.compare.judge import Verdict
+from dlbench.analysis.compare.values import ValueChange
 from dlbench.analysis.compare.verdict import CaseVerdict, Comparison
 from dlbench.analysis.presentation import wording
 from dlbench.analysis.presentation.names import status
@@ -29,9 +29,7 @@ _NAMED = 2
 """Cases that a reason names; it counts more of them."""
 _NUMBER = re.compile(r"(?<![\w.:'+-])[+-]?\d+(?:,\d{3})*(?:\.\d+)?(?![\w.:'])")
 _NOISE_HEADINGS = ("case", "occasions", "median", "sd of median", "sd of p10")
-_SUMMARY = (
-    Verdict.SLOWER, Verdict.FASTER, Verdict.SAME, Verdict.INCONCLUSIVE, Verdict.INCOMPARABLE, Verdict.MISSING, Verdict.FAILED, Verdict.NEW,
-)  # fmt: skip
+_SUMMARY = ("slower", "worse", "faster", "better", "same", "inconclusive", "incomparable", "missing", "failed", "new")
 
 
 def table(comparison: Comparison) -> list[str]:
@@ -112,15 +110,18 @@ def summary(comparisons: Iterable[Comparison]) -> str:
 
 def count(cases: Iterable[CaseVerdict]) -> str:
     """Return the same of some cases."""
-    found = Counter(case.verdict for case in cases)
-    return ", ".join(f"{found[verdict]:,} {verdict}" for verdict in _SUMMARY if found[verdict]) or "no cases"
+    found = Counter(case.word for case in cases)
+    return ", ".join(f"{found[word]:,} {word}" for word in _SUMMARY if found[word]) or "no cases"
 
 
 def cells(case: CaseVerdict) -> tuple[str, ...]:
     """Return a line of the table, a text for each of the headings.
 
-    The change is the shift that was tested; where the medians, which stand next to it, differ the other way, it is theirs.
+    The change is the shift that was tested; where the medians, which stand next to it, differ the other way, it is theirs. A case without
+    times has those of the value that decides it.
     """
+    if case.by_value:
+        return (units.one_line(case.case), *_of_value(case.by_value), "", case.word)
     change, interval, p = "", "", ""
     if shown := case.shown:
         change = units.relative_change(shown.fitting_medians)
@@ -128,7 +129,17 @@ def cells(case: CaseVerdict) -> tuple[str, ...]:
         interval = span(shown.interval) if shown.interval else "too few"
     tested = (None, None) if shown is None or case.statistic == "median" else shown.medians_s
     times = [_time(side, seconds) for side, seconds in zip((case.base, case.new), tested, strict=True)]
-    return (units.one_line(case.case), *times, change, interval, p, case.verdict.value)
+    return (units.one_line(case.case), *times, change, interval, p, case.word)
+
+
+def _of_value(found: ValueChange) -> tuple[str, str, str, str]:
+    """Return a value on both sides, its change, and the interval of that where seeds give one of 95 %."""
+    sides = wording.cell(found.base, found.column), wording.cell(found.new, found.column)
+    if seeds := found.seeds:
+        text = partial(wording.amount, unit=found.column.unit)
+        change, interval = wording.difference(seeds.shift, None, found.column.unit), seeds.interval
+        return *sides, change, wording.span(interval.low, interval.high, text) if interval else "too few"
+    return *sides, "" if found.change is None else units.relative_change(found.change), ""
 
 
 def span(interval: Interval) -> str:

@@ -79,7 +79,7 @@ def test_a_series_folds_on_a_narrow_screen_between_its_words(tmp_path):
     values = {name: [2.0 + number, 1.0, 0.25] for number, name in enumerate(names)}
     table = table_of_values(tmp_path, declared, values)
     assert "not shown" not in table
-    assert all(text in table for text in ("2.00 s", "3.00 s", "4.00 s", "5.00 s", "250", "points)"))
+    assert all(text in table for text in ("2.00 s", "3.00 s", "4.00 s", "5.00 s", "250", "values)"))
 
 
 def test_off_a_terminal_nothing_is_cut_and_what_is_missing_names_its_command(tmp_path):

@@ -205,7 +205,7 @@ def test_odd_numbers_of_an_edited_file_do_no_harm(asked, odd):
 
 def test_a_list_of_cases_has_the_range_over_seeds_and_a_card_one_line(tmp_path):
     made_up.write(tmp_path / "run.jsonl", [*PRODUCTS, *TRAININGS], workloads=DECLARED)
-    assert "accuracy 60.0 % to 63.8 % (6 points)" in front_door.in_process(tmp_path, "show", "run.jsonl", "--details").out
+    assert "accuracy 60.0…63.8 % over 6 seeds" in front_door.in_process(tmp_path, "show", "run.jsonl", "--details").out
     card = front_door.in_process(tmp_path, "show", "run.jsonl", "--card").out
     assert "- 1 of 5 formats converge like fp32: 2 trainings, 6 seeds\n" in card
     assert "- convergence" not in card

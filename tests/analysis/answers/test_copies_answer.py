@@ -46,11 +46,11 @@ def test_the_fastest_and_the_slowest_way_over_the_link_are_told_with_their_inter
     told = found(*ways, accelerator=GEN5)
     assert told.paragraphs == [
         (
-            "On cuda:0 transfer pinned copies at 50.0 GB/s (48.5 GB/s…51.5 GB/s).",
-            "Its latency is 10.0 µs (9.70 µs…10.3 µs).",
+            "On cuda:0 transfer pinned copies at 50.0 GB/s (48.5…51.5 GB/s).",
+            "Its latency is 10.0 µs (9.70…10.3 µs).",
             "At best it has 79.3 % of what its link carries.",
-            "The slowest of 2 ways, transfer pageable, copies at 10.0 GB/s (9.71 GB/s…10.3 GB/s).",
-            "Its latency is 10.0 µs (9.70 µs…10.3 µs).",
+            "The slowest of 2 ways, transfer pageable, copies at 10.0 GB/s (9.71…10.3 GB/s).",
+            "Its latency is 10.0 µs (9.70…10.3 µs).",
             "At best it has 15.9 % of what its link carries.",
         )
     ]
@@ -86,7 +86,7 @@ def test_a_cpu_has_no_link_and_two_sizes_no_latency(found):
 
 def test_no_latency_that_shows_is_said_in_words(found):
     told = found(copied("cpu", latency_s=0.0))
-    assert told.paragraphs[0] == ("On cpu transfer copies at 50.0 GB/s (48.5 GB/s…51.5 GB/s).", "No latency shows at these sizes.")
+    assert told.paragraphs[0] == ("On cpu transfer copies at 50.0 GB/s (48.5…51.5 GB/s).", "No latency shows at these sizes.")
     assert line(told) == ("copies run at 50.0 GB/s", "transfer", ())
     assert told.tables[0].rows[0]["copies.latency_s"] is None
 

@@ -31,7 +31,7 @@ def test_the_time_to_train_is_the_images_of_all_epochs_at_the_measured_rate(aske
         "resnet50 trains for 90 epochs of ImageNet, estimated from steps.",
         "On NVIDIA H200 that takes 5 h 20 min (5 h 10 min…5 h 30 min).",
         "It was fastest there at batch=64 amp_bf16 channels_last.",
-        "On AMD EPYC 7B13, 2 threads that takes 41 days (40 days…42 days).",
+        "On AMD EPYC 7B13, 2 threads that takes 41 days (40…42 days).",
         "It was fastest there at batch=64 fp32.",
     ]
     span = " (5 h 10 min…5 h 30 min)"

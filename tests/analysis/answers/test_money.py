@@ -96,7 +96,7 @@ def test_the_interval_of_money_is_that_of_the_throughput(cost):
     assert answer["headline"] == "60 min, 100.00 EUR for 10 × 36,000 samples"
     assert answer["sentences"][:4] == [
         "resnet50 trains for 10 epochs of 36,000 samples, estimated from steps.",
-        "On NVIDIA H200 that takes 60 min (58 min…62 min).",
+        "On NVIDIA H200 that takes 60 min (58…62 min).",
         "It was fastest there at batch=64 bf16.",
         "Rented, 1000 samples cost 0.28 EUR, an epoch 10.00 EUR and all of it 100.00 EUR (97.00…103.00).",
     ]
@@ -123,7 +123,7 @@ def test_electricity_and_energy_follow_from_the_power(cost):
     assert cost(steps(100), *OWN.split(), watts=500)["headline"] == "60 min (58…62), 1.80 MJ for 10 × 36,000 samples"
     row = answer["tables"][0]["rows"][0]
     assert (row["train.joules_1000"], row["train.joules"]) == (pytest.approx(5000), pytest.approx(0.5 * 3.6e6))
-    assert "1000 samples take 5.00 kJ (4.85 kJ…5.15 kJ), and all of it 1.80 MJ." in answer["sentences"]
+    assert "1000 samples take 5.00 kJ (4.85…5.15 kJ), and all of it 1.80 MJ." in answer["sentences"]
     assert "In electricity, 1000 samples cost 0.000833, an epoch 0.0300 and all of it 0.30 (0.29…0.31)." in answer["sentences"]
     assert not [each for each in answer["weaknesses"] if "metered" in each]
 
@@ -168,7 +168,7 @@ def test_inference_has_the_energy_and_the_money_of_1000_samples(cost):
     assert (row["inference.rented_low"], row["inference.rented_high"]) == (pytest.approx(0.00097), pytest.approx(0.00103))
     assert answer["sentences"][-3:] == [
         "Inference of resnet50 was fastest on NVIDIA H200 at batch=64 bf16.",
-        "1000 samples of it take 500 J (485 J…515 J).",
+        "1000 samples of it take 500 J (485…515 J).",
         "1000 samples of it cost, rented, 0.00100 (0.000970…0.00103).",
     ]
     assert not rows_of(cost([*steps(100), *steps(1000, workload="infer_step")], **header), "Inference")
@@ -195,7 +195,7 @@ def test_sustained_inference_alone_has_its_energy_and_money(cost):
     assert (answer["headline"], answer["qualifier"]) == ("250 J for 1000 samples of inference", "resnet18 b64 bf16; --price-per-hour")
     assert answer["sentences"] == [
         "Inference of resnet18 was sustained on NVIDIA H200 at batch=64 bf16.",
-        "1000 samples of it take 250 J (242 J…258 J).",
+        "1000 samples of it take 250 J (242…258 J).",
         "1 more step of inference: in the table only.",
     ]
     assert answer["weaknesses"][0] == "no training step of a published network was measured: dlbench run cnn"
@@ -236,7 +236,7 @@ def test_over_several_devices_time_and_money_count_all_of_them(cost):
         ("rented", pytest.approx(9), pytest.approx(2.5)),
         ("bought", pytest.approx(40_000 / 3650), pytest.approx(40_000 / 3650 / 3.6)),
     ]
-    assert "On 4 GPUs (NVIDIA H200) it takes 17 min (16 min…17 min), and rented 2.50." in answer["sentences"]
+    assert "On 4 GPUs (NVIDIA H200) it takes 17 min (16…17 min), and rented 2.50." in answer["sentences"]
     assert answer["headline"].startswith("60 min (58…62), 2.00")
     several = cost(together, *OWN.split(), "--price-per-hour", "2", **header)  # where one alone was not measured
     assert several["headline"].startswith("17 min (16")

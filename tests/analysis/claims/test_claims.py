@@ -83,9 +83,8 @@ def test_each_claim_that_has_rows_says_what_they_give(machine):
         "6.00× (5.82…6.19) at batch=128 on cuda:0 (infer alexnet b128)",
         "batch-8-64": "here 1.60× (1.55…1.65) on cuda:0 (train resnet50, 64 over 8); 2.00× (1.94…2.06) on cpu (train resnet50, 64 over 8)",
         "alexnet-3gb": "here 3.00 GiB on cuda:0 (train alexnet b256)",
-        "vgg-4-titan": "here 69 days (67 days…71 days) on cuda:0 (train vgg16 b8); 1234 days (1197 days…1271 days) on cpu (train vgg16 b8)",
-        "resnet101-4-gpus": "here 33 days (32 days…34 days) on cuda:0 (train resnet101 b8); 500 days (485 days…515 days) on cpu "
-        "(train resnet101 b8)",
+        "vgg-4-titan": "here 69 days (67…71 days) on cuda:0 (train vgg16 b8); 1234 days (1197…1271 days) on cpu (train vgg16 b8)",
+        "resnet101-4-gpus": "here 33 days (32…34 days) on cuda:0 (train resnet101 b8); 500 days (485…515 days) on cpu (train resnet101 b8)",
         "cast-32": "here 2.00× (1.94…2.06) on cpu (vectorised n=1024 numpy whole, fp32 over fp64)",
         "half-faster": "here 2.00× (1.94…2.06) on cuda:0 (matmul n=4096, fp16 over fp32); 1.25× (1.21…1.29) on cuda:0 "
         "(train resnet50 b8, bf16 over fp32); 1.00× (0.970…1.03) on cpu (matmul n=4096, fp16 over fp32); 1.00× (0.970…1.03) on cpu "

@@ -49,23 +49,59 @@ SIDES = {
     "all worse, and one by more than a point": (
         (-0.005, -0.001, -0.02, -0.002, -0.004, -0.003),
         "inconclusive",
-        0,
+        4,
         "-0.4 points (-2.0…-0.1) over 6 seeds",
     ),
-    "a seed better": ((-0.02, -0.02, -0.02, -0.02, -0.02, 0.001), "inconclusive", 0, "-2.0 points (-2.0…0.1) over 6 seeds"),
+    "all worse, and one by nearly two points": (
+        (-0.005, -0.001, -0.019, -0.002, -0.004, -0.003),
+        "inconclusive",
+        0,
+        "-0.4 points (-1.9…-0.1) over 6 seeds",
+    ),
+    "a seed better": ((-0.02, -0.02, -0.02, -0.02, -0.02, 0.001), "inconclusive", 4, "-2.0 points (-2.0…0.1) over 6 seeds"),
+    "a seed better, and others far worse": (
+        (-0.2, -0.2, -0.1, -0.1, -0.05, 0.001),
+        "inconclusive",
+        4,
+        "-10.0 points (-20.0…0.1) over 6 seeds",
+    ),
 }
+MAY_BE = {
+    "all worse, and one by more than a point": "2.0",
+    "a seed better": "2.0",
+    "a seed better, and others far worse": "20.0",
+}
+"""By how many points the accuracy may be worse, where a gate has to exclude as much."""
 
 
 @pytest.mark.parametrize("what", SIDES)
-def test_each_seed_is_compared_with_itself(tmp_path, what):
+def test_each_seed_is_compared_with_itself_and_a_gate_sees_twice_the_margin(tmp_path, what):
     gaps, verdict, code, note = SIDES[what]
-    done, case = compared(tmp_path, gaps)
+    done, case = compared(tmp_path, gaps, gate={})
     assert (done.code, case["compare.verdict"]) == (code, verdict)
     assert note in case["compare.note"]
-    assert case["compare.regressed"] == ("value.accuracy" if code else None)
+    assert case["compare.regressed"] == ("value.accuracy" if code == 3 else None)
     # Memory of a single round, however much it grew, has not to be excluded: another round would be the same seeds again.
-    assert "not excluded" not in done.err
+    worse = f"accuracy may be up to {MAY_BE[what]} points worse" if what in MAY_BE else None
+    assert case["compare.unseen"] == worse
+    assert ("not excluded" in done.err) is bool(worse)
     assert "too few rounds" not in done.err
+
+
+@pytest.mark.parametrize(
+    ("what", "line", "counts"),
+    [
+        ("2 points worse", ["62.0", "%", "59.9", "%", "-2.0", "points", "-2.2…-1.9", "points", "worse"], "1 worse, 1 same; exit 3"),
+        ("2 points better", ["62.0", "%", "64.1", "%", "+2.0", "points", "1.9…2.2", "points", "better"], "1 better, 1 same; exit 0"),
+    ],
+)
+def test_the_table_has_the_value_that_decides(tmp_path, what, line, counts):
+    written(tmp_path, "base")
+    written(tmp_path, "new", SIDES[what][0])
+    done = front_door.in_process(tmp_path, "compare", "base.jsonl", "new.jsonl")
+    shown = next(each.split() for each in done.out.splitlines() if each.startswith(BF16))
+    assert shown[1:] == line
+    assert done.out.splitlines()[-1] == counts
 
 
 def test_data_has_the_medians_and_the_largest_worsening_that_may_be(tmp_path):
@@ -109,4 +145,5 @@ def test_fewer_than_six_seeds_tell_nothing_unless_they_are_alike(tmp_path):
     alike, other = (front_door.in_process(tmp_path, "compare", "base.jsonl", f"{name}.jsonl") for name in ("alike", "other"))
     assert (alike.code, other.code) == (0, 4)
     assert "3 seeds are too few, 6 would do" in other.out
+    assert "accuracy has too few seeds" in other.out
     assert "1 inconclusive" in other.out

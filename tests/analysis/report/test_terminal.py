@@ -315,7 +315,7 @@ def test_values_of_an_observation_are_notes(tmp_path: Path) -> None:
 
 def test_a_series_of_an_observation_is_a_note_by_its_ends(tmp_path: Path) -> None:
     observed = made_up.with_values(made_up.without_rounds(made_up.rounds_of(made_up.case(n=1), [[1.0]])[0]), losses=[4.0, 3.0, 2.5])
-    assert cells(printed(overview(results_of(tmp_path, [observed]))), "train_step")[-1] == "losses 4.00 … 2.50 (3 points)"
+    assert cells(printed(overview(results_of(tmp_path, [observed]))), "train_step")[-1] == "losses 4.00…2.50 (3 values)"
 
 
 def test_unpaired_rows_are_counted_and_named_by_reason(tmp_path: Path) -> None:
