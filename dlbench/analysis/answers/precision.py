@@ -19,7 +19,7 @@ from dlbench.analysis.answers.parts.headline import (
     qualifiers,
     span_of,
 )
-from dlbench.analysis.answers.parts.ladder import error_of
+from dlbench.analysis.answers.parts.ladder import OnDevice, error_of
 from dlbench.analysis.answers.parts.pair_tables import (
     declared_values,
     furthest,
@@ -61,34 +61,27 @@ def answer(results: Results) -> Answer | Missing:
         others = ("dlbench run cnn", convergence.COMMAND)
         return Missing(QUESTION, "no two rows differ in their precision alone", "dlbench run precision", others=others)
     table = same_case(pairs, ladder.ERROR)
-    timed, both = by_device(pairs.rows), _both(pairs.rows, trained)
-    paragraphs = [_paragraph(where, found) for where, found in both.items()]
+    devices = ladder.on_devices(pairs.rows, trained)
+    paragraphs = list(map(_paragraph, devices))
     rows = both_sides(results, (*pairs.rows, *(with_values.rows if reports else ())))
-    rungs = ladder.rungs(pairs.rows, trained) if trained else []
+    rungs = ladder.rungs(devices) if trained else []
     tables = [table, values, ladder.error_table(rows), *([ladder.ladder(rungs), ladder.counts(trained)] if trained else [])]
     figures = [ratio_figure(table.title, pairs), _errors(pairs.rows), *ladder.speed_and_gap(rungs), *convergence.loss_curves(trained)]
-    if timed:
-        headline = _headline(timed, trained)
+    if pairs.rows:
+        headline = _headline(by_device(pairs.rows), trained)
     elif trained:
         headline = convergence.headline(by_device(trained))
     else:
         headline = reported_headline(with_values)
     of_trainings = [each.row for each in trained]
-    found = AnswerPart(paragraphs, [*rows, *of_trainings], tables, figures, _cautions(both, trained), headline)
+    found = AnswerPart(paragraphs, [*rows, *of_trainings], tables, figures, _cautions(devices), headline)
     return answered(QUESTION, found, reports)
 
 
-def _both(pairs: Sequence[Pair], trained: Sequence[FormatTraining]) -> dict[str, list[Pair | FormatTraining]]:
-    """Return pairs and trainings by their device."""
-    both: list[Pair | FormatTraining] = [*pairs, *trained]
-    return by_device(both)
-
-
-def _cautions(devices: Mapping[str, Sequence[Pair | FormatTraining]], trained: Sequence[FormatTraining]) -> tuple[str, ...]:
+def _cautions(devices: Sequence[OnDevice]) -> tuple[str, ...]:
     """Say on which devices no training tells whether it converges in another precision."""
-    known = {one_device(each.row) for each in trained}
-    left = [where for where, found in devices.items() if not known & {one_device(each.row) for each in found}]
-    where = f" on {few(left, 3)}" if known else ""
+    left = [each.where for each in devices if not each.trained]
+    where = f" on {few(left, 3)}" if len(left) < len(devices) else ""
     return (f"{_CONVERGES}{where}: {convergence.COMMAND}",) if left else ()
 
 
@@ -118,7 +111,9 @@ def _headline(devices: Mapping[str, list[Pair]], trained: Sequence[FormatTrainin
     if gains or (ratio.is_behind and max(map(speedup_of, fastest)) > 1):
         off = "".join(f", error {error}" for error in errors)
         trainings = _in_precision(best, trained)
-        told = [f"{end}, {convergence.verdict(trainings)}" for end in (f"{ratio.span}{off}", off, "")] if trainings else []
+        converges = convergence.verdict(trainings) if trainings else ""
+        ends = [(f"{ratio.span}{off}", converges), (off, converges), ("", converges), ("", converges.removesuffix(" trainings"))]
+        told = [f"{end}, {how}" for end, how in ends if trainings]
         texts = [f"{other} {ratio.brief} {base}{end}" for end in (*told, f"{ratio.span}{off}", *spans)]
     else:
         start = "no gain shown" if ratio.is_undecided else f"none beats {base}"
@@ -132,13 +127,13 @@ def _in_precision(best: Pair, trained: Iterable[FormatTraining]) -> list[FormatT
     return [each for each in trained if each.name == best.value(best.other) and one_device(each.row) == one_device(best.other)]
 
 
-def _paragraph(where: str, found: Sequence[Pair | FormatTraining]) -> tuple[str, ...]:
+def _paragraph(found: OnDevice) -> tuple[str, ...]:
     """Return which precision is the fastest in the first kind of work, how far off its results are, and what the other kinds say.
 
     Behind that stand the trainings of the device.
     """
-    pairs, trained = [each for each in found if isinstance(each, Pair)], [each for each in found if isinstance(each, FormatTraining)]
-    of_trainings = tuple(convergence.sentences(trained)) if trained else ()
+    where, pairs, trained = found
+    of_trainings = tuple(convergence.sentences(where, trained)) if trained else ()
     if not pairs:
         return of_trainings
     kinds = by_kind(pairs)

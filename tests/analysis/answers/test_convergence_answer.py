@@ -35,12 +35,12 @@ PRODUCTS = [
     *products("fp64", 0.026, 1e-16),
 ]
 SAID = [
-    "1 of 5 formats converge like fp32 in all of their trainings.",
-    "bf16 converges in mlp rate=0.02, and not in mlp rate=0.001.",
-    "binary and fixed_8_8 do not converge in mlp rate=0.02.",
-    "It is not shown of dynamic_10_12 in mlp rate=0.02.",
-    "Furthest behind is bf16 in mlp rate=0.001: -40.5 points (-42.0…-39.0), loss 2.20 against 1.60.",
-    "fixed_8_8 in mlp rate=0.02 diverged in 2 of 6 seeds.",
+    "On cpu 1 of 5 formats converge like fp32 in all of their trainings, and 1 is open.",
+    "bf16 converges in mlp at rate=0.02, and not in mlp at rate=0.001.",
+    "binary and fixed_8_8 do not converge in mlp at rate=0.02.",
+    "Whether dynamic_10_12 in mlp at rate=0.02 converges is not shown.",
+    "Furthest behind is bf16 in mlp at rate=0.001: -40.5 points (-42.0…-39.0), loss 2.20 against 1.60.",
+    "fixed_8_8 in mlp at rate=0.02 diverged in 2 of 6 seeds.",
 ]
 
 
@@ -55,11 +55,15 @@ def rungs(answer):
 
 def test_trainings_alone_answer_how_many_formats_converge(asked):
     answer = told(asked, TRAININGS)["precision"]
-    assert (answer["headline"], answer["qualifier"], answer["tags"]) == ("1 of 5 formats converge like fp32", "2 trainings, 6 seeds", [])
+    assert (answer["headline"], answer["qualifier"], answer["tags"]) == (
+        "1 of 5 formats converge like fp32, 1 open",
+        "2 trainings, 6 seeds",
+        [],
+    )
     assert answer["sentences"] == SAID
     assert answer["weaknesses"] == []
     titles = [each["title"] for each in answer["figures"]]
-    assert titles == ["Loss by format: mlp rate=0.001 on cpu", "Loss by format: mlp rate=0.02 on cpu"]
+    assert titles == ["Loss by format: mlp at rate=0.001 on cpu", "Loss by format: mlp at rate=0.02 on cpu"]
     curve = [row for row in answer["figures"][1]["rows"] if row["curve.name"] == "binary"]
     assert [(row["curve.share"], row["curve.loss"]) for row in curve] == [(1 / 3, 2.0), (2 / 3, 1.0), (1.0, 1.3)]
 
@@ -76,7 +80,7 @@ def test_trainings_alone_answer_how_many_formats_converge(asked):
     ],
 )
 def test_the_gap_is_by_seed_with_its_exact_interval(asked, name, rate, gap, low, high, converges):
-    row = rungs(told(asked, TRAININGS)["precision"])[name, f"mlp rate={rate}"]
+    row = rungs(told(asked, TRAININGS)["precision"])[name, f"mlp at rate={rate}"]
     assert [row[f"ladder.{each}"] for each in ("gap", "gap_low", "gap_high")] == pytest.approx([gap, low, high])
     assert (row["ladder.converges"], row["value.weight_bytes"], row["value.optimizer_bytes"]) == (converges, 4000, 8000)
 
@@ -85,7 +89,7 @@ def test_a_better_accuracy_and_one_that_is_a_point_lower_converge(asked):
     gaps = {"bf16": (0.2,) * 6, "fp16": (-0.01,) * 6, "amp_fp16": (-0.011,) * 6}
     measured = [*training("fp32"), *(each for name, of_seeds in gaps.items() for each in training(name, of_seeds))]
     found = rungs(told(asked, measured)["precision"])
-    assert [found[name, "mlp rate=0.02"]["ladder.converges"] for name in gaps] == ["yes", "yes", "no"]
+    assert [found[name, "mlp at rate=0.02"]["ladder.converges"] for name in gaps] == ["yes", "yes", "no"]
 
 
 def test_speed_error_and_convergence_stand_in_one_line(asked):
@@ -96,7 +100,7 @@ def test_speed_error_and_convergence_stand_in_one_line(asked):
         "matmul n=1024 runs 4.00 × (3.84…4.16) as fast in int8.",
         "Results are off there by up to 1.1 % in int8 and 3.0e-07 in fp32.",
     ]
-    assert answer["sentences"][3:] == ["2 of 6 formats converge like fp32 in all of their trainings.", *SAID[1:]]
+    assert answer["sentences"][3:] == ["On cpu 2 of 6 formats converge like fp32 in all of their trainings, and 1 is open.", *SAID[1:]]
     assert answer["weaknesses"] == []
 
 
@@ -106,6 +110,11 @@ def test_speed_error_and_convergence_stand_in_one_line(asked):
         (training("bf16", NEAR), "bf16 2.00× fp32, error 0.4 %, converges", "error 0.4 %, converges"),
         (training("bf16", WORSE), "bf16 2.00× fp32, error 0.4 %, not converging", "error 0.4 %, not converging"),
         (training("bf16", UNSURE), "bf16 2.00× fp32, not shown to converge", "error 0.4 %, not shown to converge"),
+        (
+            [*training("fp32", rate=0.001), *training("bf16", NEAR), *training("bf16", STALLED, rate=0.001)],
+            "bf16 2.00× fp32, converges in 1 of 2 trainings",
+            "error 0.4 %, converges in 1 of 2 trainings",
+        ),
         (training("fp16", NEAR), "bf16 2.00× fp32 (1.94…2.06), error 0.4 %", "error 0.4 %, not trained in"),
     ],
 )
@@ -124,7 +133,7 @@ def test_the_ladder_has_precisions_from_the_widest_and_formats_without_a_speed_b
     assert speeds == pytest.approx(
         {"fp64": 0.5, "fp32": 1, "bf16": 2, "int8": 4, **dict.fromkeys(("bf16_stochastic", "fixed_8_8", "dynamic_10_12", "binary"))}
     )
-    assert [found["bf16", "mlp rate=0.02"][f"ladder.{each}"] for each in ("error", "product_error")] == [0.004, pytest.approx(0.0004)]
+    assert [found["bf16", "mlp at rate=0.02"][f"ladder.{each}"] for each in ("error", "product_error")] == [0.004, pytest.approx(0.0004)]
     (figure,) = [each for each in answer["figures"] if each["title"] == "Speed against accuracy"]
     assert [(row["ladder.name"], row["ladder.gap"], row["ratio.speedup"]) for row in figure["rows"]] == [
         ("bf16", pytest.approx(-40.5), pytest.approx(2)),
@@ -169,8 +178,8 @@ def test_fewer_than_six_seeds_tell_nothing(asked):
     for each in declared["convergence"]["values"]:
         each["points"] = list(formats.SEEDS[:5]) if each.get("points") else []
     answer = asked([*training("fp32", NO_GAPS[:5]), *training("bf16", WORSE[:5])], workloads=declared)["precision"]
-    assert answer["headline"] == "0 of 1 formats converge like fp32"
-    assert answer["sentences"][1] == "It is not shown of bf16 in mlp rate=0.02."
+    assert answer["headline"] == "too few seeds to tell, 6 would do"
+    assert answer["sentences"] == ["On cpu 5 seeds are too few to tell which formats converge like fp32; 6 would do."]
 
 
 def test_other_answers_send_to_it_and_have_no_noise_of_it(asked):
@@ -181,7 +190,7 @@ def test_other_answers_send_to_it_and_have_no_noise_of_it(asked):
             {name: found[topic].get(name) for name in ("headline", "sentences", "tables", "figures", "reason")} for found in (before, after)
         )
         assert one == other, topic
-    there = "whether training converges in another precision: --topic precision; at another batch that was not measured"
+    there = "convergence in another precision: see --topic precision; at another batch it was not measured"
     for topic, was in (
         ("default", "whether training still converges in another precision or at another batch was not measured"),
         ("cost", "whether it converges at that batch and in that precision is open"),
@@ -197,15 +206,38 @@ def test_what_disturbs_a_device_disturbs_no_accuracy(asked):
     assert answers["health"]["headline"] == "not usable: 9 of 9 disturbed"
 
 
-@pytest.mark.parametrize("odd", [0.0, -1.0, 1e100])
-def test_odd_numbers_of_an_edited_file_do_no_harm(asked, odd):
+@pytest.mark.parametrize(("odd", "converge"), [(0.0, 1), (-1.0, 0), (1e100, 1)])
+def test_odd_numbers_of_an_edited_file_do_no_harm(asked, odd, converge):
     measured = [*training("fp32"), *training("bf16", (odd,) * 6, loss=odd)]
-    assert told(asked, measured)["precision"]["headline"]
+    assert told(asked, measured)["precision"]["headline"] == f"{converge} of 1 formats converge like fp32"
+
+
+def test_of_several_that_diverged_or_are_open_the_gravest_are_named(asked):
+    measured = [
+        *training("fp32"),
+        *training("fixed_8_8", STALLED, diverged=1),
+        *training("dynamic_10_12", STALLED, diverged=3),
+        *training("fp16", UNSURE),
+        *training("bf16", UNSURE),
+        *training("int8", UNSURE),
+    ]
+    answer = told(asked, measured)["precision"]
+    assert answer["headline"] == "0 of 5 formats converge like fp32, 3 open"
+    assert answer["sentences"] == [
+        "On cpu 0 of 5 formats converge like fp32 in all of their trainings, and 3 are open.",
+        "dynamic_10_12 and fixed_8_8 do not converge in mlp at rate=0.02.",
+        "Whether bf16 in mlp at rate=0.02, fp16 in mlp at rate=0.02 and 1 more converge is not shown.",
+        "Furthest behind is dynamic_10_12 in mlp at rate=0.02: -40.5 points (-42.0…-39.0), loss 0.400 against 0.400.",
+        "dynamic_10_12 in mlp at rate=0.02 diverged in 3 of 6 seeds.",
+        "1 more training diverged in at least one seed.",
+    ]
+    (table,) = [each for each in answer["tables"] if each["title"] == "Formats that converge as the plain one does"]
+    assert [[row[f"converge.{name}"] for name in ("like", "open", "formats")] for row in table["rows"]] == [[0, 3, 5]]
 
 
 def test_a_list_of_cases_has_the_range_over_seeds_and_a_card_one_line(tmp_path):
     made_up.write(tmp_path / "run.jsonl", [*PRODUCTS, *TRAININGS], workloads=DECLARED)
     assert "accuracy 60.0…63.8 % over 6 seeds" in front_door.in_process(tmp_path, "show", "run.jsonl", "--details").out
     card = front_door.in_process(tmp_path, "show", "run.jsonl", "--card").out
-    assert "- 1 of 5 formats converge like fp32: 2 trainings, 6 seeds\n" in card
+    assert "- 1 of 5 formats converge like fp32, 1 open: 2 trainings, 6 seeds\n" in card
     assert "- convergence" not in card

@@ -152,13 +152,13 @@ def test_trainings_in_formats_say_whether_they_converge_by_the_worst_of_each(tmp
     made_up.write(tmp_path / "run.jsonl", [*products, *TRAININGS], workloads=formats.DECLARED)
     found = told(tmp_path)
     assert found["10-12-bits"]["sentence"] == (
-        "others say that it converges; here dynamic_10_12 is not shown to: -1.0 points (-3.0…0.1) on cpu (mlp rate=0.02)"
+        "others say that it converges; here dynamic_10_12 is not shown to: -1.0 points (-3.0…0.1) on cpu (mlp at rate=0.02)"
     )
     assert found["stochastic-16"]["sentence"] == (
-        "others say that it converges; here bf16 does not: -40.5 points (-42.0…-39.0) on cpu (mlp rate=0.001, the worst of 2); "
-        "bf16_stochastic does: -0.2 points (-0.6…0.1) on cpu (mlp rate=0.001); "
-        "fixed_8_8 does not: -40.5 points (-42.0…-39.0) on cpu (mlp rate=0.001); "
-        "fixed_8_8_stochastic does: -0.2 points (-0.6…0.1) on cpu (mlp rate=0.001)"
+        "others say that it converges; here bf16 does not: -40.5 points (-42.0…-39.0) on cpu (mlp at rate=0.001, the worst of 2); "
+        "bf16_stochastic does: -0.2 points (-0.6…0.1) on cpu (mlp at rate=0.001); "
+        "fixed_8_8 does not: -40.5 points (-42.0…-39.0) on cpu (mlp at rate=0.001); "
+        "fixed_8_8_stochastic does: -0.2 points (-0.6…0.1) on cpu (mlp at rate=0.001)"
     )
     assert found["xnor-58x"]["sentence"] == "others say 58×; here 4.00× (3.88…4.12) on cpu (matmul n=1024, binary over fp32)"
     (each,) = found["10-12-bits"]["evidence"]
@@ -179,7 +179,7 @@ def test_the_page_has_them(tmp_path):
     assert '<h2 id="claims">What others claim</h2>' in page
     assert "Others say 20×; here 16.0× (15.5…16.5) on cuda:0 (train resnet50 b64)" in page
     assert "Others say that it converges; here dynamic_10_12 is not shown to: -1.0 points (-3.0…0.1) on cpu" in page
-    assert "Loss by format: mlp rate=0.02 on cpu" in page
+    assert "Loss by format: mlp at rate=0.02 on cpu" in page
 
 
 def sustained(device, batch, joules):

@@ -12,7 +12,7 @@ from dlbench.analysis.presentation.fields import own
 from dlbench.analysis.presentation.figures import Figure, figure
 from dlbench.analysis.presentation.names import device_label, several_runs
 from dlbench.analysis.presentation.wording import difference, few, plural, short
-from dlbench.analysis.ratios.paired import PairedDifference, paired_difference
+from dlbench.analysis.ratios.paired import ENOUGH_PAIRS, PairedDifference, paired_difference
 from dlbench.analysis.ratios.pairing import MATH, grouped, label
 from dlbench.core.rows.row import Row, Setting
 from dlbench.core.schema import Unit
@@ -21,8 +21,9 @@ from dlbench.core.units import three_digits
 _POINT = 0.01
 """How far an accuracy may lie below another and still be as good, where its workload declares no margin: one point."""
 MOST_WORDS = 25
+"""Words of a sentence at most."""
 COMMAND = "dlbench run convergence"
-SEE_PRECISION = "whether training converges in another precision: --topic precision; at another batch that was not measured"
+SEE_PRECISION = "convergence in another precision: see --topic precision; at another batch it was not measured"
 """In place of the caution of other answers, where trainings in formats were measured."""
 
 
@@ -53,8 +54,12 @@ class FormatTraining:
 
     @property
     def brief(self) -> str:
-        """That without its workload: ``mlp rate=0.02``."""
-        return short(self.case).partition(" ")[2] or short(self.case)
+        """Its network and settings, without the workload: ``mlp at rate=0.02``. A network stands in no id where it is the usual one."""
+        workload, *settings = short(self.case).split(" ")
+        numbers = " ".join(each for each in settings if "=" in each)
+        texts = {name: value for name, value in self.row.params.items() if isinstance(value, str) and name != _parameter(self.row)}
+        words = " ".join(value for name, value in texts.items() if f"{name}={value}" not in settings) or workload
+        return f"{words} at {numbers}" if numbers else words
 
     @property
     def margin(self) -> float:
@@ -111,14 +116,15 @@ def trainings(rows: Iterable[Row]) -> list[FormatTraining]:
     """Return the trainings in formats, known by the roles of what they declare; none without the same in the plain format."""
     having = [row for row in rows if row.is_sound and _parameter(row) in row.params and series(row, "seed_accuracy")]
     groups = grouped(having, lambda row: row.differing_from((Setting("param", _parameter(row)), MATH))).values()
-    return [each for group in groups for each in _beside_plain(group)]
+    return [each for group in groups for each in _of_one(group)]
 
 
 def _parameter(row: Row) -> str:
     return row.declared.parameter("format") or ""
 
 
-def _beside_plain(rows: Sequence[Row]) -> Iterator[FormatTraining]:
+def _of_one(rows: Sequence[Row]) -> Iterator[FormatTraining]:
+    """Yield one training in each of its formats; nothing where it was not run in the plain one and another."""
     base = next((row for row in rows if row.declared.stands_out("format", row.params)), None)
     for row in sorted(rows, key=lambda row: row is not base) if base and len(rows) > 1 else ():  # the plain one first
         other = None if row is base else base
@@ -131,13 +137,13 @@ def _plain_format(found: Sequence[FormatTraining]) -> str:
 
 
 def verdict(found: Sequence[FormatTraining]) -> str:
-    """Say whether trainings in one format converge: ``converges``, ``not converging``, ``converges in 1 of 2``."""
+    """Say whether trainings in one format converge: ``converges``, ``not converging``, ``converges in 1 of 2 trainings``."""
     outcomes = [each.converges for each in found if each.converges]
     yes = outcomes.count(Convergence.YES)
     if not outcomes:
         return "too few seeds to tell"
     if 0 < yes < len(outcomes):
-        return f"converges in {yes} of {len(outcomes)}"
+        return f"converges in {yes} of {len(outcomes)} trainings"
     return "converges" if yes else "not converging" if Convergence.NO in outcomes else "not shown to converge"
 
 
@@ -146,48 +152,68 @@ class FormatCount(NamedTuple):
 
     row: Row
     like: int
+    open: int
+    """Of which it is not shown, in some training, and in none that they don't."""
     formats: int
     """Apart from the plain one."""
     trainings: int
     """Apart from their format."""
     seeds: int
     """The fewest of any."""
+    too_few: bool
+    """Whether these are too few to tell it of any."""
 
 
 def counted(found: Sequence[FormatTraining]) -> FormatCount:
     """Count the formats of a device that converge."""
     of_format = grouped((each for each in found if each.base), lambda each: each.name)
-    like = sum(all(each.converges is Convergence.YES for each in of_one) for of_one in of_format.values())
-    return FormatCount(found[0].row, like, len(of_format), len({each.case for each in found}), min(each.seeds for each in found))
+    outcomes = [{each.converges for each in of_one} for of_one in of_format.values()]
+    like = outcomes.count({Convergence.YES})
+    not_shown = sum(Convergence.NO not in each for each in outcomes) - like
+    cases, seeds = {each.case for each in found}, min(each.seeds for each in found)
+    too_few = seeds < ENOUGH_PAIRS and set.union(*outcomes) == {None}
+    return FormatCount(found[0].row, like, not_shown, len(outcomes), len(cases), seeds, too_few)
 
 
 def headline(devices: Mapping[str, list[FormatTraining]]) -> Headline:
     """Return how many formats converge like the plain one on the first device; accelerators come first."""
     found, where = foremost(devices)
     count = counted(found)
-    texts = [f"{count.like} of {count.formats} formats converge{like}" for like in (f" like {_plain_format(found)}", "")]
+    start, still = f"{count.like} of {count.formats} formats converge", f", {count.open} open" if count.open else ""
+    texts = [f"{start}{like}{still}" for like in (f" like {_plain_format(found)}", "")]
+    if count.too_few:
+        texts = [f"too few seeds to tell, {ENOUGH_PAIRS} would do"]
     about = [f"{plural(count.trainings, 'training')}, {count.seeds} seeds{place}" for place in (where, "")]
     return Headline(texts, about, rows=found, has_intervals=True)
 
 
-def sentences(found: Sequence[FormatTraining]) -> Iterator[str]:
+def sentences(where: str, found: Sequence[FormatTraining]) -> Iterator[str]:
     """Yield of one device how many formats converge, which do so in some trainings only, which is furthest behind, and which diverged."""
-    count = counted(found)
-    yield f"{count.like} of {plural(count.formats, 'format')} converge like {_plain_format(found)} in all of their trainings."
+    count, plain = counted(found), _plain_format(found)
+    if count.too_few:
+        yield f"On {where} {count.seeds} seeds are too few to tell which formats converge like {plain}; {ENOUGH_PAIRS} would do."
+    else:
+        still = f", and {count.open} {'is' if count.open == 1 else 'are'} open" if count.open else ""
+        yield f"On {where} {count.like} of {plural(count.formats, 'format')} converge like {plain} in all of their trainings{still}."
+        yield from _outcomes(found)
+    if diverged := sorted((each for each in found if each.diverged), key=lambda each: -(each.diverged or 0)):
+        first, more = diverged[0], len(diverged) - 1
+        yield f"{first.name} in {first.brief} diverged in {first.diverged} of {first.seeds} seeds."
+        if more:
+            yield f"{plural(more, 'more training')} diverged in at least one seed."
+
+
+def _outcomes(found: Sequence[FormatTraining]) -> Iterator[str]:
     of_format = grouped((each for each in found if each.converges), lambda each: each.name)
     patterns = grouped(of_format.items(), lambda each: (_named(each[1], Convergence.YES), _named(each[1], Convergence.NO)))
     for (yes, no), alike in patterns.items():
         if no:
             yield _apart([name for name, _ in alike], yes, no)
     if still := [f"{each.name} in {each.brief}" for each in found if each.base and each.converges in (None, Convergence.OPEN)]:
-        yield f"It is not shown of {few(still, 2)}."
+        yield f"Whether {_listed(still, 2)} converge{'s' if len(still) == 1 else ''} is not shown."
     if behind := [each for each in found if each.converges is Convergence.NO]:
         last = min(behind, key=lambda each: each.gap.shift if each.gap else 0.0)
         yield f"Furthest behind is {last.name} in {last.brief}: {last.gap_text}{_losses(last)}."
-    if diverged := [each for each in found if each.diverged]:
-        first, more = diverged[0], len(diverged) - 1
-        others = f", and {plural(more, 'more training')} in some" if more else ""
-        yield f"{first.name} in {first.brief} diverged in {first.diverged} of {first.seeds} seeds{others}."
 
 
 def _named(found: Sequence[FormatTraining], outcome: Convergence) -> tuple[str, ...]:
@@ -213,7 +239,7 @@ def _listed(names: Sequence[str], most: int) -> str:
 
 
 def _losses(found: FormatTraining) -> str:
-    """Return its loss beside that of the plain format: ``, loss 1.32 against 0.376``; empty where one is not told."""
+    """Return its loss against that of the plain format: ``, loss 1.32 against 0.376``; empty where one is not told."""
     base = series(found.base, "seed_loss") if found.base else ()
     if found.loss is None or not base:
         return ""

@@ -79,18 +79,33 @@ class Rung(NamedTuple):
         return 100 * self.interval.high if self.interval else None
 
 
-def rungs(pairs: Sequence[Pair], trained: Sequence[FormatTraining]) -> list[Rung]:
+class OnDevice(NamedTuple):
+    """What tells of precisions on one device."""
+
+    where: str
+    pairs: list[Pair]
+    trained: list[FormatTraining]
+
+
+def on_devices(pairs: Sequence[Pair], trained: Sequence[FormatTraining]) -> list[OnDevice]:
+    """Return pairs and trainings by their device; accelerators first."""
+    both: list[Pair | FormatTraining] = [*pairs, *trained]
+    return [
+        OnDevice(where, [each for each in found if isinstance(each, Pair)], [each for each in found if isinstance(each, FormatTraining)])
+        for where, found in by_device(both).items()
+    ]
+
+
+def rungs(devices: Sequence[OnDevice]) -> list[Rung]:
     """Return the rungs of each device, the widest precision first and formats that are none behind them.
 
     The speed is that of the case in the middle of the kind of work that most precisions were timed in.
     """
-    both: list[Pair | FormatTraining] = [*pairs, *trained]
-    return [rung for found in by_device(both).values() for rung in _of_device(found)]
+    return [rung for found in devices for rung in _of_device(found)]
 
 
-def _of_device(found: Sequence[Pair | FormatTraining]) -> Iterator[Rung]:
-    timed = _timed([each for each in found if isinstance(each, Pair)])
-    trained = grouped((each for each in found if isinstance(each, FormatTraining)), lambda each: each.name)
+def _of_device(found: OnDevice) -> Iterator[Rung]:
+    timed, trained = _timed(found.pairs), grouped(found.trained, lambda each: each.name)
     known = {name: at for at, name in enumerate(ARITHMETIC)}
     for name in sorted(dict.fromkeys((*timed, *trained)), key=lambda name: known.get(name, len(known))):
         row, ratio = timed.get(name, (None, None))
@@ -178,6 +193,7 @@ def counts(trained: Sequence[FormatTraining]) -> Table:
     fields: Fields[FormatCount] = (
         place(found),
         own("converge", "converge.like", Unit.COUNT, "formats that do in each training of theirs", lambda each: each.like, "higher"),
+        own("open", "converge.open", Unit.COUNT, "formats of which it is not shown", lambda each: each.open),
         own("formats", "converge.formats", Unit.COUNT, "formats held against the plain one", lambda each: each.formats),
         own("trainings", "converge.trainings", Unit.COUNT, "trainings, whatever their format", lambda each: each.trainings),
         own("seeds", "converge.seeds", Unit.COUNT, "seeds of each, the fewest", lambda each: each.seeds),
