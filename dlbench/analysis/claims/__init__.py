@@ -1,1 +1,1 @@
-"""Claims of others beside what was measured: see `core.reference.claims`."""
+"""Claims of others, and what was measured: see `core.reference.claims`."""

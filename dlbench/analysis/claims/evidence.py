@@ -32,7 +32,7 @@ _SPEEDS: Mapping[ClaimMeasure, _Speeds] = {
 """What each round of a side has of a measure that is not the time of a call."""
 _NO_PRICES = "what the devices cost is not said: give --price cpu=…, and --price cuda=… or the like"
 UNITS: Mapping[ClaimMeasure, Unit] = {"training": Unit.SECONDS, "memory": Unit.BYTES, "accuracy_gap": Unit.FRACTION}
-"""Of what is no ratio: of what a row tests by itself, and of a gap in accuracy."""
+"""Units of the measures that are no ratios."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,14 +84,14 @@ class ClaimFinding:
     evidence: tuple[Evidence, ...]
     """The least first."""
     part: str
-    """Which value that is: ``batch=128``; an empty text where nothing is told apart."""
+    """Which value that is: ``batch=128``, of two formats the one said to stall; an empty text where nothing is told apart."""
     place: str
     """Where the rows ran, of pairs of devices the other."""
 
     @property
     def middle(self) -> Evidence:
-        """The one in the middle, of an even number the lower; of trainings the worst, as one that fails is what a claim denies."""
-        return self.evidence[0 if self.evidence[0].training else (len(self.evidence) - 1) // 2]
+        """The one in the middle, of an even number the lower."""
+        return self.evidence[(len(self.evidence) - 1) // 2]
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,7 +207,7 @@ def _findings(test: ClaimTest, evidence: Sequence[Evidence]) -> tuple[ClaimFindi
 
     def part(each: Evidence) -> ParamValue | None:
         found = _settings(each.row).get(test.split or "")
-        return found if isinstance(found, int | float | str) else None
+        return test.pair_of(found) if isinstance(found, str) else found if isinstance(found, int | float) else None
 
     ordered = sorted(evidence, key=lambda each: (each.row.is_on_cpu, *_by_size(part(each))))
     groups = grouped(
@@ -253,5 +253,5 @@ def _lacking(test: ClaimTest, rows: Sequence[Row]) -> str:
     if test.by and test.base:
         *first, last = [option(test.by, each) for each in test.others] or [f"another {test.by}"]
         others = f"{', '.join(first)} or {last}" if first else last
-        return f"no case with {others} beside the same with {option(test.by, test.base)}"
+        return f"no case with {others} and the same with {option(test.by, test.base)}"
     return "its memory is not known"

@@ -1,4 +1,4 @@
-"""Words for claims of others beside what was measured, and tables of all that a claim was held against."""
+"""Words for claims of others and for what was measured, and tables of all that a claim was held against."""
 
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -11,9 +11,9 @@ from dlbench.analysis.claims.evidence import ClaimFinding, Evidence, Held
 from dlbench.analysis.presentation.fields import CASE, RATIO, Field, Fields, Headed, own, place, whole_row
 from dlbench.analysis.presentation.pair_columns import cells
 from dlbench.analysis.presentation.wording import INTERVAL, brief, with_interval
-from dlbench.analysis.ratios.pairing import DEVICE
+from dlbench.analysis.ratios.pairing import DEVICE, grouped
 from dlbench.core import units
-from dlbench.core.reference.claims import Claim
+from dlbench.core.reference.claims import Claim, ClaimTest
 from dlbench.core.schema import Column, Unit, text
 
 _MOST_TOLD = 4
@@ -50,8 +50,8 @@ def value_text(found: Evidence) -> str:
 
 
 def _said(claim: Claim) -> str:
-    if claim.unit == "converges":
-        return "others say that it converges"
+    if claim.test and claim.test.converge:
+        return f"others say that {_said_of_formats(claim.test)}"
     if claim.is_our_reading:
         return f"others state no number (read here as {claim.stated})"
     return f"others say {_stated(claim)}" if claim.stated else "others state no number"
@@ -62,19 +62,35 @@ def _stated(claim: Claim) -> str:
     return f"{claim.stated} ({units.byte_count(claim.low * 1e9)})" if claim.unit == "GB" and claim.low else claim.stated
 
 
-_DOES: Mapping[Convergence | None, str] = {Convergence.YES: "does", Convergence.NO: "does not", Convergence.OPEN: "is not shown to"}
+def _said_of_formats(test: ClaimTest) -> str:
+    """Return ``dynamic_10_12 converges``, or ``a and b converge where c and d do not``."""
+    one = len(test.converge) == 1
+    where = f" where {' and '.join(test.stall)} {'does' if one else 'do'} not" if test.stall else ""
+    return f"{' and '.join(test.converge)} {'converges' if one else 'converge'}{where}"
 
 
-def _converges(found: ClaimFinding, training: FormatTraining) -> str:
-    """Return ``bf16 does not: -40.5 points (-42.0…-39.0) on cpu (mlp rate=0.001, the worst of 3)``."""
-    of = f", the worst of {len(found.evidence)}" if len(found.evidence) > 1 else ""
-    does = _DOES.get(training.converges, "has too few seeds to tell")
-    return f"{training.name} {does}: {training.gap_text} on {found.place} ({training.brief}{of})"
+_DOES: Mapping[Convergence | None, str] = {
+    Convergence.YES: "converges",
+    Convergence.NO: "does not converge",
+    Convergence.OPEN: "is not shown to converge",
+}
+
+
+def _converge(trained: Sequence[FormatTraining], place: str) -> str:
+    """Return ``bf16 does not converge: -40.5 points (-42.0…-39.0), bf16_stochastic … on cpu (mlp at rate=0.001, the worst of 3)``.
+
+    The training is the first, and so the worst, of those in most of the formats.
+    """
+    cases = list(grouped(trained, lambda each: each.case).values())
+    worst = max(cases, key=len)
+    told = ", ".join(f"{each.name} {_DOES.get(each.converges, 'has too few seeds to tell')}: {each.gap_text}" for each in worst)
+    alike = sum(len(each) == len(worst) for each in cases)
+    return f"{told} on {place} ({worst[0].brief}{f', the worst of {alike}' if alike > 1 else ''})"
 
 
 def _finding(found: ClaimFinding) -> str:
-    if training := found.middle.training:
-        return _converges(found, training)
+    if trained := [each.training for each in found.evidence if each.training]:
+        return _converge(trained, found.place)
     middle, ends = found.middle, [_bare(each) for each in (found.evidence[0], found.evidence[-1])]
     among = f", the middle of {len(found.evidence)} cases from {ends[0]} to {ends[1]}" if ends[0] != ends[1] else ""
     tags = dict.fromkeys(tag for row in middle.sides for tag in tags_of(row) if tag not in _OF_AN_INTERVAL)
@@ -105,7 +121,7 @@ def tables(held: Sequence[Held]) -> list[Table]:
     """Return all that claims were held against: a table of pairs, and one for each unit that others have."""
     every = [each for found in held for each in chain.from_iterable(finding.evidence for finding in found.findings)]
     pairs = [each for each in every if each.pair]
-    # A claim on what a joule does is held against no ratio of times, so what is measured stands beside it.
+    # A claim on what a joule does is held against no ratio of times, so a column says what is measured.
     measured: Headed[Evidence] = own(
         "of", "claim.measure", Unit.TEXT, "what the ratio is of", lambda each: each.test.measure.replace("_", " ")
     )

@@ -1,4 +1,4 @@
-"""Claims of others beside what was measured, as data: one JSON document, or Markdown."""
+"""Claims of others, and what was measured, as data: one JSON document, or Markdown."""
 
 import json
 from collections.abc import Iterator, Sequence
@@ -55,7 +55,7 @@ def as_markdown(held: Sequence[Held], not_usable: Sequence[str] = ()) -> str:
 def _parts(held: Sequence[Held], not_usable: Sequence[str]) -> Iterator[str]:
     yield from (f"**{markdown(line)}**" for line in not_usable)
     rows = ([found.claim.id, found.claim.says, source(found.claim), sentence(found)] for found in held)
-    headings = ["claim", "others say", "who and when", "beside it"]
+    headings = ["claim", "others say", "who and when", "here"]
     yield "".join(markdown_table(headings, (map(markdown, row) for row in rows))).rstrip()
     for each in tables(held):
         yield from section(each)

@@ -56,7 +56,7 @@ class Shown:
         if self.by:
             refuse_unused("prices are told in the answers, and --by shows pairs alone", leave_out="--by")
         if self.card:
-            refuse_unused("prices are told in the answers and beside claims, and a card has none", leave_out="--card")
+            refuse_unused("prices are told in the answers and with claims, and a card has none", leave_out="--card")
         if form != "table" and not (self.answers or self.topic or self.claims):
             refuse_unused(f"prices are told in the answers, and --format {form} has the cases alone", leave_out="add --topic cost")
         if self.topic not in (None, _TOPIC):
@@ -84,7 +84,7 @@ class Shown:
     click.option(
         "--claims",
         is_flag=True,
-        help="Only what others claim of GPUs, precisions and batches, and what was measured beside it; also as md or json.",
+        help="Only what others claim of GPUs, precisions and batches, and what was measured; also as md or json.",
     ),
     click.option(
         "--card",

@@ -33,12 +33,20 @@ class ClaimTest:
     """What the one side has of it, as text."""
     others: tuple[str, ...] = ()
     """What the other may have; empty: anything else."""
+    converge: tuple[str, ...] = ()
+    """Formats that are said to converge; they and the next are the others."""
+    stall: tuple[str, ...] = ()
+    """Formats that are said not to, each where the one at its place above does."""
     best: tuple[str, ...] = ()
     """Settings in which the sides may differ, too, as each is taken at its own best."""
     split: str | None = None
     """The setting whose values are told apart."""
     largest: str | None = None
     """The parameter of which only the largest value counts."""
+
+    def pair_of(self, name: str) -> str:
+        """Return of two formats that are held against each other the one that is said to stall; of any other value itself."""
+        return dict(zip(self.converge, self.stall, strict=False)).get(name, name)
 
     def is_of(self, settings: Mapping[str, object]) -> bool:
         """Whether a row with these settings takes part."""
@@ -94,5 +102,6 @@ def _claim(data: Json) -> Claim:
 
 def _test(data: Json) -> ClaimTest:
     rows = tuple({name: tuple(values) for name, values in each.items()} for each in data["rows"])
-    lists = {name: tuple(data.get(name, ())) for name in ("others", "best")}
+    lists = {name: tuple(data.get(name, ())) for name in ("others", "converge", "stall", "best")}
+    lists["others"] = lists["others"] or (*lists["stall"], *lists["converge"])
     return ClaimTest(**{**data, **lists, "rows": rows})
