@@ -65,8 +65,10 @@ def _contradiction(plain: Row, row: Row) -> tuple[bool, str | None]:
     native = row.case.arithmetic == "native"
     if interval is None or not (interval.high < -_MARGIN if native else interval.low > _MARGIN):
         return False, None
-    times = f"{units.three_digits(math.exp(shift))} times the speed of {plain.case.dtype}"
-    return True, f"{row.case.dtype} is {row.case.arithmetic} here, and yet it has {times}; another kernel computes it than one would expect"
+    runs = f"here, yet runs at {units.three_digits(math.exp(shift))} × {plain.case.dtype}"
+    if native:
+        return True, f"{row.case.dtype} has instructions {runs}: torch does not seem to use them"
+    return True, f"{row.case.dtype} is emulated {runs}: the table of precisions may lack an instruction set"
 
 
 def _flagged(row: Row, unexpected: bool, sentence: str | None) -> Row:

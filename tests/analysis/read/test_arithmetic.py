@@ -54,12 +54,11 @@ def test_an_accelerator_is_told_by_its_compute_capability(tmp_path):
 def test_what_is_native_and_slower_or_emulated_and_faster_is_unexpected(tmp_path):
     seconds = {"fp32": 1.0, "fp64": 2.0, "bf16": 2.0, "fp16": 0.5, "int8": 0.25, "fp8_e4m3": 2.0}
     found = read(tmp_path, products(seconds=seconds), instructions=XEON)
-    ends = "; another kernel computes it than one would expect"
     assert {dtype: flagged for dtype, (_, *flagged) in found.items()} == {
         "fp32": [None, None],
         "fp64": [None, None],  # half the rate is to be expected
-        "bf16": [True, f"bf16 is native here, and yet it has 0.500 times the speed of fp32{ends}"],
-        "fp16": [True, f"fp16 is emulated here, and yet it has 2.00 times the speed of fp32{ends}"],
+        "bf16": [True, "bf16 has instructions here, yet runs at 0.500 × fp32: torch does not seem to use them"],
+        "fp16": [True, "fp16 is emulated here, yet runs at 2.00 × fp32: the table of precisions may lack an instruction set"],
         "int8": [False, None],
         "fp8_e4m3": [False, None],
     }
@@ -87,7 +86,7 @@ def test_the_table_marks_it_and_health_counts_it(tmp_path):
     read(tmp_path, products(seconds={"fp32": 1.0, "bf16": 2.0}), instructions=XEON)
     done = front_door.in_process(tmp_path, "show", "run.jsonl")
     assert "unexpected" in next(line for line in done.out.splitlines() if "bf16" in line)
-    assert "1 case: bf16 is native here, and yet it has 0.500 times the speed of fp32" in done.out
+    assert "1 case: bf16 has instructions here, yet runs at 0.500 × fp32: torch does not seem to use them" in done.out
     answers = json.loads(front_door.in_process(tmp_path, "show", "run.jsonl", "--answers", "--format", "json").out)
     (health,) = [each for each in answers["answers"] if each["question"]["topic"] == "health"]
     assert "1 unexpected" in health["sentences"][0]
