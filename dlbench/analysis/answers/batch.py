@@ -127,15 +127,20 @@ def _figures(swept: Sequence[Row], tried: Sequence[Row], environments: Environme
     several = several_runs([*swept, *tried])
     for where, found in by_work([*swept, *tried]).items():
         devices = place([*swept, *tried])
-        limits = {f"memory of {device_label(row, several)}": memory.of_device(row, environments) for row in found}
         for title, (quantity, *ends) in _QUANTITIES.items():
             shown = [row for row in found if quantity.of(row) is not None]
             about = f"One line a network or shape; further right is a larger batch.{_INTERVALS if ends else ''}"
             about += _OF_TRIES if not of_tries.isdisjoint(shown) else ""
             named, axes = f"{title.capitalize()} by batch size: {where}", (("batch", _BATCH), (title, quantity), work, devices)
-            most = [(f"{name}: {byte_count(most)}", most) for name, most in limits.items() if most] if title == "memory" else []
-            figures.append(figure(named, about, "line", shown, *axes, log="xy", interval=ends, limits=tuple(most)))
+            most = _memory_limits(found, environments, several) if title == "memory" else ()
+            figures.append(figure(named, about, "line", shown, *axes, log="xy", interval=ends, limits=most))
     return figures
+
+
+def _memory_limits(rows: Sequence[Row], environments: Environments, several: bool) -> tuple[tuple[str, float], ...]:
+    """Return the memory of each device that rows ran on, with the words for it; of one that is not known none."""
+    sizes = {f"memory of {device_label(row, several)}": memory.of_device(row, environments) for row in rows}
+    return tuple((f"{name}: {byte_count(size)}", size) for name, size in sizes.items() if size)
 
 
 def _headline(devices: Mapping[str, list[BatchSweep]]) -> Headline:

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from dlbench.analysis.answers.parts.headline import cut
+from dlbench.analysis.answers.parts.memory import memory_gib
 from dlbench.analysis.export.card_figures import BLOCKS_SPREAD, ROUNDS_SPREAD, CardFigure, figures
 from dlbench.analysis.export.tabular import markdown
 from dlbench.analysis.presentation.wording import few, plural
@@ -98,18 +99,16 @@ def _machine(rows: Sequence[Row], environment: Mapping[str, Any]) -> str:
     """Return what a machine is: ``2 NVIDIA H200 (141 GiB), AMD EPYC 7B13 (16 cores, 128 GiB)``."""
     devices = {row.case.device: row.case.device_name or row.case.device for row in rows}
     cards = Counter(name for device, name in devices.items() if device != "cpu")
-    known = part(environment, "identity", "accelerators") or ()
-    memory = {str(part(each, "name")): part(each, "memory_gib") for each in known} if isinstance(known, list) else {}
-    named = [_with(f"{count} {name}" if count > 1 else name, _gib(memory.get(name))) for name, count in cards.items()]
+    named = [_with(f"{count} {name}" if count > 1 else name, _gib(memory_gib(environment, name))) for name, count in cards.items()]
     cpu = part(environment, "identity", "cpu") or {}
     if (processor := devices.get("cpu") or part(cpu, "name")) is not None:
         cores = part(cpu, "physical_cores")
-        named.append(_with(str(processor), plural(cores, "core") if isinstance(cores, int) else "", _gib(part(cpu, "memory_gib"))))
+        named.append(_with(str(processor), plural(cores, "core") if isinstance(cores, int) else "", _gib(memory_gib(environment))))
     return ", ".join(named)
 
 
-def _gib(value: object) -> str:
-    return f"{value} GiB" if isinstance(value, int) else ""
+def _gib(size: int | None) -> str:
+    return "" if size is None else f"{size} GiB"
 
 
 def _with(name: str, *about: str) -> str:

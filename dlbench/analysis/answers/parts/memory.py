@@ -187,11 +187,17 @@ def peak_bytes(row: Row) -> float | None:
 
 def of_device(row: Row, environments: Environments) -> float | None:
     """Return the memory of the device that a row ran on, in bytes: on a CPU that of its machine; None where the file does not say."""
-    identity = part(environments.get(row.case.run), "identity")
+    size = memory_gib(environments.get(row.case.run), None if row.is_on_cpu else row.case.device_name or "")
+    return size and size * float(2**30)
+
+
+def memory_gib(environment: object, card: str | None = None) -> int | None:
+    """Return the memory of an accelerator of that name, or without one of the machine, in GiB; None where the file does not say."""
+    identity = part(environment, "identity")
     cards = part(identity, "accelerators")
-    known = [part(identity, "cpu")] if row.is_on_cpu else cards if isinstance(cards, list) else []
-    sizes = (part(each, "memory_gib") for each in known if row.is_on_cpu or part(each, "name") == row.case.device_name)
-    return next((size * float(2**30) for size in sizes if isinstance(size, int) and 0 < size < 2**30), None)
+    known = [part(identity, "cpu")] if card is None else cards if isinstance(cards, list) else []
+    sizes = (part(each, "memory_gib") for each in known if card is None or part(each, "name") == card)
+    return next((size for size in sizes if isinstance(size, int) and 0 < size < 2**30), None)
 
 
 def _headline(devices: Mapping[str, list[Demand]]) -> Headline:
