@@ -99,7 +99,7 @@ def test_the_page_begins_with_the_answers(page: Page, run_file: Path) -> None:
 
 
 def test_the_page_draws_rounds_and_samples_of_twenty_cases_and_names_the_others(page: Page, tmp_path: Path) -> None:
-    assert {"Every round beside its interval", "Samples of train_step resnet18 batch=8 fp32 on cuda:0"} < set(page.all("h3"))
+    assert {"Rounds and their interval", "Samples of train_step resnet18 batch=8 fp32 on cuda:0"} < set(page.all("h3"))
     many = [made_up.case("matmul", n=n) for n in range(1, 24)]
     made_up.write(tmp_path / "many.jsonl", [each for case in many for each in made_up.rounds_of(case, made_up.flat([1.0] * 7))])
     crowded = saved(tmp_path, "many.jsonl")

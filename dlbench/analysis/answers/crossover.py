@@ -161,7 +161,7 @@ def _place(points: Sequence[Pair]) -> Callable[[Pair], str]:
     cpus_named = len(cpus) > 1 and not all(map(has_own_base, points))
 
     def place(pair: Pair) -> str:
-        cpu = f" beside {device_label(pair.base, several)}" if cpus_named else ""
+        cpu = f" against {device_label(pair.base, several)}" if cpus_named else ""
         return f"{device_label(pair.other, several)}{cpu}"
 
     return place

@@ -24,11 +24,11 @@ class PairedDifference(NamedTuple):
     from the least difference to the greatest, at 96.9 %."""
 
     def is_at_least(self, limit: float) -> bool:
-        """Whether the whole interval is."""
+        """Whether no part of the interval lies below the limit; False without an interval."""
         return self.interval is not None and self.interval.low >= limit - _ROUNDING * abs(limit)
 
     def is_at_most(self, limit: float) -> bool:
-        """Whether the whole interval is."""
+        """Whether no part of the interval lies above the limit; False without an interval."""
         return self.interval is not None and self.interval.high <= limit + _ROUNDING * abs(limit)
 
 

@@ -83,7 +83,7 @@ def _rounds(names: Sequence[str], drawn: Sequence[Row]) -> Figure:
     relative = [[seconds / (row.time.median_s or math.nan) for seconds in row.rounds.median_s] for row in drawn]
     clip = _clip(relative)
     about += _ARROWS if clip else ""
-    return Figure("Every round beside its interval", about, "dot", time, case, tuple(rows), kind, _ENDS, 1.0, clip=clip)
+    return Figure("Rounds and their interval", about, "dot", time, case, tuple(rows), kind, _ENDS, 1.0, clip=clip)
 
 
 def _clip(cases: Sequence[Sequence[float]]) -> tuple[float, float] | None:

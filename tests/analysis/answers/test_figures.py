@@ -97,7 +97,7 @@ def test_an_accelerator_is_drawn_beside_the_cpu_of_its_own_machine_where_that_wa
 
     assert sides(whole, whole) == ("times as fast as the CPU", ["cuda:0 (run0)", "cuda:0 (run1)"])
     assert sides(cpu, cpu, card) == (
-        "times as fast as the CPU", ["cuda:0 (run2) beside cpu (run0)", "cuda:0 (run2) beside cpu (run1)"],
+        "times as fast as the CPU", ["cuda:0 (run2) against cpu (run0)", "cuda:0 (run2) against cpu (run1)"],
     )  # fmt: skip
     assert sides(whole) == ("times as fast as cpu", ["cuda:0"])
 

@@ -280,7 +280,7 @@ def assert_one_device_a_place(paths: Sequence[Path], devices: int, places: int) 
     assert found
     for each in found:
         named = {str(row["place"]) for table in each.tables if ("device", PLACE) in table.columns for row in table.rows}
-        assert len({name.partition(" beside ")[0] for name in named}) <= devices, (each.question.topic, named)
+        assert len({name.partition(" against ")[0] for name in named}) <= devices, (each.question.topic, named)
         assert not [name for path in paths for name in named if path.stem in re.split(r"[ ()]", name)]
         for sentence in each.sentences:
             assert not stands(sentence, each.tables), (each.question.topic, sentence)

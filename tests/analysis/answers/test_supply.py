@@ -41,7 +41,7 @@ def test_each_step_stands_beside_the_slowest_and_the_fastest_way_to_read_from_st
     ]
     line = ("storage feeds 0.500× (0.481…0.520) the need", "eat b64, shelf disk hops", " (0.481…0.520)")
     assert (answer["headline"], answer["qualifier"], answer["interval"]) == line
-    (table,) = [each for each in answer["tables"] if each["title"] == "What storage supplies beside what steps consume"]
+    (table,) = [each for each in answer["tables"] if each["title"] == "What storage supplies and what steps consume"]
     assert [(row["supply.step"], row["supply.way"]) for row in table["rows"]] == [
         ("eat batch=64 on cpu", "shelf disk hops"),
         ("eat batch=64 on cpu", "shelf disk runs"),
@@ -63,7 +63,7 @@ def test_samples_of_a_network_stand_beside_its_own_steps_alone(asked):
         rows("eat", 0.5, model="mine"),
         rows("eat", 0.25, model="other"),
     )
-    (table,) = [each for each in answer["tables"] if each["title"] == "What storage supplies beside what steps consume"]
+    (table,) = [each for each in answer["tables"] if each["title"] == "What storage supplies and what steps consume"]
     assert [(row["supply.step"], row["supply.way"]) for row in table["rows"]] == [
         ("eat mine on cpu", "shelf disk mine"),
         ("eat other on cpu", "shelf disk"),

@@ -20,7 +20,7 @@ def test_health_says_how_far_the_burst_was_too_good_and_from_when_on(asked):
         "Short measurements of it tell 11.1 % too much, as it fell after 20.0 s.",
         "AMD EPYC 7B13, 2 threads kept 100.0 % of the burst of sustained_inference resnet18 b16.",
     ]
-    (table,) = (each for each in answer["tables"] if each["title"] == "Burst beside steady throughput")
+    (table,) = (each for each in answer["tables"] if each["title"] == "Burst against steady throughput")
     rows = [[each[name] for name in ("place", "sustained.kept", "sustained.low", "sustained.high")] for each in table["rows"]]
     assert rows == [["cuda:0", pytest.approx(0.9), pytest.approx(0.88), pytest.approx(0.92)], ["cpu", 1.0, 1.0, 1.0]]
     shown = [[each[name] for name in ("rate.items_per_s", "sustained.burst", "sustained.onset_s")] for each in table["rows"]]
@@ -48,7 +48,7 @@ def test_the_onset_is_the_last_time_that_throughput_was_near_its_burst(asked, po
         for each in made_up.sustained("training", "cpu", [0.8] * 6)
     ]
     answer = asked(steps, workloads=made_up.SUSTAINED)["health"]
-    (table,) = (each for each in answer["tables"] if each["title"] == "Burst beside steady throughput")
+    (table,) = (each for each in answer["tables"] if each["title"] == "Burst against steady throughput")
     fell = f", as it fell after {onset_s}.0 s" if onset_s else ""
     assert answer["sentences"][-1] == f"Short measurements of it tell 25.0 % too much{fell}."
     assert table["rows"][0]["sustained.onset_s"] == (onset_s if onset_s is None else pytest.approx(onset_s))
@@ -61,7 +61,7 @@ def test_a_step_that_began_slowly_was_measured_too_slow(asked):
 
 def test_a_burst_of_nothing_is_no_share(asked):
     answer = asked(made_up.sustained("inference", "cpu", [1.0] * 6, burst=0.0), workloads=made_up.SUSTAINED)["health"]
-    assert not [each for each in answer["tables"] if each["title"] == "Burst beside steady throughput"]
+    assert not [each for each in answer["tables"] if each["title"] == "Burst against steady throughput"]
 
 
 def test_a_workload_of_others_need_tell_no_series(asked):
@@ -71,7 +71,7 @@ def test_a_workload_of_others_need_tell_no_series(asked):
         made_up.with_values(each, burst_items_per_s=10.0, steady_items_per_s=9.0) for each in made_up.sustained("training", "cpu", [1])
     ]
     answer = asked(steps, workloads={"sustained_training": told})["health"]
-    (table,) = (each for each in answer["tables"] if each["title"] == "Burst beside steady throughput")
+    (table,) = (each for each in answer["tables"] if each["title"] == "Burst against steady throughput")
     assert [(each["sustained.burst"], each["sustained.kept"]) for each in table["rows"]] == [(10.0, 0.9)]
     assert answer["figures"] == []
 

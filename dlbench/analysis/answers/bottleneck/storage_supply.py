@@ -83,7 +83,7 @@ def findings(results: Results) -> AnswerPart:
         alone = f"Samples are read at {read_at}.", "No training step that consumes such samples was measured."
         headline = Headline([f"storage feeds {' to '.join(dict.fromkeys(rates.values()))}"], [brief(slowest.key)], rows=list(rates))
         return AnswerPart([alone], read, [of_reading], headline=headline)
-    of_steps = table("What storage supplies beside what steps consume", _BESIDE, found, _NOTES, whole=of_ratio)
+    of_steps = table("What storage supplies and what steps consume", _BESIDE, found, _NOTES, whole=of_ratio)
     about = "Bars to the left of 1: the step waits for storage. The lines are 95 % intervals over rounds."
     title, times = "What storage feeds of each training step", "samples supplied over samples consumed"
     drawn = of_ratios(title, about, times, "bar", found, _STEP, _WAY)

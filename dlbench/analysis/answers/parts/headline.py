@@ -136,7 +136,7 @@ def tags_of(row: Row) -> tuple[Tag, ...]:
 
 
 def counts_time(row: Row) -> bool:
-    """Whether what disturbs a device disturbs what a row tells: a training in a format ends the same, however long it took."""
+    """Whether the times of a row matter: a training in a format is about its accuracy, which no disturbance of the device changes."""
     return not row.declared.having("format")
 
 

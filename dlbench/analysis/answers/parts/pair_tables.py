@@ -229,13 +229,13 @@ def own_best(pairs: Pairs) -> Table:
 
 
 def ratio_figure(title: str, pairs: Pairs, named: Field[Pair] = CASE) -> Figure:
-    """Return the figure of the ratios of pairs, a row each; of devices beside the CPU of their own machine, where that was measured."""
+    """Return the figure of the ratios of pairs, a row each; of devices against the CPU of their own machine, where that was measured."""
     found, by = [each for each in pairs.rows if each.speeds], pairs.by or DEVICE
     if by == DEVICE:
         found = with_own_base(found)
     else:
         named = on_its_device(named, found)
-    (beside, shared), (label, _) = _shared(found, "base"), _shared(found, "other")
+    (against, shared), (label, _) = _shared(found, "base"), _shared(found, "other")
     several = shared is None and not all(map(has_own_base, found))
     base = shared or ("the CPU" if all(each.base.is_on_cpu for each in found) else "the other side")
     about = f"A value above 1 is faster than {base}; the lines are 95 % intervals over rounds."
@@ -244,7 +244,7 @@ def ratio_figure(title: str, pairs: Pairs, named: Field[Pair] = CASE) -> Figure:
         "other.label",
         Unit.TEXT,
         "the side that is compared with the base",
-        lambda pair: f"{label(pair)} beside {beside(pair)}" if several else label(pair),
+        lambda pair: f"{label(pair)} against {against(pair)}" if several else label(pair),
     )
     return of_ratios(title, about, f"times as fast as {base}", mark_of(named, found), found, ("case", named), other)
 

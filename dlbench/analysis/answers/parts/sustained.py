@@ -1,4 +1,4 @@
-"""Burst beside steady: what sustained steps kept of the throughput that a short measurement shows."""
+"""Burst against steady: what sustained steps kept of the throughput that a short measurement shows."""
 
 import statistics
 from collections.abc import Mapping, Sequence
@@ -113,7 +113,7 @@ def burst_table(found: Sequence[Sustained]) -> Table:
         own("fell after", "sustained.onset_s", Unit.SECONDS, "time after which it stayed more than 3 % below its burst"),
         ("power", of_row(lambda row: row.energy.watts)),
     )
-    return table("Burst beside steady throughput", fields, found, whole=whole_row)
+    return table("Burst against steady throughput", fields, found, whole=whole_row)
 
 
 def burst_figure(found: Sequence[Sustained]) -> Figure:
