@@ -17,17 +17,27 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from dlbench.analysis.answers import answers as answers_of
+from dlbench.analysis.answers.parts.base import Answer, Missing
 from dlbench.analysis.export.tabular import markdown_table
 from dlbench.analysis.read.references import ReferenceRun, reference_runs
+from dlbench.analysis.read.table import collect
+from dlbench.analysis.report import ten_lines
 from dlbench.core import units
 
 ROOT = Path(__file__).resolve().parent.parent
 PICTURE = "docs/pictures/bottleneck.svg"
 WIDTH = 120
-"""Columns of a line of prose."""
+"""Columns of a line of prose, and of the screen that shows the ten lines."""
 _SGD = ("tower", "ddp", "async", "hogwild")
 _PARALLEL = ("ddp", "tensor", "layers", "gpipe", "1f1b")
 _ACCELERATORS = ("cuda", "xpu", "mps")
+_NUMBERS: Mapping[str, tuple[Callable[[float], str], str]] = {
+    "ratio": (units.three_digits, "×"),
+    "fraction": (lambda value: f"{round(100 * value, 1) + 0.0:.1f}", " points"),  # -0.0 + 0.0 has no sign
+    "bytes": (units.byte_count, ""),
+}
+"""How pages write what claims are held against, and its unit."""
 _SHOWN = frozenset(("cnn", "quick"))
 """Suites of which pages show a table."""
 _PART = re.compile(r"(<!-- Made by `make docs` from results/reference: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
@@ -93,20 +103,19 @@ def answers() -> Iterator[str]:
     yield _wrapped(f"says of {_device(run)}:")
     yield _ten_lines(found)
     yield "and reasons:"
-    given = [each for each in found if each["kind"] == "answer"]
-    yield "\n".join(_wrapped(f"- **{each['question']['topic']}**: {' '.join(each['sentences'])}", "  ") for each in given)
+    given = [each for each in found if isinstance(each, Answer)]
+    yield "\n".join(_wrapped(f"- **{each.question.topic}**: {' '.join(each.sentences)}", "  ") for each in given)
 
 
 @cache
-def _answered() -> tuple[ReferenceRun, list[dict[str, Any]]]:
+def _answered() -> tuple[ReferenceRun, tuple[Answer | Missing, ...]]:
     """Return the run of the machine that pages show which was measured last, and what all its files answer."""
     run = max(shown().values(), key=_began)
-    found: list[dict[str, Any]] = json.loads(_dlbench("show", _place(run.path.parent), "--answers", "--format", "json"))["answers"]
-    return run, found
+    return run, answers_of(collect([run.path.parent]))
 
 
-def _ten_lines(found: list[dict[str, Any]]) -> str:
-    texts = (f"{each['question']['topic']:<12}{each['headline']:<48}  {each['qualifier']}".rstrip() for each in found)
+def _ten_lines(found: tuple[Answer | Missing, ...]) -> str:
+    texts = (f"{topic:<{ten_lines.TOPIC_WIDTH}}{text}" for topic, text in ten_lines.lines(found, WIDTH))
     return "\n".join(("```text", *texts, "```"))
 
 
@@ -130,8 +139,8 @@ def course() -> Iterator[str]:
 
 
 def _questions() -> Iterator[tuple[str, str, str]]:
-    card = "nothing: it takes a GPU"
-    teacher = _items("cnn", "infer_step[model=resnet50,batch=8,dtype=fp32]@cpu")
+    card = "no GPU here"
+    teacher, served = (_items(suite, "infer_step[model=resnet50,batch=8,dtype=fp32]@cpu") for suite in ("cnn", "batch"))
     student = _items("cnn", "train_step[model=resnet18,batch=8,dtype=fp32]@cpu")
     resident, small = (_items("feed", f"feed[batch={batch},source=resident,dtype=fp32]@cpu") for batch in (64, 8))
     loader = _items("feed", "feed[batch=64,source=loader,workers=2,dtype=fp32]@cpu")
@@ -148,12 +157,12 @@ def _questions() -> Iterator[tuple[str, str, str]]:
     yield "16 to 10 or 12 bits?", "`dlbench run convergence`", _here("10-12-bits")
     yield "Stochastic rounding?", "`dlbench run convergence`", _here("stochastic-16")
     yield "A single bit?", "`dlbench run precision`", _here("xnor-58x")
-    yield "Batch 8 or 64?", "`dlbench run batch`", f"{_here('batch-8-64')}; a perceptron {small} and {resident}"
-    yield "Titan X or a Xeon of 16 cores in serving?", "`dlbench run batch`", f"ResNet-50 at batch 8: {teacher}"
+    yield "Batch 8 or 64?", "`dlbench run batch`", f"64 over 8: {_here('batch-8-64')}; a perceptron {small} and {resident}"
+    yield "Titan X or a Xeon of 16 cores in serving?", "`dlbench run batch`", f"ResNet-50 infers {served} at batch 8"
     yield "Four GPUs: synchronous or asynchronous SGD?", "`dlbench run scaling`", sgd
-    yield "Teacher on the CPU, student on the GPU?", "`dlbench run cnn`", f"teacher ResNet-50 {teacher}, student ResNet-18 {student}"
+    yield "Teacher on the CPU, student on the GPU?", "`dlbench run cnn`", f"ResNet-50 infers {teacher}, ResNet-18 trains at {student}"
     yield "Data, model or pipeline parallelism?", "`dlbench run scaling`", parallel
-    yield "How many watts?", "`dlbench run sustained`", f"nothing: {watts}"
+    yield "How many watts?", "`dlbench run sustained`", f"unknown: {watts}"
 
 
 def _items(suite: str, case: str) -> str:
@@ -165,16 +174,31 @@ def _items(suite: str, case: str) -> str:
 def _gain(form: str) -> str:
     """Return the most that two ranks of a form bring, over one rank with all cores."""
     ranks = [row["scaling.speedup"] for row in _scaling() if (row["scaling.form"], row["scaling.ranks"]) == (form, 2)]
-    return units.ratio(max(ranks)) if ranks and all(ranks) else "–"
+    return _times(max(ranks)) if ranks and all(ranks) else "–"
 
 
 def _here(claim: str) -> str:
-    """Return what the rows say to what others claim, or that they say nothing."""
+    """Return what the rows say to what others claim, for each kind of work or format that has any, or that they say nothing."""
     (found,) = (each for each in _claims() if each["id"] == claim)
-    if found["outcome"] != "measured":
-        return "nothing: no committed run tells"
-    sentence: str = found["sentence"]
-    return sentence.partition("; here ")[2].replace(" on cpu", "")
+    kinds: dict[str, list[dict[str, Any]]] = {}
+    for each in found["evidence"]:
+        trained = re.search(r"format=(\w+)", each["rows"][-1])
+        kinds.setdefault(trained[1] if trained else each["case"].partition("[")[0], []).append(each)
+    text = ", ".join(f"`{kind}` {_middle(of_kind)}" if len(kinds) > 1 else _middle(of_kind) for kind, of_kind in kinds.items())
+    return text.replace(" points", "", text.count(" points") - 1) or "unknown: no committed run tells"
+
+
+def _middle(found: list[dict[str, Any]]) -> str:
+    """Return the number in the middle, of gaps in accuracy the worst, and its interval."""
+    place = 0 if found[0]["unit"] == "fraction" else (len(found) - 1) // 2
+    each = sorted(found, key=lambda each: each["value"])[place]
+    number, unit = _NUMBERS[each["unit"]]
+    ends = "" if each["low"] is None else f" ({number(each['low'])}…{number(each['high'])})"
+    return f"{number(each['value'])}{unit}{ends}"
+
+
+def _times(value: float) -> str:
+    return f"{units.three_digits(value)}×"
 
 
 @cache

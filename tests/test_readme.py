@@ -78,8 +78,26 @@ def test_the_picture_is_what_report_draws_of_the_file_of_quick(tmp_path):
 
 def test_the_course_shows_a_number_wherever_a_cpu_can_give_one():
     page = (ROOT / "docs" / "course.md").read_text()
-    shows = [line.strip("| ").split(" | ")[2] for line in page.splitlines() if line.startswith("| ") and "`dlbench " in line]
-    assert len(shows) == 16
-    silent = [each for each in shows if not re.search(r"\d", each)]
-    assert all(each.startswith("nothing") for each in silent)
+    rows = [line.strip("| ").split(" | ") for line in page.splitlines() if line.startswith("| ") and "`dlbench " in line]
+    assert len(rows) == 16
+    assert [cell for row in rows for cell in row if len(cell.split()) > 15] == []
+    silent = [shows for _, _, shows in rows if not re.search(r"\d", shows)]
+    assert all(each == "no GPU here" or each.startswith("unknown: ") for each in silent)
     assert len(silent) <= 6
+
+
+def test_the_course_names_the_command_whose_file_it_shows():
+    (served,) = re.findall(r"`dlbench run batch` \| ResNet-50 infers (\S+ /s) at batch 8", (ROOT / "docs" / "course.md").read_text())
+    rows = json.loads(dlbench("show", str(FROM_RESULTS["shown"]()["quick"].path.parent / "batch.jsonl"), "--format", "json", cwd=ROOT).out)
+    (rate,) = (row["rate.items_per_s"] for row in rows if row["case.id"] == "infer_step[model=resnet50,batch=8,dtype=fp32]@cpu")
+    assert served == f"{rate:.1f} /s"
+
+
+def test_the_ten_lines_of_readme_have_their_tags():
+    """A number without an interval says so, and no line is wider than a wide terminal."""
+    block = (ROOT / "README.md").read_text().partition("```text\n")[2].partition("```")[0].splitlines()
+    assert len(block) == 10
+    assert [line for line in block if len(line) > 120] == []
+    without = [line for line in block if re.search(r"\d×|days", line) and "…" not in line]
+    assert without
+    assert [line for line in without if "few rounds" not in line] == []
