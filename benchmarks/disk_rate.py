@@ -58,7 +58,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             rows.append((name, *rates, f"{statistics.median(ratios):.3f}", f"{min(ratios):.3f} to {max(ratios):.3f}"))
     columns = ("one file", "dlbench", "fio", "dlbench / fio, median", "pairs")
     verdict = f"medians of {options.pairs} pairs are at most {worst:.1%} off, at most {WITHIN:.0%}"
-    report("dlbench against fio, one file in turns", columns, rows, verdict, worst <= WITHIN)
+    report("dlbench against fio, one file alternately", columns, rows, verdict, worst <= WITHIN)
 
 
 _COMMON = (

@@ -131,7 +131,7 @@ def workloads() -> Iterator[str]:
         if each.signature.parameters:
             yield _table(("parameter", "valid", "default"), map(_parameter, each.signature.parameters))
         if each.signature.declared.values:
-            yield "What it reports beside its time:"
+            yield "What it reports, apart from its time:"
             yield _table(("value", "unit", "better", "meaning", "reported by"), map(_value, each.signature.declared.values))
         yield f"Source: [{path}](../../{path})"
 
@@ -141,8 +141,8 @@ def suites() -> Iterator[str]:
     registry.load_builtins()
     yield from _head(
         "Built-in suites",
-        "What `dlbench run` takes by name. [suites.md](../suites.md#built-in-suites) says what each has for an accelerator, and how to "
-        "write one. `dlbench list NAME` shows the cases that a suite plans on this machine, with an estimate of the time.",
+        "What `dlbench run` takes by name. [suites.md](../suites.md) says how to write one. `dlbench list NAME` shows the cases that a "
+        "suite plans on this machine, with an estimate of the time.",
     )
     yield _wrapped(
         "Cases are those of a machine with a CPU alone, and those that one accelerator has. *At most* is the suite's budget for each "
@@ -157,7 +157,7 @@ def _suite(name: str) -> tuple[str, ...]:
     devices = [each.device for each in cases.plan([loaded], signatures, ["cpu", ACCELERATOR])]
     counts = [str(devices.count(device)) for device in ("cpu", ACCELERATOR)]
     budget_s = loaded.policy.budget_s
-    at_most = "" if budget_s is None else f"{budget_s / 60:g} min a device"
+    at_most = "" if budget_s is None else f"{budget_s / 60:.3g} min a device"
     return f"`{name}`", *counts, str(loaded.policy.rounds), at_most, loaded.about
 
 

@@ -186,6 +186,14 @@ def test_commands_are_what_the_command_line_takes(command, signatures):
         assert re.fullmatch(r"(cpu|cuda|xpu|mps|twin)(:\d+)?", word)
 
 
+@pytest.mark.parametrize(("page", "begins", "cases"), [("README.md", ["run", "batch"], 4), ("docs/ab.md", ["ab", "matmul"], 1)])
+def test_an_example_that_narrows_a_suite_plans_as_few_cases_as_it_shows(page, begins, cases, tmp_path):
+    of_page = (command for each in SHELL if each.values[0] == page for command in commands(each.values[1]))
+    (command,) = (each for each in of_page if each[:2] == begins)
+    done = shared_hosts.dlbench(*command, "--device", "cpu", "--dry-run", cwd=tmp_path)
+    assert (done.code, len(done.out.splitlines())) == (0, cases), done.out + done.err
+
+
 def named_in_prose(page):
     """The commands in a page's prose, each as the words behind ``dlbench``."""
     prose = re.sub(r"^```.*?^```$", "", PAGES[page], flags=re.MULTILINE | re.DOTALL)

@@ -46,7 +46,7 @@ def test_all_pages_show_the_machine_measured_last_that_has_what_they_show(monkey
 def test_the_error_rates_are_those_of_the_page_that_a_test_holds_against_the_recording():
     words = " ".join((ROOT / "README.md").read_text().split())
     said = re.search(
-        r"with its least 14 rounds called a suite of identical ones slower in (\S+ %) of windows "
+        r"with its minimum of 14 rounds called a suite of identical ones slower in (\S+ %) of windows "
         r"\((\S+ to \S+) over twelve deals of the rounds\), "
         r"and saw a real 10 % in (\S+ % \(\S+ to \S+\))",
         words,
@@ -91,6 +91,17 @@ def test_the_course_names_the_command_whose_file_it_shows():
     rows = json.loads(dlbench("show", str(FROM_RESULTS["shown"]()["quick"].path.parent / "batch.jsonl"), "--format", "json", cwd=ROOT).out)
     (rate,) = (row["rate.items_per_s"] for row in rows if row["case.id"] == "infer_step[model=resnet50,batch=8,dtype=fp32]@cpu")
     assert served == f"{rate:.1f} /s"
+
+
+def test_the_memory_page_has_what_the_search_of_alexnet_found():
+    words = " ".join((ROOT / "docs" / "memory.md").read_text().split())
+    ended, room = map(int, re.search(r"AlexNet in 1 GiB ended at (\d+), where the line has room for (\d+)", words).groups())
+    file = FROM_RESULTS["shown"]()["quick"].path.parent / "memory.jsonl"
+    (answer,) = json.loads(dlbench("show", str(file), "--topic", "batch", "--format", "json", cwd=ROOT).out)["answers"]
+    rows = [row for table in answer["tables"] for row in table["rows"] if "batch.sample_bytes" in row]
+    (row,) = (each for each in rows if each["pair.case"] == "largest_batch[model=alexnet,dtype=fp32]")
+    assert (ended, room) == (row["batch.largest"], int((2**30 - row["batch.fixed_bytes"]) / row["batch.sample_bytes"]))
+    assert f"`batch {ended} fits into 1.00 GiB`" in words
 
 
 def test_the_ten_lines_of_readme_have_their_tags():

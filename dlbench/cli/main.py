@@ -84,7 +84,7 @@ def load(name: str) -> click.Command:
 @click.version_option(__version__, prog_name="dlbench")
 @click.pass_context
 def dlbench(context: click.Context) -> None:
-    """Measure what a deep-learning machine really delivers: CPU against GPU, in numbers that hold up.
+    """Measure deep-learning workloads on the CPU and every accelerator, with intervals.
 
     Data goes to stdout, everything else to stderr.
 
@@ -131,7 +131,7 @@ def main() -> None:
     except ModuleNotFoundError as error:
         sentence = f"the package '{error.name}' is not installed here; pip install . adds what is missing"
         if (error.name or "").partition(".")[0] in _REPORT_NEEDS:
-            sentence = "a page needs altair, vl-convert-python and Jinja2: pip install 'dlbench[report]'"
+            sentence = "a page needs altair, vl-convert-python and Jinja2: pip install '.[report]' in a clone"
         say_wrapped(f"dlbench: {sentence}")
         code = ExitCode.USAGE
     except MemoryError:

@@ -30,7 +30,7 @@ def lines() -> Iterator[str]:
     """
     newest = _newest()
     if newest is None:
-        yield "No results here yet. To measure this machine, and see who wins:"
+        yield "No results here yet. To measure this machine, and answer ten questions:"
         yield from _examples(("dlbench run", "every device; answers from the first round on"))
         yield "Before that:"
         yield from _examples(("dlbench devices", "what is in this machine"), ("dlbench doctor", "whether it is fit to measure on now"))

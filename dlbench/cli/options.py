@@ -272,7 +272,7 @@ price_options = option_group(
     _per_device("--years", YEARS, "In which a device that was bought is used. Repeatable."),
     _per_device("--hours-per-day", HOURS, "In which it is used on each day of these. Repeatable."),
     click.option("--currency", type=prices.currency, metavar="LABEL", help="Behind all amounts, such as EUR (default: none)."),
-    click.option("--samples", type=click.IntRange(1, 10**15), help="Of a training of your own, told beside the published ones."),
+    click.option("--samples", type=click.IntRange(1, 10**15), help="Of a training of your own, told next to the published ones."),
     click.option("--epochs", type=click.IntRange(1, 10**6), help="How often that passes over them (default: 1)."),
 )
 """Adds what things cost and a training of one's own, none of which is stored; the command gets ``given``, `core.prices.Prices`."""

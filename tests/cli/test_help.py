@@ -26,10 +26,20 @@ def test_the_help_of_each_command_has_examples_that_parse(name):
         assert {each for each in given.get("names", ()) if not each.endswith((".toml", ".py"))} <= set(builtin_names())
 
 
+def test_help_says_what_is_measured_without_a_promise(tmp_path):
+    for words, sentence in {
+        (): "Measure deep-learning workloads on the CPU and every accelerator, with intervals.",
+        ("run",): "Measure: run suites and answer ten questions.",
+        ("show",): "--by matches rows; ratios have intervals from four rounds on, and never a verdict;",
+    }.items():
+        assert sentence in " ".join(front_door.in_process(tmp_path, *words, "--help").out.split())
+
+
 def test_a_bare_call_says_how_to_begin(tmp_path):
     done = front_door.in_process(tmp_path)
     assert (done.code, done.err) == (0, "")
     assert commands(done.out) == ["dlbench run", "dlbench devices", "dlbench doctor"]
+    assert done.out.startswith("No results here yet. To measure this machine, and answer ten questions:\n")
     assert done.out.splitlines()[-1] == "All commands: dlbench --help; of one: dlbench run --help"
 
 

@@ -316,7 +316,7 @@ def test_a_missing_package_is_one_sentence(run_file: Path) -> None:
         variables = front_door.without(run_file.parent, name)
         command = (("report", "run.jsonl"), ("compare", "run.jsonl", "--by", "dtype", "--report", "page.html"))[number]
         done = front_door.dlbench(*command, cwd=run_file.parent, variables=variables)
-        sentence = "dlbench: a page needs altair, vl-convert-python and Jinja2: pip install 'dlbench[report]'\n"
+        sentence = "dlbench: a page needs altair, vl-convert-python and Jinja2: pip install '.[report]' in a clone\n"
         assert (done.code, done.out, done.err) == (2, "", sentence)
         assert not list(run_file.parent.glob("*.html"))
         (run_file.parent / "hiding" / f"{name}.py").unlink()

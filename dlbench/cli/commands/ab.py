@@ -1,4 +1,4 @@
-"""``dlbench ab``: two sides measured in turn on this machine, and a verdict for every case."""
+"""``dlbench ab``: two sides measured alternately on this machine, and a verdict for every case."""
 
 from collections.abc import Sequence
 from contextlib import ExitStack
@@ -61,7 +61,7 @@ def command(
     dry_run: bool,
     output: OutputOptions,
 ) -> ExitCode:
-    """Measure two sides in turn on this machine: interpreters, environments, or states of your code; then judge b against a.
+    """Measure two sides alternately on this machine: interpreters, environments, or states of your code; then judge b against a.
 
     In each round both sides of every case are measured one after the other, each in processes of its own; every second round reverses
     their order. The sides differ in what the options of a and b say; a side without an option is as things are here. The result file
@@ -69,7 +69,7 @@ def command(
 
     \b
       dlbench ab --b-python ../next/.venv/bin/python
-      dlbench ab matmul --set n=1024 --device cpu --b-env MKL_CBWR=COMPATIBLE
+      dlbench ab matmul --case "matmul[n=1024,dtype=fp32]@cpu" --b-env MKL_CBWR=COMPATIBLE
       dlbench ab mine.toml --plugin mine.py --a-ref main --confirm
     """
     refuse_several("dlbench ab")

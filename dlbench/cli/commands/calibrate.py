@@ -26,7 +26,13 @@ _ADVISED = 5
 
 @click.command("calibrate")
 @planning_options
-@click.option("--occasions", type=click.IntRange(1, 100), default=1, show_default=True, help="Occasions to measure now, one after another.")
+@click.option(
+    "--occasions",
+    type=click.IntRange(1, 100),
+    default=1,
+    show_default=True,
+    help="Occasions (sessions) to measure now.",
+)
 @click.option("--pause", type=duration, help="Time between them, such as 30m or 6h (default: 10m).")
 @format_option
 def command(planning: PlanOptions, occasions: int, pause: float | None, form: str) -> ExitCode:

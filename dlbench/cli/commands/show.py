@@ -94,14 +94,14 @@ class Shown:
     click.option("--details", is_flag=True, help="All cases, all tables, and what was in the way of the measurements."),
 )
 @format_option
-@click.option("--plain/--no-plain", help="On a terminal, too, draw no bars beside ratios and no strips of rounds.")
+@click.option("--plain/--no-plain", help="On a terminal, too, draw no bars at ratios and no strips of rounds.")
 @price_options
 def command(files: tuple[Path, ...], parts: Shown, form: str, plain: bool, given: Prices) -> None:
     """Print what result files say: their cases, and a line for each of ten questions; or pair their rows.
 
     A terminal shows as many cases as leave the ten lines in sight, a pipe all of them; --details has the rest. With
-    --answers, or --topic for one, the reasoning follows each answer. --by pairs rows: ratios come with intervals, never with
-    a verdict; --by ranks says what more devices bring, with a projection. Of a folder of result files a note says which
+    --answers, or --topic for one, the reasoning follows each answer. --by matches rows; ratios have intervals from four rounds on,
+    and never a verdict; --by ranks says what more devices bring, with a projection. Of a folder of result files a note says which
     stand out among those of the same kind of machine.
 
     \b
