@@ -247,7 +247,7 @@ output_options = option_group(
     OutputOptions,
     click.option(
         "--strict/--no-strict",
-        help="Exit with 4 if any case is inconclusive or incomparable, may have lost a round, or is of another, uncalibrated occasion.",
+        help="Exit with 4 if any case is inconclusive or incomparable, may have lost a round, or is of another, uncalibrated session.",
     ),
     click.option("--junit", type=PATH, metavar="FILE", help="Write the verdicts as JUnit XML, too."),
     click.option("--verdict", type=PATH, metavar="FILE", help="Write all of it as one JSON document, too."),

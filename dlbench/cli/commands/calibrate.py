@@ -26,20 +26,14 @@ _ADVISED = 5
 
 @click.command("calibrate")
 @planning_options
-@click.option(
-    "--occasions",
-    type=click.IntRange(1, 100),
-    default=1,
-    show_default=True,
-    help="Occasions (sessions) to measure now.",
-)
+@click.option("--occasions", type=click.IntRange(1, 100), default=1, show_default=True, help="Occasions (sessions) to measure now.")
 @click.option("--pause", type=duration, help="Time between them, such as 30m or 6h (default: 10m).")
 @format_option
 def command(planning: PlanOptions, occasions: int, pause: float | None, form: str) -> ExitCode:
-    """Measure this machine's noise between occasions, which compare then allows for.
+    """Measure this machine's noise between sessions, which compare then allows for.
 
     Each call measures the suites (default: quick) once more, as dlbench run does, into results/calibration, and estimates the noise
-    from all occasions there that had the same software. Call it at different hours and on different days: five occasions at least.
+    from all sessions there that had the same software. Call it at different hours and on different days: five sessions at least.
 
     \b
       dlbench calibrate

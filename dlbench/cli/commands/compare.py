@@ -45,7 +45,7 @@ _HUGE = 1 << 30  # bytes; above, one file after the other, as what is read at th
     "--calibration",
     type=PATH,
     metavar="FILE",
-    help=f"This machine's noise between occasions (default: {CALIBRATIONS}/MACHINE.json, if dlbench calibrate has made it).",
+    help=f"This machine's noise between sessions (default: {CALIBRATIONS}/MACHINE.json, if dlbench calibrate has made it).",
 )
 @click.option("--across-machines", is_flag=True, help="Report on files of different machines; slower does not fail then.")
 @output_options
