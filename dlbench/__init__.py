@@ -1,4 +1,4 @@
-"""dlbench: measure what a deep-learning machine really delivers, CPU beside GPU.
+"""dlbench: measure deep-learning workloads on the CPU and every accelerator.
 
 From Python: ``dlbench.read(path)`` gives a result file as a tidy pandas table. All else here is for authors of workloads and of kinds of
 device: docs/workloads.md shows it at work.

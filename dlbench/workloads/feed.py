@@ -62,7 +62,7 @@ VALUES = (
         role="transfer",
     ),
     # No part of a call: it runs during the step.
-    Value("hidden_copy_s", Unit.SECONDS, None, "the same, of a copy that runs beside the step", when={"source": ("prefetch",)}),
+    Value("hidden_copy_s", Unit.SECONDS, None, "the same, of a copy that runs during the step", when={"source": ("prefetch",)}),
     Value("epoch_gap_s", Unit.SECONDS, None, "how much longer than usual the call takes in which an epoch begins", optional=True),
     # Of data that the user brings.
     Value(

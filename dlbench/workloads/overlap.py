@@ -21,7 +21,7 @@ _MOST_PRODUCTS = 64
     values=(
         Value("copy_s", Unit.SECONDS, "lower", "copying all batches, alone"),
         Value("compute_s", Unit.SECONDS, "lower", "computing on all batches, alone"),
-        Value("serial_s", Unit.SECONDS, "lower", "both in turns, on one stream"),
+        Value("serial_s", Unit.SECONDS, "lower", "one after the other, on one stream"),
         Value("overlapped_s", Unit.SECONDS, "lower", "both at once, on two streams"),
         Value(
             "overlap_efficiency",

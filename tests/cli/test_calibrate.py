@@ -27,7 +27,7 @@ def test_occasions_become_a_calibration_that_compare_uses(tmp_path: Path) -> Non
         (case, 1, None) for case in ids
     ]
     assert first.err.splitlines()[-1] == (
-        "note: no case was measured on two occasions yet, so their noise is not known; call dlbench calibrate again at another time"
+        "note: no case was measured in two sessions yet, so their noise is not known; call dlbench calibrate again at another time"
     )
     assert list((tmp_path / FOLDER).glob("*.json")) == []
 
@@ -46,14 +46,14 @@ def test_occasions_become_a_calibration_that_compare_uses(tmp_path: Path) -> Non
     kept = FOLDER / f"{environment['machine_key']}.json"
     assert again.err.splitlines()[-3:] == [
         "note: left out, as of another machine or other software: 1 of 4 files in results/calibration",
-        "note: 3 occasions are few, and compare allows for that; 5 or more tell much better",
+        "note: 3 sessions are few, and compare allows for that; 5 or more tell much better",
         f"saved in {kept}, for dlbench compare",
     ]
     found = json.loads((tmp_path / kept).read_text())
     assert (found["machine_key"], found["pooled"]["occasions"], list(found["cases"])) == (environment["machine_key"], 3, ids)
 
     compared = front_door.in_process(tmp_path, "compare", *(str(FOLDER / name) for name in (run.name, "copy.jsonl")))
-    assert f"the noise between occasions in {kept}: 3 occasions from 20" in compared.err
+    assert f"the noise between sessions in {kept}: 3 sessions from 20" in compared.err
 
 
 def test_a_damaged_occasion_is_named_before_anything_is_measured(tmp_path: Path) -> None:
@@ -85,7 +85,7 @@ def test_an_interruption_keeps_what_was_measured(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (("--pause", "1h"), "dlbench: --pause is the time between occasions; give --occasions with it\n"),
+        (("--pause", "1h"), "dlbench: --pause is the time between sessions; give --occasions with it\n"),
         (("quikc",), "dlbench: no suite is called 'quikc'; did you mean 'quick'? (a suite of your own is a path that ends in .toml)\n"),
     ],
 )

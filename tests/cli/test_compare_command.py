@@ -25,8 +25,8 @@ from dlbench.core.units import parse_fraction
 
 TEN = (1.00, 1.01, 0.99, 1.02, 0.98, 1.005, 0.995, 1.015, 0.985, 1.001)
 ONE, TWO = made_up.case("matmul", n=1), made_up.case("matmul", n=2)
-UNPROVEN = "no calibration, so a change may be the occasion's (identical code has read 11 % slower)"
-REMEDY = "run dlbench calibrate, or dlbench ab for both sides in turn"
+UNPROVEN = "no calibration: differences may be session noise (identical code has read 11 % slower)"
+REMEDY = "run dlbench calibrate, or dlbench ab for both sides alternately"
 
 
 def timed(a_case: made_up.Case, factor: float = 1.0, rounds: Sequence[float] = TEN, **fields: Any) -> list[Measurement]:
@@ -546,7 +546,7 @@ def test_a_calibration_of_this_machine_is_found_and_allowed_for(folder: Folder) 
     done = folder.compare()
     assert (done.code, done.out.splitlines()[-1]) == (4, "1 inconclusive; exit 4")
     assert done.err.splitlines()[-2] == (
-        f"note: verdicts allow for the noise between occasions in results/calibration/{MACHINE}.json: 5 occasions from 2026-01-01 to "
+        f"note: verdicts allow for the noise between sessions in results/calibration/{MACHINE}.json: 5 sessions from 2026-01-01 to "
         "2026-01-05, from one to another median and p10 of the cases differ by 10.0 % and 5.0 % (standard deviations)"
     )
 
@@ -634,7 +634,7 @@ def test_options_that_make_no_sense_are_2_and_one_sentence(folder: Folder, argum
         (
             ("base.jsonl",),
             ("--by", "dtype", "--calibration", "m.json"),
-            "--calibration is for files of several occasions; leave it out with --by",
+            "--calibration is for files of several sessions; leave it out with --by",
         ),
         (
             ("base.jsonl", "new.jsonl"),

@@ -70,7 +70,7 @@ def test_two_machines_measure_together_and_the_first_writes_one_file(tmp_path):
     assert re.search(r"exitcode +: 5 ", err)
     assert "SignalException" not in err  # how the ranks were ended is none of torchrun's business
     assert other_out == ""
-    assert "machine 1 of 1 beside the first, 127.0.0.1, which writes the results" in other_err
+    assert "machine 1 of 1 next to the first, 127.0.0.1, which writes the results" in other_err
 
     header, *_ = front_door.lines(tmp_path / "o.jsonl")
     (machine,) = header["machines"]

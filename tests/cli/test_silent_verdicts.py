@@ -54,11 +54,11 @@ def test_a_small_calibration_does_not_let_everything_pass(tmp_path, count, facto
     done = compare(tmp_path, *calibrated(tmp_path, Noise(occasions, 0.03, 0.03, 0.03)))
     assert (done.code, done.out.splitlines()[-1]) == (4, f"{count} inconclusive; exit 4")
     assert done.err.splitlines()[-1] == (
-        f"note: a slowdown of 25.0 % or more is not excluded in {count} of {count} cases; measure both sides in turn, with dlbench ab"
+        f"note: a slowdown of 25.0 % or more is not excluded in {count} of {count} cases; measure both sides alternately, with dlbench ab"
     )
     (reasons,) = [line for line in done.out.splitlines() if ": " in line]
     assert reasons.startswith(f"all {count} cases: up to ")
-    assert reasons.endswith("; occasions alone differ by as much")
+    assert reasons.endswith("; sessions alone differ by as much")
     assert compare(tmp_path).code == 3
 
 

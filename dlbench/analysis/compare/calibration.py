@@ -44,11 +44,11 @@ class CaseNoise(NamedTuple):
     """None where it was measured on one occasion."""
 
 
-_BEYOND = "by how much its median differs from one occasion to another, beyond what all cases have in common: standard deviation"
+_BEYOND = "by how much its median differs from one session to another, beyond what all cases have in common: standard deviation"
 FIELDS: tuple[Field[CaseNoise], ...] = (
     Field(Column("calibrate.case", Unit.TEXT, "the case"), lambda each: each.case),
-    Field(Column("calibrate.occasions", Unit.COUNT, "occasions on which it was measured"), lambda each: each.occasions),
-    Field(Column("calibrate.median_s", Unit.SECONDS, "one call: median over the occasions"), lambda each: each.median_s),
+    Field(Column("calibrate.occasions", Unit.COUNT, "sessions in which it was measured"), lambda each: each.occasions),
+    Field(Column("calibrate.median_s", Unit.SECONDS, "one call: median over the sessions"), lambda each: each.median_s),
     Field(Column("calibrate.median_sd", Unit.FRACTION, _BEYOND), lambda each: each.noise and each.noise.median),
     Field(Column("calibrate.p10_sd", Unit.FRACTION, "the same of its 10th percentile"), lambda each: each.noise and each.noise.p10),
     Field(Column("calibrate.mean_sd", Unit.FRACTION, "the same of its mean"), lambda each: each.noise and each.noise.mean),

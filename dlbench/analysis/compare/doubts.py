@@ -68,7 +68,7 @@ def exclusion(left: float | None, must_see: float | None) -> tuple[str, ...]:
 def prospects(tests: Tests, rounds: int | None, threshold: float) -> str:
     """Say of an inconclusive case what would probably decide it; ``rounds`` are what `rounds_needed` gives."""
     if any(test.drift and not test.only_slower and test.drift.half_width(EQUIVALENCE) >= math.log1p(threshold) for test in tests.values()):
-        return "occasions alone may differ by more than the threshold: measure both sides in turn, with dlbench ab"
+        return "sessions alone may differ by more than the threshold: measure both sides alternately, with dlbench ab"
     if rounds is None:
         return "its interval reaches beyond the threshold, and more rounds may not change that"
     if rounds > MOST_ROUNDS:
@@ -85,7 +85,7 @@ def case_not_excluded(
     """
     why = "too few rounds to exclude any" if left is None else f"up to {relative_change(left)} is possible"
     if planned == math.inf:
-        return UndetectableCase(case, must_see, f"{why}; occasions alone differ by as much", "measure both sides in turn, with dlbench ab")
+        return UndetectableCase(case, must_see, f"{why}; sessions alone differ by as much", "measure both sides alternately, with dlbench ab")
     if disturbed := disturbances(sides):
         return UndetectableCase(case, must_see, f"{why}; {disturbed}", "stop the other processes, as top shows them", rounds)
     if left is not None:

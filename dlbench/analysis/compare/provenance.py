@@ -78,7 +78,7 @@ def _threshold_notes(results: Results, base: str, others: Sequence[str]) -> list
     return notes
 
 
-OTHER_OCCASION = "measured more than an hour from the base, and no calibration tells how far occasions differ"
+OTHER_OCCASION = "measured more than an hour from the base, and no calibration tells how far sessions differ"
 """Why a strict comparison of such files is undecided."""
 
 
@@ -89,14 +89,14 @@ def uncalibrated(results: Results, base: str, others: Sequence[str]) -> tuple[se
     gaps = {name: gap_s(results.environments[base], results.environments[name]) for name in others}
     apart = {name: gap for name, gap in gaps.items() if gap is not None and gap > _ONE_OCCASION_S}
     sentences = [
-        "no calibration, so a change may be the occasion's (identical code has read 11 % slower)",
+        "no calibration: differences may be session noise (identical code has read 11 % slower)",
     ]
     if apart:
         named = few(f"{name} ({seconds(gap)})" for name, gap in apart.items())
         sentences.append(f"more than an hour from {base}, which ends --strict with 4: {named}")
     if unknown := [name for name, gap in gaps.items() if gap is None]:
         sentences.append(f"how far from {base} in time is unknown: {few(unknown)}")
-    sentences.append("run dlbench calibrate, or dlbench ab for both sides in turn")
+    sentences.append("run dlbench calibrate, or dlbench ab for both sides alternately")
     return {*apart}, [one_line("; ".join(sentences))]
 
 

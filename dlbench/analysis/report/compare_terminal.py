@@ -28,7 +28,7 @@ NAME_WIDTH = 16
 _NAMED = 2
 """Cases that a reason names; it counts more of them."""
 _NUMBER = re.compile(r"(?<![\w.:'+-])[+-]?\d+(?:,\d{3})*(?:\.\d+)?(?![\w.:'])")
-_NOISE_HEADINGS = ("case", "occasions", "median", "sd of median", "sd of p10")
+_NOISE_HEADINGS = ("case", "sessions", "median", "sd of median", "sd of p10")
 _SUMMARY = ("slower", "worse", "faster", "better", "same", "inconclusive", "incomparable", "missing", "failed", "new")
 
 
@@ -164,7 +164,7 @@ def occasions(calibration: Calibration, path: Path | None) -> str:
     when = f" from {calibration.first[:10]} to {calibration.last[:10]}" if calibration.first else ""
     of_all = f"all together by {units.percent(common.median)} and {units.percent(common.p10)}, each by itself by " if common else "by "
     return units.one_line(
-        f"verdicts allow for the noise between occasions in {path}: {pooled.occasions} occasions{when}, from one to another median and p10 "
+        f"verdicts allow for the noise between sessions in {path}: {pooled.occasions} sessions{when}, from one to another median and p10 "
         f"of the cases differ {of_all}{units.percent(pooled.median)} and {units.percent(pooled.p10)} (standard deviations)"
     )
 

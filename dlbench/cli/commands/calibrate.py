@@ -42,17 +42,17 @@ def command(planning: PlanOptions, occasions: int, pause: float | None, form: st
     """
     refuse_several("dlbench calibrate")
     if pause is not None and occasions == 1:
-        raise UsageError("--pause is the time between occasions; give --occasions with it")
+        raise UsageError("--pause is the time between sessions; give --occasions with it")
     for path in sorted(CALIBRATIONS.glob("*.jsonl")):
         load(path)  # a damaged file is better known before measuring than after
 
     with Interruption() as interruption:
         for number in range(occasions):
             if number:
-                say(f"waiting {clock_time(pause or _PAUSE_S)} for the next occasion")
+                say(f"waiting {clock_time(pause or _PAUSE_S)} for the next session")
                 if select.select([interruption], [], [], pause or _PAUSE_S)[0]:
                     break
-            say(f"occasion {number + 1} of {occasions}")
+            say(f"session {number + 1} of {occasions}")
             latest = _measure(planning, interruption)
             if latest.stopped:
                 break
@@ -63,7 +63,7 @@ def command(planning: PlanOptions, occasions: int, pause: float | None, form: st
 
 
 def _measure(planning: PlanOptions, interruption: Interruption) -> Recording:
-    """Measure one occasion as a run of its own."""
+    """Measure one session as a run of its own."""
     suites, settings = load_suites(planning), sessions.settings_for()
     with sessions.open_side(Side(plugins=planning.plugins), suites, settings, interruption) as opened:
         plan = plan_suites(suites, opened.hello, planning)
@@ -96,9 +96,9 @@ def _conclude(latest: Path, form: str) -> bool:
     if left_out := len(every.environments) - len(like):
         notes.append(f"left out, as of another machine or other software: {left_out} of {len(every.environments)} files in {CALIBRATIONS}")
     if found is None:
-        notes.append("no case was measured on two occasions yet, so their noise is not known; call dlbench calibrate again at another time")
+        notes.append("no case was measured in two sessions yet, so their noise is not known; call dlbench calibrate again at another time")
     elif found.pooled.occasions < _ADVISED:
-        notes.append(f"{found.pooled.occasions} occasions are few, and compare allows for that; {_ADVISED} or more tell much better")
+        notes.append(f"{found.pooled.occasions} sessions are few, and compare allows for that; {_ADVISED} or more tell much better")
     write_notes(notes)
     if found:
         path = CALIBRATIONS / f"{here['machine_key']}.json"

@@ -102,7 +102,7 @@ def _refuse_contradictions(
     if by and across_machines:
         raise UsageError("--across-machines is for several files; leave it out with --by")
     if by and calibration:
-        raise UsageError("--calibration is for files of several occasions; leave it out with --by")
+        raise UsageError("--calibration is for files of several sessions; leave it out with --by")
     if across_machines and calibration:
         raise UsageError("--calibration is the noise of one machine; leave it out with --across-machines")
     if base.is_dir() and base not in sides:

@@ -134,7 +134,7 @@ def _refuse_contradictions(measuring: MeasureOptions, gate: bool, must_see: str 
         raise UsageError("--must-see says which slowdown a baseline has to exclude; give it with --gate")
     if resume and typed_options() - {"resume", "rounds", "budget", "timeout", "form"}:
         raise UsageError(
-            "--resume goes on with what the file planned; beside it only --rounds, --budget, --timeout and --format can be given"
+            "--resume goes on with what the file planned; with it only --rounds, --budget, --timeout and --format can be given"
         )
     if resume and node:
         raise UsageError("--resume goes on with a run on one machine; give it without torchrun")
@@ -147,7 +147,7 @@ def _take_part(node: Node, planning: PlanOptions, measuring: MeasureOptions, int
     settings = sessions.settings_for(measuring.seed, measuring.isolation)
     with sessions.open_side(Side(plugins=planning.plugins), (), settings, interruption) as opened:
         chosen = devices.usable(devices.select(devices.describe(opened.hello), planning.device_words))
-        say(f"machine {node.number} of {node.count - 1} beside the first, {node.host}, which writes the results")
+        say(f"machine {node.number} of {node.count - 1} next to the first, {node.host}, which writes the results")
         capacity = NodeCapacity({device.id: device.name for device in chosen}, settings.threads)
         serve(node, capacity, fingerprint.fingerprint(opened.hello, chosen), interruption)
     return interruption.exit_code

@@ -201,7 +201,7 @@ def test_steps_without_a_part_stand_in_no_table_beside_others(asked):
     assert [row["case.device"] for row in found["tables"][1]["rows"]] == ["cuda:0"]
     assert found["sentences"][0] == "1 of 1 training steps on cuda:0 wait for launches."
     assert f"of 1 step no part was measured; {WOULD_TELL}" in found["weaknesses"]
-    assert "no ceiling of cuda:0 was measured; give the file of dlbench run ceilings beside this one" in found["weaknesses"]
+    assert "no ceiling of cuda:0 was measured; give the file of dlbench run ceilings with this one" in found["weaknesses"]
 
 
 def test_what_is_known_comes_first_and_kinds_and_devices_are_not_mixed(asked):

@@ -259,7 +259,7 @@ def test_a_drift_widens_both_intervals_and_never_lowers_p() -> None:
 def test_where_occasions_alone_exceed_the_threshold_more_rounds_are_not_advised() -> None:
     case = against(1.0, of_all(0.05))
     assert case.rounds_needed is None
-    assert case.note.endswith("; occasions alone may differ by more than the threshold: measure both sides in turn, with dlbench ab")
+    assert case.note.endswith("; sessions alone may differ by more than the threshold: measure both sides alternately, with dlbench ab")
     assert case.detectable is not None
     assert case.detectable == pytest.approx(0.417, abs=0.001)
 

@@ -186,7 +186,7 @@ def findings(results: Results) -> AnswerPart:
     counts = {where: _counts(where, found) for where, found in devices.items()}
     known_first = sorted(counts.values(), key=lambda found: not any(count.bound for count in found))
     without = [where for where, found in devices.items() if not any(step.ceilings for step in found)]
-    doubts += [f"no ceiling of {where} was measured; give the file of dlbench run ceilings beside this one" for where in without]
+    doubts += [f"no ceiling of {where} was measured; give the file of dlbench run ceilings with this one" for where in without]
     if blind := sum(step.parts.device_s is None and not step.parts.on_host for step in judged):
         doubts.append(f"the device's own time was not read for {plural(blind, 'step')}, so what overlaps may count twice")
     if overlap := sum(step.found.over_s > ADDS_UP * step.parts.whole_s for step in judged):
