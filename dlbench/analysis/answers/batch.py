@@ -8,7 +8,7 @@ from dlbench.analysis.answers.parts.base import Answer, AnswerPart, Missing, Que
 from dlbench.analysis.answers.parts.headline import Headline, Tag, by_kind, foremost, limits, names_of, nearer, of_the_middle, qualifiers
 from dlbench.analysis.presentation.fields import CASE, RATIO, THROUGHPUT, Field, Fields, of_row, own, place
 from dlbench.analysis.presentation.figures import Figure, figure
-from dlbench.analysis.presentation.names import by_work, device_label, several_runs
+from dlbench.analysis.presentation.names import by_workload, device_label, several_runs
 from dlbench.analysis.presentation.pair_columns import of_ratio
 from dlbench.analysis.presentation.wording import short
 from dlbench.analysis.ratios.pairing import BATCH, DEVICE, RUN, grouped, label
@@ -125,7 +125,7 @@ def _figures(swept: Sequence[Row], tried: Sequence[Row], environments: Environme
     of_tries, work = frozenset(tried), ("work", Field(_LINE, line))
     figures = list[Figure]()
     several = several_runs([*swept, *tried])
-    for where, found in by_work([*swept, *tried]).items():
+    for where, found in by_workload([*swept, *tried]).items():
         devices = place([*swept, *tried])
         for title, (quantity, *ends) in _QUANTITIES.items():
             shown = [row for row in found if quantity.of(row) is not None]

@@ -25,7 +25,7 @@ from dlbench.analysis.answers.parts.pair_tables import beside_defaults, mark_of,
 from dlbench.analysis.presentation import pair_columns
 from dlbench.analysis.presentation.fields import CASE, RATIO, Fields, Headed, of_side, own, place, value_fields
 from dlbench.analysis.presentation.figures import Figure
-from dlbench.analysis.presentation.names import by_device, by_workload, flat
+from dlbench.analysis.presentation.names import by_device, by_workload_and_device, flat
 from dlbench.analysis.presentation.wording import few, option, plural, short, value_words
 from dlbench.analysis.ratios.pairing import MATH, Pair, both_sides, grouped, settings_named
 from dlbench.analysis.ratios.ratio import middle, speedup_of
@@ -139,7 +139,7 @@ def answer(results: Results) -> Answer | Missing:
     converges = SEE_PRECISION if trainings(results.rows) else _CONVERGES
     weaknesses = (*unfinished, *(() if searched else (_NOT_SEARCHED,)), converges)
     figures = [_ratios(title, bests, ("work", CASE), *([place(bests)] if mark_of(CASE, bests) == "dot" else []))]
-    for where, found in by_workload(list(filter(_is_alone, effects))).items():
+    for where, found in by_workload_and_device(list(filter(_is_alone, effects))).items():
         # A row an option, or where several steps have it, a row a step.
         named = (_SET_TO,) if mark_of(_SET_TO[1], found) == "bar" else (_DEFAULT, _SET_TO)
         figures.append(_ratios(f"What each tuning option brings alone: {where}", found, *named))

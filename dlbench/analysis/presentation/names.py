@@ -91,7 +91,7 @@ def flat(groups: Mapping[str, list[T]]) -> list[T]:
     return list(chain.from_iterable(groups.values()))
 
 
-def by_work(found: Sequence[T]) -> dict[str, list[T]]:
+def by_workload(found: Sequence[T]) -> dict[str, list[T]]:
     """Return records by the workload of their rows, with where those ran where that is one place: ``matmul``, ``matmul on cpu``."""
     several = several_runs(found)
     groups = grouped(found, lambda each: each.row.case.workload)
@@ -99,7 +99,7 @@ def by_work(found: Sequence[T]) -> dict[str, list[T]]:
     return {name if len(where[name]) > 1 else f"{name} on {where[name].pop()}": alike for name, alike in groups.items()}
 
 
-def by_workload(found: Sequence[T]) -> dict[str, list[T]]:
+def by_workload_and_device(found: Sequence[T]) -> dict[str, list[T]]:
     """Return records by the workload of their rows and where those ran: ``matmul on cuda:0``."""
     several = several_runs(found)
     return grouped(found, lambda each: f"{each.row.case.workload} on {device_label(each, several)}")

@@ -9,7 +9,7 @@ from dlbench.analysis.answers.parts.headline import Headline
 from dlbench.analysis.answers.parts.step_bottleneck import Alone, alone
 from dlbench.analysis.presentation.fields import CASE, RATIO, THROUGHPUT, Fields, Headed, own, value_field, whole_row
 from dlbench.analysis.presentation.figures import Figure, figure
-from dlbench.analysis.presentation.names import by_device, by_workload
+from dlbench.analysis.presentation.names import by_device, by_workload_and_device
 from dlbench.analysis.presentation.wording import INTERVAL, brief, short
 from dlbench.analysis.ratios.pairing import grouped, label, settings_named
 from dlbench.analysis.ratios.ratio import Ratio, speed_ratio
@@ -209,7 +209,7 @@ def _getting(fed: Fed) -> list[str]:
 def _figures(every: Sequence[Fed]) -> list[Figure]:
     """Return throughput by the way of batches, of each workload and device a figure."""
     found = list[Figure]()
-    for where, ways in by_workload(every).items():
+    for where, ways in by_workload_and_device(every).items():
         one = len({fed.case for fed in ways}) == 1
         found.append(
             figure(

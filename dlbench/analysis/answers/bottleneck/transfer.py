@@ -13,7 +13,7 @@ from dlbench.analysis.answers.parts.headline import Headline, qualifiers
 from dlbench.analysis.answers.parts.lines import LEAST_SIZES, MOST_OFF, Line, fit
 from dlbench.analysis.presentation.fields import Field, Fields, Headed, of_row, own
 from dlbench.analysis.presentation.figures import Figure, figure
-from dlbench.analysis.presentation.names import by_device, by_workload
+from dlbench.analysis.presentation.names import by_device, by_workload_and_device
 from dlbench.analysis.presentation.wording import INTERVAL, brief, short, with_interval
 from dlbench.analysis.ratios.pairing import grouped, label, settings_named
 from dlbench.analysis.read.table import Results
@@ -277,7 +277,7 @@ def _figures(copies: Sequence[Row]) -> list[Figure]:
     axes = size, ("bytes a second", _RATE), ("copy", way)
     return [
         figure(f"Bandwidth by size: {where}", about, "line", alike, *axes, log="xy", interval=ends)
-        for where, alike in by_workload(copies).items()
+        for where, alike in by_workload_and_device(copies).items()
     ]
 
 

@@ -8,7 +8,7 @@ from dlbench.analysis.answers.parts.base import AnswerPart, of_devices
 from dlbench.analysis.answers.parts.headline import Headline, foremost, limits, of_the_middle, qualifiers, span_of
 from dlbench.analysis.presentation.fields import CASE, RATIO, Field, Fields, Headed, own, place, whole_row
 from dlbench.analysis.presentation.figures import Figure, figure
-from dlbench.analysis.presentation.names import by_work
+from dlbench.analysis.presentation.names import by_workload
 from dlbench.analysis.presentation.pair_columns import of_ratio
 from dlbench.analysis.presentation.wording import brief, plural, short
 from dlbench.analysis.ratios.pairing import BATCH, grouped, label
@@ -129,7 +129,7 @@ def _figures(found: Sequence[Training]) -> list[Figure]:
     about, line = "One line a training; further right is a larger batch.", ("training", _LINE)
     return [
         figure(f"{title} by batch: {where}", about, "line", shown, _BATCH, (title.lower(), field), line, place(found), log=log)
-        for where, trainings in by_work(found).items()
+        for where, trainings in by_workload(found).items()
         for title, (_, field), log in (("Time of a sample", _SECONDS, "xy"), ("Accuracy", _ACCURACY, "x"))
         if (shown := [each for each in trainings if field.of(each) is not None])
     ]
