@@ -211,7 +211,7 @@ def _claims() -> list[dict[str, Any]]:
 def _rows() -> dict[tuple[str, str], dict[str, Any]]:
     """Return the rows of all files of the machine, by file and case."""
     rows = json.loads(_dlbench("show", _place(_folder()), "--format", "json"))
-    return {(row["case.run"].rpartition("/")[2], row["case.id"]): row for row in rows}
+    return {(row["case.run"], row["case.id"]): row for row in rows}
 
 
 @cache

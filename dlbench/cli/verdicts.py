@@ -10,6 +10,7 @@ import click
 from dlbench.analysis.compare.judge import Verdict
 from dlbench.analysis.compare.verdict import Comparison
 from dlbench.analysis.export import compare_export, github, junit, tabular
+from dlbench.analysis.presentation.names import paths_of
 from dlbench.analysis.read.table import Results
 from dlbench.analysis.report import compare_terminal, sentences
 from dlbench.cli import defaults
@@ -38,7 +39,7 @@ def conclude(comparisons: Sequence[Comparison], notes: Sequence[str], options: O
     ]
     _write_verdicts(comparisons, conclusion, options.form)
     brief = {doubt: short for each in comparisons for doubt, short in zip(each.doubts, each.brief_doubts, strict=True)}
-    write_notes([brief.get(note, note) for note in notes] if options.form == "table" else notes)
+    write_notes([*(brief.get(note, note) for note in notes), *paths_of(results.paths)] if options.form == "table" else notes)
     if options.junit:
         overwrite(options.junit, junit.junit(comparisons))
     if options.verdict:

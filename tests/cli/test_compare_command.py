@@ -382,7 +382,9 @@ def test_files_of_one_name_are_told_apart(folder: Folder) -> None:
         (folder.path / side).mkdir()
         made_up.write(folder.path / side / "run.jsonl", timed(ONE, factor))
     done = folder.compare(files=("a/run.jsonl", "b/run.jsonl"))
-    assert (done.code, done.out.splitlines()[0]) == (3, "b/run.jsonl against a/run.jsonl")
+    assert (done.code, done.out.splitlines()[0]) == (3, "run 2 against run 1")
+    assert done.err.splitlines()[-2:] == ["note: run 1 is a/run.jsonl", "note: run 2 is b/run.jsonl"]
+    assert "a/run" not in folder.compare("--format", "csv", files=("a/run.jsonl", "b/run.jsonl")).out
     in_full = [str(folder.path / side / "run.jsonl") for side in "ab"]
     assert folder.compare(files=in_full).out == done.out
 

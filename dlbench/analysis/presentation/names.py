@@ -2,6 +2,7 @@
 
 import re
 import shlex
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
@@ -11,6 +12,7 @@ from dlbench.analysis.presentation.wording import plural
 from dlbench.analysis.ratios.pairing import STANDARD, chosen, grouped, plain_value
 from dlbench.core.model import kind_of, value_text
 from dlbench.core.rows.row import Row
+from dlbench.core.units import one_line
 
 
 class HasRow(Protocol):
@@ -23,9 +25,12 @@ class HasRow(Protocol):
 
 T = TypeVar("T", bound=HasRow)
 
-_HOME = re.compile(r"(?<![\w./:~])(?:(?<=')/(?:home|Users)/[^/']+|/(?:home|Users)/[^\s/'\",;:)]+|/root(?![\w.-]))")
+_QUOTED, _BARE = r"(?:(?!\1)[^/])+", r"[^\s/'\"]+"
+"""Part of a path between quotes, whichever these are, and of one without."""
+_HOME = re.compile(rf"(?<![\w./~])(?:(?<=(['\"]))/(?:home|Users)/{_QUOTED}|/(?:home|Users)/[^\s/'\",;:)]+|/root(?![\w.-]))")
 _FOLDERS = re.compile(
-    r"(?<![\w./:~])(?!/(?:proc|sys|dev|etc)/)(?:(?<=')(?:~|/[^/']+)/(?:[^/']+/)*(?=[^/'])|(?:~|/[^\s/'\"]+)/(?:[^\s/'\"]+/)*(?=[^\s/'\"]))"
+    r"(?<![\w./~])(?!/(?:proc|sys|dev|etc)/)"
+    rf"(?:(?<=(['\"]))(?:~|/{_QUOTED})/(?:{_QUOTED}/)*(?={_QUOTED})|(?:~|/{_BARE})/(?:{_BARE}/)*(?={_BARE}))"
 )
 """Folders of an absolute path, in quotes with any spaces in them; what the system has of itself, such as ``/proc/stat``, is nobody's."""
 
@@ -107,15 +112,27 @@ def by_workload_and_device(found: Sequence[T]) -> dict[str, list[T]]:
 
 def without_folders(text: str) -> str:
     """Return a text for others to read, in which of an absolute path its last part is left, and of a home ``~``."""
-    return _FOLDERS.sub("", _HOME.sub("~", text)) if "/" in text else text
+    return _FOLDERS.sub("", _HOME.sub("~", text.replace("file:///", "/"))) if "/" in text else text
+
+
+def paths_of(files: Mapping[str, Path]) -> list[str]:
+    """Return the path of each result file that another has the name of: ``quick 2 is b/quick.jsonl``; for a screen, never for a page."""
+    times = Counter(path.stem for path in {*files.values()})
+    return [one_line(f"{run} is {path}") for run, path in files.items() if times[path.stem] > 1]
 
 
 def with_short_names(text: str, files: Mapping[str, Path]) -> str:
-    """Return a text in which each result file is called by its name alone, or by its ``case.run`` where that tells it from another.
+    """Return a text in which each result file is called by its name alone; where another has that name, by its ``case.run`` in front.
 
     ``files``: of each ``case.run`` the path, as it may stand in the text, also quoted for a shell.
     """
-    for run, path in sorted(files.items(), key=lambda each: -len(str(each[1]))):
-        name = run if run.endswith(path.name) else path.name
-        text = text.replace(shlex.quote(str(path)), shlex.quote(name)).replace(str(path), name)
-    return text
+    times = Counter(path.name for path in {*files.values()})
+    runs = {form: (run, path) for run, path in files.items() for form in (str(path), shlex.quote(str(path)))}
+
+    def short(found: re.Match[str]) -> str:
+        run, path = runs[found[0]]
+        # What stands further behind is part of a command, which takes the name of a file.
+        name = run if times[path.name] > 1 and found.start() == 0 else path.name
+        return name if found[0] == str(path) else shlex.quote(name)
+
+    return re.sub("|".join(map(re.escape, sorted(runs, key=len, reverse=True))), short, text) if runs else text

@@ -2,7 +2,7 @@
 
 import re
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from itertools import chain
 from typing import Any
 
@@ -52,6 +52,14 @@ def place_names(environments: Environments) -> dict[str, str]:
     repeated = Counter([*names.values(), *(files[0] for files in places if files[0] not in texts_of)])
     unique = {place: name if repeated[name] == 1 else f"{name}, {place}" for place, name in names.items()}
     return {file: unique.get(files[0], files[0]) for files in places for file in files}
+
+
+def labels(environments: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return for each of several files what tells it from the others, machine, software or day; at last its number."""
+    telling = (*_OF_MACHINE, *_OF_STACK, _DATE)
+    texts = [{path: text for path, text in _texts(each).items() if path in telling} for each in environments]
+    texts_of = {str(number): each for number, each in enumerate(texts, 1)}
+    return [", ".join(texts) or number for number, texts in _telling(texts_of).items()]
 
 
 def _places(environments: Environments) -> list[list[str]]:

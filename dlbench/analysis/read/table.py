@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
-from itertools import chain, count
+from itertools import chain
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, TypeVar
@@ -17,7 +17,7 @@ from dlbench.analysis.read import declared, header, sessions
 from dlbench.analysis.read.arithmetic import flag_unexpected, with_arithmetic
 from dlbench.analysis.read.ceilings import Ceilings, Machine, measured, with_ceilings
 from dlbench.analysis.read.order import by_case, order_of
-from dlbench.analysis.read.places import Environments, by_place
+from dlbench.analysis.read.places import Environments, by_place, labels
 from dlbench.analysis.read.readings import Readings, device_readings
 from dlbench.analysis.read.superlinear import flag_super_linear
 from dlbench.analysis.read.trend import trends
@@ -267,26 +267,25 @@ def records(frame: "pd.DataFrame") -> list[Cells]:
 
 
 def _names(paths: Sequence[Path]) -> list[str]:
-    """Name each file by its stem, or by as much of the end of its path as tells it from others with that stem."""
+    """Name each file by its stem, those that share one by what tells them apart, too: ``quick 2026-11-24``; never by a folder."""
     times = Counter(path.resolve() for path in paths)
     if repeated := next((path for path in paths if times[path.resolve()] > 1), None):
         raise UsageError(f"{repeated} is given twice; name each result file once")
-    stems = Counter(path.stem for path in paths)
-    return [path.stem if stems[path.stem] == 1 else _tail(path, paths) for path in paths]
+    names = {path: path.stem for path in paths}
+    for stem in (stem for stem, count in Counter(names.values()).items() if count > 1):
+        alike = [path for path in paths if path.stem == stem]
+        names |= {path: f"{stem} {label}" for path, label in zip(alike, labels(list(map(_environment, alike))), strict=True)}
+    while taken := {name for name, count in Counter(names.values()).items() if count > 1}:  # as where a stem ends in such a label
+        names = {path: f"{name} {at}" if name in taken else name for at, (path, name) in enumerate(names.items(), 1)}
+    return list(names.values())
 
 
-def _tail(path: Path, paths: Sequence[Path]) -> str:
-    """Return the end of a path as it was given that no other with its stem has, without the folders in it that all of these share.
-
-    ``torch-2.14/quick.jsonl``, and where only a folder further up differs ``torch-2.14/…/quick.jsonl``.
-    """
-    own, *others = (each.parts[::-1] for each in sorted(paths, key=lambda each: each is not path) if each.stem == path.stem)
-    shared = max(next(at for at in count(1) if own[:at] != other[:at]) for other in others)
-    ends = (0, min(shared, len(own)) - 1)
-    kept = [
-        folder if at in ends or any(other[at : at + 1] != (folder,) for other in others) else "…" for at, folder in enumerate(own[:shared])
-    ]
-    return str(Path(*[folder for folder, nearer in zip(kept, ["", *kept], strict=False) if (folder, nearer) != ("…", "…")][::-1]))
+def _environment(path: Path) -> Mapping[str, Any]:
+    """Return where a file says it was measured; nothing of a pipe, which can be read only once."""
+    if not path.is_file() and not path.is_dir():
+        return {}
+    other = sessions.load(path)
+    return (other.header if other else store.read_header(path)).get("environment") or {}
 
 
 def _series(values: list[Any], unit: Unit | None) -> "pd.Series[Any]":

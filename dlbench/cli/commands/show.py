@@ -118,6 +118,7 @@ def command(files: tuple[Path, ...], parts: Shown, form: str, plain: bool, given
 
     # Here and not at the top: pandas takes longer to import than help may take.
     from dlbench.analysis.answers import topics
+    from dlbench.analysis.presentation.names import paths_of
     from dlbench.analysis.read.table import collect
     from dlbench.cli.output import devices, notes_on, write_answers, write_card, write_claims, write_pairs, write_reasoning, write_results
     from dlbench.cli.terminal import write_notes
@@ -126,7 +127,7 @@ def command(files: tuple[Path, ...], parts: Shown, form: str, plain: bool, given
         raise UsageError(f"there is no topic '{parts.topic}'{did_you_mean(parts.topic, known)}; the ten are {', '.join(known)}")
     results, pictures = replace(collect(files), prices=given), not plain and sys.stdout.isatty()
     check_devices(given, devices(results))
-    notes = notes_on(results, files)
+    notes = [*notes_on(results, files), *(paths_of(results.paths) if form == "table" else ())]
     if parts.names in ([], ["--details"]):
         write_results(results, form, files, notes, details=parts.details, pictures=pictures)
         return

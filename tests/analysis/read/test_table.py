@@ -2,6 +2,7 @@ import json
 import math
 import shlex
 from pathlib import Path
+from typing import Any
 
 import made_up
 import pandas as pd
@@ -148,20 +149,31 @@ def test_a_case_that_could_not_say_gets_its_devices_name_from_the_header(tmp_pat
     assert list(read(path)["case.device_name"]) == [made_up.GPU]
 
 
+def _measured_on(day: str, cpu: str = "Xeon") -> dict[str, Any]:
+    return {"provenance": {"utc": f"{day}T10:00:00+00:00"}, "identity": {"cpu": {"name": cpu}}, "stack": {"threads": 2}}
+
+
 @pytest.mark.parametrize(
-    ("folders", "names"),
+    ("environments", "names"),
     [
-        (["a", "b"], ["a/run.jsonl", "b/run.jsonl"]),
-        (["x/a", "y/b"], ["a/run.jsonl", "b/run.jsonl"]),
-        (["a/out/today", "b/out/today"], ["a/…/run.jsonl", "b/…/run.jsonl"]),
-        (["a/x", "b/x", "b/y"], ["a/x/run.jsonl", "b/x/run.jsonl", "y/run.jsonl"]),
+        ([_measured_on("2026-11-22"), _measured_on("2026-11-24")], ["run 2026-11-22", "run 2026-11-24"]),
+        ([_measured_on("2026-11-22", "Xeon"), _measured_on("2026-11-24", "EPYC")], ["run Xeon", "run EPYC"]),
+        ([_measured_on("2026-11-22", "Xeon"), *[_measured_on("2026-11-24", "EPYC")] * 2], ["run Xeon", "run EPYC, 2", "run EPYC, 3"]),
+        ([{}, {}], ["run 1", "run 2"]),
     ],
 )
-def test_files_of_the_same_name_are_told_apart_by_the_shortest_end_that_differs(
-    tmp_path: Path, folders: list[str], names: list[str]
+def test_files_of_the_same_name_are_told_apart_by_machine_by_day_or_by_number_and_by_no_folder(
+    tmp_path: Path, environments: list[dict[str, Any]], names: list[str]
 ) -> None:
-    paths = [made_up.write(tmp_path / folder / "run.jsonl", made_up.rounds_of(made_up.case(), [[1.0]])) for folder in folders]
-    assert list(read(paths)["case.run"]) == names
+    one, rounds = tmp_path / "other.jsonl", made_up.rounds_of(made_up.case(), [[1.0]])
+    paths = [made_up.write(tmp_path / f"{n}" / "run.jsonl", rounds, environment=each) for n, each in enumerate(environments)]
+    assert list(read([made_up.write(one, rounds), *paths])["case.run"]) == ["other", *names]
+
+
+def test_a_file_that_is_called_like_another_with_its_number_stays_apart(tmp_path: Path) -> None:
+    rounds = made_up.rounds_of(made_up.case(), [[1.0]])
+    paths = [made_up.write(tmp_path / name, rounds) for name in ("a/run.jsonl", "b/run.jsonl", "run 1.jsonl")]
+    assert list(read(paths)["case.run"]) == ["run 1 1", "run 2", "run 1 3"]
 
 
 def test_the_same_file_twice_is_refused(tmp_path: Path) -> None:
