@@ -90,11 +90,10 @@ def figure(
     series and place.
 
     ``log`` names the logarithmic ones: ``xy``. ``interval``: the fields of its two ends. ``spread``: a number of each record, over whose
-    range those are chosen that are drawn where there are too many; without it all are drawn.
+    range those are chosen that are drawn where ``y`` has too many names; without it, or with a ``y`` of numbers, all are drawn.
     """
     of_y = axes[1][1]
-    named = of_y.of if of_y.column.unit is Unit.TEXT else id
-    shown, left_out = drawn(found, spread, named) if spread else (found, "")
+    shown, left_out = drawn(found, spread, of_y.of) if spread and of_y.column.unit is Unit.TEXT else (found, "")
     x, y, *more = (Axis(heading, field.column, axis in log) for axis, (heading, field) in zip("xy  ", axes, strict=False))
     series, place = [*more, None, None][:2]
     rows = cells((*(field for _, field in axes), *interval), shown)

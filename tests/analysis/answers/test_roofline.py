@@ -126,6 +126,13 @@ def test_of_one_case_in_two_files_of_a_machine_the_faster_is_its_ceiling(found):
     assert [(row["place"], row["rate.flops_per_s"]) for row in rows[:2]] == [("cpu", 2e11), ("cpu", 4e11)]
 
 
+def test_every_case_has_a_dot_below_its_roof_however_many_they_are(found):
+    steps = [each for n in range(1, 31) for each in work("step", flops=n * 1e9, moved=1e9, dtype="fp32", n=n)]
+    (figure,) = [each for each in found([*tops(), *steps]).figures if each.title == "Roofline in fp32: cpu"]
+    assert len([row for row in figure.rows if row["case.workload"] == "step"]) == 30
+    assert "are drawn" not in figure.about
+
+
 def test_without_a_measured_memory_there_is_no_roof(found):
     results = found([*work("product", flops=1e11, dtype="fp32"), *work("start", 2e-6)])
     assert (results.paragraphs, results.tables, results.figures, results.headline) == ((), (), (), None)

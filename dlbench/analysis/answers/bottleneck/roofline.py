@@ -206,5 +206,5 @@ def _figures(below: Sequence[Placed]) -> list[Figure]:
         x, y, series = ("operations a byte", _INTENSITY), ("FLOP/s", _FLOPS), ("workload", _WORKLOAD)
         line = tuple({_INTENSITY.column.name: at, _FLOPS.column.name: min(at * bandwidth, arithmetic.per_s)} for at in corners)
         title = f"Roofline in {precision}: {roof.place(alike[0].row)}"
-        found.append(figure(title, about, "dot", alike, x, y, series, log="xy", bound=line, spread=lambda point: point.intensity))
+        found.append(figure(title, about, "dot", alike, x, y, series, log="xy", bound=line))
     return found[:_MOST_FIGURES]
