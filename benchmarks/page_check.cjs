@@ -54,8 +54,12 @@ function faultsOfPlots() {
     const lines = marks.filter((each) => /^M[^Z]*L/.test(each.getAttribute("d")) && each.getAttribute("stroke")?.includes("--s"));
     const row = (mark) => Math.round(mark.getBoundingClientRect().top + mark.getBoundingClientRect().height / 2);
     const shape = (mark) => (mark.hasAttribute("transform") ? mark.getAttribute("d") : "bar");
-    const looks = new Set(lines.length ? lines.map(colour) : marks.filter((each) => each.hasAttribute("fill")).map((each) => [row(each), colour(each), shape(each)].join()));
-    if (looks.size < told.size) faults.push(`${told.size} marks look like ${looks.size}: ${title}`);
+    const filled = marks.filter((each) => each.hasAttribute("fill"));
+    const look = (mark) => [lines.length ? "" : row(mark), colour(mark), shape(mark)].join(); // dots of a line are told apart wherever they are
+    for (const [what, looks] of [["lines", lines.map(colour)], ["marks", filled.map(look)]]) {
+      const different = new Set(looks).size;
+      if (different && different < told.size) faults.push(`${told.size} ${what} look like ${different}: ${title}`);
+    }
   }
   return faults;
 }
@@ -80,7 +84,7 @@ function faultsOfLayout({ shown, most, wide }) {
   }
   const copy = document.documentElement.cloneNode(true);
   copy.querySelectorAll("script, style").forEach((each) => each.remove());
-  const folder = copy.outerHTML.match(/(?<![\w.:/~<])\/(?!(?:proc|sys|dev|etc)\/)(?:[\w.~-]+\/)+[\w.~-]+/);
+  const folder = copy.outerHTML.match(/(?:file:\/\/|(?<![\w./~<]))\/(?!(?:proc|sys|dev|etc)\/)(?:[\w.~-]+\/)+[\w.~-]+/);
   if (folder) faults.push(`an absolute path: ${folder[0]}`);
   return faults;
 }

@@ -12,6 +12,7 @@ import altair as alt
 
 from dlbench.analysis.presentation.figures import Axis, Figure
 from dlbench.analysis.presentation.wording import number
+from dlbench.analysis.ratios.pairing import grouped
 from dlbench.analysis.report.plot_points import (
     LETTER,
     Scale,
@@ -102,6 +103,10 @@ class Layers:
         self.names = _categories(points, "series") if figure.series else []
         self.grouped = self.bars and figure.mark == "bar" and bool(self.names) and len(points) > len(_categories(points, across))
         self.points = [{**each, "words": self._words_of(each)} for each in self.points]
+        # By dash and shape; colour always tells series apart.
+        self.apart = "place" if len(places_of(figure)) > 1 else "series"
+        of_line = Counter((point.get("series"), point.get("place")) for point in self.points)
+        self.marked = figure.mark != "line" or max(of_line.values()) < _MARKED
         self.datasets: dict[str, Sequence[Cells]] = {}
         self.room = self._room(scales)
         self.encoding: dict[str, Any] = {
@@ -175,7 +180,8 @@ class Layers:
         values = spaced(counts, found.low, found.high, axis.log, most) if 0 < len(counts) <= _COUNTS else found.values
         label = f"{_PREFIX_APART if scale.form.endswith('s') else '{}'} + '{scale.suffix}'".format(f"format(datum.value, '{scale.form}')")
         form: dict[str, Any] = {"type": "log"} if axis.log else {"zero": False}
-        shown = alt.Axis(values=values, labelExpr=label, labelOverlap=False, labelFlush=False)
+        # Without their count Vega leaves out every second of many.
+        shown = alt.Axis(values=values, tickCount=len(values), labelExpr=label, labelOverlap=False, labelFlush=False)
         if name == "y":  # level, above the numbers, which may be wider than where the drawing was made
             for key, value in {"titleAngle": 0, "titleAlign": "left", "titleX": 0, "titleY": -12}.items():
                 shown[key] = value
@@ -208,15 +214,17 @@ class Layers:
         occurs = [each for each in names if self.figure.mark != "stack" or any(number(p["x"]) for p in self.points if p["series"] == each)]
         letters = max(map(len, occurs), default=0)
         columns = max(1, int(self.room.width / (letters * LETTER + _SYMBOL)))
-        most = int((self.total - _SYMBOL) / LETTER)
         words: dict[str, Any] = {"columns": columns, "columnPadding": 10 + letters, "labelLimit": 0, "values": occurs}
+        room, offset = (self.total, 18) if is_category(self.figure.y) else (self.room.width, 30)
+        most = int((room - _SYMBOL) / LETTER)
         words["labelExpr"] = _CUT.format(most, most // 2)
         if by == "place":  # below, as two legends above would stand side by side
-            words |= {"orient": "bottom", "offset": 8, "symbolType": "stroke", "symbolSize": 600, "symbolStrokeColor": "var(--ink)"}
+            words |= {"orient": "bottom", "offset": 8, "symbolStrokeColor": "var(--ink)"}
         else:
-            words |= {"orient": "top", "offset": 18 if is_category(self.figure.y) else 30}
-        legend = alt.Legend(**words)
-        return {name: channel(f"{by}:N", title=units.one_line(axis.title), scale=scale, legend=legend)}
+            words |= {"orient": "top", "offset": offset}
+        if self.figure.mark == "line":  # a dash would fray the edge of a mark
+            words |= {"symbolStrokeWidth": 0} if self.marked else {"symbolType": "stroke", "symbolSize": 600}
+        return {name: channel(f"{by}:N", title=units.one_line(axis.title), scale=scale, legend=alt.Legend(**words))}
 
     def _of(self, points: Sequence[Cells], *without: str, **more: Any) -> "alt.Chart":
         kept = {name: each for name, each in self.encoding.items() if name not in without}
@@ -269,22 +277,21 @@ class Layers:
             yield self._of(self.points, **to, **more).mark_bar(**plain, **edge)
             return
         if self.figure.mark == "line":
-            by = "place" if len(places_of(self.figure)) > 1 else "series"
-            yield self._of(self.points, **self._told_apart("strokeDash", alt.StrokeDash, _DASHES, by)).mark_line(strokeWidth=2, **plain)
-        if self.figure.mark != "line" or max(Counter((p.get("series"), p.get("place")) for p in self.points).values()) < _MARKED:
+            dash = self._told_apart("strokeDash", alt.StrokeDash, _DASHES, self.apart)
+            yield self._of(self.points, **dash).mark_line(strokeWidth=2, **plain)
+        if self.marked:
             yield from self._dots(more, plain)
 
     def _dots(self, more: dict[str, Any], plain: dict[str, Any]) -> "Iterator[alt.Chart]":
         """Yield the points, and those that are beyond the axis as arrows at its end."""
-        few = len(self.points) < 3 * _MARKED or is_category(self.figure.x) or is_category(self.figure.y)
-        size = 60 if few else 16
-        shape = self._told_apart("shape", alt.Shape, _SHAPES)
+        size = 60 if len(self.points) < 3 * _MARKED or is_category(self.figure.x) or is_category(self.figure.y) else 16
+        shape = self._told_apart("shape", alt.Shape, _SHAPES, self.apart)
         if _HOLLOW in self.names:
             filled = ["var(--paper)" if name == _HOLLOW else _VERDICTS.get(name, (SERIES[0],))[0] for name in self.names]
             shape |= self._told_apart("fill", alt.Fill, filled)
-        within = [point for point in self.points if "beyond" not in point]
-        yield self._of(within, **shape, **more).mark_point(filled=_HOLLOW not in self.names, opacity=1, size=size, **plain)
-        for arrow, beyond in _by_arrow(self.points).items():
+        by_arrow = grouped(self.points, lambda point: str(point.get("beyond", "")))
+        yield self._of(by_arrow.pop("", []), **shape, **more).mark_point(filled=_HOLLOW not in self.names, opacity=1, size=size, **plain)
+        for arrow, beyond in by_arrow.items():
             yield self._of(beyond, **more).mark_point(filled=True, opacity=1, size=60, shape=arrow, **plain)
 
     def _hints(self) -> "list[alt.Tooltip]":
@@ -322,14 +329,6 @@ class Layers:
         name = str(point["series"])
         has_room = number(point["x"]) * self.room.width >= most * LETTER * (len(name) + 1)
         return name if has_room and (name == self.names[-1]) is of_rest else ""
-
-
-def _by_arrow(points: Sequence[Cells]) -> dict[str, list[Cells]]:
-    found: dict[str, list[Cells]] = {}
-    for point in points:
-        if "beyond" in point:
-            found.setdefault(str(point["beyond"]), []).append(point)
-    return found
 
 
 def _style(left: int, right: int) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from dlbench.core.model import ParamValue
 from dlbench.core.rows.row import Cells
 from dlbench.core.schema import Unit, text
 
-MOST_SERIES = 12
+MOST_SERIES = 15
 """Series of a figure that can still be told apart; lines of several places count each."""
 MOST_PLACES = 5
 """Places of the lines of a series that can be told apart by a dash."""
@@ -146,7 +146,7 @@ def limited(figure: Figure) -> tuple[Figure, list[str]]:
 
 
 def places_of(figure: Figure) -> list[str]:
-    """Return where its rows were measured; one empty text where it does not say."""
+    """Return the places of its rows; ``[""]`` where it has none."""
     return list(dict.fromkeys(shown(row, figure.place) for row in figure.rows)) if figure.place and figure.rows else [""]
 
 

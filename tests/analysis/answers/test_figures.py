@@ -1,7 +1,10 @@
 """Figures of the answers as data: what is drawn, from which rows, and by which encoding."""
 
+import re
+from collections import Counter
 from itertools import pairwise
 
+import front_door
 import made_up
 import pytest
 
@@ -75,7 +78,7 @@ def test_memory_stands_against_that_of_each_device_where_the_file_says_how_much_
     assert by_title(asked(made_up.both_kinds(), environment={"identity": odd})["batch"])["Memory by batch size: train_step"]["limits"] == []
 
 
-def test_no_two_devices_or_machines_share_a_mark(asked):
+def test_no_two_devices_or_machines_share_a_row(asked):
     """Of two machines with a CPU and an accelerator each: whatever a figure tells apart, no row or line of it is of two of them."""
     files = [[made_up.scaled(each, factor) for each in made_up.both_kinds()] for factor in (1.0, 1.5)]
     for found in (files[:1], files):
@@ -85,6 +88,21 @@ def test_no_two_devices_or_machines_share_a_mark(asked):
             names = [figure[name]["column"]["name"] for name in ("series", "place", "y", "x") if figure[name]]
             told = [tuple(row[name] for name in names if figure["mark"] == "line" or isinstance(row[name], str)) for row in figure["rows"]]
             assert len(told) == len(set(told)), figure["title"]
+
+
+def test_no_two_devices_or_machines_share_a_mark(tmp_path):
+    """Two precisions on a CPU and an accelerator of two machines: of each a line, whose dots are of one colour and one shape."""
+    names = [
+        made_up.write(tmp_path / f"run{number}.jsonl", [made_up.scaled(each, factor) for each in made_up.both_kinds()]).name
+        for number, factor in enumerate((1.0, 1.5))
+    ]
+    front_door.in_process(tmp_path, "report", *names, "--figures", "figures")
+    for quantity, plot in (("throughput", "batch.svg"), ("latency", "batch-2.svg")):
+        drawn = (tmp_path / "figures" / plot).read_text()
+        assert f">{quantity}</text>" in drawn
+        dots = re.findall(r'<path transform="[^"]*" d="([^"]*)" fill="(#[0-9a-f]*)"', drawn)
+        of_lines = [look for look, times in Counter(dots).items() if times > 1]  # what is there once is of a legend
+        assert len(of_lines) == 2 * 2 * 2
 
 
 def test_an_accelerator_is_drawn_beside_the_cpu_of_its_own_machine_where_that_was_measured(asked):

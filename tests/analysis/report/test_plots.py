@@ -1,6 +1,7 @@
 """Drawings of made-up figures."""
 
 import re
+from collections import Counter
 from dataclasses import replace
 from xml.etree import ElementTree
 
@@ -57,8 +58,7 @@ def axis_of(figure: Figure, name: str, narrow: bool = False) -> tuple[list[float
     drawing = plots.draw(figure)
     chart = drawing.narrow if narrow else drawing.specification
     assert chart is not None
-    layers = chart["layer"]
-    found = next(each["encoding"][name] for each in layers if "axis" in each["encoding"].get(name, {}))
+    found = next(each["encoding"][name] for each in chart["layer"] if "axis" in each["encoding"].get(name, {}))
     return [round(each, 6) for each in found["scale"]["domain"]], found["axis"]["values"]
 
 
@@ -171,6 +171,14 @@ def test_every_tick_has_its_number_in_the_drawing() -> None:
     assert axis_of(figure, "x", narrow=True)[1] == [2, 8, 32, 128, 512, 2048]  # as many as have room
 
 
+def test_every_number_that_an_axis_names_is_in_the_drawing_and_so_is_the_reference() -> None:
+    change = Axis("change", Column("change", Unit.NUMBER, "by how much"))
+    rows = tuple({"batch": batch, "change": value, "kind": "fp32"} for batch, value in ((16, -0.29), (32, 0.29)))
+    figure = Figure("Change", "By batch.", "line", BATCH, change, rows, KIND, reference=0.0)
+    assert axis_of(figure, "y")[1] == [-0.3, -0.2, -0.1, 0.0, 0.1, 0.2, 0.3]
+    assert {"\N{MINUS SIGN}0.3", "\N{MINUS SIGN}0.2", "\N{MINUS SIGN}0.1", "0", "0.1", "0.2", "0.3"} <= set(words(drawn(figure)))
+
+
 @given(st.lists(st.floats(1e-12, 1e15), min_size=1, max_size=5), st.booleans(), st.integers(3, 12))
 def test_an_axis_holds_its_numbers_and_names_a_few_round_ones(numbers: list[float], log: bool, most: int) -> None:
     found = ticks(numbers, log, most)
@@ -194,7 +202,7 @@ def test_what_is_last_of_a_stack_is_pale_and_its_legend_has_what_occurs() -> Non
     assert "copy" not in words(svg)
 
 
-def test_lines_of_several_places_have_a_colour_and_a_shape_by_series_and_a_dash_by_place() -> None:
+def test_lines_of_several_places_have_a_colour_by_series_and_a_dash_and_a_shape_by_place() -> None:
     place = Axis("device", Column("place", Unit.TEXT, "where"))
     told = [(kind, where) for kind in ("fp32", "bf16") for where in ("cpu", "cuda:0")]
     lines = [{"batch": n, "memory": n << 20, "kind": kind, "place": where} for kind, where in told for n in (1, 2)]
@@ -202,6 +210,8 @@ def test_lines_of_several_places_have_a_colour_and_a_shape_by_series_and_a_dash_
     svg = drawn(figure)
     looks = set(re.findall(r'd="M[\d.]+,[\d.]+L[\d.]+,[\d.]+" stroke="([^"]*)"[^>]*?stroke-dasharray="([^"]*)"', svg))
     assert looks == {(colour, dash) for colour in ("var(--s1)", "var(--s2)") for dash in ("1,0", "6,3")}
+    dots = re.findall(r'<path transform="[^"]*" d="([^"]*)" fill="(var\(--s\d\))"', svg)
+    assert sorted(Counter(dots).values()) == [1, 1, 2, 2, 2, 2]  # those of the legend of series, and of four lines
     assert {"device", "cpu", "cuda:0", "precision", "fp32", "bf16", "all of it: 8 MiB"} <= set(words(svg))
     alone = replace(figure, rows=tuple(each for each in figure.rows if each["place"] == "cpu"))
     assert "device" not in words(drawn(alone))
@@ -232,9 +242,9 @@ def test_of_many_lines_those_of_most_places_are_drawn() -> None:
     told = [*((f"k{n}", "cpu") for n in range(9)), ("k8", "cuda:0")]
     lines = [{"batch": n, "memory": n << 20, "kind": kind, "place": where} for kind, where in told for n in (1, 2)]
     drawing = plots.draw(Figure("Memory", "By batch.", "line", BATCH, MEMORY, tuple(lines), KIND, place=place))
-    assert drawing.left_out == ("3 of 9, behind the first 6 by precision",)
-    assert {"k8", "k4"} <= set(words(wide(plots.svg(drawing, "a"))))
-    assert "k5" not in words(wide(plots.svg(drawing, "a")))
+    assert drawing.left_out == ("2 of 9, behind the first 7 by precision",)
+    assert {"k8", "k5"} <= set(words(wide(plots.svg(drawing, "a"))))
+    assert "k6" not in words(wide(plots.svg(drawing, "a")))
 
 
 def test_more_places_than_dashes_make_series_of_their_own() -> None:
@@ -284,8 +294,8 @@ def test_what_is_not_drawn_is_said() -> None:
     assert "case 40" not in words(wide(plots.svg(many, "a")))
     holes = plots.draw(bars(row("resnet18"), row("vgg16", None), row("alexnet", 0.0)))
     assert holes.left_out == ("2 rows without a number to draw",)  # zero has no place on a logarithmic axis
-    series = plots.draw(bars(*(row("resnet18", 2, kind=f"k{n}") for n in range(14)), series=KIND))
-    assert series.left_out == ("2 of 14, behind the first 12 by precision",)
+    series = plots.draw(bars(*(row("resnet18", 2, kind=f"k{n}") for n in range(17)), series=KIND))
+    assert series.left_out == ("2 of 17, behind the first 15 by precision",)
 
 
 def test_nothing_to_draw_is_no_drawing() -> None:
