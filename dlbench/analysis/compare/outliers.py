@@ -19,6 +19,8 @@ FEWEST = 5
 """Files of a kind from which on one can stand out: of fewer, two that are alike by accident make any other an outlier."""
 FAR = 3.5
 """Standard deviations, as the median absolute deviation estimates them (Iglewicz and Hoaglin, How to Detect and Handle Outliers, 1993)."""
+_FEW_ALONE = 2
+"""Files without another of their kind that are told one by one."""
 MATTERS = 0.1
 """Change of time that matters between files, as in `compare.ACROSS_RUNS`: a fleet that is very much alike has outliers of no account."""
 
@@ -68,7 +70,10 @@ def kinds(results: Results) -> list[Kind]:
 
 def sentences(found: Sequence[Kind]) -> list[str]:
     """Return which kinds there are, if several, and which files stand out, or that none does, or could."""
-    lines = []
+    lines, alone = [], [kind for kind in found if len(kind.runs) == 1]
+    if len(alone) > _FEW_ALONE:
+        lines.append(f"{len(alone)} files have no other of their kind of machine: too few to compare; it takes {FEWEST} with the same case")
+        found = [kind for kind in found if kind not in alone]
     if len(found) > 1:
         lines += [f"{plural(len(kind.runs), 'file')} with {kind.name}: {few(kind.runs)}" for kind in found]
         lines.append("each kind of machine is judged alone")

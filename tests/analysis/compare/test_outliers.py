@@ -77,6 +77,17 @@ def test_kinds_are_told_and_never_mixed(tmp_path):
     ]
 
 
+def test_machines_of_which_each_is_the_only_one_of_its_kind_share_a_sentence(tmp_path):
+    for number in range(5):
+        machine(tmp_path, f"node{number}", 1.0)
+    for card in ("L4", "L40", "T4"):
+        machine(tmp_path, card, 9.0, device_name=f"NVIDIA {card}")
+    assert [note for note in notes(tmp_path) if " is not as " not in note] == [
+        "3 files have no other of their kind of machine: too few to compare; it takes 5 with the same case",
+        f"5 files with {NAME}: none stands out",
+    ]
+
+
 def test_an_environment_that_differs_is_shown(tmp_path):
     for number in range(5):
         machine(tmp_path, f"node{number}", 1.0, driver="575.57" if number == 0 else "580.65")
