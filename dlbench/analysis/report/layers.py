@@ -54,8 +54,9 @@ _LINE, _MARKS, _BAR = 15, 18, 16
 """Heights of a line of a name, of the marks of a row, and of one of several bars in it."""
 _NUMBER = 5
 """Letters of a number without its unit."""
-_ROOMY, _LEAST = 230, 140
-"""Pixels between the axes that the names of rows have to leave to stand beside these and not above, and what is left at least."""
+_ROOMY, _CROWDED, _LEAST = 215, 260, 140
+"""Pixels between the axes that the names of rows have to leave to stand beside these and not above, where marks are bars, and where
+they are dots, which may lie on each other; and what is left at least."""
 _SYMBOL = 30
 """Pixels of a legend's symbol, and between its columns."""
 _CUT = "length(datum.label) > {0} ? slice(datum.label, 0, {1}) + '…' + slice(datum.label, -{1}) : datum.label"
@@ -147,10 +148,12 @@ class Layers:
             return _Room(width, 130 if plain else 180 if narrow else 220)
         longest, ends = (max(len(str(point[name])) for point in self.points) for name in ("y", "words"))
         beside = round(self.total - 20 - (ends + longest) * LETTER)
-        above = narrow or beside < max(_ROOMY, _SYMBOL + LETTER * max(map(len, self.names), default=0))
+        roomy = _CROWDED if self.figure.mark == "dot" else _ROOMY
+        above = narrow or beside < max(roomy, _SYMBOL + LETTER * max(map(len, self.names), default=0))
         if above:
             self.points = [{**point, "y": wrapped(str(point["y"]), int(self.total / LETTER) - 1)} for point in self.points]
-        width = max(_LEAST, round(self.total - 20 - ends * LETTER)) if above else beside
+        # Above, where numbers of the axis stand out on both sides.
+        width = max(_LEAST, round(self.total - 32 - ends * LETTER)) if above else beside
         marks = _BAR * len(self.names) + 4 if self.grouped else _MARKS
         name = _LINE * max(str(point["y"]).count("\n") + 1 for point in self.points) if above else 0
         return _Room(width, (marks + name) * len(_categories(self.points, "y")), name)

@@ -268,6 +268,7 @@ def _cases(results: Results) -> dict[str, Any] | None:
     environments = results.files.environments
     return {
         "title": f"{wording.plural(len(rows), 'case')} as a table",
+        "unmeasured": not any(row.is_ok for row in rows),
         "headings": [(heading, heading not in case_table.WORDS) for heading, _ in columns],
         "rows": list(zip(texts, map(case_table.trouble, rows), strict=True)),
         "marks": list((sentences.marks(rows, results) | sentences.legends(rows)).items()),

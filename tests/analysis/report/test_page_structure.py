@@ -1,6 +1,7 @@
 """What stands where on the page of ``dlbench report``, whatever the files are, and which names it shows."""
 
 import json
+from itertools import pairwise
 from pathlib import Path
 
 import front_door
@@ -88,6 +89,13 @@ def test_odd_files_make_a_page_that_holds_the_same(tmp_path: Path, odd_files: li
     assert "my folder" not in words(page)
     cells = page.all("td")
     assert [f"run machine {n}" in cells for n in range(10)] == [len(odd_files) == 10] * 10
+
+
+@pytest.mark.parametrize(("odd_files", "shown"), [("one case", False), ("failures alone", True)], indirect=["odd_files"])
+def test_cases_are_unfolded_where_none_was_measured(tmp_path: Path, odd_files: list[Path], shown: bool) -> None:
+    page = saved(tmp_path, *odd_files)
+    before, _ = next(pair for pair in pairwise(page.tags) if pair[1] == ("summary", {"id": "cases"}))
+    assert before == ("details", {"open": None} if shown else {})
 
 
 def test_the_title_tells_pages_apart(tmp_path: Path) -> None:
