@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from dlbench.analysis.presentation.figures import MOST_DRAWN, Axis, Figure
+from dlbench.analysis.presentation.names import without_folders
 from dlbench.analysis.presentation.wording import cell, number
 from dlbench.core import units
 from dlbench.core.model import ParamValue
@@ -112,8 +113,8 @@ def shown(row: Cells, axis: Axis) -> str:
 
 
 def brief(words: str) -> str:
-    """Return a text as one line, of a very long one the beginning and the end."""
-    line = units.one_line(words)
+    """Return a text as one line without folders of the user's, of a very long one the beginning and the end."""
+    line = without_folders(units.one_line(words))
     return line if len(line) <= _LONG else f"{line[: _LONG - 30]}…{line[-29:]}"
 
 

@@ -13,6 +13,7 @@ import altair as alt
 import vl_convert
 
 from dlbench.analysis.presentation.figures import Figure
+from dlbench.analysis.presentation.names import without_folders
 from dlbench.analysis.presentation.wording import plural
 from dlbench.analysis.report.layers import NARROW, WIDE, Layers
 from dlbench.analysis.report.plot_points import brief, limited, plotted
@@ -97,7 +98,7 @@ _VERSION = ".".join(alt.SCHEMA_VERSION.lstrip("v").split(".")[:2])
 
 
 def _plain(words: str) -> str:
-    return escape(units.one_line(words))
+    return escape(without_folders(units.one_line(words)))
 
 
 def _rendered(chart: dict[str, Any]) -> str:
