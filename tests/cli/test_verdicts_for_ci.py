@@ -240,6 +240,18 @@ def test_every_comparison_has_room_for_its_worst_case() -> None:
     assert text.count("| `worst` |") == 3
 
 
+def test_files_for_others_name_no_folder(folder: Folder, summary: Path) -> None:
+    for name in ("secret a", "secret b"):
+        made_up.write(folder.path / name / "run.jsonl", timed(ONE), planned=3, finished=False)
+    done = folder.compare("--github", "--verdict", "verdict.json", "--junit", "j.xml", files=("secret a/run.jsonl", "secret b/run.jsonl"))
+    assert "note: run 1 is secret a/run.jsonl" in done.err.splitlines()
+    written = {"verdict.json", "j.xml", summary.name}
+    assert [name for name in written if "secret" in (folder.path / name).read_text()] == []
+    notes = json.loads((folder.path / "verdict.json").read_text())["notes"]
+    assert [note.partition(":")[0] for note in notes[:2]] == ["run 1", "run 2"]
+    assert notes[0].endswith("continue it with: dlbench run --resume run.jsonl")
+
+
 def test_the_document_is_that_of_the_page(folder: Folder) -> None:
     for name, factor in (("before", 1.0), ("after", 1.2)):
         folder.write(name, timed(ONE), timed(numbered(2), factor), timed(numbered(3)), environment=environment())
