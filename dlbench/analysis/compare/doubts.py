@@ -85,7 +85,8 @@ def case_not_excluded(
     """
     why = "too few rounds to exclude any" if left is None else f"up to {relative_change(left)} is possible"
     if planned == math.inf:
-        return UndetectableCase(case, must_see, f"{why}; sessions alone differ by as much", "measure both sides alternately, with dlbench ab")
+        why += "; sessions alone differ by as much"
+        return UndetectableCase(case, must_see, why, "measure both sides alternately, with dlbench ab")
     if disturbed := disturbances(sides):
         return UndetectableCase(case, must_see, f"{why}; {disturbed}", "stop the other processes, as top shows them", rounds)
     if left is not None:
