@@ -193,7 +193,8 @@ def test_a_call_reports_values_beside_its_time_and_leaves_out_what_a_machine_doe
         'LINK = Value("link", Unit.BYTES_PER_S, None, "m", optional=True, bounds="rate.bytes_per_s")\n'
         "@workload(values=(CALLS, LINK), ceiling='copy')\n"
         "def counts(device, *, n: Sweep[int] = 1) -> Work:\n    'Count.'\n    called = []\n"
-        "    return Work(call=lambda: called.append(0), report=lambda clock: {'calls': len(called)}, bytes=8)\n"
+        "    def report(clock):\n        checked = b'x' * (256 << 20)\n        return {'calls': len(called)}\n"
+        "    return Work(call=lambda: called.append(0), report=report, bytes=8)\n"
     )
     (tmp_path / "w.toml").write_text(f'about = "?"\n{HASTY}\n[[bench]]\nworkload = "counts"\n')
     done = dlbench("run", "w.toml", "--plugin", "w.py", "--device", "cpu", "--format", "json", "-o", "o.jsonl", cwd=tmp_path)
@@ -202,6 +203,7 @@ def test_a_call_reports_values_beside_its_time_and_leaves_out_what_a_machine_doe
     timed = measured["samples"]["calls"] * len(measured["samples"]["block_s"])
     assert (done.code, row["case.status"], "value.link" in row) == (0, "ok", False)
     assert measured["values"]["calls"] > timed  # the warm-up is in it; copies and checks come later
+    assert (measured["memory"]["host_peak_bytes"] or 0) < 128 << 20  # what the report takes is no memory of the call
     declared = header["workloads"]["counts"]
     assert (declared["ceiling"], declared["parameters"]) == ("copy", {"n": {"sweep": ""}})
     assert declared["values"][1] == {"name": "link", "unit": "bytes/s", "meaning": "m", "optional": True, "bounds": "rate.bytes_per_s"}

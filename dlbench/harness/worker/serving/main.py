@@ -225,7 +225,10 @@ def _measure_case(begun: Measurement, request: MeasureRequest, rank_process: Ran
             result.values = reported(work.observe(clock))
         else:
             result.samples = take_samples(work, clock, backend, policy, deadline, BLOCK_S if rank_process else 0.0)
-            result.values = reported(work.report(clock)) if work.report else {}
+        # Before the report, whose checks take memory that no call does.
+        result.memory = memory = replace(device_memory.peaks(), host_peak_bytes=host_memory.peak_bytes())
+        if work.report:
+            result.values = reported(work.report(clock))
         if rank_process:
             waits = [Unknown.WAITING_OF_RANKS.reason()]
             result.nulls = {"waiting": waits, "stolen": waits, "device_s": [Unknown.SEVERAL_DEVICES.reason()]}
@@ -233,7 +236,6 @@ def _measure_case(begun: Measurement, request: MeasureRequest, rank_process: Ran
             result.throttling, result.nulls = lost_time.shares()
             result = _with_device_time(result, work, backend, device, clock, deadline)
         result = _with_reasons_of(result, work)
-        result.memory = memory = replace(device_memory.peaks(), host_peak_bytes=host_memory.peak_bytes())
         result.math = math_flags()
         result = result.with_reasons("memory", *_memory_reasons(memory, backend, device_memory.left_bytes))
         result = _with_transfer(result, work, backend, device, clock, deadline, workload.resident(case.params) != case.params)
