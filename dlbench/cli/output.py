@@ -126,5 +126,5 @@ def notes_on(results: Results, files: Sequence[Path]) -> list[str]:
 
 
 def devices(results: Results) -> list[str]:
-    """Return the devices that rows took, those of their ranks among them."""
-    return list(dict.fromkeys(device for row in results.rows for device in devices_of(row)))
+    """Return the devices that were there, those of ranks among them."""
+    return list(dict.fromkeys(device for row in results.rows if row.has_device for device in devices_of(row)))

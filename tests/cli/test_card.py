@@ -112,6 +112,13 @@ def test_several_machines_share_a_card(tmp_path):
     assert "What makes them again is not in the file." in text
 
 
+def test_a_device_that_was_absent_is_none_of_the_machine(tmp_path):
+    absent = made_up.ended(made_up.case("matmul", device="accelerator", n=8), Status.SKIPPED, "this machine has no accelerator; it has cpu")
+    on_cpu = [each for each in made_up.both_kinds() if each.case.device == "cpu"]
+    made_up.write(tmp_path / "run.jsonl", [*on_cpu, absent], environment=ENVIRONMENT)
+    assert shown(tmp_path, "run.jsonl").out.startswith("**AMD EPYC 7B13 (16 cores, 128 GiB)**\n")
+
+
 def test_names_are_text_and_no_markup_and_never_too_long(tmp_path):
     name = "<b>a|b\x1b[2J*" + "`x|" * 400
     measured = [replace(each, device_name=name) for each in made_up.both_kinds()]

@@ -6,6 +6,8 @@ import front_door
 import made_up
 import pytest
 
+from dlbench.core.model import Status
+
 LIKE = "write for example 2.50, cuda=2.50 or cuda:0=2.50"
 
 
@@ -105,6 +107,14 @@ def test_defaults_hold_where_the_command_line_says_nothing_and_may_name_devices_
     assert "note: --price-per-hour xpu=7: no row of these files is of xpu; they have cpu, cuda:0" in " ".join(done.err.split())
     assert money(show(*document, "--price-per-hour", "3", defaults=defaults)) == {"cuda:0": 3, "cpu": 3}
     assert money(show(*document, defaults="[show]\nprice-per-hour = 4\n")) == {"cuda:0": 4, "cpu": 4}
+
+
+def test_a_device_that_was_absent_is_none_of_those_that_a_price_can_be_of(tmp_path):
+    absent = made_up.ended(made_up.case("matmul", device="accelerator", n=8), Status.SKIPPED, "this machine has no accelerator; it has cpu")
+    on_cpu = [each for each in made_up.both_kinds() if each.case.device == "cpu"]
+    made_up.write(tmp_path / "run.jsonl", [*on_cpu, absent])
+    done = front_door.in_process(tmp_path, "show", "run.jsonl", "--price-per-hour", "cuda=2.50")
+    assert (done.code, done.err) == (2, "dlbench: --price-per-hour cuda=2.5: no row of these files is of cuda; they have cpu\n")
 
 
 def test_the_page_has_the_money_and_its_currency_as_text(show, tmp_path):

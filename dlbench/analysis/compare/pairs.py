@@ -163,7 +163,7 @@ def _settled(case: str, base: Row | None, new: Row | None, settings: Sequence[Se
         verdict, note = Verdict.INCOMPARABLE, apart
     elif different := _unlike(base, new, settings):
         verdict, note = Verdict.INCOMPARABLE, "; ".join(different)
-    elif was is status is Status.SKIPPED and new.case.device_name is not None:  # the device was there, and the budget spent
+    elif was is status is Status.SKIPPED and new.has_device:  # the budget was spent
         verdict, note = Verdict.INCONCLUSIVE, f"measured on neither side; {new.ending}"
     elif was is status is not Status.OK:
         verdict, note = Verdict.SAME, f"on both sides {new.ending}"

@@ -85,7 +85,8 @@ def _line(text: str, most: int) -> str:
 
 
 def _machines(rows: Sequence[Row], environments: Mapping[str, Mapping[str, Any]]) -> str:
-    machines = [_machine(of_run, environments.get(run, {})) for run, of_run in grouped(rows, lambda row: row.case.run).items()]
+    runs = grouped((row for row in rows if row.has_device), lambda row: row.case.run)
+    machines = [_machine(of_run, environments.get(run, {})) for run, of_run in runs.items()]
     return "; ".join(_first(dict.fromkeys(machines), _MACHINES, "machine"))
 
 

@@ -220,7 +220,7 @@ def many_failures(rows: Sequence[Row]) -> dict[str, str]:
 
 def left_out(rows: Sequence[Row]) -> list[str]:
     """Return the topics of which the budget left out every case."""
-    lacking = [_topic(row) for row in rows if row.case.status is Status.SKIPPED and row.case.device_name is not None]
+    lacking = [_topic(row) for row in rows if row.case.status is Status.SKIPPED and row.has_device]
     measured = {_topic(row) for row in rows if row.case.status is not Status.SKIPPED}
     return [topic for topic in dict.fromkeys(lacking) if topic not in measured]
 

@@ -82,6 +82,11 @@ class Row(Record):
         return self.case.device == "cpu"
 
     @property
+    def has_device(self) -> bool:
+        """Whether the device that it is planned for was there; what a budget left out has one as well."""
+        return self.case.status is not Status.SKIPPED or self.case.device_name is not None
+
+    @property
     def is_ok(self) -> bool:
         """Whether it went well."""
         return self.case.status is Status.OK
