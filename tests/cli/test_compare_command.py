@@ -187,6 +187,17 @@ def test_a_shift_against_its_medians_gives_way_to_their_change_and_is_named(fold
     assert (row["median.change"], row["compare.note"]) == (pytest.approx(-0.293, abs=5e-4), lines[5].removeprefix(f"{ONE.id}: "))
 
 
+def test_each_shift_against_its_medians_stands_with_its_own_case(folder: Folder) -> None:
+    base, new = (1.00, 1.01, 1.02, 1.3, 1.4, 1.5, 0.99), (1.03, 1.04, 1.05, 1.06, 0.5, 0.4, 0.6)
+    folder.write("base", timed(ONE, 1, base), timed(TWO, 1, base))
+    folder.write("new", timed(ONE, 1, new), timed(TWO, 1, tuple(seconds * 0.995 for seconds in new)))
+    shifts = [line for line in folder.compare().out.splitlines() if "which was tested" in line]
+    assert shifts == [
+        "matmul[n=1]@cpu: the shift of its rounds, which was tested, is -29.3 %",
+        "matmul[n=2]@cpu: the shift of its rounds, which was tested, is -29.7 %",
+    ]
+
+
 def test_a_reason_is_told_once_with_its_cases_and_its_numbers_as_spans(folder: Folder) -> None:
     wide = [made_up.case("matmul", n=n) for n in range(4)]
     steady = timed(made_up.case("matmul", n=4))

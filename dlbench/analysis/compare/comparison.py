@@ -39,7 +39,7 @@ from dlbench.core.conditions import OVERRUN
 from dlbench.core.rows.rounds import CaseRounds
 from dlbench.core.rows.row import Row
 from dlbench.core.thresholds import Thresholds
-from dlbench.core.units import percent, relative_change
+from dlbench.core.units import percent
 
 _FEW = 0.2
 """Share of rounds that may be unsteady or throttled if the others alone say the same."""
@@ -220,10 +220,7 @@ def _case_verdict(pair: Matched, family: TestFamily, goal: DetectionGoal) -> Cas
         not_excluded=not_excluded and not_excluded._replace(asked=asked or not_excluded.asked),
         rounds_to_see=rounds,
     )
-    shown = judged.shown
-    if shown is None or judged.verdict is Verdict.SAME or shown.fitting_medians == shown.change:
-        return judged
-    return judged.because(f"the shift of its rounds, which was tested, is {relative_change(shown.change)}")
+    return judged.because(judged.opposing_shift or "")
 
 
 def _by_time(found: CaseVerdict, pair: Matched, family: TestFamily, insist: bool) -> CaseVerdict:

@@ -10,6 +10,7 @@ from dlbench.analysis.compare.values import WORDS, MemoryChange, ValueChange
 from dlbench.analysis.ratios.pairing import Unpaired
 from dlbench.core.rows.row import Row
 from dlbench.core.thresholds import Thresholds
+from dlbench.core.units import relative_change
 
 
 class CaseVerdict(NamedTuple):
@@ -66,6 +67,14 @@ class CaseVerdict(NamedTuple):
     def shown(self) -> Change | None:
         """The change of that statistic, if the times could be tested."""
         return self.changes.get(self.statistic)
+
+    @property
+    def opposing_shift(self) -> str | None:
+        """The shift that was tested, in a sentence, where the medians that are shown differ the other way; None where they agree."""
+        shown = self.shown
+        if shown is None or self.verdict is Verdict.SAME or shown.fitting_medians == shown.change:
+            return None
+        return f"the shift of its rounds, which was tested, is {relative_change(shown.change)}"
 
     @property
     def by_value(self) -> ValueChange | None:

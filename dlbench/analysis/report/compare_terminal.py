@@ -62,12 +62,16 @@ def reasons(comparison: Comparison, names: Mapping[str, str] = MappingProxyType(
     """
     summed_up = comparison.unseen.brief if comparison.unseen else ""
     told = [(case, reason) for case in comparison.cases for reason in _reasons(case) if reason not in summed_up]
-    # Of what was tested the numbers may differ; the words of a fault stay as they are.
-    alike = grouped(told, lambda each: _words(each[1]) if each[0].changes else each[1])
+    alike = grouped(told, lambda each: _words(each[1]) if _may_span(*each) else each[1])
     of_cases = grouped(alike.values(), lambda group: tuple(names.get(case.case, case.case) for case, _ in group))
     return [
         units.one_line(f"{_about(cases, len(comparison.cases))}: {'; '.join(map(_merged, groups))}") for cases, groups in of_cases.items()
     ]
+
+
+def _may_span(case: CaseVerdict, reason: str) -> bool:
+    """Whether cases share a reason whose numbers differ: neither a fault, whose words stay, nor a shift, which explains one change."""
+    return bool(case.changes) and reason != case.opposing_shift
 
 
 @lru_cache(4096)
