@@ -11,7 +11,7 @@ from click.shell_completion import CompletionItem, shell_complete
 
 from dlbench import __version__
 from dlbench.cli import BEGAN
-from dlbench.cli.terminal import drop_stdout, make_printable, say, say_wrapped, write_notes
+from dlbench.cli.terminal import drop_stdout, make_printable, say, wrapped, write_notes
 from dlbench.core.errors import DlbenchError, ExitCode, UsageError, nearest
 
 # Static text, so that --help imports none of the commands.
@@ -88,18 +88,18 @@ def dlbench(context: click.Context) -> None:
 
     Data goes to stdout, everything else to stderr.
 
-    \b
     Exit codes: 0 fine, 2 usage or bad file, 3 regression, 4 undecidable, 5 some cases failed,
     69 a required device is absent, 70 internal error, 74 could not write, 75 device fault,
     130 / 143 interrupted.
 
     \b
-    Completion: eval "$(_DLBENCH_COMPLETE=bash_source dlbench)"; for other shells zsh_source or fish_source.
+    Completion: eval "$(_DLBENCH_COMPLETE=bash_source dlbench)";
+    for other shells zsh_source or fish_source.
     """
     if context.invoked_subcommand is None:
         from dlbench.cli.next_step import lines
 
-        click.echo("\n".join(lines()))
+        click.echo(wrapped("\n".join(lines()), sys.stdout))
 
 
 def main() -> None:
@@ -122,7 +122,7 @@ def main() -> None:
         error.show()
         code = ExitCode.USAGE
     except DlbenchError as error:
-        say_wrapped(f"dlbench: {error}")
+        say(f"dlbench: {error}")
         write_notes(context.obj.notes() if context and context.obj else ())
         code = error.exit_code
     except BrokenPipeError:
@@ -132,7 +132,7 @@ def main() -> None:
         sentence = f"the package '{error.name}' is not installed here; pip install . adds what is missing"
         if (error.name or "").partition(".")[0] in _REPORT_NEEDS:
             sentence = "a page needs altair, vl-convert-python and Jinja2: pip install '.[report]' in a clone"
-        say_wrapped(f"dlbench: {sentence}")
+        say(f"dlbench: {sentence}")
         code = ExitCode.USAGE
     except MemoryError:
         say("dlbench: out of memory; plan fewer cases, or free some")

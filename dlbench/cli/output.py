@@ -25,7 +25,7 @@ from dlbench.analysis.read.table import Results
 from dlbench.analysis.report import sentences, terminal
 from dlbench.analysis.scaling import columns, projection, speedup
 from dlbench.cli.next_step import after
-from dlbench.cli.terminal import draw, say, unread, write_notes
+from dlbench.cli.terminal import draw, say_unbroken, unread, write_notes
 from dlbench.core.errors import UsageError
 
 
@@ -55,7 +55,7 @@ def write_results(
     write_notes(notes)
     if saved or (form == "table" and sys.stdout.isatty()):
         width = get_terminal_size().columns if sys.stderr.isatty() else None
-        say(after(files, found, width, saved=saved, usable=not sentences.not_usable(results)))
+        say_unbroken(after(files, found, width, saved=saved, usable=not sentences.not_usable(results)))
 
 
 @unread()

@@ -36,28 +36,33 @@ def announce(doing: str) -> None:
 
 
 def say(text: str) -> None:
-    """Write a line to stderr, as it is."""
-    click.echo(text, err=True)
+    """Write text to stderr, on a terminal broken between words."""
+    click.echo(wrapped(text, sys.stderr), err=True)
 
 
-def say_wrapped(text: str) -> None:
-    """Write a line to stderr, on a terminal broken between words."""
-    say(wrapped(text, sys.stderr))
+def say_unbroken(line: str) -> None:
+    """Write a line to stderr as it is: a program reads it, or it is to be copied."""
+    click.echo(line, err=True)
 
 
 def write_notes(notes: Iterable[str]) -> None:
     """Write sentences that a reader has to know to stderr, a line each, on a terminal broken between words."""
     for note in notes:
-        say_wrapped(f"note: {note}")
+        say(f"note: {note}")
 
 
 def wrapped(text: str, stream: TextIO) -> str:
     """Return text for a stream: on a terminal in lines that fit it, broken between words alone, so a path stays whole; else as is."""
     if not stream.isatty():
         return text
-    width = shutil.get_terminal_size(os.get_terminal_size(stream.fileno())).columns or 80
-    whole = text.replace(" %", "\xa0%")  # a blank that no line breaks at
-    lines = textwrap.wrap(whole, max(LEAST_WIDTH, width), subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)
+    width = max(LEAST_WIDTH, shutil.get_terminal_size(os.get_terminal_size(stream.fileno())).columns or 80)
+    return "\n".join(line if len(line) <= width else _broken(line, width) for line in text.split("\n"))
+
+
+def _broken(line: str, width: int) -> str:
+    whole = line.replace(" %", "\xa0%")  # a blank that no line breaks at
+    indent = " " * (len(line) - len(line.lstrip()) + 2)
+    lines = textwrap.wrap(whole, width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
     return "\n".join(lines).replace("\xa0", " ")
 
 

@@ -35,6 +35,11 @@ def test_help_says_what_is_measured_without_a_promise(tmp_path):
         assert sentence in " ".join(front_door.in_process(tmp_path, *words, "--help").out.split())
 
 
+@pytest.mark.parametrize("words", [(), *((name,) for name in COMMANDS)])
+def test_help_fits_eighty_columns(tmp_path, words):
+    assert [line for line in front_door.in_process(tmp_path, *words, "--help").out.splitlines() if len(line) > 80] == []
+
+
 def test_a_bare_call_says_how_to_begin(tmp_path):
     done = front_door.in_process(tmp_path)
     assert (done.code, done.err) == (0, "")

@@ -73,6 +73,21 @@ def test_a_note_breaks_between_words_on_a_terminal_and_nowhere_else(monkeypatch,
         assert wrapped(note, stream) == note
 
 
+def test_plain_lines_break_between_words_on_a_terminal(folder):
+    assert shown_on_terminal(folder, columns=60).decode().splitlines() == [
+        "The newest results here are run.jsonl. To see what they say:",
+        "  dlbench show run.jsonl    # cases, and an answer in a line",
+        "    to each of ten questions",
+        "  dlbench report run.jsonl  # the same as a page to send",
+        "To go on:",
+        "  dlbench run   # measure again",
+        "  dlbench list  # other suites",
+        "All commands: dlbench --help; of one: dlbench run --help",
+    ]
+    lines = shown_on_terminal(folder, "list", "quick", "-k", "alexnet", "--device", "cpu", columns=60).decode().splitlines()
+    assert lines[-2:] == ["2 cases, about 11.2 s in 7 rounds (estimated from the", "  policy; slow steps take longer)"]
+
+
 def test_a_comparison_of_four_cases_keeps_the_interval_at_eighty_columns_and_tells_each_reason_once(tmp_path):
     wide = (1.0, 2.1, 0.6, 1.7, 0.8, 2.4, 0.7, 1.9, 1.1, 0.9)
     cases = [made_up.case("train_step", model=model, batch=batch, dtype="fp32") for model in ("resnet50", "resnet34") for batch in (8, 64)]

@@ -22,7 +22,7 @@ from dlbench.cli.options import (
 from dlbench.cli.output_files import refuse_misplaced, refuse_same_file
 from dlbench.cli.planning import Plan, load_suites, require_sight
 from dlbench.cli.recording import Recording, record
-from dlbench.cli.terminal import say, say_wrapped, write_notes
+from dlbench.cli.terminal import say, write_notes
 from dlbench.core.errors import ExitCode
 from dlbench.core.measurement import CONFIRMING
 from dlbench.core.provenance import differences
@@ -69,7 +69,7 @@ def command(
 
     \b
       dlbench ab --b-python ../next/.venv/bin/python
-      dlbench ab matmul --case "matmul[n=1024,dtype=fp32]@cpu" --b-env MKL_CBWR=COMPATIBLE
+      dlbench ab matmul -k fp32 --b-env MKL_CBWR=COMPATIBLE
       dlbench ab mine.toml --plugin mine.py --a-ref main --confirm
     """
     refuse_several("dlbench ab")
@@ -124,7 +124,7 @@ def _measure_again(recording: Recording, session: sessions.Session, rounds: int 
 
     needed = rounds or gate_rounds(len(flagged))
     tasks = [Task(task.case, replace(task.side, name=f"{task.side.name}{CONFIRMING}")) for task in session.tasks if task.case.id in flagged]
-    say_wrapped(f"measuring again, in {needed} fresh rounds: {few(sorted(flagged))}")
+    say(f"measuring again, in {needed} fresh rounds: {few(sorted(flagged))}")
     fresh = gate.further_rounds(session, recording, tasks, needed)
     recording.measure(fresh, {})
     if rounds is None:

@@ -66,7 +66,7 @@ def command(
 
     \b
       dlbench compare before.jsonl after.jsonl
-      dlbench compare before.jsonl after.jsonl --threshold 5% --strict --junit verdicts.xml
+      dlbench compare before.jsonl after.jsonl --threshold 5% --junit verdicts.xml
       dlbench compare run.jsonl --by dtype
     """
     # Here and not at the top: reading imports more than help may take.

@@ -6,7 +6,7 @@ import click
 
 from dlbench.cli.options import PATH, file_argument
 from dlbench.cli.output_files import create, refuse_existing
-from dlbench.cli.terminal import say
+from dlbench.cli.terminal import say, say_unbroken
 from dlbench.core.errors import UsageError
 
 
@@ -51,4 +51,4 @@ def command(file: Path, output: Path | None) -> None:
     say(f"{path} has the {measured} of {file}, with dlbench's words for reasons; look through it, it is plain text")
     say("by itself it is sent nowhere; three commands offer it, in the top folder of a checkout of the project that you have dlbench from:")
     for line in offer(path, machine, suites):
-        say(f"  {line}")
+        say_unbroken(f"  {line}")

@@ -13,7 +13,9 @@ from dlbench.core.errors import OutputError, UsageError
 
 @click.command("export")
 @file_argument
-@click.option("--to", "form", type=click.Choice(formats.names()), required=True, help="The format.")
+@click.option(
+    "--to", "form", type=click.Choice(formats.names()), metavar="FORMAT", required=True, help=f"The format: {', '.join(formats.names())}."
+)
 @click.option("-o", "--output", metavar="OUT", type=PATH, help="File to write, never overwritten (default: stdout).")
 def command(file: Path, form: str, output: Path | None) -> None:
     """Write a result file, or one of pyperf, in the format of another tool.

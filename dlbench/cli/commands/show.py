@@ -112,7 +112,7 @@ def command(files: tuple[Path, ...], parts: Shown, form: str, plain: bool, given
       dlbench show run.jsonl --card
       dlbench show results/fleet
       dlbench show run.jsonl --by dtype --format csv
-      dlbench show run.jsonl --topic cost --price-per-hour cuda=2.50 --currency EUR
+      dlbench show run.jsonl --topic cost --price-per-hour cuda=2.50
     """
     parts.check(form)
 
