@@ -53,7 +53,7 @@ def lines_of(path: Path) -> Lines:
             for number, line in enumerate(lines, 1):
                 whole, record = line.endswith(b"\n"), parsed(line) if line != before else None
                 if record is None and number == 1:
-                    raise ResultFileError(f"{path}, line 1: not a JSON object; this is not a dlbench result file")
+                    raise ResultFileError(_no_header(path, line, whole))
                 at = place if again else None
                 if not whole and number > 1:
                     # A line that parses but lacks its newline was cut just there: resume removes it, so it does not count.
@@ -72,6 +72,17 @@ def lines_of(path: Path) -> Lines:
         raise unreadable(path, error) from error
 
 
+def _no_header(path: Path, line: bytes, whole: bool) -> str:
+    """Say what a first line is that is no JSON object."""
+    if unpack := next((command for magic, command in _UNPACK.items() if line.startswith(magic)), None):
+        return f"{path} is compressed; unpack it with {unpack} and give what comes out"
+    if not whole and line.startswith(_START + b'header"'):
+        return f"{path}: its first line, the header, was cut off, so nothing of it can be read"
+    return f"{path}, line 1: not a JSON object; this is not a dlbench result file"
+
+
+_UNPACK = {b"\xfd7zXZ\0": "xz -dk", b"\x1f\x8b": "gzip -dk", b"\x28\xb5\x2f\xfd": "zstd -d", b"BZh": "bzip2 -dk"}
+"""What unpacks a file, by its first bytes."""
 _START = b'{"kind":"'
 """With it begins each line that dlbench writes, so where it stands within a line another begins; in a text its quotes are escaped."""
 
