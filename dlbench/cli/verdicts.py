@@ -16,7 +16,7 @@ from dlbench.analysis.report import compare_terminal, sentences
 from dlbench.cli import defaults
 from dlbench.cli.options import OutputOptions
 from dlbench.cli.output_files import create, overwrite, writing
-from dlbench.cli.terminal import draw, say, unread, wrapped, write_notes
+from dlbench.cli.terminal import draw, say, say_unbroken, unread, wrapped, write_notes
 from dlbench.core.errors import ExitCode
 from dlbench.core.units import one_line
 
@@ -50,6 +50,7 @@ def conclude(comparisons: Sequence[Comparison], notes: Sequence[str], options: O
         from dlbench.analysis.report import page
 
         create(options.report, page.comparison(comparisons, conclusion, notes, results).html.encode(errors="replace"))
+        say(f"saved in {options.report}")
     if options.summary:
         _tell_github(comparisons, conclusion, for_others, options.summary)
     return code
@@ -98,7 +99,7 @@ def _write_verdicts(comparisons: Sequence[Comparison], conclusion: str, form: st
 def _tell_github(comparisons: Sequence[Comparison], conclusion: str, notes: Sequence[str], path: Path) -> None:
     """Write annotations to stderr, which the runner reads like stdout, and add to the step's summary as much as fits."""
     for line in github.annotations(comparisons):
-        say(line)
+        say_unbroken(line)
     with writing(path), path.open("ab") as file:
         room = github.SUMMARY_LIMIT - file.tell()
         text = github.step_summary(comparisons, conclusion, notes, room).encode(errors="replace")

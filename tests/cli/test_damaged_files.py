@@ -298,3 +298,10 @@ def test_a_case_that_ended_badly_and_a_search_have_lost_nothing(tmp_path):
     damage(tmp_path / "new.jsonl", 11)
     done = front_door.in_process(tmp_path, "compare", "base.jsonl", "new.jsonl", "--format", "json", "--strict")
     assert not [row["compare.note"] for row in json.loads(done.out) if "may have lost" in (row["compare.note"] or "")]
+
+
+def test_a_page_on_a_cut_file_has_the_notes_of_show(file):
+    file.write_bytes(file.read_bytes()[:-400])
+    shown, reported = (front_door.in_process(file.parent, command, "o.jsonl") for command in ("show", "report"))
+    assert len(shown.err.splitlines()) >= 1
+    assert reported == front_door.Done(0, "", f"{shown.err}saved in o.html\n")

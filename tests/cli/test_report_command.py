@@ -332,6 +332,7 @@ def test_a_comparison_has_the_worst_case_first(tmp_path: Path) -> None:
     made_up.write(tmp_path / "new.jsonl", new, environment=ENVIRONMENT)
     done = in_process(tmp_path, "compare", "base.jsonl", "new.jsonl", "--report", "page.html")
     assert done.code == 3
+    assert done.err.splitlines()[-1] == "saved in page.html"
     page = Page((tmp_path / "page.html").read_text())
     assert page.all("p")[1] == "1 slower, 1 faster, 1 same; exit 3"
     assert page.all("h2") == ["new against base", "Environment", "Warnings"]

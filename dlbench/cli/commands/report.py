@@ -8,7 +8,7 @@ import click
 from dlbench.cli.options import PATH, files_argument, price_options
 from dlbench.cli.output_files import create, is_page_of, made_from, make_folder, page_of, refuse_existing
 from dlbench.cli.prices import check_devices
-from dlbench.cli.terminal import say
+from dlbench.cli.terminal import say, write_notes
 from dlbench.core.prices import Prices
 
 
@@ -47,7 +47,8 @@ def command(files: tuple[Path, ...], output: Path | None, interactive: bool, fig
         refuse_existing(path)
     results = replace(collect(files), prices=given)
     check_devices(given, devices(results))
-    made = page.report(results, notes_on(results, files), interactive, made_from(files))
+    notes = notes_on(results, files)
+    made = page.report(results, notes, interactive, made_from(files))
     if figures:
         make_folder(figures)
     drawn = {figures / name: picture for name, picture in made.files().items()} if figures else {}
@@ -55,4 +56,5 @@ def command(files: tuple[Path, ...], output: Path | None, interactive: bool, fig
     for drawing, picture in drawn.items():
         create(drawing, picture.encode(errors="replace"))
     create(path, made.html.encode(errors="replace"), replacing=replacing)
+    write_notes(notes)
     say(f"saved in {path}" + (f", and {len(drawn)} figures in {figures}" if figures else ""))
