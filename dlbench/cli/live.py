@@ -290,4 +290,6 @@ class _LiveTable(_Tracker):
 
     def _row(self, measurements: Sequence[Measurement]) -> Row:
         row = summarise(measurements, self.policy.target)
-        return replace(row, case=replace(row.case, run=row.case.side or ""))
+        signature = self.session.signatures.get(row.case.workload)
+        declared = signature.declared if signature else row.declared
+        return replace(row, case=replace(row.case, run=row.case.side or ""), declared=declared)

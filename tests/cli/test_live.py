@@ -191,6 +191,17 @@ def test_a_line_says_why_a_case_is_measured_again(throttling, told, capsys):
     assert capsys.readouterr().err == f"round 1 of 7, 1 case left: matmul[n=8]@cpu 1.00 s; {told}; again later in this round\n"
 
 
+def test_the_screen_has_no_errors_of_products(tmp_path):
+    case = made_up.case("matmul", n=8)
+    session = session_of(case)
+    value = Value("product_error", Unit.NUMBER, "lower", series=True, role="product_error")
+    session.signatures = {"matmul": Signature("matmul", "Multiplies.", (), Declaration(values=(value,)))}
+    screen, shown = screen_of(session, SimpleNamespace(programs=UNSEEN), tmp_path)
+    screen.case_ended(made_up.with_values(*made_up.rounds_of(case, [[1.0]]), product_error=[3e-7, 4e-5]))
+    assert "1.00 s" in shown()
+    assert "product" not in shown()
+
+
 def test_the_screen_says_what_does_not_count_until_something_does(tmp_path):
     case = made_up.case("matmul", n=8)
     session = session_of(case)

@@ -15,8 +15,9 @@ from dlbench.analysis.scaling.projection import Projected
 from dlbench.analysis.scaling.speedup import Step
 from dlbench.core import units
 from dlbench.core.declarations import ValueRole
+from dlbench.core.model import Reported
 from dlbench.core.rows.row import Row
-from dlbench.core.schema import Unit
+from dlbench.core.schema import Column, Unit
 
 _ASSUMPTIONS = (
     "Assumed: gradients go around a ring, whose latency grows with the ranks; every link is as fast as those measured, between machines "
@@ -40,6 +41,8 @@ _PROJECTED: Fields[Projected] = (
 )
 _FEW = 3
 """Values that stand in the notes of a case; where there are more, all stand in a table of their own."""
+_FEW_WIDE = 2
+"""Of those where there are more, and some are series, which are wide."""
 _ERRORS: tuple[ValueRole, ...] = ("error", "product_error")
 
 
@@ -92,13 +95,45 @@ def _bandwidth(operation: str) -> tuple[str, Field[list[Row]]]:
 
 
 def value_notes(row: Row) -> list[str]:
-    """Return for example ``p99_s 12.3 ms``, of the values that its workload declares first, and how many there are besides.
+    """Return for example ``p99_s 12.3 ms``: of many values a few, first those that can be better or worse and are not zero.
 
-    Errors stand in the table of values alone: all products have several.
+    How many seeds a range is of is said below a table, by `ranges`.
     """
-    columns = [each for each in declared.columns(row) if each.name not in _errors(row)]
-    more = [f"{len(columns) - _FEW} more with --details"] if len(columns) > _FEW else []
-    return [f"{wording.value_words(each)} {wording.cell(row.values[value_name(each)], each)}" for each in columns[:_FEW]] + more
+    return [f"{wording.value_words(each)} {_noted(row, each)[0]}" for each in _of_notes(row)]
+
+
+def ranges(rows: Sequence[Row]) -> list[str]:
+    """Return what the ranges in the notes of rows are over: ``ranges over 6 seeds``."""
+    return [*dict.fromkeys(f"ranges over {points}" for row in rows for each in _of_notes(row) if (points := _noted(row, each)[1]))]
+
+
+def more_values(rows: Sequence[Row]) -> int:
+    """Return how many of these rows have too many values for their notes."""
+    return sum(len(_notable(row)) > _FEW for row in rows)
+
+
+def _notable(row: Row) -> list[Column]:
+    """Return the columns of values that its notes may have: of a product no series, as all have errors and scales."""
+    errors = _errors(row)
+    return [each for each in declared.columns(row) if not (each.series and errors)]
+
+
+def _of_notes(row: Row) -> list[Column]:
+    columns = _notable(row)
+    if len(columns) <= _FEW:
+        return columns
+    first = sorted(columns, key=lambda each: (_is_zero(row.values[value_name(each)]), each.better is None))
+    return first[: _FEW_WIDE if any(each.series for each in columns) else _FEW]
+
+
+def _is_zero(value: Reported) -> bool:
+    return not any(value) if isinstance(value, Sequence) else not value
+
+
+def _noted(row: Row, column: Column) -> tuple[str, str]:
+    """Return the cell of a value without its seeds, and how many these are: ``98.7…99.1 %`` and ``6 seeds``."""
+    text, _, points = wording.cell(row.values[value_name(column)], column).partition(" over ")
+    return text, points
 
 
 def values(results: Results) -> list[Table]:

@@ -25,7 +25,7 @@ from dlbench.analysis.presentation import names, wording
 from dlbench.analysis.presentation.figures import Figure
 from dlbench.analysis.read.merge import merged
 from dlbench.analysis.read.table import Results
-from dlbench.analysis.report import case_table, compare_terminal, machines, plots, sentences
+from dlbench.analysis.report import case_table, compare_terminal, detail_tables, machines, plots, sentences
 from dlbench.analysis.report.forest import forest
 from dlbench.analysis.report.plot_points import brief
 from dlbench.analysis.report.samples import samples
@@ -271,7 +271,10 @@ def _cases(results: Results) -> dict[str, Any] | None:
         "unmeasured": not any(row.is_ok for row in rows),
         "headings": [(heading, heading not in case_table.WORDS) for heading, _ in columns],
         "rows": list(zip(texts, map(case_table.trouble, rows), strict=True)),
-        "marks": list((sentences.marks(rows, results) | sentences.legends(rows)).items()),
+        "marks": [
+            *(sentences.marks(rows, results) | sentences.legends(rows)).items(),
+            *(("notes", each) for each in detail_tables.ranges(rows)),
+        ],
         "commands": [sentences.measuring_command([row], environments.get(row.file, {}), row.case.id) for row in rows],
     }
 

@@ -68,7 +68,8 @@ def overview(
     if folded and len(machines) > _MOST_DEVICES:
         machines[_MOST_DEVICES - 1 :] = [f"{len(machines) - _MOST_DEVICES + 1} more devices: {more}"]
     above = [*_not_usable(results), Text(sentences.count(rows)), *_texts(machines)]
-    notes = [units.one_line(line) for line in (*sentences.reasons(rows), *sentences.unstated(results), *results.circumstances)]
+    about = (*_on_notes(shown, details), *sentences.reasons(rows), *sentences.unstated(results), *results.circumstances)
+    notes = list(map(units.one_line, about))
     answers = [TenLines(found, shared), *_texts(ten_lines.explanations(found, sentences.marks(shown, results), shared))]
     below = [*_texts([*failures.values(), *many.values()], "yellow"), *([] if folded else _texts(notes)), *_drawn(tables, pictures)]
 
@@ -79,6 +80,13 @@ def overview(
         return Group(*above, table_of(shown), *below, *answers)
     foremost = {case for each in found if isinstance(each, Answer) for case in each.foremost}
     return _Folded(shown, table_of, above, [*below, *answers], len(notes), folded, more, foremost)
+
+
+def _on_notes(rows: Sequence[Row], details: bool) -> list[str]:
+    """Return a line on the values in the notes of cases: what their ranges are over, and where the others are."""
+    more = 0 if details else detail_tables.more_values(rows)
+    parts = [*detail_tables.ranges(rows), *([f"all values of {wording.plural(more, 'case')}: --details"] if more else [])]
+    return [f"notes: {'; '.join(parts)}"] if parts else []
 
 
 _MOST_DEVICES = 4

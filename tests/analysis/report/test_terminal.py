@@ -1,6 +1,7 @@
 from dataclasses import replace
 from pathlib import Path
 
+import front_door
 import made_up
 import pytest
 from rich.console import Console, RenderableType
@@ -316,6 +317,23 @@ def test_values_of_an_observation_are_notes(tmp_path: Path) -> None:
 def test_a_series_of_an_observation_is_a_note_by_its_ends(tmp_path: Path) -> None:
     observed = made_up.with_values(made_up.without_rounds(made_up.rounds_of(made_up.case(n=1), [[1.0]])[0]), losses=[4.0, 3.0, 2.5])
     assert cells(printed(overview(results_of(tmp_path, [observed]))), "train_step")[-1] == "losses 4.00…2.50 (3 values)"
+
+
+REFERENCES = front_door.ROOT / "results" / "reference" / "intel-xeon-processor"
+
+
+def test_of_many_values_the_notes_have_few_and_say_once_how_many_seeds() -> None:
+    text = printed(overview(collect([REFERENCES / "convergence.jsonl"])))
+    assert cells(text, "convergence fp32 rate=0.02")[-1] == "accuracy 99.1…99.3 %, loss 0.0248…0.0283"
+    assert text.count("over 6 seeds") == text.count("--details") == 1
+    assert "notes: ranges over 6 seeds; all values of 35 cases: --details" in text
+    assert "notes: ranges over 6 seeds\n" in printed(overview(collect([REFERENCES / "convergence.jsonl"]), details=True))
+
+
+def test_the_errors_and_scales_of_a_product_are_in_details_alone() -> None:
+    results = collect([REFERENCES / "precision.jsonl"])
+    assert "scales left" not in printed(overview(results))
+    assert "0.0321" in printed(overview(results, details=True))
 
 
 def test_unpaired_rows_are_counted_and_named_by_reason(tmp_path: Path) -> None:
