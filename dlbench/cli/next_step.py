@@ -52,12 +52,12 @@ def lines() -> Iterator[str]:
 
 
 def after(
-    files: Sequence[Path], found: Iterable["Answer | Missing"], width: int | None, *, saved: bool = False, usable: bool = True
+    files: Sequence[Path], found: Iterable["Answer | Missing"], width: int | None, *, saved: bool = False, first: str | None = None
 ) -> str:
     """Return the last line of a screen so wide: the files, and the command that would answer most of what ``found`` leaves open.
 
-    Where no command would, that is the one for a page; of a run that is not usable, the one that says why. ``saved``: the files were
-    written just now.
+    Where no command would, that is the one for a page. ``first``: the command that goes before all these. ``saved``: the files were written
+    just now.
     """
     from dlbench.analysis.answers.parts.base import Missing
 
@@ -65,8 +65,8 @@ def after(
     command = one_line(shlex.join(["dlbench", "show", *map(str, files), "--answers"]))
     most = Counter(command for each in found if isinstance(each, Missing) for command in each.commands).most_common(1)
     page = one_line(shlex.join(["dlbench", "report", *map(str, files)]))
-    if not usable:
-        following = "dlbench doctor"
+    if first:
+        following = one_line(first)
     elif most:
         following = most[0][0]
     else:

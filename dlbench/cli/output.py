@@ -27,6 +27,7 @@ from dlbench.analysis.scaling import columns, projection, speedup
 from dlbench.cli.next_step import after
 from dlbench.cli.terminal import draw, say_unbroken, unread, write_notes
 from dlbench.core.errors import UsageError
+from dlbench.core.store import read_header
 
 
 @unread()
@@ -55,7 +56,16 @@ def write_results(
     write_notes(notes)
     if saved or (form == "table" and sys.stdout.isatty()):
         width = get_terminal_size().columns if sys.stderr.isatty() else None
-        say_unbroken(after(files, found, width, saved=saved, usable=not sentences.not_usable(results)))
+        say_unbroken(after(files, found, width, saved=saved, first=_first_of_all(results, files)))
+
+
+def _first_of_all(results: Results, files: Sequence[Path]) -> str | None:
+    """Return the command that goes before all answers: of a run that is not usable, or was interrupted before any case was done."""
+    if sentences.not_usable(results):
+        return "dlbench doctor"
+    if not results.rows and results.missing and len(files) == 1 and files[0].is_file() and "sides" not in read_header(files[0]):
+        return shlex.join(["dlbench", "run", "--resume", str(files[0])])
+    return None
 
 
 @unread()

@@ -205,7 +205,10 @@ def interrupted_in_the_pause(tmp_path, monkeypatch):
 def test_ctrl_c_while_a_case_waits_to_be_measured_again_ends_in_the_same_lines(tmp_path, interrupted_in_the_pause):
     done = front_door.in_process(tmp_path, "run", interrupted_in_the_pause, "--device", "cpu", "-o", "o.jsonl")
     assert (done.code, done.out) == (130, "")
-    assert done.err.splitlines()[-2:] == ["interrupted before any case was done", "go on with: dlbench run --resume o.jsonl"]
+    assert done.err.splitlines()[-2:] == [
+        "interrupted before any case was done; 1 measurement was disturbed and discarded",
+        "go on with: dlbench run --resume o.jsonl",
+    ]
     assert [line["kind"] for line in lines(tmp_path / "o.jsonl")] == ["header", "discarded", "round"]
 
 

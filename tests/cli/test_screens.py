@@ -88,6 +88,14 @@ def test_plain_lines_break_between_words_on_a_terminal(folder):
     assert lines[-2:] == ["2 cases, about 11.2 s in 7 rounds (estimated from the", "  policy; slow steps take longer)"]
 
 
+def test_a_run_without_a_measured_case_has_no_table_and_is_to_go_on(tmp_path):
+    made_up.write(tmp_path / "begun.jsonl", [], planned=2, finished=False)
+    lines = shown_on_terminal(tmp_path, "show", "begun.jsonl").decode().splitlines()
+    assert lines[0] == "No cases."
+    assert lines[1].startswith("speed-up ")
+    assert lines[-1] == "begun.jsonl · next: dlbench run --resume begun.jsonl · why: dlbench show begun.jsonl --answers"
+
+
 def test_a_comparison_of_four_cases_keeps_the_interval_at_eighty_columns_and_tells_each_reason_once(tmp_path):
     wide = (1.0, 2.1, 0.6, 1.7, 0.8, 2.4, 0.7, 1.9, 1.1, 0.9)
     cases = [made_up.case("train_step", model=model, batch=batch, dtype="fp32") for model in ("resnet50", "resnet34") for batch in (8, 64)]

@@ -76,6 +76,8 @@ def overview(
     def table_of(rows: Sequence[Row]) -> ScreenTable:
         return results_table(rows, pictures=pictures, legends=legends, shared=shared, reasons_below=failures)
 
+    if not rows:
+        return Group(*above, *below, *answers)
     if not folded:
         return Group(*above, table_of(shown), *below, *answers)
     foremost = {case for each in found if isinstance(each, Answer) for case in each.foremost}
