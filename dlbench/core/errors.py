@@ -88,8 +88,14 @@ def nearest(name: str, valid: list[str], least: float = 0.6) -> str:
 
 
 def did_you_mean(name: str, valid: list[str], least: float = 0.6) -> str:
-    """Return ``"; did you mean 'x'?"`` for a near miss, else an empty text."""
+    """Return ``"; did you mean 'x'?"`` for a near miss, or ``'x' or 'y'`` for the beginning of a few names, else an empty text."""
     import difflib  # only the error path pays for it
 
-    match = difflib.get_close_matches(name, valid, n=1, cutoff=least)
-    return f"; did you mean '{match[0]}'?" if match else ""
+    longer = [each for each in valid if name and each.startswith(name)]
+    match = longer if 1 < len(longer) <= _FEW else difflib.get_close_matches(name, valid, n=1, cutoff=least)
+    quoted = " or ".join(f"'{each}'" for each in match)
+    return f"; did you mean {quoted}?" if match else ""
+
+
+_FEW = 3
+"""Names that are offered at once."""

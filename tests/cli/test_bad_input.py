@@ -18,6 +18,7 @@ HEADER = '{"kind":"header","schema":1,"policy":{},"devices":[],"environment":{}}
 @pytest.mark.parametrize(
     ("arguments", "code", "sentence"),
     [
+        (("run", "cnn", "--set", "layout=nhwc"), 2, "(train_step): no layout is called 'nhwc'; valid: nchw, channels_last"),
         (("run", "qick"), 2, "no suite is called 'qick'; did you mean 'quick'?"),
         (("run", "quick", "--device", "cuda:9"), 69, "cuda"),
         (("run", "quick", "--device", "gpux"), 2, "gpux"),

@@ -14,6 +14,8 @@ from dlbench.core.prices import Prices
 
 _TOPIC = "cost"
 """The answer that tells prices."""
+_ANSWERED = {"convergence": "precision", "scaling": "devices"}
+"""Suites that are called otherwise than the answer that they are for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +126,8 @@ def command(files: tuple[Path, ...], parts: Shown, form: str, plain: bool, given
     from dlbench.cli.terminal import write_notes
 
     if parts.topic and parts.topic not in (known := topics()):
-        raise UsageError(f"there is no topic '{parts.topic}'{did_you_mean(parts.topic, known)}; the ten are {', '.join(known)}")
+        near = f"; its answer is '{_ANSWERED[parts.topic]}'" if parts.topic in _ANSWERED else did_you_mean(parts.topic, known)
+        raise UsageError(f"there is no topic '{parts.topic}'{near}; the ten are {', '.join(known)}")
     results, pictures = replace(collect(files), prices=given), not plain and sys.stdout.isatty()
     check_devices(given, devices(results))
     notes = [*notes_on(results, files), *(paths_of(results.paths) if form == "table" else ())]

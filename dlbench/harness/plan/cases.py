@@ -262,13 +262,28 @@ def _checked(parameter: Parameter, value: ParamValue, where: str, signatures: Si
         checked = parameter.check(value)
     except ValueError as error:
         if parameter.choices and isinstance(value, str):
-            near = former.instead(parameter.name, value) or nearest(value, list(parameter.choices))
-            taking = [each.name for each in signatures.values() if (own := each.parameter(parameter.name)) and value in own.choices]
-            if len(taking) == 1:
-                near = f" here, only in {taking[0]}; valid: {', '.join(parameter.choices)}"
+            near = former.instead(parameter.name, value) or _elsewhere(parameter, value, signatures)
+            near = near or nearest(value, list(parameter.choices), least=_LIKE)
             raise SuiteError(f"{where}: no {parameter.name} is called '{value}'{near}") from error
         raise SuiteError(f"{where}: {parameter.name} must be {error}") from error
     return value if checked is None else checked
+
+
+_LIKE = 0.8
+"""How like a value a near one is. Of short words less is no slip: nhwc is the opposite of nchw."""
+
+
+def _elsewhere(parameter: Parameter, value: str, signatures: Signatures) -> str:
+    """Say which one workload takes a value that this one does not, or values that begin with it; an empty text where none or several do."""
+    if any(each.startswith(value) for each in parameter.choices):
+        return ""
+    of_others = {each.name: own.choices for each in signatures.values() if (own := each.parameter(parameter.name))}
+    taking = {name: found for name, choices in of_others.items() if (found := [each for each in choices if each.startswith(value)])}
+    if len(taking) != 1:
+        return ""
+    ((name, found),) = taking.items()
+    named = "" if value in found else f"{' and '.join(found)} "
+    return f" here, {named}only in {name}; valid: {', '.join(parameter.choices)}"
 
 
 def _devices_of(suite: Suite, bench: Bench, signatures: Signatures, present: Sequence[str], include_absent: bool) -> tuple[str, ...]:
