@@ -8,6 +8,7 @@ from shutil import get_terminal_size
 from typing import Any
 
 from dlbench.analysis.export import tabular
+from dlbench.analysis.presentation.wording import plural
 from dlbench.analysis.report.text_table import padded
 from dlbench.cli.planning import Plan, left_out
 from dlbench.cli.terminal import draw, say
@@ -51,7 +52,7 @@ def write_plan(plan: Plan, form: str, policy: Policy) -> None:
     ranks = ", or too few devices or cores for their ranks" if crowded else ""
     skipped = f" ({absent + crowded:,} skipped: no such device{ranks})" if absent + crowded else ""
     tried = f", {searches:,} search{'' if searches == 1 else 'es'} with about {tries:,} tries" if searches else ""
-    rounds = f"in {policy.rounds} rounds (estimated from the policy; slow steps take longer)"
+    rounds = f"in {plural(policy.rounds, 'round')} (estimated from the policy; slow steps take longer)"
     say(f"{count:,} case{'' if count == 1 else 's'}{skipped}{tried}, about {time} {rounds}")
     if note := left_out(plan, chosen):
         say(f"note: {note}")

@@ -228,10 +228,11 @@ def test_a_terminal_gets_a_table_of_suites():
     assert [line.split()[:3] for line in out.splitlines() if "self" in line] == [["self", "2", "What"]]
 
 
-def test_a_dry_run_goes_by_the_rounds_of_its_command_line(tmp_path):
-    done = shared_hosts.dlbench("run", "self", "--rounds", "3", "--dry-run", cwd=tmp_path)
+@pytest.mark.parametrize(("rounds", "said"), [("3", "in 3 rounds (estimated"), ("1", "in 1 round (estimated")])
+def test_a_dry_run_goes_by_the_rounds_of_its_command_line(tmp_path, rounds, said):
+    done = shared_hosts.dlbench("run", "self", "--rounds", rounds, "--dry-run", cwd=tmp_path)
     assert done.code == 0
-    assert "in 3 rounds (estimated" in done.err
+    assert said in done.err
 
 
 @pytest.mark.parametrize(

@@ -58,7 +58,7 @@ _OF_SHARES = {
 _REASONS = 3
 """Reasons of flags that are told in full where there are many."""
 _MANY = 4
-"""Cases that ended the same way, from which on one line tells it for all."""
+"""Cases that ended the same way, from which on they are counted and not named."""
 _COPIES = (
     "copying inputs there and the output back, from and to pageable memory as plain code does around each call: its share of the whole"
 )
@@ -206,16 +206,16 @@ def _pinned(rows: Sequence[Row]) -> str:
 
 
 def many_alike(rows: Sequence[Row]) -> dict[str, str]:
-    """Return a line for each `Row.ending` of so many cases that a row for each says no more: ``26 cases unsupported, such as …: why``.
+    """Return a line for each `Row.ending` of several cases, whose rows would say no more: ``26 cases unsupported, such as …: why``.
 
     Only where there was nothing to measure: not where something went wrong, or a search found something before it was cut short.
     """
-    return _of_many(row for row in rows if row.case.status in (Status.UNSUPPORTED, Status.SKIPPED) and not row.case.unfinished)
+    return _of_many((row for row in rows if row.case.status in (Status.UNSUPPORTED, Status.SKIPPED) and not row.case.unfinished), 2)
 
 
 def many_failures(rows: Sequence[Row]) -> dict[str, str]:
     """Return the same for so many cases that failed alike, whose rows stay and need not repeat the reason."""
-    return _of_many(row for row in rows if row.is_failure)
+    return _of_many((row for row in rows if row.is_failure), _MANY)
 
 
 def left_out(rows: Sequence[Row]) -> list[str]:
@@ -242,12 +242,20 @@ def _topic(row: Row) -> str:
     return "default" if declared.searched or changed else "batch"
 
 
-def _of_many(rows: Iterable[Row]) -> dict[str, str]:
+def _of_many(rows: Iterable[Row], least: int) -> dict[str, str]:
     return {
-        ending: units.one_line(f"{len(alike)} cases {alike[0].case.status}, such as {wording.short(alike[0].key)}: {alike[0].reason}")
+        ending: units.one_line(f"{_which(alike)}: {alike[0].reason}")
         for ending, alike in grouped(rows, lambda row: row.ending).items()
-        if len(alike) >= _MANY
+        if len(alike) >= least
     }
+
+
+def _which(alike: Sequence[Row]) -> str:
+    """Return which cases ended so: by name where they are few, else how many and the first."""
+    status = alike[0].case.status
+    if len(alike) < _MANY:
+        return f"{', '.join(wording.placed(row.case.id) for row in alike)} {status}"
+    return f"{len(alike)} cases {status}, such as {wording.short(alike[0].key)}"
 
 
 def reasons(rows: Sequence[Row]) -> list[str]:

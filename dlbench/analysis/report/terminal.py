@@ -76,7 +76,7 @@ def overview(
     def table_of(rows: Sequence[Row]) -> ScreenTable:
         return results_table(rows, pictures=pictures, legends=legends, shared=shared, reasons_below=failures)
 
-    if not rows:
+    if not shown:
         return Group(*above, *below, *answers)
     if not folded:
         return Group(*above, table_of(shown), *below, *answers)

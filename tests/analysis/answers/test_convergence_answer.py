@@ -237,7 +237,9 @@ def test_of_several_that_diverged_or_are_open_the_gravest_are_named(asked):
 
 def test_a_list_of_cases_has_the_range_over_seeds_and_a_card_one_line(tmp_path):
     made_up.write(tmp_path / "run.jsonl", [*PRODUCTS, *TRAININGS], workloads=DECLARED)
-    assert "accuracy 60.0…63.8 % over 6 seeds" in front_door.in_process(tmp_path, "show", "run.jsonl", "--details").out
+    out = front_door.in_process(tmp_path, "show", "run.jsonl", "--details").out
+    assert "accuracy 60.0…63.8 %" in out
+    assert "notes: ranges over 6 seeds\n" in out
     card = front_door.in_process(tmp_path, "show", "run.jsonl", "--card").out
     assert "- 1 of 5 formats converge like fp32, 1 open: 2 trainings, 6 seeds\n" in card
     assert "- convergence" not in card

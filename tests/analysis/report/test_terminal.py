@@ -213,7 +213,8 @@ def test_many_that_could_not_be_measured_for_one_reason_are_a_line_and_no_rows(t
     failed = [made_up.ended(made_up.case("matmul", k=n), Status.FAILED, "it broke") for n in range(4)]
     text = printed(overview(results_of(tmp_path, [*few, *many, *failed])))
     above = text.partition("speed-up ")[0]  # the line on health says again what broke
-    assert [above.count(reason) for reason in ("no TF32", "4 [b]cores[/b]", "it broke")] == [3, 1, 1]
+    assert [above.count(reason) for reason in ("no TF32", "4 [b]cores[/b]", "it broke")] == [1, 1, 1]
+    assert "\nmatmul n=0 on cpu, matmul n=1 on cpu, matmul n=2 on cpu unsupported: no TF32\n" in text
     assert "\n4 cases unsupported, such as collective ranks=0: 4 [b]cores[/b]" in text
     assert "\n4 cases failed, such as matmul k=0: it broke" in text
     assert "11 cases: 7 unsupported, 4 failed." in text
