@@ -221,7 +221,7 @@ def test_a_pyperf_file_is_shown_and_exported_like_our_own(run_file: Path) -> Non
 
 def test_the_help_names_every_format_and_both_files(tmp_path: Path) -> None:
     text = " ".join(in_process(tmp_path, "export", "--help").out.split())
-    assert f"[{'|'.join(formats.names())}]" in text
+    assert f"Formats: {', '.join(formats.names())}." in text
     assert all(f"OUT-{each}-is-better.json" in text for each in ("smaller", "bigger"))
     assert sorted(re.findall(r"^## ([\w-]+)$", PAGE, re.MULTILINE)) == formats.names()
 

@@ -13,14 +13,16 @@ from dlbench.core.errors import OutputError, UsageError
 
 @click.command("export")
 @file_argument
-@click.option(
-    "--to", "form", type=click.Choice(formats.names()), metavar="FORMAT", required=True, help=f"The format: {', '.join(formats.names())}."
-)
+@click.option("--to", "form", type=click.Choice(formats.names()), metavar="FORMAT", required=True, help="One of the above.")
 @click.option("-o", "--output", metavar="OUT", type=PATH, help="File to write, never overwritten (default: stdout).")
 def command(file: Path, form: str, output: Path | None) -> None:
     """Write a result file, or one of pyperf, in the format of another tool.
 
     csv and parquet hold the whole table. The other formats hold the cases that are ok and have times; the rest is named on stderr.
+
+    \b
+    Formats: bencher, csv, github-action-benchmark, google-benchmark, parquet,
+    pyperf, pytest-benchmark.
 
     parquet needs -o. So does github-action-benchmark, which makes two files, inside OUT and without OUT- where OUT is a folder:
 
