@@ -40,7 +40,7 @@ def lines() -> Iterator[str]:
         writer = holder(path)
         yield f"The newest results here are {file}{f', being written by {writer}' if writer else ''}. To see what they say:"
         yield from _examples(
-            (f"dlbench show {file}", "cases, and an answer in a line to each of ten questions"),
+            (f"dlbench show {file}", "cases, and ten answers in a line each"),
             (f"dlbench report {file}{_page(path)}", "the same as a page to send"),
         )
         yield "To go on:"

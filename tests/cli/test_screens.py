@@ -76,8 +76,8 @@ def test_a_note_breaks_between_words_on_a_terminal_and_nowhere_else(monkeypatch,
 def test_plain_lines_break_between_words_on_a_terminal(folder):
     assert shown_on_terminal(folder, columns=60).decode().splitlines() == [
         "The newest results here are run.jsonl. To see what they say:",
-        "  dlbench show run.jsonl    # cases, and an answer in a line",
-        "    to each of ten questions",
+        "  dlbench show run.jsonl    # cases, and ten answers in a",
+        "    line each",
         "  dlbench report run.jsonl  # the same as a page to send",
         "To go on:",
         "  dlbench run   # measure again",
