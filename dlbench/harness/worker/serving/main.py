@@ -227,8 +227,7 @@ def _measure_case(begun: Measurement, request: MeasureRequest, rank_process: Ran
             result.samples = take_samples(work, clock, backend, policy, deadline, BLOCK_S if rank_process else 0.0)
         # Before the report, whose checks take memory that no call does.
         result.memory = memory = replace(device_memory.peaks(), host_peak_bytes=host_memory.peak_bytes())
-        if work.report:
-            result.values = reported(work.report(clock))
+        result.values = reported(work.report(clock)) if work.report else result.values
         if rank_process:
             waits = [Unknown.WAITING_OF_RANKS.reason()]
             result.nulls = {"waiting": waits, "stolen": waits, "device_s": [Unknown.SEVERAL_DEVICES.reason()]}
@@ -240,8 +239,7 @@ def _measure_case(begun: Measurement, request: MeasureRequest, rank_process: Ran
         result = result.with_reasons("memory", *_memory_reasons(memory, backend, device_memory.left_bytes))
         result = _with_transfer(result, work, backend, device, clock, deadline, workload.resident(case.params) != case.params)
         result = with_profile(result, work, declared, device, clock, deadline, policy.rounds)
-        # A case's values are those of rank 0.
-        if rank == 0 and (wrong := undeclared(result.values, declared.values, case.params)):
+        if rank == 0 and (wrong := undeclared(result.values, declared.values, case.params)):  # a case's values are those of rank 0
             return replace(result, status=Status.FAILED, reason=wrong)
         if result.round or work.call is None:
             return result
