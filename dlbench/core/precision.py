@@ -43,7 +43,7 @@ class Precision:
     """Whether its exponents have a smaller range than those of fp32, so that numbers overflow and gradients underflow."""
     compute_capability: tuple[int, int] = (0, 0)
     """Least one of NVIDIA's devices that have it (CUDA C++ programming guide, table of compute capabilities)."""
-    amd_family: str = ""
+    amd_families: tuple[str, ...] = ("",)
     """What the names of AMD's architectures that have it begin with."""
     instructions: tuple[str, ...] | None = None
     """Of a CPU, those of which one makes its arithmetic native, as Linux names them in /proc/cpuinfo; None: every CPU has it."""
@@ -73,16 +73,16 @@ _INT8 = ("avx512_vnni", "avx_vnni", "amx_int8", "asimddp", "i8mm")
 _BITS = ("popcnt", "avx512_vpopcntdq", "asimd")
 
 # Sums in fp8: NVIDIA's matrix units keep some 14 bits of them on Hopper (DeepSeek-V3 Technical Report, arXiv 2412.19437, section 3.3.2).
-# Of AMD gfx94 has fp8 of another bias (e4m3fnuz), gfx95 the one that is meant here: ROCm documentation, precision support.
+# Of AMD gfx94 has fp8 of another bias (e4m3fnuz), gfx95 and gfx12 the one that is meant here: hipBLASLt documentation, data type support.
 _FP8: dict[str, Any] = {
     "bytes": 1, "arithmetic": "fp8", "sum_roundoff": 2.0**-14, "scaled": True, "narrow_range": True, "compute_capability": (8, 9),
-    "amd_family": "gfx95", "instructions": (), "missing_on": _NO_FP8,
+    "amd_families": ("gfx95", "gfx12"), "instructions": (), "missing_on": _NO_FP8,
 }  # fmt: skip
 _TABLE = (
     #          name        storage     bytes  arithmetic  roundoff  and what differs from the defaults above
     Precision("fp64",     "float64",  8,     "fp64",     2.0**-53, sum_roundoff=2.0**-53, missing_on={"mps": "Metal has no fp64"}),
     Precision("fp32",     "float32",  4,     "fp32",     2.0**-24),
-    Precision("tf32",     "float32",  4,     "tf32",     2.0**-11, compute_capability=(8, 0), amd_family="gfx94", missing_on=_NO_TF32),
+    Precision("tf32",     "float32",  4,     "tf32",     2.0**-11, compute_capability=(8, 0), amd_families=("gfx94",), missing_on=_NO_TF32),
     Precision("bf16",     "bfloat16", 2,     "bf16",     2.0**-8,  compute_capability=(8, 0), instructions=_BF16),
     Precision("fp16",     "float16",  2,     "fp16",     2.0**-11, narrow_range=True, instructions=_FP16),
     Precision("amp_bf16", "float32",  4,     "bf16",     2.0**-8,  autocast="bfloat16", compute_capability=(8, 0), instructions=_BF16),

@@ -67,7 +67,7 @@ class CudaBackend(CachingBackend):
             return None
         if torch.version.hip:
             arch = self._torch.get_device_properties(device).gcnArchName
-            return None if arch.startswith(precision.amd_family) else f"{arch} has no {precision.name.upper()}"
+            return None if arch.startswith(precision.amd_families) else f"{arch} has no {precision.name.upper()}"
         least, own = precision.compute_capability, torch.cuda.get_device_capability(device)
         if own >= least:
             return None

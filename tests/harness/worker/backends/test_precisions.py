@@ -62,9 +62,11 @@ def test_what_needs_a_later_compute_capability_says_which(monkeypatch):
         ("gfx942:sramecc+:xnack-", ("fp8_e4m3", "fp8_e5m2")),
         ("gfx90a:sramecc+:xnack-", ("tf32", "fp8_e4m3", "fp8_e5m2")),
         ("gfx950:sramecc+:xnack-", ("tf32",)),
+        ("gfx1100", ("tf32", "fp8_e4m3", "fp8_e5m2")),
+        ("gfx1201", ("tf32",)),
     ],
 )
-def test_of_amd_cdna_3_alone_has_tf32_and_cdna_4_the_fp8_of_others(monkeypatch, arch, lacks):
+def test_of_amd_cdna_3_alone_has_tf32_and_cdna_4_and_rdna_4_the_fp8_of_others(monkeypatch, arch, lacks):
     monkeypatch.setattr(torch.version, "hip", "6.2")
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: SimpleNamespace(gcnArchName=arch))
     assert refused(CudaBackend()) == {name: f"{arch} has no {name.upper()}" for name in lacks}
