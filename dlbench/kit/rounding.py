@@ -14,6 +14,8 @@ Rounding = Callable[[Tensor], Tensor]
 
 _FP16_NORMAL, _FP16_STEP = 2.0**-14, 2.0**-24
 """Least normal number of fp16, and the distance of its subnormals."""
+_LEAST_SCALE = torch.finfo(torch.float32).tiny
+"""A number for what zeros are divided by."""
 
 
 def nearest(values: Tensor, dtype: torch.dtype) -> Tensor:
@@ -51,13 +53,13 @@ def fixed_point(
 def scaled_fp8(values: Tensor, dtype: torch.dtype) -> Tensor:
     """Round to the nearest number of an fp8 type times a scale that takes the largest of each training's numbers to the type's largest."""
     most = torch.finfo(dtype).max
-    scale = _largest(values) / most
+    scale = _largest(values).clamp_min(_LEAST_SCALE) / most
     return nearest((values / scale).clamp(-most, most), dtype) * scale
 
 
 def scaled_int8(values: Tensor) -> Tensor:
     """Round to whole multiples, 127 at most, of a scale: the largest magnitude of each training's numbers over 127."""
-    scale = _largest(values) / 127
+    scale = _largest(values).clamp_min(_LEAST_SCALE) / 127
     return torch.round(values / scale) * scale
 
 
@@ -65,8 +67,8 @@ class DynamicFixedPoint:
     """Nearest fixed point of so many bits, the sign among them, whose range follows the numbers of one tensor over a training.
 
     Where more than 0.01 % of the numbers overflow, the range is doubled; where of half the range no more would, it is halved. The first
-    is the smallest that holds the first numbers. Courbariaux et al. 2014, https://arxiv.org/abs/1412.7024, section 5, who look every
-    10,000 samples; here it is every 16 calls.
+    is the smallest that holds the first numbers, zeros not among them. Courbariaux et al. 2014, https://arxiv.org/abs/1412.7024, section 5,
+    who look every 10,000 samples; here it is every 16 calls.
     """
 
     MOST_OVERFLOW = 1e-4
@@ -76,20 +78,25 @@ class DynamicFixedPoint:
         self._steps = 2.0 ** (bits - 1)
         self._calls = 0
         self._range: Tensor | None = None
+        """Of each training, 0 until it has had a number."""
+        self._all_set = False
 
     def __call__(self, values: Tensor) -> Tensor:
         """Round, and look at the range where it is time to."""
-        if self._range is None:
-            self._range = torch.exp2(torch.ceil(torch.log2(_largest(values))))
-        elif self._calls % self.LOOK_EVERY == 0:
+        if self._range is not None and self._calls % self.LOOK_EVERY == 0:
             self._range = self._adapted(values.abs(), self._range)
+        if self._range is None or not self._all_set:
+            first = torch.exp2(torch.ceil(torch.log2(_largest(values))))
+            self._range = first if self._range is None else torch.where(self._range == 0, first, self._range)
+            self._all_set = bool(self._range.all())
         self._calls += 1
-        step = self._range / self._steps
+        step = self._range.clamp_min(_LEAST_SCALE) / self._steps
         return torch.round(values / step).clamp(-self._steps, self._steps - 1) * step
 
     def _adapted(self, sizes: Tensor, reach: Tensor) -> Tensor:
         over, half_over = ((sizes > bound).flatten(1).float().mean(1).view_as(reach) for bound in (reach, reach / 2))
-        return torch.where(over > self.MOST_OVERFLOW, 2 * reach, torch.where(half_over <= self.MOST_OVERFLOW, reach / 2, reach))
+        fits_half = (half_over <= self.MOST_OVERFLOW) & (_largest(sizes) > 0)  # zeros tell of no range
+        return torch.where(over > self.MOST_OVERFLOW, 2 * reach, torch.where(fits_half, reach / 2, reach))
 
 
 def _cut(values: Tensor, bits: int, most: float, chance: torch.Generator | None) -> Tensor:
@@ -100,12 +107,15 @@ def _cut(values: Tensor, bits: int, most: float, chance: torch.Generator | None)
 
 
 def _whole(values: Tensor, chance: torch.Generator | None) -> Tensor:
-    """Round to one of the two whole numbers beside each; floor and rest are exact, and a sum with a random number would not be."""
-    floor = torch.floor(values)
-    return floor + (torch.rand(values.shape, device=values.device, generator=chance) < values - floor)
+    """Round to one of the two whole numbers beside each, at random to within 2^-24, the step of torch's random numbers.
+
+    Of magnitudes, whose floor and rest are exact: of small negative numbers the rest would be rounded to 1, as a sum with a random number.
+    """
+    sizes = values.abs()
+    floor = torch.floor(sizes)
+    return torch.copysign(floor + (torch.rand(values.shape, device=values.device, generator=chance) < sizes - floor), values)
 
 
 def _largest(values: Tensor) -> Tensor:
-    """Return the largest magnitude in each training, (trainings, 1, …), at least the least normal number: a scale must not be zero."""
-    largest = values.abs().amax(tuple(range(1, values.dim())), keepdim=True)
-    return largest.clamp_min(torch.finfo(torch.float32).tiny)
+    """Return the largest magnitude in each training, (trainings, 1, …)."""
+    return values.abs().amax(tuple(range(1, values.dim())), keepdim=True)

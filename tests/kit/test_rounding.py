@@ -94,6 +94,13 @@ def test_fixed_point_of_eight_and_eight_bits():
     assert (drawn * 256).mean().item() == pytest.approx(0.3, abs=3 * math.sqrt(0.21 / (DRAWS // 10)))
 
 
+@pytest.mark.parametrize("sign", [-1, 1])
+def test_a_number_far_below_a_step_goes_up_or_down_whatever_its_sign(monkeypatch, sign):
+    draws = torch.tensor([0.0, 2.0**-24])  # the least that torch draws, and the next
+    monkeypatch.setattr(torch, "rand", lambda *size, **options: draws)
+    assert fixed_point(sign * torch.full((2,), 2.0**-38), 8, 8, stochastic=True).tolist() == [sign / 256, 0.0]
+
+
 def test_fp16_loses_what_is_at_most_half_of_its_least_number():
     assert nearest(torch.tensor([2.0**-25, 1.01 * 2.0**-25]), torch.float16).tolist() == [0.0, 2.0**-24]
 
@@ -117,3 +124,20 @@ def test_the_range_of_dynamic_fixed_point_follows_its_numbers():
     for _ in range(5 * DynamicFixedPoint.LOOK_EVERY):
         kept = rounding(small)[0, 0].item()
     assert kept == round(0.7 * 512) / 512
+
+
+def test_the_range_doubles_where_one_number_in_a_hundred_overflows():
+    rounding = DynamicFixedPoint(10)
+    few = torch.cat((torch.full((1, 99), 0.7), torch.full((1, 1), 1.7)), 1)
+    assert rounding(few.clamp(max=0.7))[0, -1].item() == round(0.7 * 512) / 512
+    assert [rounding(few)[0, -1].item() for _ in range(16)] == [*[511 / 512] * 15, round(1.7 * 256) / 256]
+
+
+def test_a_training_that_meets_zeros_has_its_range_from_the_first_number_and_keeps_it():
+    rounding = DynamicFixedPoint(10)
+    zeros, both = torch.zeros(2, 8), torch.tensor([[0.0] * 8, [0.7] * 8])
+    assert rounding(both).tolist() == [[0.0] * 8, [round(0.7 * 512) / 512] * 8]
+    for values in (both, zeros):
+        assert all(torch.equal(rounding(values)[0], zeros[0]) for _ in range(40))
+    held = rounding(torch.tensor([[3.1] * 8, [0.7] * 8]))
+    assert held.tolist() == [[round(3.1 * 128) / 128] * 8, [round(0.7 * 512) / 512] * 8]
