@@ -52,7 +52,12 @@ VALUES = (
     Value("loss_curve", Unit.NUMBER, None, "median loss of the seeds over the training, at equal steps", series=True, role="loss_curve"),
     Value("weight_bytes", Unit.BYTES, None, "weights of one seed, as the format keeps them between steps"),
     Value("optimizer_bytes", Unit.BYTES, None, "its momenta, as the format keeps them"),
-    Value("lost_gradients", Unit.FRACTION, None, "share of the gradients that are not zero in fp32 and are in the format"),
+    Value(
+        "lost_gradients",
+        Unit.FRACTION,
+        None,
+        "share of the gradients that are not zero before they are rounded, and are zero after it, at 40 steps",
+    ),
 )
 
 
