@@ -4,7 +4,7 @@ import json
 
 import pytest
 import shared_hosts
-from front_door import HASTY, measurements, suite
+from front_door import HASTY, lines, measurements, suite
 
 from dlbench.core.precision import SCALED
 
@@ -13,16 +13,17 @@ PLUGINS = {"no_fp8.py": "import torch\n\ndel torch._scaled_mm\n", "no_compiler.p
 
 @pytest.fixture(scope="module")
 def ladder(tmp_path_factory):
-    """One round of small products in each type that has scales, and what `show` makes of it."""
+    """One round of small products in each type that has scales, what `show` makes of it, and the devices of the header."""
     folder = tmp_path_factory.mktemp("ladder")
     bench = f'workload = "matmul"\naxes.n = 32\naxes.dtype = {json.dumps(["fp32", *SCALED])}\ndevices = ["cpu"]'
     done = shared_hosts.dlbench("run", suite(folder, bench, head=HASTY), "-o", "out.jsonl", cwd=folder)
     shown = shared_hosts.dlbench("show", "out.jsonl", "--format", "json", cwd=folder)
-    return done, measurements(folder / "out.jsonl"), {row["case.dtype"]: row for row in json.loads(shown.out)}
+    header = lines(folder / "out.jsonl")[0]
+    return done, measurements(folder / "out.jsonl"), {row["case.dtype"]: row for row in json.loads(shown.out)}, header["devices"]
 
 
 def test_each_has_a_row_with_its_errors_and_its_scales(ladder):
-    done, found, rows = ladder
+    done, found, rows, _ = ladder
     assert done.code == 0
     assert rows.keys() == {"fp32", *SCALED}
     by_dtype = {each["case"]["params"]["dtype"]: each for each in found}
@@ -38,7 +39,7 @@ def test_each_has_a_row_with_its_errors_and_its_scales(ladder):
 
 
 def test_their_output_follows_the_inputs_and_the_workload_itself_checks_it(ladder):
-    _, _, rows = ladder
+    _, _, rows, _ = ladder
     for dtype in ("int8", "binary"):
         assert rows[dtype]["check.follows_input"] is True
         assert rows[dtype]["check.reason"] == (
@@ -47,9 +48,10 @@ def test_their_output_follows_the_inputs_and_the_workload_itself_checks_it(ladde
 
 
 def test_whether_a_processor_has_instructions_for_them_stands_in_the_row(ladder):
-    _, _, rows = ladder
-    assert rows["fp32"]["case.arithmetic"] in ("native", None)
-    assert rows["int8"]["case.arithmetic"] in ("native", "emulated", None)
+    _, _, rows, (device,) = ladder
+    has, of_int8 = device.get("instructions"), {"avx512_vnni", "avx_vnni", "amx_int8", "asimddp", "i8mm"}
+    expected = (None, None) if has is None else ("native", "native" if of_int8 & {*has} else "emulated")
+    assert (rows["fp32"]["case.arithmetic"], rows["int8"]["case.arithmetic"]) == expected
 
 
 def test_a_torch_without_products_in_fp8_is_named_with_its_version(tmp_path):
