@@ -55,6 +55,11 @@ class Precision:
         """Whether training scales its loss, so that gradients do not underflow."""
         return self.autocast is not None and self.narrow_range
 
+    @property
+    def rounds_within(self) -> bool:
+        """Whether matrix units round the operands, which are stored in fp32, in a way of their own."""
+        return self.arithmetic == "tf32"
+
 
 _NO_TF32 = {
     "cpu": "TF32 is a format of GPU matrix units; on a CPU torch would compute in fp32",

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -10,11 +10,14 @@ from torch import Tensor
 from dlbench import PRECISIONS, ProductDtype, operands
 from dlbench.kit.binary import BinaryProduct
 from dlbench.kit.precision import autocast, filled, output, storage
+from dlbench.models import BLOCK
 
 ROWS, COLUMNS = 32, 64
 """Of a product that are held against fp64, at most: two thousand numbers give an error to within some 2 % of itself."""
 INPUTS = ("random", "columns", "cancelling")
 """Inputs that errors are of, as `_inputs` draws them."""
+LONGEST = 2**15
+"""Sum of them that is looked at, at most, and numbers of a sum that are in fp64 on the host at once: 25 MB of all rows and columns."""
 _INNER = 256
 """Length of the sums of those that are badly scaled."""
 _ORDERS = 12
@@ -32,10 +35,6 @@ class Operand:
     values: Tensor
     scale: Tensor
 
-    def on_host(self) -> Tensor:
-        """Return the values on the host, in fp64."""
-        return self.values.cpu().double()
-
 
 @dataclass(frozen=True, slots=True)
 class Product:
@@ -49,12 +48,15 @@ class Product:
     right: Operand
     bits: BinaryProduct | None = None
     """Of single bits, the product itself."""
+    drawn: tuple[Tensor, Tensor] | None = None
+    """Of operands with one scale, those rows and columns before they were rounded, in sums up to LONGEST: fp32 on the host."""
 
     def sample(self) -> tuple[Tensor, Tensor]:
         """Return the first rows and columns of what a call gives, and what they are exactly of the rounded operands: fp64 on the host."""
         scale = self.left.scale * self.right.scale
         found = self.call()[:ROWS, :COLUMNS].cpu()
-        exact = (self.left.on_host() @ self.right.on_host()) * scale
+        parts = zip(torch.split(self.left.values, LONGEST, 1), torch.split(self.right.values, LONGEST), strict=True)
+        exact = torch.stack([x.cpu().double() @ y.cpu().double() for x, y in parts]).sum(0) * scale
         return found.double() if found.is_floating_point() else found * scale, exact
 
 
@@ -68,12 +70,16 @@ def scaled_product(device: torch.device, shape: tuple[int, int, int], dtype: Pro
     if storage(dtype) is torch.bool:
         return _of_bits(*operands(device, (m, k), (k, n), dtype="fp32"))
     _refuse_sizes(device, shape, dtype)
-    left, right = (_drawn(device, *each) for each in zip(((m, k), (k, n)), _types(dtype), strict=True))
-    return _of_scaled(left, right, dtype)
+    (left, a), (right, b) = (_drawn(device, *each) for each in zip(((m, k), (k, n)), _types(dtype), strict=True))
+    drawn = _corner(a, k, (min(m, ROWS), min(k, LONGEST))), _corner(b, n, (min(k, LONGEST), min(n, COLUMNS)))
+    return replace(_of_scaled(left, right, dtype), drawn=drawn)
 
 
-def product_errors(device: torch.device, dtype: ProductDtype, inner: int) -> tuple[list[float], list[float]]:
+def product_errors(device: torch.device, dtype: ProductDtype, inner: int, timed: Product | None = None) -> tuple[list[float], list[float]]:
     """Return how far products of m x ``inner`` by ``inner`` x n matrices are off on `INPUTS`, by two measures.
+
+    Sums of random numbers are LONGEST long at most. They are those of the product that is timed where its operands have one scale, which
+    the largest of all their numbers gives; else any are as good.
 
     The first is from the product in fp64 of what was drawn, so that it has the rounding of the operands; the second from that of the
     operands as they were rounded, so that it has the sums' alone. Both are relative to the first, in the 2-norm, each column by its own,
@@ -81,9 +87,13 @@ def product_errors(device: torch.device, dtype: ProductDtype, inner: int) -> tup
     """
     off: tuple[list[float], list[float]] = ([], [])
     for name in INPUTS:
-        a, b = _inputs(name, inner)
+        if name == "random" and timed and timed.drawn:
+            (a, b), product = timed.drawn, _corner_product(timed, dtype)
+        else:
+            a, b = _inputs(name, min(inner, LONGEST))
+            product = _product(device, a, b, dtype)
         exact = a.double() @ b.double()
-        found, of_rounded = _product(device, a, b, dtype).sample()
+        found, of_rounded = product.sample()
         for errors, right in zip(off, (exact, of_rounded), strict=True):
             errors.append(_distance(found, right, exact))
     return off
@@ -148,16 +158,24 @@ def _rounded(matrix: Tensor, kept: torch.dtype) -> tuple[Tensor, float]:
     return (within if kept.is_floating_point else within.round()).to(kept), scale
 
 
-def _drawn(device: torch.device, shape: tuple[int, int], kept: torch.dtype) -> tuple[Tensor, float]:
-    """Return what `operands` draws for a shape, rounded with a scale."""
-    scales: list[float] = []
+def _drawn(device: torch.device, shape: tuple[int, int], kept: torch.dtype) -> tuple[tuple[Tensor, float], Tensor]:
+    """Return what `operands` draws for a shape, rounded with a scale; and the numbers that it repeats, as they were."""
+    block = torch.randn(min(math.prod(shape), BLOCK))
+    values, scale = _rounded(block, kept)
+    return (filled(torch.empty(math.prod(shape), dtype=kept, device=device), lambda size: values).view(shape), scale), block
 
-    def draw(size: torch.Size) -> Tensor:
-        values, scale = _rounded(torch.randn(size), kept)
-        scales.append(scale)
-        return values
 
-    return filled(torch.empty(math.prod(shape), dtype=kept, device=device), draw).view(shape), scales[0]
+def _corner(block: Tensor, width: int, shape: tuple[int, int]) -> Tensor:
+    """Return the first rows and columns of a matrix so wide that repeats these numbers."""
+    rows, columns = map(torch.arange, shape)
+    return block[(rows[:, None] * width + columns) % len(block)]
+
+
+def _corner_product(timed: Product, dtype: ProductDtype) -> Product:
+    """Return the product of the first rows and columns of operands with one scale, as they were rounded, in sums up to LONGEST."""
+    left, right = timed.left, timed.right
+    x, y = left.values[:, :LONGEST].contiguous(), right.values[:LONGEST]
+    return _of_scaled((x, left.scale.item()), (y, right.scale.item()), dtype)
 
 
 def _of_scaled(left: tuple[Tensor, float], right: tuple[Tensor, float], dtype: ProductDtype) -> Product:

@@ -29,6 +29,8 @@ _BITS = tuple(name for name, each in PRECISIONS.items() if each.storage == "bool
 _SCALED = tuple(name for name, each in PRECISIONS.items() if each.scaled and name not in _BITS)
 _NARROWER = tuple(name for name, each in PRECISIONS.items() if each.bytes < 8)
 """Those that fp64 tells the errors of."""
+_ROUNDED_BEFORE = tuple(name for name in _NARROWER if not PRECISIONS[name].rounds_within)
+"""Those whose operands are known as they are multiplied."""
 VALUES = (
     Value(
         "error",
@@ -48,7 +50,7 @@ VALUES = (
         "the same without the rounding of the operands",
         series=True,
         points=INPUTS,
-        when={"dtype": _NARROWER},
+        when={"dtype": _ROUNDED_BEFORE},
         role="product_error",
     ),
     Value(
@@ -118,13 +120,14 @@ def _scaled(device: torch.device, shape: tuple[int, int, int], batch: int, dtype
 def _report(product: Product, device: torch.device, dtype: ProductDtype, inner: int, clock: Clock) -> Mapping[str, Reported]:
     """Hold the product against its operands, and return its errors with its scales, or of single bits the time without packing."""
     refuse_wrong(product, dtype, inner)
-    errors = _errors(device, dtype, inner)
+    errors = _errors(device, dtype, inner, product)
     if product.bits:
         return {**errors, "packed_s": median_time(product.bits.multiply_packed, clock)}
     return {**errors, "scales": [each.scale.item() for each in (product.left, product.right)]}
 
 
-def _errors(device: torch.device, dtype: ProductDtype, inner: int) -> Mapping[str, Reported]:
+def _errors(device: torch.device, dtype: ProductDtype, inner: int, timed: Product | None = None) -> Mapping[str, Reported]:
     if dtype not in _NARROWER:
         return {}
-    return dict(zip(("error", "product_error"), product_errors(device, dtype, inner), strict=True))
+    error, product_error = product_errors(device, dtype, inner, timed)
+    return {"error": error, "product_error": product_error} if dtype in _ROUNDED_BEFORE else {"error": error}

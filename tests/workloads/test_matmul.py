@@ -67,7 +67,7 @@ def test_counts_are_those_of_the_shapes(params: dict[str, object], expected: tup
     assert counts(matmul(CPU, **params)) == expected
 
 
-@pytest.mark.parametrize("dtype", [each for each in PRECISIONS if each != "tf32"])
+@pytest.mark.parametrize("dtype", PRECISIONS)
 def test_it_reports_what_it_declares_of_each_precision(dtype: ProductDtype) -> None:
     if dtype.startswith("fp8"):
         products_in_fp8_or_skip()
@@ -93,6 +93,20 @@ def test_operands_with_scales_are_the_numbers_of_all_other_precisions(dtype: Pro
     assert ((left * scales[0] - a).abs() <= (a.abs() * step if dtype != "int8" else scales[0]) + 2.0**-9 * scales[0]).all()
     product = work.call().double() * (scales[0] * scales[1] if dtype == "int8" else 1)
     assert ((product - right).norm() / right.norm()).item() < 0.1
+
+
+def test_the_error_of_int8_is_that_of_the_product_itself_whose_scale_the_largest_of_all_numbers_gives() -> None:
+    torch.manual_seed(3)
+    plain = matmul(CPU, n=512, k=160)  # more numbers than are drawn, so that they repeat
+    torch.manual_seed(3)
+    values = matmul(CPU, n=512, k=160, dtype="int8").report(ManualClock())
+    a, b = (each.double() for each in plain.inputs)
+    scales = torch.stack((a.abs().max(), b.abs().max())) / 127
+    assert values["scales"] == pytest.approx(scales.tolist())
+    exact, rounded = a @ b, ((a / scales[0]).round() @ (b / scales[1]).round()) * scales.prod()
+    off = (rounded - exact)[:32, :64].norm(dim=0) / exact[:32, :64].norm(dim=0)
+    assert values["error"][0] == pytest.approx(off.square().mean().sqrt().item(), rel=1e-4)
+    assert values["product_error"][0] == 0
 
 
 def test_one_pair_of_matrices_a_call_has_scales() -> None:
