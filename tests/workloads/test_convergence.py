@@ -10,7 +10,19 @@ import shared_hosts
 import torch
 
 from dlbench.kit.formats import FORMATS, FormatName, Layer, LostGradients, binary_rows, binary_weights
-from dlbench.workloads.convergence import GROW_EVERY, SEEDS, Convolutions, LossScale, Perceptron, SeededTraining, reported
+from dlbench.testing import ManualClock
+from dlbench.workloads.convergence import (
+    CHECKED,
+    GROW_EVERY,
+    SEEDS,
+    TRAINED_ON,
+    Convolutions,
+    LossScale,
+    Perceptron,
+    SeededTraining,
+    convergence,
+    reported,
+)
 
 CPU = torch.device("cpu")
 
@@ -36,6 +48,7 @@ def test_every_format_learns(samples, name):
     assert curve.shape == (12, SEEDS)
     assert (curve[-3:].mean(0) < curve[:3].mean(0)).all()
     assert not any(reported(curve, *training.check(*(each[:64] for each in samples[Perceptron])))["diverged"])
+    assert len({*curve[0].tolist()}) == SEEDS
 
 
 @pytest.mark.parametrize("name", ["fp32", "binary"])
@@ -132,6 +145,15 @@ def test_a_run_repeats_its_seeds_and_a_divergence_is_an_outcome(tmp_path):
     assert of_rate[0][0.02]["diverged"] == [0] * SEEDS
     assert len(of_rate[0][0.02]["loss_curve"]) == 2
     assert json.loads(shared_hosts.dlbench("show", "run.jsonl", "--format", "json", cwd=tmp_path).out)
+
+
+def test_accuracy_and_loss_are_of_samples_that_no_seed_has_trained_on():
+    values = convergence(CPU, format="fp32", rate=0.02, steps=2).observe(ManualClock())
+    inputs, labels = Perceptron().draw(TRAINED_ON + CHECKED, torch.Generator().manual_seed(0))
+    training = SeededTraining(Perceptron(), FORMATS["fp32"], CPU)
+    training.run(inputs[:TRAINED_ON], labels[:TRAINED_ON], 0.02, 2)
+    losses, accuracies = training.check(inputs[-CHECKED:], labels[-CHECKED:])
+    assert (values["loss"], values["accuracy"]) == (tuple(losses.tolist()), tuple(accuracies.tolist()))
 
 
 def test_a_format_that_does_not_exist_is_told_by_its_nearest(tmp_path):
