@@ -57,15 +57,15 @@ def measured(folder: Path, bench: str, *more: str, timeout_s: int = 20, run: Any
 
 
 def test_a_case_that_is_far_too_slow_ends_before_it_starts(tmp_path: Path) -> None:
-    found, sizes = measured(tmp_path, "axes.n = 64\naxes.full_s = 10.24", timeout_s=3)
+    found, sizes = measured(tmp_path, "axes.n = 64\naxes.full_s = 2", timeout_s=3)
     assert found["status"] == "timeout"
-    # 20 ms and 160 ms, or longer on a busy machine; the next would take 1.28 s, where a thirtieth of the deadline is 0.1 s.
+    # 4, 31 and 250 ms, where a thirtieth of the deadline is 0.1 s: one call of 2 s would end in time, and four would not.
     assert re.fullmatch(
-        r"by [\d.]+ ms at n=16 a call is forecast to take [\d.]+ s, so the 4 of a round would end behind the deadline of 3 s; "
+        r"by [\d.]+ ms at n=32 a call is forecast to take [\d.]+ s, so the 4 of a round would end behind the deadline of 3 s; "
         r"raise --timeout, or measure a smaller size",
         found["reason"],
     )
-    assert sizes == [8, 16]
+    assert sizes == [8, 16, 32]
 
 
 def test_a_probe_that_hangs_is_ended_and_counts_with_what_it_took(tmp_path: Path) -> None:
