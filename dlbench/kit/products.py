@@ -17,7 +17,7 @@ ROWS, COLUMNS = 32, 64
 INPUTS = ("random", "columns", "cancelling")
 """Inputs that errors are of, as `_inputs` draws them."""
 LONGEST = 2**15
-"""Sum of them that is looked at, at most, and numbers of a sum that are in fp64 on the host at once: 25 MB of all rows and columns."""
+"""The longest sum whose errors are taken, and how much of a sum is in fp64 on the host at once: 25 MB for all rows and columns."""
 _INNER = 256
 """Length of the sums of those that are badly scaled."""
 _ORDERS = 12
@@ -49,7 +49,7 @@ class Product:
     bits: BinaryProduct | None = None
     """Of single bits, the product itself."""
     drawn: tuple[Tensor, Tensor] | None = None
-    """Of operands with one scale, those rows and columns before they were rounded, in sums up to LONGEST: fp32 on the host."""
+    """Of operands with one scale, those rows and columns before they were rounded, their sums cut to LONGEST: fp32 on the host."""
 
     def sample(self) -> tuple[Tensor, Tensor]:
         """Return the first rows and columns of what a call gives, and what they are exactly of the rounded operands: fp64 on the host."""
@@ -78,12 +78,12 @@ def scaled_product(device: torch.device, shape: tuple[int, int, int], dtype: Pro
 def product_errors(device: torch.device, dtype: ProductDtype, inner: int, timed: Product | None = None) -> tuple[list[float], list[float]]:
     """Return how far products of m x ``inner`` by ``inner`` x n matrices are off on `INPUTS`, by two measures.
 
-    Sums of random numbers are LONGEST long at most. They are those of the product that is timed where its operands have one scale, which
-    the largest of all their numbers gives; else any are as good.
-
     The first is from the product in fp64 of what was drawn, so that it has the rounding of the operands; the second from that of the
     operands as they were rounded, so that it has the sums' alone. Both are relative to the first, in the 2-norm, each column by its own,
     and the root of their mean square is taken. A column that is further off than zeros would be, or not finite, counts as 1.
+
+    The random numbers are those of ``timed`` where its operands have one scale each: the largest of all its numbers gives the scale, and
+    so the error. Their sums are cut to LONGEST.
     """
     off: tuple[list[float], list[float]] = ([], [])
     for name in INPUTS:
@@ -172,7 +172,7 @@ def _corner(block: Tensor, width: int, shape: tuple[int, int]) -> Tensor:
 
 
 def _corner_product(timed: Product, dtype: ProductDtype) -> Product:
-    """Return the product of the first rows and columns of operands with one scale, as they were rounded, in sums up to LONGEST."""
+    """Return the product of the first rows and columns of operands with one scale, as they were rounded, their sums cut to LONGEST."""
     left, right = timed.left, timed.right
     x, y = left.values[:, :LONGEST].contiguous(), right.values[:LONGEST]
     return _of_scaled((x, left.scale.item()), (y, right.scale.item()), dtype)

@@ -15,7 +15,7 @@ Rounding = Callable[[Tensor], Tensor]
 _FP16_NORMAL, _FP16_STEP = 2.0**-14, 2.0**-24
 """Least normal number of fp16, and the distance of its subnormals."""
 _LEAST_SCALE = torch.finfo(torch.float32).tiny
-"""A number for what zeros are divided by."""
+"""Scale of numbers that are all zero, as nothing is divided by zero."""
 
 
 def nearest(values: Tensor, dtype: torch.dtype) -> Tensor:
