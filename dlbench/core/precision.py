@@ -28,7 +28,7 @@ class Precision:
     storage: str
     """Name of torch's dtype of operands and weights."""
     bytes: int
-    """Of one stored number; of ``binary`` of eight."""
+    """Bytes of one stored number; for ``binary``, of eight numbers."""
     arithmetic: str
     """What products are computed in: the name of its column in `peaks.toml`."""
     roundoff: float

@@ -39,7 +39,7 @@ def _pack(x: Tensor) -> Tensor:
 
 
 @triton.jit
-def _pack_words(x, packed, m, k, TILE: tl.constexpr, WORD: tl.constexpr):  # noqa: N803
+def _pack_words(x, packed, m, k, TILE: tl.constexpr, WORD: tl.constexpr):  # noqa: N803  # Triton's constants are in capitals
     """Pack one word of each of TILE rows."""
     row = tl.program_id(0) * TILE + tl.arange(0, TILE)
     bit = tl.arange(0, WORD)
@@ -51,7 +51,7 @@ def _pack_words(x, packed, m, k, TILE: tl.constexpr, WORD: tl.constexpr):  # noq
 
 
 @triton.jit
-def _multiply(a, b, product, m, n, k, words, TILE: tl.constexpr):  # noqa: N803
+def _multiply(a, b, product, m, n, k, words, TILE: tl.constexpr):  # noqa: N803  # Triton's constants are in capitals
     """Multiply TILE rows by TILE columns."""
     row = tl.program_id(0) * TILE + tl.arange(0, TILE)
     column = tl.program_id(1) * TILE + tl.arange(0, TILE)

@@ -176,7 +176,7 @@ def binary_weights(weights: Tensor) -> Tensor:
 
     Section 3.1 there; it multiplies gradients by the mean as well, which its Adam makes up for and SGD would not.
     """
-    return _Binary.apply(weights, 1)  # type: ignore[no-any-return, no-untyped-call]
+    return _Binary.apply(weights, 1)  # type: ignore[no-any-return, no-untyped-call]  # torch leaves it untyped
 
 
 def _counted(rounding: Rounding | None, lost: LostGradients) -> Rounding | None:
@@ -194,7 +194,7 @@ def _counted(rounding: Rounding | None, lost: LostGradients) -> Rounding | None:
 def _rounded(values: Tensor, forward: Rounding | None, backward: Rounding | None) -> Tensor:
     if forward is None and backward is None:
         return values
-    return _Rounded.apply(values, forward, backward)  # type: ignore[no-any-return, no-untyped-call]
+    return _Rounded.apply(values, forward, backward)  # type: ignore[no-any-return, no-untyped-call]  # torch leaves it untyped
 
 
 class _Rounded(torch.autograd.Function):
