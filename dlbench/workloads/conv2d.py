@@ -19,10 +19,10 @@ Padding = Annotated[int, Least(0)]
 def conv2d(
     device: torch.device,
     *,
-    batch: Size,
-    channels: Size,
+    batch: Probed[Size],
+    channels: Probed[Size],
     size: Sweep[Probed[Size]],
-    filters: Size,
+    filters: Probed[Size],
     kernel: Size,
     stride: Size = 1,
     padding: Padding | None = None,

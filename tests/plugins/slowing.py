@@ -18,12 +18,15 @@ def slowing(
     n: Sweep[Probed[Size]],
     full_s: float,
     log: str,
-    small: Literal["slow", "fails", "hangs", "observes"] = "slow",
+    m: Probed[Size] | None = None,
+    small: Literal["slow", "fails", "hangs", "observes", "set_up_slowly"] = "slow",
 ) -> Work:
     """Sleep for `full_s` s at n = 64, and for n^3 of it at others."""
     SET_UPS.append(n)
     with Path(log).open("a") as file:
-        file.write(f"{n}\n")
+        file.write(f"{n} {m or ''}\n")
+    if n < 64 and small == "set_up_slowly":
+        time.sleep(0.9)
     if n < 64 and small == "fails":
         raise ValueError("too small")
     if n < 64 and small == "observes":

@@ -1,4 +1,4 @@
-"""Messages of a case to its parent: what it is at, and the window in which its step is metered. Standard library only."""
+"""Messages of a case to its parent: what it is at, from when its deadline counts, and when its step is metered. Standard library only."""
 
 import math
 from collections.abc import Callable, Iterator, Mapping
@@ -11,7 +11,7 @@ _tell: Callable[[Mapping[str, Any]], object] | None = None
 
 
 def tell_parent(tell: Callable[[Mapping[str, Any]], object]) -> None:
-    """Have `note_stage` and `metered_window` pass on what they say; until then they do nothing."""
+    """Have the others here pass on what they say; until then they do nothing."""
     global _tell
     _tell = tell
 
@@ -20,6 +20,12 @@ def note_stage(text: str) -> None:
     """Say what takes long, such as "compiling", and with an empty text that it is over: a case that is killed ends with it."""
     if _tell:
         _tell({"stage": text})
+
+
+def restart_deadline() -> None:
+    """Have the deadline of this case count from now."""
+    if _tell:
+        _tell({"restart": True})
 
 
 class MeteredItems:

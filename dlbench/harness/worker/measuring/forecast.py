@@ -14,25 +14,24 @@ from dlbench.core.units import seconds as seconds_text
 from dlbench.harness.process.wire import Reader, send
 from dlbench.harness.worker.failures import Unmeasurable
 from dlbench.harness.worker.registry import Workload
-from dlbench.harness.worker.stages import tell_parent
+from dlbench.harness.worker.stages import restart_deadline, tell_parent
 
-Probe = Callable[[], Iterator[Mapping[str, Any]]]
 SHARES = (8, 4, 2)
 """What the sizes are divided by, one probe after the other."""
-LEAST_OF_DEADLINE = 30
-"""The next probe, of twice the size, is made while a call takes less than this part of the deadline."""
-PATIENCE = 3
-"""Times that part a call of a probe may take until it is ended, and counts as having taken so long."""
+PARTS_OF_DEADLINE = 30
+"""The next probe, of twice the size, is made while a call takes less than one of so many parts of the deadline."""
+MOST_PARTS = 3
+"""So many of these parts a call of a probe may take until it is ended, and counts as having taken so long."""
 SHORT_CALL_S = 0.1
 """A shorter call is made three times, and the quickest counts: the first one loads code."""
 SMALLEST = 64
-"""No probe is made where a size is below it: what such a case takes is no matter."""
+"""Sizes below it stay as they are in a probe: they have no eighth that tells anything. Without a larger one there is none."""
 TOLD_FROM_S = 1e-3
 """Two probes tell how time grows if the smaller took that long: of a shorter one an interruption would."""
 
 
 @dataclass(frozen=True, slots=True)
-class Probed:
+class Probe:
     """A call of a smaller size."""
 
     size: Mapping[str, int]
@@ -44,15 +43,17 @@ class Probed:
 def refuse_too_slow(workload: Workload, params: Mapping[str, ParamValue], policy: Policy, device: Any, clock: Clock) -> None:
     """Raise Unmeasurable, a timeout, where a round of the case would not end before its deadline, by what probes of smaller sizes took.
 
-    They run in a fork, so that they warm nothing that the case measures: for a process that has computed nothing yet. Where a workload
-    declares no such sizes, or a probe fails, nothing is told, and the deadline itself ends the case.
+    They run in a fork, so that they warm nothing that the case measures: for a process that has computed nothing yet. The round has its
+    deadline after them. Where a workload declares no such sizes, or a probe fails, nothing is told, and the deadline itself ends the case.
     """
-    full = {name: int(params[name]) for name in workload.signature.declared.having("probed") if name in params}
-    if min(full.values(), default=0) < SMALLEST:
+    probed = {name: int(params[name]) for name in workload.signature.declared.having("probed") if name in params}
+    full = {name: size for name, size in probed.items() if size >= SMALLEST}
+    if not full:
         return
     sizes = [{name: size // share for name, size in full.items()} for share in SHARES]
-    wanted_s = policy.timeout_s / LEAST_OF_DEADLINE
-    found = in_fork(lambda: _probes(workload, params, sizes, wanted_s, device, clock), PATIENCE * wanted_s)
+    wanted_s = policy.timeout_s / PARTS_OF_DEADLINE
+    found = in_fork(lambda: _probes(workload, params, sizes, wanted_s, device, clock), MOST_PARTS * wanted_s)
+    restart_deadline()
     calls = calls_of_round(policy)
     if (forecast_s := forecast(found)) is None or calls * forecast_s <= policy.timeout_s:
         return
@@ -67,7 +68,7 @@ def calls_of_round(policy: Policy) -> int:
     return 1 + max(2, policy.min_blocks)
 
 
-def forecast(probes: Sequence[Probed]) -> float | None:
+def forecast(probes: Sequence[Probe]) -> float | None:
     """Return the seconds of a call of the full size: by its operations, or by how time grew last where that is steeper. None of no probe.
 
     A probe is half of the next one, so that of three the last is half of the full size.
@@ -80,28 +81,28 @@ def forecast(probes: Sequence[Probed]) -> float | None:
     return last.seconds * math.pow(SHARES[len(probes) - 1], power)
 
 
-def in_fork(probe: Probe, patience_s: float) -> list[Probed]:
+def in_fork(probes: Callable[[], Iterator[Mapping[str, Any]]], patience_s: float) -> list[Probe]:
     """Return what probes in a fork of this process gave, until one failed, or took longer than ``patience_s`` and was ended."""
     readable, writable = os.pipe()
     if (pid := os.fork()) == 0:
         try:
             tell_parent(lambda _: None)  # what it is at is not what the case is at
-            for message in probe():
+            for message in probes():
                 send(writable, message)
         finally:
             os._exit(0)
     os.close(writable)
-    messages, found = Reader(readable), list[Probed]()
+    messages, found = Reader(readable), list[Probe]()
     try:
         while True:
-            begun = messages.read()  # set-up: the case's own deadline ends it
+            begun = messages.read()  # set-up: the deadline of the case ends it
             started = time.monotonic()
             try:
                 taken_s = messages.read(started + patience_s)["seconds"]
             except TimeoutError:
-                found.append(Probed(**begun, seconds=time.monotonic() - started))
+                found.append(Probe(**begun, seconds=time.monotonic() - started))
                 return found
-            found.append(Probed(**begun, seconds=taken_s))
+            found.append(Probe(**begun, seconds=taken_s))
     except EOFError:
         return found
     finally:

@@ -11,15 +11,16 @@ from hypothesis import strategies as st
 from shared_hosts import dlbench
 
 from dlbench.core.model import Policy
-from dlbench.harness.worker.measuring.forecast import Probed, calls_of_round, forecast
+from dlbench.harness.worker import registry
+from dlbench.harness.worker.measuring.forecast import Probe, calls_of_round, forecast
 
 PLUGIN = str(front_door.ROOT / "tests/plugins/slowing.py")
 FP16 = (0.011, 0.110, 2.1)
 """Seconds of fp16 products of 256, 512 and 1024 on a CPU without fp16; one of 2048 took 46.8 s there."""
 
 
-def of_products(*seconds: float) -> list[Probed]:
-    return [Probed({"n": 256 << at}, each, 3.0) for at, each in enumerate(seconds)]
+def of_products(*seconds: float) -> list[Probe]:
+    return [Probe({"n": 256 << at}, each, 3.0) for at, each in enumerate(seconds)]
 
 
 @pytest.mark.parametrize(
@@ -39,7 +40,7 @@ def test_a_forecast_takes_the_steeper_of_operations_and_the_last_two_probes(take
 
 @given(st.lists(st.floats(1e-9, 1e3), min_size=1, max_size=3), st.floats(0.5, 4))
 def test_a_forecast_is_never_below_what_operations_say(taken: list[float], power: float) -> None:
-    probes = [Probed({"n": 64}, each, power) for each in taken]
+    probes = [Probe({"n": 64}, each, power) for each in taken]
     assert forecast(probes) >= taken[-1] * (8, 4, 2)[len(taken) - 1] ** power * (1 - 1e-9)
 
 
@@ -80,10 +81,26 @@ def test_probes_run_in_another_process_and_ahead_of_the_first_round_alone(tmp_pa
     assert sizes == [8, 16, 32, 64, 64]
 
 
+def test_a_small_size_stays_as_it_is_while_the_others_are_probed(tmp_path: Path) -> None:
+    found, sizes = measured(tmp_path, "axes.n = 64\naxes.m = 63\naxes.full_s = 0.001")
+    assert (found["status"], sizes) == ("ok", [8, 63, 16, 63, 32, 63, 64, 63, 64, 63])
+
+
+def test_convolutions_are_probed_by_all_their_lengths() -> None:
+    registry.load_builtins()
+    assert registry.get("conv2d").signature.declared.having("probed") == ("batch", "channels", "size", "filters")
+
+
+def test_the_deadline_of_a_round_counts_from_behind_its_probes(tmp_path: Path) -> None:
+    """Probes take 2.7 s, and the calls of the round 1.6 s: more than 4 s together."""
+    found, sizes = measured(tmp_path, 'axes.n = 64\naxes.full_s = 0.4\naxes.small = "set_up_slowly"', timeout_s=4)
+    assert (found["status"], sizes) == ("ok", [8, 16, 32, 64, 64])
+
+
 @pytest.mark.parametrize(
     ("bench", "sizes"),
     [
-        ("axes.n = 63\naxes.full_s = 0.001", [63, 63]),
+        ("axes.n = 63\naxes.m = 32\naxes.full_s = 0.001", [63, 32, 63, 32]),
         ('axes.n = 64\naxes.full_s = 0.001\naxes.small = "fails"', [8, 64, 64]),
         ('axes.n = 64\naxes.full_s = 0.001\naxes.small = "observes"', [8, 16, 64, 64]),
     ],
