@@ -5,6 +5,7 @@ import re
 import shutil
 import signal
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -48,6 +49,16 @@ def pytest_make_parametrize_id(val: object, argname: str) -> str | None:
     if isinstance(val, str) and not re.fullmatch("[ -~]{1,40}", val):
         return " ".join(re.findall(r"[\w.+-]+", val, re.ASCII)[:8])[:80] or argname
     return argname if isinstance(val, bytes) else None
+
+
+@pytest.fixture(scope="module")
+def scratch(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """A folder for what workloads write that are called without a case."""
+    from dlbench.harness.worker.scratch import give_scratch
+
+    give_scratch(str(tmp_path_factory.mktemp("scratch")))
+    yield
+    give_scratch(None)
 
 
 @pytest.fixture

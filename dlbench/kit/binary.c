@@ -47,7 +47,7 @@ SCALAR(plain, )
 SCALAR(popcnt, TARGET("popcnt"))
 
 /* Vectors are those of gcc and clang, and what these have no operator for is an instruction by name: immintrin.h alone takes gcc 0.3 s,
-   twice as long as all of this, and each process that measures builds its own. */
+   twice as long as all of this, and a run waits for it. */
 #define VECTOR(bytes, alignment) __attribute__((vector_size(bytes), aligned(alignment), may_alias))
 typedef float floats_512 VECTOR(64, 4);
 typedef float floats_256 VECTOR(32, 4);
@@ -183,6 +183,9 @@ static const struct {
 #endif
     {"scalar", always, pack_plain, count_plain},
 };
+
+/* Rows that a kernel takes at once, and columns whose words lie side by side. */
+const int64_t binary_rows = ROWS, binary_panel = PANEL;
 
 /* The name of a kernel, "" where this processor lacks its instructions, and NULL behind the last. */
 const char *binary_kernel(int64_t kernel) {

@@ -14,8 +14,6 @@ from dlbench.kit.compiler import compiler_error
 
 _WORD = 64
 """Bits; operands are padded to it along k, both by zeros, in which they do not differ."""
-_ROWS, _PANEL = 4, 8
-"""As in binary.c: rows that a kernel takes at once, and columns whose words lie side by side."""
 
 
 class _Product(Protocol):
@@ -48,7 +46,7 @@ class BinaryProduct:
 
     @property
     def why(self) -> str:
-        """Why it is none better, in a sentence; empty but for NumPy."""
+        """Why NumPy computes it and no compiled kernel, in a sentence; else empty."""
         return self._product.why
 
     @property
@@ -84,7 +82,7 @@ def _product(a: Tensor, b: Tensor) -> _Product:
 
 @cache
 def _library() -> ctypes.CDLL | NotBuilt:
-    """Return binary.c, built once in a process, or why it is not."""
+    """Return binary.c, loaded once in a process, or why it is not."""
     try:
         library = built("binary.c")
     except NotBuilt as error:
@@ -110,15 +108,16 @@ class _Compiled:
     def __init__(self, a: Tensor, b: Tensor, library: ctypes.CDLL) -> None:
         self.kernel, self._number = kernels(library)[0]
         self._library, self._a = library, a
+        at_once, panel = (ctypes.c_int64.in_dll(library, name).value for name in ("binary_rows", "binary_panel"))
         (m, k), n = a.shape, b.shape[1]
         words = -(-k // _WORD)
-        self._packed = torch.zeros(_up(m, _ROWS), words, dtype=torch.int64)
-        rows, columns = b.T.contiguous(), torch.zeros(_up(n, _PANEL), words, dtype=torch.int64)
+        self._packed = torch.zeros(_up(m, at_once), words, dtype=torch.int64)
+        rows, columns = b.T.contiguous(), torch.zeros(_up(n, panel), words, dtype=torch.int64)
         library.binary_pack(self._number, rows.data_ptr(), n, k, columns.data_ptr())
-        self._panels, self._n = columns.view(-1, _PANEL, words).transpose(1, 2).contiguous(), n
-        step = _up(-(-m // torch.get_num_threads()), _ROWS)
+        self._panels, self._n = columns.view(-1, panel, words).transpose(1, 2).contiguous(), n
+        step = _up(-(-m // torch.get_num_threads()), at_once)
         self._parts = [slice(begin, min(begin + step, m)) for begin in range(0, m, step)]
-        self._map = ThreadPoolExecutor(len(self._parts)).map if len(self._parts) > 1 else map
+        self._map = _threads(len(self._parts)).map if len(self._parts) > 1 else map
 
     def __call__(self, *, packs: bool) -> Tensor:
         a, n = self._a.contiguous(), self._n
@@ -133,6 +132,12 @@ class _Compiled:
         for _ in self._map(compute, self._parts):
             pass
         return product
+
+
+@cache
+def _threads(number: int) -> ThreadPoolExecutor:
+    """Return so many threads, which all products of a process share."""
+    return ThreadPoolExecutor(number)
 
 
 class _InNumPy:

@@ -66,7 +66,7 @@ VALUES = (
 )
 
 
-@workload(tags=("compute",), values=VALUES, ceiling="arithmetic")
+@workload(tags=("compute",), values=VALUES, ceiling="arithmetic", writes_files=True)
 def matmul(
     device: torch.device,
     *,

@@ -3,7 +3,8 @@
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+import threading
+from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -14,12 +15,15 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from dlbench.kit import binary, c_library
+from dlbench.kit import binary
 from dlbench.kit.binary import BinaryProduct
 from dlbench.kit.c_library import NotBuilt
 
 np = pytest.importorskip("numpy", reason="it stands in for a compiler")
 counts_bits = pytest.mark.skipif(not hasattr(np, "bitwise_count"), reason=f"NumPy {np.__version__} counts no bits, as 2.0 does")
+
+
+pytestmark = pytest.mark.usefixtures("scratch")
 
 
 @pytest.fixture(autouse=True)
@@ -110,6 +114,20 @@ def test_the_left_operand_is_packed_in_each_call_and_the_right_one_once() -> Non
     assert torch.equal(made.multiply_packed(), torch.full((5, 9), -70, dtype=torch.int32))
 
 
+def test_products_of_a_process_share_its_threads() -> None:
+    kernels_here()
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        counts = []
+        for _ in range(3):
+            BinaryProduct(torch.ones(64, 64), torch.ones(64, 64))()
+            counts.append(threading.active_count())
+    finally:
+        torch.set_num_threads(before)
+    assert counts[0] == counts[1] == counts[2]
+
+
 def test_operands_may_lie_in_any_order() -> None:
     a, b = numbers(1, 70, 9).T, numbers(2, 30, 70).T
     assert torch.equal(BinaryProduct(a, b)(), signs_multiplied(a, b))
@@ -135,80 +153,6 @@ def test_other_types_and_two_devices_are_refused() -> None:
         BinaryProduct(torch.ones(2, 2), torch.ones(2, 2, device="meta"))
 
 
-def script(folder: Path, text: str) -> str:
-    path = folder / "compiler"
-    path.write_text(f"#!/bin/sh\n{text}\n")
-    path.chmod(0o755)
-    return str(path)
-
-
-def no_compiler(folder: Path, patch: pytest.MonkeyPatch) -> str:
-    patch.delenv("CC", raising=False)
-    patch.setenv("PATH", str(folder))
-    return "there is no C compiler; install gcc or name one in CC"
-
-
-def absent(folder: Path, patch: pytest.MonkeyPatch) -> str:
-    patch.setenv("CC", "no-such-compiler -O1")
-    return "CC names no-such-compiler, which is not there"
-
-
-def unfinished(folder: Path, patch: pytest.MonkeyPatch) -> str:
-    patch.setenv("CC", "gcc 'x")
-    return "CC is no command, gcc 'x: No closing quotation"
-
-
-def failing(folder: Path, patch: pytest.MonkeyPatch) -> str:
-    patch.setenv("CC", script(folder, "echo In binary.c >&2; echo 'binary.c:1: error: no' >&2; exit 2"))
-    return f"the C compiler {folder}/compiler fails: binary.c:1: error: no"
-
-
-def silent(folder: Path, patch: pytest.MonkeyPatch) -> str:
-    patch.setenv("CC", script(folder, "exit 3"))
-    return f"the C compiler {folder}/compiler fails: exit code 3"
-
-
-def hanging(folder: Path, patch: pytest.MonkeyPatch) -> str:
-    patch.setattr(c_library, "PATIENCE_S", 0.1)
-    patch.setenv("CC", script(folder, "exec tail -f /dev/null"))
-    return f"the C compiler {folder}/compiler has not ended within 0.1 s"
-
-
-def idle(folder: Path, patch: pytest.MonkeyPatch) -> str:
-    patch.setenv("CC", script(folder, "exit 0"))
-    return f"{folder}/compiler makes no library that loads: "
-
-
-def unreadable(folder: Path, patch: pytest.MonkeyPatch) -> str:
-    """A compiler for another processor, say."""
-    patch.setenv("CC", script(folder, 'while [ "$1" != -o ]; do shift; done; echo nothing > "$2"'))
-    return f"{folder}/compiler makes no library that loads: "
-
-
-@counts_bits
-@pytest.mark.parametrize("broken", [no_compiler, absent, unfinished, failing, silent, hanging, idle, unreadable])
-def test_without_a_compiler_that_works_numpy_computes_and_says_why(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, broken: Callable[[Path, pytest.MonkeyPatch], str]
-) -> None:
-    binary._library.cache_clear()
-    (tmp_path / "temporary").mkdir()
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "temporary"))
-    says = broken(tmp_path, monkeypatch)
-    a, b = numbers(1, 6, 70), numbers(2, 70, 5)
-    made = BinaryProduct(a, b)
-    assert (made.kernel, made.is_numerics) == ("NumPy", True)
-    assert made.why.startswith(says) if says.endswith(" ") else made.why == says
-    assert torch.equal(made(), signs_multiplied(a, b))
-    assert [*(tmp_path / "temporary").iterdir()] == []
-
-
-def test_a_compiler_that_has_failed_is_not_asked_again_in_this_process(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    binary._library.cache_clear()
-    monkeypatch.setenv("CC", script(tmp_path, f"echo >> {tmp_path}/asked; exit 1"))
-    assert str(binary._library()) == str(binary._library())
-    assert (tmp_path / "asked").read_text() == "\n"
-
-
 def test_without_a_compiler_and_a_numpy_that_counts_bits_it_is_unsupported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(binary, "_library", lambda: NotBuilt("there is no C compiler"))
     monkeypatch.setitem(sys.modules, "numpy", SimpleNamespace(__version__="1.26.4"))
@@ -217,13 +161,6 @@ def test_without_a_compiler_and_a_numpy_that_counts_bits_it_is_unsupported(monke
     monkeypatch.setitem(sys.modules, "numpy", None)
     with pytest.raises(NotImplementedError, match="there is no C compiler; and NumPy is not installed"):
         BinaryProduct(torch.ones(2, 2), torch.ones(2, 2))
-
-
-def test_the_compiler_that_cc_names_gets_its_options(monkeypatch: pytest.MonkeyPatch) -> None:
-    kernels_here()
-    binary._library.cache_clear()
-    monkeypatch.setenv("CC", f"{c_library._compiler()[0]} -g0 -O2")
-    assert BinaryProduct(torch.ones(2, 3), -torch.ones(3, 2))().tolist() == [[-3, -3], [-3, -3]]
 
 
 class FakeTriton:

@@ -12,6 +12,7 @@ from dlbench.core.precision import PRECISIONS
 from dlbench.kit import products
 from dlbench.kit.products import INPUTS, product_errors, refuse_wrong, scaled_product
 
+pytestmark = pytest.mark.usefixtures("scratch")
 CPU = torch.device("cpu")
 SIZES = st.integers(1, 40)
 

@@ -13,6 +13,7 @@ from dlbench.kit.precision import output, storage
 from dlbench.testing import ManualClock
 from dlbench.workloads.matmul import VALUES, matmul
 
+pytestmark = pytest.mark.usefixtures("scratch")
 CPU = torch.device("cpu")
 TOLERANCE = {torch.float64: 1e-12, torch.float32: 1e-5, torch.bfloat16: 2e-2, torch.float16: 2e-3}
 
