@@ -19,7 +19,7 @@ def slowing(
     full_s: float,
     log: str,
     m: Probed[Size] | None = None,
-    small: Literal["slow", "fails", "hangs", "observes", "set_up_slowly"] = "slow",
+    small: Literal["slow", "fails", "hangs", "observes", "set_up_slowly", "loads_code"] = "slow",
 ) -> Work:
     """Sleep for `full_s` s at n = 64, and for n^3 of it at others."""
     SET_UPS.append(n)
@@ -31,9 +31,9 @@ def slowing(
         raise ValueError("too small")
     if n < 64 and small == "observes":
         return Work(observe=lambda _: {"set_ups": 0})
-    hangs = n < 64 and small == "hangs"
+    first = iter([{"hangs": 3600, "loads_code": 0.12}.get(small, 0) if n < 64 else 0])
     return Work(
-        call=lambda: time.sleep(3600 if hangs else full_s * (n / 64) ** 3),
+        call=lambda: time.sleep(next(first, 0) + full_s * (n / 64) ** 3),
         report=lambda _: {"set_ups": len(SET_UPS)},
         flops=2 * n**3,
     )

@@ -19,11 +19,11 @@ from dlbench.harness.worker.stages import restart_deadline, tell_parent
 SHARES = (8, 4, 2)
 """What the sizes are divided by, one probe after the other."""
 PARTS_OF_DEADLINE = 30
-"""The next probe, of twice the size, is made while a call takes less than one of so many parts of the deadline."""
+"""The next probe, of twice the size, is made while a call takes less than one of so many parts of the deadline, or is short."""
 MOST_PARTS = 3
 """So many of these parts a call of a probe may take until it is ended, and counts as having taken so long."""
-SHORT_CALL_S = 0.1
-"""A shorter call is made three times, and the quickest counts: the first one loads code."""
+SHORT_CALL_S = 0.2
+"""A shorter call is made three times, and the quickest counts: the first one loads code. The next probe follows, whatever the deadline."""
 SMALLEST = 64
 """Sizes below it stay as they are in a probe: they have no eighth that tells anything. Without a larger one there is none."""
 TOLD_FROM_S = 1e-3
@@ -51,7 +51,7 @@ def refuse_too_slow(workload: Workload, params: Mapping[str, ParamValue], policy
     if not full:
         return
     sizes = [{name: size // share for name, size in full.items()} for share in SHARES]
-    wanted_s = policy.timeout_s / PARTS_OF_DEADLINE
+    wanted_s = max(policy.timeout_s / PARTS_OF_DEADLINE, SHORT_CALL_S)
     found = in_fork(lambda: _probes(workload, params, sizes, wanted_s, device, clock), MOST_PARTS * wanted_s)
     restart_deadline()
     calls = calls_of_round(policy)

@@ -60,7 +60,7 @@ def measured(folder: Path, bench: str, *more: str, timeout_s: int = 20, run: Any
 def test_a_case_that_is_far_too_slow_ends_before_it_starts(tmp_path: Path) -> None:
     found, sizes = measured(tmp_path, "axes.n = 64\naxes.full_s = 2", timeout_s=3)
     assert found["status"] == "timeout"
-    # 4, 31 and 250 ms, where a thirtieth of the deadline is 0.1 s: one call of 2 s would end in time, and four would not.
+    # 4, 31 and 250 ms, where shorter calls than 200 ms go on to the next: one call of 2 s would end in time, and four would not.
     assert re.fullmatch(
         r"by [\d.]+ ms at n=32 a call is forecast to take [\d.]+ s, so the 4 of a round would end behind the deadline of 3 s; "
         r"raise --timeout, or measure a smaller size",
@@ -79,6 +79,11 @@ def test_probes_run_in_another_process_and_ahead_of_the_first_round_alone(tmp_pa
     found, sizes = measured(tmp_path, "axes.n = 64\naxes.full_s = 0.001")
     assert (found["status"], found["values"]) == ("ok", {"set_ups": 1.0})
     assert sizes == [8, 16, 32, 64, 64]
+
+
+def test_a_first_call_that_loads_code_tells_nothing_of_a_short_deadline(tmp_path: Path) -> None:
+    found, sizes = measured(tmp_path, 'axes.n = 64\naxes.full_s = 0.001\naxes.small = "loads_code"', timeout_s=3)
+    assert (found["status"], sizes) == ("ok", [8, 16, 32, 64, 64])
 
 
 def test_a_small_size_stays_as_it_is_while_the_others_are_probed(tmp_path: Path) -> None:
