@@ -59,13 +59,15 @@ def answer(results: Results) -> Answer | Missing:
     trained = convergence.trainings(results.rows)
     if not pairs.rows and not reports and not trained:
         others = ("dlbench run cnn", convergence.COMMAND)
-        return Missing(QUESTION, "no two rows differ in their precision alone", "dlbench run precision", others=others)
+        no_speed = next((f"; {row.rate.reason}" for row in results.rows if row.flag.no_speed), "")
+        return Missing(QUESTION, f"no two rows differ in their precision alone{no_speed}", "dlbench run precision", others=others)
     table = same_case(pairs, ladder.ERROR)
     devices = ladder.on_devices(pairs.rows, trained)
     paragraphs = list(map(_paragraph, devices))
     rows = both_sides(results, (*pairs.rows, *(with_values.rows if reports else ())))
     rungs = ladder.rungs(devices) if trained else []
-    tables = [table, values, ladder.error_table(rows), *([ladder.ladder(rungs), ladder.counts(trained)] if trained else [])]
+    of_trained = [ladder.ladder(rungs), ladder.counts(trained)] if trained else []
+    tables = [table, values, ladder.error_table(_with_errors(results, rows)), *of_trained]
     figures = [ratio_figure(table.title, pairs), _errors(pairs.rows), *ladder.speed_and_gap(rungs), *convergence.loss_curves(trained)]
     if pairs.rows:
         headline = _headline(by_device(pairs.rows), trained)
@@ -76,6 +78,12 @@ def answer(results: Results) -> Answer | Missing:
     of_trainings = [each.row for each in trained]
     found = AnswerPart(paragraphs, [*rows, *of_trainings], tables, figures, _cautions(devices), headline)
     return answered(QUESTION, found, reports)
+
+
+def _with_errors(results: Results, rows: Iterable[Row]) -> list[Row]:
+    """Return these rows with those whose results count and whose time does not, in the order of the table."""
+    of_pairs = set(rows)
+    return [row for row in results.rows if row in of_pairs or row.flag.no_speed]
 
 
 def _cautions(devices: Sequence[OnDevice]) -> tuple[str, ...]:

@@ -48,7 +48,7 @@ def figures(results: Results) -> list[CardFigure]:
 
     In this order: speed-up, throughput, arithmetic, memory, precision, time to train, sustained steps, formats, then other cases.
     """
-    sound = [row for row in results.rows if row.is_sound]
+    sound = [row for row in results.rows if row.is_sound and not row.flag.no_speed]
     rows = [row for row in sound if OF_DLBENCH_ITSELF not in row.declared.tags] or sound
     several, devices = several_runs(rows), {(row.case.run, row.case.device) for row in rows}
 

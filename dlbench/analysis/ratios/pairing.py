@@ -221,6 +221,8 @@ def unfit(row: Row, setting: Setting, timed: bool) -> str | None:
         return row.ending
     if bool(row.rounds.median_s) is not timed:
         return "it reports values, not times" if timed else "it has times"
+    if timed and row.flag.no_speed:
+        return row.rate.reason or "its time tells no speed"
     if timed and min(row.rounds.median_s) <= 0:
         return "its time reads as zero"
     if setting == DEVICE and not row.is_single_rank:

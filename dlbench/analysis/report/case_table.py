@@ -56,10 +56,11 @@ def columns(rows: Sequence[Row], shared: Collection[str] = ()) -> list[tuple[str
 
 
 def trouble(row: Row) -> str:
-    """Return what stands below a case: why it did not go well, or can't be true; else an empty text."""
+    """Return what stands below a case: why it did not go well, can't be true, or tells no speed; else an empty text."""
     if row.case.status and not row.is_ok:
         return units.one_line(row.reason)
-    return units.one_line(row.flag.implausible_reason or "") if row.flag.implausible else ""
+    doubt = row.flag.implausible_reason if row.flag.implausible else row.rate.reason if row.flag.no_speed else None
+    return units.one_line(doubt or "")
 
 
 def _time(row: Row) -> str:

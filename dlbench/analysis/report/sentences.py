@@ -35,6 +35,11 @@ _MARKS: tuple[tuple[Callable[[Row], bool | None], str, str], ...] = (
         "it can't have done what it says in that time, so no ratio counts it; the reason is below the case",
     ),
     (
+        lambda row: row.flag.no_speed,
+        "no speed",
+        "its results count and its time does not, so no ratio counts it; the reason is below the case",
+    ),
+    (
         launch_bound,
         "launch-bound",
         "the device waits for Python and its launches, a third of the time or more; a larger batch, compiling or CUDA graphs would help",

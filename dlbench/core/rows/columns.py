@@ -218,6 +218,7 @@ class Flags(Record):
     )
     implausible: bool | None = column(Unit.FLAG, "it can't have done what it says in that time; null where nothing was timed")
     implausible_reason: str | None = column(Unit.TEXT, "why it is implausible, and what to do")
+    no_speed: bool | None = column(Unit.FLAG, "its results count and its time does not; rate.reason says why")
     unexpected: bool | None = column(
         Unit.FLAG, "case.arithmetic is native and slower than fp32, or emulated and faster, by 10 % at least; null where nothing tells"
     )

@@ -129,7 +129,7 @@ class Row(Record):
     @property
     def has_times(self) -> bool:
         """Whether it is sound, and each of its rounds has a time that ratios can be made of."""
-        return self.is_sound and min(self.rounds.median_s, default=0) > 0
+        return self.is_sound and not self.flag.no_speed and min(self.rounds.median_s, default=0) > 0
 
     @property
     def throughput(self) -> float:

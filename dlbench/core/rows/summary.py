@@ -84,6 +84,7 @@ def summarise(
         flag=replace(
             row.flag,
             noisy=times.is_noisy(medians, target),
+            no_speed=any("speed" in each.nulls for each in counted) if timed else None,
             tail=None if mean_s is None else times.has_tail(medians, mean_s),
         ),
         profile=_last([each.profile for each in measurements]),
@@ -102,7 +103,7 @@ def _reason(group: str, measurements: Sequence[Measurement]) -> str | None:
 def _rates(rates: Rates, measurements: Sequence[Measurement]) -> Rates:
     """Return them with what the workload says of operations and bytes that it does not state, where there is no share of a peak."""
     flops, moved = _reason("flops", measurements), _reason("bytes", measurements)
-    uncounted = known([flops, moved])
+    uncounted = known([flops, moved, _reason("speed", measurements)])
     if flops and moved and flops.partition(": ")[2] == moved.partition(": ")[2]:
         uncounted = [flops.replace("its operations are", "its operations and bytes are", 1)]
     if not uncounted or rates.peak_fraction is not None:

@@ -278,9 +278,12 @@ def undeclared(values: Mapping[str, Reported], declared: Sequence[Value], params
     return f"value {', and '.join(wrong)}; put it right in @workload(values=…)" if wrong else None
 
 
+_COUNTS = (("flops", Unknown.OPERATIONS_NOT_COUNTED), ("bytes", Unknown.BYTES_NOT_COUNTED), ("speed", Unknown.NO_SPEED))
+
+
 def _with_reasons_of(result: Measurement, work: Work) -> Measurement:
     """Return it with what the workload says of counts that it does not state."""
-    for group, unknown in (("flops", Unknown.OPERATIONS_NOT_COUNTED), ("bytes", Unknown.BYTES_NOT_COUNTED)):
+    for group, unknown in _COUNTS:
         if text := work.unknown.get(group):
             result = result.with_reasons(group, unknown.reason(text=text))
     return result
