@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Hashable, Iterable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import chain
 
 from dlbench.analysis.answers.parts import implementations
@@ -21,13 +21,13 @@ from dlbench.analysis.answers.parts.headline import (
     qualifiers,
     span_of,
 )
-from dlbench.analysis.answers.parts.pair_tables import beside_defaults, mark_of, of_ratios
+from dlbench.analysis.answers.parts.pair_tables import beside_defaults, mark_of, of_ratios, over_rounds
 from dlbench.analysis.presentation import pair_columns
 from dlbench.analysis.presentation.fields import CASE, RATIO, Fields, Headed, of_side, own, place, value_fields
 from dlbench.analysis.presentation.figures import Figure
 from dlbench.analysis.presentation.names import by_device, by_workload_and_device, flat
 from dlbench.analysis.presentation.wording import few, option, plural, short, value_words
-from dlbench.analysis.ratios.pairing import MATH, Pair, both_sides, grouped, settings_named
+from dlbench.analysis.ratios.pairing import DTYPE, MATH, Pair, both_sides, grouped, settings_named
 from dlbench.analysis.ratios.ratio import middle, speedup_of
 from dlbench.analysis.read.table import Results
 from dlbench.core.rows.row import Row
@@ -45,6 +45,21 @@ _NOT_SEARCHED = "only what a suite planned was compared; dlbench run fastest sea
 _CONVERGES = "whether training still converges in another precision or at another batch was not measured"
 _PAYS_OFF = "pays off after: steps that save what is spent once, such as compiling; empty where no saving is shown"
 _INTERVALS = "A value above 1 is faster than the default; the lines are 95 % intervals over rounds."
+
+
+@dataclass(frozen=True)
+class _Best(Pair):
+    """The fastest row of a work on a device, against the one with the plain defaults."""
+
+    tried: frozenset[str] = frozenset()
+    """What any of those that it was chosen among has otherwise than the default."""
+    closest: Pair | None = None
+    """Where that is itself the fastest, the fastest of the others against it."""
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the default is the fastest by less than its rounds show."""
+        return self.closest is not None and self.closest.ratio.is_undecided
 
 
 def _is_searched(best: Pair) -> bool:
@@ -171,26 +186,33 @@ def _effect_table(effects: Sequence[Pair], rows: Sequence[Row]) -> Table:
         ),
         *((value_words(each.column), each) for each in value_fields(rows)),
     )
-    notes = (_PAYS_OFF,) if any(map(_spent_s, effects)) else ()
+    notes = (*((_PAYS_OFF,) if any(map(_spent_s, effects)) else ()), *over_rounds(effects))
     return table("The same case with one tuning option set: how many times as fast", fields, effects, notes, whole=pair_columns.cells)
 
 
-def _bests(results: Results) -> list[Pair]:
+def _bests(results: Results) -> list[_Best]:
     """Return of each work and device its fastest row against the one with the plain defaults, where both were measured."""
 
     def work(row: Row) -> Hashable:
         return row.differing_from((MATH, *settings_named(_free(row))))
 
-    found = []
+    found = list[_Best]()
     for group in grouped((row for row in results.rows if row.has_throughput), work).values():
         defaults = [row for row in group if not row.case.found and _is_plain(row)]
         if not defaults or len(group) == 1:
             continue
         # Of several batches the best default.
         default, best = (max(rows, key=lambda row: row.throughput) for rows in (defaults, group))
-        rates = (default.rounds.items_per_s, best.rounds.items_per_s)
-        found.append(Pair(default, best, None, _free(default), rates, among=max(1, len(group) - len(defaults))))
+        among, others = max(1, len(group) - len(defaults)), [row for row in group if row is not default]
+        tried = frozenset(name for row in others for name in _free(default) if row.setting(name) != default.setting(name))
+        closest = _over(default, max(others, key=lambda row: row.throughput), among, tried) if best is default else None
+        found.append(replace(_over(default, best, among, tried), closest=closest))
     return found
+
+
+def _over(default: Row, other: Row, among: int, tried: frozenset[str]) -> _Best:
+    rates = (default.rounds.items_per_s, other.rounds.items_per_s)
+    return _Best(default, other, None, _free(default), rates, among=among, tried=tried)
 
 
 def _free(row: Row) -> tuple[str, ...]:
@@ -214,14 +236,16 @@ def _headline(pairs: Sequence[Pair], unfinished: bool) -> Headline:
     found, where = foremost(by_device(pairs))
     found = _of_several(list(filter(_is_searched, found)) or found)
     best = middle(found) if found[0].by is None else max(_each_alone(found), key=speedup_of)
+    best = best.closest if isinstance(best, _Best) and best.is_open and best.closest else best
     ratio, (name, network), tags = best.ratio, names_of(best.case), {Tag.UNFINISHED: unfinished}
+    nothing = "no other precision gains" if isinstance(best, _Best) and best.tried == {DTYPE.name} else "nothing left on the table"
     if best.other is best.base:
-        text = f"{ratio.brief}: nothing left on the table"
+        text = f"{ratio.brief}: {nothing}"
         return Headline([text], qualifiers((name, network), where, span_of(found)), rows=best.sides, tags=tags)
     if ratio.speedup > 1 and not ratio.is_undecided:
         text = f"{ratio.brief} left on the table{ratio.span}"
     else:
-        text = f"{ratio.brief}{ratio.span}: {'no gain shown' if ratio.is_undecided else 'nothing left on the table'}"
+        text = f"{ratio.brief}{ratio.span}: {'no gain shown' if ratio.is_undecided else nothing}"
     choice = ", ".join(_options(best)) or _DEFAULTS
     near = nearer(where)
     about = [f"{each}: {choice}" for each in (name + where, network + where, network + near, cut(network, _NETWORK) + near)]
@@ -277,7 +301,9 @@ def _of_best(found: Sequence[Pair], chosen: str) -> tuple[str, ...]:
     best = middle(found)
     work, batch = short(best.case), best.base.batch
     if best.other is best.base:
-        return f"{work} runs fastest as it is.", *of_the_middle(found)
+        closest = best.closest if isinstance(best, _Best) and best.is_open else None
+        shown = f"With {few(_options(closest), 6)} it has {closest.ratio} the throughput, which shows no gain." if closest else None
+        return f"{work} runs fastest as it is.", *filter(None, [shown]), *of_the_middle(found)
     at = "" if batch is None else f" at batch={batch}"
     return (
         f"{work} runs fastest with {few(_options(best), 6) or _DEFAULTS}.",

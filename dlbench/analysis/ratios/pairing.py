@@ -6,7 +6,7 @@ from functools import cached_property
 from itertools import product
 from typing import NamedTuple, TypeVar
 
-from dlbench.analysis.ratios.ratio import Ratio, speed_ratio
+from dlbench.analysis.ratios.ratio import Ratio, itself, speed_ratio
 from dlbench.analysis.read.table import Results
 from dlbench.core.errors import UsageError, nearest
 from dlbench.core.model import value_text
@@ -73,7 +73,7 @@ class Pair:
         """How many times as fast the other is. Raises TypeError for rows that report values."""
         if self.speeds is None:
             raise TypeError("a pair of rows without times has no ratio")
-        return speed_ratio(*self.speeds, among=self.among)
+        return itself(len(self.speeds[0])) if self.other is self.base else speed_ratio(*self.speeds, among=self.among)
 
     @property
     def row(self) -> Row:

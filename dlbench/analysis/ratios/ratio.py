@@ -22,10 +22,12 @@ class Ratio:
     """Of the base and of the other."""
     among: int = 1
     """Of how many pairs it was chosen as the fastest; its interval allows for that."""
+    is_of_itself: bool = False
+    """Whether both are the same, so that there is nothing to estimate."""
 
     def __str__(self) -> str:
         """Return ``41.2 × (40.1…42.0)``; of too few rounds with how many it takes to have an interval."""
-        if self.interval is not None:
+        if self.interval is not None or self.is_of_itself:
             return f"{self.times}{self.span}"
         enough = rounds_for_interval(self.among)
         return f"{self.times} (no interval{f' before {enough} rounds' if min(self.rounds) < enough else ''})"
@@ -73,7 +75,7 @@ class Ratio:
     @property
     def reason(self) -> str | None:
         """Why there is no interval; None where there is one."""
-        if self.interval is not None:
+        if self.interval is not None or self.is_of_itself:
             return None
         chosen, enough = f" for the best of {self.among}" if self.among > 1 else "", rounds_for_interval(self.among)
         base, other = self.rounds
@@ -92,7 +94,7 @@ def speed_ratio(base: Sequence[float], other: Sequence[float], *, among: int = 1
 
 def itself(rounds: int) -> Ratio:
     """Return the ratio of a speed to itself."""
-    return Ratio(1.0, Interval(1.0, 1.0, 1.0), (rounds, rounds))
+    return Ratio(1.0, None, (rounds, rounds), is_of_itself=True)
 
 
 def _log(speed: float) -> float:

@@ -200,6 +200,35 @@ def test_where_the_default_is_the_fastest_it_says_so(found):
     ]
 
 
+def test_where_another_may_be_as_fast_as_the_default_no_gain_is_shown(found):
+    answer = found(plain(), built(1.01))
+    assert line(answer) == ("0.990× (0.960…1.02): no gain shown", "step b8: built", ["noisy"])
+    assert answer["sentences"] == [
+        "On cpu the plain default is the fastest in 1 of 1 cases.",
+        "step batch=8 runs fastest as it is.",
+        "With built it has 0.990 × (0.960…1.02) the throughput, which shows no gain.",
+        "Alone in step: built 0.990×.",
+    ]
+    (of_itself,) = table_of(answer, "Each step")
+    assert [of_itself[f"ratio.{name}"] for name in ("speedup", "ci_low", "ci_high", "reason")] == [1.0, None, None, None]
+
+
+def test_where_only_precisions_were_tried_it_says_that_none_of_them_gains(asked):
+    every = [step(seconds, "train_step", model="resnet18", batch=8, dtype=dtype) for dtype, seconds in (("fp32", 1.0), ("bf16", 2.0))]
+    answer = asked([*every[0], *every[1]])
+    assert line(answer["default"]) == ("1.00×: no other precision gains", "train resnet18 b8", [])
+
+
+def test_a_ratio_far_from_the_quotient_of_its_times_says_what_it_is(found):
+    seconds = {"plain": [0.5] * 4 + [1.0] * 3, "built": [0.3] * 3 + [0.6] * 4}
+    cases = {mode: made_up.case("step", mode=mode, order="rows", batch=8) for mode in seconds}
+    apart = [made_up.rounds_of(case, made_up.flat(seconds[mode])) for mode, case in cases.items()]
+    (notes,) = [each["notes"] for each in found(*apart)["tables"] if each["title"].startswith("The same case")]
+    assert notes == [
+        "ratio: the middle of what all pairs of rounds give, which on a noisy machine differs from the quotient of the two medians shown"
+    ]
+
+
 def test_what_its_interval_does_not_show_is_no_gain(found):
     assert line(found(plain(), built(0.99))) == ("1.01× (0.980…1.04): no gain shown", "step b8: built", ["noisy"])
 

@@ -106,7 +106,7 @@ def same_case(pairs: Pairs, *more: Field[HasRow]) -> Table:
             fields += ((f"{value_words(field.column)} {where}", Field(column, field.on(side).of)),)
     differ = "on both sides" if on_devices else f"with another {by.name if by else ''}"
     title = f"The same case {differ}: {'how many times as fast' if timed else 'what it reports'}"
-    notes = (*((_DEVICE_TIME,) if which else ()), *((_OVER_ROUNDS,) if any(map(_is_apart, found)) else ()))
+    notes = (*((_DEVICE_TIME,) if which else ()), *over_rounds(found))
     return table(title, fields, found, notes, whole=pair_columns.cells)
 
 
@@ -142,6 +142,11 @@ def both_names(pair: Pair, pairs: Iterable[Pair]) -> tuple[str, str]:
     cpu, name = (hardware(side, several) for side in pair.sides)
     alike = {each.other.case.device for each in known if hardware(each.other, several) == name}
     return cpu, f"{name} ({pair.other.case.device})" if len(alike) > 1 else name
+
+
+def over_rounds(pairs: Iterable[Pair]) -> tuple[str, ...]:
+    """Return the note on what a ratio is, where one of these lies far from the quotient that a reader would expect."""
+    return (_OVER_ROUNDS,) if any(map(_is_apart, pairs)) else ()
 
 
 def _is_apart(pair: Pair) -> bool:
