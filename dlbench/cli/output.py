@@ -22,6 +22,7 @@ from dlbench.analysis.presentation import pair_columns
 from dlbench.analysis.ratios import pairing
 from dlbench.analysis.read.merge import merged
 from dlbench.analysis.read.table import Results
+from dlbench.analysis.read.usability import all_disturbed
 from dlbench.analysis.report import sentences, terminal
 from dlbench.analysis.scaling import columns, projection, speedup
 from dlbench.cli.next_step import after
@@ -60,8 +61,8 @@ def write_results(
 
 
 def _first_of_all(results: Results, files: Sequence[Path]) -> str | None:
-    """Return the command that goes before all answers: of a run that is not usable, or was interrupted before any case was done."""
-    if sentences.not_usable(results):
+    """Return the command before all answers: of a run that is not usable, or disturbed in all cases, or interrupted before any was done."""
+    if sentences.not_usable(results) or all_disturbed(results.rows):
         return "dlbench doctor"
     if not results.rows and results.missing and len(files) == 1 and files[0].is_file() and "sides" not in read_header(files[0]):
         return shlex.join(["dlbench", "run", "--resume", str(files[0])])

@@ -68,7 +68,7 @@ def test_it_says_machine_versions_figures_and_the_command_without_the_users_fold
         "**NVIDIA H200 (141 GiB), AMD EPYC 7B13 (16 cores, 128 GiB)**",
         "suite quick, 2026-11-21, 7 rounds; dlbench 0.2.0, torch 2.13.0+cu130, Python 3.11.7, CUDA 13.0, driver 580.1",
         "",
-        "- training 50.0× (48.5…51.5) as fast as the CPU: train resnet18 b64 on cuda:0, the middle of 4 cases",
+        "- training 50.0× (48.5…51.5) as fast as the CPU: train resnet18 b64 on cuda:0, the lower middle of 4 cases",
         "- train resnet18 b64 bf16 on cuda:0: 4.00 k samples/s (3.88…4.12 k samples/s)",
         "- bf16 2.00× (1.94…2.06) as fast as fp32: train resnet18 b8 on cuda:0",
         "- ImageNet with resnet18 on cuda:0, steps alone: 8 h (7 h 46 min…8 h 15 min)",

@@ -10,6 +10,7 @@ import struct
 import subprocess
 import sys
 import termios
+from dataclasses import replace
 
 import front_door
 import made_up
@@ -193,6 +194,19 @@ def test_cases_are_folded_so_that_the_ten_lines_stay_on_the_screen(many, columns
     # in that the run is not usable, on the line on health where there is room, and explained once
     assert text.count("disturbed") == (3 if columns >= 80 else 2)
     assert lines[-1].partition(" · why")[0].endswith("dlbench doctor")
+
+
+def test_where_all_cases_were_disturbed_in_some_round_the_doctor_comes_next(tmp_path):
+    every = made_up.rounds_of(made_up.case("matmul", n=1), made_up.flat(made_up.SEVEN))
+    measured = [replace(each, throttling=Throttling(waiting=0.5 if each.round < 3 else 0.0)) for each in every]
+    for name, more in (("all", []), ("some", made_up.rounds_of(made_up.case("matmul", n=2), made_up.flat(made_up.SEVEN)))):
+        made_up.write(tmp_path / f"{name}.jsonl", [*measured, *more])
+    ends = [shown_on_terminal(tmp_path, "show", f"{name}.jsonl").decode() for name in ("all", "some")]
+    assert not [text for text in ends if "not usable" in text]
+    assert [text.splitlines()[-1].partition(" · why")[0] for text in ends] == [
+        "all.jsonl · next: dlbench doctor",
+        "some.jsonl · next: dlbench run cnn",
+    ]
 
 
 def test_details_fold_nothing(many):

@@ -1,7 +1,8 @@
 """Precision: how much faster each is, and how far off its results are."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import chain, starmap
+from dataclasses import replace
+from itertools import chain
 from operator import itemgetter
 
 from dlbench.analysis.answers.parts import convergence, ladder
@@ -13,6 +14,7 @@ from dlbench.analysis.answers.parts.headline import (
     by_kind,
     cut,
     foremost,
+    kind_of_work,
     limits,
     names_of,
     of_the_middle,
@@ -33,9 +35,11 @@ from dlbench.analysis.presentation.fields import CASE, of_row
 from dlbench.analysis.presentation.figures import Figure, figure
 from dlbench.analysis.presentation.names import by_device
 from dlbench.analysis.presentation.wording import few, plural, short
-from dlbench.analysis.ratios.pairing import Pair, both_sides, match_rows, one_device
+from dlbench.analysis.ratios.pairing import Pair, both_sides, grouped, match_rows, one_device
 from dlbench.analysis.ratios.ratio import speedup_of
 from dlbench.analysis.read.table import Results
+from dlbench.core.model import Status
+from dlbench.core.precision import ARITHMETIC
 from dlbench.core.rows.row import Row
 from dlbench.core.units import fraction
 
@@ -46,6 +50,7 @@ QUESTION = Question("precision", "Which precision; how much faster is it, and ho
 _CONVERGES = "whether training still converges in it was not measured"
 _PRECISION_NAME = 11
 """Characters of the name of a precision in the headline, so that the ratio begins within the first 30."""
+_EACH_ALONE = "95 % interval: of that pair alone; above the table it is wider, as it allows for choosing the best of several"
 _MOST_TOLD = 3
 """Kinds of work of a device in sentences; the table has all."""
 
@@ -62,8 +67,11 @@ def answer(results: Results) -> Answer | Missing:
         no_speed = next((f"; {row.rate.reason}" for row in results.rows if row.flag.no_speed), "")
         return Missing(QUESTION, f"no two rows differ in their precision alone{no_speed}", "dlbench run precision", others=others)
     table = same_case(pairs, ladder.ERROR)
+    if len({each.value(each.other) for each in pairs.rows if each.ratio.interval}) > 1:
+        table = replace(table, notes=(*table.notes, _EACH_ALONE))
     devices = ladder.on_devices(pairs.rows, trained)
-    paragraphs = list(map(_paragraph, devices))
+    late = [row for row in results.rows if row.case.status is Status.TIMEOUT and row.case.dtype in ARITHMETIC]
+    paragraphs = [_paragraph(each, late) for each in devices]
     rows = both_sides(results, (*pairs.rows, *(with_values.rows if reports else ())))
     rungs = ladder.rungs(devices) if trained else []
     of_trained = [ladder.ladder(rungs), ladder.counts(trained)] if trained else []
@@ -135,10 +143,10 @@ def _in_precision(best: Pair, trained: Iterable[FormatTraining]) -> list[FormatT
     return [each for each in trained if each.name == best.value(best.other) and one_device(each.row) == one_device(best.other)]
 
 
-def _paragraph(found: OnDevice) -> tuple[str, ...]:
+def _paragraph(found: OnDevice, late: Iterable[Row]) -> tuple[str, ...]:
     """Return which precision is the fastest in the first kind of work, how far off its results are, and what the other kinds say.
 
-    Behind that stand the trainings of the device.
+    Behind that stand the trainings of the device. ``late`` has the rows that timed out.
     """
     where, pairs, trained = found
     of_trainings = tuple(convergence.sentences(where, trained)) if trained else ()
@@ -147,10 +155,13 @@ def _paragraph(found: OnDevice) -> tuple[str, ...]:
     kinds = by_kind(pairs)
     bests = [furthest(of_kind) for of_kind in kinds.values()]
     more = len(kinds) - _MOST_TOLD
-    left_out = [f"The table has {plural(more, 'more kind')} of work."] if more > 0 else []
+    left_out = [f"The table has {plural(more, 'more kind')} of work: {few([*kinds][_MOST_TOLD:], 3)}."] if more > 0 else []
+    devices = {one_device(each.other) for each in pairs}
+    of_device = grouped((row for row in late if one_device(row) in devices), kind_of_work)
+    told = ((*_case(*best), *_timeouts(of_device.get(kind, ()))) for kind, best in zip(kinds, bests[:_MOST_TOLD], strict=False))
     first = _verdict(where, next(iter(kinds)), bests[0][0])
     line = _with_convergence(first, *bests[0], trained) if trained else first
-    return f"{line}.", *chain.from_iterable(starmap(_case, bests[:_MOST_TOLD])), *left_out, *of_trainings
+    return f"{line}.", *chain.from_iterable(told), *left_out, *of_trainings
 
 
 def _with_convergence(said: str, best: Pair, fastest: Sequence[Pair], trained: Sequence[FormatTraining]) -> str:
@@ -176,10 +187,26 @@ def _case(best: Pair, fastest: Sequence[Pair]) -> Iterator[str]:
     """Yield how fast the case in the middle is, how far off the results of all are, and the values that its workload declares."""
     yield f"{short(best.case)} runs {best.ratio} as fast in {best.value(best.other)}."
     yield from of_the_middle(fastest)
-    sides = (best.other, [each.other for each in fastest]), (best.base, [each.base for each in fastest])
-    if off := [f"{error} in {best.value(side)}" for side, rows in sides for error in _errors_of(rows)]:
-        yield f"Results are off there by up to {' and '.join(off)}."
+    other, base = ((best.value(side), _errors_of(rows)) for side, rows in _sides(best, fastest))
+    if other[1]:
+        off = " and ".join(f"{error} in {name}" for name, errors in (other, base) for error in errors)
+        yield f"Results are off there by up to {off}."
+    elif base[1]:
+        yield f"How far off results are in {other[0]} was not measured there."
     yield from (f"It reports {each}." for each in declared_values(best))
+
+
+def _sides(best: Pair, fastest: Sequence[Pair]) -> tuple[tuple[Row, list[Row]], ...]:
+    """Return the other side and the base of the case in the middle, each with those of all cases."""
+    return (best.other, [each.other for each in fastest]), (best.base, [each.base for each in fastest])
+
+
+def _timeouts(late: Iterable[Row]) -> Iterator[str]:
+    """Yield in which precisions a kind of work timed out: ``fp16 and amp_fp16 did not finish within 60 s.``."""
+    for reason, alike in grouped(late, lambda row: row.reason.partition(";")[0]).items():
+        *first, last = sorted({str(row.case.dtype) for row in alike}, key=[*ARITHMETIC].index)
+        names = f"{', '.join(first)} and {last}" if first else last
+        yield f"{names} {reason.replace('not done', 'did not finish') if reason.startswith('not done within') else 'timed out'}."
 
 
 def _errors_of(rows: Iterable[Row]) -> list[str]:

@@ -24,7 +24,7 @@ from dlbench.analysis.answers.parts.pair_tables import (
 from dlbench.analysis.presentation import pair_columns
 from dlbench.analysis.presentation.fields import CASE, RATIO, WORK, Field, Fields, device_column, own
 from dlbench.analysis.presentation.names import device_label, several_runs
-from dlbench.analysis.presentation.wording import brief, plural, short
+from dlbench.analysis.presentation.wording import brief, middle_of, plural, short
 from dlbench.analysis.ratios.pairing import Pair, Pairs, both_sides, grouped, launch_bound, match_rows
 from dlbench.analysis.ratios.ratio import Ratio, least_and_most, middle, speedup_of
 from dlbench.analysis.read.table import Results
@@ -69,9 +69,9 @@ class Family:
 
     @property
     def among(self) -> str:
-        """Between which ratios the middle one stands, of several: ``, in the middle of 4 cases from 40.0 × to 100 ×``."""
+        """Between which ratios the middle one stands, of several: ``, the lower middle of 4 cases from 40.0 × to 100 ×``."""
         least, most = (ratio.times for ratio in self.ends)
-        return f", in the middle of {len(self.pairs)} cases from {least} to {most}" if least != most else ""
+        return f", {middle_of(len(self.pairs))} from {least} to {most}" if least != most else ""
 
     @property
     def brief(self) -> str:

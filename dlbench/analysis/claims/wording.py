@@ -10,7 +10,7 @@ from dlbench.analysis.answers.parts.headline import Tag, tags_of
 from dlbench.analysis.claims.evidence import ClaimFinding, Evidence, Held
 from dlbench.analysis.presentation.fields import CASE, RATIO, Field, Fields, Headed, own, place, whole_row
 from dlbench.analysis.presentation.pair_columns import cells
-from dlbench.analysis.presentation.wording import INTERVAL, brief, with_interval
+from dlbench.analysis.presentation.wording import INTERVAL, brief, middle_of, with_interval
 from dlbench.analysis.ratios.pairing import DEVICE, grouped
 from dlbench.core import units
 from dlbench.core.reference.claims import Claim, ClaimTest
@@ -92,7 +92,7 @@ def _finding(found: ClaimFinding) -> str:
     if trained := [each.training for each in found.evidence if each.training]:
         return _converge(trained, found.place)
     middle, ends = found.middle, [_bare(each) for each in (found.evidence[0], found.evidence[-1])]
-    among = f", the middle of {len(found.evidence)} cases from {ends[0]} to {ends[1]}" if ends[0] != ends[1] else ""
+    among = f", {middle_of(len(found.evidence))} from {ends[0]} to {ends[1]}" if ends[0] != ends[1] else ""
     tags = dict.fromkeys(tag for row in middle.sides for tag in tags_of(row) if tag not in _OF_AN_INTERVAL)
     sides = () if middle.pair is None or middle.pair.by == DEVICE else [f"{_side(middle, 1)} over {_side(middle, 0)}"]
     about = ", ".join([brief(middle.case), *sides, *tags])

@@ -13,7 +13,7 @@ from dlbench.analysis.answers.parts.training_time import best_steps, estimates
 from dlbench.analysis.answers.speedup import families
 from dlbench.analysis.presentation.fields import value_fields
 from dlbench.analysis.presentation.names import by_device, device_label, several_runs
-from dlbench.analysis.presentation.wording import brief, value_words
+from dlbench.analysis.presentation.wording import brief, middle_of, value_words
 from dlbench.analysis.ratios.pairing import Pair, match_rows
 from dlbench.analysis.read.table import Results
 from dlbench.core import units
@@ -76,7 +76,7 @@ def _of_speed(results: Results, where: _Where) -> Iterator[CardFigure]:
     """Yield how many times as fast as the CPU the accelerator of the speed-up's headline is, in its first two kinds of work."""
     for family in next(iter(families(results)), [])[:2]:
         pair, many = family.middle, len(family.pairs)
-        among = f", the middle of {many} cases" if many > 1 else ""
+        among = f", {middle_of(many)}" if many > 1 else ""
         yield _of_pair(pair, f"{family.name} {{}} as fast as the CPU: {brief(pair.case)}{where(pair.other)}{among}")
 
 

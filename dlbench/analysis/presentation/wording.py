@@ -73,6 +73,12 @@ def plural(count: int, noun: str) -> str:
     return f"{count} {noun}{'' if count == 1 else 's'}"
 
 
+def middle_of(count: int, noun: str = "case") -> str:
+    """Return what the one in the middle is of an ordered row, of an even number the lower: ``the lower middle of 4 cases``."""
+    which = "the lower" if count == 2 else "the middle" if count % 2 else "the lower middle"
+    return f"{which} of {plural(count, noun)}"
+
+
 def more_devices(count: int) -> str:
     """Return of how many devices the table alone has the numbers: ``3 more devices: in the table only``; an empty text for none."""
     return f"{plural(count, 'more device')}: in the table only" if count > 0 else ""

@@ -34,6 +34,12 @@ def mostly_disturbed(row: Row) -> bool:
     return 2 * (row.time.disturbed_rounds or 0) > (row.time.rounds or 0)
 
 
+def all_disturbed(rows: Sequence[Row]) -> bool:
+    """Whether every case that was timed was disturbed in some round."""
+    timed = [row for row in rows if row.is_ok and row.time.rounds]
+    return bool(timed) and all(row.flag.disturbed for row in timed)
+
+
 def is_noisy(row: Row) -> bool:
     """Whether the 95 % interval of a case is wider than a fifth of its median; of too few rounds there is none."""
     time = row.time

@@ -60,7 +60,7 @@ def report(results: Results, notes: Sequence[str] = (), interactive: bool = Fals
     ``made_from``: the names of the files, which the page says for the next one to replace it.
     """
     results = merged(results)
-    found = every_answer(results)
+    found, marks = every_answer(results), sentences.marks(results.rows, results)
     drawn = [(each.question.topic, figure) for each in found if isinstance(each, Answer) for figure in each.figures]
     measured = samples(results, found)
     drawn += [("samples", figure) for figure in measured.figures]
@@ -72,7 +72,7 @@ def report(results: Results, notes: Sequence[str] = (), interactive: bool = Fals
         made_from=made_from,
         head=_head((row.case.suite for row in results.rows), (row.case.device_name for row in results.rows), results),
         lead=[sentences.count(results.rows), *_where(results)],
-        answers=[_answer(each, views) for each in found],
+        answers=[_answer(each, views, marks) for each in found],
         claims=_claims(results),
         samples=list(views),
         not_sampled=measured.left_out,
@@ -228,14 +228,14 @@ def _drawn_table(figure: Figure) -> Table:
     return Table(figure.title, (*columns, *ends), figure.rows)
 
 
-def _answer(found: Answer | Missing, views: Iterator[dict[str, Any]]) -> dict[str, Any]:
-    """Return an answer for the page, which takes as many of the views of plots as it has figures."""
+def _answer(found: Answer | Missing, views: Iterator[dict[str, Any]], marks: Mapping[str, str]) -> dict[str, Any]:
+    """Return an answer for the page, which takes as many of the views of plots as it has figures; ``marks`` as cases have them."""
     if isinstance(found, Missing):
         return {"missing": True, "found": found, "tags": []}
     return {
         "missing": False,
         "found": found,
-        "tags": [(tag, EXPLANATIONS[tag]) for tag in found.tags],
+        "tags": [(tag, marks.get(tag, EXPLANATIONS[tag])) for tag in found.tags],
         "cases": [f"{case} ({', '.join(found.files[case])})" if case in found.files else case for case in found.cases],
         "rests_on": f"{wording.plural(len(found.cases), 'case')} it rests on",
         "plots": list(islice(views, len(found.figures))),

@@ -136,13 +136,13 @@ def reasoning(results: Results, topic: str | None = None, *, pictures: bool = Fa
     results = merged(results)
     found = [each for each in every_answer(results) if topic in (None, each.question.topic)]
     tables = [table for each in found if topic and isinstance(each, Answer) for table in each.tables]
-    return _screen(results, _reasons(*found), tables, pictures)
+    return _screen(results, _reasons(results, *found), tables, pictures)
 
 
 def more_devices(results: Results, *, pictures: bool = False) -> RenderableType:
     """Return what more devices bring, the table behind it, and what it would be on more of them than were measured."""
     found, steps = devices.answer(results), scaling(results)
-    answer = _reasons(found) if isinstance(found, Answer) else []
+    answer = _reasons(results, found) if isinstance(found, Answer) else []
     projection = detail_tables.projection(projected(steps, results))
     return _screen(results, answer, [devices.table(steps), projection], pictures)
 
@@ -152,7 +152,7 @@ def paired(results: Results, pairs: Pairs, values: Table, *, pictures: bool = Fa
     if not (pairs.rows or values.rows):
         return Group(*_texts(sentences.devices(results.rows)), Text("No two ok rows differ in that column alone."))
     found = speedup.answer(results) if pairs.by == DEVICE else None
-    answer, tables = (_reasons(found), found.tables) if isinstance(found, Answer) else ([], (same_case(pairs), values))
+    answer, tables = (_reasons(results, found), found.tables) if isinstance(found, Answer) else ([], (same_case(pairs), values))
     return _screen(results, [*answer, *_texts(sentences.devices(results.rows))], tables, pictures)
 
 
@@ -203,7 +203,7 @@ class TenLines:
             yield line
 
 
-def _reasons(*found: Answer | Missing) -> list[RenderableType]:
+def _reasons(results: Results, *found: Answer | Missing) -> list[RenderableType]:
     """Return the headline of each answer, its sentences, and what weakens it, or why there is none; and what their tags mean."""
     parts = list[RenderableType]()
     for each in found:
@@ -217,7 +217,9 @@ def _reasons(*found: Answer | Missing) -> list[RenderableType]:
             parts += _texts((f"  {sentence}" for sentence in each.sentences), "")
             parts += _texts(f"  {units.one_line(weakness)}" for weakness in each.weaknesses)
         parts.append(Text())
-    return [*parts, *_texts(ten_lines.explanations(found))]
+    of_answers = {tag for each in found if isinstance(each, Answer) for tag in each.tags}
+    marks = {mark: meaning for mark, meaning in sentences.marks(results.rows, results).items() if mark in of_answers}
+    return [*parts, *_texts(ten_lines.explanations(found, marks))]
 
 
 def _table(table: Table, pictures: bool = False) -> list[RenderableType]:

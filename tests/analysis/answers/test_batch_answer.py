@@ -47,7 +47,7 @@ def test_what_runs_out_of_memory_is_said_of_the_work_in_the_middle(asked):
     assert answer["sentences"] == [
         "On cuda:0 batch=64 is enough for train_step resnet18 fp32.",
         "It reaches 16.0 /s, 2.00 × (1.94…2.06) the throughput of batch=8.",
-        "This is the middle of 2 cases, from 2.00 × to 4.00 ×.",
+        "This is the lower of 2 cases, from 2.00 × to 4.00 ×.",
         "batch=128 runs out of memory.",
     ]
 

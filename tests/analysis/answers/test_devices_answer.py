@@ -32,7 +32,7 @@ def test_the_way_that_brings_the_most_and_what_the_others_do(asked):
     assert ends == [(None, None), pytest.approx((1.5378, 1.6646), abs=1e-4), pytest.approx((2.4029, 2.6010), abs=1e-4), *[(None, None)] * 2]
     few = asked([each for each in measured if each.round < 4])["devices"]
     assert line(few) == ("2 GPUs 1.60× one, 4 GPUs 2.50×", qualifier, "", ["few rounds", "chosen as best"])
-    assert few["sentences"][0] == "2 GPUs do 1.60 × (no interval before 5 rounds) the work of one."
+    assert few["sentences"][0] == "2 GPUs do 1.60 × (no interval before 5 rounds, best of 3) the work of one."
 
 
 @pytest.mark.parametrize(

@@ -283,6 +283,8 @@ def assert_one_device_a_place(paths: Sequence[Path], devices: int, places: int) 
         assert len({name.partition(" against ")[0] for name in named}) <= devices, (each.question.topic, named)
         assert not [name for path in paths for name in named if path.stem in re.split(r"[ ()]", name)]
         for sentence in each.sentences:
+            if "did not finish within" in sentence:
+                continue  # a deadline is no measurement
             assert not stands(sentence, each.tables), (each.question.topic, sentence)
 
 

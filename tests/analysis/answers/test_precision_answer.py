@@ -3,6 +3,7 @@ import pytest
 
 from dlbench.analysis.answers.parts.headline import cut
 from dlbench.core.measurement import SpotCheck
+from dlbench.core.model import Status
 
 CHECKS = {"fp32": SpotCheck(True, 3e-7, 1e-5, 1e-7), "bf16": SpotCheck(True, 0.004, 0.02, 1e-7)}
 
@@ -46,6 +47,45 @@ def test_where_all_are_slower_the_nearest_is_named_and_none_called_fast(asked):
     assert answer["sentences"] == [
         "On cpu no precision beats fp32 in training, and the closest is bf16.",
         "train_step resnet18 batch=8 runs 0.500 × (0.485…0.515) as fast in bf16.",
+    ]
+
+
+def in_precisions(workload="train_step", **seconds):
+    cases = [(made_up.case(workload, n=8, dtype=dtype), each) for dtype, each in seconds.items()]
+    return [each for case, s in cases for each in made_up.rounds_of(case, made_up.flat([s * factor for factor in made_up.SEVEN]))]
+
+
+def test_precisions_that_timed_out_are_named_behind_their_kind_of_work(asked):
+    within = "not done within 60 s; raise --timeout"
+    reasons = {"fp16": within, "amp_fp16": within, "fp64": "its first call"}
+    late = [made_up.ended(made_up.case("train_step", n=8, dtype=dtype), Status.TIMEOUT, reason) for dtype, reason in reasons.items()]
+    answer = asked([*in_precisions(fp32=1.0, bf16=2.0), *in_precisions("infer_step", fp32=1.0, bf16=2.0), *late])["precision"]
+    assert answer["sentences"] == [
+        "On cpu no precision beats fp32 in training, and the closest is bf16.",
+        "train_step n=8 runs 0.500 × (0.485…0.515) as fast in bf16.",
+        "fp64 timed out.",
+        "fp16 and amp_fp16 did not finish within 60 s.",
+        "infer_step n=8 runs 0.500 × (0.485…0.515) as fast in bf16.",
+    ]
+
+
+def test_an_error_that_was_not_measured_is_told_and_not_that_of_the_base(asked):
+    base, other = in_precisions(fp32=1.0), in_precisions(bf16=2.0)
+    found = [*checked(base), *other]
+    assert asked(found)["precision"]["sentences"][-1] == "How far off results are in bf16 was not measured there."
+
+
+def test_kinds_of_work_that_sentences_leave_out_are_named(asked):
+    found = [each for name in ("a", "b", "c", "d", "e") for each in in_precisions(name, fp32=1.0, bf16=0.5)]
+    assert asked(found)["precision"]["sentences"][-1] == "The table has 2 more kinds of work: d, e."
+
+
+def test_a_note_says_why_the_best_of_several_has_a_wider_interval_above_the_table(asked):
+    (two,) = asked(in_precisions(fp32=1.0, bf16=2.0))["precision"]["tables"]
+    (three,) = asked(in_precisions(fp32=1.0, bf16=2.0, fp16=3.0))["precision"]["tables"]
+    assert two["notes"] == []
+    assert three["notes"] == [
+        "95 % interval: of that pair alone; above the table it is wider, as it allows for choosing the best of several"
     ]
 
 

@@ -45,8 +45,8 @@ def line(answer):
 def test_as_fast_as_the_same_hardware_is_normal(health):
     answer = health()
     assert answer["sentences"][1] == f"cpu is compared with the reference run on the same {XEON}."
-    assert answer["sentences"][2].endswith(" as fast, the middle of 14 cases.")
-    assert answer["sentences"][3:] == ["No case is off by more than 1.25 ×."]
+    assert answer["sentences"][2].endswith(" as fast, the lower middle of 14 cases.")
+    assert answer["sentences"][3:] == ["None is shown to be off by more than 1.25 ×, its whole interval counted."]
     assert line(answer) == ("fine; 6 of 14 cases noisy", "1.00× the nearest reference run", [])
     rows = beside(answer)["rows"]
     assert len(rows) == 14
@@ -68,7 +68,7 @@ def test_what_is_off_is_counted_and_the_farthest_named(health):
 
 def test_of_too_few_rounds_it_says_how_many_there_have_to_be(health):
     answer = health(edit=lambda lines: lines.__setitem__(slice(None), [each for each in lines if each.get("round", 0) < 1]))
-    assert " × (no interval before 4 rounds) as fast, the middle of " in answer["sentences"][2]
+    assert " × (no interval before 4 rounds) as fast, the " in answer["sentences"][2]
 
 
 def rename(lines, name, threads=2):

@@ -20,7 +20,7 @@ def test_it_names_the_case_in_the_middle_and_each_at_its_best(asked):
     assert answer["sentences"] == [
         "NVIDIA H200 runs training 50.0 × (48.5…51.5) as fast as the CPU.",
         "The CPU is AMD EPYC 7B13, 2 threads.",
-        "The case is train_step resnet18 batch=64 fp32, in the middle of 4 cases from 40.0 × to 100 ×.",
+        "The case is train_step resnet18 batch=64 fp32, the lower middle of 4 cases from 40.0 × to 100 ×.",
         "Each at its best batch, precision, layout and mode: train_step resnet18 100 × (95.1…105).",
     ]
     assert answer["weaknesses"] == []
@@ -125,7 +125,7 @@ def test_each_kind_of_work_has_its_own_middle_and_there_is_none_of_all(asked):
     assert answer["sentences"] == [
         "NVIDIA H200 runs training 103 × (103…103) as fast as the CPU.",
         "The CPU is AMD EPYC 7B13, 2 threads.",
-        "The case is step n=1, in the middle of 2 cases from 103 × to 107 ×.",
+        "The case is step n=1, the lower of 2 cases from 103 × to 107 ×.",
         "Each at its best batch, precision, layout and mode: step n=1 103 × (103…103).",
         "It runs inference 80.0 × (80.0…80.0) as fast.",
         "The table has 4 more kinds of work.",

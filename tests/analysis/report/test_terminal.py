@@ -14,7 +14,7 @@ from dlbench.analysis.ratios.pairing import match_rows
 from dlbench.analysis.read.table import Results, collect
 from dlbench.analysis.report import case_table, detail_tables, sentences
 from dlbench.analysis.report.screen_table import Note
-from dlbench.analysis.report.terminal import overview, paired, results_table
+from dlbench.analysis.report.terminal import overview, paired, reasoning, results_table
 from dlbench.core.measurement import Measurement, Transfer
 from dlbench.core.model import Policy, Status
 from dlbench.core.rows.columns import Flags, Identity
@@ -47,7 +47,7 @@ def test_the_answer_has_a_fact_in_each_sentence(tmp_path: Path) -> None:
     assert list(speedup.answer(results_of(tmp_path, made_up.both_kinds(0.4, 0.01))).sentences) == [
         "NVIDIA H200 runs training 50.0 × (48.5…51.5) as fast as the CPU.",
         "The CPU is AMD EPYC 7B13, 2 threads.",
-        "The case is train_step resnet18 batch=64 fp32, in the middle of 4 cases from 40.0 × to 100 ×.",
+        "The case is train_step resnet18 batch=64 fp32, the lower middle of 4 cases from 40.0 × to 100 ×.",
         "Each at its best batch, precision, layout and mode: train_step resnet18 100 × (95.1…105).",
     ]
 
@@ -111,6 +111,8 @@ def test_more_rounds_are_asked_for_only_where_they_were_the_limit(
     assert "min–max: spread of the rounds, as fewer than six carry no 95 % interval" in text
     assert f"few rounds (all cases): too few for a 95 % interval of a case; {advice}" in text
     assert ("--rounds" in text, "--budget" in text) == ("--rounds" in advice, "--budget" in advice)
+    text = " ".join(printed(reasoning(collect([path]), "cost")).split())
+    assert f"few rounds (cost): too few for a 95 % interval of a case; {advice}" in text
 
 
 @pytest.mark.parametrize(
@@ -391,7 +393,7 @@ def test_a_device_that_waits_for_launches_is_marked_and_told_in_the_answer(tmp_p
     assert list(speedup.answer(results).sentences) == [
         "NVIDIA H200 runs matmul 20.0 × (20.0…20.0) as fast as the CPU.",
         "The CPU is AMD EPYC 7B13, 2 threads.",
-        "The case is matmul n=2 fp32, in the middle of 3 cases from 10.0 × to 30.0 ×.",
+        "The case is matmul n=2 fp32, the middle of 3 cases from 10.0 × to 30.0 ×.",
         "There it waits for launches, as in 2 of 3 cases.",
         "Each at its best batch, precision, layout and mode: matmul n=2 20.0 × (20.0…20.0).",
     ]

@@ -11,7 +11,7 @@ from dlbench.analysis.answers.parts.base import AnswerPart, table
 from dlbench.analysis.presentation.fields import RATIO, WORK_OF_ROW, Fields, device_column, of_row, own, whole_row
 from dlbench.analysis.presentation.names import hardware, several_runs
 from dlbench.analysis.presentation.pair_columns import of_ratio
-from dlbench.analysis.presentation.wording import few, plural, short
+from dlbench.analysis.presentation.wording import few, middle_of, plural, short
 from dlbench.analysis.ratios.pairing import RUN, grouped, pair_of
 from dlbench.analysis.ratios.ratio import Ratio, least_and_most, middle
 from dlbench.analysis.read.references import ReferenceRun, origin, part, reference_runs, rows_of
@@ -87,13 +87,13 @@ class Elsewhere(NamedTuple):
         ends = dict.fromkeys(each.times for each in least_and_most(self.cases))
         told = [
             f"{case.place} is compared with {which}.",
-            f"It runs {short(case.row.key)} {case.ratio} as fast, the middle of {plural(len(self.cases), 'case')}.",
+            f"It runs {short(case.row.key)} {case.ratio} as fast, {middle_of(len(self.cases))}.",
             *([f"They reach from {' to '.join(ends)}."] if len(ends) > 1 else []),
         ]
         if not case.is_same:
             return tuple(told)
         if not self.off:
-            return (*told, f"No case is off by more than {NORMAL:g} ×.")
+            return (*told, f"None is shown to be off by more than {NORMAL:g} ×, its whole interval counted.")
         farthest = self.off[0]
         count = f"{len(self.off)} of {plural(len(self.cases), 'case')}"
         most = f"most {short(farthest.row.key)}: {farthest.ratio.times}"

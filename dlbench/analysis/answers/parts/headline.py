@@ -8,7 +8,7 @@ from itertools import chain
 from typing import TypeVar
 
 from dlbench.analysis.presentation.names import HasRow, several_runs
-from dlbench.analysis.presentation.wording import brief
+from dlbench.analysis.presentation.wording import brief, middle_of
 from dlbench.analysis.ratios.pairing import grouped
 from dlbench.analysis.ratios.ratio import HasRatio, Ratio, least_and_most
 from dlbench.analysis.read.header import ENOUGH_ROUNDS
@@ -217,4 +217,4 @@ def span_of(found: Sequence[HasRatio]) -> str:
 def of_the_middle(found: Sequence[HasRatio]) -> tuple[str, ...]:
     """Return the sentence that says between which ratios the case in the middle stands; none of one ratio alone."""
     least, most = least_and_most(found)
-    return (f"This is the middle of {len(found)} cases, from {least.times} to {most.times}.",) if least.times != most.times else ()
+    return (f"This is {middle_of(len(found))}, from {least.times} to {most.times}.",) if least.times != most.times else ()

@@ -12,7 +12,7 @@ from dlbench.analysis.answers.parts.headline import Headline, Tag, foremost, nam
 from dlbench.analysis.answers.parts.lines import MOST_OFF, fit
 from dlbench.analysis.presentation.fields import CASE, Fields, own
 from dlbench.analysis.presentation.names import by_device
-from dlbench.analysis.presentation.wording import short
+from dlbench.analysis.presentation.wording import middle_of, short
 from dlbench.analysis.ratios.pairing import BATCH, DEVICE, DTYPE, MODE, RUN, grouped, label
 from dlbench.analysis.read.places import Environments
 from dlbench.analysis.read.references import part
@@ -222,7 +222,7 @@ def _paragraph(where: str, found: Sequence[Demand]) -> tuple[str, ...]:
     drawn = sorted(((line, each.work) for each in found if (line := each.line)), key=lambda of: of[0].sample_bytes)
     if drawn:
         line, work = drawn[(len(drawn) - 1) // 2]
-        more = f", the middle of {len(drawn)} sweeps" if len(drawn) > 1 else ""
+        more = f", {middle_of(len(drawn), 'sweep')}" if len(drawn) > 1 else ""
         return f"{line}.", f"That is {work} on {where}{more}."
     one = found[(len(found) - 1) // 2]
     return (f"On {where} no batch of {one.work} was found to fit into {_limit(one)}.",)
