@@ -143,6 +143,32 @@ def test_a_comparison_of_four_cases_keeps_the_interval_at_eighty_columns_and_tel
     ]
 
 
+def test_a_hundred_columns_have_room_for_the_gaps_of_trainings_and_their_titles(tmp_path):
+    reference = front_door.ROOT / "results" / "reference" / "intel-xeon-processor"
+    files = [str(reference / f"{name}.jsonl") for name in ("precision", "convergence")]
+    lines = shown_on_terminal(tmp_path, "show", *files, "--topic", "precision", columns=100).decode().splitlines()
+    speed, trainings, counts = (
+        next(at for at, line in enumerate(lines) if line.rstrip() == title)
+        for title in (
+            "The ladder: speed and error of each precision",
+            "The ladder: trainings in each format",
+            "Formats that converge as the plain one does",
+        )
+    )
+    assert re.split(" {2,}", lines[speed + 2].strip())[:3] == ["precision", "arithmetic", "ratio"]
+    assert [line.split()[0] for line in lines[speed:trainings] if line.startswith(" fp32 ")] == ["fp32"]
+    heads = ["precision", "training", "converges", "gap, points", "95 % interval", "accuracy", "loss"]
+    assert re.split(" {2,}", lines[trainings + 2].strip()) == heads
+    assert re.split(" {2,}", lines[counts + 2].strip()) == ["converge", "open", "formats", "trainings", "of each format", "seeds"]
+
+
+def test_a_title_is_as_wide_as_the_screen_and_not_as_its_table():
+    console = Console(width=40, file=io.StringIO())
+    table = screen_table(("a", "b"), [("1", "2")], (1,))
+    console.print(replace(table, title="a title of thirty-one characters"))
+    assert console.file.getvalue().splitlines()[0] == "a title of thirty-one characters"
+
+
 @pytest.mark.parametrize(
     ("columns", "shown"),
     [(80, "case base change interval"), (50, "case change interval"), (40, "case change interval")],

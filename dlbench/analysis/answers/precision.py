@@ -74,7 +74,7 @@ def answer(results: Results) -> Answer | Missing:
     paragraphs = [_paragraph(each, late) for each in devices]
     rows = both_sides(results, (*pairs.rows, *(with_values.rows if reports else ())))
     rungs = ladder.rungs(devices) if trained else []
-    of_trained = [ladder.ladder(rungs), ladder.counts(trained)] if trained else []
+    of_trained = [*ladder.ladder(rungs), ladder.counts(trained)] if trained else []
     tables = [table, values, ladder.error_table(_with_errors(results, rows)), *of_trained]
     figures = [ratio_figure(table.title, pairs), _errors(pairs.rows), *ladder.speed_and_gap(rungs), *convergence.loss_curves(trained)]
     if pairs.rows:

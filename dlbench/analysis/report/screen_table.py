@@ -90,8 +90,6 @@ class ScreenTable:
             shown.remove(kept.pop())
         dropped = [column.heading for column in self.columns if column.kind == "number" and column not in shown]
         table = Table(
-            title=Text(self.title, style="bold") if self.title else None,
-            title_justify="left",
             box=_PLAIN_HEAD if plain else box.SIMPLE_HEAD,
             pad_edge=False,
             collapse_padding=True,
@@ -102,6 +100,8 @@ class ScreenTable:
             table.add_column(Text(column.heading), width=width - _GAP, justify=justify, overflow="fold", no_wrap=column.kind != "text")
         for cells in zip(*(column.cells for column in shown), strict=True):
             table.add_row(*cells)
+        if self.title:  # in the table it would be as narrow as that
+            yield from console.render(Text(self.title, style="bold"), options.update(width=max_width))
         for part in console.render(table, options.update(width=max_width)):
             yield Segment(part.text.replace(_GLUE, " "), part.style, part.control)
         yield from (Note(column.note) for column in shown if column.note)

@@ -162,6 +162,14 @@ class FormatCount(NamedTuple):
     """The fewest of any."""
     too_few: bool
     """Whether these are too few to tell it of any."""
+    of_a_format: tuple[int, int]
+    """Trainings of the format with the fewest of them, and with the most."""
+
+    @property
+    def each(self) -> str:
+        """How many trainings each format has: ``3``, or where they have not all as many ``2 or 3``, ``1 to 3``."""
+        fewest, most = self.of_a_format
+        return f"{fewest} {'or' if most == fewest + 1 else 'to'} {most}" if fewest < most else str(most)
 
 
 def counted(found: Sequence[FormatTraining]) -> FormatCount:
@@ -172,7 +180,8 @@ def counted(found: Sequence[FormatTraining]) -> FormatCount:
     not_shown = sum(Convergence.NO not in each for each in outcomes) - like
     cases, seeds = {each.case for each in found}, min(each.seeds for each in found)
     too_few = seeds < ENOUGH_PAIRS and set.union(*outcomes) == {None}
-    return FormatCount(found[0].row, like, not_shown, len(outcomes), len(cases), seeds, too_few)
+    sizes = sorted(map(len, of_format.values()))
+    return FormatCount(found[0].row, like, not_shown, len(outcomes), len(cases), seeds, too_few, (sizes[0], sizes[-1]))
 
 
 def headline(devices: Mapping[str, list[FormatTraining]]) -> Headline:
@@ -183,7 +192,9 @@ def headline(devices: Mapping[str, list[FormatTraining]]) -> Headline:
     texts = [f"{start}{like}{still}" for like in (f" like {_plain_format(found)}", "")]
     if count.too_few:
         texts = [f"too few seeds to tell, {ENOUGH_PAIRS} would do"]
-    about = [f"{plural(count.trainings, 'training')}, {count.seeds} seeds{place}" for place in (where, "")]
+    fewest, most = count.of_a_format
+    of_each = f"{count.each} trainings each" if fewest < most else plural(count.trainings, "training")
+    about = [f"{of_each}, {count.seeds} seeds{place}" for place in (where, "")]
     return Headline(texts, about, rows=found, has_intervals=True)
 
 
@@ -194,7 +205,10 @@ def sentences(where: str, found: Sequence[FormatTraining]) -> Iterator[str]:
         yield f"On {where} {count.seeds} seeds are too few to tell which formats converge like {plain}; {ENOUGH_PAIRS} would do."
     else:
         still = f", and {count.open} {'is' if count.open == 1 else 'are'} open" if count.open else ""
-        yield f"On {where} {count.like} of {plural(count.formats, 'format')} converge like {plain} in all of their trainings{still}."
+        fewest, most = count.of_a_format
+        of_each = f"{count.each} " if fewest < most else ""
+        formats = f"{count.like} of {plural(count.formats, 'format')}"
+        yield f"On {where} {formats} converge like {plain} in all of their {of_each}trainings{still}."
         yield from _outcomes(found)
     if diverged := sorted((each for each in found if each.diverged), key=lambda each: -(each.diverged or 0)):
         first, more = diverged[0], len(diverged) - 1

@@ -12,7 +12,7 @@ from dlbench.analysis.presentation import pair_columns
 from dlbench.analysis.presentation.fields import KEY, Field, Fields, Headed, of_row, own, place, value_fields, whole_row
 from dlbench.analysis.presentation.figures import Figure, figure
 from dlbench.analysis.presentation.names import HasRow, by_device
-from dlbench.analysis.presentation.wording import INTERVAL, value_words
+from dlbench.analysis.presentation.wording import INTERVAL, short, value_words
 from dlbench.analysis.ratios.pairing import DTYPE, Pair, grouped, label
 from dlbench.analysis.ratios.ratio import Ratio, itself, middle
 from dlbench.core.declarations import ValueRole
@@ -21,10 +21,9 @@ from dlbench.core.rows.row import Row
 from dlbench.core.schema import Unit
 from dlbench.core.stats import Interval
 
-TITLE = "The ladder: speed, error and convergence of each precision and format"
 _NOTE = (
     "gap: accuracy less that in the plain format with the same seeds; converges: its whole interval lies above minus one point, or the "
-    "margin that is declared; a format without a speed-up is numerics, and no claim on speed"
+    "margin that is declared; a format without a row on speed is numerics, and no claim on speed"
 )
 
 
@@ -133,19 +132,37 @@ def _told(rung: Rung) -> HasRow:
     return rung.training or rung
 
 
-def ladder(found: Sequence[Rung]) -> Table:
-    """Return the table of all rungs."""
-    trained = [each.training.row for each in found if each.training]
-    fields: Fields[Rung] = (
-        own("precision", "ladder.name", Unit.TEXT, "precision, or format of numbers", lambda each: each.name),
-        place(found),
+def ladder(found: Sequence[Rung]) -> list[Table]:
+    """Return the tables of all rungs: how fast each precision is and how far off its results are, and the trainings in each format."""
+    timed = {(each.row.case.run, each.row.case.device, each.name): each for each in found if each.timed}
+    cases = {each.timed and label(each.timed, (DTYPE.name,)): None for each in timed.values()}
+    of_case: Fields[Rung] = (
         own("speed of", "ladder.case", Unit.TEXT, "the case that was timed", lambda each: each.timed and label(each.timed, (DTYPE.name,))),
+    )
+    notes = [f"ratio and error: of {short(case)}" for case in cases if case and len(cases) == 1]
+    trained = [each for each in found if each.training]
+    name: Headed[Rung] = own("precision", "ladder.name", Unit.TEXT, "precision, or format of numbers", lambda each: each.name)
+    fields: Fields[Rung] = (
+        name,
+        place([*timed.values()]),
+        *(of_case if len(cases) > 1 else ()),
         own("arithmetic", "ladder.arithmetic", Unit.TEXT, "native or emulated", lambda each: each.timed and each.timed.case.arithmetic),
         ("ratio", Field(pair_columns.SPEEDUP, lambda each: each.ratio and each.ratio.speedup)),
         (INTERVAL, Field(pair_columns.LOW, lambda each: each.ratio and each.ratio.low)),
         (INTERVAL, Field(pair_columns.HIGH, lambda each: each.ratio and each.ratio.high)),
         own("error", "ladder.error", Unit.FRACTION, "distance from the result in fp64", better="lower"),
         own("of the product", "ladder.product_error", Unit.FRACTION, "the same without the rounding of the operands", better="lower"),
+    )
+    return [
+        table("The ladder: speed and error of each precision", fields, [*timed.values()], notes, whole=whole_row),
+        table("The ladder: trainings in each format", (name, place(trained), *_of_trainings(trained)), trained, (_NOTE,), whole=whole_row),
+    ]
+
+
+def _of_trainings(found: Sequence[Rung]) -> Fields[Rung]:
+    """Return what trainings have; what weighs least goes last, where a narrow terminal leaves it out."""
+    values = value_fields([each.training.row for each in found if each.training])
+    return (
         own("training", "ladder.training", Unit.TEXT, "what was trained in it", lambda each: each.training and each.training.brief),
         own("converges", "ladder.converges", Unit.TEXT, "yes, no, or not shown", lambda each: each.training and each.training.converges),
         own("gap, points", "ladder.gap", Unit.NUMBER, "accuracy less that in the plain format, in percentage points", better="higher"),
@@ -160,9 +177,8 @@ def ladder(found: Sequence[Rung]) -> Table:
             "seeds that diverged",
             lambda each: each.training and (each.training.diverged or None),
         ),
-        *((value_words(each.column), each.on(_told)) for each in value_fields(trained)),
+        *((value_words(each.column), each.on(_told)) for each in values),
     )
-    return table(TITLE, fields, found, (_NOTE,), whole=whole_row)
 
 
 def speed_and_gap(found: Sequence[Rung]) -> list[Figure]:
@@ -196,6 +212,7 @@ def counts(trained: Sequence[FormatTraining]) -> Table:
         own("open", "converge.open", Unit.COUNT, "formats of which it is not shown", lambda each: each.open),
         own("formats", "converge.formats", Unit.COUNT, "formats held against the plain one", lambda each: each.formats),
         own("trainings", "converge.trainings", Unit.COUNT, "trainings, whatever their format", lambda each: each.trainings),
+        own("of each format", "converge.each", Unit.TEXT, "how many of them each format has", lambda each: each.each),
         own("seeds", "converge.seeds", Unit.COUNT, "seeds of each, the fewest", lambda each: each.seeds),
     )
     return table("Formats that converge as the plain one does", fields, found)
