@@ -73,6 +73,8 @@ def test_an_error_that_was_not_measured_is_told_and_not_that_of_the_base(asked):
     base, other = in_precisions(fp32=1.0), in_precisions(bf16=2.0)
     found = [*checked(base), *other]
     assert asked(found)["precision"]["sentences"][-1] == "How far off results are in bf16 was not measured there."
+    reference = [*checked(base), *in_precisions(fp64=2.0)]
+    assert asked(reference)["precision"]["sentences"][-1] == "Results are off there by up to 3.0e-07 in fp32."
 
 
 def test_kinds_of_work_that_sentences_leave_out_are_named(asked):
