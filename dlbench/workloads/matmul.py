@@ -104,7 +104,7 @@ def _scaled(device: torch.device, shape: tuple[int, int, int], batch: int, dtype
     product = scaled_product(device, shape, dtype)
     unknown, has_speed = {}, True
     if product.bits and product.bits.is_numerics:
-        unknown["speed"] = f"NumPy multiplies single bits here, which tells their numbers and no speed, as {product.bits.why}"
+        unknown["speed"] = f"NumPy multiplies single bits here, as {product.bits.why}"
         has_speed = False
     return Work(
         call=product.call,

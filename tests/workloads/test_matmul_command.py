@@ -66,7 +66,7 @@ def test_without_a_compiler_numpy_tells_the_numbers_of_single_bits_and_no_speed(
     row = next(each for each in every if each["case.dtype"] == "binary")
     rates = [row[f"rate.{name}_per_s"] for name in ("items", "flops", "bytes")]
     assert (row["case.status"], rates, row["case.arithmetic"], row["flag.no_speed"]) == ("ok", [None] * 3, None, True)
-    assert "NumPy multiplies single bits here, which tells their numbers and no speed" in row["rate.reason"]
+    assert "its results count, and its time tells no speed: NumPy multiplies single bits here, as " in row["rate.reason"]
     assert "CC names no-such-compiler, which is not there" in row["rate.reason"]
     assert [each["flag.no_speed"] for each in every if each is not row] == [False, False]
     screen = shared_hosts.dlbench("show", "out.jsonl", cwd=tmp_path).out
