@@ -18,6 +18,6 @@ def test_a_ratio_without_an_interval_says_how_many_rounds_it_takes_only_where_th
     assert str(Ratio(2.0, interval, rounds)) == text
 
 
-@pytest.mark.parametrize(("rounds", "text"), [(3, "2.00 × (no interval before 5 rounds)"), (7, "2.00 × (no interval)")])
+@pytest.mark.parametrize(("rounds", "text"), [(3, "2.00 × (no interval before 5 rounds, best of 4)"), (7, "2.00 × (no interval)")])
 def test_the_best_of_several_takes_more_rounds_for_an_interval(rounds, text):
     assert str(Ratio(2.0, None, (rounds, rounds), among=4)) == text
