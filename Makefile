@@ -7,6 +7,8 @@ FLOORS = $(VENV)-floors
 NETWORKS = $(VENV)-networks
 # File by file, as the tests of one share runs, and in the order of tests/conftest.py.
 PYTEST = $(BIN)/python -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder
+# Of the scripts in benchmarks/, some of which run for real, and those that run or collect other tests. CI makes them, too.
+APART = tests/benchmarks tests/test_collection.py tests/test_families.py
 QUICK_TESTS = tests/core tests/analysis tests/harness $(addprefix tests/cli/test_,list.py show.py devices_command.py missing_packages.py)
 # Of what pip says, the packages of a megabyte or more, which are what takes long.
 LARGE = s/^ *(Downloading|Using cached) ([^ ]*) \(([0-9.]* [MG]B)\)$$/\1 \2, \3/p
@@ -34,11 +36,10 @@ test test-quick test-benchmarks: export PYTHONDONTWRITEBYTECODE =
 test test-quick test-benchmarks: export PYTHONUTF8 = 1
 
 test: $(INSTALLED)
-	$(PYTEST) --ignore=tests/benchmarks  # most tests wait for processes; more workers than two would crowd small machines
+	$(PYTEST) $(addprefix --ignore=,$(APART))  # most tests wait for processes; more workers than two would crowd small machines
 
-# Those of the scripts in benchmarks/, which run some of them for real. CI makes both.
 test-benchmarks: $(INSTALLED)
-	$(PYTEST) tests/benchmarks
+	$(PYTEST) $(APART)
 
 # For the edit loop: without the tests that run whole suites in real processes.
 test-quick: $(INSTALLED)
