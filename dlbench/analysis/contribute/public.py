@@ -60,7 +60,9 @@ _REASONS = each_of(
         **numbers("seconds seconds_most bytes bytes_left"),
     )
 )
-_TIMES_AND_COUNTS = ("transfer", "memory", "check", "profile", "device_s", "waiting", "stolen", "flops", "bytes", "speed")
+_NULLS = (
+    "transfer", "memory", "check", "profile", "device_s", "waiting", "stolen", "flops", "bytes", "speed", "energy", "telemetry",
+)  # fmt: skip
 _KIND = fields_of(kind=checked, **numbers("seconds operations bytes flops"))
 _MEASUREMENT = fields_of(
     **dict.fromkeys(("kind", "case", "round", "status"), checked),
@@ -73,7 +75,7 @@ _MEASUREMENT = fields_of(
     found=plainly_named(lambda value: setting(value) if isinstance(value, str) else number(value)),
     **numbers("unfinished limit_bytes"),
     math=_MATH,
-    nulls=fields_of(**dict.fromkeys((*_TIMES_AND_COUNTS, "energy", "telemetry"), _REASONS)),
+    nulls=fields_of(**dict.fromkeys(_NULLS, _REASONS)),
     started=_TIME,
     energy=fields_of(
         source=one_of("nvml_counter", "nvml_power", "rapl"),
