@@ -56,10 +56,11 @@ class _Best(Pair):
     closest: Pair | None = None
     """Where that is itself the fastest, the fastest of the others against it."""
 
-    @property
-    def is_open(self) -> bool:
-        """Whether the default is the fastest by less than its rounds show."""
-        return self.closest is not None and self.closest.ratio.is_undecided
+
+def _as_fast(best: Pair) -> Pair | None:
+    """Return the closest other against a default that is the fastest by less than their rounds show; None of any else."""
+    closest = best.closest if isinstance(best, _Best) else None
+    return closest if closest and closest.ratio.is_undecided else None
 
 
 def _is_searched(best: Pair) -> bool:
@@ -236,7 +237,7 @@ def _headline(pairs: Sequence[Pair], unfinished: bool) -> Headline:
     found, where = foremost(by_device(pairs))
     found = _of_several(list(filter(_is_searched, found)) or found)
     best = middle(found) if found[0].by is None else max(_each_alone(found), key=speedup_of)
-    best = best.closest if isinstance(best, _Best) and best.is_open and best.closest else best
+    best = _as_fast(best) or best
     ratio, (name, network), tags = best.ratio, names_of(best.case), {Tag.UNFINISHED: unfinished}
     nothing = "no other precision gains" if isinstance(best, _Best) and best.tried == {DTYPE.name} else "nothing left on the table"
     if best.other is best.base:
@@ -301,7 +302,7 @@ def _of_best(found: Sequence[Pair], chosen: str) -> tuple[str, ...]:
     best = middle(found)
     work, batch = short(best.case), best.base.batch
     if best.other is best.base:
-        closest = best.closest if isinstance(best, _Best) and best.is_open else None
+        closest = _as_fast(best)
         shown = f"With {few(_options(closest), 6)} it has {closest.ratio} the throughput, which shows no gain." if closest else None
         return f"{work} runs fastest as it is.", *filter(None, [shown]), *of_the_middle(found)
     at = "" if batch is None else f" at batch={batch}"
