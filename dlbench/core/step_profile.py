@@ -22,7 +22,7 @@ class OperationKind(StrEnum):
     DATA = "data"
     """Batches fetched by a DataLoader, or chosen by index."""
     WAITING = "waiting"
-    """On an accelerator: it has nothing to do yet."""
+    """On an accelerator: it has nothing to do yet. As much of the step under the profiler, which makes that longer and no kernel."""
     REST = "rest"
     """Other operations, and on a CPU the code between operations."""
 
