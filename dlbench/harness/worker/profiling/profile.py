@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 from torch.autograd import DeviceType  # type: ignore[attr-defined]  # it is there, and in no __all__
-from torch.profiler import ProfilerActivity, profile, supported_activities
+from torch.profiler import ProfilerActivity, profile, schedule, supported_activities
 
 from dlbench.core.declarations import Declaration
 from dlbench.core.measurement import Measurement
@@ -72,25 +72,31 @@ def _refuse(result: Measurement, work: Work, declared: Declaration, device: torc
 
 
 def take_profile(work: Work, call_s: float, device: torch.device, clock: Clock) -> StepProfile:
-    """Return the profile of a step that takes about ``call_s``; one that is long is counted at once, any other in a step of its own."""
+    """Return the profile of a step that takes about ``call_s``; one that is long is counted at once, any other in a step of its own.
+
+    In that one the profiler warms up, without an event: the first step under CUPTI pays for its buffers.
+    """
     call: Callable[[], Any] = work.call  # type: ignore[assignment]  # what was timed has a call
     steps = 1 if work.before else max(1, min(MOST_STEPS, int(BUDGET_S / max(call_s, 1e-9))))
     # To count takes about 50 µs an operation, which does not show in a long step.
     counts, counted_apart = OperationCounts(), call_s < BUDGET_S
     activities = [ProfilerActivity.CPU, *([] if device.type == "cpu" else [_activity(device)])]
     os.environ.setdefault("TEARDOWN_CUPTI", "1")  # read when the profiler ends, and by CUDA's alone
-    with layers_noted():
+    phases = schedule(wait=0, warmup=1, active=1) if counted_apart else None
+    _ahead(work)
+    # Without `acc_events` torch warns that events of earlier cycles are lost, of which there is none.
+    with layers_noted(), profile(activities=activities, schedule=phases, acc_events=True) as profiler:
         if counted_apart:
-            _ahead(work)
             with counts:
                 call()
-        _ahead(work)
-        with profile(activities=activities) as profiler:
-            begun = clock.now()
-            with nullcontext() if counted_apart else counts:
-                for _ in range(steps):
-                    call()
-            step_s = (clock.now() - begun) / steps
+            _ahead(work)
+            clock.now()  # what it has queued is no part of the next one
+            profiler.step()
+        begun = clock.now()
+        with nullcontext() if counted_apart else counts:
+            for _ in range(steps):
+                call()
+        step_s = (clock.now() - begun) / steps
     events = profiler.events() or []
     timed = list(_own_times(events, device))
     kinds = defaultdict[OperationKind, float](float)
