@@ -85,20 +85,19 @@ def momenta_apart(update: torch.optim.Optimizer) -> Iterator[tuple[str, float, f
         gradient, state = some_of(whole).cpu().double(), update.state[weight]
         if group["maximize"]:
             gradient.neg_()
-        usual, decays = {}, dict[str, float]()
+        usual = {}
         if isinstance(state.get("momentum_buffer"), Tensor):
-            usual = {"momentum_buffer": gradient + group["weight_decay"] * some_of(weight).cpu().double()}
+            usual = {"momentum_buffer": (gradient + group["weight_decay"] * some_of(weight).cpu().double(), 0.0)}
         elif "betas" in group:
             first, second = group["betas"]
-            usual = {"exp_avg": (1 - first) * gradient, "exp_avg_sq": (1 - second) * gradient.square()}
-            decays = {"exp_avg": first, "exp_avg_sq": second}
-        for name, other in usual.items():
+            usual = {"exp_avg": ((1 - first) * gradient, first), "exp_avg_sq": ((1 - second) * gradient.square(), second)}
+        for name, (other, decay) in usual.items():
             precision, size = torch.finfo(state[name].dtype), other.norm().item()
             underflow = precision.smallest_normal * precision.eps * math.sqrt(other.numel())
             if size:
                 apart = (some_of(state[name]).cpu().double() - other).norm().item() / size
                 rounding = UPDATE_ROUNDINGS * (precision.eps + underflow / size)
-                yield name, apart, rounding + _complement_apart(decays.get(name, 0.0), state[name].dtype)
+                yield name, apart, rounding + _complement_apart(decay, state[name].dtype)
 
 
 def _complement_apart(decay: float, dtype: torch.dtype) -> float:

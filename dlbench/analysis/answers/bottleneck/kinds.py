@@ -1,12 +1,12 @@
 """Profiles of steps: the time of each by kind of operation, and of the longest one by layer, as torch's profiler saw it."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import chain
 
 from dlbench.analysis.answers.parts.base import AnswerPart, Table, table
 from dlbench.analysis.answers.parts.headline import Headline, names_of, qualifiers, which
-from dlbench.analysis.answers.parts.step_time import BRIEF, NAMES, TimedKind, TimedStep, headlines, kinds_of
+from dlbench.analysis.answers.parts.step_time import BRIEF, NAMES, TimedKind, headlines, kinds_of
 from dlbench.analysis.presentation.fields import Fields, Headed, of_row, own, place
 from dlbench.analysis.presentation.names import by_device, flat, noun
 from dlbench.analysis.presentation.wording import plural, short
@@ -35,15 +35,6 @@ class ProfiledStep:
     profile: StepProfile
     kinds: Sequence[TimedKind]
     """Those that take most first."""
-
-    @property
-    def layers(self) -> list["ProfiledLayer"]:
-        """Its slowest layers, as long as they take in the timed step."""
-        step = TimedStep.of(self.row, self.profile)
-        scaled = [
-            replace(each, forward_s=each.forward_s * step.scale, backward_s=each.backward_s * step.scale) for each in self.profile.layers
-        ]
-        return [ProfiledLayer(self.row, each, step.share(each.forward_s + each.backward_s)) for each in scaled]
 
     @property
     def most(self) -> TimedKind:
@@ -102,8 +93,9 @@ def _sentences(step: ProfiledStep) -> tuple[str, ...]:
     """Say what takes the time of a step, how far each of that is from its limit, and which layer is slowest."""
     said = [f"{step.most.takes} of {short(step.row.key)}{_reaches(step.most)}."]
     said += [f"{each.takes}{_reaches(each)}." for each in step.kinds[1:3] if each.share >= _TOLD]
-    for slowest in step.layers[:1]:
-        said.append(f"Its slowest layer is {_layer_name(slowest.layer)} ({slowest.layer.kind}): {percent(slowest.share)}.")
+    if step.profile.layers:
+        slowest = step.profile.layers[0]
+        said.append(f"Its slowest layer is {_layer_name(slowest)} ({slowest.kind}): {percent(_layer_share(slowest, step.profile))}.")
     return tuple(said)
 
 
@@ -147,7 +139,7 @@ def _of_kinds(steps: Sequence[ProfiledStep]) -> Table:
 
 
 def _of_layers(steps: Sequence[ProfiledStep]) -> Table:
-    found = list(chain.from_iterable(step.layers for step in steps))
+    found = [ProfiledLayer(step.row, each, _layer_share(each, step.profile)) for step in steps for each in step.profile.layers]
     fields: Fields[ProfiledLayer] = (
         own("layer", "layer.name", Unit.TEXT, "as the network calls it", lambda found: _layer_name(found.layer)),
         own("class", "layer.class", Unit.TEXT, "its class", lambda found: found.layer.kind),
@@ -162,3 +154,7 @@ def _of_layers(steps: Sequence[ProfiledStep]) -> Table:
 
 def _layer_name(layer: LayerTime) -> str:
     return layer.name or "the network itself"
+
+
+def _layer_share(layer: LayerTime, profile: StepProfile) -> float:
+    return (layer.forward_s + layer.backward_s) / profile.step_s if profile.step_s else 0.0

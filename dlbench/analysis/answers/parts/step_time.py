@@ -3,7 +3,7 @@
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import NamedTuple, Self
+from typing import NamedTuple
 
 from dlbench.analysis.read.ceilings import Ceilings, computed_in
 from dlbench.core.declarations import Ceiling
@@ -79,46 +79,12 @@ class TimedKind:
         return names[self.bound] if self.bound else None
 
 
-@dataclass(frozen=True, slots=True)
-class TimedStep:
-    """A step without the profiler, of which parts were seen under it.
-
-    The profiler stretches all that a CPU does, so its parts keep their shares. The kernels of an accelerator it leaves as long as they are,
-    so these keep their seconds, and the rest of the timed step is waiting.
-    """
-
-    step_s: float
-    """Its median."""
-    scale: float
-    """What the seconds of parts under the profiler are multiplied by."""
-    waiting_s: float
-    """Of an accelerator."""
-
-    @classmethod
-    def of(cls, row: Row, profile: StepProfile) -> Self:
-        """Return the step of a row."""
-        step_s = row.time.median_s or 0.0
-        waited_s = 0.0 if row.is_on_cpu else sum(kind.seconds for kind in profile.kinds if kind.kind == OperationKind.WAITING)
-        busy_s = profile.step_s - waited_s
-        # Kernels that took longer than the whole step ran at another clock: then they take all of it.
-        scale = step_s / busy_s if busy_s and (row.is_on_cpu or busy_s > step_s) else 1.0
-        return cls(step_s, scale, max(0.0, step_s - busy_s))
-
-    def time_s(self, kind: KindTime) -> float:
-        """Return the seconds of a kind."""
-        return self.waiting_s if kind.kind == OperationKind.WAITING else kind.seconds * self.scale
-
-    def share(self, seconds: float) -> float:
-        """Return the share of it that takes so long."""
-        return seconds / self.step_s if self.step_s else 0.0
-
-
 def kinds_of(row: Row, profile: StepProfile, ceilings: Ceilings) -> list[TimedKind]:
     """Return the kinds of operations of a step, those that take most first; ``ceilings`` are those of its device."""
-    step = TimedStep.of(row, profile)
     found = []
     for kind in profile.kinds:
-        timed = TimedKind(row, kind.kind, step.share(time_s := step.time_s(kind)), time_s)
+        share = kind.seconds / profile.step_s if profile.step_s else 0.0
+        timed = TimedKind(row, kind.kind, share, kind.seconds)
         limits = _limits(kind, timed, profile, ceilings)
         bound = max(limits, key=limits.__getitem__, default=None)
         found.append(replace(timed, bound=bound, limit_s=limits[bound] if bound else None))

@@ -16,7 +16,6 @@ from dlbench.core.measurement import Measurement
 from dlbench.core.model import Clock, Work
 from dlbench.core.step_profile import KindTime, OperationKind, StepProfile
 from dlbench.core.unknown import Unavailable, Unknown
-from dlbench.harness.worker.failures import first_line
 from dlbench.harness.worker.profiling.composites import kinds_in
 from dlbench.harness.worker.profiling.counts import OperationCounts
 from dlbench.harness.worker.profiling.layers import Within, layers_noted, slowest_layers
@@ -33,23 +32,18 @@ _DETACHES_FROM = (12, 6)
 (https://github.com/pytorch/pytorch/pull/146604); kineto 1264 made that its default there."""
 
 
-def with_profile(
-    result: Measurement, work: Work, declared: Declaration, device: torch.device, clock: Clock, deadline: float, rounds: int
-) -> Measurement:
-    """Return the measurement of a step's second round with its profile, or why there is none; any other as it is.
+def is_profiled(result: Measurement, declared: Declaration, rounds: int) -> bool:
+    """Whether it is a step's second round, or of a single planned one that: the first of several brings the first answers."""
+    return result.round == min(1, rounds - 1) and result.samples is not None and declared.is_step
 
-    Of a single planned round it is that one: the first of several ends no later, as it brings the first answers.
-    """
-    if result.round != min(1, rounds - 1) or result.samples is None or not declared.is_step:
-        return result
-    try:
-        _refuse(result, work, declared, device, clock, deadline)
-        with _set_apart():
-            result.profile = take_profile(work, max(result.samples.block_s), device, clock)
-    except Unavailable as unavailable:
-        return result.with_reasons("profile", unavailable.reason)
-    except Exception as raised:  # noqa: BLE001  # what was measured stands, whatever the profiler makes of it
-        return result.with_reasons("profile", Unknown.EXCEPTION.reason(text=f"{type(raised).__name__}: {first_line(raised)}"))
+
+def with_profile(
+    result: Measurement, work: Work, declared: Declaration, device: torch.device, clock: Clock, deadline: float
+) -> Measurement:
+    """Return the measurement of a step with its profile. Raises Unavailable where that would say nothing, or cost too much."""
+    _refuse(result, work, declared, device, clock, deadline)
+    with _set_apart():
+        result.profile = take_profile(work, max(result.samples.block_s), device, clock)  # type: ignore[union-attr]  # it was timed
     return result
 
 
