@@ -232,7 +232,6 @@ def test_no_try_of_a_search_starts_behind_the_budget(monkeypatch):
     assert machine.asked == [("a", 0)]
 
 
-@pytest.mark.parametrize(("seconds", "there"), [(500.0, True), (5.0, False)])
 @pytest.mark.parametrize("how", ["budget", "deadline", "died"])
 def test_a_case_that_was_timed_by_then_is_kept(monkeypatch, how):
     ask = Machine.ask
@@ -247,6 +246,7 @@ def test_a_case_that_was_timed_by_then_is_kept(monkeypatch, how):
     assert lines == [ok("a"), ok("b"), skipped("c", "its turn")]
 
 
+@pytest.mark.parametrize(("seconds", "there"), [(500.0, True), (5.0, False)])
 def test_what_was_compiled_is_kept_for_a_run_whose_budget_left_a_case_without_a_row(monkeypatch, tmp_path, seconds, there):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     _, lines = ran(monkeypatch, {"compiles": [seconds]}, 60, signatures=[COMPILES])
