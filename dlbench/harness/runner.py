@@ -154,7 +154,7 @@ class Runner:
                 except BudgetSpent:
                     self._leave_out(attempt)
                     continue
-                interrupted = len(measured) < len(attempt.tasks)
+                interrupted = len(measured) < len(attempt.tasks) or self.interruption.requested is not None
                 self._save(measured, kept=interrupted or not self._grant_retry(attempt, measured))
                 if interrupted:
                     return False
@@ -311,16 +311,18 @@ def _measure(request: MeasureRequest, side: Side, placement: Placement, pool: Wo
     row = Measurement(request.case, request.round, Status.FAILED, None, side.name, request.device_name, request.threads)
     kills = oom_kills()
     outcome = pool.ask(request, side, placement, window)
-    if outcome.how == "interrupted":
+    reply, timed = outcome.reply, outcome.timed
+    if outcome.how == "interrupted" and not timed:
         return None
-    if outcome.how == "budget":
+    if outcome.how == "budget" and not timed:
         raise BudgetSpent("it was done")
-    reply = outcome.reply
-    if reply is None:
+    if reply:
+        measurement, fault = reply.measurement or replace(row, reason=reply.error), Fault(reply.fault)
+    else:
         status, reason = outcome.ending(request.policy.timeout_s, memory_ran_out=oom_kills() > kills)
-        return replace(row, status=status, reason=reason), Fault.UNKILLABLE if outcome.unkillable else Fault.NONE
-    measurement = reply.measurement or replace(row, reason=reply.error)
-    return replace(window.added_to(measurement), side=side.name), Fault(reply.fault)
+        measurement = (timed and timed.cut_off(reason)) or replace(row, status=status, reason=reason)
+        fault = Fault.UNKILLABLE if outcome.unkillable else Fault.NONE
+    return replace(window.added_to(measurement), side=side.name), fault
 
 
 def _out_of_reach(task: Task, placement: Placement) -> tuple[Status, str] | None:

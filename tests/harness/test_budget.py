@@ -232,6 +232,20 @@ def test_no_try_of_a_search_starts_behind_the_budget(monkeypatch):
     assert machine.asked == [("a", 0)]
 
 
+@pytest.mark.parametrize("how", ["budget", "deadline", "died"])
+def test_a_case_that_was_timed_by_then_is_kept(monkeypatch, how):
+    ask = Machine.ask
+
+    def timed(machine, request, *rest):
+        outcome = ask(machine, request, *rest)
+        measured = Reply(measurement=made_up.rounds_of(request.case, [[1.0] * 3])[0], missing=("check",))
+        return outcome if outcome.reply else replace(outcome, how=how, timed=measured)
+
+    monkeypatch.setattr(Machine, "ask", timed)
+    _, lines = ran(monkeypatch, {"a": [59.0], "b": [500.0], "c": [1.0]}, 60)
+    assert lines == [ok("a"), ok("b"), skipped("c", "its turn")]
+
+
 @pytest.mark.parametrize(("seconds", "there"), [(500.0, True), (5.0, False)])
 def test_what_was_compiled_is_kept_for_a_run_whose_budget_left_a_case_without_a_row(monkeypatch, tmp_path, seconds, there):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))

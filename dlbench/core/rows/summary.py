@@ -58,7 +58,7 @@ def summarise(
     timed = [each for each in rounds if id(each) in ok and each.blocks]
     medians = [each.median_s for each in timed]
     mean_s = times.median([each.mean_s for each in timed])
-    check = _last([each.check for each in measurements])
+    check, profile = (_last([getattr(each, group) for each in measurements]) for group in ("check", "profile"))
     return replace(
         row,
         time=times.distribution(replace(row.time, mean_s=mean_s), [each.samples for each in counted if each.samples]),
@@ -87,7 +87,7 @@ def summarise(
             no_speed=any("speed" in each.nulls for each in counted) if timed else None,
             tail=None if mean_s is None else times.has_tail(medians, mean_s),
         ),
-        profile=_last([each.profile for each in measurements]),
+        profile=profile and profile.of_timed(row.time.median_s or 0.0, on_cpu=row.is_on_cpu),
         not_profiled=_reason("profile", measurements),
     )
 

@@ -22,6 +22,12 @@ def note_stage(text: str) -> None:
         _tell({"stage": text})
 
 
+def keep_timed(measurement: Mapping[str, Any]) -> None:
+    """Have the parent keep what was timed, for the case that nothing comes behind."""
+    if _tell:
+        _tell({"timed": measurement})
+
+
 def restart_deadline() -> None:
     """Have the deadline of this case count from now."""
     if _tell:
