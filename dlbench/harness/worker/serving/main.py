@@ -41,7 +41,7 @@ from dlbench.harness.worker.measuring.measure import DeviceClock, take_pinned_tr
 from dlbench.harness.worker.profiling.profile import with_profile
 from dlbench.harness.worker.scratch import give_scratch
 from dlbench.harness.worker.serving.ranks import BLOCK_S, RankProcess, RanksClock, in_any_rank
-from dlbench.harness.worker.stages import tell_parent
+from dlbench.harness.worker.stages import tell_parent, timed_part
 from dlbench.harness.worker.usage import HostMemory, LostTime
 
 
@@ -222,7 +222,7 @@ def _measure_case(begun: Measurement, request: MeasureRequest, rank_process: Ran
         result = replace(begun, status=Status.OK, **counts)
         lost_time = LostTime()
         if work.observe:
-            result.values = reported(work.observe(clock))
+            result.values = reported(timed_part()(work.observe)(clock))
         else:
             result.samples = take_samples(work, clock, backend, policy, deadline, BLOCK_S if rank_process else 0.0)
         # Before the report, whose checks take memory that no call does.
