@@ -310,7 +310,7 @@ def _with_transfer(
     """Return it with the copies' times, and why some or all are unknown."""
     try:
         if own_copies or backend.is_host:
-            raise Unavailable(Unknown.OWN_COPIES if own_copies else Unknown.ON_HOST)
+            raise Unavailable(Unknown.ON_HOST if backend.is_host else Unknown.OWN_COPIES)
         if result.samples is None:
             raise Unavailable(Unknown.EXPERIMENT)
         if clock.now() + max(result.samples.block_s) > deadline:
