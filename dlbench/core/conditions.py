@@ -38,13 +38,16 @@ class Throttling:
     power_cap: Quantity | None = None
     """Share of the time in which its power limit held the clock down."""
     reasons: tuple[str, ...] | None = None
-    """NVML's reasons for a low clock right after the case, of `SLOWDOWNS` and `POWER_CAPS`."""
+    """NVML's reasons for a low clock while its blocks ran, or its experiment, of `SLOWDOWNS` and `POWER_CAPS`."""
     tries: PositiveCount = 1
     """Times that the case was measured in this round; all but the last were held back, here or on its other side, and do not count."""
     waiting: Quantity | None = None
     """Share of its timed part, from the first call to the last block, in which a thread waited for a CPU: of the one that waited most."""
     stolen: Quantity | None = None
     """Share of that in which a hypervisor gave a CPU of it to others: of the CPU that was taken most."""
+    clock_hz: Amount | None = None
+    """A card's SM clock while its blocks ran, or its experiment: the median of readings, as of the power."""
+    power_w: Amount | None = None
 
     @property
     def throttled(self) -> bool | None:

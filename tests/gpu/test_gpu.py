@@ -175,7 +175,7 @@ def test_products_with_scales_are_right_for_their_operands_and_say_how_far_these
         if row["case.status"] == "ok":
             random, of_product = (json.loads(row[f"value.{name}"])[0] for name in ("error", "product_error"))
             assert 0 < random < ERRORS[dtype]
-            assert of_product < 1e-2 * random
+            assert of_product < (0.05 if dtype.startswith("fp8") else 1e-2) * random  # Hopper's sums of fp8 may have 14 bits
             assert row["case.arithmetic"] in ("native", None)
 
 

@@ -100,6 +100,10 @@ class Times(Record):
     )
     device_s: float | None = column(Unit.SECONDS, "the same by the device's own events; null where they were not read", "lower")
     launch_bound: float | None = column(Unit.RATIO, "wall over device time: how far launches, not the device, set the pace", "lower")
+    clock_hz: float | None = column(Unit.HERTZ, "a card's SM clock while its blocks ran, or its experiment: median over rounds")
+    power_w: float | None = column(
+        Unit.WATTS, "a card's power meanwhile, as its driver tells it: over the last second, so short blocks read low"
+    )
     lost_share: float | None = column(
         Unit.FRACTION, "of its time that others had a CPU it needed, worst round; null where nothing counts it"
     )
@@ -191,7 +195,9 @@ class Energy(Record):
     joules_per_item_high: float | None = column(Unit.JOULES, "upper end of it")
     net_joules_per_item: float | None = column(Unit.JOULES, "the same without what the device takes when idle", "lower")
     watts: float | None = column(Unit.WATTS, "mean power of the device meanwhile", "lower")
-    idle_watts: float | None = column(Unit.WATTS, "power of the device before the first round, with no worker alive", "lower")
+    idle_watts: float | None = column(
+        Unit.WATTS, "power of the device before the first round, with no worker alive: a card's without a CUDA context", "lower"
+    )
     host_watts: float | None = column(Unit.WATTS, "mean power of the host's processors meanwhile, of a case on another device", "lower")
     window_s: float | None = column(Unit.SECONDS, "how long the step was repeated without a pause; null where it was not")
     source: str | None = column(Unit.TEXT, "what metered it: nvml_counter, nvml_power (integrated) or rapl")

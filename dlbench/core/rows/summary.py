@@ -59,9 +59,12 @@ def summarise(
     medians = [each.median_s for each in timed]
     mean_s = times.median([each.mean_s for each in timed])
     check, profile = (_last([getattr(each, group) for each in measurements]) for group in ("check", "profile"))
+    held = known(each.throttling for each in counted)
+    clock_hz, power_w = times.median([each.clock_hz for each in held]), times.median([each.power_w for each in held])
+    own = replace(row.time, mean_s=mean_s, clock_hz=clock_hz, power_w=power_w)
     return replace(
         row,
-        time=times.distribution(replace(row.time, mean_s=mean_s), [each.samples for each in counted if each.samples]),
+        time=times.distribution(own, [each.samples for each in counted if each.samples]),
         rate=_rates(times.item_rate(row.rate, timed), measurements) if timed else times.reported_rate(row.rate, row.rounds, row.declared),
         memory=replace(
             row.memory,

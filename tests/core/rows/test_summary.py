@@ -8,6 +8,7 @@ import made_up
 import pytest
 
 from dlbench.core import store
+from dlbench.core.conditions import Throttling
 from dlbench.core.measurement import Measurement, Memory, Transfer
 from dlbench.core.model import Status
 from dlbench.core.rows.columns import BY_NAME
@@ -112,6 +113,15 @@ def test_copies_are_medians_and_their_share_is_of_copy_call_copy() -> None:
     assert (row.transfer.d2h_bytes, row.transfer.d2h_s, row.transfer.d2h_bytes_per_s) == (10, 0.125, 80.0)
     assert row.transfer.share == 0.375 / 0.875
     assert (row.memory.peak_bytes, row.memory.reserved_bytes, row.memory.host_peak_bytes) == (7, 14, None)
+
+
+def test_clock_and_power_under_load_are_medians_of_the_rounds_that_tell() -> None:
+    told = [
+        Throttling(waiting=0.0),
+        *(Throttling(clock_hz=each * 1e9, power_w=power) for each, power in ((1.5, 690.0), (1.98, None), (1.6, 650.0))),
+    ]
+    row = summarise([made_up.rounds_of(GPU_CASE, [[0.5]], throttling=each)[0] for each in told])
+    assert (row.time.clock_hz, row.time.power_w) == (1.6e9, 670.0)
 
 
 def test_pinned_copies_stand_beside_the_pageable_ones_and_out_of_the_share() -> None:

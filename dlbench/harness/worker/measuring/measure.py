@@ -16,6 +16,7 @@ from dlbench.harness.probe.memory import too_much_to_lock
 from dlbench.harness.worker.backends.base import Backend
 from dlbench.harness.worker.failures import Unmeasurable, first_line
 from dlbench.harness.worker.measuring.stopping import SHORT_WINDOW, WINDOW, enough, steady
+from dlbench.harness.worker.stages import timed_part
 
 SLOW_CALL_S = 0.1
 """A call whose second and third time take longer is warm after two; blocks of one call, and their least number, carry the round."""
@@ -83,12 +84,14 @@ def take_samples(
                 warmup_s = clock.now() - begun - sum(warm)
                 more = policy.min_blocks - len(warm)
                 refuse_behind_deadline(fastest_s, more)
-                return Samples(1, (*warm, *(block(1) for _ in range(more))), first_call_s, warmup_s, steady=None)
+                with timed_part():
+                    return Samples(1, (*warm, *(block(1) for _ in range(more))), first_call_s, warmup_s, steady=None)
         least_s = max(backend.block_s, least_block_s) if before is None else 0.0
         calls, blocks, settled = _warm_up(block, warm, least_s, backend, policy, clock)
         warmup_s = clock.now() - begun - calls * sum(blocks)
-        while not enough(blocks, calls, policy):
-            blocks.append(block(calls))
+        with timed_part():
+            while not enough(blocks, calls, policy):
+                blocks.append(block(calls))
     finally:
         gc.enable()
     return Samples(calls, tuple(blocks), first_call_s, warmup_s, settled)

@@ -41,7 +41,7 @@ from dlbench.harness.worker.profiling.profile import is_profiled, with_profile
 from dlbench.harness.worker.scratch import give_scratch
 from dlbench.harness.worker.serving.ranks import BLOCK_S, RankProcess, RanksClock, in_any_rank
 from dlbench.harness.worker.signature_checks import undeclared
-from dlbench.harness.worker.stages import keep_timed, tell_parent
+from dlbench.harness.worker.stages import keep_timed, tell_parent, timed_part
 from dlbench.harness.worker.usage import HostMemory, LostTime
 
 _COPYING_ROUNDS, _MOST_COPIED_BYTES = 2, 1 << 25
@@ -227,7 +227,7 @@ def _measure_case(begun: Measurement, request: MeasureRequest, rank_process: Ran
         result = replace(begun, status=Status.OK, **counts)
         lost_time = LostTime()
         if work.observe:
-            result.values = reported(work.observe(clock))
+            result.values = reported(timed_part()(work.observe)(clock))
         else:
             result.samples = take_samples(work, clock, backend, policy, deadline, BLOCK_S if rank_process else 0.0)
         # Before the report, whose checks take memory that no call does.
@@ -318,7 +318,7 @@ def _with_transfer(
     """Return it with the copies' times, and why some or all are unknown."""
     try:
         if own_copies or backend.is_host:
-            raise Unavailable(Unknown.OWN_COPIES if own_copies else Unknown.ON_HOST)
+            raise Unavailable(Unknown.ON_HOST if backend.is_host else Unknown.OWN_COPIES)
         if result.samples is None:
             raise Unavailable(Unknown.EXPERIMENT)
         if clock.now() + max(result.samples.block_s) > deadline:

@@ -9,6 +9,7 @@ from dlbench.core.measurement import Transfer
 from dlbench.core.model import Policy, Status, Work
 from dlbench.core.unknown import Unavailable
 from dlbench.harness.probe import memory
+from dlbench.harness.worker import stages
 from dlbench.harness.worker.failures import Unmeasurable
 from dlbench.harness.worker.measuring.measure import median_time, take_pinned_transfer, take_samples, take_transfer
 from dlbench.testing import ManualClock
@@ -39,6 +40,16 @@ def test_a_steady_fast_call_is_timed_in_blocks_of_the_least_length():
     timed_s = 10 * 132 * 2**-16
     assert samples.warmup_s - samples.first_call_s + timed_s == pytest.approx(0.2, abs=0.0021)  # 0.2 s in blocks of 2 ms
     assert clock.now() == samples.warmup_s + timed_s
+
+
+@pytest.mark.parametrize(("times", "behind"), [((0.5, 2**-16), 0.2), ((9.0, 0.2), 9.4)])
+def test_the_parent_is_told_when_warm_up_is_over_and_when_the_blocks_are(monkeypatch, times, behind):
+    clock, said = ManualClock(), []
+    monkeypatch.setattr(stages, "_tell", lambda message: said.append((clock.now(), message)))
+    take_samples(Work(call=calls_taking(clock, *times)), clock, CPU, Policy(min_blocks=5))
+    (begun, first), (ended, last) = said
+    assert (first, last, ended) == ({"window": {"timed": True}}, {"window": {"timed": False}}, clock.now())
+    assert begun > behind - 1e-9
 
 
 def test_the_blocks_that_showed_a_call_to_be_steady_are_the_first_of_its_round():
