@@ -214,13 +214,12 @@ def _case_verdict(pair: Matched, family: TestFamily, goal: DetectionGoal) -> Cas
     notes += [str(each) for each in values if each.matters or not pair.changes]
     if found.verdict is Verdict.SLOWER and pair.changes:
         regressed.insert(0, "time")
-    judged = found.because(*notes)._replace(
+    return found.because(*notes)._replace(
         verdict=Verdict.SLOWER if regressed else found.verdict,
         regressed=tuple(regressed),
         not_excluded=not_excluded and not_excluded._replace(asked=asked or not_excluded.asked),
         rounds_to_see=rounds,
     )
-    return judged.because(judged.opposing_shift or "")
 
 
 def _by_time(found: CaseVerdict, pair: Matched, family: TestFamily, insist: bool) -> CaseVerdict:

@@ -215,7 +215,7 @@ def many_alike(rows: Sequence[Row]) -> dict[str, str]:
 
     Only where there was nothing to measure: not where something went wrong, or a search found something before it was cut short.
     """
-    return _of_many((row for row in rows if row.case.status in (Status.UNSUPPORTED, Status.SKIPPED) and not row.case.unfinished), 2)
+    return _of_many((row for row in rows if row.is_unmeasured and not row.case.unfinished), 2)
 
 
 def many_failures(rows: Sequence[Row]) -> dict[str, str]:

@@ -103,6 +103,11 @@ class Row(Record):
         return f"{self.case.status}: {self.reason}"
 
     @property
+    def is_unmeasured(self) -> bool:
+        """Whether it was not tried: not supported, without its device, or left out by a budget."""
+        return self.case.status in (Status.SKIPPED, Status.UNSUPPORTED)
+
+    @property
     def is_failure(self) -> bool:
         """Whether it failed or crashed, so that the run exits with 5."""
         return self.case.status is not None and self.case.status.is_failure
