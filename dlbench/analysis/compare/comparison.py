@@ -97,7 +97,7 @@ def comparison(
     pairs = [pair._replace(tests=test, changes=change, quantities=each) for pair, test, change, each in found]
     sound = zip(pairs, _sound_without_spoiled(pairs, paired), _beyond_clocks(pairs), strict=True)
     pairs = [pair._replace(clean=clean, explained=bool(pair.clocks) and not called) for pair, clean, called in sound]
-    spent = max([budget for side in sides for budget in side.budgets.values()], key=lambda each: each.enough_s, default=None)
+    spent = max([budget for side in sides for budget in side.budgets.values()], key=lambda each: each.seconds(each.enough), default=None)
     powerless = doubts.powerless(tests, least_p_values([*chain.from_iterable(quantities)]), spent)
     family = TestFamily(sum(test.weight for each in tests for test in each.values()), sum(map(bool, tests)), powerless is None)
     judged = [_case_verdict(pair, family, goal) for pair in pairs]
@@ -214,13 +214,12 @@ def _case_verdict(pair: Matched, family: TestFamily, goal: DetectionGoal) -> Cas
     notes += [str(each) for each in values if each.matters or not pair.changes]
     if found.verdict is Verdict.SLOWER and pair.changes:
         regressed.insert(0, "time")
-    judged = found.because(*notes)._replace(
+    return found.because(*notes)._replace(
         verdict=Verdict.SLOWER if regressed else found.verdict,
         regressed=tuple(regressed),
         not_excluded=not_excluded and not_excluded._replace(asked=asked or not_excluded.asked),
         rounds_to_see=rounds,
     )
-    return judged.because(judged.opposing_shift or "")
 
 
 def _by_time(found: CaseVerdict, pair: Matched, family: TestFamily, insist: bool) -> CaseVerdict:

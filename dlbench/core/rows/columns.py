@@ -117,13 +117,13 @@ class Rates(Record):
     """What is done in a second, and which share of what is possible."""
 
     items_per_s: float | None = column(
-        Unit.ITEMS_PER_S, "items over the time of all calls, slow ones included: median over rounds", "higher"
+        Unit.ITEMS_PER_S, "items of one call over the median time of a call; of an experiment the throughput that it reports", "higher"
     )
     items_per_s_low: float | None = column(
-        Unit.ITEMS_PER_S, "lower end of its 95 % order-statistic interval over rounds; null below six rounds"
+        Unit.ITEMS_PER_S, "lower end of its 95 % interval, that of the time turned over; null below six rounds"
     )
     items_per_s_high: float | None = column(Unit.ITEMS_PER_S, "upper end of it")
-    flops_per_s: float | None = column(Unit.FLOPS_PER_S, "stated operations of one call over the median time of a call", "higher")
+    flops_per_s: float | None = column(Unit.FLOPS_PER_S, "stated operations, in the same way", "higher")
     bytes_per_s: float | None = column(Unit.BYTES_PER_S, "stated bytes, in the same way", "higher")
     bus_bytes_per_s: float | None = column(
         Unit.BYTES_PER_S, "of a collective: over the slowest link, by nccl-tests' factors; else null", "higher"

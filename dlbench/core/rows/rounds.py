@@ -174,12 +174,12 @@ class CaseRounds(NamedTuple):
 
     @property
     def items_per_s(self) -> tuple[float, ...]:
-        """Items over the time of all calls; empty where they are unknown, or a time is zero."""
-        return per_second(self.items, self.mean_s)
+        """Items over the median block; empty where they are unknown, or a time is zero."""
+        return per_second(self.items, self.median_s)
 
     @property
     def flops_per_s(self) -> tuple[float, ...]:
-        """Stated operations over the median block; empty in the same cases."""
+        """Stated operations over the same; empty in the same cases."""
         return per_second(self.flops, self.median_s)
 
     def times_at(self, indices: Sequence[int]) -> "CaseRounds":

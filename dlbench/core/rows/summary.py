@@ -62,10 +62,12 @@ def summarise(
     held = known(each.throttling for each in counted)
     clock_hz, power_w = times.median([each.clock_hz for each in held]), times.median([each.power_w for each in held])
     own = replace(row.time, mean_s=mean_s, clock_hz=clock_hz, power_w=power_w)
+    time = times.distribution(own, [each.samples for each in counted if each.samples])
+    reported = times.reported_rate(row.rate, row.rounds, row.declared)
     return replace(
         row,
-        time=times.distribution(own, [each.samples for each in counted if each.samples]),
-        rate=_rates(times.item_rate(row.rate, timed), measurements) if timed else times.reported_rate(row.rate, row.rounds, row.declared),
+        time=time,
+        rate=_rates(times.with_interval(row.rate, time), measurements) if timed else reported,
         memory=replace(
             row.memory,
             reserved_bytes=_most([each.memory.reserved_bytes for each in counted]),

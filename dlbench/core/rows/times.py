@@ -8,7 +8,7 @@ from itertools import chain
 from dlbench.core.declarations import Declaration
 from dlbench.core.measurement import STEADY_SHIFT, Samples
 from dlbench.core.rows.columns import Rates, Times
-from dlbench.core.rows.rounds import CaseRounds, Round, per_second
+from dlbench.core.rows.rounds import CaseRounds, Round
 from dlbench.core.stats import known, median_interval, outliers, quantile, relative_half_width, variation
 from dlbench.core.thresholds import WITHIN_A_RUN
 
@@ -49,23 +49,20 @@ def has_tail(medians: Sequence[float], mean: float) -> bool | None:
     return mean > max(interval.high, (1 + WITHIN_A_RUN.time) * statistics.median(medians)) if interval else None
 
 
-def item_rate(rates: Rates, timed: Sequence[Round]) -> Rates:
-    """Return the rates with that of items over the time of all calls of the rounds, slow ones included."""
-    items = known(each.stated.items for each in timed)
-    per_round = per_second(items, [each.mean_s for each in timed]) if len(items) == len(timed) else ()
-    if not per_round:
+def with_interval(rates: Rates, times: Times) -> Rates:
+    """Return the rates with the interval of that of items: that of the time turned over."""
+    if rates.items_per_s is None or times.median_s is None or not times.ci_low_s or not times.ci_high_s:
         return rates
-    return _with_items(rates, per_round)
+    items = rates.items_per_s * times.median_s
+    return replace(rates, items_per_s_low=items / times.ci_high_s, items_per_s_high=items / times.ci_low_s)
 
 
 def reported_rate(rates: Rates, rounds: CaseRounds, declared: Declaration) -> Rates:
     """Return the rates with the throughput that an experiment reported, where its workload declares one in the role ``steady``."""
     steady = declared.value("steady")
     per_round = rounds.values.get(steady.name) if steady else None
-    return _with_items(rates, per_round) if per_round else rates
-
-
-def _with_items(rates: Rates, per_round: Sequence[float]) -> Rates:
+    if not per_round:
+        return rates
     interval = median_interval(per_round)
     low, high = (interval.low, interval.high) if interval else (None, None)
     return replace(rates, items_per_s=statistics.median(per_round), items_per_s_low=low, items_per_s_high=high)
