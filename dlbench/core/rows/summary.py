@@ -59,12 +59,11 @@ def summarise(
     medians = [each.median_s for each in timed]
     mean_s = times.median([each.mean_s for each in timed])
     check = _last([each.check for each in measurements])
-    reported = times.reported_rate(row.rate, row.rounds, row.declared)
     time = times.distribution(replace(row.time, mean_s=mean_s), [each.samples for each in counted if each.samples])
     return replace(
         row,
         time=time,
-        rate=_rates(times.with_interval(row.rate, time), measurements) if timed else reported,
+        rate=_rates(times.with_interval(row.rate, time), measurements) if timed else times.reported_rate(row.rate, row.paid_rates),
         memory=replace(
             row.memory,
             reserved_bytes=_most([each.memory.reserved_bytes for each in counted]),
