@@ -34,7 +34,7 @@ def conclude(comparisons: Sequence[Comparison], notes: Sequence[str], options: O
         *notes,
         *(line for comparison in comparisons for line in sentences.unpaired(comparison.unpaired)),
         *(doubt for comparison in comparisons for doubt in comparison.doubts),
-        *([_NO_TIME] if any(case.times_s[1] is None for each in comparisons for case in each.cases if case.shown) else []),
+        *([_NO_TIME] if any(case.shown and case.times_s[1] is None for each in comparisons for case in each.cases) else []),
         *dict.fromkeys(map(str, results.budgets.values())),
         *sentences.not_usable(results),
         *defaults.in_force().notes(),

@@ -48,8 +48,7 @@ class CaseVerdict(NamedTuple):
     possible: float | None = None
     """The largest slowdown that is not excluded, as a fraction; None where nothing was tested, or nothing is excluded."""
     lost: bool = False
-    """Whether some of its rounds may be among the damaged lines of a file, or were left out by a budget, so that whoever is strict takes it
-    for undecided."""
+    """Whether damaged lines may have had rounds of it, or a budget left it out, so that whoever is strict takes it for undecided."""
 
     @property
     def note(self) -> str:
@@ -80,7 +79,7 @@ class CaseVerdict(NamedTuple):
         if shown and self.statistic != "median":
             base_s, new_s = shown.medians_s
         if shown and base_s and new_s and abs(math.log(new_s / base_s) - shown.test.shift) > _ROUNDED:
-            return base_s, None
+            new_s = None
         return base_s, new_s
 
     @property

@@ -146,7 +146,7 @@ class Row(Record):
     def paid_rates(self) -> Sequence[float]:
         """Items a second of each round over all its calls, slow ones included, as they are paid for; or as an experiment reports them."""
         steady = self.declared.value("steady")
-        return self.rounds.values.get(steady.name, ()) if steady else per_second(self.rounds.items, self.rounds.mean_s)
+        return per_second(self.rounds.items, self.rounds.mean_s) or (self.rounds.values.get(steady.name, ()) if steady else ())
 
     @property
     def paid_rate(self) -> float:

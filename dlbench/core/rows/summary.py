@@ -63,11 +63,10 @@ def summarise(
     clock_hz, power_w = times.median([each.clock_hz for each in held]), times.median([each.power_w for each in held])
     own = replace(row.time, mean_s=mean_s, clock_hz=clock_hz, power_w=power_w)
     time = times.distribution(own, [each.samples for each in counted if each.samples])
-    reported = times.reported_rate(row.rate, row.rounds, row.declared)
     return replace(
         row,
         time=time,
-        rate=_rates(times.with_interval(row.rate, time), measurements) if timed else reported,
+        rate=_rates(times.with_interval(row.rate, time), measurements) if timed else times.reported_rate(row.rate, row.paid_rates),
         memory=replace(
             row.memory,
             reserved_bytes=_most([each.memory.reserved_bytes for each in counted]),

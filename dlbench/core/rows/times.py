@@ -5,10 +5,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from itertools import chain
 
-from dlbench.core.declarations import Declaration
 from dlbench.core.measurement import STEADY_SHIFT, Samples
 from dlbench.core.rows.columns import Rates, Times
-from dlbench.core.rows.rounds import CaseRounds, Round
+from dlbench.core.rows.rounds import Round
 from dlbench.core.stats import known, median_interval, outliers, quantile, relative_half_width, variation
 from dlbench.core.thresholds import WITHIN_A_RUN
 
@@ -51,16 +50,14 @@ def has_tail(medians: Sequence[float], mean: float) -> bool | None:
 
 def with_interval(rates: Rates, times: Times) -> Rates:
     """Return the rates with the interval of that of items: that of the time turned over."""
-    if rates.items_per_s is None or times.median_s is None or not times.ci_low_s or not times.ci_high_s:
+    items = (rates.items_per_s or 0.0) * (times.median_s or 0.0)
+    if not items or not times.ci_low_s or not times.ci_high_s:
         return rates
-    items = rates.items_per_s * times.median_s
     return replace(rates, items_per_s_low=items / times.ci_high_s, items_per_s_high=items / times.ci_low_s)
 
 
-def reported_rate(rates: Rates, rounds: CaseRounds, declared: Declaration) -> Rates:
-    """Return the rates with the throughput that an experiment reported, where its workload declares one in the role ``steady``."""
-    steady = declared.value("steady")
-    per_round = rounds.values.get(steady.name) if steady else None
+def reported_rate(rates: Rates, per_round: Sequence[float]) -> Rates:
+    """Return the rates with the throughput that an experiment reported in each round, if it did."""
     if not per_round:
         return rates
     interval = median_interval(per_round)
