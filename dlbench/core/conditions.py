@@ -21,6 +21,10 @@ with more they become multiples of the scheduler's turns. Of a case that lost ha
 BUSY = 0.05
 """Share of a case's CPU time from which on it counts that others had it: it is time to wait for, and more than the 3 % that
 already are a change where two sides are measured alternately. The system's own housekeeping stays below."""
+UNDISTURBED = 0.02
+"""Share of a block from which on a thread that waited for a CPU has spoiled it."""
+UNDISTURBED_BLOCKS = 10
+"""Undisturbed ones from which on a round rests on them alone: as many as its p10 and its interval take."""
 SLOWDOWNS = frozenset(("hw_slowdown", "hw_thermal_slowdown", "sw_thermal_slowdown", "hw_power_brake_slowdown"))
 """NVML's reasons for a low clock that pass, so that measuring again helps."""
 POWER_CAPS = frozenset(("sw_power_cap",))
@@ -104,6 +108,17 @@ class Throttling:
     def to_json(self) -> dict[str, Any]:
         """Return plain data; what is unknown is left out."""
         return _known(self)
+
+
+def undisturbed(block_s: Sequence[float], wait_s: Sequence[float] | None, calls: int) -> Sequence[int]:
+    """Return the places of the blocks, of so many calls, in which no thread waited long for a CPU; all of them where nothing tells."""
+    if wait_s is None:
+        return range(len(block_s))
+    return [
+        at
+        for at, (seconds, waited_s) in enumerate(zip(block_s, wait_s, strict=True))
+        if not waited_s or waited_s < UNDISTURBED * calls * seconds
+    ]
 
 
 def _matters(share: float | None) -> bool:

@@ -280,7 +280,7 @@ class Runner:
         if any(each.status is not Status.OK for each in measured):
             return False
         left_s = self._left_s() - self._progress.cases_s(attempt.tasks)
-        return self._retries.grant(attempt, [each.throttling for each in measured], left_s)
+        return self._retries.grant(attempt, [each.conditions for each in measured], left_s)
 
     def _save(self, measured: Sequence[Measurement], *, kept: bool) -> None:
         for measurement in measured:

@@ -188,7 +188,7 @@ def _rounds(ok: Sequence[Round], file: Path | None = None) -> CaseRounds:
     if not timed:
         return CaseRounds(peak_bytes=peaks, host_peak_bytes=host_peaks, joules_per_item=energy.joules_per_item(ok), values=values)
     # Columns at once: a large file has hundreds of thousands of rounds.
-    identities, numbers, _, _, _, throttlings, _, counts, median_s, p10_s, mean_s, _, _, steady, device_s, sources = zip(
+    identities, numbers, _, _, _, throttlings, _, counts, median_s, p10_s, mean_s, _, _, steady, device_s, sources, left_out = zip(
         *timed, strict=True
     )
     spoiled = tuple([warm is False or (slowed is not None and slowed.spoiled) for warm, slowed in zip(steady, throttlings, strict=True)])
@@ -201,6 +201,7 @@ def _rounds(ok: Sequence[Round], file: Path | None = None) -> CaseRounds:
         mean_s=array("d", mean_s) if large else mean_s,
         blocks=Blocks(_shared("counts", counts), array("q", sources) if isinstance(sources[0], int) else sources, file),
         numbers=_shared("numbers", numbers),
+        left_out=_shared("left out", tuple([each or 0 for each in left_out])) if any(left_out) else (),
         spoiled=_shared("spoiled", spoiled),
         peak_bytes=peaks,
         host_peak_bytes=host_peaks,
