@@ -202,11 +202,15 @@ _NOTHING_TOLD = Circumstances()
 
 
 def circumstances(
-    rounds: Sequence[tuple[int, Throttling | None]], states: Sequence[RoundState], device: str, threads: int | None
+    rounds: Sequence[tuple[int, Throttling | None]],
+    states: Sequence[RoundState],
+    device: str,
+    threads: int | None,
+    undisturbed_rounds: frozenset[int] = frozenset(),
 ) -> Circumstances:
     """Return how far a case was throttled or disturbed, from number and throttling of each of its rounds.
 
-    ``states`` is the machine around any rounds of its run.
+    ``states`` is the machine around any rounds of its run; ``undisturbed_rounds`` rest on undisturbed blocks alone, whatever else ran.
     """
     numbers = {number for number, _ in rounds} if states else ()
     around = tuple([each for each in states if each.round in numbers])
@@ -217,7 +221,7 @@ def circumstances(
     capped = {each: count for each, count in read.items() if each.power_capped}
     disturbed = {each: count for each, count in read.items() if each.disturbed}
     again = sum(count for each, count in read.items() if each.tries > 1 and not each.held_back)
-    others = _taken_by_others(around, device, threads)
+    others = _taken_by_others(around, device, threads, undisturbed_rounds)
     of = f"of {_rounds(len(rounds))}"
     reasons = []
     if throttled:
@@ -263,8 +267,8 @@ class _Others(NamedTuple):
 
 
 @lru_cache(64)  # the same for all cases of a device that were measured in the same rounds
-def _taken_by_others(states: tuple[RoundState, ...], device: str, threads: int | None) -> _Others:
-    others = _known_amounts((each.round, each.other_cpus) for each in states if threads)
+def _taken_by_others(states: tuple[RoundState, ...], device: str, threads: int | None, undisturbed_rounds: frozenset[int]) -> _Others:
+    others = _known_amounts((each.round, each.other_cpus) for each in states if threads and each.round not in undisturbed_rounds)
     stolen = _known_amounts((each.round, each.stolen_cpus) for each in states if threads)
     processes = _known_amounts((each.round, each.other_processes(device)) for each in states)
     least = BUSY * (threads or 0)

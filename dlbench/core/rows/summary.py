@@ -61,7 +61,10 @@ def summarise(
     check = _last([each.check for each in measurements])
     return replace(
         row,
-        time=times.distribution(replace(row.time, mean_s=mean_s), [each.samples for each in counted if each.samples]),
+        time=times.distribution(
+            replace(row.time, mean_s=mean_s, reason=_reason("waiting", counted) if row.is_on_cpu else None),
+            [each.samples for each in counted if each.samples],
+        ),
         rate=_rates(times.item_rate(row.rate, timed), measurements) if timed else times.reported_rate(row.rate, row.rounds, row.declared),
         memory=replace(
             row.memory,
@@ -131,7 +134,8 @@ def compared(rounds: Sequence[Round], states: Sequence[RoundState] = (), origin:
         fastest_s, check = min([each.fastest_s for each in timed]), _last([each.check for each in identities])
         rates, doubt = rated(counts, centre, what.dtype or "", fastest_s, check, doubt_alone=file is not None)
     throttlings = [(each.number, each.throttling) for each in ok]
-    around = circumstances(throttlings, states, what.device, _last([each.threads for each in identities_ok]))
+    alone = frozenset([each.number for each in timed if each.left_out is not None])
+    around = circumstances(throttlings, states, what.device, _last([each.threads for each in identities_ok]), alone)
     return Row(
         what,
         _params(identities[-1].case),
@@ -142,6 +146,7 @@ def compared(rounds: Sequence[Round], states: Sequence[RoundState] = (), origin:
             sd_between=variation(medians) if timed else None,
             lost_share=around.lost_share,
             disturbed_rounds=around.rounds,
+            left_out=sum([each.left_out or 0 for each in timed]) if alone else None,
         ),
         rates,
         _peaks(peak_bytes=_most([each.peak_bytes for each in ok]), limit_bytes=_last([each.limit_bytes for each in identities])),
