@@ -100,7 +100,7 @@ def _time(measurements: Iterable[Measurement], name: str, step: str, batch: int)
     found = [
         each for each in measurements if (each.case.params["model"], each.case.workload, each.case.params["batch"]) == (name, step, batch)
     ]
-    timed = [median(each.samples.block_s) for each in found if each.samples]
+    timed = [median(each.samples.counted_s) for each in found if each.samples]
     return units.seconds(median(timed)) if timed else "".join(str(each.status) for each in found[-1:])
 
 

@@ -111,7 +111,7 @@ class TimeLeft(Observer):
         if measurement.status is not Status.OK or (measurement.found and not samples):
             self._running.discard(series)  # it is not measured in later rounds
         if samples:
-            self._medians.setdefault(series, []).append(statistics.median(samples.block_s))
+            self._medians.setdefault(series, []).append(statistics.median(samples.counted_s))
 
     def _close(self, now: float) -> None:
         """Note how long the current case took. Of a case on several sides each ends with the start of the next."""

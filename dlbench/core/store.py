@@ -234,7 +234,7 @@ def blocks_at(path: Path, places: Sequence[int]) -> Iterator[Sequence[float]]:
 def _blocks_of(path: Path, line: FileLine | None) -> Sequence[float]:
     with suppress(ValueError):
         if line and (samples := line.measured().samples):
-            return samples.block_s
+            return samples.counted_s
     raise ResultFileError(f"{path} was changed while it was read; compare it again")
 
 

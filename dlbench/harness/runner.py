@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from dlbench.core.declarations import Declaration
-from dlbench.core.measurement import Measurement, Series
+from dlbench.core.measurement import Measurement
 from dlbench.core.model import Case, Policy, Signature, Status, kind_of
 from dlbench.core.records import measurement_to_json
 from dlbench.harness.observer import Observer
@@ -36,6 +36,7 @@ from dlbench.harness.schedule import (
     in_balanced_order,
 )
 from dlbench.harness.searches import Measured, Searches
+from dlbench.harness.tries import Tries
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,8 +95,7 @@ class Runner:
 
     def __post_init__(self) -> None:
         self._quarantine = DeviceQuarantine()
-        self._postponed: dict[Series, Measurement] = {}
-        """Measurements of this round that are to be made again; they count where the budget has no time for it."""
+        self._tries = Tries(self.save, self._keep)
         self._skipped = False
         """Whether a case has no row but that of the spent budget."""
         self._scratch = ScratchFolders(self.kept)
@@ -143,7 +143,6 @@ class Runner:
     def _measure_round(self, number: int, tasks: Sequence[Task], pool: WorkerPool) -> bool:
         """Measure each task, and again what was held back. Return whether there was no interruption."""
         self.observer.round_started(number, [task.series for task in tasks])
-        self._postponed.clear()
         training = any("training" in self._declared(task.case).tags for task in tasks)
         ready = pool.round(number, tasks if self._left_s() > 0 else (), self._progress.certain(tasks), training=training)
         with ready, self.monitor.round(number, lambda state: self.save(state.to_json())) as read_state:
@@ -154,19 +153,20 @@ class Runner:
                 except BudgetSpent:
                     self._leave_out(attempt)
                     continue
-                interrupted = len(measured) < len(attempt.tasks) or self.interruption.requested is not None
-                self._save(measured, kept=interrupted or not self._grant_retry(attempt, measured))
-                if interrupted:
+                if len(measured) < len(attempt.tasks) or self.interruption.requested is not None:
+                    self._tries.end(attempt, measured)
+                    self._tries.end_all()
                     return False
+                self._save(attempt, measured)
             read_state()
         return True
 
     def _leave_out(self, attempt: Attempt) -> None:
         """Keep what an attempt would have repeated; where it is the first of its round, the case is left out of that."""
-        for task in attempt.tasks:
-            if postponed := self._postponed.get(task.series):
-                self._save([postponed], kept=True)
-            else:
+        if attempt.tries > 1:
+            self._tries.end(attempt)
+        else:
+            for task in attempt.tasks:
                 self.observer.case_left_out(task.series)
 
     def _measure_attempt(self, attempt: Attempt, number: int, pool: WorkerPool) -> list[Measurement]:
@@ -280,18 +280,21 @@ class Runner:
         if any(each.status is not Status.OK for each in measured):
             return False
         left_s = self._left_s() - self._progress.cases_s(attempt.tasks)
-        return self._retries.grant(attempt, [each.throttling for each in measured], left_s)
+        return self._retries.grant(attempt, [each.conditions for each in measured], left_s)
 
-    def _save(self, measured: Sequence[Measurement], *, kept: bool) -> None:
-        for measurement in measured:
-            if kept:
-                self.save(measurement_to_json(measurement))
-                self._progress.add(measurement)
-                self.observer.case_ended(measurement)
-            else:
-                self.save(measurement_to_json(measurement, "discarded"))
-                self._postponed[measurement.series] = measurement
+    def _save(self, attempt: Attempt, measured: Sequence[Measurement]) -> None:
+        """Save a try, after which the case is tried again or has its result of this round."""
+        if self._grant_retry(attempt, measured):
+            self._tries.postpone(attempt, measured)
+            for measurement in measured:
                 self.observer.case_postponed(measurement)
+        else:
+            self._tries.end(attempt, measured)
+
+    def _keep(self, measurement: Measurement) -> None:
+        self.save(measurement_to_json(measurement))
+        self._progress.add(measurement)
+        self.observer.case_ended(measurement)
 
 
 def _in_order(tasks: Sequence[Task], settings: RunSettings, number: int) -> list[Task]:

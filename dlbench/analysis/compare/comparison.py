@@ -11,6 +11,7 @@ from dlbench.analysis.compare import doubts, power
 from dlbench.analysis.compare.calibration import Drift
 from dlbench.analysis.compare.doubts import UndetectableCase, by_side
 from dlbench.analysis.compare.judge import (
+    LEVEL,
     Changes,
     Tests,
     Verdict,
@@ -36,6 +37,7 @@ from dlbench.analysis.ratios.pairing import Unpaired
 from dlbench.analysis.read.readings import ClockDifference
 from dlbench.analysis.read.table import Results
 from dlbench.core.conditions import OVERRUN
+from dlbench.core.rank_test import rank_test
 from dlbench.core.rows.rounds import CaseRounds
 from dlbench.core.rows.row import Row
 from dlbench.core.thresholds import Thresholds
@@ -259,6 +261,23 @@ def _by_time(found: CaseVerdict, pair: Matched, family: TestFamily, insist: bool
     )
 
 
+def _left_out_apart(pair: Matched) -> str:
+    """Say which share of its blocks each side left out, where these differ; of sides in balanced order, which others disturb alike.
+
+    Threads of the program itself may wait for each other, and what that costs is in no block that counts.
+    """
+    rounds = [row.rounds for row in pair.sides]
+    if not (pair.balanced and any(each.left_out for each in rounds)):
+        return ""
+    shares = [
+        [out / (out + count) for out, count in zip(each.left_out or [0] * len(each.numbers), each.blocks.counts, strict=True)]
+        for each in rounds
+    ]
+    p, _, _ = rank_test(shares[0], shares[1], ())
+    base, new = (percent(statistics.fmean(each)) for each in shares)
+    return f"threads waited for a CPU in {new} of its blocks and in {base} of those of the base, which are left out" if p < LEVEL else ""
+
+
 def _untimed(pair: Matched) -> str | None:
     """Say why the times of a pair can't be tested, if so."""
     for side, row in by_side(*pair.sides):
@@ -285,6 +304,7 @@ def _barred(pair: Matched, verdict: Verdict) -> str | None:
         found["CPUs taken"] = [side for side, row in left if (row.time.lost_share or 0.0) > OVERRUN]
     marks = [f"{mark} {'on both sides' if len(sides) > 1 else f'in {sides[0]}'}" for mark, sides in found.items() if sides]
     marks += [pair.clocks.sentence] if pair.clocks and pair.explained else []
+    marks += [apart] if verdict is Verdict.SAME and (apart := _left_out_apart(pair)) else []
     return ", ".join(marks) or None
 
 

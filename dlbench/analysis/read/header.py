@@ -255,7 +255,7 @@ def circumstances(run: RunFile, name: str) -> list[str]:
 
 def _held_back(discarded: Sequence[Measurement]) -> str:
     """Return for example ``2 throttled and 1 disturbed measurements were``, with those of the other side that go with them."""
-    held_back = [each.throttling for each in discarded if each.throttling and each.throttling.held_back]
+    held_back = [found for each in discarded if (found := each.conditions) and found.held_back]
     throttled = sum(bool(each.throttled) for each in held_back)
     counts = {"throttled": throttled, "disturbed": len(held_back) - throttled}
     parts = [f"{count} {how}" for how, count in counts.items() if count]

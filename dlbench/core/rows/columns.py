@@ -91,8 +91,8 @@ class Times(Record):
     p90_s: float | None = column(Unit.SECONDS, "90th percentile of all blocks", "lower")
     min_s: float | None = column(Unit.SECONDS, "fastest block", "lower")
     rounds: int | None = column(Unit.COUNT, "fresh processes it was measured in")
-    blocks: int | None = column(Unit.COUNT, "timed blocks over all rounds")
-    outliers: int | None = column(Unit.COUNT, "blocks beyond the outer fences of their round's quartiles (Tukey); none is left out")
+    blocks: int | None = column(Unit.COUNT, "timed blocks that count, over all rounds")
+    outliers: int | None = column(Unit.COUNT, "blocks beyond the outer fences of their round's quartiles (Tukey); they count")
     cv_within: float | None = column(Unit.FRACTION, "standard deviation of a round's blocks over their mean, median of rounds", "lower")
     sd_between: float | None = column(Unit.FRACTION, "standard deviation of the rounds' medians over their mean", "lower")
     first_call_s: float | None = column(
@@ -110,6 +110,10 @@ class Times(Record):
     disturbed_rounds: int | None = column(
         Unit.COUNT, "of its rounds, those in which it was throttled or disturbed; null where nothing tells"
     )
+    left_out: int | None = column(
+        Unit.COUNT, "blocks besides, in which a thread waited for a CPU; null where all count, on an accelerator always"
+    )
+    reason: str | None = column(Unit.TEXT, "why all blocks of some rounds count, whatever happened in them")
 
 
 @dataclass(frozen=True, slots=True)

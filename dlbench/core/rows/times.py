@@ -13,15 +13,18 @@ from dlbench.core.thresholds import WITHIN_A_RUN
 
 
 def distribution(times: Times, timed: Sequence[Samples]) -> Times:
-    """Return the times of a call with those that no comparison reads."""
+    """Return the times of a call with those that no comparison reads. They have the reason why it is not known how long threads waited."""
     if not timed:
-        return replace(times, blocks=0)
-    ordered = [sorted(each.block_s) for each in timed]
+        return replace(times, blocks=0, reason=None)
+    ordered = [sorted(each.counted_s) for each in timed]
+    disturbed = sum(each.wait_s is not None and each.undisturbed is None for each in timed)
+    too_few = f"in {disturbed} of {len(timed)} rounds too few blocks were undisturbed, so all of them count" if disturbed else None
     blocks = sorted(chain.from_iterable(ordered))  # of sorted pieces, which sort fast
     medians = [quantile(each, 0.5) for each in ordered]
     interval, device_s = median_interval(medians), median([each.device_s for each in timed])
     return replace(
         times,
+        reason=times.reason if any(each.wait_s is None for each in timed) else too_few,
         ci_low_s=interval.low if interval else None,
         ci_high_s=interval.high if interval else None,
         p10_s=quantile(blocks, 0.1),

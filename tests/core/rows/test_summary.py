@@ -1,19 +1,23 @@
 from array import array
-from dataclasses import astuple
+from collections.abc import Sequence
+from dataclasses import astuple, replace
 from pathlib import Path
+from typing import Any
 
 import front_door
 import made_up
 import pytest
 
+from dlbench.analysis.read.table import collect
 from dlbench.core import store
-from dlbench.core.conditions import Throttling
+from dlbench.core.conditions import RoundState, Throttling
 from dlbench.core.measurement import Measurement, Memory, Transfer
 from dlbench.core.model import Status
 from dlbench.core.rows.columns import BY_NAME
 from dlbench.core.rows.rounds import Blocks, CaseRounds
 from dlbench.core.rows.row import cells
 from dlbench.core.rows.summary import per_round, summarise
+from dlbench.core.unknown import Unknown
 
 CASE = made_up.case(model="resnet18", batch=8, dtype="bf16")
 COMMITTED = sorted((*front_door.FILES.glob("*/*.jsonl"), *(front_door.ROOT / "results").rglob("*.jsonl")))
@@ -246,3 +250,55 @@ def test_what_each_round_gave() -> None:
         spoiled=(False, False),
         host_peak_bytes=(3 << 20,) * 2,
     )
+
+
+def in_file(path: Path, rounds: Sequence[Sequence[tuple[float, float]]], **fields: Any) -> Any:
+    """Return the row of a file whose rounds have these blocks, each with the share of it that a thread waited."""
+    measured = made_up.rounds_of(
+        made_up.case(batch=8), [[seconds for seconds, _ in blocks] for blocks in rounds], steady=fields.pop("steady", True)
+    )
+    least = fields.pop("min_blocks", None)
+    for each, blocks in zip(measured, rounds, strict=True):
+        each.throttling = Throttling(waiting=0.669, stolen=0.0)
+        assert each.samples
+        each.samples = replace(each.samples, wait_s=tuple(seconds * share for seconds, share in blocks), min_blocks=least)
+    states = [RoundState(number, 10.0, 0.9, 0.0) for number in range(len(rounds))]
+    (row,) = collect([made_up.write(path, measured, states=states)]).rows
+    return row
+
+
+CLEAN, TAKEN = [(0.0094, 0.0)] * 10, [(0.172, 0.669)] * 40
+
+
+def test_a_round_rests_on_the_blocks_that_nobody_disturbed(tmp_path: Path) -> None:
+    row = in_file(tmp_path / "a.jsonl", [[*TAKEN, *CLEAN], [*CLEAN, *TAKEN], CLEAN])
+    assert (row.time.median_s, row.time.mean_s, row.time.p90_s) == (0.0094, pytest.approx(0.0094), 0.0094)
+    assert (row.time.blocks, row.time.left_out, row.time.reason) == (30, 80, None)
+    assert (row.flag.disturbed, row.flag.reason, row.time.disturbed_rounds, row.time.lost_share) == (False, None, 0, 0.0)
+    assert (row.rounds.left_out, [*map(list, row.rounds.blocks.first(99))]) == ((40, 40, 0), [[0.0094] * 10] * 3)
+
+
+def test_a_round_with_nine_undisturbed_blocks_rests_on_all_and_is_flagged(tmp_path: Path) -> None:
+    row = in_file(tmp_path / "a.jsonl", [[*TAKEN, *CLEAN[1:]], CLEAN])
+    assert row.time.median_s == pytest.approx((0.172 + 0.0094) / 2)
+    assert (row.time.blocks, row.time.left_out) == (59, 0)
+    assert row.time.reason == "in 1 of 2 rounds too few blocks were undisturbed, so all of them count"
+    assert (row.flag.disturbed, row.time.disturbed_rounds, row.time.lost_share) == (True, 1, 0.669)
+    row = in_file(tmp_path / "b.jsonl", [TAKEN[:1]])
+    assert (row.time.median_s, row.time.blocks, row.time.left_out, row.flag.disturbed) == (0.172, 1, None, True)
+
+
+def test_of_slow_calls_the_least_blocks_of_the_policy_are_enough(tmp_path: Path) -> None:
+    blocks = [(0.9, 0.5), (0.2, 0.0), (0.2, 0.01)]
+    row = in_file(tmp_path / "a.jsonl", [blocks], steady=None, min_blocks=2)
+    assert (row.time.median_s, row.time.blocks, row.time.left_out) == (0.2, 2, 1)
+    row = in_file(tmp_path / "b.jsonl", [blocks], steady=None, min_blocks=3)
+    assert (row.time.mean_s, row.time.blocks, row.time.left_out) == (pytest.approx(1.3 / 3), 3, None)
+
+
+def test_a_row_says_why_all_blocks_count_where_nothing_tells_who_waited() -> None:
+    for unknown in (Unknown.WAITING, Unknown.WAITING_OF_RANKS, Unknown.WAITING_OF_CHILDREN):
+        row = summarise(made_up.rounds_of(CASE, [[1.0]], nulls={"waiting": [unknown.reason()]}))
+        assert (row.time.left_out, row.time.reason) == (None, unknown.value)
+    on_card = summarise(made_up.rounds_of(GPU_CASE, [[1.0]], nulls={"waiting": [Unknown.WAITING.reason()]}))
+    assert (on_card.time.left_out, on_card.time.reason) == (None, None)

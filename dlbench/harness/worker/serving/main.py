@@ -42,7 +42,7 @@ from dlbench.harness.worker.scratch import give_scratch
 from dlbench.harness.worker.serving.ranks import BLOCK_S, RankProcess, RanksClock, in_any_rank
 from dlbench.harness.worker.signature_checks import undeclared
 from dlbench.harness.worker.stages import keep_timed, tell_parent, timed_part
-from dlbench.harness.worker.usage import HostMemory, LostTime
+from dlbench.harness.worker.usage import HostMemory, LostTime, block_waits
 
 _COPYING_ROUNDS, _MOST_COPIED_BYTES = 2, 1 << 25
 """Copies of more are timed in the first rounds alone: 1 GiB into fresh memory takes 0.8 s each time on the host of an H100."""
@@ -225,19 +225,19 @@ def _measure_case(begun: Measurement, request: MeasureRequest, rank_process: Ran
             device_memory.forget_set_up()
         counts = {name: getattr(work, name) for name in ("items", "flops", "least_flops", "bytes", "least_bytes")}
         result = replace(begun, status=Status.OK, **counts)
-        lost_time = LostTime()
+        lost_time, waits = LostTime(), block_waits() if backend.is_host and not rank_process else None
         if work.observe:
             result.values = reported(timed_part()(work.observe)(clock))
         else:
-            result.samples = take_samples(work, clock, backend, policy, deadline, BLOCK_S if rank_process else 0.0)
+            result.samples = take_samples(work, clock, backend, policy, deadline, BLOCK_S if rank_process else 0.0, waits)
         # Before the report, whose checks take memory that no call does.
         result.memory = memory = replace(device_memory.peaks(), host_peak_bytes=host_memory.peak_bytes())
         result.values = reported(work.report(clock)) if work.report else result.values
         if rank_process:
-            waits = [Unknown.WAITING_OF_RANKS.reason()]
-            result.nulls = {"waiting": waits, "stolen": waits, "device_s": [Unknown.SEVERAL_DEVICES.reason()]}
+            of_ranks = [Unknown.WAITING_OF_RANKS.reason()]
+            result.nulls = {"waiting": of_ranks, "stolen": of_ranks, "device_s": [Unknown.SEVERAL_DEVICES.reason()]}
         else:
-            result.throttling, result.nulls = lost_time.shares()
+            _note_lost_time(result, lost_time)
             result = _with_device_time(result, work, backend, device, clock, deadline)
         result = _with_reasons_of(result, work)
         result.math = math_flags()
@@ -272,6 +272,13 @@ def _with_extras(timed: Measurement, extras: Extras) -> Reply:
             timed = timed.with_reasons(group, Unknown.EXCEPTION.reason(text=text))
         missing.remove(group)
     return Reply(measurement=timed)
+
+
+def _note_lost_time(result: Measurement, lost_time: LostTime) -> None:
+    """Note what it lost, and have all blocks count where its threads may have waited for processes of the case itself."""
+    result.throttling, result.nulls = lost_time.shares()
+    if result.samples and result.nulls.get("waiting") == [Unknown.WAITING_OF_CHILDREN.reason()]:
+        result.samples.wait_s = None
 
 
 def reported(returned: Mapping[str, Any]) -> dict[str, Reported]:
