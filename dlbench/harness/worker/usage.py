@@ -4,7 +4,6 @@ import os
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from operator import sub
 from pathlib import Path
 
 from dlbench.core.conditions import Throttling
@@ -78,17 +77,13 @@ class LostTime:
 
 
 class BlockWaits:
-    """Longest waits for a CPU of any thread of this process, block by block, by counts of each thread so far, in nanoseconds.
-
-    A block lasts 2 ms, and reading takes 6 µs with four threads, as the files stay open.
-    """
+    """Longest waits for a CPU of any thread of this process, block by block. Reading takes 6 µs with four threads: the files stay open."""
 
     def __init__(self) -> None:
         self._folder = os.open(cgroup.ROOT / "proc/self/task", os.O_RDONLY)
         self._links = 0
         """Of the folder, which has one for each thread."""
-        self._threads: tuple[str, ...] = ()
-        self._files: list[int] = []
+        self._files: dict[str, int] = {}
         self.restart()
 
     def restart(self) -> None:
@@ -97,26 +92,23 @@ class BlockWaits:
 
     def longest_s(self, block_s: float) -> float:
         """Return the longest wait since it was last asked, for a block that took so long."""
-        threads, before_ns = self._threads, self._waited_ns
+        before = self._waited_ns
         self.restart()
-        if self._threads is not threads:  # new ones began with nothing
-            known_ns = dict(zip(threads, before_ns, strict=True))
-            before_ns = [known_ns.get(each, 0) for each in self._threads]
-        longest_ns: int = max(map(sub, self._waited_ns, before_ns))
+        longest_ns = max(waited_ns - before.get(thread, 0) for thread, waited_ns in self._waited_ns.items())
         return min(block_s, round(longest_ns / 1e9, 6))
 
-    def _read(self) -> list[int]:
-        if _links(self._folder) == self._links:
-            with suppress(OSError):  # one has ended, and another begun
-                return [_waited_ns(file) for file in self._files]
-        for file in self._files:
+    def _read(self) -> dict[str, int]:
+        """Return for how many nanoseconds each thread has waited so far."""
+        with suppress(OSError):  # one has ended, and another begun
+            if _links(self._folder) == self._links:
+                return {thread: _waited_ns(file) for thread, file in self._files.items()}
+        for file in self._files.values():
             os.close(file)
-        self._links, found = _links(self._folder), {}
+        self._links, self._files = _links(self._folder), {}
         for thread in os.listdir(self._folder):  # noqa: PTH208  # of an open folder
             with suppress(OSError):  # it has ended meanwhile
-                found[thread] = os.open(f"{thread}/schedstat", os.O_RDONLY, dir_fd=self._folder)
-        self._threads, self._files = (*found,), [*found.values()]
-        return [_waited_ns(file) for file in self._files]
+                self._files[thread] = os.open(f"{thread}/schedstat", os.O_RDONLY, dir_fd=self._folder)
+        return {thread: _waited_ns(file) for thread, file in self._files.items()}
 
 
 class Switches(BlockWaits):
@@ -125,14 +117,8 @@ class Switches(BlockWaits):
     def __init__(self) -> None:
         self.restart()
 
-    def _read(self) -> list[int]:
-        return [_switches()[1]]
-
-    def longest_s(self, block_s: float) -> float:
-        """Return the whole block, or nothing."""
-        before = self._waited_ns
-        self.restart()
-        return block_s if self._waited_ns > before else 0.0
+    def _read(self) -> dict[str, int]:
+        return {"": _switches()[1] * 10**18}  # each longer than any block
 
 
 def block_waits() -> BlockWaits | None:
@@ -147,11 +133,7 @@ def _links(folder: int) -> int:
 
 
 def _waited_ns(file: int) -> int:
-    return int(os.pread(file, _LINE, 0).split()[1])
-
-
-_LINE = 80
-"""Bytes that three numbers of 64 bits fit in."""
+    return int(os.pread(file, 80, 0).split()[1])  # three numbers of 64 bits
 
 
 def _switches() -> tuple[int, int]:
