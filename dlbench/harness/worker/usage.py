@@ -77,13 +77,10 @@ class LostTime:
 
 
 class BlockWaits:
-    """Longest waits for a CPU of any thread of this process, block by block. Reading takes 6 µs with four threads: the files stay open."""
+    """Longest waits for a CPU of any thread of this process, block by block. ``read`` tells of each how many nanoseconds it has waited."""
 
-    def __init__(self) -> None:
-        self._folder = os.open(cgroup.ROOT / "proc/self/task", os.O_RDONLY)
-        self._links = 0
-        """Of the folder, which has one for each thread."""
-        self._files: dict[str, int] = {}
+    def __init__(self, read: Callable[[], Mapping[str, int]]) -> None:
+        self._read = read
         self.restart()
 
     def restart(self) -> None:
@@ -97,35 +94,47 @@ class BlockWaits:
         longest_ns = max(waited_ns - before.get(thread, 0) for thread, waited_ns in self._waited_ns.items())
         return min(block_s, round(longest_ns / 1e9, 6))
 
-    def _read(self) -> dict[str, int]:
-        """Return for how many nanoseconds each thread has waited so far."""
+
+class ThreadWaits:
+    """What each thread of this process has waited for so far; 6 µs for four, as their files stay open for as long as this is in use."""
+
+    def __init__(self) -> None:
+        self._folder = os.open(cgroup.ROOT / "proc/self/task", os.O_RDONLY)
+        self._links = 0
+        """Of the folder, which has one for each thread."""
+        self._files: dict[str, int] = {}
+
+    def __call__(self) -> Mapping[str, int]:
+        """Return the nanoseconds of each."""
         with suppress(OSError):  # one has ended, and another begun
             if _links(self._folder) == self._links:
                 return {thread: _waited_ns(file) for thread, file in self._files.items()}
-        for file in self._files.values():
-            os.close(file)
-        self._links, self._files = _links(self._folder), {}
+        self._close()
+        self._links = _links(self._folder)
         for thread in os.listdir(self._folder):  # noqa: PTH208  # of an open folder
             with suppress(OSError):  # it has ended meanwhile
                 self._files[thread] = os.open(f"{thread}/schedstat", os.O_RDONLY, dir_fd=self._folder)
         return {thread: _waited_ns(file) for thread, file in self._files.items()}
 
+    def _close(self) -> None:
+        while self._files:
+            os.close(self._files.popitem()[1])
 
-class Switches(BlockWaits):
-    """The same where the kernel does not count: all of a block in which a thread had to leave its CPU for another, else none."""
-
-    def __init__(self) -> None:
-        self.restart()
-
-    def _read(self) -> dict[str, int]:
-        return {"": _switches()[1] * 10**18}  # each longer than any block
+    def __del__(self) -> None:
+        self._close()
+        os.close(self._folder)
 
 
 def block_waits() -> BlockWaits | None:
-    """Return what tells how long threads of this process wait for a CPU; None where nothing does."""
+    """Return what tells how long threads of this process wait for a CPU; None where nothing does.
+
+    Where the kernel counts none, all of a block in which a thread had to leave its CPU for another is wait.
+    """
     if _waited_s():
-        return BlockWaits()
-    return Switches() if resource and sum(_switches()) else None  # a sandbox that does not count shows zeros
+        return BlockWaits(ThreadWaits())
+    if resource is None or not sum(_switches()):  # a sandbox that does not count shows zeros
+        return None
+    return BlockWaits(lambda: {"": _switches()[1] * 10**18})  # each longer than any block
 
 
 def _links(folder: int) -> int:
