@@ -197,16 +197,14 @@ def _measure(session: sessions.Session, worker: WorkerProcess, interruption: Int
         recording.measure(replace(session, answered=True), {None: worker})
         if gate is not None:
             gates.measure_until_seen(recording, session, partial(_with_itself, gate))
-    from dlbench.analysis.presentation.wording import few, plural
+    from dlbench.analysis.presentation.wording import few
     from dlbench.analysis.report.sentences import left_out
     from dlbench.cli.output import write_results  # not before the rounds, whose budget it would take from
 
     results, file = recording.results(), shlex.quote(str(recording.path))
     nothing = all(row.case.status is Status.SKIPPED for row in results.rows)
     if interruption.requested and nothing and not recording.fault and form == "table":
-        discarded = len(load(recording.path).discarded)
-        lost = f"; {plural(discarded, 'measurement')} {'was' if discarded == 1 else 'were'} disturbed and discarded" if discarded else ""
-        say(f"interrupted before any case was done{lost}\ngo on with: dlbench run --resume {file}")
+        say(f"interrupted before any case was done\ngo on with: dlbench run --resume {file}")
         return interruption.exit_code
     write_results(results, form, [recording.path], saved=True)
     if topics := left_out(results.rows):

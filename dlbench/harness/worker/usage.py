@@ -4,7 +4,6 @@ import os
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from operator import sub
 from pathlib import Path
 
 from dlbench.core.conditions import Throttling
@@ -78,17 +77,10 @@ class LostTime:
 
 
 class BlockWaits:
-    """Longest waits for a CPU of any thread of this process, block by block, by counts of each thread so far, in nanoseconds.
+    """Longest waits for a CPU of any thread of this process, block by block. ``read`` tells of each how many nanoseconds it has waited."""
 
-    A block lasts 2 ms, and reading takes 6 µs with four threads, as the files stay open.
-    """
-
-    def __init__(self) -> None:
-        self._folder = os.open(cgroup.ROOT / "proc/self/task", os.O_RDONLY)
-        self._links = 0
-        """Of the folder, which has one for each thread."""
-        self._threads: tuple[str, ...] = ()
-        self._files: list[int] = []
+    def __init__(self, read: Callable[[], Mapping[str, int]]) -> None:
+        self._read = read
         self.restart()
 
     def restart(self) -> None:
@@ -97,49 +89,52 @@ class BlockWaits:
 
     def longest_s(self, block_s: float) -> float:
         """Return the longest wait since it was last asked, for a block that took so long."""
-        threads, before_ns = self._threads, self._waited_ns
-        self.restart()
-        if self._threads is not threads:  # new ones began with nothing
-            known_ns = dict(zip(threads, before_ns, strict=True))
-            before_ns = [known_ns.get(each, 0) for each in self._threads]
-        longest_ns: int = max(map(sub, self._waited_ns, before_ns))
-        return min(block_s, round(longest_ns / 1e9, 6))
-
-    def _read(self) -> list[int]:
-        if _links(self._folder) == self._links:
-            with suppress(OSError):  # one has ended, and another begun
-                return [_waited_ns(file) for file in self._files]
-        for file in self._files:
-            os.close(file)
-        self._links, found = _links(self._folder), {}
-        for thread in os.listdir(self._folder):  # noqa: PTH208  # of an open folder
-            with suppress(OSError):  # it has ended meanwhile
-                found[thread] = os.open(f"{thread}/schedstat", os.O_RDONLY, dir_fd=self._folder)
-        self._threads, self._files = (*found,), [*found.values()]
-        return [_waited_ns(file) for file in self._files]
-
-
-class Switches(BlockWaits):
-    """The same where the kernel does not count: all of a block in which a thread had to leave its CPU for another, else none."""
-
-    def __init__(self) -> None:
-        self.restart()
-
-    def _read(self) -> list[int]:
-        return [_switches()[1]]
-
-    def longest_s(self, block_s: float) -> float:
-        """Return the whole block, or nothing."""
         before = self._waited_ns
         self.restart()
-        return block_s if self._waited_ns > before else 0.0
+        longest_ns = max(waited_ns - before.get(thread, 0) for thread, waited_ns in self._waited_ns.items())
+        return min(block_s, round(longest_ns / 1e9, 6))
+
+
+class ThreadWaits:
+    """What each thread of this process has waited for so far; 6 µs for four, as their files stay open for as long as this is in use."""
+
+    def __init__(self) -> None:
+        self._folder = os.open(cgroup.ROOT / "proc/self/task", os.O_RDONLY)
+        self._links = 0
+        """Of the folder, which has one for each thread."""
+        self._files: dict[str, int] = {}
+
+    def __call__(self) -> Mapping[str, int]:
+        """Return the nanoseconds of each."""
+        with suppress(OSError):  # one has ended, and another begun
+            if _links(self._folder) == self._links:
+                return {thread: _waited_ns(file) for thread, file in self._files.items()}
+        self._close()
+        self._links = _links(self._folder)
+        for thread in os.listdir(self._folder):  # noqa: PTH208  # of an open folder
+            with suppress(OSError):  # it has ended meanwhile
+                self._files[thread] = os.open(f"{thread}/schedstat", os.O_RDONLY, dir_fd=self._folder)
+        return {thread: _waited_ns(file) for thread, file in self._files.items()}
+
+    def _close(self) -> None:
+        while self._files:
+            os.close(self._files.popitem()[1])
+
+    def __del__(self) -> None:
+        self._close()
+        os.close(self._folder)
 
 
 def block_waits() -> BlockWaits | None:
-    """Return what tells how long threads of this process wait for a CPU; None where nothing does."""
+    """Return what tells how long threads of this process wait for a CPU; None where nothing does.
+
+    Where the kernel counts none, all of a block in which a thread had to leave its CPU for another is wait.
+    """
     if _waited_s():
-        return BlockWaits()
-    return Switches() if resource and sum(_switches()) else None  # a sandbox that does not count shows zeros
+        return BlockWaits(ThreadWaits())
+    if resource is None or not sum(_switches()):  # a sandbox that does not count shows zeros
+        return None
+    return BlockWaits(lambda: {"": _switches()[1] * 10**18})  # each longer than any block
 
 
 def _links(folder: int) -> int:
@@ -147,11 +142,7 @@ def _links(folder: int) -> int:
 
 
 def _waited_ns(file: int) -> int:
-    return int(os.pread(file, _LINE, 0).split()[1])
-
-
-_LINE = 80
-"""Bytes that three numbers of 64 bits fit in."""
+    return int(os.pread(file, 80, 0).split()[1])  # three numbers of 64 bits
 
 
 def _switches() -> tuple[int, int]:

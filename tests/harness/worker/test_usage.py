@@ -186,3 +186,13 @@ def test_this_kernel_links_the_folder_of_threads_once_for_each() -> None:
     stop.set()
     thread.join()
     os.close(folder)
+
+
+@pytest.mark.skipif(not Path("/proc/self/schedstat").exists(), reason="this kernel does not count waits")
+def test_no_file_stays_open_behind_a_case() -> None:
+    before = len(list(Path("/proc/self/fd").iterdir()))
+    waits = block_waits()
+    assert waits
+    assert len(list(Path("/proc/self/fd").iterdir())) >= before + 2
+    del waits
+    assert len(list(Path("/proc/self/fd").iterdir())) == before

@@ -5,14 +5,13 @@ import math
 import statistics
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import repeat
-from typing import Any, NamedTuple
+from typing import Any
 
 from dlbench.core.conditions import undisturbed
 from dlbench.core.measurement import Samples, Transfer
 from dlbench.core.model import Clock, Policy, Status, Work
-from dlbench.core.stats import known
 from dlbench.core.unknown import Unavailable, Unknown
 from dlbench.harness.probe.memory import too_much_to_lock
 from dlbench.harness.worker.backends.base import Backend
@@ -49,23 +48,17 @@ class DeviceClock:
         return time.perf_counter()
 
 
-class Block(NamedTuple):
-    """A timed block, in seconds."""
-
-    call_s: float
-    wait_s: float | None
-
-
 @dataclass(frozen=True, slots=True)
 class BlockTimer:
-    """Times blocks of a call, and reads the waits for a CPU outside of them."""
+    """Times blocks of a call, and reads outside of them how long its threads waited for a CPU."""
 
     work: Work
     clock: Clock
     waits: BlockWaits | None
+    _wait_s: list[float] = field(default_factory=list)
 
-    def __call__(self, calls: int) -> Block:
-        """Time a block of so many calls."""
+    def __call__(self, calls: int) -> float:
+        """Time a block of calls, in seconds a call."""
         call, before, now = self.work.call, self.work.before, self.clock.now
         if before is not None:
             before()
@@ -75,7 +68,13 @@ class BlockTimer:
         for _ in repeat(None, calls):
             call()  # type: ignore[misc]  # what is timed has a call
         block_s = now() - start
-        return Block(block_s / calls, self.waits.longest_s(block_s) if self.waits else None)
+        if self.waits:
+            self._wait_s.append(self.waits.longest_s(block_s))
+        return block_s / calls
+
+    def last_waits(self, count: int) -> tuple[float, ...] | None:
+        """Return the longest wait in each of the last so many blocks; None where nothing tells."""
+        return tuple(self._wait_s[-count:]) if self._wait_s else None
 
 
 def take_samples(
@@ -93,68 +92,52 @@ def take_samples(
     before the deadline, which is on the clock's own scale.
     """
     block = BlockTimer(work, clock, waits)
+
+    def refuse_behind_deadline(call_s: float, more: int) -> None:
+        if clock.now() + call_s * more > deadline:
+            late = f"one call takes {call_s:.3g} s, so {policy.min_blocks} timed ones would end behind the deadline"
+            raise Unmeasurable(Status.TIMEOUT, f"{late} of {policy.timeout_s:g} s; raise --timeout")
+
     gc.collect()
     gc.disable()
     try:
         begun = clock.now()
-        first_call_s = block(1).call_s
+        first_call_s = block(1)
         warm = [block(1)]
-        if warm[0].call_s > SLOW_CALL_S:
+        if warm[0] > SLOW_CALL_S:
             # A cold disk or a compiler may be in the second as well, so a third decides.
-            _refuse_behind_deadline(warm[0].call_s, 1, clock, policy, deadline)
+            refuse_behind_deadline(warm[0], 1)
             warm.append(block(1))
-            fastest_s = min(each.call_s for each in warm)
+            fastest_s = min(warm)
             if fastest_s > SLOW_CALL_S:
-                if policy.min_blocks == 1 or max(each.call_s for each in warm) - fastest_s > WARM_CALLS_AGREE * fastest_s:
+                if policy.min_blocks == 1 or max(warm) - fastest_s > WARM_CALLS_AGREE * fastest_s:
                     del warm[0]  # the third alone counts
-                warmup_s = clock.now() - begun - _seconds(warm)
+                warmup_s = clock.now() - begun - sum(warm)
+                more = policy.min_blocks - len(warm)
+                refuse_behind_deadline(fastest_s, more)
                 with timed_part():
-                    _add_slow(warm, block, fastest_s, policy, deadline)
-                call_s, wait_s = _columns(warm)
-                return Samples(1, call_s, first_call_s, warmup_s, None, wait_s=wait_s, min_blocks=policy.min_blocks if wait_s else None)
+                    blocks = [*warm, *(block(1) for _ in range(more))]
+                    left_s = min(policy.round_s - sum(blocks), deadline - clock.now())
+                    while left_s >= fastest_s and len(undisturbed(blocks, block.last_waits(len(blocks)), 1)) < policy.min_blocks:
+                        blocks.append(block(1))
+                        left_s -= blocks[-1]
+                wait_s = block.last_waits(len(blocks))
+                least = policy.min_blocks if wait_s else None
+                return Samples(1, tuple(blocks), first_call_s, warmup_s, None, wait_s=wait_s, min_blocks=least)
         least_s = max(backend.block_s, least_block_s) if work.before is None else 0.0
-        calls, blocks, settled = _warm_up(block, _columns(warm)[0], least_s, backend, policy, clock)
-        warmup_s = clock.now() - begun - calls * _seconds(blocks)
+        calls, blocks, settled = _warm_up(block, warm, least_s, backend, policy, clock)
+        warmup_s = clock.now() - begun - calls * sum(blocks)
         with timed_part():
-            while not enough(*_columns(blocks), calls, policy):
+            while not (blocks and enough(blocks, block.last_waits(len(blocks)), calls, policy)):
                 blocks.append(block(calls))
     finally:
         gc.enable()
-    call_s, wait_s = _columns(blocks)
-    return Samples(calls, call_s, first_call_s, warmup_s, settled, wait_s=wait_s)
-
-
-def _add_slow(blocks: list[Block], block: BlockTimer, call_s: float, policy: Policy, deadline: float) -> None:
-    """Add slow calls up to the policy's least number of blocks, and while there is time up to so many undisturbed ones."""
-    clock, more = block.clock, policy.min_blocks - len(blocks)
-    _refuse_behind_deadline(call_s, more, clock, policy, deadline)
-    blocks += [block(1) for _ in range(more)]
-    while (
-        len(undisturbed(*_columns(blocks), 1)) < policy.min_blocks
-        and _seconds(blocks) + call_s <= policy.round_s
-        and clock.now() + call_s <= deadline
-    ):
-        blocks.append(block(1))
-
-
-def _refuse_behind_deadline(call_s: float, more: int, clock: Clock, policy: Policy, deadline: float) -> None:
-    if clock.now() + call_s * more > deadline:
-        late = f"one call takes {call_s:.3g} s, so {policy.min_blocks} timed ones would end behind the deadline"
-        raise Unmeasurable(Status.TIMEOUT, f"{late} of {policy.timeout_s:g} s; raise --timeout")
-
-
-def _columns(blocks: Sequence[Block]) -> tuple[tuple[float, ...], tuple[float, ...] | None]:
-    """Return the seconds a call of blocks, and their waits; None where these were not read."""
-    return tuple(each.call_s for each in blocks), tuple(known(each.wait_s for each in blocks)) or None
-
-
-def _seconds(blocks: Sequence[Block]) -> float:
-    return sum(each.call_s for each in blocks)
+    return Samples(calls, tuple(blocks), first_call_s, warmup_s, settled, wait_s=block.last_waits(len(blocks)))
 
 
 def _warm_up(
     block: BlockTimer, warm: Sequence[float], least_s: float, backend: Backend, policy: Policy, clock: Clock
-) -> tuple[int, list[Block], bool]:
+) -> tuple[int, list[float], bool]:
     """Run blocks until time and calls suffice and they are steady, all of the last ones or those of them that nobody disturbed.
 
     ``warm``: seconds of the calls so far, without the very first. Return the calls of a block, the last ones, which are as good as any
@@ -164,23 +147,22 @@ def _warm_up(
     wanted_s = backend.warmup_s if policy.warmup_s is None else policy.warmup_s
     fastest_s, called = min(warm), 1 + len(warm)
     calls = _calls_for(fastest_s, least_s)
-    blocks: list[Block] = []
+    blocks: list[float] = []
     window = SHORT_WINDOW if calls * fastest_s > LONG_BLOCK_S else WINDOW
     while True:
-        last = block(calls)
+        seconds = block(calls)
         called += calls
-        if last.call_s * calls < _SHORT * least_s and calls < MOST_CALLS:
+        if seconds * calls < _SHORT * least_s and calls < MOST_CALLS:
             # The calls before were cold: with as many a block, the clock would show.
-            calls, window, blocks = _calls_for(last.call_s, least_s), WINDOW, []
+            calls, window, blocks = _calls_for(seconds, least_s), WINDOW, []
         else:
-            blocks = [*blocks, last][-_LOOKED_AT * window :]
-        call_s, wait_s = _columns(blocks)
-        clean = list(undisturbed(call_s, wait_s, calls))[-2 * window :]
-        spent_s, settled = clock.now() - begun, steady(call_s, window)
+            blocks = [*blocks, seconds][-_LOOKED_AT * window :]
+        places = undisturbed(blocks, block.last_waits(len(blocks)), calls)[-2 * window :] if blocks else ()
+        spent_s, settled = clock.now() - begun, steady(blocks, window)
         if settled:
             blocks = blocks[-2 * window :]
-        elif settled := steady([call_s[at] for at in clean], window):
-            blocks = blocks[clean[0] :]
+        elif settled := steady([blocks[at] for at in places], window):
+            blocks = blocks[places[0] :]
         if (settled and spent_s >= wanted_s and called >= backend.warmup_calls) or spent_s >= max(policy.max_warmup_s, wanted_s):
             return calls, blocks[-policy.max_blocks :] if settled else [], settled
 
