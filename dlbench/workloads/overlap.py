@@ -64,7 +64,8 @@ class Pipeline:
             "serial_s": partial(self._on, self._copying, self._copy, self._compute),
             "overlapped_s": self._overlapped,
         }
-        warm_up(lambda: [way() for way in ways.values()], clock)
+        # One after the other, as they use the same buffers on different streams.
+        warm_up(lambda: [_seconds(way, clock) for way in ways.values()], clock)
         copy_s, compute_s = (_seconds(ways[name], clock) for name in ("copy_s", "compute_s"))
         self._products = max(1, min(_MOST_PRODUCTS, round(copy_s / compute_s)))
         times: dict[str, list[float]] = {name: [] for name in ways}

@@ -162,29 +162,6 @@ def test_copies_and_device_memory_are_measured_on_an_accelerator_only(two_device
     assert table["noop[]@pretend:0"]["transfer.reason"] == "there is neither an input nor an output to copy"
 
 
-def row_with_events(folder, apart_s):
-    arguments = ("run", front_door.suite(folder, 'workload = "with_a_before"'), "--plugin", PRETEND, "--device", "pretend:0")
-    done = shared_hosts.dlbench(*arguments, "-o", "out.jsonl", cwd=folder, variables={"PRETEND_EVENTS": apart_s})
-    assert done.code == 0, done.err
-    (row,) = rows(folder).values()
-    return row
-
-
-def test_the_time_by_the_devices_own_events_stands_beside_the_hosts(tmp_path):
-    row = row_with_events(tmp_path, "0.5")
-    assert (row["time.device_s"], row["time.launch_bound"]) == (0.5, row["time.median_s"] / 0.5)
-
-
-def test_a_call_that_no_delay_outlasts_has_no_device_time_and_both_causes_as_the_reason(tmp_path):
-    row = row_with_events(tmp_path, "0")
-    assert (row["case.status"], row["time.device_s"]) == ("ok", None)
-    reasons = {explained(each["nulls"]["device_s"]) for each in measurements(tmp_path / "out.jsonl")}
-    assert reasons == {
-        "its launches can't be queued ahead: "
-        "the call itself waits for the device, or launches more kernels than a stream queues (about a thousand)"
-    }
-
-
 def test_a_device_whose_events_are_not_read_says_so(two_devices):
     _, folder = two_devices
     table = rows(folder)

@@ -35,10 +35,6 @@ class Pretend(Backend):
     def peak(self, device):
         return Memory(peak_bytes=1_000_000, reserved_bytes=2_000_000)
 
-    def event_timer(self, device):
-        apart_s = os.environ.get("PRETEND_EVENTS")
-        return ConstantTimer(float(apart_s)) if apart_s else None
-
     def to_device(self, tensors, device):
         return [tensor.clone() for tensor in tensors]
 
@@ -52,29 +48,7 @@ class Pretend(Backend):
         return [tensor.clone() for tensor in pinned]
 
 
-class ConstantTimer:
-    """Events that are always that many seconds apart."""
-
-    def __init__(self, apart_s):
-        self.apart_s = apart_s
-
-    def delay(self, seconds):
-        pass
-
-    def mark(self):
-        return None
-
-    def seconds(self, start, end):
-        return self.apart_s
-
-
 register_backend(Pretend())
-
-
-@workload()
-def with_a_before(device: torch.device) -> Work:
-    """Keep the host busy a little, with something ahead of each call."""
-    return Work(call=lambda: time.sleep(1e-4), before=lambda: None)
 
 
 @workload(values=tuple(Value(name, Unit.NUMBER, None, "told") for name in ("pid",)))

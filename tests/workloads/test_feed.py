@@ -10,7 +10,6 @@ from types import SimpleNamespace
 import front_door
 import pytest
 import torch
-from queueing_streams import QueueingStream, QueueingStreams
 from torch.utils.data._utils import worker as torch_worker
 
 from dlbench.core.declared_json import from_json, to_json
@@ -21,7 +20,7 @@ from dlbench.harness.worker import registry
 from dlbench.harness.worker.checking.correctness import Subject, spot_checked
 from dlbench.kit import batches
 from dlbench.testing import ManualClock, set_up
-from dlbench.workloads import fed_networks, feed
+from dlbench.workloads import feed
 
 CPU = torch.device("cpu")
 N, BATCH = 22, 4
@@ -104,44 +103,6 @@ def test_a_check_of_pageable_batches_asks_the_cpu_for_none():
     )
 
 
-@pytest.fixture
-def streams(monkeypatch):
-    made = QueueingStreams()
-    monkeypatch.setattr(torch, "get_device_module", lambda device: made)
-    monkeypatch.setattr(batches, "copied", made.copied)
-    monkeypatch.setattr(batches, "page_locked", torch.empty_like)
-    monkeypatch.setattr(torch.Tensor, "record_stream", lambda part, stream: made.recorded.append((part, stream)))
-    made.recorded = []
-    return made
-
-
-@pytest.mark.parametrize("source", ["pinned", "prefetch"])
-def test_a_page_locked_buffer_is_filled_again_only_when_its_copy_has_ended(source, streams):
-    found = taken(way(source), 3 * (N // BATCH))
-    streams.step.run()
-    assert_whole_epochs(found)
-
-
-@pytest.mark.parametrize("source", ["pinned", "prefetch"])
-def test_the_streams_of_these_tests_show_a_buffer_that_is_filled_too_early(source, streams, monkeypatch):
-    monkeypatch.setattr(batches.PageLocked, "make_room", lambda way: None)
-    monkeypatch.setattr(QueueingStream, "wait_event", lambda stream, event: None)
-    feeding = way(source)
-    found = taken(feeding, N // BATCH)
-    streams.synchronize()
-    with pytest.raises(AssertionError):
-        assert_whole_epochs(found, epochs=1)
-
-
-def test_a_prefetched_batch_is_there_before_the_step_and_the_next_is_not(streams):
-    feeding = way("prefetch")
-    ((images, labels),) = taken(feeding, 1)
-    assert (images >= 0).all()
-    assert (labels >= 0).all()
-    assert all((part == -1).all() for part in feeding._ahead[0])
-    assert streams.recorded == [(images, streams.step), (labels, streams.step)]
-
-
 @pytest.mark.parametrize(("source", "workers"), [("resident", 0), ("loader", 1)])
 def test_a_call_is_a_real_step_and_its_parts_are_reported(source, workers):
     work = set_up("feed", batch=8, source=source, workers=workers, samples=64, width=16)
@@ -180,21 +141,6 @@ def test_workers_end_when_they_are_told_to_and_not_when_they_notice(monkeypatch)
     del work
     worker.join()
     assert (worker.exitcode, ended) == (0, [])
-
-
-@pytest.mark.parametrize(("source", "name"), [("pinned", "transfer_s"), ("prefetch", "hidden_copy_s")])
-def test_a_copy_beside_the_step_is_no_part_of_it(source, name, streams, monkeypatch):
-    monkeypatch.setattr(feed, "refuse", lambda *_: None)  # a CPU would be
-    monkeypatch.setattr(fed_networks, "training_step", lambda *_: lambda images, labels: images)  # nothing is copied by then
-    values = set_up("feed", batch=8, source=source, samples=64, width=16).report(ManualClock())
-    assert values.keys() == {"input_s", name, "epoch_gap_s"}
-    declared = {each.name: each for each in feed.VALUES}
-    assert declared[name].role == ("transfer" if name == "transfer_s" else None)
-    assert [each.name for each in feed.VALUES if each.applies({"source": source}) and each.name not in values] == [
-        *(["transfer_s"] if source == "prefetch" else []),
-        "input_alone_s",
-        "step_alone_s",
-    ]
 
 
 def test_an_epoch_of_one_batch_has_no_usual_call_and_so_no_gap():

@@ -1,0 +1,187 @@
+"""Workloads on a card that refuses what a real one leaves to chance, by the front door: none breaks a rule, and each rule can be broken."""
+
+import json
+from unittest import mock
+
+import front_door
+import pytest
+import shared_hosts
+from torch.utils import backend_registration
+
+from dlbench.harness.probe import processor
+
+pytestmark = pytest.mark.skipif(
+    not hasattr(backend_registration, "_setup_privateuseone_for_python_backend"),
+    reason="this torch takes no device that is written in Python",
+)
+PLUGINS = [f"--plugin={front_door.PLUGINS / name}.py" for name in ("small_models", "known_kinds", "strict_card")]
+HEAD = """
+[policy]
+rounds = 1
+round_s = 0.0005
+warmup_s = 0.0001
+max_warmup_s = 0.0005
+min_blocks = 3
+tries = 1
+timeout_s = 100
+"""
+FEED = {"batch": 8, "samples": 64, "width": 16}
+
+
+def measured(folder, *benches, plugins=()):
+    """The rows of a run on the card, by case without its device."""
+    suite = front_door.suite(folder, *benches, head=HEAD)
+    with mock.patch.object(processor, "cpu_time", return_value=None):  # of what else this machine does
+        done = shared_hosts.dlbench("run", suite, *PLUGINS, *plugins, "--device", "card", "-o", "out.jsonl", cwd=folder)
+    assert done.code in (0, 5), done.err
+    return {each["case"]["id"].removesuffix("@card:0"): each for each in front_door.measurements(folder / "out.jsonl")}
+
+
+def bench(workload, **axes):
+    return "\n".join([f'workload = "{workload}"', *(f"axes.{name} = {json.dumps(value)}" for name, value in axes.items())])
+
+
+SMALL = {"model": "resnet18", "batch": 2}
+EXAMPLE = front_door.ROOT / "examples" / "my-network" / "my_network.py"
+WORKLOADS = (
+    bench("matmul", n=32, dtype=["fp32", "fp64", "bf16", "fp16", "int8"], copies=["none", "pageable", "pinned"]),
+    bench("conv2d", batch=2, channels=2, size=8, filters=2, kernel=3),
+    bench("transfer", bytes=10000, direction=["h2d", "d2h"], memory=["pageable", "pinned"], blocking=[True, False]),
+    bench("transfer", bytes=10000, direction="d2d", blocking=[True, False]),
+    bench("transfer", bytes=10000, direction="both", memory="pinned", blocking=[True, False]),
+    bench("both_ways", numbers=8),
+    bench("overlap", n=32, batches=4),
+    bench("feed", **FEED, source=["resident", "pageable", "pinned", "prefetch", "loader"]),
+    bench("feed", **FEED, source="loader", workers=2),
+    bench("train_step", **SMALL, dtype=["fp32", "amp_bf16", "amp_fp16"]),
+    bench("train_step", **SMALL, optimizer="adamw", implementation=["default", "foreach", "fused"]),
+    bench("infer_step", **SMALL, dtype=["fp32", "bf16", "amp_bf16"]),
+    bench("train_step", model="small_cnn", batch=2),
+    bench("small_batch", batch=16, norm=["batch_norm", "group_norm"], learning_rate=0.1, samples=64),
+    bench("convergence", format=["fp32", "bf16_stochastic", "amp_bf16", "fp8_e4m3", "binary"], rate=0.02, steps=5),
+    bench("largest_batch", model="resnet18", memory_gib=0.01),
+    bench("sustained_training", **SMALL, seconds=0.3),
+)
+
+
+@pytest.fixture(scope="module")
+def rows(tmp_path_factory):
+    return measured(tmp_path_factory.mktemp("card"), *WORKLOADS, plugins=[f"--plugin={EXAMPLE}"])
+
+
+def test_no_workload_breaks_a_rule(rows):
+    assert {name: (each["status"], each.get("reason")) for name, each in rows.items() if each["status"] != "ok"} == {}
+
+
+WAITS = {
+    "feed[batch=8,source=pageable,samples=64,width=16,dtype=fp32]",
+    *(f"matmul[n=32,dtype={dtype},copies=pageable]" for dtype in ("fp32", "fp64", "bf16", "fp16", "int8")),
+    "train_step[model=resnet18,batch=2,dtype=amp_fp16]",  # looks whether a gradient overflowed
+    "transfer[bytes=10000,direction=both,memory=pinned]",
+    "transfer[bytes=10000,direction=d2d]",
+    *(f"transfer[bytes=10000,direction={way}{memory}]" for way in ("h2d", "d2h") for memory in ("", ",memory=pinned")),
+    "transfer[bytes=10000,direction=h2d,blocking=false]",  # pageable
+}
+
+
+def test_only_calls_that_have_to_wait_for_the_card(rows):
+    waits = {name for name, each in rows.items() if {"reason": "not_queued"} in each.get("nulls", {}).get("device_s", ())}
+    assert waits == WAITS
+
+
+def test_times_copies_memory_and_searches_are_exact(rows):
+    product = rows["matmul[n=32,dtype=fp32]"]
+    assert product["samples"]["device_s"] == pytest.approx(3e-6)
+    assert product["samples"]["block_s"] == pytest.approx([10e-6] * len(product["samples"]["block_s"]))
+    assert product["memory"] | {"host_peak_bytes": 0} == {"peak_bytes": 3 * 4096, "reserved_bytes": 3 * 4096, "host_peak_bytes": 0}
+    assert product["transfer"] == {
+        "h2d_bytes": 8192, "h2d_s": pytest.approx(20e-6), "d2h_bytes": 4096, "d2h_s": pytest.approx(10e-6),
+        "pinned_h2d_s": pytest.approx(20e-6), "pinned_d2h_s": pytest.approx(10e-6),
+    }  # fmt: skip
+    assert rows["largest_batch[model=resnet18,memory_gib=0.01,dtype=fp32]"]["values"] == {"largest_batch": 12}
+    overlap = {"copy_s": 40e-6, "compute_s": 120e-6, "serial_s": 160e-6, "overlapped_s": 160e-6, "overlap_efficiency": 0}
+    assert rows["overlap[n=32,batches=4]"]["values"] == pytest.approx(overlap)
+
+
+@pytest.mark.parametrize(("source", "copy"), [("pinned", "transfer_s"), ("prefetch", "hidden_copy_s")])
+def test_a_copy_beside_the_step_is_no_part_of_it(rows, source, copy):
+    values = rows[f"feed[batch=8,source={source},samples=64,width=16,dtype=fp32]"]["values"]
+    assert values | {"input_s": 0} == {"input_s": 0, copy: pytest.approx(20e-6), "epoch_gap_s": 0}
+
+
+STEP, FED, OVERLAP = "model=resnet18 batch=2", "batch=8 samples=64 width=16", "n=32 batches=4"
+
+
+@pytest.fixture(scope="module")
+def asked(tmp_path_factory):
+    """What one warm call asks of the card, by its parameters: reads by the host, copies that it waits for, others."""
+    steps = bench("counted", of="train_step", given=[f"{STEP} dtype={dtype}" for dtype in ("fp32", "amp_bf16", "amp_fp16")])
+    ways = ("resident", "pageable", "pinned", "prefetch", "loader")
+    feeds = bench("counted", of="feed", given=[f"{FED} source={source}" for source in ways])
+    found = measured(tmp_path_factory.mktemp("asked"), steps, feeds)
+    names = ("reads", "blocking_copies", "late_copies")
+    return {each["case"]["params"]["given"].rpartition("=")[2]: [each["values"][name] for name in names] for each in found.values()}
+
+
+def test_a_call_reads_and_copies_what_it_needs_and_nothing_else(asked):
+    assert asked == {
+        "fp32": [0, 0, 0],
+        "amp_bf16": [0, 0, 0],
+        "amp_fp16": [1, 0, 0],  # whether a gradient overflowed
+        "resident": [0, 0, 0],
+        "pageable": [0, 2, 0],
+        "pinned": [0, 0, 2],
+        "prefetch": [0, 0, 2],
+        "loader": [0, 0, 2],
+    }
+
+
+RULES = {
+    "mixed": "RuntimeError: Expected all tensors to be on the same device, but found at least two devices, card:0 and cpu! (add)",
+    "fresh": "ValueError: value 'total' is nan; it has to be finite, and 1e+100 at most",
+    "early": "ValueError: value 'total' is nan; it has to be finite, and 1e+100 at most",
+    "overwritten": "RuntimeError: strict card: the host overwrote page-locked memory before it knew that its copy had ended",
+    "unordered": "RuntimeError: strict card: sum uses memory that another stream uses, and its stream does not wait for that",
+    "freed": "RuntimeError: strict card: memory went back while another stream may still use it, without record_stream",
+}
+LEFT_OUT = [
+    ("overlap", OVERLAP, "wait_event", 1, "copy_"),
+    ("overlap", OVERLAP, "wait_event", 2, "mm"),
+    ("overlap", OVERLAP, "record", 1, "mm"),
+    ("overlap", OVERLAP, "record", 2, "copy_"),
+    ("feed", f"{FED} source=prefetch", "wait_event", 0, "addmm"),
+    ("feed", f"{FED} source=prefetch", "record_stream", -1, RULES["freed"]),
+    ("feed", f"{FED} source=prefetch", "make_room", -1, RULES["overwritten"]),
+    ("feed", f"{FED} source=pinned", "make_room", -1, RULES["overwritten"]),
+    ("both_ways", "numbers=8", "wait_event", 1, "copy_"),
+    ("both_ways", "numbers=8", "wait_event", 0, "add"),
+]
+"""Workload, its parameters, what it leaves out on which stream, and the reason, or the operation that meets another."""
+
+
+@pytest.fixture(scope="module")
+def broken(tmp_path_factory):
+    careless = [bench("careless", of=of, given=given, left_out=left_out, by=by) for of, given, left_out, by, _ in LEFT_OUT]
+    return measured(tmp_path_factory.mktemp("broken"), bench("misuse", how=list(RULES)), *careless)
+
+
+def test_each_rule_can_be_broken(broken):
+    found = {each["case"]["params"]["how"]: each["reason"] for each in broken.values() if each["case"]["workload"] == "misuse"}
+    assert found == RULES
+
+
+def test_a_wait_that_is_left_out_of_a_workload_is_refused(broken):
+    for of, given, left_out, by, reason in LEFT_OUT:
+        expected = {"of": of, "given": given, "left_out": left_out, "by": by}
+        (row,) = [each for each in broken.values() if each["case"]["params"] == expected]
+        assert row.get("reason") == (reason if " " in reason else RULES["unordered"].replace("sum", reason)), expected
+
+
+def test_a_step_s_time_is_its_kernels_and_waiting_for_the_rest_of_what_it_took_unwatched(tmp_path):
+    row = measured(tmp_path, bench("products"))["products[]"]
+    kinds = {each["kind"]: each["seconds"] for each in row["profile"]["kinds"]}
+    assert row["samples"]["block_s"] == pytest.approx([160e-6] * len(row["samples"]["block_s"]))
+    assert (row["profile"]["step_s"], kinds["products"]) == (pytest.approx(280e-6), pytest.approx(48e-6))
+    shown = front_door.in_process(tmp_path, "show", "out.jsonl", "--topic", "bottleneck").out
+    assert "launches take 112 µs of 160 µs (70.0 %)" in shown
+    assert "device busy 30.0 %" in shown
