@@ -34,5 +34,5 @@ def _rounds(policy: Policy, lag: float, chance: random.Random) -> list[float]:
     while not rule.done():
         last = lag * last + chance.gauss(0, SD * (1 - lag**2) ** 0.5)
         found.append(last)
-        rule.add(math.exp(last))
+        rule.add([math.exp(last)])
     return found

@@ -16,7 +16,7 @@ from typing import NamedTuple, Self
 from dlbench.core.conditions import Throttling
 from dlbench.core.measurement import Measurement, Series
 from dlbench.core.model import Case, Policy, Status, kind_of
-from dlbench.core.stats import relative_half_width
+from dlbench.core.stats import best_length, dependent_variance, relative_half_width
 from dlbench.harness.probe.devices import Device, take_one_process, unusable, usable
 from dlbench.harness.process.worker_process import Interpreter
 from dlbench.harness.ranks.cluster import RemoteNode
@@ -31,6 +31,14 @@ FEW_CASES = 3
 """Held back in a round, up to which they are tried again even if they are most of its cases: of so few most soon are."""
 GRACE_S = 10.0
 """Beyond the budget, for a case that was begun within it: long enough for most, short enough to wait for."""
+LOOK_S = 1.0
+"""What the blocks of the second round last where a budget pays: a shorter round takes bursts for a difference between processes."""
+MOST_S, MOST_BLOCKS = 3.0, 500
+"""Of a round: more time would save little set-up, and more blocks fill the file."""
+_DOUBT = 6
+"""Degrees of freedom added, of no difference between processes: few rounds often differ by chance, and short ones then would for long."""
+_PLANNED = 0.8
+"""Share of the time left that the policy's rounds may take, as retries want some."""
 _FAULTS_TO_QUARANTINE = 2
 """Device faults in a row, each in a new process, after which the device itself is taken to be at fault."""
 
@@ -111,19 +119,40 @@ class SeriesRounds:
     """Whether a further round would tell nothing new."""
     took_s: float = 0.0
     """How long it took in a round, its set-up included; 0 where it was never measured."""
+    length_s: float = 0.0
+    """How long the blocks of its next round last, the least number of them aside."""
+    set_up_s: float = 0.0
+    """What the last round took besides its blocks."""
     _times: list[float] = field(default_factory=list)
+    _spent_s: list[float] = field(default_factory=list)
+    _within: float = 0.0
 
-    def add(self, median_s: float | None) -> None:
-        """Take one round's median; None for an experiment, which has no time to be precise about."""
+    def add(self, blocks: Sequence[float], spent_s: float = 1.0) -> None:
+        """Take the blocks of one round that count, and how long all took; none of an experiment, which has no time to be precise about."""
         self.count += 1
-        if median_s is not None:
-            self._times.append(median_s)
+        if blocks:
+            self._times.append(max(statistics.median(blocks), sys.float_info.min))
+            self._spent_s.append(spent_s)
+            self.set_up_s = max(0.0, self.took_s - spent_s)
+            self._within += dependent_variance(blocks) * (spent_s / self._times[-1]) ** 2
 
     @property
     def variance(self) -> float:
         """Of the logarithms of the rounds' medians; 0 below two of them."""
-        logs = [math.log(max(time, sys.float_info.min)) for time in self._times]
-        return statistics.variance(logs) if len(logs) > 1 else 0.0
+        return statistics.variance(map(math.log, self._times)) if len(self._times) > 1 else 0.0
+
+    def best_length_s(self) -> float:
+        """Return how long the blocks of the next round best last, and at least as the policy says.
+
+        Long rounds have more say in the variance within, as they see long bursts. Processes differ by a quarter of the target at least:
+        nobody asks for more.
+        """
+        length_s, freedom = LOOK_S if self._times else 0.0, len(self._times) - 1
+        if freedom > 0:
+            within = self._within / sum(self._spent_s)
+            between = (self.variance - within / statistics.harmonic_mean(self._spent_s)) * freedom / (freedom + _DOUBT)
+            length_s = best_length(self.set_up_s, within, max(between, (self.policy.target / 4) ** 2))
+        return max(self.policy.round_s, min(length_s, MOST_S))
 
     @property
     def lacking(self) -> int:
@@ -174,7 +203,7 @@ class Progress:
     def __init__(self, tasks: Sequence[Task], policy: Policy, done: Sequence[Measurement]) -> None:
         self._tasks = tasks
         self._policy = policy
-        self._series = {task.series: SeriesRounds(policy) for task in tasks}
+        self._series = {task.series: SeriesRounds(policy, length_s=policy.round_s) for task in tasks}
         self.start_s = 0.0
         """How long the processes of a round took to start."""
         self.rounds = 0
@@ -197,9 +226,10 @@ class Progress:
         if measurement.found and not samples:
             # A search is made once; it would only find the same again.
             series.ended = True
-        series.add(statistics.median(samples.block_s) if samples else None)
+        spent_s = samples.calls * sum(samples.block_s) if samples else 0.0
         if samples and not series.took_s:
-            series.took_s = (samples.warmup_s or 0.0) + samples.calls * sum(samples.block_s)
+            series.took_s = (samples.warmup_s or 0.0) + spent_s
+        series.add(samples.block_s if samples else (), spent_s)
 
     def took(self, series: Series, seconds: float) -> None:
         """Take how long a case took in a round, its set-up included."""
@@ -208,10 +238,30 @@ class Progress:
     def pending(self, number: int, left_s: float) -> list[Task]:
         """Return what to measure in a round: tasks that lack one of the policy's, else those that the time left buys one more."""
         needed = [task for task in self._tasks if not self._series[task.series].done() and (task.series, number) not in self._measured]
+        self._set_lengths(needed, left_s)
         if behind := [task for task in needed if self._series[task.series].lacking]:
             return behind
         more = allocate_rounds([self._series[task.series] for task in needed], self._policy.max_rounds, left_s - self.start_s)
         return [task for task, rounds in zip(needed, more, strict=True) if rounds]
+
+    def _set_lengths(self, tasks: Sequence[Task], left_s: float) -> None:
+        """Decide how long their blocks last in the next round, where a budget pays for it: less if the policy's rounds would not fit."""
+        policy, series = self._policy, [self._series[task.series] for task in tasks]
+        if not tasks or policy.budget_s is None or policy.min_blocks == policy.max_blocks:
+            return
+        best_s = [each.best_length_s() for each in series]
+        room_s = _PLANNED * left_s / self.certain(tasks) - self.start_s - sum(each.took_s - each.length_s for each in series)
+        for each, length_s in zip(series, best_s, strict=True):
+            length_s = max(policy.round_s, length_s * min(1.0, room_s / sum(best_s)))
+            each.took_s += length_s - each.length_s
+            each.length_s = length_s
+
+    def lengthened(self, case: Case, policy: Policy) -> Policy:
+        """Return a policy with the time that a case is given in the next round, the same on each side."""
+        length_s = max(each.length_s for series, each in self._series.items() if series.case == case.id)
+        if length_s <= self._policy.round_s:
+            return policy
+        return replace(policy, round_s=length_s, max_blocks=max(policy.max_blocks, MOST_BLOCKS))
 
     def certain(self, tasks: Sequence[Task]) -> int:
         """Return how many rounds there will be for sure with any of these that are pending, at least 1."""

@@ -81,12 +81,15 @@ def take_samples(
                 if policy.min_blocks == 1 or max(warm) - fastest_s > WARM_CALLS_AGREE * fastest_s:
                     del warm[0]  # the third alone counts
                 warmup_s = clock.now() - begun - sum(warm)
-                more = policy.min_blocks - len(warm)
-                refuse_behind_deadline(fastest_s, more)
-                return Samples(1, (*warm, *(block(1) for _ in range(more))), first_call_s, warmup_s, steady=None)
+                refuse_behind_deadline(fastest_s, policy.min_blocks - len(warm))
+                while not enough(warm, 1, policy):
+                    warm.append(block(1))
+                return Samples(1, tuple(warm), first_call_s, warmup_s, steady=None)
         least_s = max(backend.block_s, least_block_s) if before is None else 0.0
         calls, blocks, settled = _warm_up(block, warm, least_s, backend, policy, clock)
         warmup_s = clock.now() - begun - calls * sum(blocks)
+        if before is not None:  # which takes as long again for each block of a longer round
+            policy = replace(policy, max_blocks=min(policy.max_blocks, Policy().max_blocks))
         while not enough(blocks, calls, policy):
             blocks.append(block(calls))
     finally:

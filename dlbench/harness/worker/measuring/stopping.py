@@ -6,16 +6,11 @@ from itertools import combinations
 
 from dlbench.core.measurement import STEADY_SHIFT
 from dlbench.core.model import Policy
-from dlbench.core.stats import relative_half_width
 
 WINDOW, SHORT_WINDOW = 5, 3
 """Blocks in each of the two windows that must agree before measuring starts; the short ones are for long blocks."""
 STEADY_TREND = {WINDOW: 0.6, SHORT_WINDOW: 0.85}
 """Kendall's tau over both windows from which on their order counts as a trend, with p = 0.017 in either size."""
-PRECISE = 0.01
-"""Half-width of the interval of the block median, relative, at which a round has enough blocks."""
-PRECISE_FROM = 10
-"""Blocks from which on that interval is believed."""
 
 
 def steady(blocks: Sequence[float], window: int = WINDOW) -> bool:
@@ -30,10 +25,5 @@ def steady(blocks: Sequence[float], window: int = WINDOW) -> bool:
 
 
 def enough(blocks: Sequence[float], calls: int, policy: Policy) -> bool:
-    """Whether a round has the blocks it needs, of so many calls: precise enough, out of time, or at its most."""
-    count = len(blocks)
-    if count < policy.min_blocks:
-        return False
-    if count >= policy.max_blocks or calls * sum(blocks) >= policy.round_s:
-        return True
-    return count >= PRECISE_FROM and relative_half_width(blocks) <= PRECISE
+    """Whether a round has the blocks it needs, of so many calls: the least, and all its time or its most."""
+    return len(blocks) >= policy.min_blocks and (len(blocks) >= policy.max_blocks or calls * sum(blocks) >= policy.round_s)
