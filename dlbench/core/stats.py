@@ -121,12 +121,12 @@ def median_variance(values: Sequence[float]) -> float:
 def dependent_variance(values: Sequence[float]) -> float:
     """Return the variance that the median of these values has, of which each may be like the one before it; zero of a single one.
 
-    It comes from the medians of four windows of them, one behind the other, as scatter that lasts shorter than a window is chance from one
-    to the next (Conway, Some Tactical Problems in Digital Simulation, Management Science 10, 1963).
+    It comes from the medians of four windows of them or a few more, one after the other: what lasts shorter than a window is chance from
+    one to the next (Conway, Some Tactical Problems in Digital Simulation, Management Science 10, 1963).
     """
-    count = min(4, len(values))
-    medians = [statistics.median(values[len(values) * n // count : len(values) * (n + 1) // count]) for n in range(count)]
-    return statistics.variance(medians) / count if count > 1 else 0.0
+    size = max(1, len(values) // 4)
+    medians = [statistics.median(values[at : at + size]) for at in range(0, len(values) - size + 1, size)]
+    return statistics.variance(medians) / len(medians) if len(medians) > 1 else 0.0
 
 
 def best_length(set_up_s: float, within: float, between: float) -> float:
