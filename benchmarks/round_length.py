@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from benchmarks.alternate import report
 from dlbench.core.model import Policy
-from dlbench.harness.schedule import SeriesRounds
+from dlbench.harness.rounds import SeriesRounds
 
 MINUTES = 0.5
 SET_UP_S, BLOCK_S, ROUNDS = 0.6, 0.01, 10

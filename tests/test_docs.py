@@ -30,10 +30,10 @@ from dlbench.core.model import Policy, Status
 from dlbench.core.records import signature_from_json
 from dlbench.core.stats import median_ranks
 from dlbench.core.toml import MAX_BYTES
-from dlbench.harness import schedule
 from dlbench.harness.plan import cases as planning
 from dlbench.harness.plan import suite
 from dlbench.harness.plan.selection import compile_expression
+from dlbench.harness.rounds import MOST_BLOCKS
 from dlbench.harness.runner import ask_hello
 from dlbench.harness.worker import registry
 from dlbench.harness.worker.backends.cpu import CpuBackend
@@ -455,7 +455,7 @@ def test_the_coverage_of_intervals_is_exact():
         f"and {measure.MOST_CALLS:,} at most",
         f"At least {Policy().min_blocks} and at most {Policy().max_blocks}. From {Policy().min_blocks} on",
         f"when {Policy().round_s:g} s was spent in blocks",
-        f"then with at most {schedule.MOST_BLOCKS} blocks",
+        f"then with at most {MOST_BLOCKS} blocks",
         f"wider than ±{Policy().target * 100:g} %, up to {Policy().max_rounds} rounds each",
         f"A case has {Policy().timeout_s:g} s in each round",
         f"of more than {models.BLOCK:,} values",

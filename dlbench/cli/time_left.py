@@ -7,7 +7,8 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from dlbench.core.measurement import Measurement, Series
 from dlbench.core.model import Policy, Status
 from dlbench.harness.observer import Observer
-from dlbench.harness.schedule import GRACE_S, LOOK_S, Task
+from dlbench.harness.rounds import LOOK_S
+from dlbench.harness.schedule import GRACE_S, Task
 
 # Chosen by replaying committed and idle runs of one to three rounds, and parts of them, that took 6 to 60 s: of 206, 90 % were over by when
 # it was first said, and a third of the way 65 % of the bounds were at most 1.5 times the truth. Most others had few and unlike cases.

@@ -9,8 +9,9 @@ from dlbench.harness.observer import Observer
 from dlbench.harness.probe.devices import describe_cpu
 from dlbench.harness.probe.monitor import Monitor
 from dlbench.harness.process.interrupt import Interruption
+from dlbench.harness.rounds import LOOK_S
 from dlbench.harness.runner import Runner, RunSettings
-from dlbench.harness.schedule import LOOK_S, Fault, Side, Task
+from dlbench.harness.schedule import Fault, Side, Task
 
 
 class SpentAtOnce(Observer):

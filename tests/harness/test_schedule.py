@@ -15,20 +15,8 @@ from dlbench.core.conditions import Throttling
 from dlbench.core.measurement import Measurement, Samples
 from dlbench.core.model import Case, Policy, Status
 from dlbench.core.stats import best_length, median_interval
-from dlbench.harness.schedule import (
-    LOOK_S,
-    MOST_BLOCKS,
-    MOST_S,
-    PAUSES_S,
-    DeviceQuarantine,
-    Fault,
-    Progress,
-    Retries,
-    SeriesRounds,
-    Side,
-    Task,
-    allocate_rounds,
-)
+from dlbench.harness.rounds import LOOK_S, MOST_BLOCKS, MOST_S, SeriesRounds, allocate_rounds
+from dlbench.harness.schedule import PAUSES_S, DeviceQuarantine, Fault, Progress, Retries, Side, Task
 
 HOT, COOL, DISTURBED = Throttling(thermal=0.5), Throttling(thermal=0.0), Throttling(thermal=0.0, waiting=0.051)
 
