@@ -11,7 +11,6 @@ from benchmarks.alternate import report
 from dlbench.core.model import Policy
 from dlbench.harness.rounds import SeriesRounds
 
-MINUTES = 0.5
 SET_UP_S, BLOCK_S, ROUNDS = 0.6, 0.01, 10
 """As a case of quick has them."""
 POLICY = Policy(round_s=0.3, budget_s=1e9)
@@ -64,7 +63,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     rows.append(("at worst", *(f"{ratio:.2f}" for ratio in worst), ""))
     report(
         f"Time to the same width over that of the best fixed length, {ROUNDS} rounds with {SET_UP_S} s of set-up",
-        ("what scatters", *(f"{fixed:g} s" for fixed in LENGTHS_S), "decided", "from the fourth round on"),
+        ("what scatters", *(f"{fixed:g} s" for fixed in LENGTHS_S), "decided", "its length"),
         rows,
         "what is decided is at worst closer to the best than any fixed length",
         worst[-1] < min(worst[:-1]),

@@ -178,7 +178,7 @@ def test_round_length_holds_what_is_decided_against_fixed_lengths(printed, monke
     """In few runs of noise whose best length is clear."""
     monkeypatch.setattr(round_length, "NOISES", {"blocks": round_length.Noise(blocks=0.05), "processes": round_length.Noise(processes=0.5)})
     table, _ = printed(round_length, "--deals", "12")
-    assert table[0] == ["what scatters", "0.1 s", "0.3 s", "1 s", "3 s", "decided", "from the fourth round on"]
+    assert table[0] == ["what scatters", "0.1 s", "0.3 s", "1 s", "3 s", "decided", "its length"]
     blocks, processes = ([float(cell) for cell in row[1:5]] for row in table[1:3])
     assert blocks[0] > max(blocks[2:])
     assert processes[3] > 3 * processes[0]
