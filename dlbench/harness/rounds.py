@@ -3,7 +3,6 @@
 import heapq
 import math
 import statistics
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -40,8 +39,8 @@ class SeriesRounds:
         """Take the blocks of one round that count, and how long all took; none of an experiment, which has no time to be precise about."""
         self.count += 1
         if blocks:
-            self._times.append(max(statistics.median(blocks), sys.float_info.min))
-            self._spent_s.append(spent_s)
+            self._times.append(max(statistics.median(blocks), 1e-12))
+            self._spent_s.append(max(spent_s, 1e-9))
             self.set_up_s = max(0.0, self.took_s - spent_s)
             self._within += dependent_variance(blocks) * (spent_s / self._times[-1]) ** 2
 
@@ -61,7 +60,7 @@ class SeriesRounds:
             within = self._within / sum(self._spent_s)
             between = (self.variance - within / statistics.harmonic_mean(self._spent_s)) * freedom / (freedom + _DOUBT)
             length_s = best_length(self.set_up_s, within, max(between, (self.policy.target / 4) ** 2))
-        return max(self.policy.round_s, min(length_s, MOST_S))
+        return max(self.policy.round_s, min(length_s, MOST_S, (self.policy.timeout_s - self.set_up_s) / 2))
 
     @property
     def lacking(self) -> int:

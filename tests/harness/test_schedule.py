@@ -284,6 +284,20 @@ def test_the_length_is_that_of_kalibera_and_jones():
     assert best_length(0.6, within, between) == pytest.approx(0.4317, abs=1e-4)
 
 
+@pytest.mark.parametrize(("set_up_s", "length_s"), [(58.5, 0.75), (59.9, 0.3), (1.0, LOOK_S)])
+def test_a_longer_round_ends_well_before_its_deadline(set_up_s, length_s):
+    rounds = SeriesRounds(BUDGET_OF_QUICK, took_s=set_up_s + 0.3)
+    rounds.add([0.01] * 30, 0.3)
+    assert rounds.best_length_s() == pytest.approx(length_s)
+
+
+def test_times_of_zero_break_nothing():
+    rounds = SeriesRounds(BUDGET_OF_QUICK)
+    for blocks in ([0.0] * 9, [0.0, 0.0, 1.0], [0.0, 0.0, 0.0]):
+        rounds.add(blocks, sum(blocks))
+    assert 0.3 <= rounds.best_length_s() <= MOST_S
+
+
 def test_both_sides_of_a_case_are_measured_as_long_in_each_round():
     sides = [case("a", side="a"), case("a", side="b")]
     progress = Progress(sides, BUDGET_OF_QUICK, ())
