@@ -33,6 +33,7 @@ from dlbench.core.toml import MAX_BYTES
 from dlbench.harness.plan import cases as planning
 from dlbench.harness.plan import suite
 from dlbench.harness.plan.selection import compile_expression
+from dlbench.harness.rounds import MOST_BLOCKS
 from dlbench.harness.runner import ask_hello
 from dlbench.harness.worker import registry
 from dlbench.harness.worker.backends.cpu import CpuBackend
@@ -452,8 +453,9 @@ def test_the_coverage_of_intervals_is_exact():
         f"After {Policy().max_warmup_s:g} s the case is measured all the same",
         f"at least {CpuBackend.block_s * 1e3:g} ms on a CPU and {CudaBackend.block_s * 1e3:g} ms on an accelerator",
         f"and {measure.MOST_CALLS:,} at most",
-        f"At least {Policy().min_blocks} and at most {Policy().max_blocks}. From {stopping.PRECISE_FROM} on",
-        f"is within ±{stopping.PRECISE * 100:g} %",
+        f"At least {Policy().min_blocks} and at most {Policy().max_blocks}. From {Policy().min_blocks} on",
+        f"when {Policy().round_s:g} s was spent in blocks",
+        f"then with at most {MOST_BLOCKS} blocks",
         f"wider than ±{Policy().target * 100:g} %, up to {Policy().max_rounds} rounds each",
         f"A case has {Policy().timeout_s:g} s in each round",
         f"of more than {models.BLOCK:,} values",

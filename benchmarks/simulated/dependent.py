@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from benchmarks.simulated import Finding
 from dlbench.core.model import Policy
 from dlbench.core.stats import median_interval
-from dlbench.harness.schedule import SeriesRounds
+from dlbench.harness.rounds import SeriesRounds
 
 SD = 0.035
 LAGS = (0.0, 0.2, 0.46)
@@ -34,5 +34,5 @@ def _rounds(policy: Policy, lag: float, chance: random.Random) -> list[float]:
     while not rule.done():
         last = lag * last + chance.gauss(0, SD * (1 - lag**2) ** 0.5)
         found.append(last)
-        rule.add(math.exp(last))
+        rule.add([math.exp(last)])
     return found

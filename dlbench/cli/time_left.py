@@ -7,6 +7,7 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from dlbench.core.measurement import Measurement, Series
 from dlbench.core.model import Policy, Status
 from dlbench.harness.observer import Observer
+from dlbench.harness.rounds import LOOK_S
 from dlbench.harness.schedule import GRACE_S, Task
 
 # Chosen by replaying committed and idle runs of one to three rounds, and parts of them, that took 6 to 60 s: of 206, 90 % were over by when
@@ -101,8 +102,10 @@ class TimeLeft(Observer):
         self._waiting.pop(series, None)
         self._note(measurement)
         if samples and not self.round:
-            timed_s = min(self._took_s[series], (samples.warmup_s or 0.0) + samples.calls * sum(samples.block_s))
-            self._later_s[series] = timed_s + _OF_SET_UP * (self._took_s[series] - timed_s)
+            spent_s = samples.calls * sum(samples.block_s)
+            timed_s = min(self._took_s[series], (samples.warmup_s or 0.0) + spent_s)
+            longer_s = max(0.0, LOOK_S - spent_s) if self.policy.budget_s else 0.0
+            self._later_s[series] = timed_s + longer_s + _OF_SET_UP * (self._took_s[series] - timed_s)
 
     def _note(self, measurement: Measurement) -> None:
         """Keep a measurement, and note what it says of later rounds."""

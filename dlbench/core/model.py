@@ -263,7 +263,7 @@ class Policy:
     timeout_s: float = 60.0
     """Deadline of one case in one round, set-up included."""
     round_s: float = 1.0
-    """Time for the timed blocks of one case in one round, once it has its least number of blocks."""
+    """Time for the timed blocks of one case in one round, once it has its least number of blocks; with a budget the least of it."""
     min_blocks: int = 3
     max_blocks: int = 50
     warmup_s: float | None = None

@@ -118,6 +118,26 @@ def median_variance(values: Sequence[float]) -> float:
     return math.pi / 2 / len(values) * (MAD_TO_SD * statistics.median(abs(value - middle) for value in values)) ** 2
 
 
+def dependent_variance(values: Sequence[float]) -> float:
+    """Return the variance that the median of these values has, of which each may be like the one before it; zero of a single one.
+
+    It comes from the medians of four windows of them or a few more, one after the other: what lasts shorter than a window is chance from
+    one to the next (Conway, Some Tactical Problems in Digital Simulation, Management Science 10, 1963).
+    """
+    size = max(1, len(values) // 4)
+    medians = [statistics.median(values[at : at + size]) for at in range(0, len(values) - size + 1, size)]
+    return statistics.variance(medians) / len(medians) if len(medians) > 1 else 0.0
+
+
+def best_length(set_up_s: float, within: float, between: float) -> float:
+    """Return for how many seconds a process measures best that takes so long besides.
+
+    The variance of its time is ``between``, that between processes, and ``within`` over those seconds. What counts is the variance times
+    all seconds, which is least here (Kalibera and Jones, Rigorous Benchmarking in Reasonable Time, ISMM 2013, section 6).
+    """
+    return math.sqrt(set_up_s * within / between)
+
+
 def two_way_variances(table: Sequence[Sequence[float]]) -> tuple[float, list[float]]:
     """Return the variance of the rows' effects, negative where chance explains more, and that of each column beyond those.
 

@@ -218,7 +218,8 @@ class Runner:
         def measure(case: Case, policy: Policy) -> Measured | None:
             self._require_time([task])
             try:
-                request = self._request(task._replace(case=case), number, policy, placement)
+                lengthened = self._progress.lengthened(task.case, policy)
+                request = self._request(task._replace(case=case), number, lengthened, placement)
             except OSError as error:
                 reason = f"no folder can be made in {error.filename}: {error.strerror}; name one that can be written"
                 return Measurement(case, number, Status.FAILED, reason, task.side.name), Fault.NONE

@@ -1,10 +1,6 @@
 """Sides of a run and their tasks: which still need a round, the attempts at each in a round, and the devices that are given up."""
 
-import heapq
-import math
 import random
-import statistics
-import sys
 from collections import Counter, deque
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -16,11 +12,11 @@ from typing import NamedTuple, Self
 from dlbench.core.conditions import Throttling
 from dlbench.core.measurement import Measurement, Series
 from dlbench.core.model import Case, Policy, Status, kind_of
-from dlbench.core.stats import relative_half_width
 from dlbench.harness.probe.devices import Device, take_one_process, unusable, usable
 from dlbench.harness.process.worker_process import Interpreter
 from dlbench.harness.ranks.cluster import RemoteNode
 from dlbench.harness.ranks.placement import NodeCapacity
+from dlbench.harness.rounds import MOST_BLOCKS, SeriesRounds, allocate_rounds
 
 PAUSES_S = (1.0, 4.0)
 """Before the second attempt and before each later one at a throttled case: a control group's quota is filled up every 0.1 s, but a heat
@@ -31,6 +27,8 @@ FEW_CASES = 3
 """Held back in a round, up to which they are tried again even if they are most of its cases: of so few most soon are."""
 GRACE_S = 10.0
 """Beyond the budget, for a case that was begun within it: long enough for most, short enough to wait for."""
+_PLANNED = 0.8
+"""Share of the time left that the policy's rounds may take, as retries want some."""
 _FAULTS_TO_QUARANTINE = 2
 """Device faults in a row, each in a new process, after which the device itself is taken to be at fault."""
 
@@ -101,80 +99,13 @@ def _draw(*of: object) -> float:
     return random.Random("/".join(map(str, of))).random()
 
 
-@dataclass(slots=True)
-class SeriesRounds:
-    """Rounds of one series by now, and whether they are enough: stop on precision, never on significance."""
-
-    policy: Policy
-    count: int = 0
-    ended: bool = False
-    """Whether a further round would tell nothing new."""
-    took_s: float = 0.0
-    """How long it took in a round, its set-up included; 0 where it was never measured."""
-    _times: list[float] = field(default_factory=list)
-
-    def add(self, median_s: float | None) -> None:
-        """Take one round's median; None for an experiment, which has no time to be precise about."""
-        self.count += 1
-        if median_s is not None:
-            self._times.append(median_s)
-
-    @property
-    def variance(self) -> float:
-        """Of the logarithms of the rounds' medians; 0 below two of them."""
-        logs = [math.log(max(time, sys.float_info.min)) for time in self._times]
-        return statistics.variance(logs) if len(logs) > 1 else 0.0
-
-    @property
-    def lacking(self) -> int:
-        """Of the policy's rounds, those that are still to be measured."""
-        return max(0, self.policy.rounds - self.count)
-
-    def done(self) -> bool:
-        """Return whether to stop: at the policy's rounds, or, where a budget pays for more, at the target or the most rounds."""
-        if self.ended:
-            return True
-        if self.lacking:
-            return False
-        if self.policy.budget_s is None or self.count >= self.policy.max_rounds or not self._times:
-            return True
-        return relative_half_width(self._times) <= self.policy.target
-
-
-def allocate_rounds(rounds: Sequence[SeriesRounds], most: int, left_s: float) -> list[int]:
-    """Return how many more rounds each series gets, up to ``most`` in all, such that the mean variance of their medians falls fastest.
-
-    One round more takes variance / (k (k + 1)) off variance / k; whichever series gains most for a second is next, as long as it fits. In
-    the end rounds are in proportion to standard deviation / √cost (Neyman, *On the Two Different Aspects of the Representative Method*,
-    1934, with costs as in Cochran, *Sampling Techniques*, section 5.5).
-    """
-    costs_s = [max(each.took_s, 1e-3) for each in rounds]
-    variances = [each.variance for each in rounds]
-    counts = [each.count for each in rounds]
-
-    def entry(index: int) -> tuple[float, int]:
-        return -variances[index] / (counts[index] * (counts[index] + 1) * costs_s[index]), index
-
-    queue = [entry(index) for index, count in enumerate(counts) if count < most]
-    heapq.heapify(queue)
-    while queue:
-        _, index = heapq.heappop(queue)
-        if costs_s[index] > left_s:
-            continue
-        left_s -= costs_s[index]
-        counts[index] += 1
-        if counts[index] < most:
-            heapq.heappush(queue, entry(index))
-    return [count - each.count for count, each in zip(counts, rounds, strict=True)]
-
-
 class Progress:
     """The tasks that still need a round."""
 
     def __init__(self, tasks: Sequence[Task], policy: Policy, done: Sequence[Measurement]) -> None:
         self._tasks = tasks
         self._policy = policy
-        self._series = {task.series: SeriesRounds(policy) for task in tasks}
+        self._series = {task.series: SeriesRounds(policy, length_s=policy.round_s) for task in tasks}
         self.start_s = 0.0
         """How long the processes of a round took to start."""
         self.rounds = 0
@@ -197,9 +128,10 @@ class Progress:
         if measurement.found and not samples:
             # A search is made once; it would only find the same again.
             series.ended = True
-        series.add(statistics.median(samples.counted_s) if samples else None)
+        spent_s = samples.calls * sum(samples.block_s) if samples else 0.0
         if samples and not series.took_s:
-            series.took_s = (samples.warmup_s or 0.0) + samples.calls * sum(samples.block_s)
+            series.took_s = (samples.warmup_s or 0.0) + spent_s
+        series.add(samples.counted_s if samples else (), spent_s)
 
     def took(self, series: Series, seconds: float) -> None:
         """Take how long a case took in a round, its set-up included."""
@@ -208,10 +140,30 @@ class Progress:
     def pending(self, number: int, left_s: float) -> list[Task]:
         """Return what to measure in a round: tasks that lack one of the policy's, else those that the time left buys one more."""
         needed = [task for task in self._tasks if not self._series[task.series].done() and (task.series, number) not in self._measured]
+        self._set_lengths(needed, left_s)
         if behind := [task for task in needed if self._series[task.series].lacking]:
             return behind
         more = allocate_rounds([self._series[task.series] for task in needed], self._policy.max_rounds, left_s - self.start_s)
         return [task for task, rounds in zip(needed, more, strict=True) if rounds]
+
+    def _set_lengths(self, tasks: Sequence[Task], left_s: float) -> None:
+        """Decide how long their blocks last in the next round, where a budget pays for it: less if the policy's rounds would not fit."""
+        policy, series = self._policy, [self._series[task.series] for task in tasks]
+        if not tasks or policy.budget_s is None or policy.min_blocks == policy.max_blocks:
+            return
+        best_s = [each.best_length_s() for each in series]
+        room_s = _PLANNED * left_s / self.certain(tasks) - self.start_s - sum(each.took_s - each.length_s for each in series)
+        for each, length_s in zip(series, best_s, strict=True):
+            length_s = max(policy.round_s, length_s * min(1.0, room_s / sum(best_s)))
+            each.took_s += length_s - each.length_s
+            each.length_s = length_s
+
+    def lengthened(self, case: Case, policy: Policy) -> Policy:
+        """Return a policy with the time that a case is given in the next round, the same on each side."""
+        length_s = max(each.length_s for series, each in self._series.items() if series.case == case.id)
+        if length_s <= self._policy.round_s:
+            return policy
+        return replace(policy, round_s=length_s, max_blocks=max(policy.max_blocks, MOST_BLOCKS))
 
     def certain(self, tasks: Sequence[Task]) -> int:
         """Return how many rounds there will be for sure with any of these that are pending, at least 1."""

@@ -27,6 +27,7 @@ from benchmarks import (
     planning,
     quick_time,
     ranks,
+    round_length,
     undisturbed,
 )
 from dlbench.core.model import Status
@@ -181,6 +182,17 @@ def test_ceilings_hold_products_and_moves_against_bare_loops(printed, monkeypatc
 
 def test_the_bare_loop_times_a_product():
     assert 0 < bare_matmul.loop(64, "fp32", 1, 0.001) < 1
+
+
+def test_round_length_holds_what_is_decided_against_fixed_lengths(printed, monkeypatch):
+    """In few runs of noise whose best length is clear."""
+    monkeypatch.setattr(round_length, "NOISES", {"blocks": round_length.Noise(blocks=0.05), "processes": round_length.Noise(processes=0.5)})
+    table, _ = printed(round_length, "--deals", "12")
+    assert table[0] == ["what scatters", "0.1 s", "0.3 s", "1 s", "3 s", "decided", "its length"]
+    blocks, processes = ([float(cell) for cell in row[1:5]] for row in table[1:3])
+    assert blocks[0] > max(blocks[2:])
+    assert processes[3] > 3 * processes[0]
+    assert table[2][6] == "0.3 s"
 
 
 def test_memory_limit_holds_what_was_found_against_every_batch(printed, monkeypatch):

@@ -13,6 +13,8 @@ from hypothesis import strategies as st
 from dlbench.core.rank_test import rank_test, shift_interval
 from dlbench.core.stats import (
     Interval,
+    best_length,
+    dependent_variance,
     median_interval,
     median_ranks,
     outliers,
@@ -285,3 +287,35 @@ def test_a_wild_point_does_not_carry_the_line_away() -> None:
 @pytest.mark.parametrize("x", [[], [1.0], [2.0, 2.0]])
 def test_one_place_makes_no_line(x: list[float]) -> None:
     assert theil_sen(x, x) is None
+
+
+@pytest.mark.parametrize(
+    ("values", "variance"),
+    [
+        pytest.param([7.0], 0.0, id="one value"),
+        pytest.param([1.0, 3.0], 1.0, id="two"),
+        pytest.param([1.0, 1.0, 2.0, 2.0, 3.0, 3.0, 4.0, 4.0], 5 / 12, id="each like the one before it"),
+        pytest.param([1.0, 4.0, 2.0, 3.0, 3.0, 2.0, 4.0, 1.0], 0.0, id="the same ones by turns"),
+    ],
+)
+def test_dependent_variance_sees_what_lasts(values: list[float], variance: float) -> None:
+    assert dependent_variance(values) == pytest.approx(variance)
+
+
+def test_dependent_variance_of_independent_values_is_that_of_their_median() -> None:
+    noise = np.random.default_rng(1).normal(size=(2000, 100))
+    assert statistics.fmean(map(dependent_variance, noise)) == pytest.approx(np.var(np.median(noise, axis=1)), rel=0.06)
+
+
+POSITIVE = st.floats(1e-6, 1e3)
+
+
+@given(POSITIVE, POSITIVE, POSITIVE, POSITIVE)
+def test_no_other_length_takes_less_time_to_the_same_variance(set_up_s: float, within: float, between: float, other: float) -> None:
+    def cost(seconds: float) -> float:
+        return (set_up_s + seconds) * (between + within / seconds)
+
+    best = best_length(set_up_s, within, between)
+    assert cost(best) <= min(cost(other), cost(best * 1.01), cost(best / 1.01)) * (1 + 1e-12)
+    assert best_length(2 * set_up_s, within, between) > best < best_length(set_up_s, 2 * within, between)
+    assert best_length(set_up_s, within, 2 * between) < best

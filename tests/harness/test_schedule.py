@@ -2,6 +2,8 @@
 
 import math
 import random
+import statistics
+from dataclasses import replace
 from itertools import product
 from typing import NamedTuple
 
@@ -12,8 +14,9 @@ from hypothesis import strategies as st
 from dlbench.core.conditions import Throttling
 from dlbench.core.measurement import Measurement, Samples
 from dlbench.core.model import Case, Policy, Status
-from dlbench.core.stats import median_interval
-from dlbench.harness.schedule import PAUSES_S, DeviceQuarantine, Fault, Progress, Retries, Side, Task, allocate_rounds
+from dlbench.core.stats import best_length, median_interval
+from dlbench.harness.rounds import LOOK_S, MOST_BLOCKS, MOST_S, SeriesRounds, allocate_rounds
+from dlbench.harness.schedule import PAUSES_S, DeviceQuarantine, Fault, Progress, Retries, Side, Task
 
 HOT, COOL, DISTURBED = Throttling(thermal=0.5), Throttling(thermal=0.0), Throttling(thermal=0.0, waiting=0.051)
 
@@ -236,3 +239,109 @@ def test_rounds_by_cost_leave_a_third_less_variance_than_as_many_seconds_spent_a
         alike.append(sum(deviation**2 / 11 for deviation in deviations))
     assert sum(variances) / sum(alike) == pytest.approx(0.66, abs=0.05)
     assert sum(covered) / len(covered) == pytest.approx(sum(promised) / len(promised), abs=0.01)
+
+
+def lengths_of(progress, cases):
+    """What the next round's blocks may last, by case."""
+    return {task.case.workload: progress.lengthened(task.case, BUDGET_OF_QUICK).round_s for task in cases}
+
+
+BUDGET_OF_QUICK = Policy(round_s=0.3, budget_s=180.0)
+
+
+def a_round(progress, task, number, blocks, calls=1, set_up_s=0.6):
+    spent_s = calls * sum(blocks)
+    progress.took(task.series, set_up_s + spent_s)
+    samples = Samples(calls, tuple(blocks), first_call_s=0.0, warmup_s=0.2, steady=True)
+    progress.add(Measurement(task.case, number, Status.OK, side=task.side.name, samples=samples))
+
+
+def test_the_second_round_looks_for_bursts_and_later_ones_last_as_long_as_that_narrows_the_interval():
+    cases = [case("processes"), case("bursts"), case("calm")]
+    progress, waves = Progress(cases, BUDGET_OF_QUICK, ()), [0.9, 1.1, 1.2, 0.8]
+    seen = []
+    for number in range(3):
+        assert progress.pending(number, 1e9) == cases
+        seen.append(lengths_of(progress, cases))
+        a_round(progress, cases[0], number, [0.01 * (1 + 0.1 * number)] * 100)
+        a_round(progress, cases[1], number, [0.01 * level for level in waves for _ in range(25)])
+        a_round(progress, cases[2], number, [0.01] * 100)
+    progress.pending(3, 1e9)
+    assert seen[0] == dict.fromkeys(("processes", "bursts", "calm"), 0.3)
+    assert seen[1] == dict.fromkeys(("processes", "bursts", "calm"), LOOK_S)
+    assert lengths_of(progress, cases) == {"processes": 0.3, "bursts": MOST_S, "calm": 0.3}
+    longer = progress.lengthened(cases[1].case, BUDGET_OF_QUICK)
+    assert longer == replace(BUDGET_OF_QUICK, round_s=MOST_S, max_blocks=MOST_BLOCKS)
+
+
+def test_the_length_is_that_of_kalibera_and_jones():
+    rounds = SeriesRounds(Policy(round_s=0.3, budget_s=60.0), took_s=1.6)
+    for level in (1.0, 1.05, 0.95, 1.02):
+        rounds.add([0.01 * level * wave for wave in (0.97, 1.03, 0.99, 1.01) for _ in range(25)], 1.0)
+    within = statistics.variance((0.97, 1.03, 0.99, 1.01)) / 4
+    between = (statistics.variance(map(math.log, (1.0, 1.05, 0.95, 1.02))) - within) * 3 / 9  # six degrees of freedom for the doubt
+    assert rounds.best_length_s() == pytest.approx(best_length(0.6, within, between), rel=1e-3)
+    assert best_length(0.6, within, between) == pytest.approx(0.4317, abs=1e-4)
+
+
+@pytest.mark.parametrize(("set_up_s", "length_s"), [(58.5, 0.75), (59.9, 0.3), (1.0, LOOK_S)])
+def test_a_longer_round_ends_well_before_its_deadline(set_up_s, length_s):
+    rounds = SeriesRounds(BUDGET_OF_QUICK, took_s=set_up_s + 0.3)
+    rounds.add([0.01] * 30, 0.3)
+    assert rounds.best_length_s() == pytest.approx(length_s)
+
+
+def test_times_of_zero_break_nothing():
+    rounds = SeriesRounds(BUDGET_OF_QUICK)
+    for blocks in ([0.0] * 9, [0.0, 0.0, 1.0], [0.0, 0.0, 0.0]):
+        rounds.add(blocks, sum(blocks))
+    assert 0.3 <= rounds.best_length_s() <= MOST_S
+
+
+def test_both_sides_of_a_case_are_measured_as_long_in_each_round():
+    sides = [case("a", side="a"), case("a", side="b")]
+    progress = Progress(sides, BUDGET_OF_QUICK, ())
+    for number in range(2):
+        progress.pending(number, 1e9)
+        for side, spread in zip(sides, (0.0, 0.2), strict=True):
+            a_round(progress, side, number, [0.01 * level for level in (1 - spread, 1 + spread) for _ in range(50)])
+    progress.pending(2, 1e9)
+    assert {progress.lengthened(side.case, BUDGET_OF_QUICK).round_s for side in sides} == {MOST_S}
+
+
+@pytest.mark.parametrize(
+    "policy",
+    [
+        pytest.param(replace(BUDGET_OF_QUICK, budget_s=None), id="no budget"),
+        pytest.param(replace(BUDGET_OF_QUICK, min_blocks=40, max_blocks=40), id="a number of blocks"),
+    ],
+)
+def test_the_policy_alone_says_how_long_a_round_is_without(policy):
+    task = case("a")
+    progress = Progress([task], policy, ())
+    for number in range(3):
+        progress.pending(number, 1e9)
+        assert progress.lengthened(task.case, policy) is policy
+        a_round(progress, task, number, [0.01, 0.02] * 20)
+
+
+def test_longer_rounds_leave_time_for_all_that_the_policy_plans_and_their_cost_is_known():
+    """Seventeen cases in the time of quick, whose start, set-up and least blocks take most of it."""
+    cases, left_s = [case(f"c{n}") for n in range(17)], BUDGET_OF_QUICK.budget_s
+    progress = Progress(cases, BUDGET_OF_QUICK, ())
+    progress.start_s = 2.0
+    spent = []
+    for number in range(7):
+        assert progress.pending(number, left_s) == cases
+        expected_s, began_s = progress.start_s + progress.cases_s(cases), left_s
+        assert expected_s <= left_s
+        left_s -= progress.start_s
+        for task in cases:
+            length_s = progress.lengthened(task.case, BUDGET_OF_QUICK).round_s
+            a_round(progress, task, number, [0.008, 0.009, 0.011, 0.012] * 2, calls=length_s / 0.08)
+            left_s -= 0.6 + length_s
+        spent.append(began_s - left_s)
+        if number:
+            assert spent[-1] == pytest.approx(expected_s)
+    assert spent[0] == pytest.approx(2.0 + 17 * 0.9)
+    assert 0 < left_s < 0.1 * BUDGET_OF_QUICK.budget_s

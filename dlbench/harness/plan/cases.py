@@ -175,8 +175,8 @@ def policy_of(suites: Suites, signatures: Signatures, devices: Sequence[str]) ->
 def estimate(policy: Policy, cases: int) -> float:
     """Guess the seconds that so many cases will take, from the policy alone.
 
-    Each case costs set-up, warm-up and timed blocks in each round, 1.5 s with the default policy; slow steps cost more, and cases that
-    agree early less. A budget cuts later rounds, never the first.
+    Each case costs set-up, warm-up and timed blocks in each round, 1.5 s with the default policy; slow steps cost more. A budget cuts later
+    rounds, never the first, and what it leaves makes them longer.
     """
     warmup_s = _WARMUP_S if policy.warmup_s is None else policy.warmup_s
     round_s = cases * min(_SETUP_S + warmup_s + policy.round_s, policy.timeout_s)

@@ -113,20 +113,18 @@ def take_samples(
                 if policy.min_blocks == 1 or max(warm) - fastest_s > WARM_CALLS_AGREE * fastest_s:
                     del warm[0]  # the third alone counts
                 warmup_s = clock.now() - begun - sum(warm)
-                more = policy.min_blocks - len(warm)
-                refuse_behind_deadline(fastest_s, more)
+                refuse_behind_deadline(fastest_s, policy.min_blocks - len(warm))
                 with timed_part():
-                    blocks = [*warm, *(block(1) for _ in range(more))]
-                    left_s = min(policy.round_s - sum(blocks), deadline - clock.now())
-                    while left_s >= fastest_s and len(undisturbed(blocks, block.last_waits(len(blocks)), 1)) < policy.min_blocks:
-                        blocks.append(block(1))
-                        left_s -= blocks[-1]
-                wait_s = block.last_waits(len(blocks))
+                    while not enough(warm, block.last_waits(len(warm)), 1, policy):
+                        warm.append(block(1))
+                wait_s = block.last_waits(len(warm))
                 least = policy.min_blocks if wait_s else None
-                return Samples(1, tuple(blocks), first_call_s, warmup_s, None, wait_s=wait_s, min_blocks=least)
+                return Samples(1, tuple(warm), first_call_s, warmup_s, None, wait_s=wait_s, min_blocks=least)
         least_s = max(backend.block_s, least_block_s) if work.before is None else 0.0
         calls, blocks, settled = _warm_up(block, warm, least_s, backend, policy, clock)
         warmup_s = clock.now() - begun - calls * sum(blocks)
+        if work.before is not None:  # which takes as long again for each block of a longer round
+            policy = replace(policy, max_blocks=min(policy.max_blocks, Policy().max_blocks))
         with timed_part():
             while not (blocks and enough(blocks, block.last_waits(len(blocks)), calls, policy)):
                 blocks.append(block(calls))

@@ -7,16 +7,11 @@ from itertools import combinations
 from dlbench.core.conditions import undisturbed
 from dlbench.core.measurement import STEADY_SHIFT
 from dlbench.core.model import Policy
-from dlbench.core.stats import relative_half_width
 
 WINDOW, SHORT_WINDOW = 5, 3
 """Blocks in each of the two windows that must agree before measuring starts; the short ones are for long blocks."""
 STEADY_TREND = {WINDOW: 0.6, SHORT_WINDOW: 0.85}
 """Kendall's tau over both windows from which on their order counts as a trend, with p = 0.017 in either size."""
-PRECISE = 0.01
-"""Half-width of the interval of the block median, relative, at which a round has enough blocks."""
-PRECISE_FROM = 10
-"""Blocks from which on that interval is believed."""
 
 
 def steady(blocks: Sequence[float], window: int = WINDOW) -> bool:
@@ -31,13 +26,10 @@ def steady(blocks: Sequence[float], window: int = WINDOW) -> bool:
 
 
 def enough(blocks: Sequence[float], waits: Sequence[float] | None, calls: int, policy: Policy) -> bool:
-    """Whether a round has the blocks it needs, of so many calls: precise enough, out of time, or at its most.
+    """Whether a round has the blocks it needs, of so many calls: the least, and all its time or its most of those that nobody disturbed.
 
-    ``waits``: the longest of each block for a CPU. Those that were disturbed take time, and nothing else of them counts.
+    ``waits``: the longest of each block for a CPU.
     """
     if len(blocks) < policy.min_blocks:
         return False
-    counted = [blocks[at] for at in undisturbed(blocks, waits, calls)]
-    if len(counted) >= policy.max_blocks or calls * sum(blocks) >= policy.round_s:
-        return True
-    return len(counted) >= PRECISE_FROM and relative_half_width(counted) <= PRECISE
+    return calls * sum(blocks) >= policy.round_s or len(undisturbed(blocks, waits, calls)) >= policy.max_blocks

@@ -34,11 +34,11 @@ def test_a_steady_fast_call_is_timed_in_blocks_of_the_least_length():
     samples = take_samples(Work(call=calls_taking(clock, 0.5, 2**-16)), clock, CPU, Policy())
     assert samples.first_call_s == 0.5
     assert samples.calls == 132  # 2 ms / 15.26 µs, rounded up
-    # Ten equal blocks have an interval of no width: the round is precise enough. They are the last of the warm-up's.
-    assert samples.block_s == (2**-16,) * 10
+    # The first ten are the last of the warm-up's.
+    assert samples.block_s == (2**-16,) * 50
     assert samples.steady
-    timed_s = 10 * 132 * 2**-16
-    assert samples.warmup_s - samples.first_call_s + timed_s == pytest.approx(0.2, abs=0.0021)  # 0.2 s in blocks of 2 ms
+    timed_s = 50 * 132 * 2**-16
+    assert samples.warmup_s - samples.first_call_s + timed_s / 5 == pytest.approx(0.2, abs=0.0021)  # 0.2 s in blocks of 2 ms
     assert clock.now() == samples.warmup_s + timed_s
 
 
@@ -73,7 +73,7 @@ def test_blocks_that_turn_out_short_get_more_calls_and_the_short_ones_do_not_cou
     clock = ManualClock()
     samples = take_samples(Work(call=calls_taking(clock, 0.9, 2**-9, *[2**-12] * 40)), clock, CPU, Policy(warmup_s=0.0))
     assert samples.calls == 9  # 2 ms / 0.244 ms, rounded up
-    assert samples.block_s == (2**-12,) * 10
+    assert samples.block_s == pytest.approx((2**-12,) * 50)
     assert samples.warmup_s == 0.9 + 2**-9 + 2 * 2**-12  # the second call took 2 ms, so the first block was of two
 
 
@@ -112,14 +112,20 @@ def test_a_slow_call_is_warm_after_two_where_they_do_not_agree():
 
 def test_a_round_of_one_slow_call_takes_the_third():
     clock = ManualClock()
-    samples = take_samples(Work(call=calls_taking(clock, 0.9, 0.41, 0.4)), clock, CPU, Policy(min_blocks=1))
+    samples = take_samples(Work(call=calls_taking(clock, 0.9, 0.41, 0.4)), clock, CPU, Policy(min_blocks=1, round_s=0.3))
     assert samples.block_s == pytest.approx((0.4,))
+
+
+def test_a_longer_round_has_more_slow_calls_and_no_later_deadline():
+    clock = ManualClock()
+    samples = take_samples(Work(call=calls_taking(clock, 0.4)), clock, CPU, Policy(round_s=2.5), deadline=2.0)
+    assert samples.block_s == pytest.approx((0.4,) * 7)
 
 
 def test_the_third_call_of_a_slow_one_is_its_first_block():
     clock = ManualClock()
     samples = take_samples(Work(call=calls_taking(clock, 0.9, 0.5, 0.4, 0.3, 0.2)), clock, CPU, Policy())
-    assert samples.block_s == pytest.approx((0.4, 0.3, 0.2))
+    assert samples.block_s == pytest.approx((0.4, 0.3, 0.2, 0.2))  # until a second is over
     assert samples.warmup_s == pytest.approx(1.4)
 
 
@@ -128,7 +134,7 @@ def test_a_slow_second_call_alone_does_not_make_a_call_slow():
     call = calls_taking(clock, 3.0, 15.0, 2**-10)
     samples = take_samples(Work(call=call), clock, CPU, Policy(), deadline=60.0)
     assert (samples.first_call_s, samples.calls, samples.steady) == (3.0, 3, True)  # 2 ms / 0.98 ms, rounded up
-    assert samples.block_s == (2**-10,) * 10
+    assert samples.block_s == (2**-10,) * 50
     # Both slow calls and all that follow until the times are steady, but the last ten: 0.2 s in blocks of 2.9 ms.
     assert samples.warmup_s - 18.0 + 10 * 3 * 2**-10 == pytest.approx(0.2, abs=0.004)
 
@@ -136,7 +142,7 @@ def test_a_slow_second_call_alone_does_not_make_a_call_slow():
 def test_a_slow_third_call_alone_does_not_either():
     clock = ManualClock()
     samples = take_samples(Work(call=calls_taking(clock, 3.0, 2**-10, 0.2, 2**-10)), clock, CPU, Policy(warmup_s=0.3))
-    assert (samples.calls, samples.block_s) == (3, (2**-10,) * 10)
+    assert (samples.calls, samples.block_s) == (3, (2**-10,) * 50)
 
 
 def test_calls_made_to_look_whether_a_call_is_slow_count_as_warm_up():
@@ -188,9 +194,9 @@ def test_before_runs_untimed_ahead_of_every_single_call():
     clock = ManualClock()
     call = calls_taking(clock, 0.001)
     before = calls_taking(clock, 0.05)
-    samples = take_samples(Work(call=call, before=before), clock, CPU, Policy())
+    samples = take_samples(Work(call=call, before=before), clock, CPU, Policy(round_s=3.0, max_blocks=500))
     assert samples.calls == 1
-    assert samples.block_s == pytest.approx([0.001] * 10)
+    assert samples.block_s == pytest.approx([0.001] * 50)  # not 500, each with what runs ahead of it
     assert before.count == call.count
 
 
