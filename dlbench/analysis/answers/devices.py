@@ -145,10 +145,13 @@ def _headline(steps: Sequence[Step], chosen: Mapping[Step, Step], several: bool)
     """Return what one way brings: ``2 GPUs 1.83× one (1.80…1.86), 4 GPUs 3.40×``."""
     first, last = steps[0], steps[-1]
     ratio, *others = [ratio for each in steps if (ratio := chosen.get(each, each).ratio)]
+    others = [] if others and others[-1].is_undecided else others
     each, slows = plural(first.ranks, _noun(first)), first.verdict == "slows"
     more = f", {plural(last.ranks, _noun(last))} {others[-1].brief}" if others else ""
-    if slows or ratio.is_undecided:
-        texts = [f"no gain{'' if slows else ' shown'}: {ratio.brief}{ratio.span} with {each}"]
+    if ratio.is_undecided:
+        texts = [f"no gain shown with {each}"]
+    elif slows:
+        texts = [f"no gain: {ratio.brief}{ratio.span} with {each}"]
     else:
         texts = [f"{each} {ratio.brief} one{ratio.span}{more}", f"{each} {ratio.brief} one{ratio.span}"]
     work, kind = brief(first.work), f", {first.kind}" if first.kind else ""

@@ -169,6 +169,8 @@ def _of_machine(peaks: Mapping[str, Row], elsewhere: Sequence[Elsewhere]) -> Seq
     if not elsewhere:
         return [""]
     lowest = min(elsewhere, key=lambda each: each.typical.ratio.speedup)
+    if lowest.typical.ratio.is_undecided:
+        return f"no difference shown to {lowest.device}", "no difference shown to the reference"
     times = lowest.typical.ratio.brief
     return f"{times} the reference {lowest.device}", f"{times} the nearest reference run"
 

@@ -149,8 +149,10 @@ def broken_rules(found: Answer | Missing) -> Iterator[str]:
         return
     if len(found.headline) > MOST or len(found.qualifier) > MOST_OF_QUALIFIER:
         yield f"long: {found.headline} | {found.qualifier}"
-    if not re.search(r"\d", found.headline[:30]):
+    if not (re.search(r"\d", found.headline[:30]) or found.headline.startswith("no gain shown")):
         yield f"no number: {found.headline}"
+    if any(float(low) <= 1 <= float(high) for low, high in INTERVAL.findall(found.headline)):
+        yield f"a ratio that may be 1: {found.headline}"
     if found.interval not in found.headline or (found.interval and not found.qualifier):
         yield f"an interval of nothing: {found.headline} | {found.interval} | {found.qualifier}"
     if len(found.tags) > MOST_TAGS or not set(found.tags) <= set(Tag):
@@ -160,6 +162,7 @@ def broken_rules(found: Answer | Missing) -> Iterator[str]:
 
 
 NUMBER = re.compile(r"(?<![\w.])\d+(?:\.\d+)?(?:e[-+]\d+)?(?![\w.]*[A-Za-z])")
+INTERVAL = re.compile(r"× \(([\d.]+)…([\d.]+)\)")
 NAME = re.compile(r"(?<![\w.])(?=[a-zA-Z_]*\d)(?=\d*[A-Za-z])\w+")
 
 

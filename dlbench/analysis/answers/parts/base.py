@@ -69,7 +69,7 @@ class Answer:
 
     question: Question
     headline: str
-    """At most 48 characters, with a number within the first 30."""
+    """At most 48 characters, with a number within the first 30 unless it says that no gain is shown."""
     qualifier: str
     """At most 38 characters: the case that the headline is of, or what it stands among."""
     interval: str

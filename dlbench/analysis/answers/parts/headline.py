@@ -69,7 +69,7 @@ class Headline:
     """Answer in one line: the first of its texts, and of its qualifiers, that has room; at last the last of them, cut at a word."""
 
     texts: Sequence[str]
-    """With a number within the first 30 characters."""
+    """With a number within the first 30 characters, unless they say that no gain is shown: then no ratio stands there."""
     qualifiers: Sequence[str] = ("",)
     """The case that it is of, or what it stands among."""
     span: str = ""

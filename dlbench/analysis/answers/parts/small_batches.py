@@ -104,9 +104,12 @@ def _headline(devices: Mapping[str, list[Training]]) -> Headline:
     timed = _smallest(found)[1]
     one = middle(timed)
     name = brief(one.case)
-    text = f"batch {one.batch:,} costs {one.ratio.brief} batch {one.largest:,}"
-    about = qualifiers((f"a sample of {name}", name), where, span_of(timed))
-    return Headline([f"{text}{one.ratio.span}", text], about, one.ratio.span, [one.row], limits(one.ratio))
+    text, among = f"batch {one.batch:,} costs {one.ratio.brief} batch {one.largest:,}", span_of(timed)
+    texts = [f"{text}{one.ratio.span}", text]
+    if one.ratio.is_undecided:
+        texts, among = [f"batch {one.batch:,} or {one.largest:,}: no difference shown"], ""
+    about = qualifiers((f"a sample of {name}", name), where, among)
+    return Headline(texts, about, one.ratio.span, [one.row], limits(one.ratio))
 
 
 def _paragraph(where: str, found: Sequence[Training]) -> tuple[str, ...]:
