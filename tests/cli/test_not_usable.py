@@ -10,6 +10,7 @@ import made_up
 import pytest
 import shared_hosts
 
+from dlbench.analysis.answers import topics as topics_asked
 from dlbench.core.conditions import RoundState, Throttling
 from dlbench.core.model import Status
 from dlbench.harness.probe.monitor import Monitor
@@ -64,6 +65,35 @@ def test_it_is_the_first_line_of_what_is_shown_and_answered(tmp_path):
     assert set(weaknesses) == {"not usable, as most cases of run were throttled or disturbed in most rounds"}
 
 
+def lines_of(folder, name):
+    """The line of each topic, and the lines above the first, of what is shown of a file."""
+    told = front_door.in_process(folder, "show", name).out.splitlines()
+    topics = {line.split()[0]: " ".join(line.split()[1:]) for line in told if line.split()[:1] in [[topic] for topic in topics_asked()]}
+    return topics, told[:2]
+
+
+def test_no_line_rests_on_disturbed_cases_and_what_sound_ones_say_stays(tmp_path):
+    """The worse the run, the fewer its lines: never a ratio of times that were lost to others."""
+
+    def steps(is_sound):
+        return [replace(each, throttling=CALM if is_sound(each.case) else LOST) for each in made_up.both_kinds()]
+
+    made_up.write(tmp_path / "none.jsonl", steps(lambda case: False))
+    made_up.write(tmp_path / "some.jsonl", steps(lambda case: case.params["dtype"] == "bf16" and case.params["batch"] == 8))
+    made_up.write(tmp_path / "all.jsonl", steps(lambda case: True))
+    (none, first), (some, _), (every, _) = (lines_of(tmp_path, f"{name}.jsonl") for name in ("none", "some", "all"))
+    unusable = "– not usable: throttled or disturbed"
+    assert first[0].startswith("not usable: 8 of 8 cases were disturbed in most rounds")
+    assert first[1] == "8 cases: 8 not usable; 7 rounds."
+    assert [every[topic].split("×")[0] for topic in ("speed-up", "precision")] == ["training 50.0", "bf16 2.00"]
+    assert {topic: text for topic, text in none.items() if every[topic] != text} == {
+        **dict.fromkeys(("speed-up", "batch", "precision", "default", "cost"), unusable),
+        "health": "not usable: 8 of 8 disturbed",
+    }
+    assert (some["speed-up"], some["precision"]) == ("training 80.0× (77.6…82.5) resnet18 b8 bf16", unusable)
+    assert some["health"] == "not usable: 6 of 8 disturbed 0.2 % of the published peak"
+
+
 def test_the_page_begins_with_it(tmp_path):
     for name, lost in (("bad", [7, 7, 7]), ("good", [7])):
         made_up.write(tmp_path / f"{name}.jsonl", measured(lost))
@@ -101,7 +131,8 @@ def test_the_round_counts_where_the_case_can_not_tell(tmp_path):
     blind, seeing = measured([7] * 4, how=Throttling(thermal=0.0)), measured([])
     for name, cases in (("blind", blind), ("seeing", seeing)):
         made_up.write(tmp_path / f"{name}.jsonl", cases, states=states)
-    said = "not usable: 4 of 4 cases were disturbed in most rounds; stop what else runs, and measure again: dlbench run quick"
+    others = ", while other processes took 1 CPUs' time"
+    said = f"not usable: 4 of 4 cases were disturbed in most rounds{others}; stop what else runs, and measure again: dlbench run quick"
     assert first_line(tmp_path, "show", "blind.jsonl") == said
     assert "not usable" not in first_line(tmp_path, "show", "seeing.jsonl")
     others = {"accelerators": {"cuda:0": {"other_processes": 1}}}

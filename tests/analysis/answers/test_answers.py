@@ -95,13 +95,13 @@ def test_off_a_terminal_nothing_is_cut_and_what_is_missing_names_its_command(tmp
         "devices: –  dlbench run scaling",
         "serving: –  not measured by dlbench yet",
         "cost: –  dlbench run cnn",
-        "health: fine; no trouble in 1 case",
+        "health: usable; no trouble in 1 case",
     ]
     assert lines[lines.index("batch: –  dlbench run batch") + 1] == (
         "no work was measured at several batch sizes; measure it with: dlbench run batch"
     )
-    assert lines[lines.index("health: fine; no trouble in 1 case") :] == [
-        "health: fine; no trouble in 1 case",
+    assert lines[lines.index("health: usable; no trouble in 1 case") :] == [
+        "health: usable; no trouble in 1 case",
         "No sign of trouble in 1 case.",
         "no published peak of these devices is known for what was measured",
         "no reference run has a case of cpu (AMD EPYC 7B13, 2 threads); dlbench contribute makes one",

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from itertools import chain, starmap
 from typing import TypeVar
 
-from dlbench.analysis.answers.parts.headline import EXPLANATIONS, MISSING, MOST_TAGS, Headline, Tag, counts_time, tags_of
+from dlbench.analysis.answers.parts.headline import DOUBTS, EXPLANATIONS, MISSING, MOST_TAGS, Headline, Tag, counts_time, tags_of
 from dlbench.analysis.presentation.fields import PLACE, Fields, cells, place
 from dlbench.analysis.presentation.figures import Figure
 from dlbench.analysis.presentation.names import HasRow, by_device, flat
@@ -18,8 +18,6 @@ from dlbench.core.schema import Column
 
 R = TypeVar("R")
 P = TypeVar("P", bound=HasRow)
-_DOUBTS = (Tag.THROTTLED, Tag.DISTURBED, Tag.UNSTEADY, Tag.NOISY)
-"""Tags of cases that make an answer doubtful, in the order in which they are told."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,7 +206,7 @@ def _doubts(rows: Sequence[Row]) -> list[str]:
     """Return what makes an answer doubtful that rests on these rows: their flags, and files of other days."""
     tags = Counter(chain.from_iterable(map(tags_of, rows)))
     doubts = [
-        f"{tags[tag]} of {plural(len(rows), 'case')} it rests on {'is' if tags[tag] == 1 else 'are'} {tag}" for tag in _DOUBTS if tags[tag]
+        f"{tags[tag]} of {plural(len(rows), 'case')} it rests on {'is' if tags[tag] == 1 else 'are'} {tag}" for tag in DOUBTS if tags[tag]
     ]
     most = max((len({row.file for row in of_place}) for of_place in grouped(rows, lambda row: row.case.run).values()), default=1)
     if most > 1:

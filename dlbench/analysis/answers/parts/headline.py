@@ -64,6 +64,10 @@ EXPLANATIONS: Mapping[str, str] = {
 """Meaning of each tag, and what to do about it."""
 
 
+DOUBTS = (Tag.THROTTLED, Tag.DISTURBED, Tag.UNSTEADY, Tag.NOISY)
+"""Tags that make an answer doubtful, in the order in which they are told: each line keeps its own, however many others have them."""
+
+
 @dataclass(frozen=True, slots=True)
 class Headline:
     """Answer in one line: the first of its texts, and of its qualifiers, that has room; at last the last of them, cut at a word."""
