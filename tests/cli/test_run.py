@@ -274,10 +274,31 @@ def test_a_device_that_a_suite_names_and_the_machine_lacks_is_a_skipped_row(tmp_
     assert ended["cuda:7"][1].startswith("this machine has no cuda:7; it has cpu")
 
 
+def test_a_run_whose_devices_are_all_absent_ends_with_69_and_without_dashes(tmp_path):
+    """Or a runner that lost its GPU would pass."""
+    head = 'devices = ["cpu", "accelerator"]\n' + front_door.HASTY
+    suite = front_door.suite(tmp_path, 'workload = "noop"', 'workload = "matmul"\ndevices = ["accelerator"]\naxes.n = [8, 9]', head=head)
+    done = shared_hosts.dlbench("run", suite, "-k", "matmul", "-o", "o.jsonl", cwd=tmp_path)
+    absent = "this machine has no accelerator; it has cpu"
+    told = ["2 cases: 2 skipped.", f"matmul n=8 fp32 on accelerator, matmul n=9 fp32 on accelerator skipped: {absent}"]
+    assert (done.code, done.out.splitlines()) == (69, told), done
+    assert done.err.splitlines()[-2:] == [
+        "saved in o.jsonl · next: dlbench devices · why: dlbench show o.jsonl --answers",
+        f"dlbench: nothing was measured: {absent}",
+    ]
+    planned = shared_hosts.dlbench("run", suite, "-k", "matmul", "--dry-run", cwd=tmp_path)
+    assert planned.code == 0
+    some = shared_hosts.dlbench("run", suite, "--rounds", "1", "-o", "some.jsonl", cwd=tmp_path)
+    assert some.code == 0, some.err
+    again = shared_hosts.dlbench("run", "--resume", "some.jsonl", cwd=tmp_path)
+    assert (again.code, "some.jsonl is complete" in again.err) == (0, True)
+
+
 def test_a_budget_skips_what_it_cannot_pay_for_and_says_so(tmp_path):
     suite = front_door.suite(tmp_path, 'workload = "spin"\naxes.seconds = [0.3, 0.31, 0.32, 0.33]')
     done = shared_hosts.dlbench("run", suite, "--budget", "1ms", "-o", "o.jsonl", cwd=tmp_path)
-    assert done.code == 0, done.err
+    assert done.code == 4, done.err
+    assert done.err.splitlines()[-2].startswith("saved in o.jsonl · next: dlbench run --resume o.jsonl --budget TIME ·")
     ended = [(each["status"], each.get("reason")) for each in measurements(tmp_path / "o.jsonl")]
     assert ended == [("skipped", "the budget of 0.001 s was spent before its turn; give a larger --budget")] * 4
 
@@ -286,7 +307,7 @@ def test_a_budget_counts_from_the_start_of_the_command(tmp_path, monkeypatch):
     suite = front_door.suite(tmp_path, 'workload = "noop"')
     monkeypatch.setattr(main, "time", SimpleNamespace(monotonic=lambda: time.monotonic() - 60.0))
     done = shared_hosts.dlbench("run", suite, "--budget", "60s", "-o", "o.jsonl", cwd=tmp_path)
-    assert done.code == 0, done.err
+    assert done.code == 4, done.err
     (row,) = measurements(tmp_path / "o.jsonl")
     assert (row["status"], row["reason"]) == ("skipped", "the budget of 60 s was spent before its turn; give a larger --budget")
 

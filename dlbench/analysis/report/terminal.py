@@ -25,6 +25,7 @@ from dlbench.analysis.scaling.columns import EFFICIENCY, SPEEDUP
 from dlbench.analysis.scaling.projection import projected
 from dlbench.analysis.scaling.speedup import scaling
 from dlbench.core import units
+from dlbench.core.model import Status
 from dlbench.core.rows.row import Row
 from dlbench.core.schema import Unit
 
@@ -71,6 +72,8 @@ def overview(
     about = (*_on_notes(shown, details), *sentences.reasons(rows), *sentences.unstated(results), *results.circumstances)
     notes = list(map(units.one_line, about))
     answers = [TenLines(found, shared), *_texts(ten_lines.explanations(found, sentences.marks(shown, results), shared))]
+    if rows and all(row.case.status is Status.SKIPPED for row in rows):
+        answers = []  # dashes alone
     below = [*_texts([*failures.values(), *many.values()], "yellow"), *([] if folded else _texts(notes)), *_drawn(tables, pictures)]
 
     def table_of(rows: Sequence[Row]) -> ScreenTable:

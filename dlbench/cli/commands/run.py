@@ -29,7 +29,7 @@ from dlbench.cli.output_files import refuse_misplaced
 from dlbench.cli.planning import Plan, left_out, load_suites, plan_suites, require_sight
 from dlbench.cli.recording import record
 from dlbench.cli.terminal import say
-from dlbench.core.errors import ExitCode, UsageError
+from dlbench.core.errors import DeviceAbsent, ExitCode, UsageError
 from dlbench.core.model import Status
 from dlbench.core.rank_test import TESTS_A_CASE, rounds_for_gate
 from dlbench.core.store import RunFile, load
@@ -217,6 +217,11 @@ def _measure(session: sessions.Session, worker: WorkerProcess, interruption: Int
     if interruption.requested:
         say(f"interrupted; go on with: dlbench run --resume {file}")
         return interruption.exit_code
+    if all(row.case.status is Status.SKIPPED for row in results.rows):
+        why = dict.fromkeys(row.reason for row in results.rows)
+        if not any(row.has_device for row in results.rows):
+            raise DeviceAbsent(f"nothing was measured: {'; '.join(why)}")
+        return ExitCode.UNDECIDABLE
     return _conclude(results, session.gate, file)
 
 
