@@ -1,9 +1,10 @@
 """Progress of a run on stderr: a table that fills in on a terminal, one line a case elsewhere."""
 
+import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -25,30 +26,71 @@ from dlbench.harness.probe.programs import OtherPrograms
 if TYPE_CHECKING:
     from rich.console import RenderableType
     from rich.live import Live
+    from rich.text import Text
 
     from dlbench.analysis.report.screen_table import ScreenTable
     from dlbench.analysis.report.terminal import TenLines
 
 _REST = 50
 """Times what answering took before it is done again: 2 % of the time between cases at most."""
+_TOO_LONG = "times would be too long, and forecasts are those of a quiet machine"
+_TICK_S = 1.0
+_LONG_S = 5.0
+"""Seconds without a case that starts or ends, from which on the clock moves by itself: a screen that stands still looks like a hang."""
 _TALL = 30
 """Lines of a screen that has room for all ten; on a smaller one stand those that are answered."""
 
 
 @contextmanager
-def screen(session: Session, path: Path) -> Iterator[Observer]:
-    """Show the run on stderr for as long as it lasts."""
+def screen(session: Session, path: Path, programs: OtherPrograms) -> Iterator[Observer]:
+    """Show the run on stderr for as long as it lasts, and first whether other programs take the CPUs."""
+    busy = f"busy: {found}; {_TOO_LONG}" if (found := programs.named()) else ""
     if not on_screen():
+        if busy:
+            say(busy)
         yield PlainLines(session)
         return
     from rich.console import Console
     from rich.live import Live
 
-    # Redrawn when something happened and never by a timer: a thread that wakes up would disturb what is measured.
+    # Redrawn when something happened, and by a timer only where nothing has for long: a thread that draws disturbs what is measured.
     with Live(console=Console(stderr=True), auto_refresh=False, transient=True) as live:
-        table = _LiveTable(session, path, live, OtherPrograms())
+        table = _LiveTable(session, path, live, programs, busy)
         table.draw()
-        yield table
+        with ticking(table.tick):
+            yield table
+
+
+@contextmanager
+def ticking(tick: Callable[[], None]) -> Iterator[None]:
+    """Call a function once a second, from a thread that waits between."""
+    ended = threading.Event()
+
+    def run() -> None:
+        while not ended.wait(_TICK_S):
+            tick()
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
+
+
+@dataclass(frozen=True)
+class _Clock:
+    """Status line with the time that is gone when it is drawn."""
+
+    began_s: float
+    before: str
+    behind: str
+
+    def __rich__(self) -> "Text":
+        from rich.text import Text
+
+        return Text(f"{self.before}{units.clock_time(time.monotonic() - self.began_s)} gone{self.behind}", style="bold")
 
 
 class _Tracker(TimeLeft):
@@ -143,13 +185,15 @@ class PlainLines(_Tracker):
 class _LiveTable(_Tracker):
     """The table of results so far, redrawn as each case starts and ends."""
 
-    def __init__(self, session: Session, path: Path, live: "Live", programs: OtherPrograms) -> None:
+    def __init__(self, session: Session, path: Path, live: "Live", programs: OtherPrograms, busy: str = "") -> None:
         super().__init__(session)
         self._path = path
         self._live = live
         self._programs = programs
-        self._others = ""
+        self._others = busy
         """What takes the CPUs, once that is known."""
+        self._drawn_s = 0.0
+        """When something was drawn because it happened."""
         self._fitting = live.console.height
         """Cases that the screen had room for when it was last drawn."""
         # A case's row changes only when that case ends, so each is computed once a round.
@@ -252,13 +296,22 @@ class _LiveTable(_Tracker):
         from rich.console import Group
         from rich.text import Text
 
-        elapsed_s = time.monotonic() - self.session.settings.began
-        status = Text(f"{self.where()}, {units.clock_time(elapsed_s)} gone{self.at_most()}", style="bold")
+        from dlbench.analysis.report.screen_table import LaidOut
+
+        self._drawn_s = time.monotonic()
+        status = _Clock(self.session.settings.began, f"{self.where()}, ", self.at_most())
         doing = f"now {self.current}" if self.current else self._doing or f"writing {self._path}"
         lines = [line for line in (self._absent, self._others, self._postponed, doing) if line]
         now = [Text(units.one_line(line), style="dim", no_wrap=True, overflow="ellipsis") for line in lines]
         below = Group(*([self._answers] if self._answers else ()), status, *now)
-        self._live.update(Group(self._visible_part(below), below), refresh=True)
+        parts = (self._visible_part(below), *below.renderables)
+        laid_out = (part if part is status else LaidOut([*self._live.console.render(part)]) for part in parts)
+        self._live.update(Group(*laid_out), refresh=True)
+
+    def tick(self) -> None:
+        """Draw the clock anew where nothing happened for long; it may be called from any thread."""
+        if time.monotonic() - self._drawn_s > _LONG_S:
+            self._live.refresh()
 
     def _visible_part(self, below: "RenderableType") -> "RenderableType":
         """Return the table of as many cases as the screen has lines for; those that share a line at the end take none."""

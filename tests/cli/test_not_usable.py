@@ -11,9 +11,11 @@ import pytest
 import shared_hosts
 
 from dlbench.analysis.answers import topics as topics_asked
+from dlbench.cli.commands import run
 from dlbench.core.conditions import RoundState, Throttling
 from dlbench.core.model import Status
 from dlbench.harness.probe.monitor import Monitor
+from dlbench.harness.probe.programs import OtherPrograms, Process
 
 CALM, LOST, HOT = Throttling(waiting=0.0), Throttling(waiting=0.5), Throttling(thermal=0.5)
 AGAIN = "stop what else runs, and measure again: dlbench run quick"
@@ -140,6 +142,26 @@ def test_the_round_counts_where_the_case_can_not_tell(tmp_path):
     card = made_up.rounds_of(made_up.case("matmul", "cuda:0", n=8), made_up.flat(made_up.SEVEN), throttling=CALM)
     made_up.write(tmp_path / "shared.jsonl", card, states=shared)
     assert first_line(tmp_path, "show", "shared.jsonl").startswith("not usable: 1 of 1 case was disturbed in most rounds; stop")
+
+
+def test_a_run_says_what_takes_the_cpus_before_it_measures_and_where_it_is_not_usable(tmp_path, monkeypatch):
+    front_door.suite(tmp_path, 'workload = "noop"')
+    monkeypatch.setattr(Monitor, "throttling", lambda *_: Throttling(waiting=0.5, thermal=0.0))
+    found = "other programs take 1.5 of 2 CPUs: burner 1.5"
+    for name, early, late in (("before", 1.5, 0.0), ("meanwhile", 0.1, 1.5), ("never", 0.0, 0.0)):
+        machine = iter([0.0, 4.0 * early, 4.0 * early + 4.0 * late])
+        times = iter([0.0, 4.0, 4.0, 8.0, 8.0])
+
+        def programs(machine=machine, times=times):
+            return OtherPrograms(2, lambda: {9: Process("burner", 0, next(machine))}, lambda: None, lambda: next(times))
+
+        monkeypatch.setattr(run, "OtherPrograms", programs)
+        done = shared_hosts.dlbench("run", "mine.toml", "--device", "cpu", "-o", f"{name}.jsonl", cwd=tmp_path)
+        assert done.code == 0
+        told = [line for line in done.err.splitlines() if "burner" in line]
+        too_long = "times would be too long, and forecasts are those of a quiet machine"
+        assert told == {"before": [f"busy: {found}; {too_long}", f"note: {found}"], "meanwhile": [f"note: {found}"], "never": []}[name]
+        assert "burner" not in (tmp_path / f"{name}.jsonl").read_text()
 
 
 def test_a_run_ends_with_it_first_and_with_the_exit_code_it_would_have_had(tmp_path, monkeypatch):

@@ -35,6 +35,7 @@ from dlbench.core.rank_test import TESTS_A_CASE, rounds_for_gate
 from dlbench.core.store import RunFile, load
 from dlbench.core.thresholds import ACROSS_RUNS, ThresholdSettings
 from dlbench.core.writer import ResultWriter
+from dlbench.harness.probe.programs import OtherPrograms
 from dlbench.harness.process.interrupt import Interruption
 from dlbench.harness.process.worker_process import WorkerProcess
 from dlbench.harness.ranks.cluster import Node, RemoteNode, connected_nodes, serve
@@ -100,6 +101,7 @@ def command(
         writer = stack.enter_context(closing(ResultWriter.resume(resume))) if resume else None
         unfinished = load(resume) if resume else None
         interruption = stack.enter_context(Interruption())
+        programs = OtherPrograms()  # looks now, and once more when torch has started
         if node and node.number:
             return _take_part(node, planning, measuring, interruption)
         machines = _other_machines(node, stack) if node else ()
@@ -121,7 +123,8 @@ def command(
             session = _new_session(plan, opened, settings, measuring, given)
             if dry_run:
                 return gates.write_gate(session, True, form)
-        return _measure(session, opened.worker, interruption, form, goes_on=not (measuring.rounds or measuring.budget))
+        goes_on = not (measuring.rounds or measuring.budget)
+        return _measure(session, opened.worker, interruption, form, programs, goes_on=goes_on)
 
 
 def _refuse_contradictions(measuring: MeasureOptions, gate: bool, must_see: str | None, resume: Path | None, node: Node | None) -> None:
@@ -186,7 +189,9 @@ def _write_complete(run: RunFile, gate: ThresholdSettings | None, form: str) -> 
     return _conclude(results, gate, file)
 
 
-def _measure(session: sessions.Session, worker: WorkerProcess, interruption: Interruption, form: str, goes_on: bool) -> ExitCode:
+def _measure(
+    session: sessions.Session, worker: WorkerProcess, interruption: Interruption, form: str, programs: OtherPrograms, *, goes_on: bool
+) -> ExitCode:
     """Run the rounds, of a baseline that ``goes_on`` also those that it lacks, write the results, and return the exit code."""
     if session.kept and session.kept.remove_outdated():
         say("note: the compiler's cache of this run was made by other code of dlbench; compiling again")
@@ -194,7 +199,7 @@ def _measure(session: sessions.Session, worker: WorkerProcess, interruption: Int
         gate = session.gate if goes_on else None
         if gate is not None:
             gates.announce(session, goes_on)
-        recording.measure(replace(session, answered=True), {None: worker})
+        recording.measure(replace(session, answered=True), {None: worker}, programs)
         if gate is not None:
             gates.measure_until_seen(recording, session, partial(_with_itself, gate))
     from dlbench.analysis.presentation.wording import few, plural
@@ -208,7 +213,9 @@ def _measure(session: sessions.Session, worker: WorkerProcess, interruption: Int
         lost = f"; {plural(discarded, 'measurement')} {'was' if discarded == 1 else 'were'} disturbed and discarded" if discarded else ""
         say(f"interrupted before any case was done{lost}\ngo on with: dlbench run --resume {file}")
         return interruption.exit_code
-    write_results(results, form, [recording.path], saved=True)
+    share = max((row.time.lost_share or 0.0 for row in results.rows if row.flag.not_usable), default=0.0)
+    others = (programs.found or programs.named(share)) if share else None
+    write_results(results, form, [recording.path], [others] if others else [], saved=True)
     if topics := left_out(results.rows):
         say(f"note: the budget left out every case on {few(topics, 9)}; go on with: dlbench run --resume {file} --budget TIME")
     if recording.fault:
