@@ -2,9 +2,9 @@
 
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -26,7 +26,6 @@ from dlbench.harness.probe.programs import OtherPrograms
 if TYPE_CHECKING:
     from rich.console import RenderableType
     from rich.live import Live
-    from rich.text import Text
 
     from dlbench.analysis.report.screen_table import ScreenTable
     from dlbench.analysis.report.terminal import TenLines
@@ -57,40 +56,14 @@ def screen(session: Session, path: Path, programs: OtherPrograms) -> Iterator[Ob
     with Live(console=Console(stderr=True), auto_refresh=False, transient=True) as live:
         table = _LiveTable(session, path, live, programs, busy)
         table.draw()
-        with ticking(table.tick):
+        ended = threading.Event()
+        clock = threading.Thread(target=table.tick_until, args=(ended,), daemon=True)
+        clock.start()
+        try:
             yield table
-
-
-@contextmanager
-def ticking(tick: Callable[[], None]) -> Iterator[None]:
-    """Call a function once a second, from a thread that waits between."""
-    ended = threading.Event()
-
-    def run() -> None:
-        while not ended.wait(_TICK_S):
-            tick()
-
-    thread = threading.Thread(target=run, daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        ended.set()
-        thread.join()
-
-
-@dataclass(frozen=True)
-class _Clock:
-    """Status line with the time that is gone when it is drawn."""
-
-    began_s: float
-    before: str
-    behind: str
-
-    def __rich__(self) -> "Text":
-        from rich.text import Text
-
-        return Text(f"{self.before}{units.clock_time(time.monotonic() - self.began_s)} gone{self.behind}", style="bold")
+        finally:
+            ended.set()
+            clock.join()
 
 
 class _Tracker(TimeLeft):
@@ -192,8 +165,6 @@ class _LiveTable(_Tracker):
         self._programs = programs
         self._others = busy
         """What takes the CPUs, once that is known."""
-        self._drawn_s = 0.0
-        """When something was drawn because it happened."""
         self._fitting = live.console.height
         """Cases that the screen had room for when it was last drawn."""
         # A case's row changes only when that case ends, so each is computed once a round.
@@ -294,24 +265,31 @@ class _LiveTable(_Tracker):
     def draw(self) -> None:
         """Show as much of the table as fits, around the current case, and below it what it answers."""
         from rich.console import Group
+        from rich.segment import Segments
         from rich.text import Text
 
-        from dlbench.analysis.report.screen_table import LaidOut
-
-        self._drawn_s = time.monotonic()
-        status = _Clock(self.session.settings.began, f"{self.where()}, ", self.at_most())
+        self._drawn_s, self._told = time.monotonic(), f"{self.where()}, {{}} gone{self.at_most()}"
+        self._status = status = Text(self._with_time(), style="bold")
         doing = f"now {self.current}" if self.current else self._doing or f"writing {self._path}"
         lines = [line for line in (self._absent, self._others, self._postponed, doing) if line]
         now = [Text(units.one_line(line), style="dim", no_wrap=True, overflow="ellipsis") for line in lines]
         below = Group(*([self._answers] if self._answers else ()), status, *now)
-        parts = (self._visible_part(below), *below.renderables)
-        laid_out = (part if part is status else LaidOut([*self._live.console.render(part)]) for part in parts)
+        # Laid out once: so to draw it again takes 0.7 ms instead of 11.
+        laid_out = (
+            part if part is status else Segments([*self._live.console.render(part)])
+            for part in (self._visible_part(below), *below.renderables)
+        )
         self._live.update(Group(*laid_out), refresh=True)
 
-    def tick(self) -> None:
-        """Draw the clock anew where nothing happened for long; it may be called from any thread."""
-        if time.monotonic() - self._drawn_s > _LONG_S:
-            self._live.refresh()
+    def _with_time(self) -> str:
+        return self._told.format(units.clock_time(time.monotonic() - self.session.settings.began))
+
+    def tick_until(self, ended: threading.Event) -> None:
+        """Draw the clock anew each second, where nothing has happened for long; any thread may do so."""
+        while not ended.wait(_TICK_S):
+            if time.monotonic() - self._drawn_s > _LONG_S:
+                self._status.plain = self._with_time()
+                self._live.refresh()
 
     def _visible_part(self, below: "RenderableType") -> "RenderableType":
         """Return the table of as many cases as the screen has lines for; those that share a line at the end take none."""

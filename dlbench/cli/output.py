@@ -22,7 +22,6 @@ from dlbench.analysis.presentation import pair_columns
 from dlbench.analysis.ratios import pairing
 from dlbench.analysis.read.merge import merged
 from dlbench.analysis.read.table import Results
-from dlbench.analysis.read.usability import all_disturbed
 from dlbench.analysis.report import sentences, terminal
 from dlbench.analysis.scaling import columns, projection, speedup
 from dlbench.cli.next_step import after
@@ -62,16 +61,15 @@ def write_results(
 
 
 def _first_of_all(results: Results, files: Sequence[Path]) -> str | None:
-    """Return the command before all answers: of a run that is not usable, or disturbed in all cases, or in which nothing was measured."""
-    rows, missing = results.rows, any(results.missing.values())
-    if sentences.not_usable(results) or all_disturbed(rows):
+    """Return the command before all answers: of a run that is not usable, or in which nothing was measured."""
+    if sentences.not_usable(results):
         return "dlbench doctor"
-    if any(row.case.status is not Status.SKIPPED for row in rows) or not (rows or missing):
+    if any(row.case.status is not Status.SKIPPED for row in results.rows):
         return None
-    if not (missing or any(row.has_device for row in rows)):
+    if results.rows and not any(row.has_device for row in results.rows):
         return "dlbench devices"
     if len(files) == 1 and files[0].is_file() and "sides" not in read_header(files[0]):
-        return shlex.join(["dlbench", "run", "--resume", str(files[0]), *([] if missing else ["--budget", "TIME"])])
+        return shlex.join(["dlbench", "run", "--resume", str(files[0])])
     return None
 
 

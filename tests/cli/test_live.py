@@ -5,7 +5,6 @@ import io
 import itertools
 import os
 import pty
-import queue
 import re
 import struct
 import subprocess
@@ -13,7 +12,6 @@ import sys
 import termios
 import threading
 from types import SimpleNamespace
-from unittest import mock
 
 import front_door
 import made_up
@@ -380,8 +378,11 @@ def test_a_run_says_before_it_measures_that_others_take_the_cpus(tmp_path, monke
     machine.run(4.0, own=1.0, python=python)
     monkeypatch.setattr(live, "on_screen", lambda: True)
     monkeypatch.setattr(rich.console, "Console", lambda **_: shown)
+    before = threading.active_count()
     with live.screen(session_of(case), tmp_path / "o.jsonl", machine.programs):
         frame = shown.file.getvalue()
+        assert threading.active_count() == before + 1  # the clock's, which ends with the run
+    assert threading.active_count() == before
     assert ("busy:" in frame, said in frame) == (bool(said), True)
 
 
@@ -399,21 +400,16 @@ def test_the_clock_moves_where_nothing_happens_for_five_seconds(tmp_path, monkey
     screen = _LiveTable(session_of(case), tmp_path / "o.jsonl", SimpleNamespace(console=console, update=show, refresh=show), UNSEEN)
     screen.round_started(0, [Series(None, case.id)])
     screen.case_started(Series(None, case.id), 0)
-    told = []
-    for clock.now_s in (6.9, 7.1, 8.1, 68.1):
-        screen.tick()
+    told, moments = [], iter((6.9, 7.1, 8.1, 68.1))
+
+    def wait(seconds):
         told.append(re.search(r"round 1 of 7, 1 case left, (\S+) gone", console.file.getvalue())[1])
-    assert told == ["0:02", "0:07", "0:08", "1:08"]
+        clock.now_s = next(moments, None)
+        return clock.now_s is None
+
+    screen.tick_until(SimpleNamespace(wait=wait))
+    assert told == ["0:02", "0:02", "0:07", "0:08", "1:08"]
     assert console.file.getvalue().count("now matmul[n=8]@cpu") == 1
-
-
-def test_a_tick_comes_until_the_run_is_over():
-    """From a thread, which has ended by then."""
-    ticks = queue.Queue()
-    with mock.patch.object(live, "_TICK_S", 0.0), live.ticking(lambda: ticks.put(threading.current_thread())):
-        threads = {ticks.get(timeout=60) for _ in range(3)}
-    assert [each.is_alive() for each in threads] == [False]
-    assert threads != {threading.current_thread()}
 
 
 def test_cases_that_are_skipped_are_not_drawn_one_by_one(tmp_path):

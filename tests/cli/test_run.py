@@ -298,7 +298,7 @@ def test_a_budget_skips_what_it_cannot_pay_for_and_says_so(tmp_path):
     suite = front_door.suite(tmp_path, 'workload = "spin"\naxes.seconds = [0.3, 0.31, 0.32, 0.33]')
     done = shared_hosts.dlbench("run", suite, "--budget", "1ms", "-o", "o.jsonl", cwd=tmp_path)
     assert done.code == 4, done.err
-    assert done.err.splitlines()[-2].startswith("saved in o.jsonl · next: dlbench run --resume o.jsonl --budget TIME ·")
+    assert done.err.splitlines()[-2].startswith("saved in o.jsonl · next: dlbench run --resume o.jsonl ·")
     ended = [(each["status"], each.get("reason")) for each in measurements(tmp_path / "o.jsonl")]
     assert ended == [("skipped", "the budget of 0.001 s was spent before its turn; give a larger --budget")] * 4
 

@@ -145,9 +145,8 @@ def _headline(steps: Sequence[Step], chosen: Mapping[Step, Step], several: bool)
     """Return what one way brings: ``2 GPUs 1.83× one (1.80…1.86), 4 GPUs 3.40×``."""
     first, last = steps[0], steps[-1]
     ratio, *others = [ratio for each in steps if (ratio := chosen.get(each, each).ratio)]
-    others = [] if others and others[-1].is_undecided else others
     each, slows = plural(first.ranks, _noun(first)), first.verdict == "slows"
-    more = f", {plural(last.ranks, _noun(last))} {others[-1].brief}" if others else ""
+    more = f", {plural(last.ranks, _noun(last))} {others[-1].brief}" if others and not others[-1].is_undecided else ""
     if ratio.is_undecided:
         texts = [f"no gain shown with {each}"]
     elif slows:

@@ -133,11 +133,10 @@ def _headline(devices: Mapping[str, list[Pair]], trained: Sequence[FormatTrainin
         texts = [f"{other} {ratio.brief} {base}{end}" for end in (*told, f"{ratio.span}{off}", *spans)]
     else:
         texts = [f"none beats {base}: {ratio.brief}{span}, {other}" for span in spans]
-    among = span_of(fastest)
     if ratio.is_undecided:
-        texts, among = [f"no gain shown by {other} over {base}"], ""
+        texts = [f"no gain shown by {other} over {base}"]
     tags = limits(ratio) | {Tag.NOT_CHECKED: not errors}
-    return Headline(texts, qualifiers(names_of(best.case), where, among), ratio.span, best.sides, tags)
+    return Headline(texts, qualifiers(names_of(best.case), where, span_of(fastest)), ratio.span, best.sides, tags)
 
 
 def _in_precision(best: Pair, trained: Iterable[FormatTraining]) -> list[FormatTraining]:

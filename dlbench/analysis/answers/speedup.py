@@ -6,7 +6,7 @@ from itertools import chain
 
 from dlbench.analysis.answers.parts.base import Answer, AnswerPart, Missing, Question, Table, answered, table
 from dlbench.analysis.answers.parts.best import best
-from dlbench.analysis.answers.parts.headline import Headline, Tag, by_kind, cut, fitting, qualifiers, which
+from dlbench.analysis.answers.parts.headline import Headline, Tag, by_kind, cut, fitting, qualifiers, span_of, which
 from dlbench.analysis.answers.parts.pair_tables import (
     OTHERS,
     both_names,
@@ -151,9 +151,8 @@ def _headline(found: Sequence[Family], of_accelerators: Sequence[Pair]) -> Headl
         texts = [f"no gain shown in {name}"]
     text = fitting(*texts)
     case = brief(first.middle.case).removeprefix(f"{_STEPS.get(first.name, first.name)} ")
-    count, (least, most) = f"; {len(first.pairs)} cases", first.ends
-    among = () if ratio.is_undecided else (f"{count} {least.brief.removesuffix('×')}…{most.brief}",)
-    more = (*among, count) if len(first.pairs) > 1 else ()
+    count = f"; {len(first.pairs)} cases"
+    more = (f"{count}{span_of(first.pairs).removeprefix('; cases')}", count) if len(first.pairs) > 1 else ()
     shown = told if others and others[0].brief in text else [first]
     rows, tags = sides_of(each.middle for each in shown), {Tag.NOISY: any(each.ratio.is_undecided for each in shown)}
     where = which(first.middle.other, of_accelerators, others_than(first.middle, of_accelerators))

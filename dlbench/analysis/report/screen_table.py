@@ -149,16 +149,6 @@ class Note:
             yield Text(line.replace(_GLUE, " "), style=self.style, no_wrap=True, overflow="ignore")
 
 
-@dataclass(frozen=True)
-class LaidOut:
-    """Part of a screen that was laid out before, so that drawing it again takes little."""
-
-    segments: Sequence[Segment]
-
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        yield from self.segments
-
-
 def lines_of(console: Console, part: RenderableType) -> int:
     """Return how many lines something takes on a screen."""
     return len(console.render_lines(part, pad=False))

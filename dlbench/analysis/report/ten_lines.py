@@ -16,13 +16,13 @@ _WITH_TAGS = 60
 def lines(found: Sequence[Answer | Missing], width: int, shared: Container[str] = (), *, ascii_only: bool = False) -> list[tuple[str, str]]:
     """Return topic and text for each question, together at most as wide as the screen where that is wider than a topic.
 
-    From 100 columns on qualifiers are shown, from 60 on tags, without those that all answers have, or all cases (``shared``). Doubts stay
+    From 100 columns on qualifiers are shown, from 60 on tags, without those that all cases have (``shared``). Doubts stay
     at any width, or the worst run would have the cleanest lines. A line that is too long gives up its alignment, then tags from the last
     on, which `explanations` tell all the same, down to the last doubt, then the qualifier with the interval whose case that names, then
     the doubts; at last it is cut at a word.
     With ``ascii_only`` two dots, as a terminal writes them, stand in for each ellipsis.
     """
-    everywhere = [tag for tag in Tag if tag not in DOUBTS and (tag in shared or tag in common_tags(found))]
+    everywhere = [tag for tag in Tag if tag in shared and tag not in DOUBTS]
     room = max(1, width - TOPIC_WIDTH)
     pad = _alignment(found, everywhere, room) if width >= _WITH_QUALIFIERS else 0
 
@@ -65,12 +65,6 @@ def _joined(*parts: str) -> str:
     return "  ".join(filter(None, parts)).rstrip()
 
 
-def common_tags(found: Sequence[Answer | Missing]) -> list[Tag]:
-    """Return the tags that all of several answers have."""
-    answered = [each.tags for each in found if isinstance(each, Answer)]
-    return [tag for tag in Tag if len(answered) > 1 and all(tag in tags for tags in answered)]
-
-
 def explanations(
     found: Sequence[Answer | Missing], marks: Mapping[str, str] = MappingProxyType({}), shared: Container[str] = ()
 ) -> list[str]:
@@ -82,10 +76,9 @@ def explanations(
         tag: [each.question.topic for each in found if isinstance(each, Answer) and tag in each.tags] for tag in Tag
     }
     told: dict[str, str] = {tag: EXPLANATIONS[tag] for tag in Tag if by_mark[tag] or tag in marks}
-    everywhere = common_tags(found)
 
     def whose(mark: str) -> str:
-        of = ["all cases"] if mark in shared else ["all"] if mark in everywhere else by_mark.get(mark, [])
+        of = ["all cases"] if mark in shared else by_mark.get(mark, [])
         return f" ({', '.join(of)})" if of else ""
 
     return [f"{mark}{whose(mark)}: {meaning}" for mark, meaning in (told | dict(marks)).items()]

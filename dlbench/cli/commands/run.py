@@ -100,8 +100,7 @@ def command(
         # From before it is read no other process writes it.
         writer = stack.enter_context(closing(ResultWriter.resume(resume))) if resume else None
         unfinished = load(resume) if resume else None
-        interruption = stack.enter_context(Interruption())
-        programs = OtherPrograms()  # looks now, and once more when torch has started
+        interruption, programs = stack.enter_context(Interruption()), OtherPrograms()  # which looks again when torch has started
         if node and node.number:
             return _take_part(node, planning, measuring, interruption)
         machines = _other_machines(node, stack) if node else ()
@@ -123,8 +122,7 @@ def command(
             session = _new_session(plan, opened, settings, measuring, given)
             if dry_run:
                 return gates.write_gate(session, True, form)
-        goes_on = not (measuring.rounds or measuring.budget)
-        return _measure(session, opened.worker, interruption, form, programs, goes_on=goes_on)
+        return _measure(session, opened.worker, interruption, form, programs, not (measuring.rounds or measuring.budget))
 
 
 def _refuse_contradictions(measuring: MeasureOptions, gate: bool, must_see: str | None, resume: Path | None, node: Node | None) -> None:
@@ -190,7 +188,7 @@ def _write_complete(run: RunFile, gate: ThresholdSettings | None, form: str) -> 
 
 
 def _measure(
-    session: sessions.Session, worker: WorkerProcess, interruption: Interruption, form: str, programs: OtherPrograms, *, goes_on: bool
+    session: sessions.Session, worker: WorkerProcess, interruption: Interruption, form: str, programs: OtherPrograms, goes_on: bool
 ) -> ExitCode:
     """Run the rounds, of a baseline that ``goes_on`` also those that it lacks, write the results, and return the exit code."""
     if session.kept and session.kept.remove_outdated():
@@ -225,10 +223,9 @@ def _measure(
         say(f"interrupted; go on with: dlbench run --resume {file}")
         return interruption.exit_code
     if all(row.case.status is Status.SKIPPED for row in results.rows):
-        why = dict.fromkeys(row.reason for row in results.rows)
-        if not any(row.has_device for row in results.rows):
-            raise DeviceAbsent(f"nothing was measured: {'; '.join(why)}")
-        return ExitCode.UNDECIDABLE
+        if any(row.has_device for row in results.rows):
+            return ExitCode.UNDECIDABLE
+        raise DeviceAbsent(f"nothing was measured: {results.rows[0].reason}")
     return _conclude(results, session.gate, file)
 
 

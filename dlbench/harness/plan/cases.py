@@ -70,21 +70,18 @@ def _with_brought(suite: Suite, signatures: Signatures) -> Iterator[Bench]:
         if without := [axis for axis in empty if (parameter := signature.parameter(axis)) and parameter.default is None]:
             lacking = lacking or f"{where}: {without[0]} = {OWN} means one of your own, and there is none"
             continue
-        # With --set model=NAME no axis but the optimizer's is left as the suite has it, and its own optimizer is called `own`, too.
-        found = found or any({OWN, *_brought(signature.parameter(axis))} & {*values} for axis, values in bench.axes.items())
+        # With --set model=NAME no axis changes: the optimizer that a network has of its own is called `own`, too.
+        found = found or axes != bench.axes or any((parameter := signature.parameter(axis)) and parameter.brought for axis in axes)
         yield replace(bench, axes={axis: values for axis, values in axes.items() if values})
     if lacking and not found:
         raise SuiteError(f"{lacking}; name a file that has it: dlbench run mine.py (docs/my-network.md shows one)")
 
 
 def _replaced(values: tuple[ParamValue, ...], parameter: Parameter | None) -> tuple[ParamValue, ...]:
-    if parameter is None or parameter.brought is None:
+    brought = None if parameter is None else parameter.brought
+    if brought is None or OWN not in values:
         return values
-    return tuple(dict.fromkeys(each for value in values for each in (parameter.brought if value == OWN else (value,))))
-
-
-def _brought(parameter: Parameter | None) -> tuple[ParamValue, ...]:
-    return (parameter and parameter.brought) or ()
+    return tuple(dict.fromkeys(each for value in values for each in (brought if value == OWN else (value,))))
 
 
 def check(suites: Suites, signatures: Signatures, kinds: Sequence[str] = DEVICE_KINDS) -> None:

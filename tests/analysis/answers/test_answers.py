@@ -11,8 +11,10 @@ from rich.console import Console
 
 from dlbench.analysis.read.table import collect
 from dlbench.analysis.report.terminal import overview
+from dlbench.core.conditions import Throttling
 from dlbench.core.measurement import SpotCheck
 from dlbench.core.model import Status
+from dlbench.harness.probe.monitor import Monitor
 
 TOPICS = ["speed-up", "crossover", "bottleneck", "batch", "precision", "default", "devices", "serving", "cost", "health"]
 
@@ -185,7 +187,8 @@ def test_off_a_terminal_all_cases_stand_in_front_of_the_ten_lines(run_file):
     assert "More devices" not in "".join(lines)
 
 
-def test_a_run_ends_with_the_answers_and_as_data_with_its_rows_alone(tmp_path):
+def test_a_run_ends_with_the_answers_and_as_data_with_its_rows_alone(tmp_path, monkeypatch):
+    monkeypatch.setattr(Monitor, "throttling", lambda *_: Throttling(waiting=0.0))  # whoever else runs here
     suite = front_door.suite(tmp_path, 'workload = "matmul"\naxes.n = 8\naxes.dtype = ["fp32", "bf16"]')
     shown = shared_hosts.dlbench("run", suite, "--device", "cpu", "--rounds", "1", "-o", "run.jsonl", cwd=tmp_path)
     lines = shown.out.splitlines()

@@ -176,10 +176,7 @@ def answered(question: Question, found: AnswerPart, reports: Sequence[tuple[str,
     """
     rows = [each.row for each in found.rows]
     once = list({(row.case.run, row.case.id): row for row in rows}.values())  # several parts may rest on one case
-    timed = once if flags_told else list(filter(counts_time, once))
-    doubts = [] if flags_told else _doubts(timed)
-    if runs := dict.fromkeys(row.file for row in timed if row.flag.not_usable):
-        doubts.insert(0, f"not usable, as most cases of {', '.join(runs)} were throttled or disturbed in most rounds")
+    doubts = [] if flags_told else _doubts(list(filter(counts_time, once)))
     counted = (("", found.paragraphs), ("what is reported on ", reports))
     more = [f"{what}{devices}" for what, each in counted if (devices := more_devices(len(each) - 2))]
     of_case = grouped(rows, lambda row: row.case.id)

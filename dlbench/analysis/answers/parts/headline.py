@@ -213,9 +213,10 @@ def limits(ratio: Ratio) -> dict[Tag, bool]:
 
 
 def span_of(found: Sequence[HasRatio]) -> str:
-    """Return between which ratios cases are, where there is little room: ``; cases 1.04…3.19×``; nothing of one ratio alone."""
+    """Return between which ratios cases are, where there is little room: ``; cases 1.04…3.19×``; nothing of one, or if one may be 1."""
     least, most = least_and_most(found)
-    return f"; cases {least.brief.removesuffix('×')}…{most.brief}" if least.times != most.times else ""
+    shown = least.times != most.times and not (least.is_undecided or most.is_undecided)
+    return f"; cases {least.brief.removesuffix('×')}…{most.brief}" if shown else ""
 
 
 def of_the_middle(found: Sequence[HasRatio]) -> tuple[str, ...]:

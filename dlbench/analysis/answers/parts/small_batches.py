@@ -104,11 +104,11 @@ def _headline(devices: Mapping[str, list[Training]]) -> Headline:
     timed = _smallest(found)[1]
     one = middle(timed)
     name = brief(one.case)
-    text, among = f"batch {one.batch:,} costs {one.ratio.brief} batch {one.largest:,}", span_of(timed)
+    text = f"batch {one.batch:,} costs {one.ratio.brief} batch {one.largest:,}"
     texts = [f"{text}{one.ratio.span}", text]
     if one.ratio.is_undecided:
-        texts, among = [f"batch {one.batch:,} or {one.largest:,}: no difference shown"], ""
-    about = qualifiers((f"a sample of {name}", name), where, among)
+        texts = [f"batch {one.batch:,} or {one.largest:,}: no difference shown"]
+    about = qualifiers((f"a sample of {name}", name), where, span_of(timed))
     return Headline(texts, about, one.ratio.span, [one.row], limits(one.ratio))
 
 
