@@ -209,7 +209,8 @@ def test_the_cases_come_first_and_then_ten_lines_which_say_how_much_faster(two_d
     done, folder = two_devices
     assert re.match(r"\d+ cases: \d+ ok", done.out)
     assert re.search(r"^cuda:0|pretend:0: Pretend \[/0\] accelerator", done.out, re.MULTILINE)
-    assert re.search(r"\nspeed-up {4}.*\b\S+× \(\S+…\S+\).*\n(.+\n){8}health ", done.out)
+    # How much that is depends on who else runs here.
+    assert re.search(r"\nspeed-up {4}(.*\b\S+× \(\S+…\S+\)|no gain shown in|–  not usable: ).*\n(.+\n){8}health ", done.out)
     reasons = front_door.in_process(folder, "show", "out.jsonl", "--topic", "speed-up").out
     assert re.search(
         r"Pretend \[/0\] accelerator runs (matmul|noop) \S+ × \(.*\) as fast as the CPU\.\n  The CPU is .*, \d+ threads?\.", reasons
@@ -396,7 +397,7 @@ def test_a_command_that_is_proposed_can_be_pasted_where_the_path_has_a_space(tmp
     suite = front_door.suite(tmp_path, 'workload = "noop"')
     run = ("run", suite, "--rounds", "1", "-o", "my run.jsonl")
     done = shared_hosts.dlbench(*run, cwd=tmp_path)
-    assert "saved in my run.jsonl · next: dlbench run cnn · why: dlbench show 'my run.jsonl' --answers\n" in done.err
+    assert re.search(r"saved in my run.jsonl · next: dlbench (run cnn|doctor) · why: dlbench show 'my run.jsonl' --answers\n", done.err)
     again = shared_hosts.dlbench(*run, cwd=tmp_path)
     assert again.err.endswith(
         "my run.jsonl exists and is never overwritten; choose another name, or go on with it: dlbench run --resume 'my run.jsonl'\n"
