@@ -22,6 +22,7 @@ from dlbench.analysis.presentation import pair_columns
 from dlbench.analysis.ratios import pairing
 from dlbench.analysis.read.merge import merged
 from dlbench.analysis.read.table import Results
+from dlbench.analysis.read.usability import all_disturbed
 from dlbench.analysis.report import sentences, terminal
 from dlbench.analysis.scaling import columns, projection, speedup
 from dlbench.cli.next_step import after
@@ -61,8 +62,8 @@ def write_results(
 
 
 def _first_of_all(results: Results, files: Sequence[Path]) -> str | None:
-    """Return the command before all answers: of a run that is not usable, or in which nothing was measured."""
-    if sentences.not_usable(results):
+    """Return the command before all answers: of a run that is not usable, or disturbed in all cases, or in which nothing was measured."""
+    if sentences.not_usable(results) or all_disturbed(results.rows):
         return "dlbench doctor"
     if any(row.case.status is not Status.SKIPPED for row in results.rows):
         return None

@@ -42,6 +42,12 @@ def is_set_aside(row: Row) -> bool:
     return bool(row.flag.not_usable) and mostly_disturbed(row) and not (row.declared.having("format") or row.declared.value("largest"))
 
 
+def all_disturbed(rows: Sequence[Row]) -> bool:
+    """Whether every case that was timed was disturbed in some round."""
+    timed = [row for row in rows if row.is_ok and row.time.rounds]
+    return bool(timed) and all(row.flag.disturbed for row in timed)
+
+
 def is_noisy(row: Row) -> bool:
     """Whether the 95 % interval of a case is wider than a fifth of its median; of too few rounds there is none."""
     time = row.time
