@@ -88,8 +88,8 @@ def dlbench(context: click.Context) -> None:
 
     Data goes to stdout, everything else to stderr.
 
-    Exit codes: 0 fine, 2 usage or bad file, 3 regression, 4 undecidable, 5 some cases failed,
-    69 a required device is absent, 70 internal error, 74 could not write, 75 device fault,
+    Exit codes: 0 fine, 2 usage or bad file, 3 regression, 4 undecidable or nothing measured,
+    5 some cases failed, 69 a required device or all are absent, 70 internal error, 74 could not write, 75 device fault,
     130 / 143 interrupted.
 
     \b

@@ -28,6 +28,7 @@ from dlbench.analysis.scaling import columns, projection, speedup
 from dlbench.cli.next_step import after
 from dlbench.cli.terminal import draw, say_unbroken, unread, write_notes
 from dlbench.core.errors import UsageError
+from dlbench.core.model import Status
 from dlbench.core.store import read_header
 
 
@@ -61,10 +62,14 @@ def write_results(
 
 
 def _first_of_all(results: Results, files: Sequence[Path]) -> str | None:
-    """Return the command before all answers: of a run that is not usable, or disturbed in all cases, or interrupted before any was done."""
+    """Return the command before all answers: of a run that is not usable, or disturbed in all cases, or in which nothing was measured."""
     if sentences.not_usable(results) or all_disturbed(results.rows):
         return "dlbench doctor"
-    if not results.rows and results.missing and len(files) == 1 and files[0].is_file() and "sides" not in read_header(files[0]):
+    if any(row.case.status is not Status.SKIPPED for row in results.rows):
+        return None
+    if results.rows and not any(row.has_device for row in results.rows):
+        return "dlbench devices"
+    if len(files) == 1 and files[0].is_file() and "sides" not in read_header(files[0]):
         return shlex.join(["dlbench", "run", "--resume", str(files[0])])
     return None
 

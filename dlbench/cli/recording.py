@@ -10,6 +10,7 @@ from dlbench.cli.terminal import say
 from dlbench.core.errors import DeviceFault
 from dlbench.harness.probe import fingerprint
 from dlbench.harness.probe.monitor import Monitor
+from dlbench.harness.probe.programs import OtherPrograms
 from dlbench.harness.process.interrupt import Interruption
 from dlbench.harness.process.worker_process import WorkerProcess
 from dlbench.harness.runner import Runner
@@ -68,11 +69,17 @@ class Recording:
 
         return collect((self.path,))
 
-    def measure(self, session: Session, first_workers: Mapping[str | None, WorkerProcess]) -> None:
-        """Run the rounds of the session, or of another one that goes on in the same file; ``first_workers`` as in `Runner`."""
+    def measure(self, session: Session, first_workers: Mapping[str | None, WorkerProcess], programs: OtherPrograms | None = None) -> None:
+        """Run the rounds of the session, or of another one that goes on in the same file; ``first_workers`` as in `Runner`.
+
+        ``programs``: those that took CPUs since the command began, which is said before anything is measured.
+        """
         from dlbench.cli.live import screen  # not at the top, so that --help stays quick
 
-        with screen(session, self.path) as observer, Monitor(session.devices, session.settings.threads) as monitor:
+        with (
+            screen(session, self.path, programs or OtherPrograms()) as observer,
+            Monitor(session.devices, session.settings.threads) as monitor,
+        ):
             outcome = Runner(
                 session.tasks,
                 session.settings,

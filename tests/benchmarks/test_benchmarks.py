@@ -22,6 +22,7 @@ from benchmarks import (
     first_answer,
     help_time,
     isolation_cost,
+    live_clock,
     memory_limit,
     overhead,
     planning,
@@ -38,6 +39,12 @@ def test_help_time_says_what_was_imported(printed):
     table, verdict = printed(help_time, "--pairs", "2")
     assert [row[0] for row in table] == ["program", "dlbench", "bare click + rich"]
     assert verdict.endswith("imported of torch, numpy, pandas: none")
+
+
+def test_live_clock_holds_a_run_with_it_against_one_without(printed):
+    table, verdict = printed(live_clock, "--seconds", "1")
+    assert [row[0] for row in table] == ["clock", "standing", "moving"]
+    assert verdict.endswith("of a CPU, at most 0.2 %")
 
 
 def test_quick_time_counts_cases_and_rounds(printed, tmp_path):

@@ -10,11 +10,13 @@ import struct
 import subprocess
 import sys
 import termios
+import threading
 from types import SimpleNamespace
 
 import front_door
 import made_up
 import pytest
+import rich.console
 from rich.console import Console
 
 from dlbench.analysis.answers import topics
@@ -361,6 +363,53 @@ def test_a_program_is_not_charged_for_what_its_ended_child_took_before():
     machine.running[1] = Process("init", 0, 5.0 + 100.0 + 901.0 + 52.0)
     machine.now_s += 2.0
     assert programs.named(0.1) == "other programs take 1.5 of 2 CPUs: init 1.5"
+
+
+BUSY = "busy: other programs take 1.5 of 2 CPUs: python 1.5; times would be too long, and forecasts are those of a quiet machine"
+
+
+@pytest.mark.parametrize(("python", "said"), [(1.5, BUSY), (0.2, "")])
+def test_a_run_says_before_it_measures_that_others_take_the_cpus(tmp_path, monkeypatch, capsys, python, said):
+    case, machine = made_up.case("matmul", n=8), Machine()
+    machine.run(4.0, own=1.0, python=python)
+    with live.screen(session_of(case), tmp_path / "o.jsonl", machine.programs):
+        assert capsys.readouterr().err == (f"{said}\n" if said else "")
+    shown, machine = Console(file=io.StringIO(), width=160, height=30, force_terminal=True), Machine()
+    machine.run(4.0, own=1.0, python=python)
+    monkeypatch.setattr(live, "on_screen", lambda: True)
+    monkeypatch.setattr(rich.console, "Console", lambda **_: shown)
+    before = threading.active_count()
+    with live.screen(session_of(case), tmp_path / "o.jsonl", machine.programs):
+        frame = shown.file.getvalue()
+        assert threading.active_count() == before + 1  # the clock's, which ends with the run
+    assert threading.active_count() == before
+    assert ("busy:" in frame, said in frame) == (bool(said), True)
+
+
+def test_the_clock_moves_where_nothing_happens_for_five_seconds(tmp_path, monkeypatch):
+    """A case of a minute would look like a hang."""
+    clock, drawn = SimpleNamespace(now_s=2.0), []
+    monkeypatch.setattr(live, "time", SimpleNamespace(monotonic=lambda: clock.now_s))
+    case, console = made_up.case("matmul", n=8), Console(file=io.StringIO(), width=100, height=30)
+
+    def show(renderable=None, refresh=True):
+        drawn[:] = drawn if renderable is None else [renderable]
+        console.file.truncate(0)
+        console.print(*drawn)
+
+    screen = _LiveTable(session_of(case), tmp_path / "o.jsonl", SimpleNamespace(console=console, update=show, refresh=show), UNSEEN)
+    screen.round_started(0, [Series(None, case.id)])
+    screen.case_started(Series(None, case.id), 0)
+    told, moments = [], iter((6.9, 7.1, 8.1, 68.1))
+
+    def wait(seconds):
+        told.append(re.search(r"round 1 of 7, 1 case left, (\S+) gone", console.file.getvalue())[1])
+        clock.now_s = next(moments, None)
+        return clock.now_s is None
+
+    screen.tick_until(SimpleNamespace(wait=wait))
+    assert told == ["0:02", "0:02", "0:07", "0:08", "1:08"]
+    assert console.file.getvalue().count("now matmul[n=8]@cpu") == 1
 
 
 def test_cases_that_are_skipped_are_not_drawn_one_by_one(tmp_path):

@@ -10,9 +10,12 @@ import made_up
 import pytest
 import shared_hosts
 
+from dlbench.analysis.answers import topics as topics_asked
+from dlbench.cli.commands import run
 from dlbench.core.conditions import RoundState, Throttling
 from dlbench.core.model import Status
 from dlbench.harness.probe.monitor import Monitor
+from dlbench.harness.probe.programs import OtherPrograms, Process
 
 CALM, LOST, HOT = Throttling(waiting=0.0), Throttling(waiting=0.5), Throttling(thermal=0.5)
 AGAIN = "stop what else runs, and measure again: dlbench run quick"
@@ -59,9 +62,36 @@ def test_it_is_the_first_line_of_what_is_shown_and_answered(tmp_path):
     assert first_line(tmp_path, "show", "run.jsonl", "--answers", "--format", "md") == f"**{THREE}**"
     document = json.loads(front_door.in_process(tmp_path, "show", "run.jsonl", "--answers", "--format", "json").out)
     assert document["not_usable"] == [THREE]
-    weaknesses = [each["weaknesses"][0] for each in document["answers"] if each["kind"] == "answer"]
-    assert weaknesses
-    assert set(weaknesses) == {"not usable, as most cases of run were throttled or disturbed in most rounds"}
+    assert [each["question"]["topic"] for each in document["answers"] if each["kind"] == "answer"] == ["health"]
+
+
+def lines_of(folder, name):
+    """The line of each topic, and the lines above the first, of what is shown of a file."""
+    told = front_door.in_process(folder, "show", name).out.splitlines()
+    topics = {line.split()[0]: " ".join(line.split()[1:]) for line in told if line.split()[:1] in [[topic] for topic in topics_asked()]}
+    return topics, told[:2]
+
+
+def test_no_line_rests_on_disturbed_cases_and_what_sound_ones_say_stays(tmp_path):
+    """The worse the run, the fewer its lines: never a ratio of times that were lost to others."""
+
+    def steps(is_sound):
+        return [replace(each, throttling=CALM if is_sound(each.case) else LOST) for each in made_up.both_kinds()]
+
+    made_up.write(tmp_path / "none.jsonl", steps(lambda case: False))
+    made_up.write(tmp_path / "some.jsonl", steps(lambda case: case.params["dtype"] == "bf16" and case.params["batch"] == 8))
+    made_up.write(tmp_path / "all.jsonl", steps(lambda case: True))
+    (none, first), (some, _), (every, _) = (lines_of(tmp_path, f"{name}.jsonl") for name in ("none", "some", "all"))
+    unusable = "– not usable: throttled or disturbed"
+    assert first[0].startswith("not usable: 8 of 8 cases were disturbed in most rounds")
+    assert first[1] == "8 cases: 8 not usable; 7 rounds."
+    assert [every[topic].split("×")[0] for topic in ("speed-up", "precision")] == ["training 50.0", "bf16 2.00"]
+    assert {topic: text for topic, text in none.items() if every[topic] != text} == {
+        **dict.fromkeys(("speed-up", "batch", "precision", "default", "cost"), unusable),
+        "health": "not usable: 8 of 8 disturbed",
+    }
+    assert (some["speed-up"], some["precision"]) == ("training 80.0× (77.6…82.5) resnet18 b8 bf16", unusable)
+    assert some["health"] == "not usable: 6 of 8 disturbed 0.2 % of the published peak"
 
 
 def test_the_page_begins_with_it(tmp_path):
@@ -101,7 +131,8 @@ def test_the_round_counts_where_the_case_can_not_tell(tmp_path):
     blind, seeing = measured([7] * 4, how=Throttling(thermal=0.0)), measured([])
     for name, cases in (("blind", blind), ("seeing", seeing)):
         made_up.write(tmp_path / f"{name}.jsonl", cases, states=states)
-    said = "not usable: 4 of 4 cases were disturbed in most rounds; stop what else runs, and measure again: dlbench run quick"
+    others = ", while other processes took 1 CPUs' time"
+    said = f"not usable: 4 of 4 cases were disturbed in most rounds{others}; stop what else runs, and measure again: dlbench run quick"
     assert first_line(tmp_path, "show", "blind.jsonl") == said
     assert "not usable" not in first_line(tmp_path, "show", "seeing.jsonl")
     others = {"accelerators": {"cuda:0": {"other_processes": 1}}}
@@ -109,6 +140,26 @@ def test_the_round_counts_where_the_case_can_not_tell(tmp_path):
     card = made_up.rounds_of(made_up.case("matmul", "cuda:0", n=8), made_up.flat(made_up.SEVEN), throttling=CALM)
     made_up.write(tmp_path / "shared.jsonl", card, states=shared)
     assert first_line(tmp_path, "show", "shared.jsonl").startswith("not usable: 1 of 1 case was disturbed in most rounds; stop")
+
+
+def test_a_run_says_what_takes_the_cpus_before_it_measures_and_where_it_is_not_usable(tmp_path, monkeypatch):
+    front_door.suite(tmp_path, 'workload = "noop"')
+    monkeypatch.setattr(Monitor, "throttling", lambda *_: Throttling(waiting=0.5, thermal=0.0))
+    found = "other programs take 1.5 of 2 CPUs: burner 1.5"
+    for name, early, late in (("before", 1.5, 0.0), ("meanwhile", 0.1, 1.5), ("never", 0.0, 0.0)):
+        machine = iter([0.0, 4.0 * early, 4.0 * early + 4.0 * late])
+        times = iter([0.0, 4.0, 4.0, 8.0, 8.0])
+
+        def programs(machine=machine, times=times):
+            return OtherPrograms(2, lambda: {9: Process("burner", 0, next(machine))}, lambda: None, lambda: next(times))
+
+        monkeypatch.setattr(run, "OtherPrograms", programs)
+        done = shared_hosts.dlbench("run", "mine.toml", "--device", "cpu", "-o", f"{name}.jsonl", cwd=tmp_path)
+        assert done.code == 0
+        told = [line for line in done.err.splitlines() if "burner" in line]
+        too_long = "times would be too long, and forecasts are those of a quiet machine"
+        assert told == {"before": [f"busy: {found}; {too_long}", f"note: {found}"], "meanwhile": [f"note: {found}"], "never": []}[name]
+        assert "burner" not in (tmp_path / f"{name}.jsonl").read_text()
 
 
 def test_a_run_ends_with_it_first_and_with_the_exit_code_it_would_have_had(tmp_path, monkeypatch):

@@ -94,6 +94,20 @@ def test_a_file_is_run_by_the_suite_that_is_made_for_it(tmp_path):
     assert one.out.split() == ["train_step[model=second,batch=1,dtype=fp32]@cpu"]
 
 
+def test_one_of_several_networks_is_chosen_that_has_an_optimizer_of_its_own(tmp_path):
+    source = LINEAR.format(name="first", outputs=3) + LINEAR.format(name="second", outputs=3)
+    optimizer = "import torch\n" + source.replace("classes=3", "classes=3, optimizer=torch.optim.AdamW")
+    (tmp_path / "mine.py").write_text(optimizer)
+    cases = "(train_step or infer_step) and batch=1, and cpu"
+    one = shared_hosts.dlbench("list", "mine.py", "--set", "model=second", "-k", cases, cwd=tmp_path)
+    expected = ["train_step[model=second,batch=1,dtype=fp32,optimizer=own]@cpu", "infer_step[model=second,batch=1,dtype=fp32]@cpu"]
+    assert (one.code, one.out.split()) == (0, expected), one.err
+    inferred = front_door.suite(tmp_path, STEPS[1], 'workload = "feed"\naxes.model = "own"\naxes.source = "own"\naxes.batch = 2')
+    options = ("--plugin", "mine.py", "--device", "cpu", "--set", "model=second")
+    alone = shared_hosts.dlbench("list", inferred, *options, cwd=tmp_path)
+    assert (alone.code, alone.out.split()) == (0, ["infer_step[model=second,batch=2,dtype=fp32]@cpu"]), alone.err
+
+
 @pytest.mark.parametrize("arguments", [("network",), ("empty.py",)])
 def test_a_suite_for_networks_without_one_says_how_to_bring_it(tmp_path, arguments):
     (tmp_path / "empty.py").write_text("import dlbench\n")

@@ -1,5 +1,7 @@
 """Answers to questions about a machine, from the rows of result files: a module of this folder with an ``ORDER`` is one question."""
 
+from types import ModuleType
+
 from dlbench.analysis.answers.parts.base import Answer, Missing
 from dlbench.analysis.read.merge import merged
 from dlbench.analysis.read.table import Results
@@ -14,7 +16,17 @@ def topics() -> list[str]:
 def answers(results: Results) -> tuple[Answer | Missing, ...]:
     """Return the answer to each question, or what is missing for it, in the order in which they are asked.
 
-    Files of one machine and software count as one: see `merge.merged`.
+    Files of one machine and software count as one: see `merge.merged`. No answer rests on cases that are not usable.
     """
     results = merged(results)
-    return tuple(question.answer(results) for question in modules.ordered(__name__))
+    return tuple(_answer(question, results) for question in modules.ordered(__name__))
+
+
+def _answer(question: ModuleType, results: Results) -> Answer | Missing:
+    usable = results.usable
+    found: Answer | Missing = question.answer(usable)
+    if isinstance(found, Answer) or not usable.set_aside:
+        return found
+    whole: Answer | Missing = question.answer(results)
+    reason = "the cases that would answer it were throttled or disturbed in most rounds"
+    return whole if isinstance(whole, Missing) else Missing(whole.question, reason, why="not usable: throttled or disturbed")

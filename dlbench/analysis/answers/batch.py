@@ -151,7 +151,7 @@ def _headline(devices: Mapping[str, list[BatchSweep]]) -> Headline:
     share, batch, least = percent(sweep.share), f"{enough.batch:,}", f"batch {smallest.batch:,}"
     tags = limits(sweep.ratio) if enough is not smallest else {}
     if tags.get(Tag.NOISY):
-        text, about = f"no gain shown: {sweep.ratio.brief} from {least} to {batch}", qualifiers(names, where)
+        text, about = f"no gain shown from {least} to {batch}", qualifiers(names, where)
     elif sweep.is_open:
         text, about = f"{batch} is the largest measured; more may help", qualifiers(names, where, f": {sweep.ratio.brief} {least}")
     else:

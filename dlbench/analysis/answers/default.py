@@ -246,7 +246,7 @@ def _headline(pairs: Sequence[Pair], unfinished: bool) -> Headline:
     if ratio.speedup > 1 and not ratio.is_undecided:
         text = f"{ratio.brief} left on the table{ratio.span}"
     else:
-        text = f"{ratio.brief}{ratio.span}: {'no gain shown' if ratio.is_undecided else nothing}"
+        text = "no gain shown over the default" if ratio.is_undecided else f"{ratio.brief}{ratio.span}: {nothing}"
     choice = ", ".join(_options(best)) or _DEFAULTS
     near = nearer(where)
     about = [f"{each}: {choice}" for each in (name + where, network + where, network + near, cut(network, _NETWORK) + near)]

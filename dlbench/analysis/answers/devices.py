@@ -145,9 +145,11 @@ def _headline(steps: Sequence[Step], chosen: Mapping[Step, Step], several: bool)
     first, last = steps[0], steps[-1]
     ratio, *others = [ratio for each in steps if (ratio := chosen.get(each, each).ratio)]
     each, slows = plural(first.ranks, _noun(first)), first.verdict == "slows"
-    more = f", {plural(last.ranks, _noun(last))} {others[-1].brief}" if others else ""
-    if slows or ratio.is_undecided:
-        texts = [f"no gain{'' if slows else ' shown'}: {ratio.brief}{ratio.span} with {each}"]
+    more = f", {plural(last.ranks, _noun(last))} {others[-1].brief}" if others and not others[-1].is_undecided else ""
+    if ratio.is_undecided:
+        texts = [f"no gain shown with {each}"]
+    elif slows:
+        texts = [f"no gain: {ratio.brief}{ratio.span} with {each}"]
     else:
         texts = [f"{each} {ratio.brief} one{ratio.span}{more}", f"{each} {ratio.brief} one{ratio.span}"]
     work, kind = brief(first.work), f", {first.kind}" if first.kind else ""

@@ -15,7 +15,7 @@ from dlbench.analysis.presentation.fields import KEY, Field, Fields, device_colu
 from dlbench.analysis.presentation.names import by_device
 from dlbench.analysis.presentation.wording import brief, few, plural, short
 from dlbench.analysis.read.table import Results
-from dlbench.analysis.read.usability import is_noisy
+from dlbench.analysis.read.usability import is_noisy, is_set_aside, mostly_disturbed
 from dlbench.core.rows.row import Row
 from dlbench.core.schema import Unit
 from dlbench.core.units import percent, ratio
@@ -23,7 +23,7 @@ from dlbench.core.units import percent, ratio
 ORDER = 100
 QUESTION = Question("health", "Is this machine healthy: against its peak, against the same hardware elsewhere, against itself?")
 _SIGNS: Mapping[str, Callable[[Row], bool | None]] = {
-    "not usable": lambda row: row.flag.not_usable,
+    "not usable": lambda row: row.flag.not_usable and mostly_disturbed(row),
     "failed": lambda row: not row.is_ok,
     "implausible": lambda row: row.flag.implausible,
     "throttled": lambda row: row.flag.throttled,
@@ -71,7 +71,7 @@ _STRANGERS: Fields[Outlier] = (
 
 def answer(results: Results) -> Answer | Missing:
     """Return how many cases show a sign of trouble, the share of its published peak that each device reaches, and how others do."""
-    tried = [row for row in results.rows if row.is_ok or row.is_failure]
+    tried = [row for row in (*results.rows, *results.set_aside) if row.is_ok or row.is_failure]
     if not tried:
         return Missing(QUESTION, "no case was measured", "dlbench run")
     devices = by_device(tried)
@@ -79,10 +79,10 @@ def answer(results: Results) -> Answer | Missing:
     peaks = {
         where: max(known, key=lambda row: row.rate.peak_fraction or 0.0)
         for where, found in devices.items()
-        if (known := [row for row in found if not row.flag.implausible and row.rate.peak_fraction is not None])
+        if (known := [row for row in found if not (is_set_aside(row) or row.flag.implausible or row.rate.peak_fraction is None)])
     }
     several = len(results.files.environments) > 1
-    elsewhere, of_references = against_references(results, devices) if results.references else ({}, AnswerPart())
+    elsewhere, of_references = against_references(results, by_device(results.rows)) if results.references else ({}, AnswerPart())
     machines = kinds(results.files) if several else []
     outliers = [each for kind in machines for each in kind.outliers]
     others = sentences(machines)
@@ -140,9 +140,9 @@ def _headline(
     measured, showing = plural(len(tried), "case"), {each.sign: each.rows for each in trouble}
     counts = Counter({sign: len(rows) for sign, rows in showing.items()})
     if unusable := showing.get("not usable"):
-        most = max(("disturbed", "throttled"), key=counts.__getitem__)
-        if len(unusable) == len(tried):
-            return Headline([f"not usable: {counts[most]} of {len(tried)} {most}"], of_machine)
+        if all(row.flag.not_usable for row in tried):
+            most = max(("disturbed", "throttled"), key=counts.__getitem__)
+            return Headline([f"not usable: {len(unusable)} of {len(tried)} {most}"], of_machine)
         return Headline([f"not usable: {len(unusable)} of {measured}"], [few(dict.fromkeys(row.file for row in unusable), 1)])
     if grave := next(filter(showing.get, _GRAVE), None):
         worst = showing[grave][0]
@@ -156,7 +156,7 @@ def _headline(
         return Headline([text], [f"{slow.row.case.run}: {brief(slow.row.key)}", slow.row.case.run])
     minor = max(_MINOR, key=counts.__getitem__)
     text = f"{counts[minor]} of {measured} {minor}" if counts[minor] else f"no trouble in {measured}"
-    return Headline([f"fine; {text}" if 2 * counts[minor] <= len(tried) else text], of_machine)
+    return Headline([f"usable{';' if 2 * counts[minor] <= len(tried) else ', but'} {text}"], of_machine)
 
 
 def _of_machine(peaks: Mapping[str, Row], elsewhere: Sequence[Elsewhere]) -> Sequence[str]:
@@ -169,6 +169,8 @@ def _of_machine(peaks: Mapping[str, Row], elsewhere: Sequence[Elsewhere]) -> Seq
     if not elsewhere:
         return [""]
     lowest = min(elsewhere, key=lambda each: each.typical.ratio.speedup)
+    if lowest.typical.ratio.is_undecided:
+        return f"no difference shown to {lowest.device}", "no difference shown to the reference"
     times = lowest.typical.ratio.brief
     return f"{times} the reference {lowest.device}", f"{times} the nearest reference run"
 

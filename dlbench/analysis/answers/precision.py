@@ -132,8 +132,9 @@ def _headline(devices: Mapping[str, list[Pair]], trained: Sequence[FormatTrainin
         told = [f"{end}, {how}" for end, how in ends if trainings]
         texts = [f"{other} {ratio.brief} {base}{end}" for end in (*told, f"{ratio.span}{off}", *spans)]
     else:
-        start = "no gain shown" if ratio.is_undecided else f"none beats {base}"
-        texts = [f"{start}: {ratio.brief}{span}, {other}" for span in spans]
+        texts = [f"none beats {base}: {ratio.brief}{span}, {other}" for span in spans]
+    if ratio.is_undecided:
+        texts = [f"no gain shown by {other} over {base}"]
     tags = limits(ratio) | {Tag.NOT_CHECKED: not errors}
     return Headline(texts, qualifiers(names_of(best.case), where, span_of(fastest)), ratio.span, best.sides, tags)
 

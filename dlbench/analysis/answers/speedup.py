@@ -6,7 +6,7 @@ from itertools import chain
 
 from dlbench.analysis.answers.parts.base import Answer, AnswerPart, Missing, Question, Table, answered, table
 from dlbench.analysis.answers.parts.best import best
-from dlbench.analysis.answers.parts.headline import Headline, Tag, by_kind, cut, fitting, qualifiers, which
+from dlbench.analysis.answers.parts.headline import Headline, Tag, by_kind, cut, fitting, qualifiers, span_of, which
 from dlbench.analysis.answers.parts.pair_tables import (
     OTHERS,
     both_names,
@@ -143,13 +143,16 @@ def _headline(found: Sequence[Family], of_accelerators: Sequence[Pair]) -> Headl
     """Return the speed-up of an accelerator among several in its first kinds of work: ``training 13.1× (12.8…13.4), inference 9.40×``."""
     first, *others = told = found[:_MOST_TOLD]
     name, ratio = cut(first.name, _NAME), first.ratio
-    texts = [", ".join([f"{first.brief}{ratio.span}", *(each.brief for each in others)]), f"{first.brief}{ratio.span}"]
-    if ratio.is_undecided or ratio.is_behind:
-        texts = [f"{'CPU faster' if ratio.is_behind else 'no gain shown'}: {ratio.brief}{ratio.span} in {name}"]
-    text = fitting(*texts, first.brief)
+    others = [each for each in others if not each.ratio.is_undecided]
+    texts = [", ".join([f"{first.brief}{ratio.span}", *(each.brief for each in others)]), f"{first.brief}{ratio.span}", first.brief]
+    if ratio.is_behind:
+        texts = [f"CPU faster: {ratio.brief}{ratio.span} in {name}", first.brief]
+    elif ratio.is_undecided:
+        texts = [f"no gain shown in {name}"]
+    text = fitting(*texts)
     case = brief(first.middle.case).removeprefix(f"{_STEPS.get(first.name, first.name)} ")
-    count, (least, most) = f"; {len(first.pairs)} cases", first.ends
-    more = (f"{count} {least.brief.removesuffix('×')}…{most.brief}", count) if len(first.pairs) > 1 else ()
+    count = f"; {len(first.pairs)} cases"
+    more = (f"{count}{span_of(first.pairs).removeprefix('; cases')}", count) if len(first.pairs) > 1 else ()
     shown = told if others and others[0].brief in text else [first]
     rows, tags = sides_of(each.middle for each in shown), {Tag.NOISY: any(each.ratio.is_undecided for each in shown)}
     where = which(first.middle.other, of_accelerators, others_than(first.middle, of_accelerators))

@@ -39,7 +39,8 @@ _FOLDERS = re.compile(r"[^=,@:]*[/\\]|(?<![^=,])[A-Za-z]:(?=[/\\])")
 def card(results: Results) -> str:
     """Return at most 12 lines of Markdown and 1,200 characters, without the user's folders. Raises UsageError where no case went well."""
     results = merged(results)
-    if not (found := figures(results)):
+    usable = results.usable
+    if not (found := figures(usable)) and not usable.set_aside:
         ended = Counter(str(row.case.status) for row in results.rows)
         outcomes = ", ".join(f"{count} {status}" for status, count in ended.items()) or "no cases"
         raise UsageError(f"no figure for a card: none of the cases went well ({outcomes}); dlbench show has the reasons")

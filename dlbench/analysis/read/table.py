@@ -3,6 +3,7 @@
 That is imported when a frame is asked for: it takes longer than most comparisons, which need the rows alone.
 """
 
+import statistics
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -21,7 +22,7 @@ from dlbench.analysis.read.places import Environments, by_place, labels
 from dlbench.analysis.read.readings import Readings, device_readings
 from dlbench.analysis.read.superlinear import flag_super_linear
 from dlbench.analysis.read.trend import trends
-from dlbench.analysis.read.usability import flag_not_usable
+from dlbench.analysis.read.usability import flag_not_usable, is_set_aside
 from dlbench.core import store
 from dlbench.core.declarations import Declaration
 from dlbench.core.errors import UsageError
@@ -33,6 +34,7 @@ from dlbench.core.rows.rounds import RoundReader
 from dlbench.core.rows.row import Cells, Row, cells
 from dlbench.core.rows.summary import Origin, compared, summarise
 from dlbench.core.schema import Column, Unit
+from dlbench.core.stats import known
 from dlbench.core.store import RunFile
 from dlbench.core.thresholds import ThresholdSettings
 
@@ -71,8 +73,12 @@ class Results:
     """Of each ``case.run`` that is not complete how many planned cases its file lacks."""
     lost: Mapping[str, frozenset[str]] = field(default_factory=dict)
     """Of each ``case.run`` with damaged lines the cases that may have lost a round with them; a sound one is not in it."""
+    others: Mapping[str, float] = field(default_factory=dict)
+    """Of each ``case.run`` whose file tells, the CPUs that other processes kept busy, in the median of its rounds."""
     paths: Mapping[str, Path] = field(default_factory=dict)
     """Of each ``case.run`` its file, as it was given."""
+    set_aside: tuple[Row, ...] = ()
+    """Rows that `usable` left out."""
     unmerged: "Results | None" = None
     """The same with each file apart, where `merge.merged` made this of several."""
     prices: Prices = NO_PRICES
@@ -96,6 +102,14 @@ class Results:
         return self.unmerged or self
 
     @cached_property
+    def usable(self) -> "Results":
+        """The same without the rows that no answer rests on, see `usability.is_set_aside`; they are in ``set_aside``."""
+        kept, left = ([row for row in self.rows if is_set_aside(row) is aside] for aside in (False, True))
+        if not left:
+            return self
+        return replace(self, rows=tuple(kept), set_aside=tuple(left), unmerged=self.unmerged and self.unmerged.usable)
+
+    @cached_property
     def ceilings(self) -> dict[Machine, Ceilings]:
         """What each machine was measured to do at most."""
         return measured(self.rows, self.environments)
@@ -115,7 +129,7 @@ class Results:
 
 _JOINED = ("rows", "notes", "circumstances", "tries")
 """Fields of `Results` in which what files have stands one behind the other."""
-_BY_RUN = ("environments", "thresholds", "readings", "protocols", "missing", "lost", "budgets", "paths")
+_BY_RUN = ("environments", "thresholds", "readings", "protocols", "missing", "lost", "budgets", "others", "paths")
 """Fields of `Results` that are keyed by ``case.run``."""
 
 
@@ -240,6 +254,7 @@ def of_file(run: RunFile, name: str, reduction: RoundReader | None = None) -> Re
         tries=tuple([summarise([each], origin=origins[each.side]) for each in tries]),
         missing=dict.fromkeys(environments, lacking) if (lacking := header.planned_cases(run, len(rows)) - len(rows)) > 0 else {},
         lost=header.short_of_rounds(run, name, sides, rows),
+        others=dict.fromkeys(environments, statistics.median(others)) if (others := known(each.other_cpus for each in run.states)) else {},
         paths=dict.fromkeys(environments, run.path),
     )
 

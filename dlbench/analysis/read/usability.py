@@ -34,6 +34,14 @@ def mostly_disturbed(row: Row) -> bool:
     return 2 * (row.time.disturbed_rounds or 0) > (row.time.rounds or 0)
 
 
+def is_set_aside(row: Row) -> bool:
+    """Whether no answer rests on a row: it was spoiled in a run that is not usable, and its time is what it is about.
+
+    The accuracy of a training, and what a search found to fit, no disturbance changes.
+    """
+    return bool(row.flag.not_usable) and mostly_disturbed(row) and not (row.declared.having("format") or row.declared.value("largest"))
+
+
 def all_disturbed(rows: Sequence[Row]) -> bool:
     """Whether every case that was timed was disturbed in some round."""
     timed = [row for row in rows if row.is_ok and row.time.rounds]

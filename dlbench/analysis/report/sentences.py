@@ -12,7 +12,7 @@ from dlbench.analysis.ratios.pairing import Unpaired, grouped, launch_bound
 from dlbench.analysis.read.header import ENOUGH_ROUNDS, SpentBudget
 from dlbench.analysis.read.references import part
 from dlbench.analysis.read.table import Results
-from dlbench.analysis.read.usability import mostly_disturbed
+from dlbench.analysis.read.usability import is_set_aside, mostly_disturbed
 from dlbench.core import units
 from dlbench.core.conditions import BUSY
 from dlbench.core.model import Status, settings_text
@@ -75,8 +75,8 @@ _CHOOSING = ("-k", "--case")
 
 
 def count(rows: Sequence[Row]) -> str:
-    """Return for example ``14 cases: 12 ok, 1 oom, 1 timeout; 7 rounds.``; searches that were cut short are counted by themselves."""
-    ended = Counter(names.status(row) for row in rows if row.case.status)
+    """Return for example ``14 cases: 12 ok, 1 oom, 1 timeout; 7 rounds.``; searches cut short, and cases not usable, by themselves."""
+    ended = Counter("not usable" if is_set_aside(row) else names.status(row) for row in rows if row.case.status)
     order = [*map(str, Status), *ended]
     outcomes = ", ".join(f"{count} {status}" for status, count in sorted(ended.items(), key=lambda each: order.index(each[0])))
     if not outcomes:
@@ -107,6 +107,8 @@ def _spoiled(rows: Sequence[Row], results: Results) -> str:
     spoiled = [row for row in ok if mostly_disturbed(row)]
     lost = max((row.time.lost_share or 0.0 for row in spoiled), default=0.0)
     extent = f", with up to {units.percent(lost)} of the time lost to others" if lost > BUSY else ""
+    others = results.others.get(rows[0].case.run, 0.0)
+    extent += f", while other processes took {others:.2g} CPUs' time" if others > BUSY else ""
     remedies = {"throttled": "cool the device or raise its CPU quota", "disturbed": "stop what else runs"}
     found = {how: remedy for how, remedy in remedies.items() if any(getattr(row.flag, how) for row in spoiled)}
     command = measuring_command(rows, results.environments.get(rows[0].case.run, {}))

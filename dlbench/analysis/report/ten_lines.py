@@ -4,7 +4,7 @@ from collections.abc import Container, Iterator, Mapping, Sequence
 from types import MappingProxyType
 
 from dlbench.analysis.answers.parts.base import Answer, Missing
-from dlbench.analysis.answers.parts.headline import EXPLANATIONS, Tag, cut
+from dlbench.analysis.answers.parts.headline import DOUBTS, EXPLANATIONS, Tag, cut
 
 TOPIC_WIDTH = 12
 """Columns of the topic, with the gap behind it."""
@@ -16,12 +16,14 @@ _WITH_TAGS = 60
 def lines(found: Sequence[Answer | Missing], width: int, shared: Container[str] = (), *, ascii_only: bool = False) -> list[tuple[str, str]]:
     """Return topic and text for each question, together at most as wide as the screen where that is wider than a topic.
 
-    From 100 columns on qualifiers are shown, from 60 on tags, without those that all answers have, or all cases (``shared``). A line that
-    is too long gives up its alignment, then tags from the last on, which `explanations` tell all the same, then the qualifier with the
-    interval whose case that names; at last it is cut at a word.
+    From 100 columns on qualifiers are shown, from 60 on tags, without those that all cases have (``shared``). Doubts stay
+    at any width, or the worst run would have the cleanest lines. A line that is too long gives up its alignment, then tags from the last
+    on, which `explanations` tell all the same, down to the last doubt, then the qualifier with the interval whose case that names, then
+    the doubts; at last it is cut at a word.
     With ``ascii_only`` two dots, as a terminal writes them, stand in for each ellipsis.
     """
-    everywhere, room = [tag for tag in Tag if tag in shared or tag in common_tags(found)], max(1, width - TOPIC_WIDTH)
+    everywhere = [tag for tag in Tag if tag in shared and tag not in DOUBTS]
+    room = max(1, width - TOPIC_WIDTH)
     pad = _alignment(found, everywhere, room) if width >= _WITH_QUALIFIERS else 0
 
     def written(text: str) -> str:
@@ -48,10 +50,12 @@ def _shown(found: Answer | Missing, everywhere: Sequence[Tag]) -> list[Tag]:
 
 def _texts(found: Answer | Missing, width: int, pad: int, everywhere: Sequence[Tag]) -> Iterator[str]:
     """Yield what a line may say, the most first."""
-    tags = _shown(found, everywhere) if width >= _WITH_TAGS else []
+    tags = [tag for tag in _shown(found, everywhere) if width >= _WITH_TAGS or tag in DOUBTS]
+    doubts = max((at for at, tag in enumerate(tags, 1) if tag in DOUBTS), default=0)
     shown = [", ".join(tags[:count]) for count in range(len(tags), -1, -1)]
     if isinstance(found, Missing) or width >= _WITH_QUALIFIERS:
-        yield from (_joined(found.headline.ljust(wide), found.qualifier, each) for each in shown for wide in (pad, 0))
+        kept = shown[: len(shown) - doubts]
+        yield from (_joined(found.headline.ljust(wide), found.qualifier, each) for each in kept for wide in (pad, 0))
     if isinstance(found, Answer):
         bare = found.headline.replace(found.interval, "", 1) if found.qualifier else found.headline
         yield from (_joined(bare, each) for each in shown)
@@ -59,12 +63,6 @@ def _texts(found: Answer | Missing, width: int, pad: int, everywhere: Sequence[T
 
 def _joined(*parts: str) -> str:
     return "  ".join(filter(None, parts)).rstrip()
-
-
-def common_tags(found: Sequence[Answer | Missing]) -> list[Tag]:
-    """Return the tags that all of several answers have."""
-    answered = [each.tags for each in found if isinstance(each, Answer)]
-    return [tag for tag in Tag if len(answered) > 1 and all(tag in tags for tags in answered)]
 
 
 def explanations(
@@ -78,10 +76,9 @@ def explanations(
         tag: [each.question.topic for each in found if isinstance(each, Answer) and tag in each.tags] for tag in Tag
     }
     told: dict[str, str] = {tag: EXPLANATIONS[tag] for tag in Tag if by_mark[tag] or tag in marks}
-    everywhere = common_tags(found)
 
     def whose(mark: str) -> str:
-        of = ["all cases"] if mark in shared else ["all"] if mark in everywhere else by_mark.get(mark, [])
+        of = ["all cases"] if mark in shared else by_mark.get(mark, [])
         return f" ({', '.join(of)})" if of else ""
 
     return [f"{mark}{whose(mark)}: {meaning}" for mark, meaning in (told | dict(marks)).items()]

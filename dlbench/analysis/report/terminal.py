@@ -25,6 +25,7 @@ from dlbench.analysis.scaling.columns import EFFICIENCY, SPEEDUP
 from dlbench.analysis.scaling.projection import projected
 from dlbench.analysis.scaling.speedup import scaling
 from dlbench.core import units
+from dlbench.core.model import Status
 from dlbench.core.rows.row import Row
 from dlbench.core.schema import Unit
 
@@ -71,6 +72,8 @@ def overview(
     about = (*_on_notes(shown, details), *sentences.reasons(rows), *sentences.unstated(results), *results.circumstances)
     notes = list(map(units.one_line, about))
     answers = [TenLines(found, shared), *_texts(ten_lines.explanations(found, sentences.marks(shown, results), shared))]
+    if rows and all(row.case.status is Status.SKIPPED for row in rows):
+        answers = []  # dashes alone
     below = [*_texts([*failures.values(), *many.values()], "yellow"), *([] if folded else _texts(notes)), *_drawn(tables, pictures)]
 
     def table_of(rows: Sequence[Row]) -> ScreenTable:
@@ -141,7 +144,7 @@ def reasoning(results: Results, topic: str | None = None, *, pictures: bool = Fa
 
 def more_devices(results: Results, *, pictures: bool = False) -> RenderableType:
     """Return what more devices bring, the table behind it, and what it would be on more of them than were measured."""
-    found, steps = devices.answer(results), scaling(results)
+    found, steps = devices.answer(results.usable), scaling(results)
     answer = _reasons(results, found) if isinstance(found, Answer) else []
     projection = detail_tables.projection(projected(steps, results))
     return _screen(results, answer, [devices.table(steps), projection], pictures)
@@ -151,7 +154,7 @@ def paired(results: Results, pairs: Pairs, values: Table, *, pictures: bool = Fa
     """Return what pairing the rows by one column says, also of those that report ``values`` alone; by device, each at its own best, too."""
     if not (pairs.rows or values.rows):
         return Group(*_texts(sentences.devices(results.rows)), Text("No two ok rows differ in that column alone."))
-    found = speedup.answer(results) if pairs.by == DEVICE else None
+    found = speedup.answer(results.usable) if pairs.by == DEVICE else None
     answer, tables = (_reasons(results, found), found.tables) if isinstance(found, Answer) else ([], (same_case(pairs), values))
     return _screen(results, [*answer, *_texts(sentences.devices(results.rows))], tables, pictures)
 

@@ -29,12 +29,13 @@ from dlbench.cli.output_files import refuse_misplaced
 from dlbench.cli.planning import Plan, left_out, load_suites, plan_suites, require_sight
 from dlbench.cli.recording import record
 from dlbench.cli.terminal import say
-from dlbench.core.errors import ExitCode, UsageError
+from dlbench.core.errors import DeviceAbsent, ExitCode, UsageError
 from dlbench.core.model import Status
 from dlbench.core.rank_test import TESTS_A_CASE, rounds_for_gate
 from dlbench.core.store import RunFile, load
 from dlbench.core.thresholds import ACROSS_RUNS, ThresholdSettings
 from dlbench.core.writer import ResultWriter
+from dlbench.harness.probe.programs import OtherPrograms
 from dlbench.harness.process.interrupt import Interruption
 from dlbench.harness.process.worker_process import WorkerProcess
 from dlbench.harness.ranks.cluster import Node, RemoteNode, connected_nodes, serve
@@ -99,7 +100,7 @@ def command(
         # From before it is read no other process writes it.
         writer = stack.enter_context(closing(ResultWriter.resume(resume))) if resume else None
         unfinished = load(resume) if resume else None
-        interruption = stack.enter_context(Interruption())
+        interruption, programs = stack.enter_context(Interruption()), OtherPrograms()  # which looks again when torch has started
         if node and node.number:
             return _take_part(node, planning, measuring, interruption)
         machines = _other_machines(node, stack) if node else ()
@@ -121,7 +122,7 @@ def command(
             session = _new_session(plan, opened, settings, measuring, given)
             if dry_run:
                 return gates.write_gate(session, True, form)
-        return _measure(session, opened.worker, interruption, form, goes_on=not (measuring.rounds or measuring.budget))
+        return _measure(session, opened.worker, interruption, form, programs, not (measuring.rounds or measuring.budget))
 
 
 def _refuse_contradictions(measuring: MeasureOptions, gate: bool, must_see: str | None, resume: Path | None, node: Node | None) -> None:
@@ -186,7 +187,9 @@ def _write_complete(run: RunFile, gate: ThresholdSettings | None, form: str) -> 
     return _conclude(results, gate, file)
 
 
-def _measure(session: sessions.Session, worker: WorkerProcess, interruption: Interruption, form: str, goes_on: bool) -> ExitCode:
+def _measure(
+    session: sessions.Session, worker: WorkerProcess, interruption: Interruption, form: str, programs: OtherPrograms, goes_on: bool
+) -> ExitCode:
     """Run the rounds, of a baseline that ``goes_on`` also those that it lacks, write the results, and return the exit code."""
     if session.kept and session.kept.remove_outdated():
         say("note: the compiler's cache of this run was made by other code of dlbench; compiling again")
@@ -194,7 +197,7 @@ def _measure(session: sessions.Session, worker: WorkerProcess, interruption: Int
         gate = session.gate if goes_on else None
         if gate is not None:
             gates.announce(session, goes_on)
-        recording.measure(replace(session, answered=True), {None: worker})
+        recording.measure(replace(session, answered=True), {None: worker}, programs)
         if gate is not None:
             gates.measure_until_seen(recording, session, partial(_with_itself, gate))
     from dlbench.analysis.presentation.wording import few
@@ -206,7 +209,9 @@ def _measure(session: sessions.Session, worker: WorkerProcess, interruption: Int
     if interruption.requested and nothing and not recording.fault and form == "table":
         say(f"interrupted before any case was done\ngo on with: dlbench run --resume {file}")
         return interruption.exit_code
-    write_results(results, form, [recording.path], saved=True)
+    share = max((row.time.lost_share or 0.0 for row in results.rows if row.flag.not_usable), default=0.0)
+    others = (programs.found or programs.named(share)) if share else None
+    write_results(results, form, [recording.path], [others] if others else [], saved=True)
     if topics := left_out(results.rows):
         say(f"note: the budget left out every case on {few(topics, 9)}; go on with: dlbench run --resume {file} --budget TIME")
     if recording.fault:
@@ -215,6 +220,10 @@ def _measure(session: sessions.Session, worker: WorkerProcess, interruption: Int
     if interruption.requested:
         say(f"interrupted; go on with: dlbench run --resume {file}")
         return interruption.exit_code
+    if all(row.case.status is Status.SKIPPED for row in results.rows):
+        if any(row.has_device for row in results.rows):
+            return ExitCode.UNDECIDABLE
+        raise DeviceAbsent(f"nothing was measured: {results.rows[0].reason}")
     return _conclude(results, session.gate, file)
 
 

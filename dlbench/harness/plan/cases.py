@@ -70,7 +70,8 @@ def _with_brought(suite: Suite, signatures: Signatures) -> Iterator[Bench]:
         if without := [axis for axis in empty if (parameter := signature.parameter(axis)) and parameter.default is None]:
             lacking = lacking or f"{where}: {without[0]} = {OWN} means one of your own, and there is none"
             continue
-        found = found or axes != bench.axes
+        # With --set model=NAME no axis changes: the optimizer that a network has of its own is called `own`, too.
+        found = found or axes != bench.axes or any((parameter := signature.parameter(axis)) and parameter.brought for axis in axes)
         yield replace(bench, axes={axis: values for axis, values in axes.items() if values})
     if lacking and not found:
         raise SuiteError(f"{lacking}; name a file that has it: dlbench run mine.py (docs/my-network.md shows one)")

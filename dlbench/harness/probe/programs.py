@@ -1,4 +1,4 @@
-"""Programs of others that take the CPUs, by name: for a screen, and never for a file."""
+"""Programs of others that take the CPUs, by name: for who starts a run to read, and never for a result file."""
 
 import os
 import time
@@ -72,7 +72,8 @@ class OtherPrograms:
     ) -> None:
         self._cpus = cpus or len(processor.affinity() or ()) or os.cpu_count() or 1
         self._running, self._machine, self._now = running, machine, now
-        self._named = False
+        self.found = ""
+        """What takes the CPUs, once it was named."""
         self._before = self._look()
 
     def named(self, lost: float = 0.0) -> str | None:
@@ -82,24 +83,23 @@ class OtherPrograms:
         one it takes more to be named, and a look that is not too old.
         """
         seconds = self._now() - self._before.at_s
-        if self._named or seconds < _SHORTEST_S:
+        if self.found or seconds < _SHORTEST_S:
             return None
         before, self._before = self._before, self._look()
         if seconds > _LONGEST_S and lost <= BUSY:
             return None
-        found = self._sentence(before, self._before, lost)
-        self._named = found is not None
-        return found
+        self.found = self._sentence(before, self._before, lost)
+        return self.found or None
 
     def renew(self) -> None:
         """Look again before a case where the last look is so old that the time before the case would blur what takes the CPUs in it."""
-        if not self._named and self._now() - self._before.at_s > _LONGEST_S:
+        if not self.found and self._now() - self._before.at_s > _LONGEST_S:
             self._before = self._look()
 
     def _look(self) -> _Look:
         return _Look(self._now(), self._machine(), self._running())
 
-    def _sentence(self, before: _Look, after: _Look, lost: float) -> str | None:
+    def _sentence(self, before: _Look, after: _Look, lost: float) -> str:
         seconds = after.at_s - before.at_s
         least = (BUSY if lost > BUSY else OVERRUN) * self._cpus
         own, programs, counts = _taken(before.processes, after.processes, seconds)
@@ -115,7 +115,7 @@ class OtherPrograms:
             parts.append(f"{gone:.2g} of {self._cpus} CPUs are stolen time: no program that can be seen from here takes them")
         if not parts and lost > OVERRUN and own + seen < (1 - OVERRUN) * self._cpus:
             parts.append(f"stolen time: a case waited for a CPU for {percent(lost)} of its time, and no program that can be seen had it")
-        return "; ".join(parts) or None
+        return "; ".join(parts)
 
 
 def _listed(programs: Mapping[str, float], counts: Mapping[str, int], *, exact: bool) -> str:

@@ -11,8 +11,10 @@ from rich.console import Console
 
 from dlbench.analysis.read.table import collect
 from dlbench.analysis.report.terminal import overview
+from dlbench.core.conditions import Throttling
 from dlbench.core.measurement import SpotCheck
 from dlbench.core.model import Status
+from dlbench.harness.probe.monitor import Monitor
 
 TOPICS = ["speed-up", "crossover", "bottleneck", "batch", "precision", "default", "devices", "serving", "cost", "health"]
 
@@ -95,13 +97,13 @@ def test_off_a_terminal_nothing_is_cut_and_what_is_missing_names_its_command(tmp
         "devices: –  dlbench run scaling",
         "serving: –  not measured by dlbench yet",
         "cost: –  dlbench run cnn",
-        "health: fine; no trouble in 1 case",
+        "health: usable; no trouble in 1 case",
     ]
     assert lines[lines.index("batch: –  dlbench run batch") + 1] == (
         "no work was measured at several batch sizes; measure it with: dlbench run batch"
     )
-    assert lines[lines.index("health: fine; no trouble in 1 case") :] == [
-        "health: fine; no trouble in 1 case",
+    assert lines[lines.index("health: usable; no trouble in 1 case") :] == [
+        "health: usable; no trouble in 1 case",
         "No sign of trouble in 1 case.",
         "no published peak of these devices is known for what was measured",
         "no reference run has a case of cpu (AMD EPYC 7B13, 2 threads); dlbench contribute makes one",
@@ -185,7 +187,8 @@ def test_off_a_terminal_all_cases_stand_in_front_of_the_ten_lines(run_file):
     assert "More devices" not in "".join(lines)
 
 
-def test_a_run_ends_with_the_answers_and_as_data_with_its_rows_alone(tmp_path):
+def test_a_run_ends_with_the_answers_and_as_data_with_its_rows_alone(tmp_path, monkeypatch):
+    monkeypatch.setattr(Monitor, "throttling", lambda *_: Throttling(waiting=0.0))  # whoever else runs here
     suite = front_door.suite(tmp_path, 'workload = "matmul"\naxes.n = 8\naxes.dtype = ["fp32", "bf16"]')
     shown = shared_hosts.dlbench("run", suite, "--device", "cpu", "--rounds", "1", "-o", "run.jsonl", cwd=tmp_path)
     lines = shown.out.splitlines()

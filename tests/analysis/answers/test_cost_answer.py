@@ -78,7 +78,7 @@ def test_of_several_devices_the_first_and_the_cpu_are_told_and_the_table_has_the
     assert answer["sentences"][-2:] == ["It was fastest there at batch=64 amp_bf16.", "1 more device: in the table only."]
     assert line(answer)[1] == "resnet50 on cuda:0; --price-per-hour"
     assert line(asked(steps(0.02), steps(0.01))["cost"])[1] == "resnet50 b64 on run1; --price-per-hour"
-    spoiled = [replace(each, throttling=Throttling(thermal=0.5)) for each in steps(0.01, mode="m" * 200)]
+    spoiled = [replace(each, throttling=Throttling(thermal=0.5 * (not each.round))) for each in steps(0.01, mode="m" * 200)]
     marked = line(asked(spoiled)["cost"])
     assert (marked[1], marked[3]) == ("resnet50 b64; --price-per-hour", ["throttled", "steps alone"])
 

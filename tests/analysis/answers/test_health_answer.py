@@ -26,7 +26,7 @@ def test_a_quiet_machine_shows_no_sign_and_says_what_share_of_its_peak_it_reache
         "cuda:0 reaches 50.0 % of its published peak in matmul n=0 fp32.",
         "That peak is arithmetic: 67.0 TFLOP/s, dense fp32 on the ordinary cores of NVIDIA H200.",
     ]
-    assert line(answer) == ("fine; no trouble in 2 cases", "50.0 % of the published peak", [])
+    assert line(answer) == ("usable; no trouble in 2 cases", "50.0 % of the published peak", [])
     (row,) = answer["tables"][0]["rows"]
     assert row == {"sign": "none", "cases": 0, "measured": 2, "case.id": None}
     assert answer["weaknesses"] == [
@@ -42,7 +42,7 @@ def test_of_two_devices_with_a_peak_the_second_is_said_to_be_in_the_table(asked)
     ]
     assert "1 more device: in the table only" in answer["weaknesses"]
     assert answer["cases"] == ["matmul[n=0,dtype=fp32]@cuda:0"]
-    assert line(answer) == ("fine; no trouble in 2 cases", "cuda:0 (run1): 10.0 % of peak", [])
+    assert line(answer) == ("usable; no trouble in 2 cases", "cuda:0 (run1): 10.0 % of peak", [])
 
 
 def test_signs_are_counted_and_what_can_not_be_true_is_no_share(asked):
@@ -95,7 +95,7 @@ def test_nothing_measured_is_no_answer(asked):
     assert (answer["reason"], answer["command"]) == ("no case was measured", "dlbench run")
 
 
-def test_the_headline_has_the_gravest_sign_and_says_fine_while_the_numbers_stand(asked):
+def test_the_headline_has_the_gravest_sign_and_says_usable_while_the_numbers_stand(asked):
     hot, lost = Throttling(thermal=0.25), Throttling(waiting=0.5, stolen=0.0)
 
     def of(throttling, *seconds, good=()):
@@ -104,10 +104,10 @@ def test_the_headline_has_the_gravest_sign_and_says_fine_while_the_numbers_stand
 
     assert of(lost, 1.0, 2.0, good=[1.0]) == ("not usable: 2 of 3 disturbed", "", [])
     assert of(hot, 1.0) == ("not usable: 1 of 1 throttled", "", [])
-    assert of(lost, 1.0, good=[1.0]) == ("fine; 1 of 2 cases disturbed", "", [])
+    assert of(lost, 1.0, good=[1.0]) == ("usable; 1 of 2 cases disturbed", "", [])
     assert of(hot, 1.0, good=[1.0]) == ("1 of 2 cases throttled", "matmul n=0", [])
     noisy = made_up.rounds_of(made_up.case("matmul", n=1), made_up.flat([1.0, 2.0] * 4))
-    assert line(asked(noisy)["health"]) == ("1 of 1 case noisy", "", [])
+    assert line(asked(noisy)["health"]) == ("usable, but 1 of 1 case noisy", "", [])
 
 
 def test_one_file_of_several_that_is_not_usable_is_named(asked):

@@ -1,10 +1,12 @@
 """What fits into memory: the line through peaks, and what searches found, in the answer on batches."""
 
 import json
+from dataclasses import replace
 
 import made_up
 import pytest
 
+from dlbench.core.conditions import Throttling
 from dlbench.core.declared_json import to_json
 from dlbench.core.measurement import Measurement, Memory
 from dlbench.core.model import Status
@@ -55,6 +57,11 @@ def answered(tmp_path, asked, monkeypatch):
         return asked(measurements, workloads={"largest_batch": declared})["batch"]
 
     return answer
+
+
+def test_who_disturbs_a_search_changes_nothing_of_what_fits(answered):
+    answer = answered([replace(ended(), throttling=Throttling(waiting=0.5))], [*map(tried, (1, 25)), tried(26, Status.OOM)])
+    assert line(answer)[:2] == ("batch 25 fits into 1.00 GiB", "largest_batch resnet18")
 
 
 def test_the_largest_batch_stands_with_the_next_that_did_not_fit_and_what_a_sample_takes(answered):

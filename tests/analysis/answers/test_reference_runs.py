@@ -47,7 +47,7 @@ def test_as_fast_as_the_same_hardware_is_normal(health):
     assert answer["sentences"][1] == f"cpu is compared with the reference run on the same {XEON}."
     assert answer["sentences"][2].endswith(" as fast, the lower middle of 14 cases.")
     assert answer["sentences"][3:] == ["None is shown to be off by more than 1.25 ×, its whole interval counted."]
-    assert line(answer) == ("fine; 6 of 14 cases noisy", "1.00× the nearest reference run", [])
+    assert line(answer) == ("usable; 6 of 14 cases noisy", "no difference shown to the reference", [])
     rows = beside(answer)["rows"]
     assert len(rows) == 14
     assert {(round(row["ratio.speedup"], 6), row["reference.off"]) for row in rows} == {(1.0, None)}
@@ -84,7 +84,7 @@ def test_other_hardware_stands_beside_the_nearest_reference_and_nothing_of_it_is
     assert answer["sentences"][1] == f"cpu is compared with the nearest reference run, on {XEON}, {ISA}."
     assert " 0.250 × " in answer["sentences"][2]
     assert "off by more" not in " ".join(answer["sentences"])
-    assert line(answer) == ("fine; 6 of 14 cases noisy", "0.250× the nearest reference run", [])
+    assert line(answer) == ("usable; 6 of 14 cases noisy", "0.250× the nearest reference run", [])
     assert {row["reference.off"] for row in beside(answer)["rows"]} == {None}
 
 

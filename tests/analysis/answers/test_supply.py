@@ -55,6 +55,11 @@ def test_each_step_stands_beside_the_slowest_and_the_fastest_way_to_read_from_st
     assert sorted(row["rate.bytes_per_s"] for row in read["rows"]) == pytest.approx([64e3, 128e3, 256e3, 64e6])
 
 
+def test_where_the_interval_holds_1_both_rates_stand_in_place_of_their_ratio(asked):
+    answer = found(asked, rows("shelf", 1.0, **{"from": "disk"}, way="hops"), rows("eat", 1.0, batch=64))
+    assert (answer["headline"], answer["tags"]) == ("storage feeds 64.0 /s, the step needs 64.0 /s", ["noisy"])
+
+
 def test_samples_of_a_network_stand_beside_its_own_steps_alone(asked):
     answer = found(
         asked,

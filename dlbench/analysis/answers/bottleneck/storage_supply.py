@@ -113,6 +113,8 @@ def _headline(found: Sequence[Supplied]) -> Headline:
     slowest, *_ = _most_needed(found)
     ratio, step = slowest.ratio, brief(slowest.consumer.key)
     texts = [f"storage feeds {ratio.brief}{span} the need" for span in (ratio.span, "")]
+    if ratio.is_undecided:
+        texts = [f"storage feeds {item_rate(slowest.row.throughput)}, the step needs {item_rate(slowest.consumed_per_s)}"]
     qualifiers = f"{step}, {brief(slowest.row.key)}", step
     return Headline(texts, qualifiers, ratio.span, [slowest.row, slowest.consumer], {Tag.NOISY: ratio.is_undecided})
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from itertools import chain, starmap
 from typing import TypeVar
 
-from dlbench.analysis.answers.parts.headline import EXPLANATIONS, MISSING, MOST_TAGS, Headline, Tag, counts_time, tags_of
+from dlbench.analysis.answers.parts.headline import DOUBTS, EXPLANATIONS, MISSING, MOST_TAGS, Headline, Tag, counts_time, tags_of
 from dlbench.analysis.presentation.fields import PLACE, Fields, cells, place
 from dlbench.analysis.presentation.figures import Figure
 from dlbench.analysis.presentation.names import HasRow, by_device, flat
@@ -18,8 +18,6 @@ from dlbench.core.schema import Column
 
 R = TypeVar("R")
 P = TypeVar("P", bound=HasRow)
-_DOUBTS = (Tag.THROTTLED, Tag.DISTURBED, Tag.UNSTEADY, Tag.NOISY)
-"""Tags of cases that make an answer doubtful, in the order in which they are told."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +67,7 @@ class Answer:
 
     question: Question
     headline: str
-    """At most 48 characters, with a number within the first 30."""
+    """At most 48 characters, with a number within the first 30 unless it says that no gain is shown."""
     qualifier: str
     """At most 38 characters: the case that the headline is of, or what it stands among."""
     interval: str
@@ -178,10 +176,7 @@ def answered(question: Question, found: AnswerPart, reports: Sequence[tuple[str,
     """
     rows = [each.row for each in found.rows]
     once = list({(row.case.run, row.case.id): row for row in rows}.values())  # several parts may rest on one case
-    timed = once if flags_told else list(filter(counts_time, once))
-    doubts = [] if flags_told else _doubts(timed)
-    if runs := dict.fromkeys(row.file for row in timed if row.flag.not_usable):
-        doubts.insert(0, f"not usable, as most cases of {', '.join(runs)} were throttled or disturbed in most rounds")
+    doubts = [] if flags_told else _doubts(list(filter(counts_time, once)))
     counted = (("", found.paragraphs), ("what is reported on ", reports))
     more = [f"{what}{devices}" for what, each in counted if (devices := more_devices(len(each) - 2))]
     of_case = grouped(rows, lambda row: row.case.id)
@@ -208,7 +203,7 @@ def _doubts(rows: Sequence[Row]) -> list[str]:
     """Return what makes an answer doubtful that rests on these rows: their flags, and files of other days."""
     tags = Counter(chain.from_iterable(map(tags_of, rows)))
     doubts = [
-        f"{tags[tag]} of {plural(len(rows), 'case')} it rests on {'is' if tags[tag] == 1 else 'are'} {tag}" for tag in _DOUBTS if tags[tag]
+        f"{tags[tag]} of {plural(len(rows), 'case')} it rests on {'is' if tags[tag] == 1 else 'are'} {tag}" for tag in DOUBTS if tags[tag]
     ]
     most = max((len({row.file for row in of_place}) for of_place in grouped(rows, lambda row: row.case.run).values()), default=1)
     if most > 1:

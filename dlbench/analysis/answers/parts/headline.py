@@ -64,12 +64,16 @@ EXPLANATIONS: Mapping[str, str] = {
 """Meaning of each tag, and what to do about it."""
 
 
+DOUBTS = (Tag.THROTTLED, Tag.DISTURBED, Tag.UNSTEADY, Tag.NOISY)
+"""Tags that make an answer doubtful, in the order in which they are told: each line keeps its own, however many others have them."""
+
+
 @dataclass(frozen=True, slots=True)
 class Headline:
     """Answer in one line: the first of its texts, and of its qualifiers, that has room; at last the last of them, cut at a word."""
 
     texts: Sequence[str]
-    """With a number within the first 30 characters."""
+    """With a number within the first 30 characters, unless they say that no gain is shown: then no ratio stands there."""
     qualifiers: Sequence[str] = ("",)
     """The case that it is of, or what it stands among."""
     span: str = ""
@@ -209,9 +213,10 @@ def limits(ratio: Ratio) -> dict[Tag, bool]:
 
 
 def span_of(found: Sequence[HasRatio]) -> str:
-    """Return between which ratios cases are, where there is little room: ``; cases 1.04…3.19×``; nothing of one ratio alone."""
+    """Return between which ratios cases are, where there is little room: ``; cases 1.04…3.19×``; nothing of one, or if one may be 1."""
     least, most = least_and_most(found)
-    return f"; cases {least.brief.removesuffix('×')}…{most.brief}" if least.times != most.times else ""
+    shown = least.times != most.times and not (least.is_undecided or most.is_undecided)
+    return f"; cases {least.brief.removesuffix('×')}…{most.brief}" if shown else ""
 
 
 def of_the_middle(found: Sequence[HasRatio]) -> tuple[str, ...]:

@@ -38,5 +38,7 @@ def _headline(best: Pair) -> Headline:
     ratio, other, base = best.ratio, cut(str(best.value(best.other)), _NAME), cut(str(best.value(best.base)), _NAME)
     ways = (f"as fast with {_name(best)}={other} as {base}", f"by {_name(best)}={other}", f"by {other}")
     texts = [f"{ratio.brief}{span} {way}" for span in (ratio.span, "") for way in ways]
+    if ratio.is_undecided:
+        texts = [f"no gain shown by {_name(best)}={other} over {base}", f"no gain shown by {other}"]
     tags = limits(ratio) | {Tag.CHOSEN: ratio.among > 1}
     return Headline(texts, qualifiers(names_of(best.case), ""), ratio.span, best.sides, tags)

@@ -105,8 +105,11 @@ def _headline(devices: Mapping[str, list[Training]]) -> Headline:
     one = middle(timed)
     name = brief(one.case)
     text = f"batch {one.batch:,} costs {one.ratio.brief} batch {one.largest:,}"
+    texts = [f"{text}{one.ratio.span}", text]
+    if one.ratio.is_undecided:
+        texts = [f"batch {one.batch:,} or {one.largest:,}: no difference shown"]
     about = qualifiers((f"a sample of {name}", name), where, span_of(timed))
-    return Headline([f"{text}{one.ratio.span}", text], about, one.ratio.span, [one.row], limits(one.ratio))
+    return Headline(texts, about, one.ratio.span, [one.row], limits(one.ratio))
 
 
 def _paragraph(where: str, found: Sequence[Training]) -> tuple[str, ...]:

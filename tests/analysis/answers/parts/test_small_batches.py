@@ -61,3 +61,8 @@ def test_odd_numbers_of_an_edited_file_do_no_harm(asked, odd):
 
 def test_one_batch_is_no_comparison(asked):
     assert asked(training(1, sample_s=1.0, accuracy=0.5))["batch"]["command"] == "dlbench run batch"
+
+
+def test_a_cost_whose_interval_holds_1_is_no_ratio(asked):
+    answer = asked([*training(1, sample_s=1e-4, accuracy=0.9), *training(64, sample_s=1e-4, accuracy=0.9)])["batch"]
+    assert (answer["headline"], answer["tags"]) == ("batch 1 or 64: no difference shown", ["noisy"])
