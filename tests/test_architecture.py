@@ -20,7 +20,7 @@ PACKAGE = Path(__file__).parent.parent / "dlbench"
 # the room, which take part by being there and do not import each other.
 ROOMS = {
     "core": "errors modules file_lock toml units precision provenance stats quantities fast_json typed_json conditions schema thresholds "
-    "rank_test declarations declared_json model unknown prices step_profile measurement former records header lines store writer finding",
+    "rank_test declarations declared_json model unknown prices step_profile measurement records header lines store writer finding",
     "core.reference": "collectives networks peaks schedules published claims",
     "core.rows": "rounds columns row rates times energy summary",
     "harness.plan": "suite selection cases adaptive known_cases",

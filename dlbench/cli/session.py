@@ -1,6 +1,5 @@
 """Sessions: the first worker process, the tasks and settings of a run, and the header of its file."""
 
-import re
 import secrets
 import shlex
 import sys
@@ -18,7 +17,6 @@ from dlbench import __version__
 from dlbench.cli import BEGAN, defaults
 from dlbench.cli.planning import Plan, signatures_of
 from dlbench.cli.terminal import announce, say
-from dlbench.core import former
 from dlbench.core.errors import DeviceAbsent, ResultFileError, UsageError
 from dlbench.core.measurement import BALANCED, Measurement
 from dlbench.core.model import Policy, Status
@@ -230,15 +228,15 @@ def resume(run: RunFile, writer: ResultWriter, suites: Sequence[Suite], opened: 
             raise UsageError(
                 f"{run.path} can't be resumed here, its rows would not be of one machine: {'; '.join(different)}; start a new run instead"
             )
-        only = former.in_any_spelling(compile_expression(header["expression"])) if header["expression"] else None
+        only = compile_expression(header["expression"]) if header["expression"] else None
         check(suites, signatures, opened.hello["kinds"])
         if changed := _brought_anew(header.get("brought", {}), opened.hello["brought"]):
             raise UsageError(f"{run.path} can't be resumed, as {' and '.join(changed)} changed since it was begun; start a new run instead")
-        if different := _declared_anew(former.by_workload(header.get("workloads", {})), signatures):
+        if different := _declared_anew(run, signatures):
             raise UsageError(
                 f"{run.path} can't be resumed, as {'; '.join(different)} is not declared as when it was begun; start a new run instead"
             )
-        cases = plan(suites, signatures, ids, only=only, case_ids=recorded_cases(header), include_absent=header["include_absent"])
+        cases = plan(suites, signatures, ids, only=only, case_ids=header.get("cases", ()), include_absent=header["include_absent"])
         side = opened.side.on(devices)
         tasks = tuple(Task(case, side) for case in cases)
         _check_places(tasks, signatures)
@@ -256,11 +254,6 @@ def resume(run: RunFile, writer: ResultWriter, suites: Sequence[Suite], opened: 
     )
 
 
-def recorded_cases(header: Json) -> list[str]:
-    """Return the ids that --case chose for a run, with the names that their workloads have today; no file of 0.1 has them."""
-    return [re.sub(r"^\w+", lambda name: former.workload_of(name[0]), case_id) for case_id in header.get("cases", ())]
-
-
 def is_complete(run: RunFile, session: Session) -> bool:
     """Whether a run has come to its end, with each case measured whose device is there now, and what damaged lines took made up for."""
     mine = [task for task in session.tasks if task.has_device]
@@ -276,13 +269,15 @@ def _brought_anew(before: Json, now: Json) -> list[str]:
     return list(dict.fromkeys(each["file"] for name, each in before.items() if now.get(name) != each))
 
 
-def _declared_anew(workloads: Json, signatures: Signatures) -> list[str]:
+def _declared_anew(run: RunFile, signatures: Signatures) -> list[str]:
     """Name each value, and each parallelism, that the signatures do not declare as the header says."""
-    from dlbench.analysis.read.declared import declaration_of
+    from dlbench.analysis.read.declared import declarations
 
     found = []
-    for name in filter(signatures.__contains__, workloads):
-        (was, _), declared = declaration_of(name, workloads[name]), signatures[name].declared
+    for name, was in declarations(run).items():
+        if name not in signatures:
+            continue
+        declared = signatures[name].declared
         before, now = (
             {
                 **{f"value '{value.name}'": value for value in side.values},

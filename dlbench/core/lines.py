@@ -6,13 +6,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from dlbench.core.conditions import RoundState
 from dlbench.core.errors import ResultFileError
 from dlbench.core.fast_json import fast_reader
-from dlbench.core.former import modernised
-from dlbench.core.header import FooterKeys, HeaderKeys
 from dlbench.core.measurement import Measurement
-from dlbench.core.typed_json import convert, unknown_field
+from dlbench.core.typed_json import convert
 
 Record = dict[str, Any]
 REPEATED = "the same as one above"
@@ -23,19 +20,12 @@ class FileLine(NamedTuple):
     """A line of a result file: a measurement as soon as it is read, or its JSON."""
 
     kind: object
-    text: bytes
     record: Record
     measurement: Measurement | None = None
 
     def measured(self) -> Measurement:
-        """Return it as a measurement, in the spelling of today. Raises ValueError with a sentence where it is none."""
-        return modernised(self.measurement or convert(Measurement, self.record))
-
-    def unknown_field(self) -> str | None:
-        """Return the first field that this dlbench does not know in such a line; None where there is none."""
-        kind: Any = {"header": HeaderKeys, "round": RoundState, "footer": FooterKeys}.get(str(self.kind), Measurement)
-        data = self.record or _decoded(self.text) or {}
-        return unknown_field(kind, {name: value for name, value in data.items() if name != "kind"})
+        """Return it as a measurement. Raises ValueError with a sentence where it is none."""
+        return self.measurement or convert(Measurement, self.record)
 
 
 Lines = Iterator[tuple[int, int | None, FileLine | None, str]]
@@ -111,9 +101,9 @@ def parsed(line: bytes) -> FileLine | None:
     """Return what a line holds; None where that is no JSON object."""
     kind = _MEASURED.get(line[: line.find(b",")])
     if kind and line.isascii() and line.rfind(b'"kind"') == 1 and (found := fast_reader(Measurement)(line)):
-        return FileLine(kind, line, {}, found)
+        return FileLine(kind, {}, found)
     record = _decoded(line)
-    return FileLine(record.get("kind"), line, record) if record is not None else None
+    return FileLine(record.get("kind"), record) if record is not None else None
 
 
 def _decoded(line: bytes) -> Record | None:

@@ -23,8 +23,9 @@ def signature_to_json(signature: Signature) -> Json:
 
 def signature_from_json(data: Json) -> Signature:
     """Inverse of `signature_to_json`."""
-    declared, _ = declared_json.from_json(data["declared"])
-    return Signature(data["name"], data["about"], convert(tuple[Parameter, ...], data["parameters"]), declared)
+    return Signature(
+        data["name"], data["about"], convert(tuple[Parameter, ...], data["parameters"]), declared_json.from_json(data["declared"])
+    )
 
 
 def measurement_to_json(measurement: Measurement, kind: str = "measurement") -> dict[str, Any]:

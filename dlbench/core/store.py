@@ -6,7 +6,6 @@ A damaged line takes no other with it; a damaged header does, as nothing tells w
 """
 
 import os
-from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -15,14 +14,14 @@ from typing import Any, NamedTuple
 
 from dlbench.core.conditions import RoundState
 from dlbench.core.errors import ResultFileError
-from dlbench.core.header import FooterKeys, check_header, newer_version
+from dlbench.core.header import FooterKeys, check_header
 from dlbench.core.lines import REPEATED, TORN, FileLine, Lines, Record, lines_of, parsed, unreadable
 from dlbench.core.measurement import Measurement
 from dlbench.core.model import Status
 from dlbench.core.typed_json import convert
 
 SCHEMA = 1
-"""Raised when a reader of the old kind would misread the new."""
+"""Of the format for good: what it gains later are fields that a file may lack."""
 
 
 class LeftOut(NamedTuple):
@@ -45,14 +44,6 @@ class OtherRun(NamedTuple):
     """Of its header."""
     behind: int
     """Lines behind that."""
-
-
-class UnknownField(NamedTuple):
-    """A field that this dlbench does not know."""
-
-    line: int
-    name: str
-    """From the line on: ``samples.sigma``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,8 +70,6 @@ class RunFile:
     left_out: tuple[LeftOut, ...] = ()
     """Damaged lines and copies of others, in the order of the file."""
     other_run: OtherRun | None = None
-    unknown_field: UnknownField | None = None
-    """The first that was noticed."""
 
 
 Reader = Callable[[Measurement, int | None], object]
@@ -92,12 +81,11 @@ Raises ValueError where it does not count."""
 def load(path: Path, reader: Reader | None = None) -> RunFile:
     """Read a result file; with a ``reader``, which is given each measurement that counts in its turn, the `RunFile` has none.
 
-    A line that is damaged is left out. Raises ResultFileError if the file is empty, not ours, of a newer schema, or its header is damaged.
+    A line that is damaged is left out. Raises ResultFileError if the file is empty, not ours, of another schema, or its header is damaged.
     """
     of_file, torn, other, left_out, lines = lines_of(path), False, None, list[LeftOut](), _Read(reader)
     first = _header_line(path, of_file)
-    header, newer = first.record, newer_version(first.record)
-    lines.notice_fields(1, first)
+    header = first.record
     for number, place, line, why in of_file:
         if other is not None:
             other = other._replace(behind=number - other.number)
@@ -107,9 +95,7 @@ def load(path: Path, reader: Reader | None = None) -> RunFile:
             left_out.append(LeftOut(number, why))
         elif line.kind == "header" and line.record != header:
             other = OtherRun(number, 0)
-        elif not (why := lines.take(line, place)):
-            lines.notice_fields(number, line)
-        elif why != _OTHER_KIND or not newer:
+        elif why := lines.take(line, place):
             left_out.append(LeftOut(number, why))
     measurements, discarded, tries = lines.measured.values()
     counted = {(each.series, each.round, each.started) for each in measurements if each.started}
@@ -124,7 +110,6 @@ def load(path: Path, reader: Reader | None = None) -> RunFile:
         tuple(tries),
         tuple(left_out),
         other,
-        lines.unknown_field,
     )
 
 
@@ -135,19 +120,9 @@ class _Read:
         self.footer: Record | None = None
         self.measured: dict[str, list[Measurement]] = {"measurement": [], "discarded": [], "try": []}
         self.states: list[RoundState] = []
-        self.unknown_field: UnknownField | None = None
         self._reader = reader
         self._earlier: dict[str, Measurement] = {}
         self._rounds: set[tuple[Any, int]] = set()
-        self._looked_at = Counter[object]()
-
-    def notice_fields(self, number: int, line: FileLine) -> None:
-        """Keep the first field that this dlbench does not know, of the first lines of each kind."""
-        if self.unknown_field or self._looked_at[line.kind] == _LOOKED_AT:
-            return
-        self._looked_at[line.kind] += 1
-        if name := line.unknown_field():
-            self.unknown_field = UnknownField(number, name)
 
     def take(self, line: FileLine, place: int | None) -> str:
         """Take a line; return why it can't be, an empty text where it could."""
@@ -184,8 +159,6 @@ class _Read:
         return found
 
 
-_LOOKED_AT = 100
-"""Lines of each kind that unknown fields are looked for in: those behind them are more of the same, and a large file has thousands."""
 _SHARED = ("case", "device_name", "items", "flops", "least_flops", "bytes", "least_bytes", "math", "nulls")
 """What hardly ever differs between the rounds of a case."""
 
@@ -246,8 +219,8 @@ def _header_line(path: Path, lines: Lines) -> FileLine:
     record = line.record
     if line.kind != "header" or type(record.get("schema")) is not int:
         raise ResultFileError(f"{path}, line 1: no dlbench header; give a file that dlbench run wrote")
-    if record["schema"] > SCHEMA:
-        raise ResultFileError(f"{path} has schema {record['schema']} and this dlbench reads up to {SCHEMA}; update dlbench")
+    if record["schema"] != SCHEMA:
+        raise ResultFileError(f"{path} has schema {record['schema']}, and dlbench reads schema {SCHEMA} alone")
     try:
         check_header(record)
     except ValueError as error:

@@ -1,7 +1,6 @@
 """Decoded JSON as the type that describes it, by its hints and the bounds in them: data classes, typed dictionaries, enumerations.
 
-A field that the type does not have is ignored, as another version may write it; `unknown_field` names it. A typed dictionary is checked
-and stays as it is.
+A field that the type does not have is ignored. A typed dictionary is checked and stays as it is.
 """
 
 import math
@@ -31,24 +30,6 @@ def convert(kind: type[T], data: object) -> T:
     except ValueError as error:
         raise ValueError(str(error).strip(".")) from None
     return found
-
-
-def unknown_field(kind: Any, data: Json) -> str | None:
-    """Return the first field that a data class, or one within it, does not have: ``samples.sigma``; of a typed dictionary its own alone."""
-    known = _data_classes_within(kind)
-    for name, value in data.items():
-        if name not in known:
-            return name
-        inner = known[name]
-        if inner and isinstance(value, Mapping) and (unknown := unknown_field(inner, value)):
-            return f"{name}.{unknown}"
-    return None
-
-
-@cache
-def _data_classes_within(kind: Any) -> Mapping[str, Any]:
-    """Return of each field the data class that it holds, or None."""
-    return {name: next(filter(is_dataclass, (hint, *get_args(hint))), None) for name, hint in get_type_hints(kind).items()}
 
 
 @cache

@@ -83,7 +83,7 @@ def test_wrong_suites(tmp_path, text, sentence):
         (b"hello\n", "f.jsonl, line 1: not a JSON object; this is not a dlbench result file"),
         (b"\x00\xff\x00", "f.jsonl, line 1: not a JSON object; this is not a dlbench result file"),
         (b'{"benchmarks": []}\n', "f.jsonl, line 1: no dlbench header; give a file that dlbench run wrote"),
-        (b'{"kind":"header","schema":99}\n', "f.jsonl has schema 99 and this dlbench reads up to 1; update dlbench"),
+        (b'{"kind":"header","schema":99}\n', "f.jsonl has schema 99, and dlbench reads schema 1 alone"),
         (b'{"kind":"header","schema":1,"dl', "f.jsonl: its first line, the header, was cut off, so nothing of it can be read"),
         (lzma.compress(b"{}\n"), "f.jsonl is compressed; unpack it with xz -dk and give what comes out"),
         (gzip.compress(b"{}\n"), "f.jsonl is compressed; unpack it with gzip -dk and give what comes out"),

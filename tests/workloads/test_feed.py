@@ -62,7 +62,7 @@ def test_a_step_sees_each_sample_once_an_epoch_in_another_order_each_time(source
 
 def test_what_says_how_a_step_is_fed_is_declared_at_its_parameters_and_stands_in_the_header():
     declared = registry.get("feed").signature.declared
-    assert from_json(to_json(declared)) == (declared, [])
+    assert from_json(to_json(declared)) == declared
     assert declared.having("feeding") == ("source", "workers")
 
 

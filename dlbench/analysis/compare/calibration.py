@@ -140,8 +140,7 @@ class Noise:
     occasions: Several
     median: Deviation
     p10: Deviation
-    mean: Deviation | None = None
-    """None in a file of schema 1, which does not say."""
+    mean: Deviation
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,14 +162,14 @@ class Calibration:
     pooled: Noise
     """Of one case alone, all cases together."""
     cases: Mapping[str, Noise]
-    common: Common | None = None
+    common: Common | None
     """None where too few cases tell: then what they have in common is in the noise of each."""
 
     def drifts(self, case: str) -> dict[str, Drift]:
         """Return what to allow for in each statistic of a case.
 
         Its own part is the larger of the pooled noise and the case's own, as a few occasions miss much of what a case may do; and so with
-        the degrees of freedom. Of a file of schema 1 the mean is not among them.
+        the degrees of freedom.
         """
         own, common = self.cases.get(case, self.pooled), self.common
         freedom = max(own.occasions, self.pooled.occasions) - 1
@@ -178,9 +177,8 @@ class Calibration:
             freedom = max(freedom, (common.occasions - 1) * (common.cases - 1))
         found = {}
         for name in STATISTICS:
-            if (pooled := getattr(self.pooled, name)) is not None:
-                of_common = (math.sqrt(2) * getattr(common, name), common.occasions - 1) if common else ()
-                found[name] = Drift(math.sqrt(2) * max(getattr(own, name), pooled), freedom, *of_common)
+            of_common = (math.sqrt(2) * getattr(common, name), common.occasions - 1) if common else ()
+            found[name] = Drift(math.sqrt(2) * max(getattr(own, name), getattr(self.pooled, name)), freedom, *of_common)
         return found
 
     def to_json(self) -> dict[str, Any]:
@@ -200,15 +198,12 @@ def load(path: Path) -> Calibration:
         ) from error
     if not isinstance(data, dict) or data.get("kind") != "calibration" or type(data.get("schema")) is not int:
         raise ResultFileError(f"{path} is no calibration; give a file that dlbench calibrate wrote")
-    if data["schema"] > SCHEMA:
-        raise ResultFileError(f"{path} has schema {data['schema']} and this dlbench reads up to {SCHEMA}; update dlbench")
+    if data["schema"] != SCHEMA:
+        raise ResultFileError(
+            f"{path} has schema {data['schema']}, and dlbench reads schema {SCHEMA} alone; make it again: dlbench calibrate"
+        )
     try:
         found = convert(Calibration, data)
-        if data["schema"] == SCHEMA:  # only a file of schema 1 may lack these
-            if "common" not in data:
-                raise ValueError("common is missing")
-            if None in [each.mean for each in (found.pooled, found.common or found.pooled, *found.cases.values())]:
-                raise ValueError("a mean is missing")
     except ValueError as error:
         raise ResultFileError(f"{path} is not a valid calibration ({error}); make it again: dlbench calibrate") from error
     return found

@@ -21,9 +21,8 @@ from dlbench.analysis.contribute.sieves import (
     plainly_named,
     setting,
 )
-from dlbench.analysis.read.declared import undeclared
 from dlbench.core.conditions import POWER_CAPS, SLOWDOWNS, Throttling
-from dlbench.core.declarations import Bounded, Ceiling, Declaration, Parallel, ParameterRole, ValueRole
+from dlbench.core.declarations import Bounded, Ceiling, Parallel, ParameterRole, ValueRole
 from dlbench.core.lines import Record
 from dlbench.core.model import DEVICE_KINDS, Policy, Status, kind_of
 from dlbench.core.precision import PRECISIONS
@@ -107,18 +106,8 @@ _CARD_STATE = fields_of(
 )
 
 
-def _own(value: object) -> str | None:
-    """Let a text pass that workloads of dlbench's own are known to declare, or else a plain word."""
-    known = (each for declared in undeclared().values() for each in _texts(declared))
-    return value if isinstance(value, str) and value in known else setting(value)
-
-
-def _texts(declared: Declaration) -> Iterator[str | None]:
-    yield declared.parallel.step
-    for value in declared.values:
-        yield from (value.meaning, *value.points)
-
-
+_RANGE = form(r"\d{1,9}-\d{1,9}")
+_STEP = one_of("training of a classifier")
 _DECLARED = fields_of(
     tags=each_of(setting),
     values=each_of(
@@ -126,8 +115,7 @@ _DECLARED = fields_of(
             name=setting,
             unit=one_of(*(each.value for each in Unit)),
             direction=one_of(*get_args(Direction)),
-            meaning=_own,
-            points=each_of(_own),
+            points=each_of(lambda value: _RANGE(value) or setting(value)),
             when=plainly_named(each_of(setting)),
             role=one_of(*get_args(ValueRole)),
             bounds=one_of(*get_args(Bounded)),
@@ -137,7 +125,8 @@ _DECLARED = fields_of(
     parameters=plainly_named(fields_of(**dict.fromkeys(get_args(ParameterRole), setting))),
     ceiling=one_of(*get_args(Ceiling)),
     parallel=fields_of(
-        **{each.name: each_of(setting) for each in fields(Parallel)} | {"step": _own, "scaling": one_of("weak", "strong")},
+        **{each.name: each_of(setting) for each in fields(Parallel)}
+        | {"step": lambda value: _STEP(value) or setting(value), "scaling": one_of("weak", "strong")},
     ),
     writes_files=number,
 )

@@ -1,16 +1,12 @@
 """Header of a result file: where and how it was measured, what its suites ask for, and notes on what the file lacks."""
 
 import math
-import reprlib
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from dlbench import __version__
 from dlbench.core.file_lock import holder
-from dlbench.core.former import by_workload
-from dlbench.core.header import newer_version
 from dlbench.core.measurement import CONFIRMING, Measurement
 from dlbench.core.model import Status
 from dlbench.core.reference.peaks import OTHER_LINK, link_bytes_per_s
@@ -133,7 +129,7 @@ def with_link(row: Row, device: Mapping[str, Any]) -> Row:
 def thresholds(run: RunFile) -> dict[str, ThresholdSettings]:
     """Return the thresholds of each suite that sets any."""
     suites = [suite for suite in run.header.get("suites", ()) if isinstance(suite, dict)]
-    return {str(suite.get("name")): by_workload(suite["thresholds"]) for suite in suites if suite.get("thresholds")}
+    return {str(suite.get("name")): suite["thresholds"] for suite in suites if suite.get("thresholds")}
 
 
 def planned_cases(run: RunFile, cases: int) -> int:
@@ -184,16 +180,6 @@ def _lines(run: RunFile, lines: Sequence[LeftOut], what: str) -> str:
     more = f" and {len(lines) - _NAMED} more" if len(lines) > _NAMED else ""
     count = "1 line is" if len(lines) == 1 else f"{len(lines)} lines are"
     return f"{run.path}: {count} {what} and left out: {', '.join(named)}{more}"
-
-
-def other_version(run: RunFile) -> list[str]:
-    """Return a sentence for what is in a file and not read, as another version of dlbench wrote it."""
-    if newer := newer_version(run.header):
-        return [f"{run.path} was written by dlbench {newer}, newer than this {__version__}: what that added is not shown; update dlbench"]
-    if unknown := run.unknown_field:
-        where = f"{run.path}, line {unknown.line}: this dlbench knows no field {reprlib.repr(unknown.name)}"
-        return [f"{where} and shows nothing of it; another version wrote it, or the file was edited"]
-    return []
 
 
 def damaged(run: RunFile) -> list[LeftOut]:

@@ -213,7 +213,7 @@ def of_file(run: RunFile, name: str, reduction: RoundReader | None = None) -> Re
     whole, tries = ([], ()) if to_compare else (by_case(run.measurements), run.tries)
     measured = [*(rounds[0].stated.side for rounds in reduced), *(of_case[0].side for of_case in whole), *(each.side for each in tries)]
     sides = header.of_sides(run, measured)
-    declarations, doubts = declared.declarations(run, name, sides)
+    declarations = {header.run_name(name, side): declared.declarations(run, of_side) for side, of_side in sides.items()}
     environments = header.environments(run, name, sides)
     devices = {device["id"]: device for device in run.header.get("devices", ())}
     device_names = {device: each.get("name") or None for device, each in devices.items()}
@@ -230,7 +230,7 @@ def of_file(run: RunFile, name: str, reduction: RoundReader | None = None) -> Re
     rows = flag_unexpected(flag_super_linear(flag_not_usable(rows)))
     return Results(
         rows=tuple(rows),
-        notes=(*header.other_version(run), *header.left_out(run), *header.incomplete(run, len(rows)), *doubts),
+        notes=(*header.left_out(run), *header.incomplete(run, len(rows))),
         environments=environments,
         thresholds=dict.fromkeys(environments, header.thresholds(run)),
         readings={name: device_readings(run)},
