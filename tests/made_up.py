@@ -10,9 +10,8 @@ from typing import Any
 from dlbench.core import declared_json
 from dlbench.core.conditions import RoundState
 from dlbench.core.declarations import Declaration, Value
-from dlbench.core.measurement import Measurement, Memory, MeteredWindow, Samples, SpotCheck, Transfer
+from dlbench.core.measurement import Measurement, Memory, MeteredWindow, Samples, SpotCheck, Transfer, measurement_to_json
 from dlbench.core.model import Case, ParamValue, Policy, Reported, Status
-from dlbench.core.records import measurement_to_json
 from dlbench.core.schema import Unit
 from dlbench.core.store import SCHEMA
 from dlbench.core.unknown import Reason, Unknown

@@ -24,10 +24,10 @@ from dlbench.cli.defaults import FILE, PROJECT
 from dlbench.cli.main import dlbench
 from dlbench.cli.options import NETWORK_SUITE
 from dlbench.core import modules
+from dlbench.core.decoding import convert
 from dlbench.core.errors import ExitCode
 from dlbench.core.measurement import Measurement
-from dlbench.core.model import Policy, Status
-from dlbench.core.records import signature_from_json
+from dlbench.core.model import Policy, Signature, Status
 from dlbench.core.stats import median_ranks
 from dlbench.core.toml import MAX_BYTES
 from dlbench.harness.plan import cases as planning
@@ -102,7 +102,7 @@ def hello(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def signatures(hello):
-    return {each["name"]: signature_from_json(each) for each in hello["signatures"]}
+    return {each["name"]: convert(Signature, each) for each in hello["signatures"]}
 
 
 @pytest.mark.parametrize("page", PAGES)

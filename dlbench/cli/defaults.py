@@ -11,7 +11,7 @@ import click
 
 from dlbench.cli.prices import PER_DEVICE
 from dlbench.core.errors import UsageError, nearest
-from dlbench.core.typed_json import Json
+from dlbench.core.quantities import Json
 from dlbench.core.units import one_line
 
 FILE = "dlbench.toml"

@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING
 from dlbench.analysis.report.text_table import padded
 from dlbench.cli.output_files import is_page_of, page_of
 from dlbench.core.errors import ResultFileError
-from dlbench.core.file_lock import holder
+from dlbench.core.quantities import Json
 from dlbench.core.store import ends_with_footer, read_header
-from dlbench.core.typed_json import Json
 from dlbench.core.units import one_line
 
 if TYPE_CHECKING:
@@ -37,8 +36,7 @@ def lines() -> Iterator[str]:
     else:
         path, header = newest
         file = one_line(shlex.quote(str(path)))
-        writer = holder(path)
-        yield f"The newest results here are {file}{f', being written by {writer}' if writer else ''}. To see what they say:"
+        yield f"The newest results here are {file}. To see what they say:"
         yield from _examples(
             (f"dlbench show {file}", "cases, and ten answers in a line each"),
             (f"dlbench report {file}{_page(path)}", "the same as a page to send"),
@@ -46,8 +44,7 @@ def lines() -> Iterator[str]:
         yield "To go on:"
         resume = (f"dlbench run --resume {file}", "it was interrupted, or is still going on")
         ended = "sides" in header or _is_finished(path)  # an A/B can't be resumed
-        on = [] if writer else [("dlbench run", "measure again") if ended else resume]  # two runs at once disturb each other
-        yield from _examples(*on, ("dlbench list", "other suites"))
+        yield from _examples(("dlbench run", "measure again") if ended else resume, ("dlbench list", "other suites"))
     yield "All commands: dlbench --help; of one: dlbench run --help"
 
 

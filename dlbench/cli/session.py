@@ -1,7 +1,6 @@
 """Sessions: the first worker process, the tasks and settings of a run, and the header of its file."""
 
 import secrets
-import shlex
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -21,9 +20,9 @@ from dlbench.core.errors import DeviceAbsent, ResultFileError, UsageError
 from dlbench.core.measurement import BALANCED, Measurement
 from dlbench.core.model import Policy, Status
 from dlbench.core.provenance import differences
+from dlbench.core.quantities import Json
 from dlbench.core.store import RunFile
 from dlbench.core.thresholds import ThresholdSettings
-from dlbench.core.typed_json import Json
 from dlbench.core.units import seconds
 from dlbench.core.writer import ResultWriter
 from dlbench.harness.plan.cases import Signatures, check, plan, workload_names
@@ -185,7 +184,7 @@ def default_name(suites: Sequence[Suite]) -> str:
 def as_recorded(run: RunFile, changes: Mapping[str, Any]) -> tuple[tuple[Suite, ...], RunSettings, Side]:
     """Return suites, settings and side of an interrupted run from its header; fields that the user set change the policy.
 
-    Raises UsageError for an A/B, for a run on several machines, and for two runs in one file.
+    Raises UsageError for an A/B, and for a run on several machines.
     """
     if "sides" in run.header:
         raise UsageError(
@@ -194,12 +193,6 @@ def as_recorded(run: RunFile, changes: Mapping[str, Any]) -> tuple[tuple[Suite, 
         )
     if "machines" in run.header:
         raise UsageError(f"{run.path} was measured on several machines, and such a run can't be resumed; start it again")
-    if run.other_run:
-        file, line = shlex.quote(str(run.path)), run.other_run.number
-        raise UsageError(
-            f"{run.path} holds two runs, the second from line {line} on, and only the end of a file can be added to; resume each in a file "
-            f"of its own: head -n {line - 1} {file} > FIRST.jsonl, tail -n +{line} {file} > SECOND.jsonl"
-        )
     with _complete_header(run) as header:
         suites = tuple(Suite.from_json(suite) for suite in header["suites"])
         policy = replace(Policy(**header["policy"]), **changes)
@@ -257,8 +250,7 @@ def resume(run: RunFile, writer: ResultWriter, suites: Sequence[Suite], opened: 
 def is_complete(run: RunFile, session: Session) -> bool:
     """Whether a run has come to its end, with each case measured whose device is there now, and what damaged lines took made up for."""
     mine = [task for task in session.tasks if task.has_device]
-    damaged = any(not each.copy for each in run.left_out)
-    if run.footer is None or (damaged and Progress(mine, session.settings.policy, run.measurements).left()):
+    if run.footer is None or (run.left_out and Progress(mine, session.settings.policy, run.measurements).left()):
         return False
     last = {each.series: each.status for each in run.measurements}
     return all(last.get(task.series, Status.SKIPPED) is not Status.SKIPPED for task in mine)

@@ -1,12 +1,13 @@
-"""JSON of declarations, for the pipe and for the headers of result files, and the checks of what is read back."""
+"""JSON of declarations and signatures, for the pipe and for the headers of result files."""
 
 from collections.abc import Mapping
-from dataclasses import fields, is_dataclass
+from dataclasses import asdict, fields, is_dataclass
 from typing import Any
 
 from dlbench.core.declarations import Declaration
+from dlbench.core.model import Signature
+from dlbench.core.quantities import Json
 from dlbench.core.schema import Unit
-from dlbench.core.typed_json import Json, convert
 
 
 def to_json(declared: Declaration) -> Json:
@@ -25,9 +26,6 @@ def _plain(value: Any) -> Any:
     return value.value if isinstance(value, Unit) else value
 
 
-def from_json(data: object) -> Declaration:
-    """Inverse of `to_json`. Raises ValueError with a sentence for data that declares nothing, or what makes no sense."""
-    found = convert(Declaration, data)
-    if wrong := found.mistake():
-        raise ValueError(wrong)
-    return found
+def signature_to_json(signature: Signature) -> Json:
+    """Return plain data for the pipe between the measuring process and its parent."""
+    return {**asdict(signature), "declared": to_json(signature.declared)}

@@ -5,8 +5,8 @@ from typing import Any, TypedDict
 
 from dlbench.core import thresholds
 from dlbench.core.conditions import MachineState
-from dlbench.core.quantities import Count, Quantity
-from dlbench.core.typed_json import Json, convert
+from dlbench.core.decoding import convert
+from dlbench.core.quantities import Count, Json, Quantity
 
 
 class _Identified(TypedDict):

@@ -1,7 +1,8 @@
 """Numbers that a result file can hold: their bounds, and the words for them."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Any
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,3 +30,5 @@ Amount = Count | Quantity
 _Integer = Annotated[int, Bounds(ge=-_LARGEST, le=_LARGEST, description=_WITHIN)]
 Number = _Integer | Annotated[float, Bounds(ge=-MOST, le=MOST, description=_WITHIN)]
 BlockTimes = Annotated[tuple[Quantity, ...], Bounds(min_length=1, description="a list of one number or more")]
+Json = Mapping[str, Any]
+"""Object of JSON, decoded."""

@@ -10,9 +10,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from dlbench.core.declarations import Declaration
-from dlbench.core.measurement import Measurement, Series
+from dlbench.core.measurement import Measurement, Series, measurement_to_json
 from dlbench.core.model import Case, Policy, Signature, Status, kind_of
-from dlbench.core.records import measurement_to_json
 from dlbench.harness.observer import Observer
 from dlbench.harness.pool import Isolation, WorkerPool
 from dlbench.harness.probe.memory import available_memory, oom_kills

@@ -8,8 +8,9 @@ import made_up
 
 from dlbench import workloads
 from dlbench.analysis.contribute.public import public_records
+from dlbench.analysis.read.declared import declaration
 from dlbench.core.declarations import Declaration
-from dlbench.core.declared_json import from_json, to_json
+from dlbench.core.declared_json import to_json
 from dlbench.core.store import load
 from dlbench.harness.worker import registry
 
@@ -42,7 +43,7 @@ def test_published_copies_keep_every_field_that_a_workload_declares(tmp_path: Pa
     def without_sentences(each: Declaration) -> Declaration:
         return replace(each, values=tuple(replace(value, meaning="") for value in each.values))
 
-    found = {name: without_sentences(from_json(payload)) for name, payload in header["workloads"].items()}
+    found = {name: without_sentences(declaration(payload)) for name, payload in header["workloads"].items()}
     assert found == {name: without_sentences(each) for name, each in declared.items()}
 
 

@@ -1,6 +1,5 @@
 """Calibration: variation of identical code from one occasion to another, estimated from several runs and kept in a file for `compare`."""
 
-import json
 import math
 import statistics
 from collections.abc import Mapping, Sequence
@@ -13,12 +12,12 @@ from dlbench.analysis.presentation.fields import Field, cells
 from dlbench.analysis.ratios.pairing import grouped
 from dlbench.analysis.read.places import began
 from dlbench.analysis.read.table import Results, as_frame
+from dlbench.core.decoding import decode
 from dlbench.core.errors import ResultFileError
 from dlbench.core.quantities import Bounds
 from dlbench.core.rows.row import Row
 from dlbench.core.schema import Column, Unit
 from dlbench.core.stats import median_variance, student_p, student_quantile, two_way_variances, variance_between
-from dlbench.core.typed_json import convert
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -189,24 +188,21 @@ class Calibration:
 def load(path: Path) -> Calibration:
     """Read a file that `Calibration.to_json` is the content of. Raises ResultFileError where it is not, or is damaged."""
     try:
-        data = json.loads(path.read_bytes())
+        data = decode(dict, text := path.read_bytes())
     except OSError as error:
         raise ResultFileError(f"cannot read {path}: {error.strerror or error}") from error
-    except (ValueError, RecursionError) as error:
-        raise ResultFileError(
-            f"{path} is no calibration, or was cut or damaged: it is not JSON; make it again: dlbench calibrate"
-        ) from error
-    if not isinstance(data, dict) or data.get("kind") != "calibration" or type(data.get("schema")) is not int:
+    except ValueError:
+        data = {}
+    if data.get("kind") != "calibration" or type(data.get("schema")) is not int:
         raise ResultFileError(f"{path} is no calibration; give a file that dlbench calibrate wrote")
     if data["schema"] != SCHEMA:
         raise ResultFileError(
             f"{path} has schema {data['schema']}, and dlbench reads schema {SCHEMA} alone; make it again: dlbench calibrate"
         )
     try:
-        found = convert(Calibration, data)
+        return decode(Calibration, text)
     except ValueError as error:
         raise ResultFileError(f"{path} is not a valid calibration ({error}); make it again: dlbench calibrate") from error
-    return found
 
 
 def estimate(machine_key: str, results: Results) -> Calibration | None:

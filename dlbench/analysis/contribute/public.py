@@ -23,13 +23,12 @@ from dlbench.analysis.contribute.sieves import (
 )
 from dlbench.core.conditions import POWER_CAPS, SLOWDOWNS, Throttling
 from dlbench.core.declarations import Bounded, Ceiling, Parallel, ParameterRole, ValueRole
-from dlbench.core.lines import Record
+from dlbench.core.measurement import measurement_to_json
 from dlbench.core.model import DEVICE_KINDS, Policy, Status, kind_of
 from dlbench.core.precision import PRECISIONS
-from dlbench.core.records import measurement_to_json
 from dlbench.core.schema import Direction, Unit
 from dlbench.core.step_profile import OperationKind
-from dlbench.core.store import RunFile
+from dlbench.core.store import Record, RunFile
 from dlbench.core.unknown import PARTS, Unknown
 
 ENDINGS = {

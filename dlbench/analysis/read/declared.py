@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 from dlbench.core.declarations import Declaration
-from dlbench.core.declared_json import from_json
+from dlbench.core.decoding import convert
 from dlbench.core.errors import ResultFileError
 from dlbench.core.reference.collectives import OPERATIONS, bus_factor
 from dlbench.core.rows.row import Row
@@ -21,10 +21,18 @@ def declarations(run: RunFile, side: Mapping[str, Any] | None = None) -> Mapping
     found = {}
     for workload, payload in ((side or {}).get("workloads") or run.header.get("workloads") or {}).items():
         try:
-            found[workload] = from_json(payload)
+            found[workload] = declaration(payload)
         except ValueError as error:
             where = f"{run.path}, line 1: in the header, workloads.{workload}"
             raise ResultFileError(f"{where}: {error}; the file was edited or damaged") from error
+    return found
+
+
+def declaration(payload: object) -> Declaration:
+    """Return what a header says of a workload. Raises ValueError with a sentence where that declares nothing, or makes no sense."""
+    found = convert(Declaration, payload)
+    if wrong := found.mistake():
+        raise ValueError(wrong)
     return found
 
 

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import IO, Any, Literal
 
 import dlbench
+from dlbench.core.decoding import convert
 from dlbench.core.errors import DeviceFault, Interrupted, WorkerError
 from dlbench.core.model import Status
 from dlbench.harness.probe import processor
@@ -202,7 +203,7 @@ class WorkerProcess:
                 if window:
                     window.mark(message["window"])
             else:
-                reply = Reply.from_json(message["reply"])
+                reply = reply_in(message)
         self._case_pid = None
         return RequestOutcome("replied", reply) if reply else RequestOutcome("died", sentence=self._cause(message["exit"]))
 
@@ -338,3 +339,8 @@ def kill_group(pid: int) -> None:
     for kill in (os.killpg, os.kill):  # a child that had no time to make its own group is ended by itself
         with suppress(ProcessLookupError, PermissionError):
             kill(pid, signal.SIGKILL)
+
+
+def reply_in(message: Message) -> Reply:
+    """Return the reply in a message, the inverse of `Reply.to_json`. Raises ValueError where there is none."""
+    return convert(Reply, message["reply"])

@@ -16,7 +16,7 @@ from dlbench.core.errors import Interrupted, WorkerError
 from dlbench.core.model import Status
 from dlbench.harness.process.interrupt import Interruption
 from dlbench.harness.process.wire import ForeignLine, Reader, Reply, Request, send, wait
-from dlbench.harness.process.worker_process import IMPORT_S, START_S, Interpreter, RequestOutcome, kill_group
+from dlbench.harness.process.worker_process import IMPORT_S, START_S, Interpreter, RequestOutcome, kill_group, reply_in
 from dlbench.harness.ranks.cluster import RemoteNode
 from dlbench.harness.ranks.torchrun import RankSpec, Torchrun, printed, running_functions
 
@@ -189,7 +189,7 @@ class RankGroup:
                 if "pid" in message and not begun:
                     begun, deadline = True, time.monotonic() + deadline_s
                 elif "reply" in message:
-                    replies[rank.number] = Reply.from_json(message["reply"])
+                    replies[rank.number] = reply_in(message)
                 rank.done = "exit" in message
             if not failed and any(reply.status is not Status.OK for reply in replies.values()):
                 failed, deadline = True, time.monotonic() + _GRACE_S

@@ -11,9 +11,8 @@ import pytest
 import dlbench
 from dlbench.analysis.read.table import collect, read, records
 from dlbench.core.errors import ResultFileError, UsageError
-from dlbench.core.measurement import Memory, Transfer
+from dlbench.core.measurement import Memory, Transfer, measurement_to_json
 from dlbench.core.model import Policy, Status
-from dlbench.core.records import measurement_to_json
 from dlbench.core.rows.columns import COLUMNS
 from dlbench.core.unknown import Reasons
 
@@ -214,7 +213,7 @@ def test_a_run_without_any_measurement_is_an_empty_table_with_every_column(tmp_p
 def test_a_file_that_is_not_ours_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "other.jsonl"
     path.write_text("hello\n")
-    with pytest.raises(ResultFileError, match="not a dlbench result file"):
+    with pytest.raises(ResultFileError, match="no dlbench header"):
         read(path)
 
 

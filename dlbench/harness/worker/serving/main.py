@@ -21,11 +21,11 @@ from typing import Any
 import torch
 
 from dlbench.core.declarations import Value
+from dlbench.core.declared_json import signature_to_json
 from dlbench.core.errors import DlbenchError
 from dlbench.core.measurement import Measurement, Memory
 from dlbench.core.model import Clock, Reported, Status, Work
 from dlbench.core.quantities import MOST
-from dlbench.core.records import signature_to_json
 from dlbench.core.unknown import Reason, Unavailable, Unknown
 from dlbench.harness.process.wire import HelloRequest, MeasureRequest, Message, PrepareRequest, Reader, Reply, Request, send
 from dlbench.harness.worker import brought, lifecycle, registry
