@@ -50,7 +50,7 @@ ROOMS = {
     "doctor_text plot_points layers plots machines forest page",
     "analysis.export": "tabular cases exported compare_export answers_export claims_export card_figures card junit github",
     "analysis.export.formats": "__init__ *",
-    "analysis.contribute": "sieves names public fitness offer",
+    "analysis.contribute": "names public fitness offer",
     "analysis.doctor": "selftest",
     "analysis.doctor.checks": "* __init__",
 }
