@@ -35,7 +35,7 @@ ROOMS = {
     "harness.worker.serving": "ranks main rank_main",
     "harness.ranks": "torchrun placement cluster rank_group",
     "harness": "observer schedule pool searches runner",
-    "analysis.read": "foreign pyperf pytest_benchmark order sessions readings superlinear places ceilings trend usability arithmetic "
+    "analysis.read": "foreign pyperf order readings superlinear places ceilings trend usability arithmetic "
     "header declared table merge references",
     "analysis.ratios": "ratio pairing paired",
     "analysis.presentation": "wording names pair_columns fields figures",
