@@ -158,7 +158,7 @@ def test_suites_and_files_of_defaults_are_valid(page, body, signatures, tmp_path
         return
     if name := re.match(rf"# ({FILE}|{PROJECT})\n", body):
         (tmp_path / name[1]).write_text(body)
-        assert shared_hosts.dlbench("config", cwd=tmp_path).code == 0
+        assert shared_hosts.dlbench("list", cwd=tmp_path).code == 0
         return
     written = suite.parse(body, page)
     planning.check([written], signatures)

@@ -27,7 +27,6 @@ COMMANDS = {
     "export": "Write a result file in the format of another tool.",
     "contribute": "Make a reference run for others: check a result file, and strip what is private.",
     "calibrate": "This machine's noise between sessions, which compare allows for.",
-    "config": "Every default of an option, and where it came from.",
 }
 
 _REPORT_NEEDS = ("altair", "vl_convert", "jinja2")
@@ -57,9 +56,7 @@ class LazyGroup(click.Group):
         if command is not None and not ctx.resilient_parsing and not {*rest} & {*ctx.help_option_names}:
             from dlbench.cli import defaults  # not at the top, so that --help stays quick
 
-            commands = {each: partial(load, each) for each in COMMANDS}
-            write_notes(defaults.unread_variables(commands))
-            ctx.obj = defaults.read(commands)
+            ctx.obj = defaults.read({each: partial(load, each) for each in COMMANDS})
             ctx.default_map = {args[0]: ctx.obj.of_command(args[0])}
         return name, command, rest
 
