@@ -376,7 +376,7 @@ def test_the_kinds_of_line_are_those_that_files_hold(tmp_path):
     for kind in (*listed, "comment"):
         (tmp_path / f"{kind}.jsonl").write_bytes(run.read_bytes() + json.dumps({"kind": kind}).encode() + b"\n")
         said = shared_hosts.dlbench("show", f"{kind}.jsonl", "--format", "json", cwd=tmp_path).err
-        assert ("no kind of line that dlbench writes" in said) is (kind == "comment"), said
+        assert ("no line of dlbench is called" in said) is (kind == "comment"), said
 
 
 def prose(page):

@@ -11,7 +11,7 @@ from click.shell_completion import CompletionItem, shell_complete
 
 from dlbench import __version__
 from dlbench.cli import BEGAN
-from dlbench.cli.terminal import drop_stdout, make_printable, say, wrapped, write_notes
+from dlbench.cli.terminal import drop_stdout, make_printable, say, write_notes
 from dlbench.core.errors import DlbenchError, ExitCode, UsageError, nearest
 
 # Static text, so that --help imports none of the commands.
@@ -94,9 +94,7 @@ def dlbench(context: click.Context) -> None:
     for other shells zsh_source or fish_source.
     """
     if context.invoked_subcommand is None:
-        from dlbench.cli.next_step import lines
-
-        click.echo(wrapped("\n".join(lines()), sys.stdout))
+        click.echo(context.get_help())
 
 
 def main() -> None:

@@ -32,7 +32,7 @@ from dlbench.harness.pool import Isolation, layout_seed
 from dlbench.harness.probe import devices as machine
 from dlbench.harness.probe import fingerprint
 from dlbench.harness.process.interrupt import Interruption
-from dlbench.harness.process.scratch import Kept, refuse_unwritable
+from dlbench.harness.process.scratch import refuse_unwritable
 from dlbench.harness.process.worker_process import Mode, WorkerProcess, handshake
 from dlbench.harness.runner import RunSettings
 from dlbench.harness.schedule import Progress, Side, Task
@@ -101,8 +101,6 @@ class Session:
     """Of a baseline: what every case has to be able to show, as the command line says."""
     answered: bool = False
     """Whether its rows are meant as answers, which then stand on the screen from the first case on."""
-    kept: Kept | None = None
-    """What its cases keep for when it goes on."""
 
 
 def policy_for(plan: Plan, changes: Mapping[str, Any], gate_rounds: int | None = None) -> Policy:
@@ -155,8 +153,7 @@ def start(
         **({"machines": [each.environment for each in machines]} if machines else {}),
         **({} if gate is None else {"gate": dict(gate)}),
     }
-    kept = None if sides or machines else _kept(header, where)  # such a run can't be resumed
-    return Session(tuple(tasks), settings, plan.devices, plan.signatures, lambda: ResultWriter.create(path, header), gate=gate, kept=kept)
+    return Session(tuple(tasks), settings, plan.devices, plan.signatures, lambda: ResultWriter.create(path, header), gate=gate)
 
 
 def _check_places(tasks: Sequence[Task], signatures: Signatures) -> None:
@@ -168,12 +165,6 @@ def _check_places(tasks: Sequence[Task], signatures: Signatures) -> None:
             refuse_unwritable(Path(place))
         except OSError as error:
             raise UsageError(f"{name}={place}: no folder can be made there: {error.strerror}; name a folder that can be written") from error
-
-
-def _kept(header: Json, where: Json) -> Kept:
-    """Name what a run keeps, by its header and by the machine and software that it goes on with."""
-    header = {name: value for name, value in header.items() if name not in ("kind", "schema")}
-    return Kept(fingerprint.key_of(header), fingerprint.software_key(where))
 
 
 def default_name(suites: Sequence[Suite]) -> str:
@@ -233,7 +224,6 @@ def resume(run: RunFile, writer: ResultWriter, suites: Sequence[Suite], opened: 
         side = opened.side.on(devices)
         tasks = tuple(Task(case, side) for case in cases)
         _check_places(tasks, signatures)
-        kept = _kept(header, where)
     return Session(
         tasks,
         settings,
@@ -243,7 +233,6 @@ def resume(run: RunFile, writer: ResultWriter, suites: Sequence[Suite], opened: 
         run.measurements,
         run.tries,
         gate=header.get("gate"),
-        kept=kept,
     )
 
 

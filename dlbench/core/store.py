@@ -5,7 +5,6 @@ Measurements that were repeated are kept as discarded, and what a search tried a
 A line that can't be decoded takes no other with it; a header does, as nothing tells what the lines are of.
 """
 
-import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -159,22 +158,6 @@ def twice(number: int) -> str:
 def read_header(path: Path) -> Record:
     """Read the first line of a result file alone. Raises ResultFileError where that is no header of ours."""
     return _header(path, _lines(path))
-
-
-def ends_with_footer(path: Path) -> bool:
-    """Whether a run came to its end; only the end of the file is read. Raises ResultFileError where it can't be."""
-    try:
-        with path.open("rb") as file:
-            file.seek(-min(_TAIL, file.seek(0, os.SEEK_END)), os.SEEK_END)
-            return decode(_Kind, file.read().rstrip().rpartition(b"\n")[2]).kind == "footer"
-    except OSError as error:
-        raise _unreadable(path, error) from error
-    except ValueError:
-        return False
-
-
-_TAIL = 1 << 16
-"""Bytes at the end of a file that its last line is looked for in: a footer is far shorter, and a file may be large."""
 
 
 def blocks_at(path: Path, places: Sequence[int]) -> Iterator[Sequence[float]]:

@@ -7,7 +7,6 @@ from types import SimpleNamespace
 
 import front_door
 import made_up
-import pytest
 import shared_hosts
 
 from dlbench.core.conditions import Throttling
@@ -19,7 +18,6 @@ from dlbench.harness.observer import Observer
 from dlbench.harness.probe.devices import describe_cpu
 from dlbench.harness.probe.monitor import Monitor
 from dlbench.harness.process.interrupt import Interruption
-from dlbench.harness.process.scratch import Kept
 from dlbench.harness.process.wire import PrepareRequest, Reply
 from dlbench.harness.process.worker_process import RequestOutcome, WorkerProcess
 from dlbench.harness.ranks.rank_group import RankGroup
@@ -30,7 +28,6 @@ BATCH, SEARCHED = Parameter("batch", "integer", False, minimum=1), {"batch": {"s
 MOST = Value("most", Unit.COUNT, role="largest")
 GROWS = Signature("grows", "Grows.", (BATCH,), Declaration(values=(MOST,), parameters=SEARCHED))
 FASTEST = Signature("fastest", "Is fast.", (BATCH,), Declaration(parameters=SEARCHED))
-COMPILES = Signature("compiles", "Compiles.", (), Declaration(writes_files=True))
 
 
 class Machine:
@@ -118,7 +115,7 @@ def ran(monkeypatch, script, budget_s, rounds=1, signatures=(), held=(), late_s=
     saved, declared = [], {each.name: each for each in signatures}
     with Interruption() as interruption, Held(held) as watch:
         machine.observer = observer = Noting(watch)
-        measure = Runner(tasks, settings, interruption, saved.append, observer, watch, signatures=declared, kept=Kept("run", "made"))
+        measure = Runner(tasks, settings, interruption, saved.append, observer, watch, signatures=declared)
         measure.run()
     assert not observer.left  # it was told of each case how its round ended
     lines = [each for each in saved if each["kind"] != "round"]
@@ -230,14 +227,6 @@ def test_no_try_of_a_search_starts_behind_the_budget(monkeypatch):
     machine, lines = ran(monkeypatch, {"a": [61.0], "grows": [1.0]}, 60, signatures=[GROWS])
     assert lines == [ok("a"), skipped("grows", "its turn")]
     assert machine.asked == [("a", 0)]
-
-
-@pytest.mark.parametrize(("seconds", "there"), [(500.0, True), (5.0, False)])
-def test_what_was_compiled_is_kept_for_a_run_whose_budget_left_a_case_without_a_row(monkeypatch, tmp_path, seconds, there):
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    _, lines = ran(monkeypatch, {"compiles": [seconds]}, 60, signatures=[COMPILES])
-    assert lines == [skipped("compiles", "it was done") if there else ok("compiles")]
-    assert (tmp_path / "dlbench" / "runs" / "run-made").exists() == there
 
 
 def test_a_process_that_is_at_something_when_the_run_ends_is_gone_and_says_why():
