@@ -127,8 +127,8 @@ def normal_quantile(confidence: float) -> float:
     return statistics.NormalDist().inv_cdf((1 + confidence) / 2)
 
 
-Several = Annotated[int, Bounds(ge=FEWEST, le=2**63 - 1, description=f"a whole number of at least {FEWEST}")]
-Deviation = Annotated[float, Bounds(ge=0, le=100, description="a number from 0 to 100")]
+Several = Annotated[int, Bounds(ge=FEWEST, le=2**63 - 1)]
+Deviation = Annotated[float, Bounds(ge=0, le=100)]
 """On natural logarithms: nothing that is measured differs by a factor of exp(100)."""
 
 
