@@ -70,7 +70,7 @@ def _policy(seconds: float, blocks: int = Policy().min_blocks) -> Policy:
 
 def _product(dtype: str, seconds: float) -> float:
     ((measured, _),) = run_cases([("matmul", {"n": N, "dtype": dtype})], _policy(seconds))
-    return 2 * N**3 / statistics.median(measured.samples.block_s)  # type: ignore[union-attr]  # run_cases has seen that there are some
+    return 2 * N**3 / statistics.median(measured.samples.counted_s)  # type: ignore[union-attr]  # run_cases has seen that there are some
 
 
 def _bare_product(dtype: str, threads: int, seconds: float) -> float:

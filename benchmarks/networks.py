@@ -12,11 +12,12 @@ from importlib.metadata import version
 from pathlib import Path
 from statistics import median
 
+from dlbench.core.lines import Record
+
 from benchmarks.alternate import ROOT, environment, python
 from dlbench.analysis.contribute.public import machine_name, public_records
 from dlbench.analysis.export.tabular import markdown_table
 from dlbench.core import units
-from dlbench.core.lines import Record
 from dlbench.core.measurement import Measurement
 from dlbench.core.model import Status
 from dlbench.core.store import RunFile, load
@@ -100,7 +101,7 @@ def _time(measurements: Iterable[Measurement], name: str, step: str, batch: int)
     found = [
         each for each in measurements if (each.case.params["model"], each.case.workload, each.case.params["batch"]) == (name, step, batch)
     ]
-    timed = [median(each.samples.block_s) for each in found if each.samples]
+    timed = [median(each.samples.counted_s) for each in found if each.samples]
     return units.seconds(median(timed)) if timed else "".join(str(each.status) for each in found[-1:])
 
 

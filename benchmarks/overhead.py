@@ -26,7 +26,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         true_s = float(params.get("seconds", 0.0))
         allowed_s = 0.01 * true_s + 0.5e-6 if true_s else NOOP_S
         rounds = [each.samples for each, _ in results if each.samples and each.case.workload == name and each.case.params == params]
-        measured_s = statistics.median(statistics.median(samples.block_s) for samples in rounds)
+        measured_s = statistics.median(statistics.median(samples.counted_s) for samples in rounds)
         calls = min(samples.calls for samples in rounds)
         reached &= abs(measured_s - true_s) <= allowed_s and (name != "noop" or calls >= LEAST_CALLS)
         rows.append((name, text(true_s) if true_s else "0", text(measured_s), text(measured_s - true_s), text(allowed_s), str(calls)))

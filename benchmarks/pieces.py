@@ -8,13 +8,21 @@ from typing import Any
 
 from dlbench.cli.options import PlanOptions
 from dlbench.cli.planning import load_suites, plan_suites
-from dlbench.core.model import Case, Policy, Status, kind_of
+from dlbench.core.model import Case, Params, Policy, Status, kind_of
+from dlbench.core.precision import PRECISIONS
 from dlbench.core.store import RunFile, load
 from dlbench.harness.plan.cases import estimate
 from dlbench.harness.schedule import Progress, Side, Task
 
 COMPILE_S, LONGEST_COMPILE_S = 60.0, 90.0
 """A cold compile of a step, usually and at most; in the first round alone."""
+WARM_COMPILE_S = 10.0
+"""The same in each later round, from the compiler's cache."""
+COPIES_S, COPYING_ROUNDS = 4.5 / 2**30, 2
+"""A byte of a product's operands and output, copied in each way a few times, as on the host of an H100: 3.1 s for n=8192 in fp32; and
+in how many rounds."""
+PROFILE_S = 1.5
+"""Of a step, in one round: three steps under the profiler and reading its events."""
 TRIES = {"largest": 12, "fastest": 50}
 """Of a search, by its aim, as counted on CPUs and on a scripted card."""
 WARMUP_S = 0.5
@@ -53,6 +61,8 @@ class Planned:
     """About how many each search will make, by its case's id."""
     compiling: frozenset[str]
     """Ids of the cases that are compiled, or that try compiling."""
+    steps: int
+    """Cases that are profiled once."""
 
     @property
     def on_accelerator(self) -> bool:
@@ -60,11 +70,27 @@ class Planned:
         return any(kind_of(each.device) != "cpu" for each in self.cases)
 
     def round_s(self) -> float:
-        """Return about how long a round takes, without starts and compiling."""
+        """Return about how long a round takes, without starts, compiling, copies and profiles."""
         there = sum(kind_of(each.device) != "cpu" for each in self.cases)
         once = replace(self.policy, rounds=1, budget_s=None)
         warm = once if once.warmup_s is not None else replace(once, warmup_s=WARMUP_S)
         return estimate(once, len(self.cases) - there) + estimate(warm, there)
+
+    def copies_s(self) -> float:
+        """Return about how long the copies of large products take in one round."""
+        return COPIES_S * sum(
+            _operands_bytes(case.params) for case in self.cases if case.workload == "matmul" and kind_of(case.device) != "cpu"
+        )
+
+    def more_s(self, rounds: int) -> float:
+        """Return what copies, profiles and compiling from the cache take in the first rounds."""
+        warm_s = WARM_COMPILE_S * len(self.compiling) * max(0, rounds - 1)
+        return min(rounds, COPYING_ROUNDS) * self.copies_s() + PROFILE_S * self.steps + warm_s
+
+
+def _operands_bytes(params: Params) -> float:
+    m, n, k = (params.get(name) or params["n"] for name in "mnk")
+    return float(m * k + k * n + m * n) * PRECISIONS[str(params["dtype"])].bytes  # type: ignore[operator]  # sizes
 
 
 def planned(piece: Piece, hello: Mapping[str, Any], devices: Sequence[str]) -> Planned:
@@ -78,7 +104,8 @@ def planned(piece: Piece, hello: Mapping[str, Any], devices: Sequence[str]) -> P
         if declared.searches(case.params):
             tries[case.id] = TRIES["largest" if declared.value("largest") else "fastest"]
             compiling |= {case.id} if "mode" in declared.searched and "mode" not in case.params else set()
-    return Planned(cases, plan.policy, tries, frozenset(compiling))
+    steps = [each for each in cases if plan.signatures[each.workload].declared.is_step and kind_of(each.device) != "cpu"]
+    return Planned(cases, plan.policy, tries, frozenset(compiling), sum(each.id not in tries for each in steps))
 
 
 @dataclass(frozen=True)
@@ -100,18 +127,21 @@ def standing(plan: Planned, files: Sequence[RunFile], rounds: int, start_s: floa
     count = len(plan.cases) if file is None else int(file.header["planned"]["count"])
     left = count * rounds if file is None else measurements_left(file, rounds)
     case_s, seen = plan.round_s() / max(1, len(plan.cases)), set[str]()
+    copies_s, more_s = plan.copies_s(), plan.more_s(rounds)
     if file is not None and file.states and file.measurements:
         colds = [each.values.get("compile_cold_s", 0.0) for each in (*file.measurements, *file.tries)]
         cold_s = sum((each for each in colds if isinstance(each, float)), 0.0)
         seen = {each.case.id for each in file.measurements if each.status is not Status.SKIPPED}
         made = len(file.measurements) + len(file.discarded) + len(file.tries)
         case_s = max(0.0, sum(each.seconds for each in file.states) - cold_s) / made
+        # By then they are in what a case took, but for compiling from the cache.
+        copies_s, more_s = 0.0, WARM_COMPILE_S * len(plan.compiling) * (rounds - 1) if len(file.states) == 1 else 0.0
     cold = len(plan.compiling - seen)
     begin_s = start_s if plan.on_accelerator else 0.0
     tries = sum(count for name, count in plan.tries.items() if name not in seen)
     rounds_to_go = math.ceil(left / max(1, count))
-    useful_s = begin_s + (LONGEST_COMPILE_S if cold else min(left, count) * case_s)
-    seconds = (left + tries) * case_s + cold * COMPILE_S + rounds_to_go * begin_s
+    useful_s = begin_s + (LONGEST_COMPILE_S if cold else min(left, count) * case_s + copies_s)
+    seconds = (left + tries) * case_s + cold * COMPILE_S + rounds_to_go * begin_s + more_s
     return Standing(left, count, seconds if left else 0.0, useful_s)
 
 

@@ -75,8 +75,8 @@ class Recording:
         return min(len(process.blocks) for suite in self.suites.values() for side in suite.values() for process in side)
 
 
-def read(path: Path) -> Recording:
-    """Read a result file, plain or compressed (.xz, .gz).
+def read(path: Path, *, all_blocks: bool = False) -> Recording:
+    """Read a result file, plain or compressed (.xz, .gz); with ``all_blocks`` those count, too, in which a thread waited for a CPU.
 
     Cases that differ in ``percent`` and ``tail`` only are one program: as it is, slower by so many percent, or with a slow tail.
     Raises ResultFileError where it can't be read or holds no case that went well in most rounds.
@@ -93,7 +93,9 @@ def read(path: Path) -> Recording:
     numbers = sorted(set.intersection(*(set(every) for every in kept.values())))
     suites: dict[str, dict[str, Side]] = {UNCHANGED: {}}
     for name, every in kept.items():
-        suites.setdefault(_change(next(iter(every.values())).case), {})[_program(name)] = [_process(every[number]) for number in numbers]
+        suites.setdefault(_change(next(iter(every.values())).case), {})[_program(name)] = [
+            _process(every[number], all_blocks) for number in numbers
+        ]
     return Recording(
         path,
         suites,
@@ -129,9 +131,9 @@ def _program(series: Series) -> str:
     return re.sub(r",(percent|tail)=[^],]*", "", str(series))
 
 
-def _process(measurement: Measurement) -> Process:
+def _process(measurement: Measurement, all_blocks: bool) -> Process:
     assert measurement.samples is not None  # noqa: S101  # chosen so by `read`
-    return process(measurement.samples.block_s)
+    return process(measurement.samples.block_s if all_blocks else measurement.samples.counted_s)
 
 
 def _began(measurement: Measurement) -> datetime:

@@ -1,7 +1,8 @@
 """The reference runs of this machine, in pieces: ``make gpu``, or ``make references`` of its CPU alone.
 
-From the bare checkout, with whatever torch is there and no network: each suite into ``results/reference/<machine>/<suite>.jsonl``, some on
-the CPU and the first accelerator, the others on that one alone. One suite after the other gets four rounds, the fewest that give a ratio
+From the bare checkout, with whatever torch is there and no network: each suite into ``results/card/<machine>/<suite>.jsonl``, where git
+ignores it and a borrowed machine may keep it between two calls, or of a CPU alone into ``results/reference``; some on the CPU and the first
+accelerator, the others on that one alone. One suite after the other gets four rounds, the fewest that give a ratio
 its interval: a short set, then the tests that need an accelerator, then the rest; at last all get seven. A call is bounded, and the next
 one goes on where it ended, in a file of its own where other software is there by then.
 """
@@ -10,6 +11,7 @@ import argparse
 import math
 import shlex
 import sys
+import tarfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -44,6 +46,7 @@ DOZEN = "train_step and resnet50 and not optimizer and not implementation and (b
 """Of modes: ResNet-50 at batch 8 in each mode, in fp32 and as fast training does it, and the latter at batch 128."""
 ON_A_CPU = "not (batch=64 or batch=128 or batch=256)"
 """Of batch: two thirds of its cases there. One step of ResNet-50 at batch 256 takes two cores most of a minute."""
+CARD, REFERENCE = Path("results/card"), Path("results/reference")
 CASE_TIMEOUT = "30s"
 """Where an accelerator takes part: a CPU without native fp16 needs minutes for one product, which nobody waits to learn there."""
 COMPILE_TIMEOUT = "180s"
@@ -272,6 +275,8 @@ def main(
         return error.exit_code
     outcomes = run(plan, command, clock, started)
     _print_summary(plan, outcomes, clock() - started)
+    if plan.accelerator and plan.folder.is_dir():
+        print(f"all of its files: {_packed(plan.folder)}")
     if any(each.left for each in outcomes):
         print(f"go on with: {shlex.join([sys.executable, '-m', 'benchmarks.reference', *arguments])}")
     else:
@@ -279,15 +284,23 @@ def main(
     return worst([each.code for each in outcomes])
 
 
+def _packed(folder: Path) -> Path:
+    """Return an archive with a folder's files as they stand, which lies next to it: one file to take from a borrowed machine."""
+    archive = folder.parent / f"{folder.name}.tar.gz"
+    with tarfile.open(archive, "w:gz") as packed:
+        packed.add(folder, folder.name)
+    return archive
+
+
 def _plan(options: argparse.Namespace, hello: Mapping[str, Any], start_s: float) -> Plan:
     """Make the plan of this call for the machine that a hello describes. Raises DeviceAbsent where nothing is to be measured on."""
-    wanted = choose_devices(hello, options.device, options.into)
+    wanted = choose_devices(hello, options.device, options.into or CARD)
     accelerator = next((str(device["id"]) for device in wanted if device["kind"] != "cpu"), None)
     if options.suites:
         short, later = (), tuple(Piece(Path(each).stem, each) for each in options.suites.split(","))
     else:
         short, later = (tuple(map(_piece, names)) for names in ((SHORT, LATER) if accelerator else ((), CPU_SUITES)))
-    folder = options.into / machine_name(wanted)
+    folder = (options.into or (CARD if accelerator else REFERENCE)) / machine_name(wanted)
     return Plan(
         folder=folder,
         hello=hello,
@@ -311,7 +324,7 @@ def _piece(name: str) -> Piece:
 
 def _parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python3 -m benchmarks.reference", description=__doc__.partition("\n")[0])
-    parser.add_argument("--into", type=Path, default=Path("results/reference"), metavar="DIR", help="default: %(default)s")
+    parser.add_argument("--into", type=Path, metavar="DIR", help=f"default: {CARD}; with the CPU alone {REFERENCE}")
     parser.add_argument("--device", action="append", default=[], help="cpu, cuda or cuda:0, for every suite; repeatable")
     parser.add_argument("--suites", metavar="NAME,…", help=f"default: {','.join(SHORT + LATER)}; with the CPU alone {','.join(CPU_SUITES)}")
     parser.add_argument("--budget", type=duration, default="9m", help="for this call, all pieces together (default: %(default)s)")

@@ -2,7 +2,7 @@
 
 from dlbench.harness.plan.suite import names_in_full
 
-SHORT = ("quick", "cnn", "ceilings", "transfer", "modes-dozen")
+SHORT = ("quick", "cnn", "modes-dozen", "ceilings", "transfer")
 FIRST, LAST = ("modes", "memory", "crossover", "feed"), ("precision", "matmul", "conv", "fastest", "small_batches", "sustained")
 LEFT_OUT = ("batch", "scaling", "collectives")
 """Not measured on an accelerator."""

@@ -295,10 +295,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("recording", type=Path, nargs="+", help="result files of many rounds: .jsonl, .jsonl.xz or .jsonl.gz")
     parser.add_argument("--deals", type=int, default=DEALS, help=f"of rounds to sides, where chance deals them (default: {DEALS})")
     parser.add_argument("--seed", type=int, default=SEED)
+    parser.add_argument("--all-blocks", action="store_true", help="count blocks, too, in which a thread waited for a CPU")
     parser.add_argument("--format", choices=("table", "json", "md"), default="table")
     options = parser.parse_args(arguments)
     try:
-        report = replay_all([recordings.read(path) for path in options.recording], deals=options.deals, seed=options.seed)
+        files = [recordings.read(path, all_blocks=options.all_blocks) for path in options.recording]
+        report = replay_all(files, deals=options.deals, seed=options.seed)
     except DlbenchError as error:
         print(f"replay: {error}", file=sys.stderr)
         return error.exit_code

@@ -1,7 +1,7 @@
 """A stand-in for the module ``pynvml``: the same names, made-up cards, in an order of its own."""
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from types import SimpleNamespace
@@ -25,11 +25,31 @@ class NVMLError(Exception):
 
 @dataclass
 class Card:
-    """A card by what each query answers; a query set to an error code is refused with it."""
+    """A card by what each query answers, or by what gives that; a query set to an error code is refused with it."""
 
     uuid: str
     pci_bus_id: str
     answers: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass
+class Load:
+    """A load from one time to another, which a card tells of late, and anew only every so often."""
+
+    now: Callable[[], float]
+    begin_s: float
+    end_s: float
+    refresh_s: float = 0.1
+    lag_s: float = 0.05
+
+    def answer(self, idle: Any, loaded: Any) -> Callable[[], Any]:
+        """Return what answers with one of these."""
+
+        def answer() -> Any:
+            of_s = (self.now() - self.lag_s) // self.refresh_s * self.refresh_s
+            return loaded if self.begin_s <= of_s < self.end_s else idle
+
+        return answer
 
 
 H200 = {
@@ -111,6 +131,7 @@ class FakeNvml:
         answer = card.answers.get(name, NVMLError(real.NVML_ERROR_NOT_SUPPORTED))
         if isinstance(answer, Exception):
             raise answer
+        answer = answer() if callable(answer) else answer
         if which and isinstance(answer, list) and which[0] >= len(answer):
             raise NVMLError(real.NVML_ERROR_INVALID_ARGUMENT)
         return answer[which[0]] if which else answer

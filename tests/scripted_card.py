@@ -1,7 +1,7 @@
 """A machine with a card, by a script: the real command plans, schedules and writes, and only its measuring processes and clock are made up.
 
-A process takes so long to start, and a case its set-up, its warm-up and the blocks that the policy asks for; a case on the CPU takes what
-it took in a committed run.
+A process takes so long to start, and a case its set-up, its warm-up and the blocks that the policy asks for, compiling, the profile of a
+step in its second round, and a product's copies in its first two; a case on the CPU takes what it took in a committed run.
 """
 
 import functools
@@ -29,7 +29,9 @@ from dlbench.harness.process.worker_process import RequestOutcome
 
 CPU = {"id": "cpu", "kind": "cpu", "name": None}
 CARD = {"id": "cuda:0", "kind": "cuda", "name": "NVIDIA H200", "vendor": "nvidia", "memory_bytes": 150 << 30}
-START_S, SET_UP_S, WARM_UP_S, COMPILE_S = 8.0, 0.5, 0.5, 60.0
+START_S, SET_UP_S, WARM_UP_S, COMPILE_S, WARM_COMPILE_S, PROFILE_S = 8.0, 0.5, 0.5, 60.0, 8.0, 1.2
+COPIES_S = {"fp32": 3.06, "tf32": 3.65, "bf16": 1.91, "fp16": 1.91}
+"""Of a product of 8192, as they were on the host of an H100."""
 SAMPLE_BYTES = 20 << 20
 """What each sample of a batch takes of the card."""
 TABLES_S = 2.0
@@ -111,19 +113,26 @@ class ScriptedCard:
             os.kill(os.getpid(), signal.SIGINT)
         return self._stopped
 
-    def seconds(self, case, policy):
+    def seconds(self, case, number, policy):
         """What a case takes in a round."""
         if kind_of(case.device) == "cpu":
             return seconds_on_a_cpu().get(case.id, SET_UP_S + WARM_UP_S + policy.round_s)
         cold = case.params.get("mode") == "compile" and (self._file, case.id) not in self._compiled
         warm_up_s = min(WARM_UP_S, policy.max_warmup_s)
-        return SET_UP_S + warm_up_s + policy.round_s + cold * COMPILE_S
+        compile_s = 0.0 if case.params.get("mode") != "compile" else COMPILE_S if cold else WARM_COMPILE_S
+        m, n, k = (case.params.get(name) or case.params.get("n", 0) for name in "mnk")
+        of_8192 = (m * k + k * n + m * n) / (3 * 8192**2) if case.workload == "matmul" and number < 2 else 0.0
+        more_s = (
+            PROFILE_S * (number == 1 and case.workload in ("train_step", "infer_step"))
+            + COPIES_S.get(case.params.get("dtype"), 0) * of_8192
+        )
+        return SET_UP_S + warm_up_s + policy.round_s + compile_s + more_s
 
     def measured(self, case, number, policy):
         """A case's measurement after the time that it takes; None where it was interrupted."""
         if case.params.get("direction") == "peer":
             return Measurement(case, number, Status.UNSUPPORTED, "there is no second device")
-        took_s = self.seconds(case, policy)
+        took_s = self.seconds(case, number, policy)
         if self.wait(self.now + took_s, measuring=True):
             return None
         batch = int(case.params.get("batch", 1))

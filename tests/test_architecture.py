@@ -34,7 +34,7 @@ ROOMS = {
     "harness.worker.profiling": "kinds layers composites counts profile",
     "harness.worker.serving": "ranks main rank_main",
     "harness.ranks": "torchrun placement cluster rank_group",
-    "harness": "observer schedule pool searches runner",
+    "harness": "observer schedule pool searches tries runner",
     "analysis.read": "foreign pyperf order readings superlinear places ceilings trend usability arithmetic "
     "header declared table merge references",
     "analysis.ratios": "ratio pairing paired",

@@ -87,7 +87,7 @@ class _Tracker(TimeLeft):
 
 def _again_because(measurement: Measurement) -> str:
     """Say why a measurement does not count: ``disturbed: waited for a CPU for 30.0 % of its time; again later in this round``."""
-    reason = (measurement.throttling and measurement.throttling.explanation()) or "stays with its other side"
+    reason = (measurement.conditions and measurement.conditions.explanation()) or "stays with its other side"
     return f"{reason}; again later in this round"
 
 
@@ -207,7 +207,7 @@ class _LiveTable(_Tracker):
 
     def _name_others(self, measurement: Measurement) -> None:
         """Look for what takes the CPUs where the case lost much of its time to it, as far as is known."""
-        lost = (measurement.throttling and measurement.throttling.lost) or 0.0
+        lost = (measurement.conditions and measurement.conditions.lost) or 0.0
         if lost > BUSY:
             self._others = self._others or self._programs.named(lost) or ""
 

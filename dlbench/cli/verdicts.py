@@ -22,6 +22,7 @@ from dlbench.core.units import one_line
 
 _DRAWN_AT_MOST = 300
 """Verdicts that are laid out for a screen, which takes a millisecond each."""
+_NO_TIME = "the change is the shift of the rounds, which was tested; a time of new that differs from base's by another share is left out"
 
 
 def conclude(comparisons: Sequence[Comparison], notes: Sequence[str], options: OutputOptions, results: Results) -> ExitCode:
@@ -33,6 +34,7 @@ def conclude(comparisons: Sequence[Comparison], notes: Sequence[str], options: O
         *notes,
         *(line for comparison in comparisons for line in sentences.unpaired(comparison.unpaired)),
         *(doubt for comparison in comparisons for doubt in comparison.doubts),
+        *([_NO_TIME] if any(case.shown and case.times_s[1] is None for each in comparisons for case in each.cases) else []),
         *dict.fromkeys(map(str, results.budgets.values())),
         *sentences.not_usable(results),
         *defaults.in_force().notes(),

@@ -21,6 +21,10 @@ with more they become multiples of the scheduler's turns. Of a case that lost ha
 BUSY = 0.05
 """Share of a case's CPU time from which on it counts that others had it: it is time to wait for, and more than the 3 % that
 already are a change where two sides are measured alternately. The system's own housekeeping stays below."""
+UNDISTURBED = 0.02
+"""Share of a block from which on a thread that waited for a CPU has spoiled it."""
+UNDISTURBED_BLOCKS = 10
+"""Undisturbed ones from which on a round rests on them alone: as many as its p10 and its interval take."""
 SLOWDOWNS = frozenset(("hw_slowdown", "hw_thermal_slowdown", "sw_thermal_slowdown", "hw_power_brake_slowdown"))
 """NVML's reasons for a low clock that pass, so that measuring again helps."""
 POWER_CAPS = frozenset(("sw_power_cap",))
@@ -38,13 +42,16 @@ class Throttling:
     power_cap: Quantity | None = None
     """Share of the time in which its power limit held the clock down."""
     reasons: tuple[str, ...] | None = None
-    """NVML's reasons for a low clock right after the case, of `SLOWDOWNS` and `POWER_CAPS`."""
+    """NVML's reasons for a low clock while its blocks ran, or its experiment, of `SLOWDOWNS` and `POWER_CAPS`."""
     tries: PositiveCount = 1
-    """Times that the case was measured in this round; all but the last were held back, here or on its other side, and do not count."""
+    """Times that the case was measured in this round, while all were held back, here or on its other side: `least_held_back` counts."""
     waiting: Quantity | None = None
     """Share of its timed part, from the first call to the last block, in which a thread waited for a CPU: of the one that waited most."""
     stolen: Quantity | None = None
     """Share of that in which a hypervisor gave a CPU of it to others: of the CPU that was taken most."""
+    clock_hz: Amount | None = None
+    """A card's SM clock while its blocks ran, or its experiment: the median of readings, as of the power."""
+    power_w: Amount | None = None
 
     @property
     def throttled(self) -> bool | None:
@@ -104,6 +111,29 @@ class Throttling:
     def to_json(self) -> dict[str, Any]:
         """Return plain data; what is unknown is left out."""
         return _known(self)
+
+
+def least_held_back(tries: Sequence[Sequence[Throttling | None]]) -> int:
+    """Return which of the tries at a case counts, each of which has one for each side; never by its times.
+
+    It is one that was not throttled, if there is any, and of these the one that lost least, by its worse side; the last where that is equal
+    or one does not tell for how long its threads waited.
+    """
+    calm = [at for at, sides in enumerate(tries) if not any(each and each.throttled for each in sides)] or range(len(tries))
+    if any(each is None or each.waiting is None or each.lost is None for at in calm for each in tries[at]):
+        return calm[-1]
+    return min(reversed(calm), key=lambda at: max((each.lost or 0.0 for each in tries[at] if each), default=0.0))
+
+
+def undisturbed(block_s: Sequence[float], wait_s: Sequence[float] | None, calls: int) -> Sequence[int]:
+    """Return the places of the blocks, of so many calls, in which no thread waited long for a CPU; all of them where nothing tells."""
+    if wait_s is None:
+        return range(len(block_s))
+    return [
+        at
+        for at, (seconds, waited_s) in enumerate(zip(block_s, wait_s, strict=True))
+        if not waited_s or waited_s < UNDISTURBED * calls * seconds
+    ]
 
 
 def _matters(share: float | None) -> bool:
@@ -187,11 +217,15 @@ _NOTHING_TOLD = Circumstances()
 
 
 def circumstances(
-    rounds: Sequence[tuple[int, Throttling | None]], states: Sequence[RoundState], device: str, threads: int | None
+    rounds: Sequence[tuple[int, Throttling | None]],
+    states: Sequence[RoundState],
+    device: str,
+    threads: int | None,
+    undisturbed_rounds: frozenset[int] = frozenset(),
 ) -> Circumstances:
     """Return how far a case was throttled or disturbed, from number and throttling of each of its rounds.
 
-    ``states`` is the machine around any rounds of its run.
+    ``states`` is the machine around any rounds of its run; ``undisturbed_rounds`` rest on undisturbed blocks alone, whatever else ran.
     """
     numbers = {number for number, _ in rounds} if states else ()
     around = tuple([each for each in states if each.round in numbers])
@@ -202,7 +236,7 @@ def circumstances(
     capped = {each: count for each, count in read.items() if each.power_capped}
     disturbed = {each: count for each, count in read.items() if each.disturbed}
     again = sum(count for each, count in read.items() if each.tries > 1 and not each.held_back)
-    others = _taken_by_others(around, device, threads)
+    others = _taken_by_others(around, device, threads, undisturbed_rounds)
     of = f"of {_rounds(len(rounds))}"
     reasons = []
     if throttled:
@@ -248,8 +282,8 @@ class _Others(NamedTuple):
 
 
 @lru_cache(64)  # the same for all cases of a device that were measured in the same rounds
-def _taken_by_others(states: tuple[RoundState, ...], device: str, threads: int | None) -> _Others:
-    others = _known_amounts((each.round, each.other_cpus) for each in states if threads)
+def _taken_by_others(states: tuple[RoundState, ...], device: str, threads: int | None, undisturbed_rounds: frozenset[int]) -> _Others:
+    others = _known_amounts((each.round, each.other_cpus) for each in states if threads and each.round not in undisturbed_rounds)
     stolen = _known_amounts((each.round, each.stolen_cpus) for each in states if threads)
     processes = _known_amounts((each.round, each.other_processes(device)) for each in states)
     least = BUSY * (threads or 0)

@@ -74,7 +74,7 @@ class Role:
     """The value that stands out: of a way the one that its others are held against, of a supply the one where samples come from storage
     and not from memory, of a format of numbers the one that others are held against, of ``own_process`` the one whose cases share a
     process on an accelerator with no others, as they leave something behind there. Of a switch and of copies the default, where none is
-    given."""
+    given. Of feeding the value with which a call copies nothing."""
 
 
 def _misfit(record: Any) -> str | None:

@@ -1,10 +1,10 @@
 """Data classes: what measuring a case gave in one round."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, is_dataclass, replace
 from typing import Any, NamedTuple, Self
 
-from dlbench.core.conditions import Throttling
+from dlbench.core.conditions import UNDISTURBED_BLOCKS, Throttling, undisturbed
 from dlbench.core.model import Case, Params, Reported, Status
 from dlbench.core.quantities import Amount, BlockTimes, Count, PositiveCount, Quantity
 from dlbench.core.step_profile import StepProfile
@@ -28,6 +28,39 @@ class Samples:
     """Whether the last two windows of warm-up agreed; None where a call is too slow to be repeated until they do."""
     device_s: Quantity | None = None
     """Seconds a call by the device's own events, without the wait for launches; None where they were not read."""
+    wait_s: BlockTimes | None = None
+    """Of each block the longest time that a thread of the process waited for a CPU; None on an accelerator, and where nothing tells or
+    it tells nothing, as ``waiting`` in ``nulls`` says."""
+    min_blocks: PositiveCount | None = None
+    """Of a slow call, which has few blocks: the policy's least number of them."""
+
+    def __post_init__(self) -> None:
+        """Raise ValueError where the blocks and their waits are not as many."""
+        if self.wait_s is not None and len(self.wait_s) != len(self.block_s):
+            raise ValueError(f"wait_s must have a number for each of the {len(self.block_s)} blocks, and has {len(self.wait_s)}")
+
+    @property
+    def undisturbed(self) -> Sequence[int] | None:
+        """Places of the blocks that nobody disturbed, where these are enough to count alone; None where all count."""
+        if self.wait_s is None:
+            return None
+        places = undisturbed(self.block_s, self.wait_s, self.calls)
+        return places if len(places) >= (self.min_blocks or UNDISTURBED_BLOCKS) else None
+
+    @property
+    def counted_s(self) -> Sequence[float]:
+        """Of the seconds a call those that count, in their order."""
+        places = self.undisturbed
+        return self.block_s if places is None else [self.block_s[at] for at in places]
+
+    @property
+    def waiting(self) -> float | None:
+        """Share of the blocks that count alone in which a thread waited for a CPU; None where all count."""
+        if self.wait_s is None or (places := self.undisturbed) is None:
+            return None
+        blocks_s = self.calls * sum(self.block_s[at] for at in places)
+        # Rounded, as the rounds of a large file then share few values.
+        return round(sum(self.wait_s[at] for at in places) / blocks_s, 4) if blocks_s else 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,6 +190,12 @@ class Measurement:
     def series(self) -> Series:
         """Its case and side."""
         return Series(self.side, self.case.id)
+
+    @property
+    def conditions(self) -> Throttling | None:
+        """Its throttling, with the waiting of the blocks that count; None where it was not read."""
+        waiting = self.samples.waiting if self.samples else None
+        return self.throttling if waiting is None or self.throttling is None else replace(self.throttling, waiting=waiting)
 
     def with_reasons(self, group: str, *reasons: Reason) -> Self:
         """Return it with the reasons why a group of columns is null; as it is without any."""

@@ -6,6 +6,7 @@ from typing import Any
 
 _OTHER_MEMORY = 5
 """A difference of more than one GiB in so many is another machine's: a virtual one may be given more as it uses it."""
+_HOST_MEMORY = "identity.cpu.memory_gib"
 
 
 def differences(
@@ -13,13 +14,14 @@ def differences(
 ) -> list[str]:
     """Name each entry of those blocks that differs between two fingerprints: ``stack.driver: '575.57' against '580.65'``.
 
-    ``but_for_restarts``: leave out what one machine may change between two runs: up to a fifth of its memory, and of its kernel's
-    release all behind the third number, as ``-91-generic`` in ``5.15.0-91-generic``.
+    ``but_for_restarts``: leave out what one machine may change between two runs: up to a fifth of its memory, of a virtual one all of it,
+    and of its kernel's release all behind the third number, as ``-91-generic`` in ``5.15.0-91-generic``.
     """
     left, right = ({path: end for name in blocks for path, end in leaves(name, each.get(name) or {}).items()} for each in (a, b))
     paths = list(dict.fromkeys([*left, *right]))
     if but_for_restarts:
-        paths = [path for path in paths if not _restarted(path, left.get(path), right.get(path))]
+        grows = left.get("identity.virtual") is True is right.get("identity.virtual")
+        paths = [path for path in paths if not (_restarted(path, left.get(path), right.get(path)) or (grows and path == _HOST_MEMORY))]
     return [
         f"{path}: {before} against {after}"
         for path in paths

@@ -167,7 +167,7 @@ def blocks_at(path: Path, places: Sequence[int]) -> Iterator[Sequence[float]]:
             for place in places:
                 lines.seek(place)
                 samples = decode(Measurement, lines.readline()).samples
-                yield samples.block_s if samples else ()
+                yield samples.counted_s if samples else ()
     except OSError as error:
         raise _unreadable(path, error) from error
     except ValueError as error:

@@ -23,8 +23,8 @@ class Thresholds:
     memory: float = 0.05
     energy: float = 0.05
     """Of the energy of an item, where it was metered."""
-    value: float = 0.1
-    """Of the values that workloads declare with a direction."""
+    value: float | None = None
+    """Of the values that workloads declare with a direction; None: 10 %, and 1 % of what is one number in all rounds of each side."""
     must_see: float | None = None
     """Change of time that a comparison must be able to detect, or it decides nothing; None where not asked for."""
 

@@ -129,8 +129,10 @@ def ratio(value: float) -> str:
 
 
 def fraction(value: float) -> str:
-    """``12.3 %`` of a fraction, ``3.1e-07`` of one that percent would show as next to nothing."""
-    return percent(value) if abs(value) >= 0.001 or not value else f"{value:.1e}"
+    """``12.3 %`` of a fraction; from 0.1 % down ``0.02 %``, and ``3.1e-07`` of one that even this would show as nothing."""
+    if abs(value) >= 0.00095 or not value:
+        return percent(value)
+    return f"{value * 100:.2f} %" if abs(value) >= 0.000095 else f"{value:.1e}"
 
 
 def clock_time(value: float) -> str:

@@ -86,6 +86,7 @@ class Unknown(StrEnum):
     NOT_TOLD = "this machine does not tell it"
     NOTHING_TOLD = "this machine tells no clock, temperature, power or throttling of the device"
     NOTHING_TOLD_IN_VM = "a virtual machine tells no clock, temperature, power or throttling"
+    CUT_OFF = "the case was cut off before: {text}"
     EXCEPTION = "{text}"
 
     def reason(self, **figures: float | str) -> Reason:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from dlbench.core.declarations import Declaration
-from dlbench.core.measurement import Measurement, Series, measurement_to_json
+from dlbench.core.measurement import Measurement, measurement_to_json
 from dlbench.core.model import Case, Policy, Signature, Status, kind_of
 from dlbench.harness.observer import Observer
 from dlbench.harness.pool import Isolation, WorkerPool
@@ -35,6 +35,7 @@ from dlbench.harness.schedule import (
     in_balanced_order,
 )
 from dlbench.harness.searches import Measured, Searches
+from dlbench.harness.tries import Tries
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,8 +92,7 @@ class Runner:
 
     def __post_init__(self) -> None:
         self._quarantine = DeviceQuarantine()
-        self._postponed: dict[Series, Measurement] = {}
-        """Measurements of this round that are to be made again; they count where the budget has no time for it."""
+        self._tries = Tries(self.save, self._keep)
         self._skipped = False
         """Whether a case has no row but that of the spent budget."""
         self._scratch = ScratchFolders()
@@ -139,7 +139,6 @@ class Runner:
     def _measure_round(self, number: int, tasks: Sequence[Task], pool: WorkerPool) -> bool:
         """Measure each task, and again what was held back. Return whether there was no interruption."""
         self.observer.round_started(number, [task.series for task in tasks])
-        self._postponed.clear()
         training = any("training" in self._declared(task.case).tags for task in tasks)
         ready = pool.round(number, tasks if self._left_s() > 0 else (), self._progress.certain(tasks), training=training)
         with ready, self.monitor.round(number, lambda state: self.save(state.to_json())) as read_state:
@@ -150,19 +149,20 @@ class Runner:
                 except BudgetSpent:
                     self._leave_out(attempt)
                     continue
-                interrupted = len(measured) < len(attempt.tasks)
-                self._save(measured, kept=interrupted or not self._grant_retry(attempt, measured))
-                if interrupted:
+                if len(measured) < len(attempt.tasks) or self.interruption.requested is not None:
+                    self._tries.end(attempt, measured)
+                    self._tries.end_all()
                     return False
+                self._save(attempt, measured)
             read_state()
         return True
 
     def _leave_out(self, attempt: Attempt) -> None:
         """Keep what an attempt would have repeated; where it is the first of its round, the case is left out of that."""
-        for task in attempt.tasks:
-            if postponed := self._postponed.get(task.series):
-                self._save([postponed], kept=True)
-            else:
+        if attempt.tries > 1:
+            self._tries.end(attempt)
+        else:
+            for task in attempt.tasks:
                 self.observer.case_left_out(task.series)
 
     def _measure_attempt(self, attempt: Attempt, number: int, pool: WorkerPool) -> list[Measurement]:
@@ -276,18 +276,21 @@ class Runner:
         if any(each.status is not Status.OK for each in measured):
             return False
         left_s = self._left_s() - self._progress.cases_s(attempt.tasks)
-        return self._retries.grant(attempt, [each.throttling for each in measured], left_s)
+        return self._retries.grant(attempt, [each.conditions for each in measured], left_s)
 
-    def _save(self, measured: Sequence[Measurement], *, kept: bool) -> None:
-        for measurement in measured:
-            if kept:
-                self.save(measurement_to_json(measurement))
-                self._progress.add(measurement)
-                self.observer.case_ended(measurement)
-            else:
-                self.save(measurement_to_json(measurement, "discarded"))
-                self._postponed[measurement.series] = measurement
+    def _save(self, attempt: Attempt, measured: Sequence[Measurement]) -> None:
+        """Save a try, after which the case is tried again or has its result of this round."""
+        if self._grant_retry(attempt, measured):
+            self._tries.postpone(attempt, measured)
+            for measurement in measured:
                 self.observer.case_postponed(measurement)
+        else:
+            self._tries.end(attempt, measured)
+
+    def _keep(self, measurement: Measurement) -> None:
+        self.save(measurement_to_json(measurement))
+        self._progress.add(measurement)
+        self.observer.case_ended(measurement)
 
 
 def _in_order(tasks: Sequence[Task], settings: RunSettings, number: int) -> list[Task]:
@@ -307,16 +310,18 @@ def _measure(request: MeasureRequest, side: Side, placement: Placement, pool: Wo
     row = Measurement(request.case, request.round, Status.FAILED, None, side.name, request.device_name, request.threads)
     kills = oom_kills()
     outcome = pool.ask(request, side, placement, window)
-    if outcome.how == "interrupted":
+    reply, timed = outcome.reply, outcome.timed
+    if outcome.how == "interrupted" and not timed:
         return None
-    if outcome.how == "budget":
+    if outcome.how == "budget" and not timed:
         raise BudgetSpent("it was done")
-    reply = outcome.reply
-    if reply is None:
+    if reply:
+        measurement, fault = reply.measurement or replace(row, reason=reply.error), Fault(reply.fault)
+    else:
         status, reason = outcome.ending(request.policy.timeout_s, memory_ran_out=oom_kills() > kills)
-        return replace(row, status=status, reason=reason), Fault.UNKILLABLE if outcome.unkillable else Fault.NONE
-    measurement = reply.measurement or replace(row, reason=reply.error)
-    return replace(window.added_to(measurement), side=side.name), Fault(reply.fault)
+        measurement = (timed and timed.cut_off(reason)) or replace(row, status=status, reason=reason)
+        fault = Fault.UNKILLABLE if outcome.unkillable else Fault.NONE
+    return replace(window.added_to(measurement), side=side.name), fault
 
 
 def _out_of_reach(task: Task, placement: Placement) -> tuple[Status, str] | None:

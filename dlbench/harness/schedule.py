@@ -197,7 +197,7 @@ class Progress:
         if measurement.found and not samples:
             # A search is made once; it would only find the same again.
             series.ended = True
-        series.add(statistics.median(samples.block_s) if samples else None)
+        series.add(statistics.median(samples.counted_s) if samples else None)
         if samples and not series.took_s:
             series.took_s = (samples.warmup_s or 0.0) + samples.calls * sum(samples.block_s)
 

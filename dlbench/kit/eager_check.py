@@ -138,7 +138,7 @@ def refuse_disagreement(call: Step, parts: StepParts, expected: Expected) -> Non
 def _away(what: str, error: float, tolerance: float, usual: str = "eager execution") -> Iterator[Held]:
     """Yield how far something is away, where the tolerance can be held to."""
     if tolerance <= MOST_TOLERANCE:
-        sentence = f"its {what} is {error:.2g} away from that of {usual}, where rounding explains {tolerance:.2g}"
+        sentence = f"its {what} is {error:.4g} away from that of {usual}, where rounding explains {tolerance:.4g}"
         yield math.inf if math.isnan(error) else error / tolerance, sentence
 
 
@@ -161,8 +161,8 @@ def _trained(call: Step, parts: StepParts, right: Trained, shaken: Trained, *log
         parts.labels.copy_(right_logits.argmax(1))
     torch.manual_seed(_SEED)
     next_loss = call().item()  # of a likely class where there are labels; the momenta are those of its gradients
-    for error, tolerance in momenta_apart(parts.update):
-        yield from _away("momentum", error, tolerance, usual="its gradient")
+    for name, error, tolerance in momenta_apart(parts.update):
+        yield from _away(f"momentum {name}", error, tolerance, usual="its gradient")
     names = [name for name, _ in parts.network.named_parameters()]
     signs = _changed_signs(len(_layers(parts.network)), _apart(shaken_logits, right_logits))
     yield from _gradients_held(names, found, right, shaken, signs, PRECISIONS[parts.dtype].roundoff)

@@ -197,7 +197,8 @@ def _kernel(a: Tensor, b: Tensor, left_scale: float, right_scale: float) -> Call
     if a.dtype is torch.int8:
         return lambda: torch._int_mm(a, b)  # torch has no public one
     x, y = (torch.tensor(each, dtype=torch.float32, device=a.device) for each in (left_scale, right_scale))
-    return lambda: torch._scaled_mm(a, b, x, y, out_dtype=torch.float32)  # F.scaled_mm, which older versions lack, has the same kernels
+    # F.scaled_mm, which older versions lack, has the same kernels. Fast accumulation, torch's other way, rounds sums on Hopper to 14 bits.
+    return lambda: torch._scaled_mm(a, b, x, y, out_dtype=torch.float32, use_fast_accum=False)
 
 
 def _of_bits(a: Tensor, b: Tensor) -> Product:

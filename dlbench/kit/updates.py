@@ -70,8 +70,8 @@ def make_visible(update: torch.optim.Optimizer) -> None:
                     some_of(state[name]).fill_(min(value, torch.finfo(state[name].dtype).max / 4))
 
 
-def momenta_apart(update: torch.optim.Optimizer) -> Iterator[tuple[float, float]]:
-    """Yield how far momenta are from those of the weights' gradients after one step from no momenta on, and how far rounding takes them.
+def momenta_apart(update: torch.optim.Optimizer) -> Iterator[tuple[str, float, float]]:
+    """Yield each momentum's name, its distance from that of its weight's gradient after one step from none on, and what rounding makes.
 
     Relative, for some of each tensor; nothing where a gradient is not finite, as a scaler then skips the step. The formulas are those of
     https://docs.pytorch.org/docs/stable/generated/torch.optim.SGD.html and torch.optim.AdamW.html there, so nothing of other optimizers.
@@ -87,16 +87,26 @@ def momenta_apart(update: torch.optim.Optimizer) -> Iterator[tuple[float, float]
             gradient.neg_()
         usual = {}
         if isinstance(state.get("momentum_buffer"), Tensor):
-            usual = {"momentum_buffer": gradient + group["weight_decay"] * some_of(weight).cpu().double()}
+            usual = {"momentum_buffer": (gradient + group["weight_decay"] * some_of(weight).cpu().double(), 0.0)}
         elif "betas" in group:
             first, second = group["betas"]
-            usual = {"exp_avg": (1 - first) * gradient, "exp_avg_sq": (1 - second) * gradient.square()}
-        for name, other in usual.items():
+            usual = {"exp_avg": ((1 - first) * gradient, first), "exp_avg_sq": ((1 - second) * gradient.square(), second)}
+        for name, (other, decay) in usual.items():
             precision, size = torch.finfo(state[name].dtype), other.norm().item()
             underflow = precision.smallest_normal * precision.eps * math.sqrt(other.numel())
             if size:
                 apart = (some_of(state[name]).cpu().double() - other).norm().item() / size
-                yield apart, UPDATE_ROUNDINGS * (precision.eps + underflow / size)
+                rounding = UPDATE_ROUNDINGS * (precision.eps + underflow / size)
+                yield name, apart, rounding + _complement_apart(decay, state[name].dtype)
+
+
+def _complement_apart(decay: float, dtype: torch.dtype) -> float:
+    """Return how far 1 - β is off, relative, where β is rounded to the precision that a kernel computes in.
+
+    Of 0.999 in fp32 that is 1.3e-5, and CUDA's fused AdamW makes it (torch 2.11), where others subtract in fp64.
+    """
+    rounded = torch.tensor(decay, dtype=torch.promote_types(dtype, torch.float32)).item()
+    return abs(rounded - decay) / (1 - decay)
 
 
 def norm_of(tensor: Tensor) -> float:

@@ -12,24 +12,30 @@ from dlbench.kit.precision import filled
 
 TIMES_THE_CACHE = 4
 """What STREAM asks of each array, so that caches hold little of it (https://www.cs.virginia.edu/stream/ref.html, "Sizing")."""
+UNCACHED = 8
+"""What a call moves on a card, in last caches: as much as a rate needs for a share of the published bandwidth (`core.reference.peaks`)."""
 LEAST = 256 << 20
 """Bytes of each buffer by default where the last cache is small: an accelerator moves them in more time than a launch takes."""
+_WHOLE = 4096
+"""Buffers by default have a multiple of so many bytes."""
 
 
 @workload(tags=("ceiling",), ceiling="memory")
 def stream(device: torch.device, *, op: Literal["copy", "triad", "sum", "fill"], bytes: Size | None = None) -> Work:  # noqa: A002  # its standard name
-    """Move buffers of `bytes` bytes, by default four times the last cache, through memory: a = b, a = b + 3 c, sum of a, or a = 3.
+    """Move buffers of `bytes` bytes through memory: a = b, a = b + 3 c, sum of a, or a = 3.
+
+    By default they have four times the last cache, and on a card together eight times.
 
     McCalpin's STREAM (https://www.cs.virginia.edu/stream/), copy and triad as there but in fp32. Bytes count as there: what the
     program reads and writes, without the lines of `a` that a CPU reads only because they are written.
     """
-    least = TIMES_THE_CACHE * last_cache_bytes(device)
-    bytes = bytes or max(LEAST, least)  # noqa: A001  # see above
+    buffers, cache = {"copy": 2, "triad": 3, "sum": 1, "fill": 1}[op], last_cache_bytes(device)
+    least, uncached = TIMES_THE_CACHE * cache, UNCACHED * cache // buffers if device.type == "cuda" else 0
+    bytes = bytes or -(-max(LEAST, least, uncached) // _WHOLE) * _WHOLE  # noqa: A001  # see above
     if bytes < least:
         raise ValueError(
             f"buffers of {bytes} bytes would measure the cache; give {least} at least, {TIMES_THE_CACHE} times its size, or none"
         )
-    buffers = {"copy": 2, "triad": 3, "sum": 1, "fill": 1}[op]
     if device.type == "cpu":
         refuse_more_than_left(buffers * bytes, "its buffers take")
     a, *others = (_buffer(device, bytes // 4) for _ in range(buffers))

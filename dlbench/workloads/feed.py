@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import torch
 from torch import Tensor
 
-from dlbench import Brought, Clock, Dtype, Feeding, Least, Size, Unit, Value, Work, find_data, median_time, workload
+from dlbench import Brought, Clock, Dtype, Feeding, Least, Role, Size, Unit, Value, Work, find_data, median_time, workload
 from dlbench.kit.batches import EpochSampler, Source, WayToDevice, batch_source
 from dlbench.kit.brought_batches import Given, OwnBatches, alone
 from dlbench.kit.host_memory import gibibytes, refuse_more_than_left
@@ -83,7 +83,7 @@ def feed(
     *,
     model: Model | None = None,
     batch: Size,
-    source: Feeding[Annotated[Source, Brought("data")]],
+    source: Annotated[Source, Brought("data"), Role("feeding", "resident")],
     workers: Feeding[Count] = 0,
     samples: Size = SAMPLES,
     width: Size = WIDTH,

@@ -47,7 +47,7 @@ VALUES = (
         "product_error",
         Unit.FRACTION,
         None,
-        "the same without the rounding of the operands",
+        "the same without the rounding of the operands: that of sums, in fp8 without fast accumulation (use_fast_accum=False)",
         series=True,
         points=INPUTS,
         when={"dtype": _ROUNDED_BEFORE},

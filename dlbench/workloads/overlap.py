@@ -9,7 +9,7 @@ import torch
 
 from dlbench import Clock, Reported, Size, Unit, Value, Work, workload
 from dlbench.kit.host_memory import page_locked
-from dlbench.workloads.transfer import streams_of
+from dlbench.workloads.transfer import streams_of, warm_up
 
 _REPEATS = 5
 _MOST_PRODUCTS = 64
@@ -64,8 +64,7 @@ class Pipeline:
             "serial_s": partial(self._on, self._copying, self._copy, self._compute),
             "overlapped_s": self._overlapped,
         }
-        for way in ways.values():  # the first calls load kernels
-            way()
+        warm_up(lambda: [way() for way in ways.values()], clock)
         copy_s, compute_s = (_seconds(ways[name], clock) for name in ("copy_s", "compute_s"))
         self._products = max(1, min(_MOST_PRODUCTS, round(copy_s / compute_s)))
         times: dict[str, list[float]] = {name: [] for name in ways}

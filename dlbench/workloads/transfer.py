@@ -22,6 +22,8 @@ Pair = tuple[Tensor, Tensor]
 
 _OVER_LINK = ("h2d", "d2h", "both")
 _REPEATS = 5
+WARMUP_S = 0.5
+"""Of an experiment, as long as what a call is warmed up for on an accelerator: the clocks of one that idled rise within that."""
 _ENDS = 4096
 """Bytes at either end of a buffer that are looked at after a copy."""
 
@@ -93,11 +95,21 @@ def pin(device: torch.device, *, bytes: Size) -> Work:  # noqa: A002  # the same
     runtime: Any = torch.cuda.cudart()  # type: ignore[no-untyped-call]  # torch leaves it untyped
 
     def observe(clock: Clock) -> Mapping[str, Reported]:
-        lock_s, unlock_s = zip(*(_lock_and_unlock(runtime, pages, device, clock) for _ in range(_REPEATS)), strict=True)
+        once = partial(_lock_and_unlock, runtime, pages, device, clock)
+        warm_up(once, clock)
+        lock_s, unlock_s = zip(*(once() for _ in range(_REPEATS)), strict=True)
         usual_s = statistics.median(lock_s)
         return {"lock_s": usual_s, "unlock_s": statistics.median(unlock_s), "lock_bytes_per_s": bytes / usual_s}
 
     return Work(observe=observe)
+
+
+def warm_up(action: Callable[[], object], clock: Clock) -> None:
+    """Repeat an action, whose first time loads kernels, for `WARMUP_S`."""
+    begun_s = clock.now()
+    action()
+    while clock.now() - begun_s < WARMUP_S:
+        action()
 
 
 def streams_of(device: torch.device) -> Any:

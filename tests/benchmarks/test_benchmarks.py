@@ -27,6 +27,7 @@ from benchmarks import (
     planning,
     quick_time,
     ranks,
+    undisturbed,
 )
 from dlbench.core.model import Status
 from dlbench.core.store import RunFile
@@ -67,6 +68,15 @@ def test_first_answer_times_each_step_and_adds_up_all_but_the_download(printed, 
 def test_isolation_cost_tells_the_round_that_checks_from_later_ones(printed):
     table, _ = printed(isolation_cost, "--cases", "2", "--rounds", "2", "--seconds", "0.01", "--case", "noop")
     assert [row[:3] for row in table] == [["case", "round", "times"], ["noop", "first, 2 fully checked", "2"], ["noop", "later", "2"]]
+
+
+@pytest.mark.skipif(not Path("/proc/self/schedstat").exists(), reason="this kernel does not count waits")
+def test_undisturbed_has_a_row_a_load_and_a_cell_a_rule(printed):
+    table, verdict = printed(undisturbed, "--turns", "1", "--seconds", "0.01", "--case", "matmul 512", "--load", "none", "--load", "a core")
+    assert table[0][4:] == ["all", *(f"wait < {share} %" for share in ("0.5", "1.0", "2.0", "5.0")), "no forced switch"]
+    assert [row[:2] for row in table[1:]] == [["matmul 512", "none"], ["matmul 512", "a core"]]
+    assert [row[4].startswith("100.0 %, ") for row in table[1:]] == [True, True]
+    assert re.fullmatch(r"(reached|MISSED): reading the waits takes \d+\.\d µs a block, at most 10 µs", verdict)
 
 
 def test_an_interrupted_benchmark_ends_with_130_and_a_word(monkeypatch, capsys):

@@ -1,7 +1,9 @@
 """``make gpu`` without a GPU: its pieces, their time and what it says of it, with a scripted interpreter and clock."""
 
 import shlex
+import subprocess
 import sys
+import tarfile
 
 import front_door
 import pytest
@@ -25,12 +27,15 @@ def test_a_short_set_to_four_rounds_then_the_tests_then_all_others_and_at_last_s
     assert sorted(path.name for path in (tmp_path / "nvidia-h200").glob("*.jsonl")) == sorted(f"{suite}.jsonl" for suite in SUITES)
     out = capsys.readouterr().out
     assert out.startswith("quick: about ")
+    with tarfile.open(tmp_path / "nvidia-h200.tar.gz") as packed:
+        assert set(packed.getnames()) == {"nvidia-h200", *(f"nvidia-h200/{path.name}" for path in (tmp_path / "nvidia-h200").iterdir())}
     did = "ran for 0:10, went on for 0:10; left: nothing"
     assert out.partition("every suite has its rounds\n")[2].splitlines()[1:] == [
         f"{tmp_path}/nvidia-h200, {clock_time(10 * len(machine.calls))} of 9:00",
         *(f"  {suite:<13}  {did}" for suite in SHORT),
         "  gpu tests      passed; left: nothing",
         *(f"  {suite:<13}  {did}" for suite in LATER),
+        f"all of its files: {tmp_path}/nvidia-h200.tar.gz",
         "everything is done",
     ]
     again = Machine()
@@ -101,6 +106,18 @@ def test_on_a_machine_with_both_the_cpu_alone_has_a_folder_of_its_own(tmp_path):
     assert machine.pieces() == ["self"]
 
 
+@pytest.mark.skipif(not (front_door.ROOT / ".git").exists(), reason="this is no checkout of git")
+def test_where_files_go_is_ignored_of_a_card_and_kept_of_a_cpu():
+    """A machine that is lent may keep no more than what git ignores from one call to the next."""
+    for words, devices, folder, ignored in (
+        ([], (CPU, GPU), "results/card/nvidia-h200", 0),
+        (["--device", "cpu"], (CPU,), "results/reference/*", 1),
+    ):
+        plan = reference._plan(reference._parse(words), scripted_card.hello(*devices), 8.0)
+        assert plan.folder.match(folder)
+        assert subprocess.run(["git", "check-ignore", "-q", plan.folder / "quick.jsonl"], cwd=front_door.ROOT).returncode == ignored
+
+
 def test_a_piece_has_all_that_is_left_of_the_call_which_ends_in_time(tmp_path):
     machine = Machine()
     machine.asked_s = 15
@@ -128,9 +145,9 @@ class Slow:
         return main(["--into", str(into), *arguments], self, self.machine.ask, lambda: self.machine.now)
 
 
-@pytest.mark.parametrize(("used_s", "begun"), [(540 - 15 - 8 - 92, ["quick", "cnn"]), (540 - 15 - 8 - 87, ["quick"])])
+@pytest.mark.parametrize(("used_s", "begun"), [(540 - 15 - 8 - 97, ["quick", "cnn"]), (540 - 15 - 8 - 92, ["quick"])])
 def test_a_piece_is_begun_only_where_a_round_of_it_fits_behind_its_start(tmp_path, used_s, begun, capsys):
-    """A round of cnn is 46 cases of 1.8 s and the start of a process on the card, 90.8 s, behind the start of the command."""
+    """A round of cnn is 46 cases of 1.8 s, 5 s of copies and the start of a process on the card, behind that of the command."""
     machine = Machine()
     machine.asked_s = 8
     machine.script = {"quick": [(used_s - 8, 4, 0)], "cnn": [(None, 1, STOPPED)]}

@@ -7,7 +7,7 @@ import sys
 import front_door
 import pytest
 import scripted_card
-from scripted_pieces import CASES, CPU, GPU, Machine
+from scripted_pieces import CASES, CPU, GPU, SUITES, Machine
 
 from benchmarks import gpu_tests
 from benchmarks.limited import STOPPED
@@ -105,6 +105,13 @@ def test_a_card_that_is_gone_between_two_calls_is_named_and_nothing_is_written(t
     assert capsys.readouterr().err == "reference: cuda:0 can't be used: it fell off the bus; call again when it can\n"
     assert (path.read_bytes(), [each.name for each in path.parent.iterdir()]) == (before, ["quick.jsonl"])
     assert len(machine.slices) == 1
+
+
+def test_a_piece_that_measured_nothing_does_not_keep_the_others_from_their_turn(tmp_path):
+    machine = Machine()
+    machine.script = {"quick": [(10, 0, 4)]}
+    assert machine.reference(tmp_path, "--rounds", "4", "--no-tests") == 4
+    assert machine.pieces() == SUITES
 
 
 @pytest.mark.parametrize("code", [69, 75, 130])

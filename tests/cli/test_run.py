@@ -245,6 +245,34 @@ def test_a_device_that_faults_once_gets_a_new_process_and_the_rest_goes_on(tmp_p
     assert len({each["values"]["pid"] for each in first[at + 1 :]}) == 1
 
 
+ENDS = {
+    "segfault": "its process was killed by SIGSEGV",
+    "exit": "its process ended with exit code 7 and no result",
+    "fault": "RuntimeError: CUDA error: an illegal memory access was encountered",
+}
+
+
+@pytest.mark.parametrize(("device", "troubles"), [("cpu", ["segfault", "exit"]), ("pretend:0", ["segfault", "exit", "fault"])])
+def test_what_was_timed_stays_where_its_profile_takes_the_process_and_the_next_case_is_measured(tmp_path, device, troubles):
+    benches = [
+        f'workload = "troubled_in_its_profile"\naxes.trouble = {json.dumps(troubles)}',
+        'workload = "which_process"\naxes.n = [1, 2]',
+    ]
+    plugins = ("--plugin", FAULTS, "--plugin", PRETEND, "--device", device)
+    done = dlbench("run", front_door.suite(tmp_path, *benches), *plugins, "--rounds", "1", "-o", "o.jsonl", cwd=tmp_path)
+    assert done.code == 0, done.err
+    rows = measurements(tmp_path / "o.jsonl")
+    assert {each["status"] for each in rows} == {"ok"}
+    assert len(rows) == len(troubles) + 2
+    for trouble in troubles:
+        (row,) = (each for each in rows if each["case"]["params"].get("trouble") == trouble)
+        assert len(row["samples"]["block_s"]) > 1
+        assert ("transfer" in row, "profile" in row, "check" in row) == (device != "cpu", False, False)
+        for group in ("profile", "check"):
+            ((reason, text),) = (each.values() for each in row["nulls"][group])
+            assert (reason, text.startswith(ENDS[trouble])) == ("cut_off", True)
+
+
 def test_a_device_that_faults_twice_in_a_row_is_asked_no_more_and_the_run_ends_with_75(tmp_path):
     benches = ['workload = "faulty"\naxes.n = [1, 2, 3]']
     arguments = ("run", front_door.suite(tmp_path, *benches), "--plugin", PRETEND, "--device", "pretend:0", "--isolation", "none")

@@ -153,6 +153,20 @@ def test_the_first_signal_ends_the_case_keeps_the_rest_and_says_how_to_go_on(tmp
     assert not any(front_door.is_alive(pid) for pid in children)
 
 
+def test_the_first_signal_keeps_a_case_that_was_timed_already(tmp_path):
+    """With why it lacks a profile; the round of the case behind it has not begun."""
+    bench = f'workload = "troubled_in_its_profile"\naxes.trouble = "{tmp_path / "there"}"'
+    suite = front_door.suite(tmp_path, bench, head=front_door.HASTY.replace("rounds = 2", "rounds = 1"))
+    process = start("run", suite, "--plugin", FAULTS, "--device", "cpu", "-o", "o.jsonl", cwd=tmp_path)
+    wait_until((tmp_path / "there").exists, process)
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=30)
+    assert process.returncode == 130, err
+    (row,) = measurements(tmp_path / "o.jsonl")
+    assert (row["status"], len(row["samples"]["block_s"]) > 1) == ("ok", True)
+    assert row["nulls"]["profile"] == [{"reason": "cut_off", "text": "the run was interrupted"}]
+
+
 def test_resuming_a_finished_run_says_that_it_is_complete(tmp_path):
     """One that its budget has ended, too, which would otherwise be spent once more."""
     suite = front_door.suite(tmp_path, f'{QUICK_ONES}\ndevices = ["cpu"]', 'workload = "noop"\ndevices = ["xpu:7"]')

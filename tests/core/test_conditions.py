@@ -1,13 +1,15 @@
 """Conditions of a measurement: facts on throttling and disturbances in, flags and sentences out."""
 
 import json
+import re
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dlbench.core.conditions import Circumstances, RoundState, Throttling, circumstances
+from dlbench.core.conditions import UNDISTURBED, Circumstances, RoundState, Throttling, circumstances, undisturbed
 from dlbench.core.decoding import convert
+from dlbench.core.measurement import Samples
 from dlbench.core.store import load
 from dlbench.core.writer import as_line
 
@@ -179,3 +181,44 @@ def test_a_round_that_was_edited_is_left_out(tmp_path, change, why):
     run = load(path)
     ((number, said),) = run.left_out
     assert (number, why in said, run.states) == (2, True, ()), said
+
+
+def test_a_block_is_undisturbed_where_no_thread_waited_for_a_fiftieth_of_it():
+    # Ten calls of 0.5 s: 2 % of a block are 0.1 s.
+    assert undisturbed([0.5] * 4, [0.0, 0.0999, 0.1, 3.0], 10) == [0, 1]
+    assert undisturbed([0.5, 0.5], None, 10) == range(2)
+    assert undisturbed([0.0, 0.0], [0.0, 0.1], 1) == [0]  # no time is a doubt of its own
+
+
+@given(
+    st.lists(st.tuples(st.floats(1e-6, 10), st.floats(0, 1)), min_size=1, max_size=40), st.integers(1, 1000), st.integers(1, 12) | st.none()
+)
+def test_the_blocks_that_count_are_some_of_the_round_in_their_order(blocks, calls, least):
+    block_s = tuple(seconds for seconds, _ in blocks)
+    wait_s = tuple(share * calls * seconds for seconds, share in blocks)
+    samples = Samples(calls, block_s, 0.0, 0.0, None if least else True, wait_s=wait_s, min_blocks=least)
+    places = undisturbed(block_s, wait_s, calls)
+    assert list(places) == sorted(set(places))
+    if len(places) < (least or 10):
+        assert (samples.undisturbed, samples.counted_s, samples.waiting) == (None, block_s, None)
+    else:
+        assert samples.counted_s == [block_s[at] for at in places]
+        assert samples.waiting is not None
+        assert samples.waiting <= UNDISTURBED
+
+
+def test_a_file_with_fewer_waits_than_blocks_is_named():
+    data = {"calls": 1, "block_s": [1.0, 2.0], "first_call_s": None, "warmup_s": None, "steady": None, "wait_s": [0.5]}
+    with pytest.raises(ValueError, match=re.escape("wait_s must have a number for each of the 2 blocks, and has 1")):
+        convert(Samples, data)
+
+
+def test_what_else_ran_disturbs_no_round_that_rests_on_undisturbed_blocks():
+    states = [RoundState(number, 10.0, 0.9, 0.0) for number in range(3)]
+    rounds = list(enumerate([Throttling(waiting=0.01, stolen=0.0)] * 3))
+    all_alone = circumstances(rounds, states, "cpu", 2, frozenset(range(3)))
+    assert (all_alone.disturbed, all_alone.reason, all_alone.rounds) == (False, None, 0)
+    one_not = circumstances(rounds, states, "cpu", 2, frozenset((0, 2)))
+    assert (one_not.disturbed, one_not.reason) == (True, "other processes took up to 0.9 CPUs' time in 1 of 1 round")
+    stolen = circumstances(rounds, [RoundState(0, 10.0, 0.9, 0.5)], "cpu", 2, frozenset(range(3)))
+    assert (stolen.disturbed, stolen.reason) == (True, "the hypervisor took up to 0.5 CPUs' time in 1 of 1 round")

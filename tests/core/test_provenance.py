@@ -32,6 +32,13 @@ def test_what_one_machine_may_change_between_two_runs(now: dict[str, object], fo
     assert differences(environment(), environment(12)) == ["identity.cpu.memory_gib: 10 against 12"]
 
 
+@pytest.mark.parametrize(("virtual", "found"), [((True, True), 0), ((True, False), 2), ((False, False), 1), ((None, True), 2)])
+def test_a_virtual_machine_is_given_memory_as_it_uses_it(virtual: tuple[object, object], found: int) -> None:
+    a, b = ({"identity": {"virtual": each, "cpu": {"memory_gib": gib}}} for each, gib in zip(virtual, (12, 126), strict=True))
+    assert len(differences(a, b, but_for_restarts=True)) == found
+    assert "identity.cpu.memory_gib: 12 against 126" in differences(a, b)
+
+
 def test_memory_of_a_damaged_file_may_be_more_than_a_float_holds() -> None:
     damaged = environment(10**400)
     assert differences(damaged, environment(), but_for_restarts=True) == [f"identity.cpu.memory_gib: {10**400} against 10"]

@@ -114,6 +114,22 @@ def test_byte_counts(value: float, text: str) -> None:
     assert units.byte_count(value) == text
 
 
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (0.0, "0.0 %"),
+        (0.1234, "12.3 %"),
+        (0.00095, "0.1 %"),
+        (0.00094, "0.09 %"),
+        (-2.4e-4, "-0.02 %"),
+        (9.5e-5, "0.01 %"),
+        (9.4e-5, "9.4e-05"),
+    ],
+)
+def test_fractions(value: float, text: str) -> None:
+    assert units.fraction(value) == text
+
+
 @pytest.mark.parametrize(("value", "text"), [(65, "1:05"), (3725, "1:02:05"), (-1, "0:00"), (59.6, "1:00")])
 def test_clock_time(value: float, text: str) -> None:
     assert units.clock_time(value) == text

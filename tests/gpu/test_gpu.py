@@ -120,9 +120,9 @@ def driver(cuda):
     return pytest.importorskip("pynvml", reason="nvidia-ml-py is not installed")
 
 
-def test_a_run_on_both_prints_who_wins(measured):
-    assert re.search(rf"{re.escape(measured.device['name'])}.* ×", measured.done.out)
-    assert "The same case on both sides" in measured.done.out
+def test_a_run_on_both_prints_both_and_pairs_them(measured):
+    """Whatever has failed, and after one round, of which no screen says who wins."""
+    assert re.search(rf"^{re.escape(measured.device['id'])}: {re.escape(measured.device['name'])}", measured.done.out, re.MULTILINE)
     (pair,) = measured.pairs
     assert (pair["base.device"], pair["other.device"]) == ("cpu", measured.device["id"])
     assert pair["ratio.speedup"] > 0
@@ -175,7 +175,7 @@ def test_products_with_scales_are_right_for_their_operands_and_say_how_far_these
         if row["case.status"] == "ok":
             random, of_product = (json.loads(row[f"value.{name}"])[0] for name in ("error", "product_error"))
             assert 0 < random < ERRORS[dtype]
-            assert of_product < 1e-2 * random
+            assert of_product < (0.05 if dtype.startswith("fp8") else 1e-2) * random  # Hopper's sums of fp8 may have 14 bits
             assert row["case.arithmetic"] in ("native", None)
 
 
@@ -220,7 +220,8 @@ def test_graphs_autotuning_and_compiled_steps_give_what_eager_ones_give(cuda):
 
 def test_peaks_and_copies_are_measured(measured):
     for row in (row for row in measured.rows_of("matmul[n=1024") if row["case.status"] == "ok"):
-        assert row["transfer.h2d_bytes"] == 2 * row["transfer.d2h_bytes"] or row["case.dtype"].startswith("amp_")
+        # Of two operands and their product, which is in another precision where these have scales or are cast.
+        assert row["transfer.h2d_bytes"] == 2 * row["transfer.d2h_bytes"] or row["case.dtype"] in {*SCALED, "amp_bf16", "amp_fp16"}
         assert 0 < row["transfer.h2d_bytes_per_s"] < 1e12
         assert 0 < row["transfer.d2h_bytes_per_s"] < 1e12
         assert 0 < row["transfer.share"] < 1

@@ -7,6 +7,7 @@ from types import SimpleNamespace
 
 import front_door
 import made_up
+import pytest
 import shared_hosts
 
 from dlbench.core.conditions import Throttling
@@ -227,6 +228,20 @@ def test_no_try_of_a_search_starts_behind_the_budget(monkeypatch):
     machine, lines = ran(monkeypatch, {"a": [61.0], "grows": [1.0]}, 60, signatures=[GROWS])
     assert lines == [ok("a"), skipped("grows", "its turn")]
     assert machine.asked == [("a", 0)]
+
+
+@pytest.mark.parametrize("how", ["budget", "deadline", "died"])
+def test_a_case_that_was_timed_by_then_is_kept(monkeypatch, how):
+    ask = Machine.ask
+
+    def timed(machine, request, *rest):
+        outcome = ask(machine, request, *rest)
+        measured = Reply(measurement=made_up.rounds_of(request.case, [[1.0] * 3])[0], missing=("check",))
+        return outcome if outcome.reply else replace(outcome, how=how, timed=measured)
+
+    monkeypatch.setattr(Machine, "ask", timed)
+    _, lines = ran(monkeypatch, {"a": [59.0], "b": [500.0], "c": [1.0]}, 60)
+    assert lines == [ok("a"), ok("b"), skipped("c", "its turn")]
 
 
 def test_a_process_that_is_at_something_when_the_run_ends_is_gone_and_says_why():

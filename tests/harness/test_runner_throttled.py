@@ -4,12 +4,15 @@ import os
 import signal
 from dataclasses import replace
 
+import made_up
 import pytest
 import shared_hosts
 
+from dlbench.analysis.read.table import collect
 from dlbench.core.conditions import Throttling
 from dlbench.core.measurement import Measurement
 from dlbench.core.model import Case, Policy
+from dlbench.core.store import load
 from dlbench.harness import pool
 from dlbench.harness.observer import Observer
 from dlbench.harness.probe.devices import describe_cpu
@@ -18,7 +21,8 @@ from dlbench.harness.process.interrupt import Interruption
 from dlbench.harness.runner import Runner, RunSettings
 from dlbench.harness.schedule import PAUSES_S, Side, Task
 
-HASTY = Policy(rounds=1, round_s=0.01, warmup_s=0.01, max_warmup_s=0.05)
+HASTY = Policy(rounds=1, round_s=0.01, max_blocks=3, warmup_s=0.01, max_warmup_s=0.05)
+"""So few blocks that all count, however long threads really waited in them."""
 
 
 @pytest.fixture
@@ -134,6 +138,82 @@ def test_what_was_measured_before_a_signal_between_the_sides_is_kept():
     assert [(line["kind"], line["status"]) for line in saved] == [("measurement", "ok")]
 
 
-def test_a_signal_in_the_pause_ends_the_run_and_leaves_the_case_to_be_resumed():
+def test_a_signal_in_the_pause_ends_the_run_and_what_was_shown_is_kept():
     saved, _ = run(hot(0.5), tasks(1), lambda seconds: os.kill(os.getpid(), signal.SIGINT))
-    assert [line["kind"] for line in saved] == ["discarded"]
+    assert [line.pop("kind") for line in saved] == ["discarded", "measurement"]
+    assert saved[0] == saved[1]
+
+
+def test_a_signal_keeps_what_waits_to_be_measured_again_and_no_side_alone_of_another_try():
+    class Impatient(Postponed):
+        """Is interrupted as soon as the second side of the first case is measured again."""
+
+        def case_started(self, series, number):
+            self.started = getattr(self, "started", 0) + 1
+            if self.started == 6:
+                os.kill(os.getpid(), signal.SIGINT)
+
+    saved, _ = run([Throttling(waiting=0.5)] * 5, tasks(2, sides="ab"), observer=Impatient())
+    first, second = saved[0]["case"]["id"], saved[2]["case"]["id"]
+    assert [(line["kind"], line["case"]["id"], line["throttling"]["tries"]) for line in saved] == [
+        *[("discarded", first, 1)] * 2,
+        *[("discarded", second, 1)] * 2,
+        ("discarded", first, 2),
+        *[("measurement", first, 1)] * 2,
+        *[("measurement", second, 1)] * 2,
+    ]
+
+
+@pytest.mark.parametrize(
+    ("held_back", "kept"),
+    [
+        pytest.param([{"waiting": 0.067}, {"waiting": 0.669}, {"waiting": 0.3}], 0, id="least lost"),
+        pytest.param([{"waiting": 0.2, "stolen": 0.2}, {"waiting": 0.3}, {"waiting": 0.1, "stolen": 0.3}], 1, id="stolen counts"),
+        pytest.param([{"waiting": 0.1, "thermal": 0.5}, {"waiting": 0.6}, {"waiting": 0.2, "thermal": 0.5}], 1, id="not throttled"),
+        pytest.param(
+            [{"waiting": 0.2, "thermal": 0.5}, {"waiting": 0.1, "thermal": 0.5}, {"waiting": 0.3, "thermal": 0.5}], 1, id="all hot"
+        ),
+        pytest.param([{"waiting": 0.3}, {"waiting": 0.2}, {"waiting": 0.2}], 2, id="the last of equal ones"),
+        pytest.param([{"waiting": 0.2}, {"stolen": 0.1}, {"waiting": 0.3}], 2, id="not known"),
+    ],
+)
+@pytest.mark.usefixtures("shared_processes")
+def test_of_several_tries_the_one_that_lost_least_counts(held_back, kept):
+    saved, _ = run([Throttling(**each) for each in held_back], tasks(1), pause=lambda seconds: None)
+    *tries, measurement = saved
+    assert measurement.pop("kind") == "measurement"
+    assert measurement["throttling"].pop("tries") == 3
+    if kept < 2:  # else it is no discarded one
+        assert [line.pop("kind") for line in tries] == ["discarded"] * 3
+        assert [line["throttling"].pop("tries") for line in tries] == [1, 2, 3]
+        assert measurement == tries[kept]
+    else:
+        assert [line["kind"] for line in tries] == ["discarded"] * 2
+    assert measurement["throttling"] == held_back[kept]
+
+
+@pytest.mark.usefixtures("shared_processes")
+def test_of_a_pair_the_side_that_lost_more_decides():
+    losses = [(0.0, 0.4), (0.3, 0.3), (0.35, 0.0)]
+    saved, _ = run([Throttling(waiting=each) for pair in losses for each in pair], tasks(1, sides="ab"))
+    kept = [line for line in saved if line["kind"] == "measurement"]
+    assert {line["side"] for line in kept} == {"a", "b"}
+    assert [line["throttling"] for line in kept] == [{"waiting": 0.3, "tries": 3}] * 2
+    assert len(saved) == 8
+
+
+def test_a_kept_try_counts_once_and_is_no_discarded_one(tmp_path):
+    tries = made_up.rounds_of(made_up.case(), [[0.172], [0.00939], [0.0349]])
+    tries = [
+        replace(each, round=0, started=f"2026-01-01T00:00:0{at}", throttling=Throttling(waiting=lost, tries=at + 1))
+        for at, (each, lost) in enumerate(zip(tries, (0.669, 0.067, 0.3), strict=True))
+    ]
+    kept = replace(tries[1], throttling=Throttling(waiting=0.067, tries=3))
+    path = made_up.write(tmp_path / "run.jsonl", [kept], discarded=tries)
+    run = load(path)
+    assert (run.measurements, run.discarded) == ((kept,), (tries[0], tries[2]))
+    (row,) = collect([path]).rows
+    assert row.time.median_s == 0.00939
+    # Killed before the last line, the round is measured again.
+    killed = load(made_up.write(tmp_path / "killed.jsonl", [], discarded=tries, finished=False))
+    assert (killed.measurements, killed.discarded) == ((), tuple(tries))

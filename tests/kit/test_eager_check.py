@@ -11,7 +11,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F  # noqa: N812  # what everybody calls it
 
-from dlbench.kit import eager_check, modes
+from dlbench.kit import eager_check, modes, updates
 from dlbench.kit.precision import autocast
 from dlbench.workloads import cnn
 
@@ -248,6 +248,20 @@ def test_momenta_are_those_of_an_optimizer_that_has_made_no_step(pretended):
     momenta = [parts.update.state[each]["momentum_buffer"] for each in parts.network.parameters()]
     assert momenta
     assert not any(each.any() for each in momenta)
+
+
+@pytest.mark.parametrize(("kernel", "refused"), [(torch.float64, []), (torch.float32, []), (torch.float16, ["exp_avg", "exp_avg_sq"])])
+def test_momenta_may_be_those_of_decays_in_fp32_as_in_a_fused_kernel(kernel, refused):
+    """1 - 0.999 is off by 1.3e-5 in fp32, ten times ten roundings, and by 2.3 % in fp16, which is another optimizer."""
+    weight = nn.Parameter(torch.linspace(-1, 1, 64))
+    weight.grad = torch.linspace(1, 3, 64)
+    update = torch.optim.AdamW([weight], betas=tuple(torch.tensor(each, dtype=kernel).item() for each in (0.9, 0.999)))
+    update.step()
+    update.param_groups[0]["betas"] = 0.9, 0.999
+    found = {name: (error, tolerance) for name, error, tolerance in updates.momenta_apart(update)}
+    assert [name for name, (error, tolerance) in found.items() if error > tolerance] == refused
+    assert found["exp_avg"][1] == pytest.approx(10 * 2**-23 + 2.384e-7, rel=1e-3)
+    assert found["exp_avg_sq"][1] == pytest.approx(10 * 2**-23 + 1.2875e-5, rel=1e-3)
 
 
 def test_scaled_gradients_are_held_at_a_scale_of_one_and_timed_from_the_usual_one_on(pretended):

@@ -63,6 +63,28 @@ def scribbles(device: torch.device) -> Work:
     return _call(scribble)
 
 
+@workload(tags=("inference",))
+def troubled_in_its_profile(device: torch.device, *, trouble: str) -> Work:
+    """Go well until a profiler watches; a trouble that is the name of a file is waited in, once that is there."""
+    a = torch.randn(4, device=device)
+
+    def wait():
+        Path(trouble).touch()
+        threading.Event().wait()
+
+    def fault():
+        raise RuntimeError("CUDA error: an illegal memory access was encountered")
+
+    troubles = {"segfault": lambda: os.kill(os.getpid(), signal.SIGSEGV), "exit": lambda: os._exit(7), "fault": fault}
+
+    def call():
+        if torch.autograd._profiler_enabled():
+            troubles.get(trouble, wait)()
+        return a + a
+
+    return Work(call=call, inputs=(a,), items=1)
+
+
 @workload()
 def hangs(device: torch.device, *, pid_file: str = "") -> Work:
     """Never return, and leave a grandchild that never does either."""

@@ -88,6 +88,22 @@ def dies_in_one(device: torch.device, *, ranks: Size, number: int) -> Work:
     return _in_one(lambda: os.kill(os.getpid(), number) if number > 0 else os._exit(-number), last=True)
 
 
+class Deadly(torch.Tensor):
+    """What ends the process that copies it."""
+
+    def clone(self):
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+@workload()
+def dies_copying_in_one(device: torch.device, *, ranks: Size) -> Work:
+    """Go well until the output of the last rank is copied."""
+    output = torch.ones(4)
+    if dist.get_rank() == ranks - 1:
+        output = output.as_subclass(Deadly)
+    return Work(call=lambda: (_reduce(), output)[1])
+
+
 @workload()
 def hangs_in_one(device: torch.device, *, ranks: Size, folder: str) -> Work:
     """Never return in one rank, once every rank has said who it is and which port torchrun took."""

@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from dlbench.core.reference.peaks import DevicePeak, memory_share
 from dlbench.harness.probe import memory
 from dlbench.workloads import ceilings
 from dlbench.workloads.ceilings import launch_kernel, stream, synchronise
@@ -49,6 +50,16 @@ def test_buffers_have_the_size_that_is_asked_for_unless_caches_would_hold_much_o
         stream(CPU, op="fill", bytes=4 * CACHE - 4)
     monkeypatch.setattr(ceilings, "LEAST", 5 * CACHE)
     assert stream(CPU, op="fill").bytes == 5 * CACHE
+
+
+@pytest.mark.parametrize("op", ["copy", "triad", "sum", "fill"])
+@pytest.mark.parametrize("cache", [50 << 20, 50_000_001])
+def test_what_a_card_moves_is_enough_for_a_share_of_its_published_bandwidth(op: str, cache: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ceilings, "last_cache_bytes", lambda device: cache)
+    monkeypatch.setattr(ceilings, "_buffer", lambda device, numbers: torch.empty(numbers, device="meta"))
+    moved = stream(torch.device("cuda"), op=op).bytes
+    assert moved is not None
+    assert memory_share(DevicePeak("a card", {}, frozenset(), 1e12, cache), moved, 1e12) is not None
 
 
 def test_buffers_that_no_memory_holds_are_refused_with_numbers(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,7 +15,11 @@ from torch.utils.data._utils import worker as torch_worker
 
 from dlbench.analysis.read.declared import declaration
 from dlbench.core.declared_json import to_json
+from dlbench.core.measurement import Measurement, Samples
+from dlbench.core.model import Case, Status
+from dlbench.core.unknown import explained
 from dlbench.harness.worker import registry
+from dlbench.harness.worker.checking.correctness import Subject, spot_checked
 from dlbench.kit import batches
 from dlbench.testing import ManualClock, set_up
 from dlbench.workloads import fed_networks, feed
@@ -65,6 +69,40 @@ def test_what_says_how_a_step_is_fed_is_declared_at_its_parameters_and_stands_in
     declared = registry.get("feed").signature.declared
     assert declaration(to_json(declared)) == declared
     assert declared.having("feeding") == ("source", "workers")
+
+
+@pytest.mark.parametrize(
+    ("given", "on_a_cpu"),
+    [
+        ({"source": "pinned", "workers": 0}, {"source": "resident", "workers": 0}),
+        ({"source": "loader", "workers": 2}, {"source": "resident", "workers": 0}),
+        ({"source": "mine", "workers": 2}, {"source": "mine", "workers": 2}),
+    ],
+)
+def test_the_check_of_a_way_that_copies_sets_the_step_up_without(monkeypatch, given, on_a_cpu):
+    feed_step = registry.get("feed")
+    monkeypatch.setattr(registry, "names", lambda kind: ("mine",))
+    assert feed_step.resident({"batch": 4, **given}) == {"batch": 4, **on_a_cpu}
+
+
+def test_a_check_of_pageable_batches_asks_the_cpu_for_none():
+    params = {"batch": 4, "samples": 8, "width": 16, "dtype": "fp32", "source": "pageable", "workers": 0}
+    feed_step, asked = registry.get("feed"), []
+
+    def set_up_on_card(device, params):
+        asked.append(params["source"])
+        return feed_step.set_up(device, {**params, "source": "resident"})
+
+    workload = SimpleNamespace(signature=feed_step.signature, resident=feed_step.resident, set_up=set_up_on_card)
+    card = SimpleNamespace(is_host=False, synchronize=lambda device: None, to_host=list)
+    timed = Samples(1, (0.001,), 0.001, 0.0, steady=True)
+    result = Measurement(Case("feed@cuda:0", "s", "feed", params, "cuda:0"), 0, Status.OK, samples=timed)
+    checked = spot_checked(Subject(result, set_up_on_card(CPU, params), workload, params, 1, card, CPU, 0.0, 60.0))
+    assert asked == ["pageable", "pageable", "resident"]
+    assert (
+        explained(checked.nulls["check"])
+        == "inputs: the workload names none; fp64: its call draws random numbers, which are others on each device"
+    )
 
 
 @pytest.fixture

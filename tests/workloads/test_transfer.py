@@ -124,8 +124,9 @@ class Runtime:
 def test_what_is_locked_is_unlocked(monkeypatch):
     runtime = Runtime()
     monkeypatch.setattr(torch.cuda, "cudart", lambda: runtime)
+    monkeypatch.setattr(transfer, "WARMUP_S", 0.0)
     values = transfer.pin(CUDA, bytes=8192).observe(DeviceClock(lambda: None))
-    assert runtime.calls == 5 * [("lock", 8192, 0), "unlock"]
+    assert runtime.calls == (1 + 5) * [("lock", 8192, 0), "unlock"]
     assert values["lock_bytes_per_s"] == pytest.approx(8192 / values["lock_s"])
 
 
@@ -167,6 +168,7 @@ def test_the_link_is_read_where_linux_has_it_and_left_out_elsewhere(monkeypatch,
 @pytest.fixture
 def streams(monkeypatch):
     monkeypatch.setattr(overlap, "page_locked", torch.empty_like)
+    monkeypatch.setattr(transfer, "WARMUP_S", 0.0)
     return QueueingStreams()
 
 
@@ -203,6 +205,14 @@ def test_overlap_times_four_ways_and_its_efficiency_is_of_them(streams, monkeypa
     values = {"copy_s": 3, "compute_s": 2, "serial_s": 5, "overlapped_s": 4, "overlap_efficiency": 0.5}
     assert pipeline.observe(clock) == values
     assert pipeline._products == 2
+
+
+def test_an_experiment_warms_up_once_and_by_time():
+    clock, called = ManualClock(), []
+    for seconds in (2.0, 0.2):
+        called.clear()
+        transfer.warm_up(lambda seconds=seconds: called.append(clock.advance(seconds)), clock)
+        assert len(called) == {2.0: 1, 0.2: 3}[seconds]
 
 
 def test_no_batch_is_computed_on_before_its_copy_or_overwritten_before_it_was(streams, monkeypatch):

@@ -102,7 +102,7 @@ def _about(chosen: str, where: str, hint: str) -> list[str]:
 
 def _of_inference(found: Sequence[Estimate], prices: Prices) -> AnswerPart:
     """Return what inference takes, where no training was measured."""
-    best = min(found, key=lambda each: -each.row.throughput)
+    best = max(found, key=lambda each: each.row.paid_rate)
     cost = best.cheapest
     spent = prices.money(cost.of(THOUSAND)) if cost else units.energy(best.joules or 0.0)
     texts = [f"{spent} for 1000 samples of inference", f"{spent} for 1000 samples"]
@@ -119,7 +119,7 @@ def _of_1000(found: Sequence[Estimate], prices: Prices, several: bool) -> Iterat
     """Yield the energy and the money of 1000 samples of inference on the device that is fastest."""
     if not found:
         return
-    best = max(found, key=lambda each: each.row.throughput)
+    best = max(found, key=lambda each: each.row.paid_rate)
     thousand, low, high = best.joules_of_1000
     took = [] if thousand is None else [f"take {with_interval(thousand, low, high, units.energy)}"]
     amounts = ((_PAID[cost.way].lower(), prices.money(cost.of(THOUSAND)), _ends(cost, THOUSAND)) for cost in best.costs)

@@ -17,7 +17,6 @@ from dlbench.analysis.read.table import Results
 from dlbench.analysis.scaling import columns
 from dlbench.analysis.scaling.speedup import Step, scaling
 from dlbench.core import units
-from dlbench.core.model import Status
 from dlbench.core.schema import Column, Unit
 
 ORDER = 70
@@ -104,7 +103,7 @@ def table(steps: Sequence[Step], chosen: Mapping[Step, Step] = MappingProxyType(
 
     ``chosen`` are the best of them, each with itself as the best of several.
     """
-    shown = [each for each in steps if each.row.case.status not in (Status.UNSUPPORTED, Status.SKIPPED)]
+    shown = [each for each in steps if not each.row.is_unmeasured]
     fields = (*what(shown), *_SHOWN, _as_best(columns.LOW, chosen), _as_best(columns.HIGH, chosen))
     there = {heading for heading, field in fields if any(field.of(each) is not None for each in shown)}
     meanings = [f"{heading}: {meaning}" for heading, meaning in _MEANINGS.items() if heading in there]

@@ -172,7 +172,7 @@ def _for_its_price(prices: Prices) -> _Speeds:
 
     def speeds(row: Row) -> Sequence[float]:
         price = prices.to_buy(devices_of(row))
-        return [rate / price for rate in row.rounds.items_per_s] if price else ()
+        return [rate / price for rate in row.paid_rates] if price else ()
 
     return speeds
 

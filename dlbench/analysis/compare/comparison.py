@@ -11,6 +11,7 @@ from dlbench.analysis.compare import doubts, power
 from dlbench.analysis.compare.calibration import Drift
 from dlbench.analysis.compare.doubts import UndetectableCase, by_side
 from dlbench.analysis.compare.judge import (
+    LEVEL,
     Changes,
     Tests,
     Verdict,
@@ -36,6 +37,7 @@ from dlbench.analysis.ratios.pairing import Unpaired
 from dlbench.analysis.read.readings import ClockDifference
 from dlbench.analysis.read.table import Results
 from dlbench.core.conditions import OVERRUN
+from dlbench.core.rank_test import rank_test
 from dlbench.core.rows.rounds import CaseRounds
 from dlbench.core.rows.row import Row
 from dlbench.core.thresholds import Thresholds
@@ -97,7 +99,7 @@ def comparison(
     pairs = [pair._replace(tests=test, changes=change, quantities=each) for pair, test, change, each in found]
     sound = zip(pairs, _sound_without_spoiled(pairs, paired), _beyond_clocks(pairs), strict=True)
     pairs = [pair._replace(clean=clean, explained=bool(pair.clocks) and not called) for pair, clean, called in sound]
-    spent = max([budget for side in sides for budget in side.budgets.values()], key=lambda each: each.enough_s, default=None)
+    spent = max([budget for side in sides for budget in side.budgets.values()], key=lambda each: each.seconds(each.enough), default=None)
     powerless = doubts.powerless(tests, least_p_values([*chain.from_iterable(quantities)]), spent)
     family = TestFamily(sum(test.weight for each in tests for test in each.values()), sum(map(bool, tests)), powerless is None)
     judged = [_case_verdict(pair, family, goal) for pair in pairs]
@@ -214,13 +216,12 @@ def _case_verdict(pair: Matched, family: TestFamily, goal: DetectionGoal) -> Cas
     notes += [str(each) for each in values if each.matters or not pair.changes]
     if found.verdict is Verdict.SLOWER and pair.changes:
         regressed.insert(0, "time")
-    judged = found.because(*notes)._replace(
+    return found.because(*notes)._replace(
         verdict=Verdict.SLOWER if regressed else found.verdict,
         regressed=tuple(regressed),
         not_excluded=not_excluded and not_excluded._replace(asked=asked or not_excluded.asked),
         rounds_to_see=rounds,
     )
-    return judged.because(judged.opposing_shift or "")
 
 
 def _by_time(found: CaseVerdict, pair: Matched, family: TestFamily, insist: bool) -> CaseVerdict:
@@ -260,6 +261,23 @@ def _by_time(found: CaseVerdict, pair: Matched, family: TestFamily, insist: bool
     )
 
 
+def _left_out_apart(pair: Matched) -> str:
+    """Say which share of its blocks each side left out, where these differ; of sides in balanced order, which others disturb alike.
+
+    Threads of the program itself may wait for each other, and what that costs is in no block that counts.
+    """
+    rounds = [row.rounds for row in pair.sides]
+    if not (pair.balanced and any(each.left_out for each in rounds)):
+        return ""
+    shares = [
+        [out / (out + count) for out, count in zip(each.left_out or [0] * len(each.numbers), each.blocks.counts, strict=True)]
+        for each in rounds
+    ]
+    p, _, _ = rank_test(shares[0], shares[1], ())
+    base, new = (percent(statistics.fmean(each)) for each in shares)
+    return f"threads waited for a CPU in {new} of its blocks and in {base} of those of the base, which are left out" if p < LEVEL else ""
+
+
 def _untimed(pair: Matched) -> str | None:
     """Say why the times of a pair can't be tested, if so."""
     for side, row in by_side(*pair.sides):
@@ -286,6 +304,7 @@ def _barred(pair: Matched, verdict: Verdict) -> str | None:
         found["CPUs taken"] = [side for side, row in left if (row.time.lost_share or 0.0) > OVERRUN]
     marks = [f"{mark} {'on both sides' if len(sides) > 1 else f'in {sides[0]}'}" for mark, sides in found.items() if sides]
     marks += [pair.clocks.sentence] if pair.clocks and pair.explained else []
+    marks += [apart] if verdict is Verdict.SAME and (apart := _left_out_apart(pair)) else []
     return ", ".join(marks) or None
 
 

@@ -57,6 +57,7 @@ class Verdict(StrEnum):
     FASTER = "faster"
     SAME = "same"
     NEW = "new"
+    NOT_MEASURED = "not measured"
 
     @property
     def is_change(self) -> bool:
@@ -155,13 +156,6 @@ class Change:
         """Of 95 %; None where the rounds are too few for it."""
         found = self.test.interval
         return found and Interval(fraction(found.low), fraction(found.high), found.confidence)
-
-    @property
-    def fitting_medians(self) -> float:
-        """The estimate; or where the medians, which stand next to it, differ the other way, their own change."""
-        base_s, new_s = self.medians_s
-        of_medians = new_s / base_s - 1
-        return of_medians if self.change * of_medians < 0 else self.change
 
     @property
     def medians_s(self) -> tuple[float, float]:

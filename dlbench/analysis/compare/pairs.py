@@ -51,6 +51,7 @@ def compare(
 
     Raises UsageError where a change that must be seen is below the threshold of a case.
     """
+    spent = bool(new.budgets) or all(row.is_unmeasured for row in new.rows)
     bases, news = ({row.case.id: row for row in side.rows} for side in (base, new))
     machine = [] if across_machines else [DEVICE_NAME, THREADS]
     known = [*WORK, MATH, *(Setting("param", name) for name in base.parameters if name in new.parameters), *machine]
@@ -67,11 +68,11 @@ def compare(
     for case in dict.fromkeys([*bases, *news]):
         one, other = bases.get(case), news.get(case)
         limits = _thresholds(base, one, thresholds, given, across_machines) if one else thresholds
-        if verdict := _settled(case, one, other, settings, unlike):
+        if verdict := _settled(case, one, other, settings, unlike, spent):
             settled.append(verdict)
             change, asked = goal.of_case(limits)
             both_ok = one and other and one.is_ok and other.is_ok
-            if change and (verdict.verdict is Verdict.INCONCLUSIVE or (verdict.verdict is Verdict.INCOMPARABLE and both_ok)):
+            if change and (verdict.lost or (verdict.verdict is Verdict.INCOMPARABLE and both_ok)):
                 why = f"incomparable, {verdict.note}" if both_ok else verdict.note
                 incomparable.append(UndetectableCase(case, change, why, asked=asked))
         elif one and other:
@@ -144,17 +145,24 @@ def _thresholds(base: Results, row: Row, thresholds: Thresholds, given: Threshol
     return found
 
 
-def _settled(case: str, base: Row | None, new: Row | None, settings: Sequence[Setting], unlike: Sequence[str]) -> CaseVerdict | None:
-    """Return the verdict of a case that no test has to decide, or can; ``unlike``: how the sides were measured differently."""
+def _settled(
+    case: str, base: Row | None, new: Row | None, settings: Sequence[Setting], unlike: Sequence[str], spent: bool
+) -> CaseVerdict | None:
+    """Return the verdict of a case that no test has to decide, or can; ``unlike``: how the sides differ, ``spent``: new's budget was."""
     if new is None:
         if base is None or base.is_ok:
             return CaseVerdict(case, Verdict.MISSING, ("not in the new file",), base=base)
         # What was not measured in the base can't be lost: a suite without it, or a machine that the suite no longer names.
-        return CaseVerdict(case, Verdict.SAME, ("not in the new file", f"in the base {base.ending}"), base=base)
+        verdict = Verdict.NOT_MEASURED if base.is_unmeasured else Verdict.SAME
+        return CaseVerdict(case, verdict, ("not in the new file", f"in the base {base.ending}"), base=base)
     if base is None:
-        verdict, note = (Verdict.FAILED, new.ending) if new.is_failure else (Verdict.NEW, "not in the base")
-        return CaseVerdict(case, verdict, (note,), new=new)
+        verdict = Verdict.FAILED if new.is_failure else Verdict.NOT_MEASURED if new.is_unmeasured else Verdict.NEW
+        return CaseVerdict(case, verdict, ("not in the base" if verdict is Verdict.NEW else new.ending,), new=new)
     was, status = base.case.status, new.case.status
+    neither, left_out = base.is_unmeasured and new.is_unmeasured, status is Status.SKIPPED and new.has_device
+    if neither or (left_out and spent):
+        note = f"measured on neither side; {new.ending}" if neither else f"{new.ending}; in the base it was {was}"
+        return CaseVerdict(case, Verdict.NOT_MEASURED, (note,), base=base, new=new, lost=left_out)
     if status in (Status.OK, Status.OOM) and (apart := _limits_apart(base, new)):
         verdict, note = Verdict.INCOMPARABLE, apart
     elif new.is_failure or (base.is_ok and not new.is_ok):
@@ -163,8 +171,6 @@ def _settled(case: str, base: Row | None, new: Row | None, settings: Sequence[Se
         verdict, note = Verdict.INCOMPARABLE, apart
     elif different := _unlike(base, new, settings):
         verdict, note = Verdict.INCOMPARABLE, "; ".join(different)
-    elif was is status is Status.SKIPPED and new.has_device:  # the budget was spent
-        verdict, note = Verdict.INCONCLUSIVE, f"measured on neither side; {new.ending}"
     elif was is status is not Status.OK:
         verdict, note = Verdict.SAME, f"on both sides {new.ending}"
     elif not base.is_ok:

@@ -30,6 +30,8 @@ _HOST_SLACK = 64 << 20
 """Bytes of growth on the host that nobody has to exclude: libraries' own buffers vary by tens of MiB from round to round."""
 _MEMORY = Column("memory", Unit.BYTES, "peak memory", "lower")
 _ENERGY = of_row(lambda row: row.energy.joules_per_item).column
+_VALUE, _REPEATED_VALUE = 0.1, 0.01
+"""Least share of base by which a value changes that matters, and the same of one that is one number in all rounds of each side."""
 _CONSTANT = Interval(0.0, 0.0, 1.0)
 """Of what is the same number in all rounds of both sides, in however few rounds."""
 WORDS = {Verdict.SLOWER: "worse", Verdict.FASTER: "better"}
@@ -233,10 +235,10 @@ def energy_change(base: Row, new: Row, threshold: float) -> ValueChange | None:
     return replace(shown, verdict=Verdict.INCONCLUSIVE, test=test)
 
 
-def value_changes(base: Row, new: Row, threshold: float, must_see: float) -> tuple[ValueChange, ...]:
+def value_changes(base: Row, new: Row, threshold: float | None, must_see: float) -> tuple[ValueChange, ...]:
     """Compare each value that both sides report, as each side declares it. `judge_values` judges them.
 
-    ``must_see``: the worsening up to which what a search found may differ by its resolution and still be the same.
+    ``threshold``: None where nobody set one. ``must_see``: the worsening up to which what a search found may differ by its resolution.
     """
     if not (base.values and new.values):
         return ()
@@ -245,7 +247,7 @@ def value_changes(base: Row, new: Row, threshold: float, must_see: float) -> tup
     return tuple(_value_change(*columns, base, new, threshold, must_see) for columns in shared)
 
 
-def _value_change(base_column: Column, new_column: Column, base: Row, new: Row, threshold: float, must_see: float) -> ValueChange:
+def _value_change(base_column: Column, new_column: Column, base: Row, new: Row, threshold: float | None, must_see: float) -> ValueChange:
     """Test a value that has a direction; one without, or that both sides declare and not alike, is only shown.
 
     One declaration stands for both. The margin is that of base, if it declares one: a new file can't loosen its own gate.
@@ -258,12 +260,13 @@ def _value_change(base_column: Column, new_column: Column, base: Row, new: Row, 
     if unlike or column.series or column.better is None or not before or not after:
         return shown
     if _searched(base, new):
-        return _by_resolution(shown, statistics.median(before), statistics.median(after), threshold, must_see)
+        return _by_resolution(shown, statistics.median(before), statistics.median(after), threshold or _VALUE, must_see)
     higher = column.better == "higher"
     one, other = ([-each if higher else each for each in side] for side in (before, after))
     margin = new_column.margin if base_column.margin is None else base_column.margin
     if margin is None:
-        test = _shift_test(one, other, threshold)._replace(higher=higher)
+        repeats = all(len(side) > 1 and len({*side}) == 1 for side in (one, other))
+        test = _shift_test(one, other, threshold or (_REPEATED_VALUE if repeats else _VALUE))._replace(higher=higher)
     else:
         test = _shift_test(one, other, 0.0, margin, MARGINS_TO_SEE * margin)._replace(usual=0.0, higher=higher)
     if not test.margin and test.interval != _CONSTANT:
@@ -331,9 +334,8 @@ def least_p_values(changes: Sequence[ValueChange]) -> list[float]:
     Empty where no value is judged: memory alone is no comparison.
     """
     judged = list(filter(_is_judged, changes))
-    if all(isinstance(each, MemoryChange) for each in judged):
-        return []
-    return [each.test.least_p if each.test else 0.0 for each in judged]
+    only_memory = all(isinstance(each, MemoryChange) for each in judged)
+    return [] if only_memory else [each.test.least_p if each.test else 0.0 for each in judged]
 
 
 def _is_judged(change: ValueChange) -> bool:

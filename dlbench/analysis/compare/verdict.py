@@ -1,5 +1,6 @@
 """Verdicts of a comparison: of each case, and of all of them together."""
 
+import math
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import NamedTuple, Self
@@ -10,7 +11,9 @@ from dlbench.analysis.compare.values import WORDS, MemoryChange, ValueChange
 from dlbench.analysis.ratios.pairing import Unpaired
 from dlbench.core.rows.row import Row
 from dlbench.core.thresholds import Thresholds
-from dlbench.core.units import relative_change
+
+_ROUNDED = math.log(1.01)
+"""How far two times of three digits may lie from the ratio of those that they round, on natural logarithms."""
 
 
 class CaseVerdict(NamedTuple):
@@ -45,7 +48,7 @@ class CaseVerdict(NamedTuple):
     possible: float | None = None
     """The largest slowdown that is not excluded, as a fraction; None where nothing was tested, or nothing is excluded."""
     lost: bool = False
-    """Whether some of its rounds may be among the damaged lines of a file, so that whoever is strict takes it for undecided."""
+    """Whether damaged lines may have had rounds of it, or a budget left it out, so that whoever is strict takes it for undecided."""
 
     @property
     def note(self) -> str:
@@ -69,12 +72,15 @@ class CaseVerdict(NamedTuple):
         return self.changes.get(self.statistic)
 
     @property
-    def opposing_shift(self) -> str | None:
-        """The shift that was tested, in a sentence, where the medians that are shown differ the other way; None where they agree."""
+    def times_s(self) -> tuple[float | None, float | None]:
+        """Seconds a call on both sides by that statistic; of new None where they differ by another share than the tested shift."""
         shown = self.shown
-        if shown is None or self.verdict is Verdict.SAME or shown.fitting_medians == shown.change:
-            return None
-        return f"the shift of its rounds, which was tested, is {relative_change(shown.change)}"
+        base_s, new_s = (None if each is None else each.time.median_s for each in (self.base, self.new))
+        if shown and self.statistic != "median":
+            base_s, new_s = shown.medians_s
+        if shown and base_s and new_s and abs(math.log(new_s / base_s) - shown.test.shift) > _ROUNDED:
+            new_s = None
+        return base_s, new_s
 
     @property
     def by_value(self) -> ValueChange | None:
@@ -133,7 +139,8 @@ class Comparison:
 
     def severity(self, case: CaseVerdict) -> str | None:
         """Return how loud CI has to be about one of its cases: ``error``, ``warning`` or ``notice``; None for not at all."""
-        return "warning" if self.report_only and case.verdict is Verdict.SLOWER else _SEVERITIES.get(case.verdict)
+        left_out = case.verdict is Verdict.NOT_MEASURED and case.lost
+        return "warning" if left_out or (self.report_only and case.verdict is Verdict.SLOWER) else _SEVERITIES.get(case.verdict)
 
 
 _SEVERITIES = {

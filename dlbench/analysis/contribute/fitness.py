@@ -42,7 +42,7 @@ def doubts(run: RunFile, results: Results) -> list[str]:
     once = [row for row in ok if row.case.found and row.time.median_s is None]  # a search that is made once a run
     if few := [row for row in ok if (row.time.rounds or 0) < LEAST_ROUNDS and row not in once]:
         spent = header.spent_budget(run, results.rows)
-        more = spent.option() if spent else f"--rounds {header.ENOUGH_ROUNDS}"
+        more = spent.option(spent.enough) if spent else f"--rounds {header.ENOUGH_ROUNDS}"
         found.append(f"{_cases(few)} had fewer than {LEAST_ROUNDS} rounds; add some: {resume} {more}")
     if implausible := [row for row in ok if row.flag.implausible]:
         found.append(f"{_cases(implausible)} can't have done what it says in that time; dlbench show gives the reason")

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from dlbench.analysis.answers.parts.convergence import headline, trainings
 from dlbench.analysis.answers.parts.headline import Tag, by_kind, foremost, tags_of
 from dlbench.analysis.answers.parts.pair_tables import furthest
-from dlbench.analysis.answers.parts.sustained import rates_of, sustained_steps
+from dlbench.analysis.answers.parts.sustained import sustained_steps
 from dlbench.analysis.answers.parts.training_time import best_steps, estimates
 from dlbench.analysis.answers.speedup import families
 from dlbench.analysis.presentation.fields import value_fields
@@ -93,9 +93,7 @@ def _of_training(results: Results, where: _Where) -> Iterator[CardFigure]:
         published = of_models[network][-1]
         found = min(published, key=lambda each: (not each.is_alone, each.seconds))
         low, high = found.ends
-        rates, seconds = _rate_ends(found.row, found.row.throughput), found.schedule.seconds
-        spread = (seconds(rates[1]), seconds(rates[0]), rates[2]) if rates else None
-        ends = (low, high, "") if low and high else spread
+        ends = (low, high, "") if low and high else _over_rounds(sorted(map(found.schedule.seconds, found.row.paid_rates)))
         yield _figure(f"ImageNet with {network}{where(found.row)}, steps alone: {{}}", found.seconds, ends, units.seconds, found.row)
 
 
@@ -171,8 +169,8 @@ def _of_row(row: Row, where: _Where) -> CardFigure | None:
     if time.median_s is None and not row.throughput:
         return _of_value(row, where)
     if row.throughput and (row.declared.is_step or time.median_s is None):
-        ends = (low, high, "") if low and high else _over_rounds(sorted(rates_of(row)))
-        return _figure(named, row.throughput, ends or _rate_ends(row, row.throughput), _samples, row)
+        ends = (low, high, "") if low and high else _rate_ends(row, row.throughput) or _over_rounds(sorted(row.paid_rates))
+        return _figure(named, row.throughput, ends, _samples, row)
     arithmetic = row.declared.ceiling == "arithmetic"
     rate = _flops(row) if arithmetic else _bytes(row) if row.declared.ceiling in ("memory", "copy") else None
     if rate is None:

@@ -27,7 +27,7 @@ _CHANGE = (
 )
 COLUMNS = (
     Column("compare.case", Unit.TEXT, "the case; with --by, that of the new side"),
-    Column("compare.verdict", Unit.TEXT, "slower, failed, missing, inconclusive, incomparable, faster, same or new"),
+    Column("compare.verdict", Unit.TEXT, "slower, failed, missing, inconclusive, incomparable, faster, same, new or not measured"),
     Column("compare.regressed", Unit.TEXT, "what got worse: time, memory, energy and values by their columns"),
     Column("compare.note", Unit.TEXT, "why, and what to do about it"),
     Column("compare.statistic", Unit.TEXT, "what the verdict stands on: median, or another of the statistics below alone"),

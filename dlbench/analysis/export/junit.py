@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from xml.etree import ElementTree
 
+from dlbench.analysis.compare.judge import Verdict
 from dlbench.analysis.compare.verdict import CaseVerdict, Comparison
 from dlbench.analysis.report.compare_terminal import summary
 from dlbench.core.units import one_line, relative_change
@@ -14,8 +15,8 @@ _ENDINGS = {"error": "failure", "warning": "skipped"}
 def junit(comparisons: Sequence[Comparison]) -> bytes:
     """Return JUnit XML: a suite a comparison, a test a case.
 
-    Slower, missing and failed are failures; inconclusive and incomparable are skipped; so is slower where different machines are only
-    reported on. A comparison that could not have failed, or could not see what it must, has one more test, which ends in an error.
+    Slower, missing and failed are failures; inconclusive, incomparable and not measured are skipped; so is slower where different machines
+    are only reported on. A comparison that could not have failed, or could not see what it must, has one more test, which ends in an error.
     """
     suites = ElementTree.Element("testsuites")
     for comparison in comparisons:
@@ -24,7 +25,7 @@ def junit(comparisons: Sequence[Comparison]) -> bytes:
             workload = case.case.partition("[")[0]
             test = ElementTree.SubElement(suite, "testcase", classname=one_line(workload), name=one_line(case.case))
             _add_properties(test, case)
-            if kind := _ENDINGS.get(comparison.severity(case) or ""):
+            if kind := "skipped" if case.verdict is Verdict.NOT_MEASURED else _ENDINGS.get(comparison.severity(case) or ""):
                 change = f" by {relative_change(case.shown.change)}" if case.shown and "time" in case.regressed else ""
                 message = one_line(f"{case.word}{change}{': ' if case.note else ''}{case.note}")
                 ElementTree.SubElement(test, kind, message=message)

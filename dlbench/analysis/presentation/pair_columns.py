@@ -34,8 +34,8 @@ _SIDE = (
     Column("median_s", Unit.SECONDS, "one call"),
     Column("device_s", Unit.SECONDS, "the same by the device's own events; null where they were not read"),
     Column("launch_bound", Unit.FLAG, "whether the device waits for launches a third of the time or more; null where that was not read"),
-    Column("items_per_s", Unit.ITEMS_PER_S, "items over the time of all calls, slow ones included"),
-    Column("flops_per_s", Unit.FLOPS_PER_S, "stated operations of one call over the median time of a call"),
+    Column("items_per_s", Unit.ITEMS_PER_S, "items of one call over the median time of a call"),
+    Column("flops_per_s", Unit.FLOPS_PER_S, "stated operations, in the same way"),
 )
 CASE = Column("pair.case", Unit.TEXT, "what both sides have in common")
 WORK = Column("pair.work", Unit.TEXT, "that without batch, precision, layout, mode and the optimizer's implementation")

@@ -116,8 +116,6 @@ def _moved(row: Row) -> float:
 
 
 def _rate(row: Row, kind: Ceiling) -> float:
-    """Return a rate of each device that takes part, 0 where there is none; by the median of its calls, whatever held up some of them."""
+    """Return a rate of each device that takes part, 0 where there is none."""
     rate = row.per_rank(RATES[kind](row) or 0.0)
-    if kind in ("launch", "synchronisation") and row.time.median_s:  # items, whose rate is over the time of all calls
-        rate *= (row.time.mean_s or 0.0) / row.time.median_s
     return rate if math.isfinite(rate) else 0.0

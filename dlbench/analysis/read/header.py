@@ -74,18 +74,28 @@ class SpentBudget(NamedTuple):
     budget_s: float
     rounds: int
     planned: int
-    enough_s: float
-    """About what `ENOUGH_ROUNDS` of all its cases take, by what those that were measured took."""
+    spent_s: float
+    measured: tuple[int, ...]
+    """The rounds of each case, zero of one that it left out."""
 
-    def option(self, rounds: int = ENOUGH_ROUNDS) -> str:
+    @property
+    def enough(self) -> int:
+        """The rounds that give each case an interval, or where all have one those that were planned."""
+        return ENOUGH_ROUNDS if min(self.measured) < ENOUGH_ROUNDS else self.planned
+
+    def seconds(self, rounds: int) -> float:
+        """Return about what so many rounds of all its cases take: what was spent, and for what is left as much a round of a case."""
+        return self.spent_s * (1 + sum(max(0, rounds - each) for each in self.measured) / sum(self.measured))
+
+    def option(self, rounds: int) -> str:
         """Return the budget that so many rounds take, as the command line takes it, ``--budget 140s``; with them if fewer were planned."""
-        whole = math.ceil(self.enough_s * rounds / ENOUGH_ROUNDS / 10) * 10
+        whole = math.ceil(self.seconds(rounds) / 10) * 10
         more = f"--rounds {rounds} " if self.planned < rounds else ""
         return f"{more}--budget {f'{whole}s' if whole < _MINUTES_FROM_S else f'{math.ceil(whole / 60)}m'}"
 
     def __str__(self) -> str:
         ended = f"the budget of {self.budget_s:g} s ended the run after {self.rounds} of {self.planned} rounds"
-        return f"{ended}; about {self.option()} would do"
+        return f"{ended}; about {self.option(self.enough)} would do"
 
 
 def spent_budget(run: RunFile, rows: Sequence[Row]) -> SpentBudget | None:
@@ -97,12 +107,13 @@ def spent_budget(run: RunFile, rows: Sequence[Row]) -> SpentBudget | None:
         return None
     budget_s, planned, rounds, took_s = known
     devices = {device.get("id") for device in run.header.get("devices", ())}
-    measured = [row.time.rounds or 0 for row in rows if row.is_ok]
     left_out = [row for row in rows if row.case.status == Status.SKIPPED and row.case.device in devices]
+    # A search for what has no time is made once a run.
+    repeated = [row for row in rows if row.is_ok and (row.time.median_s is not None or not row.case.found)]
+    measured = (*(row.time.rounds or 0 for row in repeated), *[0] * len(left_out))
     if rounds >= planned or not any(measured):
         return None
-    cases = len(measured) + len(left_out)
-    return SpentBudget(budget_s, int(rounds), int(planned), max(took_s, budget_s) * cases * ENOUGH_ROUNDS / sum(measured))
+    return SpentBudget(budget_s, int(rounds), int(planned), max(took_s, budget_s), measured)
 
 
 def with_link(row: Row, device: Mapping[str, Any]) -> Row:
@@ -211,7 +222,7 @@ def circumstances(run: RunFile, name: str) -> list[str]:
 
 def _held_back(discarded: Sequence[Measurement]) -> str:
     """Return for example ``2 throttled and 1 disturbed measurements were``, with those of the other side that go with them."""
-    held_back = [each.throttling for each in discarded if each.throttling and each.throttling.held_back]
+    held_back = [found for each in discarded if (found := each.conditions) and found.held_back]
     throttled = sum(bool(each.throttled) for each in held_back)
     counts = {"throttled": throttled, "disturbed": len(held_back) - throttled}
     parts = [f"{count} {how}" for how, count in counts.items() if count]

@@ -6,10 +6,7 @@ from dataclasses import replace
 from dlbench.analysis.read.ceilings import with_ceilings
 from dlbench.analysis.read.places import began, place_names, richest
 from dlbench.analysis.read.table import Results
-from dlbench.core.model import Status
 from dlbench.core.rows.row import Row
-
-_UNMEASURED = (Status.SKIPPED, Status.UNSUPPORTED)
 
 
 def merged(results: Results) -> Results:
@@ -40,7 +37,7 @@ def _chosen(results: Results, names: Mapping[str, str]) -> list[Row]:
 
     def worth(row: Row) -> tuple[bool, bool, bool, int, str]:
         spoiled = row.rounds.spoiled
-        measured = row.case.status not in _UNMEASURED or bool(row.case.found)
+        measured = not row.is_unmeasured or bool(row.case.found)
         return (
             measured,
             row.is_sound,

@@ -114,4 +114,4 @@ def _run(measurement: Measurement) -> foreign.Object:
         raise ValueError(f"{measurement.case.id} was not timed in round {measurement.round}")
     when = foreign.in_utc(measurement.started)
     date = {"date": when.replace(tzinfo=None).isoformat(" ")} if when else {}  # as pyperf writes a time
-    return {"metadata": {"loops": samples.calls, **date}, "values": list(samples.block_s)}
+    return {"metadata": {"loops": samples.calls, **date}, "values": list(samples.counted_s)}

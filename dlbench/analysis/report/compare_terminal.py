@@ -29,7 +29,7 @@ _NAMED = 2
 """Cases that a reason names; it counts more of them."""
 _NUMBER = re.compile(r"(?<![\w.:'+-])[+-]?\d+(?:,\d{3})*(?:\.\d+)?(?![\w.:'])")
 _NOISE_HEADINGS = ("case", "sessions", "median", "sd of median", "sd of p10")
-_SUMMARY = ("slower", "worse", "faster", "better", "same", "inconclusive", "incomparable", "missing", "failed", "new")
+_SUMMARY = ("slower", "worse", "faster", "better", "same", "inconclusive", "incomparable", "missing", "failed", "new", "not measured")
 
 
 def table(comparison: Comparison) -> list[str]:
@@ -62,16 +62,11 @@ def reasons(comparison: Comparison, names: Mapping[str, str] = MappingProxyType(
     """
     summed_up = comparison.unseen.brief if comparison.unseen else ""
     told = [(case, reason) for case in comparison.cases for reason in _reasons(case) if reason not in summed_up]
-    alike = grouped(told, lambda each: _words(each[1]) if _may_span(*each) else each[1])
+    alike = grouped(told, lambda each: _words(each[1]) if each[0].changes else each[1])  # the words of a fault stay
     of_cases = grouped(alike.values(), lambda group: tuple(names.get(case.case, case.case) for case, _ in group))
     return [
         units.one_line(f"{_about(cases, len(comparison.cases))}: {'; '.join(map(_merged, groups))}") for cases, groups in of_cases.items()
     ]
-
-
-def _may_span(case: CaseVerdict, reason: str) -> bool:
-    """Whether cases share a reason whose numbers differ: neither a fault, whose words stay, nor a shift, which explains one change."""
-    return bool(case.changes) and reason != case.opposing_shift
 
 
 @lru_cache(4096)
@@ -121,18 +116,17 @@ def count(cases: Iterable[CaseVerdict]) -> str:
 def cells(case: CaseVerdict) -> tuple[str, ...]:
     """Return a line of the table, a text for each of the headings.
 
-    The change is the shift that was tested; where the medians, which stand next to it, differ the other way, it is theirs. A case without
-    times has those of the value that decides it.
+    The change is the shift that was tested; a time of new that does not fit it is left out. A case without times has those of the value
+    that decides it.
     """
     if case.by_value:
         return (units.one_line(case.case), *_of_value(case.by_value), "", case.word)
     change, interval, p = "", "", ""
     if shown := case.shown:
-        change = units.relative_change(shown.fitting_medians)
+        change = units.relative_change(shown.change)
         p = f"{shown.p_holm:.4f}" if shown.p_holm >= 1e-4 else "<0.0001"
         interval = span(shown.interval) if shown.interval else "too few"
-    tested = (None, None) if shown is None or case.statistic == "median" else shown.medians_s
-    times = [_time(side, seconds) for side, seconds in zip((case.base, case.new), tested, strict=True)]
+    times = [_time(side, seconds) for side, seconds in zip((case.base, case.new), case.times_s, strict=True)]
     return (units.one_line(case.case), *times, change, interval, p, case.word)
 
 
@@ -152,13 +146,12 @@ def span(interval: Interval) -> str:
     return f"{low.removesuffix(' %')}…{high}" if high.endswith("%") else f"{low}…{high}"
 
 
-def _time(row: Row | None, tested_s: float | None) -> str:
-    """Return what was tested, seconds a call, or without that the median."""
+def _time(row: Row | None, seconds: float | None) -> str:
+    """Return the time of a side, or how it ended."""
     if row is None:
         return ""
     if not row.is_ok:
         return status(row)
-    seconds = row.time.median_s if tested_s is None else tested_s
     return "" if seconds is None else units.seconds(seconds)
 
 

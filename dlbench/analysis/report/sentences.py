@@ -194,7 +194,7 @@ def _more_rounds(rows: Sequence[Row], budgets: Mapping[str, SpentBudget]) -> str
     """
     several = len({row.file for row in rows}) > 1
     without = dict.fromkeys(row.file for row in rows if row.is_ok and row.time.ci_low_s is None)
-    longest = max((run for run in without if run in budgets), key=lambda run: budgets[run].enough_s, default=None)
+    longest = max((run for run in without if run in budgets), key=lambda run: budgets[run].seconds(ENOUGH_ROUNDS), default=None)
     if longest is not None:
         return f"{longest}: {budgets[longest]}" if several else str(budgets[longest])
     return f"give --rounds {ENOUGH_ROUNDS}{f' to {wording.few(without)}' if several and without else ''}"
@@ -215,7 +215,7 @@ def many_alike(rows: Sequence[Row]) -> dict[str, str]:
 
     Only where there was nothing to measure: not where something went wrong, or a search found something before it was cut short.
     """
-    return _of_many((row for row in rows if row.case.status in (Status.UNSUPPORTED, Status.SKIPPED) and not row.case.unfinished), 2)
+    return _of_many((row for row in rows if row.is_unmeasured and not row.case.unfinished), 2)
 
 
 def many_failures(rows: Sequence[Row]) -> dict[str, str]:

@@ -91,8 +91,8 @@ class Times(Record):
     p90_s: float | None = column(Unit.SECONDS, "90th percentile of all blocks", "lower")
     min_s: float | None = column(Unit.SECONDS, "fastest block", "lower")
     rounds: int | None = column(Unit.COUNT, "fresh processes it was measured in")
-    blocks: int | None = column(Unit.COUNT, "timed blocks over all rounds")
-    outliers: int | None = column(Unit.COUNT, "blocks beyond the outer fences of their round's quartiles (Tukey); none is left out")
+    blocks: int | None = column(Unit.COUNT, "timed blocks that count, over all rounds")
+    outliers: int | None = column(Unit.COUNT, "blocks beyond the outer fences of their round's quartiles (Tukey); they count")
     cv_within: float | None = column(Unit.FRACTION, "standard deviation of a round's blocks over their mean, median of rounds", "lower")
     sd_between: float | None = column(Unit.FRACTION, "standard deviation of the rounds' medians over their mean", "lower")
     first_call_s: float | None = column(
@@ -100,12 +100,20 @@ class Times(Record):
     )
     device_s: float | None = column(Unit.SECONDS, "the same by the device's own events; null where they were not read", "lower")
     launch_bound: float | None = column(Unit.RATIO, "wall over device time: how far launches, not the device, set the pace", "lower")
+    clock_hz: float | None = column(Unit.HERTZ, "a card's SM clock while its blocks ran, or its experiment: median over rounds")
+    power_w: float | None = column(
+        Unit.WATTS, "a card's power meanwhile, as its driver tells it: over the last second, so short blocks read low"
+    )
     lost_share: float | None = column(
         Unit.FRACTION, "of its time that others had a CPU it needed, worst round; null where nothing counts it"
     )
     disturbed_rounds: int | None = column(
         Unit.COUNT, "of its rounds, those in which it was throttled or disturbed; null where nothing tells"
     )
+    left_out: int | None = column(
+        Unit.COUNT, "blocks besides, in which a thread waited for a CPU; null where all count, on an accelerator always"
+    )
+    reason: str | None = column(Unit.TEXT, "why all blocks of some rounds count, whatever happened in them")
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,13 +121,13 @@ class Rates(Record):
     """What is done in a second, and which share of what is possible."""
 
     items_per_s: float | None = column(
-        Unit.ITEMS_PER_S, "items over the time of all calls, slow ones included: median over rounds", "higher"
+        Unit.ITEMS_PER_S, "items of one call over the median time of a call; of an experiment the throughput that it reports", "higher"
     )
     items_per_s_low: float | None = column(
-        Unit.ITEMS_PER_S, "lower end of its 95 % order-statistic interval over rounds; null below six rounds"
+        Unit.ITEMS_PER_S, "lower end of its 95 % interval, that of the time turned over; null below six rounds"
     )
     items_per_s_high: float | None = column(Unit.ITEMS_PER_S, "upper end of it")
-    flops_per_s: float | None = column(Unit.FLOPS_PER_S, "stated operations of one call over the median time of a call", "higher")
+    flops_per_s: float | None = column(Unit.FLOPS_PER_S, "stated operations, in the same way", "higher")
     bytes_per_s: float | None = column(Unit.BYTES_PER_S, "stated bytes, in the same way", "higher")
     bus_bytes_per_s: float | None = column(
         Unit.BYTES_PER_S, "of a collective: over the slowest link, by nccl-tests' factors; else null", "higher"
@@ -191,7 +199,9 @@ class Energy(Record):
     joules_per_item_high: float | None = column(Unit.JOULES, "upper end of it")
     net_joules_per_item: float | None = column(Unit.JOULES, "the same without what the device takes when idle", "lower")
     watts: float | None = column(Unit.WATTS, "mean power of the device meanwhile", "lower")
-    idle_watts: float | None = column(Unit.WATTS, "power of the device before the first round, with no worker alive", "lower")
+    idle_watts: float | None = column(
+        Unit.WATTS, "power of the device before the first round, with no worker alive: a card's without a CUDA context", "lower"
+    )
     host_watts: float | None = column(Unit.WATTS, "mean power of the host's processors meanwhile, of a case on another device", "lower")
     window_s: float | None = column(Unit.SECONDS, "how long the step was repeated without a pause; null where it was not")
     source: str | None = column(Unit.TEXT, "what metered it: nvml_counter, nvml_power (integrated) or rapl")

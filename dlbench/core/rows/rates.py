@@ -23,7 +23,7 @@ EMPTY = 2.0
 def rated(
     counts: Sequence[RoundIdentity], call_s: float | None, dtype: str, fastest_s: float, check: SpotCheck | None, doubt_alone: bool
 ) -> tuple[Rates, str | None]:
-    """Return operations and bytes a second with their share of the device's peak, and why they can't be true, if so.
+    """Return items, operations and bytes a second, the last two with their share of the device's peak, and why they can't be true, if so.
 
     ``counts`` is what the timed rounds state, ``call_s`` the row's time of a call, and ``fastest_s`` that of the fastest block, as other
     blocks may have been held up. With ``doubt_alone`` the rates stay empty.
@@ -40,6 +40,7 @@ def rated(
     if not doubt_alone:
         nearest = max(filter(None, (arithmetic, memory)), key=lambda share: share.fraction, default=None)
         rates = Rates(
+            items_per_s=_rate([each.items for each in counts], call_s),
             flops_per_s=flops_per_s,
             bytes_per_s=bytes_per_s,
             peak_fraction=nearest.fraction if nearest else None,

@@ -65,6 +65,8 @@ class Round(NamedTuple):
     device_s: float | None = None
     source: "int | array[float]" = 0
     """The blocks in the order they were taken, or the place of the line that has them in its file."""
+    left_out: int | None = None
+    """Blocks besides these, in which a thread waited for a CPU; None where none are left out, whatever happened in them."""
 
     @classmethod
     def of(cls, measurement: Measurement, before: Self | None = None, place: int | None = None) -> Self:
@@ -74,15 +76,16 @@ class Round(NamedTuple):
         """
         m, samples = measurement, measurement.samples
         stated = _shared_stated(_stated(m), before.stated if before else None)
-        throttling = _shared(m.throttling) if m.throttling else None
+        throttling = _shared(m.conditions)
         untimed = (stated, m.round, m.values or _NO_VALUES, m.memory.peak_bytes, m.memory.host_peak_bytes, throttling, m.energy)
         if samples is None:
             return cls(*untimed)
-        blocks, steady = samples.block_s, samples.steady
+        blocks, steady = samples.counted_s, samples.steady
         count, first, ordered = len(blocks), blocks[0], sorted(blocks)
         moved = blocks[-1] / first - 1 if steady is None and count > 1 and first else None
         times = count, quantile(ordered, 0.5), quantile(ordered, 0.1), math.fsum(blocks) / count, ordered[0], moved, steady
-        return cls._make((*untimed, *times, samples.device_s, array("d", blocks) if place is None else place))
+        left_out = None if samples.undisturbed is None else len(samples.block_s) - count
+        return cls._make((*untimed, *times, samples.device_s, array("d", blocks) if place is None else place, left_out))
 
 
 def _shared_stated(stated: tuple[Any, ...], before: RoundIdentity | None) -> RoundIdentity:
@@ -159,6 +162,8 @@ class CaseRounds(NamedTuple):
     """Those of each round."""
     numbers: tuple[int, ...] = ()
     """Which round of its run each was."""
+    left_out: tuple[int, ...] = ()
+    """Blocks besides these, in which a thread waited for a CPU; empty where no round leaves any out, whatever happened in them."""
     spoiled: tuple[bool, ...] = ()
     """Whether it was throttled, lost much of its CPU time to others, or still changed speed after its warm-up."""
     peak_bytes: tuple[int, ...] = ()
@@ -174,12 +179,12 @@ class CaseRounds(NamedTuple):
 
     @property
     def items_per_s(self) -> tuple[float, ...]:
-        """Items over the time of all calls; empty where they are unknown, or a time is zero."""
-        return per_second(self.items, self.mean_s)
+        """Items over the median block; empty where they are unknown, or a time is zero."""
+        return per_second(self.items, self.median_s)
 
     @property
     def flops_per_s(self) -> tuple[float, ...]:
-        """Stated operations over the median block; empty in the same cases."""
+        """Stated operations over the same; empty in the same cases."""
         return per_second(self.flops, self.median_s)
 
     def times_at(self, indices: Sequence[int]) -> "CaseRounds":

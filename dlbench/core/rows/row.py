@@ -2,7 +2,8 @@
 
 import json
 import math
-from collections.abc import Collection, Hashable, Mapping
+import statistics
+from collections.abc import Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
@@ -10,7 +11,7 @@ from dlbench.core.declarations import Declaration, Value, ValueRole
 from dlbench.core.model import Params, ParamValue, Reported, Status, as_count, settings_text
 from dlbench.core.reference.peaks import Share
 from dlbench.core.rows.columns import COLUMNS, Checks, Copies, Energy, Flags, Identity, MeasuredCeiling, Peaks, Rates, Record, Times
-from dlbench.core.rows.rounds import CaseRounds
+from dlbench.core.rows.rounds import CaseRounds, per_second
 from dlbench.core.schema import Column
 from dlbench.core.step_profile import StepProfile
 
@@ -102,6 +103,11 @@ class Row(Record):
         return f"{self.case.status}: {self.reason}"
 
     @property
+    def is_unmeasured(self) -> bool:
+        """Whether it was not tried: not supported, without its device, or left out by a budget."""
+        return self.case.status in (Status.SKIPPED, Status.UNSUPPORTED)
+
+    @property
     def is_failure(self) -> bool:
         """Whether it failed or crashed, so that the run exits with 5."""
         return self.case.status is not None and self.case.status.is_failure
@@ -135,6 +141,17 @@ class Row(Record):
     def throughput(self) -> float:
         """Items a second; zero where it has none."""
         return self.rate.items_per_s or 0.0
+
+    @property
+    def paid_rates(self) -> Sequence[float]:
+        """Items a second of each round over all its calls, slow ones included, as they are paid for; or as an experiment reports them."""
+        steady = self.declared.value("steady")
+        return per_second(self.rounds.items, self.rounds.mean_s) or (self.rounds.values.get(steady.name, ()) if steady else ())
+
+    @property
+    def paid_rate(self) -> float:
+        """Their median; zero where it has none."""
+        return statistics.median(self.paid_rates or (0.0,))
 
     @property
     def has_throughput(self) -> bool:

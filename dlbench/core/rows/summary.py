@@ -58,11 +58,16 @@ def summarise(
     timed = [each for each in rounds if id(each) in ok and each.blocks]
     medians = [each.median_s for each in timed]
     mean_s = times.median([each.mean_s for each in timed])
-    check = _last([each.check for each in measurements])
+    check, profile = (_last([getattr(each, group) for each in measurements]) for group in ("check", "profile"))
+    held = known(each.throttling for each in counted)
+    clock_hz, power_w = times.median([each.clock_hz for each in held]), times.median([each.power_w for each in held])
+    reason = _reason("waiting", counted) if row.is_on_cpu else None
+    own = replace(row.time, mean_s=mean_s, clock_hz=clock_hz, power_w=power_w, reason=reason)
+    time = times.distribution(own, [each.samples for each in counted if each.samples])
     return replace(
         row,
-        time=times.distribution(replace(row.time, mean_s=mean_s), [each.samples for each in counted if each.samples]),
-        rate=_rates(times.item_rate(row.rate, timed), measurements) if timed else times.reported_rate(row.rate, row.rounds, row.declared),
+        time=time,
+        rate=_rates(times.with_interval(row.rate, time), measurements) if timed else times.reported_rate(row.rate, row.paid_rates),
         memory=replace(
             row.memory,
             reserved_bytes=_most([each.memory.reserved_bytes for each in counted]),
@@ -87,7 +92,7 @@ def summarise(
             no_speed=any("speed" in each.nulls for each in counted) if timed else None,
             tail=None if mean_s is None else times.has_tail(medians, mean_s),
         ),
-        profile=_last([each.profile for each in measurements]),
+        profile=profile and profile.of_timed(row.time.median_s or 0.0, on_cpu=row.is_on_cpu),
         not_profiled=_reason("profile", measurements),
     )
 
@@ -131,7 +136,8 @@ def compared(rounds: Sequence[Round], states: Sequence[RoundState] = (), origin:
         fastest_s, check = min([each.fastest_s for each in timed]), _last([each.check for each in identities])
         rates, doubt = rated(counts, centre, what.dtype or "", fastest_s, check, doubt_alone=file is not None)
     throttlings = [(each.number, each.throttling) for each in ok]
-    around = circumstances(throttlings, states, what.device, _last([each.threads for each in identities_ok]))
+    alone = frozenset([each.number for each in timed if each.left_out is not None])
+    around = circumstances(throttlings, states, what.device, _last([each.threads for each in identities_ok]), alone)
     return Row(
         what,
         _params(identities[-1].case),
@@ -142,6 +148,7 @@ def compared(rounds: Sequence[Round], states: Sequence[RoundState] = (), origin:
             sd_between=variation(medians) if timed else None,
             lost_share=around.lost_share,
             disturbed_rounds=around.rounds,
+            left_out=sum([each.left_out or 0 for each in timed]) if alone else None,
         ),
         rates,
         _peaks(peak_bytes=_most([each.peak_bytes for each in ok]), limit_bytes=_last([each.limit_bytes for each in identities])),
@@ -188,7 +195,7 @@ def _rounds(ok: Sequence[Round], file: Path | None = None) -> CaseRounds:
     if not timed:
         return CaseRounds(peak_bytes=peaks, host_peak_bytes=host_peaks, joules_per_item=energy.joules_per_item(ok), values=values)
     # Columns at once: a large file has hundreds of thousands of rounds.
-    identities, numbers, _, _, _, throttlings, _, counts, median_s, p10_s, mean_s, _, _, steady, device_s, sources = zip(
+    identities, numbers, _, _, _, throttlings, _, counts, median_s, p10_s, mean_s, _, _, steady, device_s, sources, left_out = zip(
         *timed, strict=True
     )
     spoiled = tuple([warm is False or (slowed is not None and slowed.spoiled) for warm, slowed in zip(steady, throttlings, strict=True)])
@@ -201,6 +208,7 @@ def _rounds(ok: Sequence[Round], file: Path | None = None) -> CaseRounds:
         mean_s=array("d", mean_s) if large else mean_s,
         blocks=Blocks(_shared("counts", counts), array("q", sources) if isinstance(sources[0], int) else sources, file),
         numbers=_shared("numbers", numbers),
+        left_out=_shared("left out", tuple([each or 0 for each in left_out])) if any(left_out) else (),
         spoiled=_shared("spoiled", spoiled),
         peak_bytes=peaks,
         host_peak_bytes=host_peaks,

@@ -5,24 +5,26 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from itertools import chain
 
-from dlbench.core.declarations import Declaration
 from dlbench.core.measurement import STEADY_SHIFT, Samples
 from dlbench.core.rows.columns import Rates, Times
-from dlbench.core.rows.rounds import CaseRounds, Round, per_second
+from dlbench.core.rows.rounds import Round
 from dlbench.core.stats import known, median_interval, outliers, quantile, relative_half_width, variation
 from dlbench.core.thresholds import WITHIN_A_RUN
 
 
 def distribution(times: Times, timed: Sequence[Samples]) -> Times:
-    """Return the times of a call with those that no comparison reads."""
+    """Return the times of a call with those that no comparison reads. They have the reason why it is not known how long threads waited."""
     if not timed:
-        return replace(times, blocks=0)
-    ordered = [sorted(each.block_s) for each in timed]
+        return replace(times, blocks=0, reason=None)
+    ordered = [sorted(each.counted_s) for each in timed]
+    disturbed = sum(each.wait_s is not None and each.undisturbed is None for each in timed)
+    too_few = f"in {disturbed} of {len(timed)} rounds too few blocks were undisturbed, so all of them count" if disturbed else None
     blocks = sorted(chain.from_iterable(ordered))  # of sorted pieces, which sort fast
     medians = [quantile(each, 0.5) for each in ordered]
     interval, device_s = median_interval(medians), median([each.device_s for each in timed])
     return replace(
         times,
+        reason=times.reason if any(each.wait_s is None for each in timed) else too_few,
         ci_low_s=interval.low if interval else None,
         ci_high_s=interval.high if interval else None,
         p10_s=quantile(blocks, 0.1),
@@ -49,23 +51,18 @@ def has_tail(medians: Sequence[float], mean: float) -> bool | None:
     return mean > max(interval.high, (1 + WITHIN_A_RUN.time) * statistics.median(medians)) if interval else None
 
 
-def item_rate(rates: Rates, timed: Sequence[Round]) -> Rates:
-    """Return the rates with that of items over the time of all calls of the rounds, slow ones included."""
-    items = known(each.stated.items for each in timed)
-    per_round = per_second(items, [each.mean_s for each in timed]) if len(items) == len(timed) else ()
+def with_interval(rates: Rates, times: Times) -> Rates:
+    """Return the rates with the interval of that of items: that of the time turned over."""
+    items = (rates.items_per_s or 0.0) * (times.median_s or 0.0)
+    if not items or not times.ci_low_s or not times.ci_high_s:
+        return rates
+    return replace(rates, items_per_s_low=items / times.ci_high_s, items_per_s_high=items / times.ci_low_s)
+
+
+def reported_rate(rates: Rates, per_round: Sequence[float]) -> Rates:
+    """Return the rates with the throughput that an experiment reported in each round, if it did."""
     if not per_round:
         return rates
-    return _with_items(rates, per_round)
-
-
-def reported_rate(rates: Rates, rounds: CaseRounds, declared: Declaration) -> Rates:
-    """Return the rates with the throughput that an experiment reported, where its workload declares one in the role ``steady``."""
-    steady = declared.value("steady")
-    per_round = rounds.values.get(steady.name) if steady else None
-    return _with_items(rates, per_round) if per_round else rates
-
-
-def _with_items(rates: Rates, per_round: Sequence[float]) -> Rates:
     interval = median_interval(per_round)
     low, high = (interval.low, interval.high) if interval else (None, None)
     return replace(rates, items_per_s=statistics.median(per_round), items_per_s_low=low, items_per_s_high=high)

@@ -272,5 +272,5 @@ def _rate(measured: Measurement) -> float:
     samples = measured.samples
     if measured.status is not Status.OK or not samples or not measured.items:
         return 0.0
-    seconds = quantile(sorted(samples.block_s), 0.5)
+    seconds = quantile(sorted(samples.counted_s), 0.5)
     return measured.items / seconds if seconds else 0.0

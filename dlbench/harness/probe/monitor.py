@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Self
 
-from dlbench.core.conditions import POWER_CAPS, SLOWDOWNS, RoundState, Throttling
+from dlbench.core.conditions import RoundState, Throttling
 from dlbench.core.declarations import Declaration
 from dlbench.core.unknown import Unavailable, Unknown
 from dlbench.harness.probe import cgroup, nvml, processor
@@ -32,8 +32,6 @@ class Counters:
     """By counter: a processor has one for each core and package."""
     power_cap_s: float | None = None
     quota_s: float | None = None
-    reasons: tuple[str, ...] | None = None
-    """Of `SLOWDOWNS` and `POWER_CAPS`, those that hold now."""
 
 
 class Monitor:
@@ -72,16 +70,14 @@ class Monitor:
             return Counters(now_s, processor.thermal_throttle_s(), quota_s=quota_s)
         values: Mapping[str, Any] = self._ask[device](nvml.SLOWDOWN).values if device in self._ask else {}
         thermal_s = {"gpu": values["thermal_violation_s"]} if "thermal_violation_s" in values else {}
-        reasons = values.get("throttle_reasons")
-        held = None if reasons is None else tuple(each for each in reasons if each in SLOWDOWNS | POWER_CAPS)
-        return Counters(now_s, thermal_s, values.get("power_violation_s"), quota_s, held)
+        return Counters(now_s, thermal_s, values.get("power_violation_s"), quota_s)
 
     def throttling(self, device: str, before: Counters, tries: int, lost: Throttling | None = None) -> Throttling | None:
         """Return what held a case on the device back since ``before``; None where nothing tells of anything.
 
-        ``lost`` is what the case's own process saw of its CPUs, with what was read while its step was sustained.
+        ``lost`` is what the case's own process saw of its CPUs, with what a card told under its load.
         """
-        after, meanwhile = self.counters(device), lost.reasons if lost else None
+        after = self.counters(device)
         seconds = max(after.at_s - before.at_s, 1e-9)
         hot_s = [after.thermal_s[name] - before.thermal_s[name] for name in after.thermal_s.keys() & before.thermal_s.keys()]
         found = replace(
@@ -90,13 +86,12 @@ class Monitor:
             # The kernel adds up over CPUs, and the case's threads are what it can have stopped.
             quota=_share(before.quota_s, after.quota_s, seconds * self._threads),
             power_cap=_share(before.power_cap_s, after.power_cap_s, seconds),
-            reasons=after.reasons if meanwhile is None else tuple(sorted({*meanwhile, *(after.reasons or ())})),
             tries=tries,
         )
         return found if replace(found, tries=1) != Throttling() else None
 
     def window(self, device: str, declared: Declaration) -> Window:
-        """Return what reads a device, and the host's processors, if a case on it has a step metered."""
+        """Return what reads a device, and the host's processors, during one case on it."""
         on_host = device == "cpu"
         idle = Idle(self._idle.get(device), None if on_host else self._idle.get("cpu"))
         return Window(

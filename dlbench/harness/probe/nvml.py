@@ -267,9 +267,9 @@ STATE = (
     "throttle_reasons", "process_ids", "graphics_process_ids",
 )  # fmt: skip
 """What may change from one minute to the next, or by an administrator's command."""
-SLOWDOWN = ("thermal_violation_s", "power_violation_s", "throttle_reasons")
-"""What tells that a device is, or was, held back; asked around every case, so no more than these."""
+SLOWDOWN = ("thermal_violation_s", "power_violation_s")
+"""What counts how long a device was held back; asked around every case, so no more than these."""
 TELEMETRY = ("clock_sm_hz", "temperature_c", "power_w", "throttle_reasons")
-"""What is read again and again while a step is sustained."""
+"""What is read again and again under load."""
 HEALTH = (*STATE, "temperature_slowdown_c", "memory_free_bytes")
 """What may make a device unfit to measure on."""

@@ -1,6 +1,7 @@
-"""Readings of a device while a worker repeats a step without a pause: energy, and series of clock, temperature, power and throttling."""
+"""Readings of a device under load: what a card tells while blocks are timed; of a step without a pause energy and series, too."""
 
 import math
+import statistics
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -16,6 +17,8 @@ from dlbench.harness.probe.energy import Meter
 LEAST_S = 20.0
 """Shorter windows have no energy: a card's counter is refreshed up to ten times a second, and its readings lag as much
 (Yang, Adamek and Armour, Part-time Power Measurements, SC 2024)."""
+TIMED_S = 0.1
+"""Between two readings while blocks are timed: about as often as drivers refresh what they tell."""
 AT_POWER_LIMIT, SLOWED_DOWN = 1.0, 2.0
 """Points of the series of throttling; 0: nothing held the clock down."""
 Telling = Mapping[Telemetry, float | None]
@@ -42,7 +45,7 @@ class Telemeter:
     """NVML's reasons for a low clock so far, of `SLOWDOWNS` and `POWER_CAPS`."""
 
     def __post_init__(self) -> None:
-        self._hot_s = processor.thermal_throttle_s()
+        self._hot_s = processor.thermal_throttle_s() if self.of_processor else {}
         self._before: tuple[float, float] | None = None
 
     def read(self, at_s: float) -> Telling:
@@ -86,7 +89,7 @@ class Telemeter:
 
 @dataclass
 class Window:
-    """One window of one case on a device, which a worker begins and ends by messages."""
+    """What is read of a device during one case, whose worker says by messages when it is timed, or metered."""
 
     declared: Declaration
     """Of the case's workload: its values have the names of the series."""
@@ -109,23 +112,40 @@ class Window:
         self._reasons: dict[str, Reason] = {}
         self._telemeter: Telemeter | None = None
         self._series: list[Telling] = []
+        self._timed_s = math.inf
+        """When to read next while blocks are timed."""
 
     @property
     def due_s(self) -> float:
-        """When to read next, on the scale of `time.monotonic`; infinite outside of the window."""
-        return self._begun_s + (len(self._series) + 1) * self._interval_s
+        """When to read next, on the scale of `time.monotonic`; infinite where nothing is timed or metered."""
+        return min(self._timed_s, self._begun_s + (len(self._series) + 1) * self._interval_s)
 
     @property
     def _on_host(self) -> bool:
         return self.make_host_meter is None
 
     def mark(self, message: Mapping[str, float]) -> None:
-        """Begin, at a message with ``interval_s`` between two readings, or end, at one with the ``items`` that were processed."""
+        """Begin to meter, at a message with ``interval_s`` between two readings, or end, at one with the ``items`` that were processed.
+
+        Blocks are ``timed`` from one message to the next; a window within takes the place of these readings.
+        """
         if "interval_s" in message:
             self._begin(message["interval_s"])
+        elif "items" in message:
+            self._end(message["items"], message["seconds"])
+        elif message["timed"] and self.ask:
+            self._telemeter = Telemeter(self.ask, None, of_processor=False)
+            self.read()
         else:
-            self._seconds = self._read_meters() - self._begun_s
-            self._items, self._interval_s = message["items"], math.inf
+            self._timed_s = math.inf
+
+    def _end(self, items: float, seconds: float) -> None:
+        """End the window. The worker's series have a point for each whole interval of its ``seconds``, and these get as many."""
+        at_s, points = self._read_meters(), max(1, int(seconds / self._interval_s + 1e-9))
+        if len(self._series) < points and self._telemeter:  # the worker's clock began first, by as long as its message took
+            self._series += [self._telemeter.read(at_s)] * (points - len(self._series))
+        del self._series[points:]
+        self._seconds, self._items, self._interval_s = at_s - self._begun_s, items, math.inf
 
     def _begin(self, interval_s: float) -> None:
         self._clear()
@@ -142,8 +162,12 @@ class Window:
 
     def read(self) -> None:
         """Take the reading that is due. One that comes late stands for those that it missed, so that points keep their time."""
-        at_s = self._read_meters()
+        metered = self._interval_s < math.inf
+        at_s = self._read_meters() if metered else self.now()
         told = self._telemeter.read(at_s) if self._telemeter else {}
+        if not metered:
+            self._series.append(told)
+            self._timed_s = at_s + TIMED_S
         while self.due_s <= at_s:
             self._series.append(told)
 
@@ -161,17 +185,29 @@ class Window:
 
     def added_to(self, measurement: Measurement) -> Measurement:
         """Return a measurement with its energy, with the series that its workload declares, and with the reasons for what is null."""
+        measurement = replace(measurement, throttling=self._under_load(measurement.throttling))
         if not self._seconds:
             return measurement
         names = {each.role: each.name for each in self.declared.values}
         series, untold = self._telemetry()
         values = {**measurement.values, **{names[role]: points for role, points in series.items() if role in names}}
         energy, reasons = self._energy()
-        if "throttle" in series and not self._on_host:
-            slowed_by = tuple(sorted(self._telemeter.slowed_by)) if self._telemeter else ()
-            measurement = replace(measurement, throttling=replace(measurement.throttling or Throttling(), reasons=slowed_by))
         added = replace(measurement, values=values, energy=energy).with_reasons("energy", *reasons)
         return added.with_reasons("telemetry", *untold)
+
+    def _under_load(self, lost: Throttling | None) -> Throttling | None:
+        """Return what the case's process saw of its CPUs, with what a card told meanwhile."""
+        if self._telemeter is None or self._on_host:
+            return lost
+        clock, power, throttle = (
+            [each for told in self._series if (each := told.get(role)) is not None] for role in ("clock", "power", "throttle")
+        )
+        return replace(
+            lost or Throttling(),
+            reasons=tuple(sorted(self._telemeter.slowed_by)) if throttle else None,
+            clock_hz=statistics.median(clock) if clock else None,
+            power_w=statistics.median(power) if power else None,
+        )
 
     def _telemetry(self) -> tuple[dict[str, tuple[float, ...]], list[Reason]]:
         """Return the series that the machine tells, and why it does not tell the others."""

@@ -1,7 +1,8 @@
 """Messages between processes, each a line of JSON over a pipe or a socket, and the requests and replies in them.
 
 A measuring process answers a `Request` by three messages: ``{"pid": …}``, the process that does it; ``{"reply": …}``, a `Reply`, absent
-if that process died; and ``{"exit": …}``, its exit code, a signal's being negative.
+if that process died; and ``{"exit": …}``, its exit code, a signal's being negative. What was timed comes before, as
+``{"timed": …}``, a `Reply` that lacks something.
 """
 
 import json
@@ -18,6 +19,7 @@ from typing import Any, TypeVar
 from dlbench.core.errors import Interrupted
 from dlbench.core.measurement import Measurement, measurement_to_json
 from dlbench.core.model import Case, Policy, Status
+from dlbench.core.unknown import Unknown
 
 Message = dict[str, Any]
 
@@ -181,6 +183,8 @@ class Reply:
     fault: bool = False
     """Whether the device is at fault, which leaves the process unfit for another case."""
     error: str | None = None
+    missing: tuple[str, ...] = ()
+    """Groups of columns that are still to be added to the measurement."""
 
     @property
     def status(self) -> Status:
@@ -198,7 +202,12 @@ class Reply:
             return replace(self, error=reason)
         return replace(self, measurement=replace(self.measurement, reason=reason))
 
+    def cut_off(self, reason: str) -> Measurement | None:
+        """Return the measurement, with why the groups are missing."""
+        cut_off = dict.fromkeys(self.missing, (Unknown.CUT_OFF.reason(text=reason),))
+        return self.measurement and replace(self.measurement, nulls={**self.measurement.nulls, **cut_off})
+
     def to_json(self) -> Message:
         """Return it as a message."""
         measurement = self.measurement and measurement_to_json(self.measurement)
-        return {"hello": self.hello, "measurement": measurement, "fault": self.fault, "error": self.error}
+        return {"hello": self.hello, "measurement": measurement, "fault": self.fault, "error": self.error, "missing": self.missing}

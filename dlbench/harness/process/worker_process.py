@@ -11,7 +11,7 @@ import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import IO, Any, Literal
 
@@ -84,9 +84,13 @@ class RequestOutcome:
     who: str = "its process"
     unkillable: bool = False
     """Whether the process was still there long after it was killed: it waits for a driver, and whatever it had stays taken."""
+    timed: Reply | None = None
+    """What there was before the last reply, or instead of it."""
 
     def ending(self, timeout_s: float, *, memory_ran_out: bool) -> tuple[Status, str]:
         """Return status and reason of a case without a reply."""
+        if self.how in ("budget", "interrupted"):
+            return Status.SKIPPED, "the budget was spent" if self.how == "budget" else "the run was interrupted"
         if self.how == "deadline":
             doing = f" ({self.sentence})" if self.sentence else ""
             return Status.TIMEOUT, f"not done within {timeout_s:g} s{doing}; raise --timeout"
@@ -138,8 +142,9 @@ class WorkerProcess:
         After anything but a reply the process that did the request is gone, with its group. ``window`` is read while the request has a
         step metered.
         """
+        self._timed: Reply | None = None
         self.send(request)
-        return self.answer(deadline_s, run_ends, window)
+        return replace(self.answer(deadline_s, run_ends, window), timed=self._timed)
 
     def send(self, request: Request) -> None:
         """Send a request, and leave it to `answer` to tell how it ended."""
@@ -199,11 +204,13 @@ class WorkerProcess:
                 deadline = min(run_ends, time.monotonic() + deadline_s)
             elif "stage" in message:
                 self._stage = message["stage"]
+            elif "timed" in message:
+                self._timed = reply_of(message["timed"])
             elif "window" in message:
                 if window:
                     window.mark(message["window"])
             else:
-                reply = reply_in(message)
+                reply = reply_of(message["reply"])
         self._case_pid = None
         return RequestOutcome("replied", reply) if reply else RequestOutcome("died", sentence=self._cause(message["exit"]))
 
@@ -341,6 +348,6 @@ def kill_group(pid: int) -> None:
             kill(pid, signal.SIGKILL)
 
 
-def reply_in(message: Message) -> Reply:
-    """Return the reply in a message, the inverse of `Reply.to_json`. Raises ValueError where there is none."""
-    return convert(Reply, message["reply"])
+def reply_of(data: object) -> Reply:
+    """Inverse of `Reply.to_json`. Raises ValueError for anything else."""
+    return convert(Reply, data)

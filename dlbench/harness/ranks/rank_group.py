@@ -16,7 +16,7 @@ from dlbench.core.errors import Interrupted, WorkerError
 from dlbench.core.model import Status
 from dlbench.harness.process.interrupt import Interruption
 from dlbench.harness.process.wire import ForeignLine, Reader, Reply, Request, send, wait
-from dlbench.harness.process.worker_process import IMPORT_S, START_S, Interpreter, RequestOutcome, kill_group, reply_in
+from dlbench.harness.process.worker_process import IMPORT_S, START_S, Interpreter, RequestOutcome, kill_group, reply_of
 from dlbench.harness.ranks.cluster import RemoteNode
 from dlbench.harness.ranks.torchrun import RankSpec, Torchrun, printed, running_functions
 
@@ -82,6 +82,8 @@ class RankGroup:
         """The number of its first rank, and the machine."""
         self._interruption = interruption
         self._ranks: list[_Rank] = []
+        self._timed: dict[int, Reply] = {}
+        """What each had timed, before it went on to what is added."""
         self._folder = tempfile.TemporaryDirectory(prefix="dlbench-")
         first = machines[0].first if self._others else None
         store = f"{first.host}:{first.port}/{uuid.uuid4().hex}" if first else ""
@@ -101,6 +103,7 @@ class RankGroup:
 
     def ask(self, request: Request, deadline_s: float = START_S, run_ends: float = math.inf) -> RequestOutcome:
         """Ask every rank, and wait as `WorkerProcess.ask` does. All are ended unless each has answered and is fit for another request."""
+        self._timed.clear()
         try:
             outcome = self._gather(run_ends) or self._answers(request, deadline_s, run_ends)
         except Interrupted:
@@ -108,7 +111,7 @@ class RankGroup:
         reply = outcome.reply
         if reply is None or reply.fault or reply.status is Status.OOM or not all(rank.done for rank in self._ranks):
             self.end()
-        return outcome
+        return replace(outcome, timed=combined(self._timed, self._size) if len(self._timed) == self._size else None)
 
     def end(self) -> None:
         """End all ranks and torchrun, and free what belongs to them; a second time does nothing."""
@@ -188,8 +191,10 @@ class RankGroup:
                     return RequestOutcome("died", sentence=str(error), who=f"rank {rank.number}")
                 if "pid" in message and not begun:
                     begun, deadline = True, time.monotonic() + deadline_s
+                elif "timed" in message:
+                    self._timed.setdefault(rank.number, reply_of(message["timed"]))
                 elif "reply" in message:
-                    replies[rank.number] = reply_in(message)
+                    replies[rank.number] = reply_of(message["reply"])
                 rank.done = "exit" in message
             if not failed and any(reply.status is not Status.OK for reply in replies.values()):
                 failed, deadline = True, time.monotonic() + _GRACE_S
@@ -238,4 +243,4 @@ def combined(replies: Mapping[int, Reply], size: int) -> Reply:
     if transfer:  # taken by all ranks or by none, in a time that all of them read
         copied = ("h2d_bytes", "d2h_bytes")
         transfer = replace(transfer, **{name: sum(getattr(each.transfer, name) for each in measurements) for name in copied})
-    return Reply(measurement=replace(whole, memory=memory, transfer=transfer))
+    return replace(replies[0], measurement=replace(whole, memory=memory, transfer=transfer))

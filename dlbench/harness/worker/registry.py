@@ -66,9 +66,15 @@ class Workload:
         return replace(parameter, choices=(*parameter.choices, *found), brought=found) if kind else parameter
 
     def resident(self, params: Mapping[str, ParamValue]) -> dict[str, ParamValue]:
-        """Return the parameters of the same case with its operands on the device from the start: no copies within its calls."""
+        """Return the parameters of the same case with its data on the device from the start: no copies within its calls."""
         roles = self._signature.declared.parameters
-        return {name: roles.get(name, {}).get("copies") or value for name, value in params.items()}
+        plain = {name: text for name, own in roles.items() if (text := own.get("copies") or own.get("feeding"))}
+        if any(params.get(each.name) in (each.brought or ()) for each in self.signature.parameters if each.name in plain):
+            return dict(params)  # of what the user brings there is no other way
+        # With a plain way of feeding go the defaults of what else says how.
+        usual = {each.name: each.default for each in self._signature.parameters if plain and "feeding" in roles.get(each.name, {})}
+        instead = {name: value for name, value in {**usual, **plain}.items() if name in params and value is not None}
+        return {**params, **instead}
 
     def set_up(self, device: Any, params: Mapping[str, ParamValue]) -> Work:
         """Call the function: allocate, initialise, and return what is to be timed. Raises TypeError if that is no Work."""

@@ -1,10 +1,11 @@
-"""Checks of what a workload declares against its signature."""
+"""Checks of what a workload declares: against its signature, and of what a case returned against that."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
-from dlbench.core.declarations import Parallel, ParameterRole
+from dlbench.core.declarations import Parallel, ParameterRole, Value
 from dlbench.core.errors import nearest
-from dlbench.core.model import Parameter, Signature
+from dlbench.core.model import Parameter, Reported, Signature
 
 _STAND_OUT: tuple[ParameterRole, ...] = ("way", "supply", "own_process", "format")
 _KINDS: Mapping[ParameterRole, tuple[str, ...]] = {
@@ -70,3 +71,20 @@ def _unlike(signature: Signature, where: str, texts_of: Mapping[str, Sequence[st
                 parameter.check(text)
             except ValueError as error:
                 yield f"{where}: {name} must be {error}"
+
+
+def undeclared(values: Mapping[str, Reported], declared: Sequence[Value], params: Mapping[str, Any]) -> str | None:
+    """Say which values of a case with these parameters are not as its workload declares them; None where all are."""
+    expected = {each.name: each for each in declared if each.applies(params)}
+    wrong = [f"'{name}' was returned and is not declared" for name in values if name not in expected]
+    for name, each in expected.items():
+        value, kinds = values.get(name), ("scalar", "series")
+        size = len(value) if isinstance(value, Sequence) else None
+        if value is None:
+            if not each.optional:
+                wrong.append(f"'{name}' is declared and was not returned")
+        elif (size is None) == each.series:
+            wrong.append(f"'{name}' is declared as a {kinds[each.series]} and is a {kinds[not each.series]}")
+        elif each.points and size != len(each.points):
+            wrong.append(f"'{name}' is declared with {len(each.points)} points and has {size}")
+    return f"value {', and '.join(wrong)}; put it right in @workload(values=…)" if wrong else None

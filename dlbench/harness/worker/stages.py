@@ -1,6 +1,7 @@
-"""Messages of a case to its parent: what it is at, from when its deadline counts, and when its step is metered. Standard library only."""
+"""Messages of a case to its parent: what it is at, from when its deadline counts, when it is timed or metered. Standard library only."""
 
 import math
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -22,10 +23,28 @@ def note_stage(text: str) -> None:
         _tell({"stage": text})
 
 
+def keep_timed(measurement: Mapping[str, Any]) -> None:
+    """Have the parent keep what was timed, for the case that nothing comes behind."""
+    if _tell:
+        _tell({"timed": measurement})
+
+
 def restart_deadline() -> None:
     """Have the deadline of this case count from now."""
     if _tell:
         _tell({"restart": True})
+
+
+@contextmanager
+def timed_part() -> Iterator[None]:
+    """Have the parent read a card's clock, power and reasons for a low clock meanwhile: they end with the load."""
+    if _tell:
+        _tell({"window": {"timed": True}})
+    try:
+        yield
+    finally:
+        if _tell:
+            _tell({"window": {"timed": False}})
 
 
 class MeteredItems:
@@ -47,6 +66,7 @@ def metered_window(interval_s: float) -> Iterator[MeteredItems]:
     items = MeteredItems()
     if _tell:
         _tell({"window": {"interval_s": interval_s}})
+    begun = time.perf_counter()
     yield items
     if _tell:
-        _tell({"window": {"items": items.count}})
+        _tell({"window": {"items": items.count, "seconds": time.perf_counter() - begun}})

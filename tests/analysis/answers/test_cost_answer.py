@@ -114,7 +114,18 @@ def test_a_network_without_a_published_schedule_is_told_what_a_million_samples_t
         "Time to train on a million samples: an estimate",
     ]
     (row,) = answer["tables"][1]["rows"]
-    assert row["train.seconds"] == pytest.approx(1_000_000 / row["rate.items_per_s"])
+    assert row["train.seconds"] == pytest.approx(1_000_000 / row["train.items_per_s"])
+
+
+def test_slow_calls_are_paid_for_and_decide_which_step_trains_fastest(asked):
+    # The median of the first is 10 ms, and its mean 20.
+    stalls = [replace(each, samples=replace(each.samples, block_s=(0.01, 0.01, 0.04))) for each in steps(0.01, layout="nchw")]
+    even = steps(0.015, layout="channels_last")
+    (row,) = asked([*stalls, *even])["cost"]["tables"][0]["rows"]
+    assert (row["train.choice"], row["train.items_per_s"]) == ("batch=64 amp_bf16 channels_last", pytest.approx(64 / 0.015))
+    (row,) = asked(stalls)["cost"]["tables"][0]["rows"]
+    assert (row["rate.items_per_s"], row["train.items_per_s"]) == (pytest.approx(64 / 0.01), pytest.approx(64 / 0.02))
+    assert (row["train.seconds"], row["train.high"]) == (pytest.approx(IMAGES * 90 * 0.02 / 64),) * 2
 
 
 def test_a_workload_counts_by_what_it_declares_and_not_by_its_name(asked):

@@ -59,7 +59,8 @@ def test_each_kind_has_its_share_its_time_and_its_limit(asked):
     assert rest["kind.limit_s"] is None
     layers = tables["Slowest layers of the longest step"]
     assert [(each["layer.name"], each["layer.class"]) for each in layers] == [("conv1", "Conv2d"), ("the network itself", "Sequential")]
-    assert layers[0]["layer.share"] == pytest.approx(0.3)
+    # Half as long under the profiler, so a time is twice what was seen there, and its share of the step is as it says.
+    assert [layers[0][f"layer.{name}"] for name in ("forward_s", "backward_s", "share")] == pytest.approx([0.2, 0.4, 0.3])
     assert (found["headline"], found["qualifier"]) == ("arithmetic bounds 1 of 1 training steps", "step: 39.1 % explained")
     begun = next(at for at, each in enumerate(found["sentences"]) if each.startswith("Products"))
     assert found["sentences"][begun : begun + 3] == [
@@ -97,6 +98,28 @@ def test_an_accelerator_waits_for_launches(asked):
     assert (waiting["kind.limit_s"], waiting["kind.limit"]) == (pytest.approx(0.1), "launch latency")
     assert (elementwise["kind.limit_s"], elementwise["kind.limit"]) == (pytest.approx(0.1), "memory bandwidth")
     assert "Waiting for launches takes 60.0 % of step fp32, at 0.17 of this GPU's launch latency." in found["sentences"]
+
+
+@pytest.mark.parametrize(
+    ("timed_s", "kernels", "waits"),
+    [(4.0e-3, [1.2e-3, 0.3, 0.5], [2.8e-3, 0.7]), (1.0e-3, [1.0e-3, 1.0, 0.6], [0.0, 0.0])],
+    ids=["launched slowly", "faster than its kernels were"],
+)
+def test_the_profiler_makes_no_kernel_longer_and_all_of_the_host(asked, timed_s, kernels, waits):
+    """Seven milliseconds under it, of which an accelerator works for 1.2: no longer than that in a step that was timed without."""
+    seen = (KindTime("waiting", 5.8e-3, 40), KindTime("products", 1.2e-3, 40, 0))
+    step = rounds("step", "cuda:0", timed_s, seen, flops=6e7)
+    profile = replace(step[0].profile, step_s=7e-3, layers=(LayerTime("conv1", "Conv2d", 0.2e-3, 0.4e-3),))
+    best = rounds("products", "cuda:0", 1.0, flops=100e9)
+    found = asked([replace(step[0], profile=profile), *step[1:], *best], **HEADER)["bottleneck"]
+    tables = {each["title"]: each["rows"] for each in found["tables"]}
+    kinds = {each["kind.name"]: each for each in tables["Kinds of operations in the longest step"]}
+    products, waiting = kinds["products and convolutions"], kinds["waiting for launches"]
+    assert [products["kind.time_s"], products["kind.share"], products["kind.reached"]] == pytest.approx(kernels)
+    assert [waiting["kind.time_s"], waiting["kind.share"]] == pytest.approx(waits)
+    (layer,) = tables["Slowest layers of the longest step"]
+    assert layer["layer.share"] == pytest.approx(kernels[1] / 2)
+    assert layer["layer.forward_s"] + layer["layer.backward_s"] == pytest.approx(kernels[0] / 2)
 
 
 def test_small_operations_are_bound_by_their_launches(asked):

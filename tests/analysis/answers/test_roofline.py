@@ -57,7 +57,7 @@ def test_a_paragraph_a_device_says_all_that_it_can_do_at_most(found):
     times = "At the quickest a launch takes 2.00 µs and one that is waited for 5.00 µs."
     assert on_gpu.paragraphs == [(reached("cuda:0"), memory, times, bound)]
     assert line(on_cpu) == ("200 GFLOP/s bf16, 10.0 GB/s memory at most", "2.00 µs a launch", ())
-    assert line(on_gpu)[1] == "2.0e-04 of the published peak"
+    assert line(on_gpu)[1] == "0.02 % of the published peak"
 
 
 def test_a_device_is_told_what_was_measured_of_it_alone(found):

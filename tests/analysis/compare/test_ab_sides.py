@@ -232,3 +232,25 @@ def test_taken_cpus_strike_sides_in_balanced_order_alike_so_a_change_stands_and_
     write(tmp_path, *warming, name="warming", order=order)
     done = call(tmp_path, "compare", "warming.jsonl", "--by", "run")
     assert (done.code, done.out.splitlines()[-1]) == (4, "1 inconclusive; exit 4")
+
+
+@pytest.mark.parametrize(
+    ("left_out", "order", "verdict"),
+    [(1, BALANCED, "inconclusive"), (0, BALANCED, "same"), (1, None, "same")],
+)
+def test_sides_that_leave_out_different_shares_of_their_blocks_are_not_the_same(
+    tmp_path: Path, left_out: int, order: str | None, verdict: str
+) -> None:
+    """A thread of the program that spins now and then strikes side b alone, and only blocks that do not count."""
+    sides = []
+    for side, more in (("a", 0), ("b", left_out)):
+        rounds = made_up.rounds_of(ONE, [[each] * 10 + [3 * each] * more for each in TEN], side=side)
+        for each in rounds:
+            assert each.samples
+            each.samples = replace(each.samples, wait_s=(0.0,) * 10 + (1.0,) * more)
+        sides.append(rounds)
+    write(tmp_path, *sides, order=order)
+    _, by_case = verdicts(tmp_path)
+    assert by_case[ONE.id][0] == verdict
+    apart = "threads waited for a CPU in 9.1 % of its blocks and in 0.0 % of those of the base, which are left out"
+    assert (apart in by_case[ONE.id][1]) == (verdict == "inconclusive")

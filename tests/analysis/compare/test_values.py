@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import made_up
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -29,12 +30,36 @@ def row(rounds: Sequence[Mapping[str, Any]]) -> Row:
     return summarise([Measurement(made_up.case("it"), number, Status.OK, **each) for number, each in enumerate(rounds)])
 
 
-def change(base: list[float], new: list[float], better: str = "lower", margin: float | None = MARGIN) -> ValueChange:
+def change(
+    base: list[float], new: list[float], better: str = "lower", margin: float | None = MARGIN, threshold: float | None = 0.1
+) -> ValueChange:
     """One value of one case, judged."""
     declared = Declaration(values=(Value("it", Unit.NUMBER, better, "it", margin=margin),))  # type: ignore[arg-type]  # a direction
     one, other = (named(row([{"values": {"it": each}} for each in side]), "run", declared) for side in (base, new))
-    ((found,),) = judge_values([value_changes(one, other, 0.1, 0.25)])
+    ((found,),) = judge_values([value_changes(one, other, threshold, 0.25)])
     return found
+
+
+@pytest.mark.parametrize(
+    ("base", "new", "threshold", "verdict"),
+    [
+        ([0.98] * 7, [0.89] * 7, None, Verdict.SLOWER),
+        ([0.89] * 7, [0.98] * 7, None, Verdict.FASTER),
+        ([0.98] * 7, [0.9701] * 7, None, Verdict.SLOWER),
+        ([0.98] * 7, [0.9703] * 7, None, Verdict.SAME),
+        ([0.98] * 7, [0.89] * 7, 0.1, Verdict.SAME),
+        ([0.98] * 6 + [0.981], [0.89] * 7, None, Verdict.SAME),
+        ([0.98], [0.89], None, Verdict.INCONCLUSIVE),
+        ([0.0] * 7, [0.01] * 7, None, Verdict.INCONCLUSIVE),
+        ([0.0] * 7, [0.0] * 7, None, Verdict.SAME),
+    ],
+)
+def test_what_is_one_number_in_all_rounds_of_each_side_may_change_by_one_percent(base, new, threshold, verdict):
+    assert change(base, new, "higher", None, threshold).verdict is verdict
+
+
+def test_a_margin_that_is_declared_holds_of_such_a_number_too():
+    assert change([0.98] * 7, [0.89] * 7, "higher", 0.1, None).verdict is Verdict.SAME
 
 
 def memory(base: list[int], new: list[int]) -> ValueChange:

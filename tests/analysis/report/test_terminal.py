@@ -116,6 +116,27 @@ def test_more_rounds_are_asked_for_only_where_they_were_the_limit(
 
 
 @pytest.mark.parametrize(
+    ("planned", "measured", "advice"),
+    [
+        (14, (10, 10), "--budget 110s"),  # 75 s for ten, and 30 for four more
+        (14, (10, 0), "--budget 130s"),  # ten in 75 s, and seven of the case that it left out
+        (14, (10, 2), "--budget 110s"),  # twelve in 75 s, and five
+        (1000, (10, 10), "--budget 125m"),
+    ],
+)
+def test_the_budget_that_would_do_is_never_below_what_was_spent(
+    tmp_path: Path, planned: int, measured: tuple[int, int], advice: str
+) -> None:
+    one, other = made_up.case(model="resnet18"), made_up.case(model="resnet50")
+    rounds = [*made_up.rounds_of(one, made_up.flat([1.0] * measured[0])), *made_up.rounds_of(other, made_up.flat([1.0] * measured[1]))]
+    if not measured[1]:
+        rounds.append(made_up.ended(other, Status.SKIPPED, "the budget was spent before its turn"))
+    limits = {"policy": Policy(rounds=planned, budget_s=75.0), "footer": {"rounds": 10, "seconds": 74.0}}
+    (spent,) = collect([made_up.write(tmp_path / "run.jsonl", rounds, **limits)]).budgets.values()
+    assert str(spent) == f"the budget of 75 s ended the run after 10 of {planned} rounds; about {advice} would do"
+
+
+@pytest.mark.parametrize(
     ("budget_s", "advice"),
     [
         (None, "give --rounds 7 to short"),

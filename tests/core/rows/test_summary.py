@@ -1,21 +1,26 @@
-import statistics
 from array import array
-from dataclasses import astuple
+from collections.abc import Sequence
+from dataclasses import astuple, replace
 from pathlib import Path
+from typing import Any
 
 import front_door
 import made_up
 import pytest
 
+from dlbench.analysis.read.table import collect
 from dlbench.core import store
+from dlbench.core.conditions import RoundState, Throttling
 from dlbench.core.measurement import Measurement, Memory, Transfer
 from dlbench.core.model import Status
 from dlbench.core.rows.columns import BY_NAME
 from dlbench.core.rows.rounds import Blocks, CaseRounds
 from dlbench.core.rows.row import cells
 from dlbench.core.rows.summary import per_round, summarise
+from dlbench.core.unknown import Unknown
 
 CASE = made_up.case(model="resnet18", batch=8, dtype="bf16")
+COMMITTED = sorted((*front_door.FILES.glob("*/*.jsonl"), *(front_door.ROOT / "results").rglob("*.jsonl")))
 GPU_CASE = made_up.case(device="cuda:0", model="resnet18", batch=8, dtype="bf16")
 
 
@@ -47,17 +52,17 @@ def test_rates_are_those_of_the_time_beside_them_however_many_blocks_a_round_has
     others = made_up.rounds_of(CASE, [[4.0] * 3, [2.0, 2.0, 9.0]], calls=5, items=8, flops=100.0, bytes=None)
     row = summarise([*one, *others])
     assert (row.time.median_s, row.rate.flops_per_s, row.rate.bytes_per_s) == (2.0, 50.0, None)
-    # Items count all the time: the last round took 13 s for its three calls.
-    rates = (8.0, 2.0, 8 * 3 / 13)
-    assert (row.time.mean_s, row.rate.items_per_s) == (4.0, 2.0)
-    assert per_round([*one, *others]).items_per_s == pytest.approx(rates)
+    assert (row.rate.items_per_s, row.rounds.items_per_s) == (4.0, (8.0, 2.0, 4.0))
     assert (row.rate.items_per_s_low, row.rate.items_per_s_high) == (None, None)
+    # What is paid for counts all the time: the last round took 13 s for its three calls.
+    assert (row.time.mean_s, row.paid_rate) == (4.0, 2.0)
+    assert row.paid_rates == pytest.approx((8.0, 2.0, 8 * 3 / 13))
 
 
-def test_the_interval_of_throughput_is_that_of_the_rounds_own() -> None:
-    row = summarise(made_up.rounds_of(CASE, [[1.0, 1.0, each] for each in (4.0, 1.0, 2.0, 7.0, 6.0, 2.5, 3.0)], items=6))
-    assert row.rate.items_per_s == pytest.approx(6 / (5.0 / 3))
-    assert (row.rate.items_per_s_low, row.rate.items_per_s_high) == pytest.approx((6 / 3, 6 / 1))
+def test_the_interval_of_throughput_is_that_of_the_time_turned_over() -> None:
+    row = summarise(made_up.rounds_of(CASE, [[each, each, 9.0] for each in (4.0, 1.0, 2.0, 7.0, 6.0, 2.5, 3.0)], items=6))
+    assert (row.time.ci_low_s, row.time.ci_high_s, row.rate.items_per_s) == (1.0, 7.0, 6 / 3)
+    assert (row.rate.items_per_s_low, row.rate.items_per_s_high) == pytest.approx((6 / 7, 6 / 1))
 
 
 @pytest.mark.parametrize(
@@ -80,18 +85,24 @@ def test_a_round_without_a_count_leaves_no_rate() -> None:
     assert per_round(rounds).items_per_s == ()
 
 
-@pytest.mark.parametrize("file", sorted(front_door.FILES.glob("*/*.jsonl")), ids=lambda file: f"{file.parent.name}/{file.stem}")
-def test_every_row_of_an_earlier_file_agrees_with_itself(file: Path) -> None:
+@pytest.mark.parametrize("file", COMMITTED, ids=lambda file: f"{file.parent.name}/{file.stem}")
+def test_every_row_of_a_committed_file_agrees_with_itself(file: Path) -> None:
     rounds: dict[str, list[Measurement]] = {}
     for each in store.load(file).measurements:
         rounds.setdefault(each.case.id, []).append(each)
     for measurements in rounds.values():
         row, stated = summarise(measurements), measurements[-1]
-        if row.time.median_s and stated.flops is not None:
-            assert (row.rate.flops_per_s or 0.0) * row.time.median_s == pytest.approx(stated.flops, rel=1e-12)
-        if row.time.median_s and stated.items is not None:
-            means = [statistics.fmean(each.samples.block_s) for each in measurements if each.samples]
-            assert row.rate.items_per_s == pytest.approx(statistics.median(stated.items / mean for mean in means), rel=1e-12)
+        time, rate = row.time, row.rate
+        if not time.median_s:  # an experiment, whose throughput, if any, is what it reports
+            continue
+        for per_s, count in ((rate.items_per_s, stated.items), (rate.flops_per_s, stated.flops), (rate.bytes_per_s, stated.bytes)):
+            assert (per_s is None) is (count is None)
+            assert count is None or per_s * time.median_s == pytest.approx(count, rel=1e-12)
+        if rate.items_per_s and rate.flops_per_s:
+            assert rate.flops_per_s / rate.items_per_s == pytest.approx(stated.flops / stated.items, rel=1e-12)
+        if rate.items_per_s and time.ci_low_s and time.ci_high_s:
+            turned_over = (rate.items_per_s_low * time.ci_high_s, rate.items_per_s_high * time.ci_low_s)
+            assert turned_over == pytest.approx((stated.items, stated.items), rel=1e-12)
 
 
 def test_a_cpu_has_a_reason_in_place_of_copies() -> None:
@@ -112,6 +123,15 @@ def test_copies_are_medians_and_their_share_is_of_copy_call_copy() -> None:
     assert (row.transfer.d2h_bytes, row.transfer.d2h_s, row.transfer.d2h_bytes_per_s) == (10, 0.125, 80.0)
     assert row.transfer.share == 0.375 / 0.875
     assert (row.memory.peak_bytes, row.memory.reserved_bytes, row.memory.host_peak_bytes) == (7, 14, None)
+
+
+def test_clock_and_power_under_load_are_medians_of_the_rounds_that_tell() -> None:
+    told = [
+        Throttling(waiting=0.0),
+        *(Throttling(clock_hz=each * 1e9, power_w=power) for each, power in ((1.5, 690.0), (1.98, None), (1.6, 650.0))),
+    ]
+    row = summarise([made_up.rounds_of(GPU_CASE, [[0.5]], throttling=each)[0] for each in told])
+    assert (row.time.clock_hz, row.time.power_w) == (1.6e9, 670.0)
 
 
 def test_pinned_copies_stand_beside_the_pageable_ones_and_out_of_the_share() -> None:
@@ -232,3 +252,55 @@ def test_what_each_round_gave() -> None:
         spoiled=(False, False),
         host_peak_bytes=(3 << 20,) * 2,
     )
+
+
+def in_file(path: Path, rounds: Sequence[Sequence[tuple[float, float]]], **fields: Any) -> Any:
+    """Return the row of a file whose rounds have these blocks, each with the share of it that a thread waited."""
+    measured = made_up.rounds_of(
+        made_up.case(batch=8), [[seconds for seconds, _ in blocks] for blocks in rounds], steady=fields.pop("steady", True)
+    )
+    least = fields.pop("min_blocks", None)
+    for each, blocks in zip(measured, rounds, strict=True):
+        each.throttling = Throttling(waiting=0.669, stolen=0.0)
+        assert each.samples
+        each.samples = replace(each.samples, wait_s=tuple(seconds * share for seconds, share in blocks), min_blocks=least)
+    states = [RoundState(number, 10.0, 0.9, 0.0) for number in range(len(rounds))]
+    (row,) = collect([made_up.write(path, measured, states=states)]).rows
+    return row
+
+
+CLEAN, TAKEN = [(0.0094, 0.0)] * 10, [(0.172, 0.669)] * 40
+
+
+def test_a_round_rests_on_the_blocks_that_nobody_disturbed(tmp_path: Path) -> None:
+    row = in_file(tmp_path / "a.jsonl", [[*TAKEN, *CLEAN], [*CLEAN, *TAKEN], CLEAN])
+    assert (row.time.median_s, row.time.mean_s, row.time.p90_s) == (0.0094, pytest.approx(0.0094), 0.0094)
+    assert (row.time.blocks, row.time.left_out, row.time.reason) == (30, 80, None)
+    assert (row.flag.disturbed, row.flag.reason, row.time.disturbed_rounds, row.time.lost_share) == (False, None, 0, 0.0)
+    assert (row.rounds.left_out, [*map(list, row.rounds.blocks.first(99))]) == ((40, 40, 0), [[0.0094] * 10] * 3)
+
+
+def test_a_round_with_nine_undisturbed_blocks_rests_on_all_and_is_flagged(tmp_path: Path) -> None:
+    row = in_file(tmp_path / "a.jsonl", [[*TAKEN, *CLEAN[1:]], CLEAN])
+    assert row.time.median_s == pytest.approx((0.172 + 0.0094) / 2)
+    assert (row.time.blocks, row.time.left_out) == (59, 0)
+    assert row.time.reason == "in 1 of 2 rounds too few blocks were undisturbed, so all of them count"
+    assert (row.flag.disturbed, row.time.disturbed_rounds, row.time.lost_share) == (True, 1, 0.669)
+    row = in_file(tmp_path / "b.jsonl", [TAKEN[:1]])
+    assert (row.time.median_s, row.time.blocks, row.time.left_out, row.flag.disturbed) == (0.172, 1, None, True)
+
+
+def test_of_slow_calls_the_least_blocks_of_the_policy_are_enough(tmp_path: Path) -> None:
+    blocks = [(0.9, 0.5), (0.2, 0.0), (0.2, 0.01)]
+    row = in_file(tmp_path / "a.jsonl", [blocks], steady=None, min_blocks=2)
+    assert (row.time.median_s, row.time.blocks, row.time.left_out) == (0.2, 2, 1)
+    row = in_file(tmp_path / "b.jsonl", [blocks], steady=None, min_blocks=3)
+    assert (row.time.mean_s, row.time.blocks, row.time.left_out) == (pytest.approx(1.3 / 3), 3, None)
+
+
+def test_a_row_says_why_all_blocks_count_where_nothing_tells_who_waited() -> None:
+    for unknown in (Unknown.WAITING, Unknown.WAITING_OF_RANKS, Unknown.WAITING_OF_CHILDREN):
+        row = summarise(made_up.rounds_of(CASE, [[1.0]], nulls={"waiting": [unknown.reason()]}))
+        assert (row.time.left_out, row.time.reason) == (None, unknown.value)
+    on_card = summarise(made_up.rounds_of(GPU_CASE, [[1.0]], nulls={"waiting": [Unknown.WAITING.reason()]}))
+    assert (on_card.time.left_out, on_card.time.reason) == (None, None)

@@ -9,7 +9,7 @@ import psutil
 import pynvml as real
 import pytest
 from machine_fake import write
-from nvml_fake import H200, Card, FakeNvml, NVMLError
+from nvml_fake import H200, Card, FakeNvml
 
 from dlbench.core.conditions import RoundState, Throttling
 from dlbench.core.decoding import convert
@@ -103,7 +103,7 @@ def test_the_hottest_core_counts(clock: Clock, tmp_path: Path) -> None:
     assert (found.thermal, found.quota, found.throttled) == (pytest.approx(0.1), None, True)
 
 
-def test_a_card_is_asked_in_one_session_for_its_violations_and_reasons(clock: Clock, tmp_path: Path) -> None:
+def test_a_card_is_asked_in_one_session_for_its_violations(clock: Clock, tmp_path: Path) -> None:
     card = Card(f"GPU-{UUID}", "0000:3b:00.0", answers(10**9, 0))
     fake = FakeNvml(card)
     with fake.imported(), Monitor([Processor(), CARD], 2) as watch:
@@ -114,8 +114,8 @@ def test_a_card_is_asked_in_one_session_for_its_violations_and_reasons(clock: Cl
         found = watch.throttling("cuda:0", before, 1)
         assert watch.throttling("cpu", watch.counters("cpu"), 1) is None
     assert fake.open == 0
-    assert found is not None
-    assert (found.thermal, found.power_cap, found.reasons) == (pytest.approx(0.2), 0.5, ("sw_power_cap", "hw_thermal_slowdown"))
+    # It idles by then, so what holds its clock down now tells nothing of the case.
+    assert found == Throttling(thermal=pytest.approx(0.2), power_cap=0.5)
 
 
 @pytest.mark.parametrize("fake", [FakeNvml(init_error=real.NVML_ERROR_DRIVER_NOT_LOADED), FakeNvml()])
@@ -131,17 +131,7 @@ def test_a_card_is_seen_beside_one_that_nvml_does_not_know(tmp_path: Path) -> No
     with fake.imported(), Monitor([unknown, CARD], 2) as watch:
         assert watch.throttling("cuda:1", watch.counters("cuda:1"), 1) is None
         found = watch.throttling("cuda:0", watch.counters("cuda:0"), 1)
-    assert found is not None
-    assert found.throttled is False
-
-
-def test_a_card_that_counts_no_violations_still_tells_its_reasons(tmp_path: Path) -> None:
-    refused = NVMLError(real.NVML_ERROR_NOT_SUPPORTED)
-    card = Card(f"GPU-{UUID}", "0000:3b:00.0", {**answers(0, 0, reasons=0x8), "nvmlDeviceGetViolationStatus": refused})
-    with FakeNvml(card).imported(), Monitor([CARD], 2) as watch:
-        found = watch.throttling("cuda:0", watch.counters("cuda:0"), 1)
-    assert found is not None
-    assert (found.thermal, found.power_cap, found.reasons, found.throttled) == (None, None, ("hw_slowdown",), True)
+    assert found == Throttling(thermal=0.0, power_cap=0.0)
 
 
 def test_a_round_tells_what_others_used(clock: Clock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

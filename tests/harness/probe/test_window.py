@@ -1,6 +1,7 @@
 """Energy and series of a window, from made-up counters of NVML and of RAPL, as the parent reads them."""
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,8 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from machine_fake import write
-from nvml_fake import H200, Card, FakeNvml, NVMLError
+from nvml_fake import H200, Card, FakeNvml, Load, NVMLError
 
+from dlbench.core.conditions import Throttling
 from dlbench.core.declarations import Declaration, Value
 from dlbench.core.measurement import Measurement
 from dlbench.core.model import Case, Status
@@ -104,7 +106,7 @@ def on_processor(tmp_path: Path, clock: Clock, steps: Sequence[dict[str, float]]
             write(tmp_path, zones(**step))
             if at < len(steps) - 1:
                 seen.read()
-        seen.mark({"items": 500.0})
+        seen.mark({"items": 500.0, "seconds": seconds * (len(steps) - 1)})
     return measured(seen)
 
 
@@ -163,7 +165,7 @@ def test_a_counter_that_may_not_be_read_says_how_to_allow_it(tmp_path: Path, clo
         seen = watch.window("cpu", DECLARED)
         seen.mark({"interval_s": 1})
         clock.now_s += 30
-        seen.mark({"items": 1.0})
+        seen.mark({"items": 1.0, "seconds": 30.0})
     allow = "only root may read the energy of processors here; allow it: sudo chmod a+r /sys/class/powercap/*/energy_uj"
     assert reason(measured(seen), "energy") == allow
 
@@ -192,7 +194,7 @@ def test_a_machine_that_tells_nothing_says_so_in_a_sentence_each(
         seen.mark({"interval_s": 1})
         clock.now_s += 1
         seen.read()
-        seen.mark({"items": 1.0})
+        seen.mark({"items": 1.0, "seconds": 1.0})
     found = measured(seen)
     assert found.energy is not None
     assert (found.energy.seconds, found.energy.joules, found.values) == (1.0, None, {"burst": 1.0})
@@ -222,7 +224,7 @@ def test_a_card_is_metered_to_a_millijoule_with_idle_power_and_its_host(tmp_path
         made_up.answers = card(23_700_123, 250_000, reasons=0x4 | 0x40, clock_mhz=1500, celsius=85)
         seen.read()
         write(tmp_path, zones(package_0=4210.0))
-        seen.mark({"items": 4096.0})
+        seen.mark({"items": 4096.0, "seconds": 60.0})
     found = measured(seen)
     energy = found.energy
     assert energy is not None
@@ -252,8 +254,60 @@ def test_a_reading_that_comes_late_stands_for_those_that_it_missed(tmp_path: Pat
         clock.now_s += 0.5
         made_up.answers = card(2000, clock_mhz=900)
         seen.read()
-        seen.mark({"items": 1.0})
+        seen.mark({"items": 1.0, "seconds": 4.0})
     assert measured(seen).values["clock_hz"] == (1.8e9, 1.8e9, 1.8e9, 0.9e9)
+
+
+def test_series_have_the_points_of_the_worker_whose_window_began_first(tmp_path: Path, clock: Clock) -> None:
+    made_up = Card(f"GPU-{UUID}", "0000:3b:00.0", card(1000))
+    with FakeNvml(made_up).imported(), Monitor([CARD], 2) as watch:
+        seen = watch.window("cuda:0", DECLARED)
+        clock.now_s += 0.02  # the message's way
+        seen.mark({"interval_s": 1.0})
+        for _ in range(21):
+            clock.now_s = seen.due_s
+            seen.read()
+        clock.now_s += 0.99
+        seen.mark({"items": 1.0, "seconds": 22.01})
+    assert {len(points) for points in measured(seen).values.values() if isinstance(points, tuple)} == {22}
+
+
+def timed(clock: Clock, **answers: Any) -> tuple[Measurement, Measurement]:
+    """A case whose card is under load for a second, is timed for most of that, and copies for two: as read then, and with its counters."""
+    load = Load(clock, clock.now_s, clock.now_s + 1)
+    made_up = Card(f"GPU-{UUID}", "0000:3b:00.0", card(1000, reasons=0x0, clock_mhz=1980))
+    made_up.answers |= {
+        "nvmlDeviceGetCurrentClocksEventReasons": load.answer(0x0, 0x4),
+        "nvmlDeviceGetClockInfo": load.answer({real.NVML_CLOCK_SM: 1980}, {real.NVML_CLOCK_SM: 1500}),
+        "nvmlDeviceGetPowerUsage": load.answer(124_000, 690_000),
+        **answers,
+    }
+    with FakeNvml(made_up).imported(), Monitor([CARD], 2) as watch:
+        before, seen = watch.counters("cuda:0"), watch.window("cuda:0", Declaration())
+        clock.now_s += 0.3
+        seen.mark({"timed": True})
+        while seen.due_s < load.end_s:
+            clock.now_s = seen.due_s
+            seen.read()
+        clock.now_s = load.end_s
+        seen.mark({"timed": False})
+        assert seen.due_s == float("inf")
+        clock.now_s += 2
+        found = measured(seen)
+        return found, replace(found, throttling=watch.throttling("cuda:0", before, 1, found.throttling))
+
+
+def test_what_holds_a_card_down_is_read_while_its_blocks_run(tmp_path: Path, clock: Clock) -> None:
+    found, counted = timed(clock)
+    assert found.throttling == counted.throttling == Throttling(reasons=("sw_power_cap",), clock_hz=1.5e9, power_w=690.0)
+    assert (found.values, found.energy, found.nulls) == ({"burst": 1.0}, None, {})
+
+
+def test_what_a_card_does_not_tell_under_load_is_unknown(tmp_path: Path, clock: Clock) -> None:
+    refused = NVMLError(real.NVML_ERROR_NOT_SUPPORTED)
+    _, counted = timed(clock, nvmlDeviceGetCurrentClocksEventReasons=refused, nvmlDeviceGetPowerUsage=refused)
+    assert counted.throttling == Throttling(clock_hz=1.5e9)
+    assert (counted.throttling.throttled, counted.throttling.power_capped) == (None, None)
 
 
 def test_without_a_counter_power_is_integrated(tmp_path: Path, clock: Clock) -> None:
@@ -266,7 +320,7 @@ def test_without_a_counter_power_is_integrated(tmp_path: Path, clock: Clock) -> 
             made_up.answers = card(None, milliwatts)
             seen.read()
         clock.now_s += 5
-        seen.mark({"items": 10.0})
+        seen.mark({"items": 10.0, "seconds": 25.0})
     energy = measured(seen).energy
     assert energy is not None
     assert (energy.source, energy.joules) == ("nvml_power", pytest.approx(10 * 150 + 10 * 250 + 5 * 300))
@@ -290,7 +344,7 @@ def test_a_device_without_a_meter_says_why(tmp_path: Path, clock: Clock, device:
         seen = watch.window(device.id, DECLARED)
         seen.mark({"interval_s": 1})
         clock.now_s += 30
-        seen.mark({"items": 1.0})
+        seen.mark({"items": 1.0, "seconds": 30.0})
     no_host = "host: there is no /sys/class/powercap here, by which processors tell their energy"
     assert reason(measured(seen), "energy") == f"{sentence}; {no_host}"
 
@@ -298,7 +352,7 @@ def test_a_device_without_a_meter_says_why(tmp_path: Path, clock: Clock, device:
 def test_a_short_window_has_series_and_no_energy(tmp_path: Path, clock: Clock) -> None:
     found = on_processor(tmp_path, clock, [{"package_0": 0.0}, {"package_0": 50.0}, {"package_0": 130.0}, {"package_0": 140.0}], seconds=5)
     assert found.energy is not None
-    assert (found.energy.joules, found.values["power_w"]) == (None, (10.0, 16.0))
+    assert (found.energy.joules, found.values["power_w"]) == (None, (10.0, 16.0, 2.0))
     assert reason(found, "energy") == "it ran for 15 s, and a counter of energy needs 20 s; give more seconds"
     told = [f"{each}: this machine does not tell it" for each in ("clock", "temperature", "throttle")]
     assert reason(found, "telemetry") == "; ".join(told)
@@ -321,7 +375,7 @@ def test_a_processor_tells_its_clock_its_temperature_and_whether_it_was_too_hot(
             clock.now_s += 1
             sensors(*state)
             seen.read()
-        seen.mark({"items": 1.0})
+        seen.mark({"items": 1.0, "seconds": 2.0})
     found = measured(seen)
     assert found.values["clock_hz"] == (2.9e9, 2.5e9)
     assert (found.values["temperature_c"], found.values["throttle"]) == ((70.0, 92.5), (0.0, window.SLOWED_DOWN))
@@ -344,7 +398,7 @@ def test_a_second_window_takes_the_place_of_the_first(tmp_path: Path, clock: Clo
             clock.now_s += 30
             made_up.answers = card(2 * energy_mj, clock_mhz=mhz)
             seen.read()
-            seen.mark({"items": energy_mj})
+            seen.mark({"items": energy_mj, "seconds": 30.0})
     found = measured(seen)
     assert found.energy is not None
     assert (found.energy.joules, found.energy.items, found.values["clock_hz"]) == (pytest.approx(50), 50_000, (0.9e9,))

@@ -1,6 +1,9 @@
 """CPU time that a measuring process lost, on made-up machines."""
 
 import os
+import shutil
+import threading
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from unittest import mock
@@ -12,7 +15,8 @@ from machine_fake import write
 
 from dlbench.core.conditions import Throttling
 from dlbench.core.unknown import explained
-from dlbench.harness.worker.usage import SHORTEST_S, LostTime
+from dlbench.harness.worker import usage
+from dlbench.harness.worker.usage import SHORTEST_S, LostTime, block_waits
 
 NS = 10**9
 NOT_WAITED = "the system does not count how long threads wait for a CPU"
@@ -115,3 +119,70 @@ def test_a_share_is_a_share_whatever_is_counted(
     found, nulls = lost(root, before, after, seconds)
     assert all(share is None or 0 <= share <= 1 for share in (found.waiting, found.stolen))
     assert nulls.keys() == {name for name in ("waiting", "stolen") if getattr(found, name) is None}
+
+
+@pytest.fixture
+def process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """What has the process have these threads, each with what it has waited for so far, whatever the file system counts of a folder."""
+    waited: dict[str, int] = {}
+    monkeypatch.setattr("dlbench.harness.probe.cgroup.ROOT", tmp_path)
+    monkeypatch.setattr(usage, "_links", lambda _: len(waited) + 2)
+
+    def now(**waited_ns: int) -> None:
+        for gone in waited.keys() - waited_ns.keys():
+            shutil.rmtree(tmp_path / f"proc/self/task/{gone[1:]}")
+        waited.clear()
+        waited.update(waited_ns)
+        write(tmp_path, threads(**waited_ns))
+
+    return now
+
+
+def test_the_longest_wait_of_a_thread_in_a_block_is_its_wait(process: Callable[..., None]) -> None:
+    process(_7=5 * NS, _8=0)
+    waits = block_waits()
+    process(_7=5 * NS + 1000, _8=3_000_000)
+    assert waits.longest_s(0.02) == 0.003
+    assert waits.longest_s(0.02) == 0.0
+    process(_7=5 * NS + 2000, _8=3_000_000)
+    waits.restart()
+    process(_7=5 * NS + 2000, _8=3_250_000)
+    assert waits.longest_s(0.02) == 0.00025
+
+
+def test_threads_that_come_and_go_are_seen_as_soon_as_their_number_changes(process: Callable[..., None]) -> None:
+    process(_7=NS, _8=NS)
+    waits = block_waits()
+    process(_7=NS, _8=NS, _9=2_000_000)  # it began with nothing
+    assert waits.longest_s(0.02) == 0.002
+    process(_7=NS + 1_000_000)
+    assert waits.longest_s(0.02) == 0.001
+
+
+def test_where_the_kernel_counts_no_waits_a_block_in_which_a_thread_had_to_leave_its_cpu_is_all_wait(
+    process: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    process()
+    forced = iter((4, 4, 4, 9, 9))
+    monkeypatch.setattr(usage, "_switches", lambda: (3, next(forced)))
+    waits = block_waits()
+    assert [waits.longest_s(0.02) for _ in range(3)] == [0.0, 0.02, 0.0]
+
+
+@pytest.mark.parametrize("resource", [None, SimpleNamespace(RUSAGE_SELF=0, getrusage=lambda _: SimpleNamespace(ru_nvcsw=0, ru_nivcsw=0))])
+def test_where_nothing_counts_no_block_has_a_wait(process: Callable[..., None], monkeypatch: pytest.MonkeyPatch, resource: object) -> None:
+    process()
+    monkeypatch.setattr(usage, "resource", resource)
+    assert block_waits() is None
+
+
+@pytest.mark.skipif(not Path("/proc/self/schedstat").exists(), reason="this kernel does not count waits")
+def test_this_kernel_links_the_folder_of_threads_once_for_each() -> None:
+    folder = os.open("/proc/self/task", os.O_RDONLY)
+    before, stop = usage._links(folder), threading.Event()
+    thread = threading.Thread(target=stop.wait)
+    thread.start()
+    assert usage._links(folder) == before + 1
+    stop.set()
+    thread.join()
+    os.close(folder)

@@ -7,7 +7,7 @@ from typing import NamedTuple
 from dlbench.analysis.answers.parts.base import Table, table
 from dlbench.analysis.answers.parts.money import Hour, Payment, devices_of
 from dlbench.analysis.answers.parts.training_time import IMAGENET, THOUSAND, Cost, Estimate, dataset, words
-from dlbench.analysis.presentation.fields import THROUGHPUT, Fields, own, place, whole_row
+from dlbench.analysis.presentation.fields import Fields, Headed, own, place, whole_row
 from dlbench.analysis.presentation.wording import INTERVAL
 from dlbench.analysis.ratios.pairing import grouped
 from dlbench.core.prices import Prices
@@ -25,6 +25,12 @@ _AT: Fields[Estimate] = (
     own("ranks", "train.ranks", Unit.COUNT, _RANKS, lambda each: None if each.is_alone else each.row.ranks),
     own("at", "train.choice", Unit.TEXT, _CHOICE, lambda each: each.choice),
 )
+
+
+def _rate(heading: str, of: str) -> Headed[Estimate]:
+    """Return the column of the samples a second that time and money are counted by."""
+    meaning = "samples over the time of all calls, slow ones included; of a sustained step the steady rate"
+    return own(heading, f"{of}.items_per_s", Unit.ITEMS_PER_S, meaning, lambda each: each.row.paid_rate, "higher")
 
 
 def _energy(of: str) -> Fields[Estimate]:
@@ -50,7 +56,7 @@ def time_table(estimates: Sequence[Estimate]) -> Table:
     """Return the table of estimates on one set of samples: ImageNet with its published schedules, or another."""
     title = f"Time to train on {dataset(estimates[0].schedule)}: an estimate"
     if dataset(estimates[0].schedule) != IMAGENET:
-        fields: Fields[Estimate] = (*_NETWORK, place(estimates), *_AT, ("samples/s", THROUGHPUT[0]), *_TIMES)
+        fields: Fields[Estimate] = (*_NETWORK, place(estimates), *_AT, _rate("samples/s", "train"), *_TIMES)
         return table(title, fields, estimates, whole=whole_row)
     chosen = list({each.schedule.model: each.schedule for each in estimates}.values())
     families = grouped(chosen, lambda each: each.source)
@@ -62,7 +68,7 @@ def time_table(estimates: Sequence[Estimate]) -> Table:
             *_NETWORK,
             place(estimates),
             *_AT,
-            ("images/s", THROUGHPUT[0]),
+            _rate("images/s", "train"),
             own("epochs", "train.epochs", Unit.COUNT, _EPOCHS, lambda each: each.schedule.epochs),
             *_TIMES,
             own("its authors", "train.took", Unit.TEXT, "how long it took them, and on what", lambda each: each.schedule.took),
@@ -131,7 +137,7 @@ def inference_table(estimates: Sequence[Estimate], prices: Prices) -> Table:
         *_NETWORK,
         place(estimates),
         own("at", "inference.choice", Unit.TEXT, _CHOICE, lambda each: each.choice),
-        ("samples/s", THROUGHPUT[0]),
+        _rate("samples/s", "inference"),
         own("kept", "inference.kept", Unit.FRACTION, "of its burst, where it was sustained", better="higher"),
         *_energy("inference"),
         *chain.from_iterable(map(_paid, Payment)),

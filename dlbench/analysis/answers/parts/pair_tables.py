@@ -211,9 +211,14 @@ def side_label(pair: Pair, side: Row, several: bool) -> str:
 
 
 def furthest(pairs: Sequence[Pair]) -> tuple[Pair, list[Pair]]:
-    """Return the pair in the middle of those whose other side has the value that is furthest ahead of the base, and all of these."""
-    others = grouped(pairs, lambda each: each.value(each.other))
-    found = max(others.values(), key=lambda each: speedup_of(middle(each)))
+    """Return the pair in the middle of those whose other side has the value that is furthest ahead of the base, and all of these.
+
+    Where there are cases that all values have, these alone count: a value that was tried in small cases, too, is not behind for that.
+    """
+    others = grouped(pairs, lambda each: each.value(each.other)).values()
+    shared = set.intersection(*({pair.base.case.id for pair in each} for each in others))
+    compared = [[pair for pair in each if pair.base.case.id in shared] or each for each in others]
+    found = max(compared, key=lambda each: speedup_of(middle(each)))
     return middle(found).chosen(len(others)), found
 
 

@@ -48,9 +48,9 @@ class TimedKind:
     row: Row
     kind: str
     share: float
-    """Of the step under the profiler."""
+    """Of the step as it was timed."""
     time_s: float
-    """As much of the step as it was timed without."""
+    """As much of that step."""
     bound: Ceiling | None = None
     """The ceiling at which it would take longest; None where none was measured that bounds it."""
     limit_s: float | None = None
@@ -81,11 +81,10 @@ class TimedKind:
 
 def kinds_of(row: Row, profile: StepProfile, ceilings: Ceilings) -> list[TimedKind]:
     """Return the kinds of operations of a step, those that take most first; ``ceilings`` are those of its device."""
-    step_s = row.time.median_s or 0.0
     found = []
     for kind in profile.kinds:
         share = kind.seconds / profile.step_s if profile.step_s else 0.0
-        timed = TimedKind(row, kind.kind, share, share * step_s)
+        timed = TimedKind(row, kind.kind, share, kind.seconds)
         limits = _limits(kind, timed, profile, ceilings)
         bound = max(limits, key=limits.__getitem__, default=None)
         found.append(replace(timed, bound=bound, limit_s=limits[bound] if bound else None))

@@ -94,12 +94,6 @@ def sustained(row: Row) -> Sustained | None:
     return Sustained(row, statistics.median(kept), kept) if kept else None
 
 
-def rates_of(row: Row) -> Sequence[float]:
-    """Return the throughput of each round: of a sustained step the steady one."""
-    steady = row.declared.value("steady")
-    return row.rounds.values.get(steady.name, ()) if steady else row.rounds.items_per_s
-
-
 def burst_table(found: Sequence[Sustained]) -> Table:
     """Return burst and steady throughput of these, and from when on it had fallen."""
     fields: Fields[Sustained] = (

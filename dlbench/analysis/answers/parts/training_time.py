@@ -5,7 +5,7 @@ from itertools import chain
 from typing import NamedTuple
 
 from dlbench.analysis.answers.parts.money import Hour, Payment, devices_of, hour_of
-from dlbench.analysis.answers.parts.sustained import EVEN, Sustained, rates_of, sustained
+from dlbench.analysis.answers.parts.sustained import EVEN, Sustained, sustained
 from dlbench.analysis.presentation import names
 from dlbench.analysis.presentation.wording import with_interval
 from dlbench.analysis.ratios.pairing import grouped
@@ -17,6 +17,7 @@ from dlbench.core.prices import Prices
 from dlbench.core.reference.networks import PARAMETERS
 from dlbench.core.reference.schedules import Schedule, schedules
 from dlbench.core.rows.row import Row
+from dlbench.core.stats import median_interval
 
 MANY = 1_000_000
 """Samples that the time of a network without a published schedule is stated for."""
@@ -39,13 +40,13 @@ class Estimate(NamedTuple):
     @property
     def seconds(self) -> float:
         """That time."""
-        return self.schedule.seconds(self.row.throughput)
+        return self.schedule.seconds(self.row.paid_rate)
 
     @property
     def ends(self) -> Span:
         """The ends of its 95 % interval, as of the throughput; None of too few rounds."""
-        low, high = self.row.rate.items_per_s_low, self.row.rate.items_per_s_high
-        return (self.schedule.seconds(high), self.schedule.seconds(low)) if low and high else (None, None)
+        rates = median_interval(self.row.paid_rates)
+        return (self.schedule.seconds(rates.high), self.schedule.seconds(rates.low)) if rates and rates.low else (None, None)
 
     def __str__(self) -> str:
         return with_interval(self.seconds, *self.ends, units.seconds)
@@ -142,15 +143,15 @@ class Cost(NamedTuple):
 
     def of(self, samples: float) -> float:
         """Return what so many samples cost: the time that they take of an hour's price."""
-        return self.per_hour * samples / self.row.throughput / 3600
+        return self._amount(samples, self.estimate.seconds)
 
     def ends(self, samples: float) -> Span:
         """Return the ends of its 95 % interval."""
-        low, high = self.row.rate.items_per_s_low, self.row.rate.items_per_s_high
-        if not low or not high:
-            return None, None
-        first, last = (self.per_hour * samples / rate / 3600 for rate in (high, low))
+        first, last = (None if seconds is None else self._amount(samples, seconds) for seconds in self.estimate.ends)
         return first, last
+
+    def _amount(self, samples: float, seconds: float) -> float:
+        return self.per_hour * samples * seconds / self.estimate.samples / 3600
 
 
 def best_steps(results: Results) -> dict[str, list[Row]]:
@@ -168,10 +169,10 @@ def faster_steps(results: Results) -> list["Faster"]:
     for of_place in chain.from_iterable(_trained(results).values()):
         steady = _counting(of_place)
         others = [row for row in of_place if row.has_throughput and names.choice(row) != names.choice(steady)]
-        if not others or not sustained(steady) or min(rates_of(steady)) <= 0:
+        if not others or not sustained(steady) or min(steady.paid_rates) <= 0:
             continue
-        best = max(others, key=lambda row: row.throughput)
-        ratio = speed_ratio(rates_of(steady), best.rounds.items_per_s, among=len(others))
+        best = max(others, key=lambda row: row.paid_rate)
+        ratio = speed_ratio(steady.paid_rates, best.paid_rates, among=len(others))
         if ratio.speedup > 1 + EVEN and not ratio.is_undecided:
             found.append(Faster(best, steady, ratio))
     return found
@@ -196,7 +197,7 @@ class Faster(NamedTuple):
 
 def _trained(results: Results) -> dict[str, list[list[Row]]]:
     """Return by network its training steps on each device, and on each number of several."""
-    sound = [row for row in results.rows if row.is_sound and row.throughput and row.params.get("model")]
+    sound = [row for row in results.rows if row.is_sound and row.paid_rate and row.params.get("model")]
     alone = [row for row in sound if row.is_single_rank and _STEP.issubset(row.declared.tags)]
     models = {*schedules(), *(str(row.params["model"]) for row in alone)}
     several = [row for row in sound if _trains_together(row) and str(row.params["model"]) in models]
@@ -223,12 +224,12 @@ def _trains_together(row: Row) -> bool:
 
 def _counting(rows: Sequence[Row]) -> Row:
     steady = [row for row in rows if sustained(row)]
-    return max(steady or rows, key=lambda row: row.throughput)
+    return max(steady or rows, key=lambda row: row.paid_rate)
 
 
 def inference(results: Results) -> list[Estimate]:
     """Return for each network and device what 1000 samples of its inference take, where their energy or their price is known."""
-    rows = [row for row in results.rows if row.is_sound and row.throughput and row.is_single_rank and _FORWARD.issubset(row.declared.tags)]
+    rows = [row for row in results.rows if row.is_sound and row.paid_rate and row.is_single_rank and _FORWARD.issubset(row.declared.tags)]
     groups = grouped(rows, lambda row: str(row.params.get("model")))
     found = [(model, _counting(of_place)) for model, of_model in groups.items() for of_place in names.by_device(of_model).values()]
     every = [Estimate(row, Schedule(model, THOUSAND, 1, "", None, None), hour_of(row, results.prices)) for model, row in found]

@@ -37,7 +37,7 @@ def document(run: RunFile, cases: Sequence[Timed]) -> Any:
                 "repetitions": len(case.samples),
                 "repetition_index": index,
                 "threads": case.row.case.threads or 1,
-                "iterations": samples.calls * len(samples.block_s),
+                "iterations": samples.calls * len(samples.counted_s),
                 "real_time": seconds * NS_PER_S,
                 "cpu_time": seconds * NS_PER_S,
                 "time_unit": "ns",

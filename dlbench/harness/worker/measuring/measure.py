@@ -5,17 +5,21 @@ import math
 import statistics
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import repeat
-from typing import Any
+from typing import Any, NamedTuple
 
+from dlbench.core.conditions import undisturbed
 from dlbench.core.measurement import Samples, Transfer
 from dlbench.core.model import Clock, Policy, Status, Work
+from dlbench.core.stats import known
 from dlbench.core.unknown import Unavailable, Unknown
 from dlbench.harness.probe.memory import too_much_to_lock
 from dlbench.harness.worker.backends.base import Backend
 from dlbench.harness.worker.failures import Unmeasurable, first_line
 from dlbench.harness.worker.measuring.stopping import SHORT_WINDOW, WINDOW, enough, steady
+from dlbench.harness.worker.stages import timed_part
+from dlbench.harness.worker.usage import BlockWaits
 
 SLOW_CALL_S = 0.1
 """A call whose second and third time take longer is warm after two; blocks of one call, and their least number, carry the round."""
@@ -27,6 +31,8 @@ _SHORT = 0.75
 """Of the least length of a block: one that is shorter gets more calls."""
 MOST_CALLS = 10**6
 """In a block: enough for an empty call on an accelerator, and a bound where a clock stands still."""
+_LOOKED_AT = 20
+"""Windows of blocks among which undisturbed ones may show that a call is steady."""
 _TIMES = 5
 """An action is timed for `median_time`."""
 
@@ -43,80 +49,138 @@ class DeviceClock:
         return time.perf_counter()
 
 
+class Block(NamedTuple):
+    """A timed block, in seconds."""
+
+    call_s: float
+    wait_s: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class BlockTimer:
+    """Times blocks of a call, and reads the waits for a CPU outside of them."""
+
+    work: Work
+    clock: Clock
+    waits: BlockWaits | None
+
+    def __call__(self, calls: int) -> Block:
+        """Time a block of so many calls."""
+        call, before, now = self.work.call, self.work.before, self.clock.now
+        if before is not None:
+            before()
+            if self.waits:
+                self.waits.restart()
+        start = now()
+        for _ in repeat(None, calls):
+            call()  # type: ignore[misc]  # what is timed has a call
+        block_s = now() - start
+        return Block(block_s / calls, self.waits.longest_s(block_s) if self.waits else None)
+
+
 def take_samples(
-    work: Work, clock: Clock, backend: Backend, policy: Policy, deadline: float = math.inf, least_block_s: float = 0.0
+    work: Work,
+    clock: Clock,
+    backend: Backend,
+    policy: Policy,
+    deadline: float = math.inf,
+    least_block_s: float = 0.0,
+    waits: BlockWaits | None = None,
 ) -> Samples:
     """Time ``work.call``, in blocks of ``least_block_s`` where the device's own least length is shorter.
 
-    Raises Unmeasurable, a timeout, as soon as the blocks can't end before the deadline, which is on the clock's own scale.
+    With ``waits`` a round goes on for undisturbed blocks while it has time. Raises Unmeasurable, a timeout, as soon as the blocks can't end
+    before the deadline, which is on the clock's own scale.
     """
-    call, before = work.call, work.before
-
-    def block(calls: int) -> float:
-        """Time a block of calls, in seconds a call."""
-        if before is not None:
-            before()
-        start = clock.now()
-        for _ in repeat(None, calls):
-            call()  # type: ignore[misc]  # what is timed has a call
-        return (clock.now() - start) / calls
-
-    def refuse_behind_deadline(call_s: float, more: int) -> None:
-        if clock.now() + call_s * more > deadline:
-            late = f"one call takes {call_s:.3g} s, so {policy.min_blocks} timed ones would end behind the deadline"
-            raise Unmeasurable(Status.TIMEOUT, f"{late} of {policy.timeout_s:g} s; raise --timeout")
-
+    block = BlockTimer(work, clock, waits)
     gc.collect()
     gc.disable()
     try:
         begun = clock.now()
-        first_call_s = block(1)
+        first_call_s = block(1).call_s
         warm = [block(1)]
-        if warm[0] > SLOW_CALL_S:
+        if warm[0].call_s > SLOW_CALL_S:
             # A cold disk or a compiler may be in the second as well, so a third decides.
-            refuse_behind_deadline(warm[0], 1)
+            _refuse_behind_deadline(warm[0].call_s, 1, clock, policy, deadline)
             warm.append(block(1))
-            fastest_s = min(warm)
+            fastest_s = min(each.call_s for each in warm)
             if fastest_s > SLOW_CALL_S:
-                if policy.min_blocks == 1 or max(warm) - fastest_s > WARM_CALLS_AGREE * fastest_s:
+                if policy.min_blocks == 1 or max(each.call_s for each in warm) - fastest_s > WARM_CALLS_AGREE * fastest_s:
                     del warm[0]  # the third alone counts
-                warmup_s = clock.now() - begun - sum(warm)
-                more = policy.min_blocks - len(warm)
-                refuse_behind_deadline(fastest_s, more)
-                return Samples(1, (*warm, *(block(1) for _ in range(more))), first_call_s, warmup_s, steady=None)
-        least_s = max(backend.block_s, least_block_s) if before is None else 0.0
-        calls, blocks, settled = _warm_up(block, warm, least_s, backend, policy, clock)
-        warmup_s = clock.now() - begun - calls * sum(blocks)
-        while not enough(blocks, calls, policy):
-            blocks.append(block(calls))
+                warmup_s = clock.now() - begun - _seconds(warm)
+                with timed_part():
+                    _add_slow(warm, block, fastest_s, policy, deadline)
+                call_s, wait_s = _columns(warm)
+                return Samples(1, call_s, first_call_s, warmup_s, None, wait_s=wait_s, min_blocks=policy.min_blocks if wait_s else None)
+        least_s = max(backend.block_s, least_block_s) if work.before is None else 0.0
+        calls, blocks, settled = _warm_up(block, _columns(warm)[0], least_s, backend, policy, clock)
+        warmup_s = clock.now() - begun - calls * _seconds(blocks)
+        with timed_part():
+            while not enough(*_columns(blocks), calls, policy):
+                blocks.append(block(calls))
     finally:
         gc.enable()
-    return Samples(calls, tuple(blocks), first_call_s, warmup_s, settled)
+    call_s, wait_s = _columns(blocks)
+    return Samples(calls, call_s, first_call_s, warmup_s, settled, wait_s=wait_s)
+
+
+def _add_slow(blocks: list[Block], block: BlockTimer, call_s: float, policy: Policy, deadline: float) -> None:
+    """Add slow calls up to the policy's least number of blocks, and while there is time up to so many undisturbed ones."""
+    clock, more = block.clock, policy.min_blocks - len(blocks)
+    _refuse_behind_deadline(call_s, more, clock, policy, deadline)
+    blocks += [block(1) for _ in range(more)]
+    while (
+        len(undisturbed(*_columns(blocks), 1)) < policy.min_blocks
+        and _seconds(blocks) + call_s <= policy.round_s
+        and clock.now() + call_s <= deadline
+    ):
+        blocks.append(block(1))
+
+
+def _refuse_behind_deadline(call_s: float, more: int, clock: Clock, policy: Policy, deadline: float) -> None:
+    if clock.now() + call_s * more > deadline:
+        late = f"one call takes {call_s:.3g} s, so {policy.min_blocks} timed ones would end behind the deadline"
+        raise Unmeasurable(Status.TIMEOUT, f"{late} of {policy.timeout_s:g} s; raise --timeout")
+
+
+def _columns(blocks: Sequence[Block]) -> tuple[tuple[float, ...], tuple[float, ...] | None]:
+    """Return the seconds a call of blocks, and their waits; None where these were not read."""
+    return tuple(each.call_s for each in blocks), tuple(known(each.wait_s for each in blocks)) or None
+
+
+def _seconds(blocks: Sequence[Block]) -> float:
+    return sum(each.call_s for each in blocks)
 
 
 def _warm_up(
-    block: Callable[[int], float], warm: Sequence[float], least_s: float, backend: Backend, policy: Policy, clock: Clock
-) -> tuple[int, list[float], bool]:
-    """Run blocks until time and calls suffice and they are steady. ``warm``: seconds of the calls so far, without the very first.
+    block: BlockTimer, warm: Sequence[float], least_s: float, backend: Backend, policy: Policy, clock: Clock
+) -> tuple[int, list[Block], bool]:
+    """Run blocks until time and calls suffice and they are steady, all of the last ones or those of them that nobody disturbed.
 
-    Return the calls of a block, the last ones, which are as good as any behind them, and whether they were steady; none where they were
-    not.
+    ``warm``: seconds of the calls so far, without the very first. Return the calls of a block, the last ones, which are as good as any
+    behind them, and whether they were steady; none where they were not.
     """
     begun = clock.now()
     wanted_s = backend.warmup_s if policy.warmup_s is None else policy.warmup_s
     fastest_s, called = min(warm), 1 + len(warm)
     calls = _calls_for(fastest_s, least_s)
-    blocks: list[float] = []
+    blocks: list[Block] = []
     window = SHORT_WINDOW if calls * fastest_s > LONG_BLOCK_S else WINDOW
     while True:
-        seconds = block(calls)
+        last = block(calls)
         called += calls
-        if seconds * calls < _SHORT * least_s and calls < MOST_CALLS:
+        if last.call_s * calls < _SHORT * least_s and calls < MOST_CALLS:
             # The calls before were cold: with as many a block, the clock would show.
-            calls, window, blocks = _calls_for(seconds, least_s), WINDOW, []
+            calls, window, blocks = _calls_for(last.call_s, least_s), WINDOW, []
         else:
-            blocks = [*blocks, seconds][-2 * window :]
-        spent_s, settled = clock.now() - begun, steady(blocks, window)
+            blocks = [*blocks, last][-_LOOKED_AT * window :]
+        call_s, wait_s = _columns(blocks)
+        clean = list(undisturbed(call_s, wait_s, calls))[-2 * window :]
+        spent_s, settled = clock.now() - begun, steady(call_s, window)
+        if settled:
+            blocks = blocks[-2 * window :]
+        elif settled := steady([call_s[at] for at in clean], window):
+            blocks = blocks[clean[0] :]
         if (settled and spent_s >= wanted_s and called >= backend.warmup_calls) or spent_s >= max(policy.max_warmup_s, wanted_s):
             return calls, blocks[-policy.max_blocks :] if settled else [], settled
 

@@ -4,6 +4,7 @@ import statistics
 from collections.abc import Sequence
 from itertools import combinations
 
+from dlbench.core.conditions import undisturbed
 from dlbench.core.measurement import STEADY_SHIFT
 from dlbench.core.model import Policy
 from dlbench.core.stats import relative_half_width
@@ -29,11 +30,14 @@ def steady(blocks: Sequence[float], window: int = WINDOW) -> bool:
     return abs(statistics.median(after) - level) <= STEADY_SHIFT * level and abs(kendall_tau) < STEADY_TREND[window]
 
 
-def enough(blocks: Sequence[float], calls: int, policy: Policy) -> bool:
-    """Whether a round has the blocks it needs, of so many calls: precise enough, out of time, or at its most."""
-    count = len(blocks)
-    if count < policy.min_blocks:
+def enough(blocks: Sequence[float], waits: Sequence[float] | None, calls: int, policy: Policy) -> bool:
+    """Whether a round has the blocks it needs, of so many calls: precise enough, out of time, or at its most.
+
+    ``waits``: the longest of each block for a CPU. Those that were disturbed take time, and nothing else of them counts.
+    """
+    if len(blocks) < policy.min_blocks:
         return False
-    if count >= policy.max_blocks or calls * sum(blocks) >= policy.round_s:
+    counted = [blocks[at] for at in undisturbed(blocks, waits, calls)]
+    if len(counted) >= policy.max_blocks or calls * sum(blocks) >= policy.round_s:
         return True
-    return count >= PRECISE_FROM and relative_half_width(blocks) <= PRECISE
+    return len(counted) >= PRECISE_FROM and relative_half_width(counted) <= PRECISE

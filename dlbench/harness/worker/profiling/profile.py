@@ -9,14 +9,13 @@ from typing import Any
 
 import torch
 from torch.autograd import DeviceType  # type: ignore[attr-defined]  # it is there, and in no __all__
-from torch.profiler import ProfilerActivity, profile, supported_activities
+from torch.profiler import ProfilerActivity, profile, schedule, supported_activities
 
 from dlbench.core.declarations import Declaration
 from dlbench.core.measurement import Measurement
 from dlbench.core.model import Clock, Work
 from dlbench.core.step_profile import KindTime, OperationKind, StepProfile
 from dlbench.core.unknown import Unavailable, Unknown
-from dlbench.harness.worker.failures import first_line
 from dlbench.harness.worker.profiling.composites import kinds_in
 from dlbench.harness.worker.profiling.counts import OperationCounts
 from dlbench.harness.worker.profiling.layers import Within, layers_noted, slowest_layers
@@ -33,23 +32,18 @@ _DETACHES_FROM = (12, 6)
 (https://github.com/pytorch/pytorch/pull/146604); kineto 1264 made that its default there."""
 
 
-def with_profile(
-    result: Measurement, work: Work, declared: Declaration, device: torch.device, clock: Clock, deadline: float, rounds: int
-) -> Measurement:
-    """Return the measurement of a step's second round with its profile, or why there is none; any other as it is.
+def is_profiled(result: Measurement, declared: Declaration, rounds: int) -> bool:
+    """Whether it is a step's second round, or of a single planned one that: the first of several brings the first answers."""
+    return result.round == min(1, rounds - 1) and result.samples is not None and declared.is_step
 
-    Of a single planned round it is that one: the first of several ends no later, as it brings the first answers.
-    """
-    if result.round != min(1, rounds - 1) or result.samples is None or not declared.is_step:
-        return result
-    try:
-        _refuse(result, work, declared, device, clock, deadline)
-        with _set_apart():
-            result.profile = take_profile(work, max(result.samples.block_s), device, clock)
-    except Unavailable as unavailable:
-        return result.with_reasons("profile", unavailable.reason)
-    except Exception as raised:  # noqa: BLE001  # what was measured stands, whatever the profiler makes of it
-        return result.with_reasons("profile", Unknown.EXCEPTION.reason(text=f"{type(raised).__name__}: {first_line(raised)}"))
+
+def with_profile(
+    result: Measurement, work: Work, declared: Declaration, device: torch.device, clock: Clock, deadline: float
+) -> Measurement:
+    """Return the measurement of a step with its profile. Raises Unavailable where that would say nothing, or cost too much."""
+    _refuse(result, work, declared, device, clock, deadline)
+    with _set_apart():
+        result.profile = take_profile(work, max(result.samples.block_s), device, clock)  # type: ignore[union-attr]  # it was timed
     return result
 
 
@@ -72,25 +66,31 @@ def _refuse(result: Measurement, work: Work, declared: Declaration, device: torc
 
 
 def take_profile(work: Work, call_s: float, device: torch.device, clock: Clock) -> StepProfile:
-    """Return the profile of a step that takes about ``call_s``; one that is long is counted at once, any other in a step of its own."""
+    """Return the profile of a step that takes about ``call_s``; one that is long is counted at once, any other in a step of its own.
+
+    In that one the profiler warms up, without an event: the first step under CUPTI pays for its buffers.
+    """
     call: Callable[[], Any] = work.call  # type: ignore[assignment]  # what was timed has a call
     steps = 1 if work.before else max(1, min(MOST_STEPS, int(BUDGET_S / max(call_s, 1e-9))))
     # To count takes about 50 µs an operation, which does not show in a long step.
     counts, counted_apart = OperationCounts(), call_s < BUDGET_S
     activities = [ProfilerActivity.CPU, *([] if device.type == "cpu" else [_activity(device)])]
     os.environ.setdefault("TEARDOWN_CUPTI", "1")  # read when the profiler ends, and by CUDA's alone
-    with layers_noted():
+    phases = schedule(wait=0, warmup=1, active=1) if counted_apart else None
+    _ahead(work)
+    # Without `acc_events` torch warns that events of earlier cycles are lost, of which there is none.
+    with layers_noted(), profile(activities=activities, schedule=phases, acc_events=True) as profiler:
         if counted_apart:
-            _ahead(work)
             with counts:
                 call()
-        _ahead(work)
-        with profile(activities=activities) as profiler:
-            begun = clock.now()
-            with nullcontext() if counted_apart else counts:
-                for _ in range(steps):
-                    call()
-            step_s = (clock.now() - begun) / steps
+            _ahead(work)
+            clock.now()  # what it has queued is no part of the next one
+            profiler.step()
+        begun = clock.now()
+        with nullcontext() if counted_apart else counts:
+            for _ in range(steps):
+                call()
+        step_s = (clock.now() - begun) / steps
     events = profiler.events() or []
     timed = list(_own_times(events, device))
     kinds = defaultdict[OperationKind, float](float)

@@ -20,7 +20,6 @@ from typing import Any
 
 import torch
 
-from dlbench.core.declarations import Value
 from dlbench.core.declared_json import signature_to_json
 from dlbench.core.errors import DlbenchError
 from dlbench.core.measurement import Measurement, Memory
@@ -34,15 +33,21 @@ from dlbench.harness.worker.backends.device_time import take_device_time
 from dlbench.harness.worker.backends.torch_build import math_flags, parallelism, set_math, versions
 from dlbench.harness.worker.checking.correctness import Subject, spot_checked
 from dlbench.harness.worker.checking.imports import try_plugins
-from dlbench.harness.worker.failures import Unmeasurable, failure_of
+from dlbench.harness.worker.failures import Unmeasurable, failure_of, first_line
 from dlbench.harness.worker.measuring.forecast import refuse_too_slow
 from dlbench.harness.worker.measuring.limits import DeviceMemory, memory_limit, out_of_memory_named
 from dlbench.harness.worker.measuring.measure import DeviceClock, take_pinned_transfer, take_samples, take_transfer
-from dlbench.harness.worker.profiling.profile import with_profile
+from dlbench.harness.worker.profiling.profile import is_profiled, with_profile
 from dlbench.harness.worker.scratch import give_scratch
 from dlbench.harness.worker.serving.ranks import BLOCK_S, RankProcess, RanksClock, in_any_rank
-from dlbench.harness.worker.stages import tell_parent
-from dlbench.harness.worker.usage import HostMemory, LostTime
+from dlbench.harness.worker.signature_checks import undeclared
+from dlbench.harness.worker.stages import keep_timed, tell_parent, timed_part
+from dlbench.harness.worker.usage import HostMemory, LostTime, block_waits
+
+_COPYING_ROUNDS, _MOST_COPIED_BYTES = 2, 1 << 25
+"""Copies of more are timed in the first rounds alone: 1 GiB into fresh memory takes 0.8 s each time on the host of an H100."""
+Extras = dict[str, Callable[[Measurement], Measurement]]
+"""What is added to a case once it is timed, by the group of columns."""
 
 
 def main() -> None:
@@ -180,14 +185,14 @@ def measure(request: MeasureRequest, rank_process: RankProcess | None = None, *,
         started=datetime.now(UTC).isoformat(timespec="milliseconds"),
     )
     try:
-        return Reply(measurement=_measure_case(begun, request, rank_process, fresh))
+        return _measure_case(begun, request, rank_process, fresh)
     except Exception as error:  # noqa: BLE001  # any error of a workload or of torch is a row with a sentence
         status, reason = failure_of(error, torch.__version__)
         # After a crash neither the device nor this process on it is of use.
         return Reply(measurement=replace(begun, status=status, reason=reason), fault=status is Status.CRASHED)
 
 
-def _measure_case(begun: Measurement, request: MeasureRequest, rank_process: RankProcess | None, fresh: bool) -> Measurement:
+def _measure_case(begun: Measurement, request: MeasureRequest, rank_process: RankProcess | None, fresh: bool) -> Reply:
     case, policy, rank = request.case, request.policy, rank_process.rank if rank_process else 0
     backend, device = find(request.devices[rank])
     dtype = str(case.params.get("dtype", "fp32"))
@@ -220,33 +225,60 @@ def _measure_case(begun: Measurement, request: MeasureRequest, rank_process: Ran
             device_memory.forget_set_up()
         counts = {name: getattr(work, name) for name in ("items", "flops", "least_flops", "bytes", "least_bytes")}
         result = replace(begun, status=Status.OK, **counts)
-        lost_time = LostTime()
+        lost_time, waits = LostTime(), block_waits() if backend.is_host and not rank_process else None
         if work.observe:
-            result.values = reported(work.observe(clock))
+            result.values = reported(timed_part()(work.observe)(clock))
         else:
-            result.samples = take_samples(work, clock, backend, policy, deadline, BLOCK_S if rank_process else 0.0)
+            result.samples = take_samples(work, clock, backend, policy, deadline, BLOCK_S if rank_process else 0.0, waits)
         # Before the report, whose checks take memory that no call does.
         result.memory = memory = replace(device_memory.peaks(), host_peak_bytes=host_memory.peak_bytes())
         result.values = reported(work.report(clock)) if work.report else result.values
         if rank_process:
-            waits = [Unknown.WAITING_OF_RANKS.reason()]
-            result.nulls = {"waiting": waits, "stolen": waits, "device_s": [Unknown.SEVERAL_DEVICES.reason()]}
+            of_ranks = [Unknown.WAITING_OF_RANKS.reason()]
+            result.nulls = {"waiting": of_ranks, "stolen": of_ranks, "device_s": [Unknown.SEVERAL_DEVICES.reason()]}
         else:
-            result.throttling, result.nulls = lost_time.shares()
+            _note_lost_time(result, lost_time)
             result = _with_device_time(result, work, backend, device, clock, deadline)
         result = _with_reasons_of(result, work)
         result.math = math_flags()
         result = result.with_reasons("memory", *_memory_reasons(memory, backend, device_memory.left_bytes))
-        result = _with_transfer(result, work, backend, device, clock, deadline, workload.resident(case.params) != case.params)
-        result = with_profile(result, work, declared, device, clock, deadline, policy.rounds)
         if rank == 0 and (wrong := undeclared(result.values, declared.values, case.params)):  # a case's values are those of rank 0
-            return replace(result, status=Status.FAILED, reason=wrong)
-        if result.round or work.call is None:
-            return result
-        if case.params.get(declared.parameter("limit") or "") is not None:
-            return result.with_reasons("check", Unknown.WITHIN_LIMIT.reason())
-        left_s = deadline - clock.now()
-        return spot_checked(Subject(result, work, workload, case.params, request.seed, backend, device, setup_s, left_s))
+            return Reply(measurement=replace(result, status=Status.FAILED, reason=wrong))
+        own_copies = workload.resident(case.params) != case.params
+        extras: Extras = {"transfer": lambda result: _with_transfer(result, work, backend, device, clock, deadline, own_copies)}
+        if is_profiled(result, declared, policy.rounds):
+            extras["profile"] = lambda result: with_profile(result, work, declared, device, clock, deadline)
+        if work.call and not result.round:
+            subject = partial(Subject, work=work, workload=workload, params=case.params, seed=request.seed, backend=backend, device=device)
+            extras["check"] = lambda result: spot_checked(subject(result, setup_s=setup_s, left_s=deadline - clock.now()))
+        return _with_extras(result, extras)
+
+
+def _with_extras(timed: Measurement, extras: Extras) -> Reply:
+    """Add to what was timed, which the parent keeps should this process not come to reply."""
+    missing = [*extras]
+    for group, extra in extras.items():
+        keep_timed(Reply(measurement=timed, missing=tuple(missing)).to_json())
+        try:
+            timed = extra(timed)
+        except Unavailable as unavailable:
+            timed = timed.with_reasons(group, unavailable.reason)
+        except Exception as error:
+            if "ranks" in timed.case.params:  # of which the others wait for this one
+                raise
+            text = f"{type(error).__name__}: {first_line(error)}"
+            if failure_of(error, torch.__version__)[0] is Status.CRASHED:
+                return Reply(measurement=Reply(measurement=timed, missing=tuple(missing)).cut_off(text), fault=True)
+            timed = timed.with_reasons(group, Unknown.EXCEPTION.reason(text=text))
+        missing.remove(group)
+    return Reply(measurement=timed)
+
+
+def _note_lost_time(result: Measurement, lost_time: LostTime) -> None:
+    """Note what it lost, and have all blocks count where its threads may have waited for processes of the case itself."""
+    result.throttling, result.nulls = lost_time.shares()
+    if result.samples and result.nulls.get("waiting") == [Unknown.WAITING_OF_CHILDREN.reason()]:
+        result.samples.wait_s = None
 
 
 def reported(returned: Mapping[str, Any]) -> dict[str, Reported]:
@@ -259,23 +291,6 @@ def reported(returned: Mapping[str, Any]) -> dict[str, Reported]:
             raise ValueError(f"value '{name}' is {wrong[0]}; it has to be finite, and {MOST:g} at most")
         values[str(name)] = numbers if series else numbers[0]
     return values
-
-
-def undeclared(values: Mapping[str, Reported], declared: Sequence[Value], params: Mapping[str, Any]) -> str | None:
-    """Say which values of a case with these parameters are not as its workload declares them; None where all are."""
-    expected = {each.name: each for each in declared if each.applies(params)}
-    wrong = [f"'{name}' was returned and is not declared" for name in values if name not in expected]
-    for name, each in expected.items():
-        value, kinds = values.get(name), ("scalar", "series")
-        size = len(value) if isinstance(value, Sequence) else None
-        if value is None:
-            if not each.optional:
-                wrong.append(f"'{name}' is declared and was not returned")
-        elif (size is None) == each.series:
-            wrong.append(f"'{name}' is declared as a {kinds[each.series]} and is a {kinds[not each.series]}")
-        elif each.points and size != len(each.points):
-            wrong.append(f"'{name}' is declared with {len(each.points)} points and has {size}")
-    return f"value {', and '.join(wrong)}; put it right in @workload(values=…)" if wrong else None
 
 
 _COUNTS = (("flops", Unknown.OPERATIONS_NOT_COUNTED), ("bytes", Unknown.BYTES_NOT_COUNTED), ("speed", Unknown.NO_SPEED))
@@ -310,7 +325,7 @@ def _with_transfer(
     """Return it with the copies' times, and why some or all are unknown."""
     try:
         if own_copies or backend.is_host:
-            raise Unavailable(Unknown.OWN_COPIES if own_copies else Unknown.ON_HOST)
+            raise Unavailable(Unknown.ON_HOST if backend.is_host else Unknown.OWN_COPIES)
         if result.samples is None:
             raise Unavailable(Unknown.EXPERIMENT)
         if clock.now() + max(result.samples.block_s) > deadline:
@@ -320,6 +335,9 @@ def _with_transfer(
         outputs = tensors_in(work.call())  # type: ignore[misc]  # what was timed has a call
         if not in_any_rank(bool(work.inputs or outputs)):
             raise Unavailable(Unknown.NOTHING_TO_COPY)
+        copied = sum(tensor.nbytes for tensor in (*work.inputs, *outputs))
+        if result.round >= _COPYING_ROUNDS and in_any_rank(copied > _MOST_COPIED_BYTES):
+            return result  # earlier rounds have them
         result.transfer = take_transfer(work.inputs, outputs, backend, device, clock)
         if "ranks" in result.case.params:
             raise Unavailable(Unknown.SEVERAL_DEVICES)

@@ -33,12 +33,12 @@ class LockingTwin(Twin):
         return [tensor.clone() for tensor in tensors]
 
 
-def copied(backend, call_s=10.0, deadline=100.0, **params):
+def copied(backend, call_s=10.0, deadline=100.0, number=0, **params):
     """The measurement of a call that takes so long, with its copies, and how often it was called for them."""
     clock, calls = ManualClock(), []
     work = Work(call=lambda: (clock.advance(call_s), calls.append(1), torch.ones(2))[2], inputs=(torch.ones(3),))
     samples = Samples(1, (call_s,) * 3, call_s, 0.0, steady=None)
-    measured = Measurement(Case("a[]@twin:0", "s", "a", params, "twin:0"), 0, Status.OK, samples=samples)
+    measured = Measurement(Case("a[]@twin:0", "s", "a", params, "twin:0"), number, Status.OK, samples=samples)
     return main._with_transfer(measured, work, backend, CPU, clock, deadline, own_copies=False), len(calls)
 
 
@@ -70,6 +70,15 @@ def test_a_call_for_its_output_is_made_only_if_it_ends_before_the_deadline(deadl
     assert result.status is Status.OK
     expected = {} if calls else {"transfer": "one more call, for its output, would end behind the deadline; raise --timeout"}
     assert {group: explained(reasons) for group, reasons in result.nulls.items()} == expected
+
+
+@pytest.mark.parametrize(("most", "rounds"), [(20, [0, 1, 2, 6]), (19, [0, 1])])
+def test_copies_of_many_bytes_are_timed_in_the_first_rounds_alone(monkeypatch, most, rounds):
+    """Twelve bytes go there and eight back."""
+    monkeypatch.setattr(main, "_MOST_COPIED_BYTES", most)
+    found = {number: copied(LockingTwin(), number=number)[0] for number in (0, 1, 2, 6)}
+    assert [number for number, each in found.items() if each.transfer] == rounds
+    assert not any(each.nulls for each in found.values())
 
 
 def test_on_a_cpu_there_is_nothing_to_copy():

@@ -9,6 +9,7 @@ from dlbench.core.measurement import Transfer
 from dlbench.core.model import Policy, Status, Work
 from dlbench.core.unknown import Unavailable
 from dlbench.harness.probe import memory
+from dlbench.harness.worker import stages
 from dlbench.harness.worker.failures import Unmeasurable
 from dlbench.harness.worker.measuring.measure import median_time, take_pinned_transfer, take_samples, take_transfer
 from dlbench.testing import ManualClock
@@ -39,6 +40,16 @@ def test_a_steady_fast_call_is_timed_in_blocks_of_the_least_length():
     timed_s = 10 * 132 * 2**-16
     assert samples.warmup_s - samples.first_call_s + timed_s == pytest.approx(0.2, abs=0.0021)  # 0.2 s in blocks of 2 ms
     assert clock.now() == samples.warmup_s + timed_s
+
+
+@pytest.mark.parametrize(("times", "behind"), [((0.5, 2**-16), 0.2), ((9.0, 0.2), 9.4)])
+def test_the_parent_is_told_when_warm_up_is_over_and_when_the_blocks_are(monkeypatch, times, behind):
+    clock, said = ManualClock(), []
+    monkeypatch.setattr(stages, "_tell", lambda message: said.append((clock.now(), message)))
+    take_samples(Work(call=calls_taking(clock, *times)), clock, CPU, Policy(min_blocks=5))
+    (begun, first), (ended, last) = said
+    assert (first, last, ended) == ({"window": {"timed": True}}, {"window": {"timed": False}}, clock.now())
+    assert begun > behind - 1e-9
 
 
 def test_the_blocks_that_showed_a_call_to_be_steady_are_the_first_of_its_round():
@@ -302,3 +313,78 @@ def test_a_quarter_of_what_the_host_has_left_may_be_locked_and_unknown_is_enough
 def test_an_action_takes_the_median_of_a_few_behind_the_first():
     clock, seconds = ManualClock(), iter([9.0, 1.0, 5.0, 2.0, 4.0, 3.0])
     assert median_time(lambda: clock.advance(next(seconds)), clock) == 3.0
+
+
+class Waits:
+    """Scripted waits: of each block a share of its length, and of those behind the last what is told then."""
+
+    def __init__(self, *shares, then=0.0):
+        self._shares, self._then = iter(shares), then
+        self.restarts = 0
+
+    def restart(self):
+        self.restarts += 1
+
+    def longest_s(self, block_s):
+        return next(self._shares, self._then) * block_s
+
+
+def test_every_block_stays_with_its_wait_and_undisturbed_ones_end_the_round():
+    clock = ManualClock()
+    times, shares = [0.01] * 10 + [0.05, 0.01] * 50, [0.0] * 10 + [0.8, 0.0] * 50
+    work = Work(call=calls_taking(clock, 0.9, 0.05, *times))
+    policy = Policy(warmup_s=0.0, min_blocks=14)
+    samples = take_samples(work, clock, CPU, policy, waits=Waits(0.0, 0.0, *shares))
+    assert samples.block_s == pytest.approx(times[:14])
+    assert samples.wait_s == pytest.approx([share * seconds for share, seconds in zip(shares, times[:14], strict=False)])
+    assert (samples.undisturbed, samples.min_blocks) == ([*range(10), 11, 13], None)
+    assert samples.counted_s == pytest.approx([0.01] * 12)
+
+
+def test_a_round_with_few_undisturbed_blocks_goes_on_within_its_time():
+    clock = ManualClock()
+    times, shares = [0.04, 0.04, 0.02] * 40, [0.5, 0.5, 0.0] * 40
+    policy = Policy(warmup_s=0.0, max_warmup_s=0.0, round_s=1.0)
+    # No warm-up counts; three blocks take 0.1 s, so the tenth undisturbed one is the last that fits.
+    samples = take_samples(Work(call=calls_taking(clock, 0.9, 0.05, *times)), clock, CPU, policy, waits=Waits(0.0, 0.0, *shares))
+    assert len(samples.block_s) == 30 - 1
+    assert (len(samples.undisturbed), samples.counted_s) == (10, pytest.approx([0.02] * 10))
+    # One that is disturbed throughout ends with its time, and all of it counts.
+    clock = ManualClock()
+    work = Work(call=calls_taking(clock, 0.9, 0.05, 0.04))
+    samples = take_samples(work, clock, CPU, policy, waits=Waits(then=0.5))
+    assert (len(samples.block_s), samples.undisturbed, samples.waiting) == (25, None, None)
+
+
+def test_undisturbed_blocks_alone_may_show_that_a_call_is_steady():
+    clock = ManualClock()
+    times, shares = [0.01, 0.03, 0.02] * 40, [0.0, 0.5, 0.3] * 40
+    work = Work(call=calls_taking(clock, 0.9, 0.05, *times))
+    samples = take_samples(work, clock, CPU, Policy(warmup_s=0.0), waits=Waits(0.0, 0.0, *shares))
+    assert (samples.steady, samples.warmup_s) == (True, pytest.approx(0.95))
+    assert samples.block_s == pytest.approx(times[:28])  # from the first of ten undisturbed ones on
+    assert samples.undisturbed == [*range(0, 28, 3)]
+
+
+@pytest.mark.parametrize(
+    ("shares", "deadline", "blocks", "counted"),
+    [
+        ((0.0, 0.0, 0.0), 60.0, 3, 3),
+        ((0.5, 0.0, 0.0), 60.0, 4, 3),
+        ((0.5, 0.5, 0.5, 0.5), 60.0, 5, 5),  # ten tenths of a second are its time
+        ((0.5, 0.0, 0.0), 1.6, 3, 3),  # no further one would end before the deadline
+    ],
+)
+def test_a_slow_call_takes_further_blocks_for_disturbed_ones(shares, deadline, blocks, counted):
+    clock = ManualClock()
+    work = Work(call=calls_taking(clock, 0.9, 0.2))
+    samples = take_samples(work, clock, CPU, Policy(), deadline=deadline, waits=Waits(0.0, *shares))
+    assert (len(samples.block_s), len(samples.counted_s), samples.min_blocks) == (blocks, counted, 3)
+
+
+def test_waits_before_a_block_are_no_part_of_it():
+    clock = ManualClock()
+    waits = Waits()
+    work = Work(call=calls_taking(clock, 0.9, 0.05), before=lambda: None)
+    samples = take_samples(work, clock, CPU, Policy(warmup_s=0.0), waits=waits)
+    assert waits.restarts == 2 + len(samples.block_s)

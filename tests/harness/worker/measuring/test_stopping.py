@@ -55,21 +55,21 @@ def test_chance_makes_a_trend_as_seldom_of_six_blocks_as_of_ten(window, blocks):
 
 
 def test_a_round_ends_when_ten_blocks_agree():
-    assert first(lambda times: enough(times, 1, Policy()), [0.001] * 99) == 10
+    assert first(lambda times: enough(times, None, 1, Policy()), [0.001] * 99) == 10
 
 
 def test_a_round_ends_after_one_second_of_noise():
-    assert first(lambda times: enough(times, 10, Policy()), [0.005, 0.015] * 99) == 10
-    assert first(lambda times: enough(times, 1, Policy()), [0.5, 0.7] * 99) == 3
+    assert first(lambda times: enough(times, None, 10, Policy()), [0.005, 0.015] * 99) == 10
+    assert first(lambda times: enough(times, None, 1, Policy()), [0.5, 0.7] * 99) == 3
 
 
 def test_a_round_ends_at_the_most_blocks():
-    assert first(lambda times: enough(times, 1, Policy()), [0.001, 0.002] * 99) == 50
+    assert first(lambda times: enough(times, None, 1, Policy()), [0.001, 0.002] * 99) == 50
 
 
 @given(st.lists(st.floats(1e-6, 1.0), min_size=1, max_size=80), st.integers(1, 1000))
 def test_a_round_has_between_the_least_and_the_most_blocks(values, calls):
-    count = first(lambda times: enough(times, calls, Policy()), values)
+    count = first(lambda times: enough(times, None, calls, Policy()), values)
     assert (count is None and len(values) < 50) or 3 <= count <= 50
 
 

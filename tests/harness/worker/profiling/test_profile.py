@@ -1,5 +1,6 @@
 """Profiles of steps, by the front door: steps of one known kind of operation each."""
 
+import time
 from types import SimpleNamespace
 
 import front_door
@@ -114,6 +115,27 @@ def test_a_step_that_takes_long_is_left_out(left_s, most):
     with pytest.raises(profile.Unavailable, match=f"about 11 s, and {most} s at most"):
         refused(11.0, left_s)
     refused(2.9, left_s)
+
+
+@pytest.mark.parametrize(
+    ("call_s", "order"), [(0.3, "before prepare call before start call stop"), (0.6, "before prepare start call stop")]
+)
+def test_the_first_step_under_the_profiler_does_not_count(monkeypatch, call_s, order):
+    """It pays for the profiler's buffers, and its own work, which later ones do not do, is in no time; a long step hides what it pays."""
+    told, ahead = [], torch.ones(64, 64)
+    for name in ("prepare", "start", "stop"):
+        done = getattr(profile.profile, f"{name}_trace")
+        monkeypatch.setattr(profile.profile, f"{name}_trace", lambda *args, name=name, done=done: (told.append(name), done(*args)))
+
+    def call():
+        told.append("call")
+        return ahead @ ahead if "start" not in told else ahead.sin()
+
+    work = Work(call=call, before=lambda: told.append("before") or ahead.cos())
+    found = profile.take_profile(work, call_s, torch.device("cpu"), SimpleNamespace(now=time.perf_counter))
+    assert " ".join(told) == order
+    assert {each.kind for each in found.kinds if each.seconds} == {"normalisation", "rest"}
+    assert (found.steps, sum(each.seconds for each in found.kinds)) == (1, pytest.approx(found.step_s))
 
 
 def event(name, start, end, outer=None, kernels=(), device=DeviceType.CPU, number=-1):
