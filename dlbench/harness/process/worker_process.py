@@ -205,12 +205,12 @@ class WorkerProcess:
             elif "stage" in message:
                 self._stage = message["stage"]
             elif "timed" in message:
-                self._timed = reply_of(message["timed"])
+                self._timed = convert(Reply, message["timed"])
             elif "window" in message:
                 if window:
                     window.mark(message["window"])
             else:
-                reply = reply_of(message["reply"])
+                reply = convert(Reply, message["reply"])
         self._case_pid = None
         return RequestOutcome("replied", reply) if reply else RequestOutcome("died", sentence=self._cause(message["exit"]))
 
@@ -346,8 +346,3 @@ def kill_group(pid: int) -> None:
     for kill in (os.killpg, os.kill):  # a child that had no time to make its own group is ended by itself
         with suppress(ProcessLookupError, PermissionError):
             kill(pid, signal.SIGKILL)
-
-
-def reply_of(data: object) -> Reply:
-    """Inverse of `Reply.to_json`. Raises ValueError for anything else."""
-    return convert(Reply, data)

@@ -7,11 +7,11 @@ import time
 
 import pytest
 
+from dlbench.core.decoding import convert
 from dlbench.core.errors import Interrupted
 from dlbench.core.measurement import Measurement
 from dlbench.core.model import Case, Policy, Status
 from dlbench.harness.process.wire import ForeignLine, HelloRequest, MeasureRequest, Reader, Reply, Request, send, wait, write_all
-from dlbench.harness.process.worker_process import reply_of
 
 CASE = Case("a[n=1]@cpu", "mine", "a", {"n": 1}, "cpu")
 
@@ -149,6 +149,6 @@ def test_requests_arrive_as_they_were(request_):
     ],
 )
 def test_replies_arrive_as_they_were(reply, status, reason):
-    arrived = reply_of(json.loads(json.dumps(reply.to_json())))
+    arrived = convert(Reply, json.loads(json.dumps(reply.to_json())))
     assert (arrived, arrived.status, arrived.reason) == (reply, status, reason)
     assert arrived.with_reason("another").reason == "another"
