@@ -1,5 +1,9 @@
 # Two commands do everything: `make run` and `make test`. Both make the virtual environment first, with the pinned torch.
 PYTHON ?= python3
+# Of the machine that `make wheels` is for, and what it lacks.
+FOR_PYTHON ?= 3.12
+FOR_PLATFORM ?= manylinux2014_x86_64
+WHEELS ?= msgspec nvidia-ml-py
 VENV ?= .venv
 BIN = $(VENV)/bin
 INSTALLED = $(VENV)/.installed
@@ -25,7 +29,7 @@ export RUFF_CACHE_DIR = $(KEPT)/ruff
 PYTEST += --override-ini 'cache_dir=$(KEPT)/pytest'
 endif
 
-.PHONY: run test test-quick test-benchmarks floors check docs references drift networks gpu gpu-check clean
+.PHONY: run test test-quick test-benchmarks floors check docs references drift networks wheels gpu gpu-check clean
 
 run: $(INSTALLED)
 	$(BIN)/dlbench run
@@ -62,6 +66,7 @@ docs: $(INSTALLED)
 	$(BIN)/python docs/from_results.py
 
 # For a machine with an accelerator and perhaps no network: the Python that is there, from the bare checkout, nothing installed.
+gpu: export PYTHONPATH = wheels
 gpu:
 	$(PYTHON) -m benchmarks.reference
 
@@ -81,8 +86,15 @@ networks:
 	$(NETWORKS)/bin/python -m benchmarks.networks
 
 # As `gpu`: what only a card can show, a step after the other.
+gpu-check: export PYTHONPATH = wheels
 gpu-check:
 	$(PYTHON) -m benchmarks.gpu_check
+
+# What a machine with torch and little else lacks, for its Python and its system and not for those here: carry the folder there.
+wheels:
+	rm -rf wheels
+	$(PYTHON) -m pip install --quiet --target wheels --only-binary :all: --no-deps \
+		--python-version $(FOR_PYTHON) --platform $(FOR_PLATFORM) --constraint constraints.txt $(WHEELS)
 
 $(INSTALLED): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)

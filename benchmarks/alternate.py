@@ -20,10 +20,10 @@ import psutil
 
 import dlbench
 from dlbench.analysis.export.tabular import markdown_table
+from dlbench.core.decoding import convert
 from dlbench.core.errors import ExitCode
 from dlbench.core.measurement import Measurement, Series
-from dlbench.core.model import Case, Policy
-from dlbench.core.records import signature_from_json
+from dlbench.core.model import Case, Policy, Signature
 from dlbench.core.writer import ResultWriter
 from dlbench.harness.observer import Observer
 from dlbench.harness.probe.devices import describe_cpu
@@ -144,7 +144,7 @@ def run_cases(
     settings, side = RunSettings(policy, seed=0, isolation="fork", threads=threads), Side({"cpu": "CPU"}, tuple(plugins))
     timed = _Timed()
     with tempfile.TemporaryDirectory() as folder, Interruption() as interruption, WorkerProcess("fork", threads, 0, interruption) as worker:
-        signatures = {each["name"]: signature_from_json(each) for each in handshake(worker, plugins, (), threads)["signatures"]}
+        signatures = {each["name"]: convert(Signature, each) for each in handshake(worker, plugins, (), threads)["signatures"]}
         planned = [Task(Case.of("benchmarks", signatures[name], params, "cpu"), side) for name, params in cases]
         writer = ResultWriter.create(Path(folder) / "run.jsonl", {})
         with Monitor([describe_cpu()], threads) as watch:

@@ -9,9 +9,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from benchmarks.alternate import python, report, watch
-from dlbench.core.measurement import Measurement, Memory, Samples
+from dlbench.core.measurement import Measurement, Memory, Samples, measurement_to_json
 from dlbench.core.model import Case, Status
-from dlbench.core.records import measurement_to_json
 from dlbench.core.store import SCHEMA
 from dlbench.core.units import byte_count
 

@@ -20,7 +20,8 @@ from typing import Any
 
 from benchmarks.alternate import environment, python, report, usable_threads
 from benchmarks.precision_tools import CASES
-from dlbench.core.records import signature_from_json
+from dlbench.core.decoding import convert
+from dlbench.core.model import Signature
 from dlbench.core.rows.summary import per_round
 from dlbench.core.stats import student_quantile
 from dlbench.core.store import load
@@ -94,7 +95,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def _planned(name: str) -> list[dict[str, Any]]:
     """Return the cases of a suite on the CPU."""
-    signatures = {each["name"]: signature_from_json(each) for each in ask_hello()["signatures"]}
+    signatures = {each["name"]: convert(Signature, each) for each in ask_hello()["signatures"]}
     planned = planning.plan([suite.load(name)], signatures, ["cpu"], include_absent=False)
     threads = usable_threads()
     return [{"id": each.id, "workload": each.workload, "params": dict(each.params), "threads": threads} for each in planned]

@@ -16,7 +16,7 @@ SUSTAINED = {
     "parallel": {},
     "values": [
         *({"name": name, "unit": "items/s", "meaning": name, "role": name} for name in ("burst", "steady")),
-        {"name": "onset", "unit": "s", "meaning": "onset", "role": "onset", "optional": True},
+        {"name": "onset", "unit": "s", "meaning": "onset", "optional": True},
     ],
 }
 

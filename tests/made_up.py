@@ -1,6 +1,7 @@
 """Result files with made-up measurements, so that tests can assert exact numbers."""
 
 import json
+import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -9,17 +10,23 @@ from typing import Any
 from dlbench.core import declared_json
 from dlbench.core.conditions import RoundState
 from dlbench.core.declarations import Declaration, Value
-from dlbench.core.measurement import Measurement, Memory, MeteredWindow, Samples, SpotCheck, Transfer
+from dlbench.core.measurement import Measurement, Memory, MeteredWindow, Samples, SpotCheck, Transfer, measurement_to_json
 from dlbench.core.model import Case, ParamValue, Policy, Reported, Status
-from dlbench.core.records import measurement_to_json
 from dlbench.core.schema import Unit
 from dlbench.core.store import SCHEMA
-from dlbench.core.unknown import Unknown
+from dlbench.core.unknown import Reason, Unknown
 
 CPU = "AMD EPYC 7B13"
 GPU = "NVIDIA H200"
 NAMES = {"cpu": CPU, "cuda:0": GPU}
 NO_COPY = "inputs are in host memory already"
+DECLARED = tomllib.loads((Path(__file__).parent / "data" / "declarations.toml").read_text())
+"""What workloads of dlbench declare, unless a test gives something else."""
+
+
+def why(text: str) -> list[Reason]:
+    """Why a group is null, in these words."""
+    return [Unknown.EXCEPTION.reason(text=text)]
 
 
 def case(workload: str = "train_step", device: str = "cpu", suite: str = "quick", **params: ParamValue) -> Case:
@@ -38,7 +45,7 @@ def rounds_of(a_case: Case, rounds: Sequence[Sequence[float]], calls: int = 1, *
         "flops": 1e9,
         "memory": Memory(host_peak_bytes=3 << 20) if on_cpu else Memory(5 << 20, 6 << 20, 3 << 20),
         "transfer": None if on_cpu else Transfer(1000, 0.25, 10, 0.125),
-        "nulls": {"transfer": NO_COPY} if on_cpu else {},
+        "nulls": {"transfer": why(NO_COPY)} if on_cpu else {},
         "math": {"tf32": False},
     }
     steady = fields.pop("steady", True)
@@ -79,6 +86,7 @@ def write(
     footer: Mapping[str, Any] | None = None,
 ) -> Path:
     """Write a result file as a run does, but for waiting until each line is on the disk."""
+    measured = {each.case.workload for each in measurements}
     header: Mapping[str, Any] = {
         "environment": environment or {},
         "suites": list(suites),
@@ -87,7 +95,7 @@ def write(
         "planned": {"count": len({each.case.id for each in measurements}) if planned is None else planned},
         "devices": [{"id": "cpu", "name": CPU}, {"id": "cuda:0", "name": GPU, **(accelerator or {})}],
         **({"sides": sides} if sides else {}),
-        **({} if workloads is None else {"workloads": workloads}),
+        "workloads": {name: DECLARED[name] for name in sorted(measured & DECLARED.keys())} | dict(workloads or {}),
         **({"isolation": isolation} if isolation else {}),
         **({"order": order} if order else {}),
         **({} if gate is None else {"gate": gate}),
@@ -197,7 +205,7 @@ def timed_on_device(measurement: Measurement, share: float) -> Measurement:
 
 def checked(measurement: Measurement, check: SpotCheck, reason: str) -> Measurement:
     """The same with what spot checks found, and why one was not made."""
-    return replace(measurement, check=check, nulls={**measurement.nulls, "check": reason})
+    return replace(measurement, check=check, nulls={**measurement.nulls, "check": why(reason)})
 
 
 def moved(measurement: Measurement, a_case: Case) -> Measurement:

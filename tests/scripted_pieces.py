@@ -6,9 +6,8 @@ import scripted_card
 
 from benchmarks.reference import main
 from benchmarks.reference_suites import LATER, SHORT
-from dlbench.core.measurement import Measurement, Samples
+from dlbench.core.measurement import Measurement, Samples, measurement_to_json
 from dlbench.core.model import Case, Status
-from dlbench.core.records import measurement_to_json
 from dlbench.core.store import load
 from dlbench.core.writer import ResultWriter
 

@@ -19,8 +19,8 @@ PACKAGE = Path(__file__).parent.parent / "dlbench"
 # The rooms and their modules, lowest first: a module may import those before it and nothing else of ours. A star stands for all others of
 # the room, which take part by being there and do not import each other.
 ROOMS = {
-    "core": "errors modules file_lock toml units precision provenance stats quantities fast_json typed_json conditions schema thresholds "
-    "rank_test declarations declared_json model unknown prices step_profile measurement former records header lines store writer finding",
+    "core": "errors modules file_lock toml units precision provenance stats quantities decoding conditions schema thresholds "
+    "rank_test declarations model declared_json unknown prices step_profile measurement header store writer finding",
     "core.reference": "collectives networks peaks schedules published claims",
     "core.rows": "rounds columns row rates times energy summary",
     "harness.plan": "suite selection cases adaptive known_cases",
@@ -35,7 +35,7 @@ ROOMS = {
     "harness.worker.serving": "ranks main rank_main",
     "harness.ranks": "torchrun placement cluster rank_group",
     "harness": "observer rounds schedule pool searches tries runner",
-    "analysis.read": "foreign pyperf pytest_benchmark order sessions readings superlinear places ceilings trend usability arithmetic "
+    "analysis.read": "foreign pyperf order readings superlinear places ceilings trend usability arithmetic "
     "header declared table merge references",
     "analysis.ratios": "ratio pairing paired",
     "analysis.presentation": "wording names pair_columns fields figures",
@@ -50,7 +50,7 @@ ROOMS = {
     "doctor_text plot_points layers plots machines forest page",
     "analysis.export": "tabular cases exported compare_export answers_export claims_export card_figures card junit github",
     "analysis.export.formats": "__init__ *",
-    "analysis.contribute": "sieves names public fitness offer",
+    "analysis.contribute": "names public fitness offer",
     "analysis.doctor": "selftest",
     "analysis.doctor.checks": "* __init__",
 }
@@ -84,7 +84,7 @@ DOORS = {
         *AUTHORS,
         "dlbench.testing",
     ),
-    "msgspec": ("dlbench.core.fast_json",),
+    "msgspec": ("dlbench.core.decoding",),
     "numpy": ("dlbench.kit.binary", "dlbench.workloads.vectorised"),
     "triton": ("dlbench.kit.binary_triton",),
     "pandas": ("dlbench.analysis",),

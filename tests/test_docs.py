@@ -24,10 +24,10 @@ from dlbench.cli.defaults import FILE, PROJECT
 from dlbench.cli.main import dlbench
 from dlbench.cli.options import NETWORK_SUITE
 from dlbench.core import modules
+from dlbench.core.decoding import convert
 from dlbench.core.errors import ExitCode
 from dlbench.core.measurement import Measurement
-from dlbench.core.model import Policy, Status
-from dlbench.core.records import signature_from_json
+from dlbench.core.model import Policy, Signature, Status
 from dlbench.core.stats import median_ranks
 from dlbench.core.toml import MAX_BYTES
 from dlbench.harness.plan import cases as planning
@@ -103,7 +103,7 @@ def hello(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def signatures(hello):
-    return {each["name"]: signature_from_json(each) for each in hello["signatures"]}
+    return {each["name"]: convert(Signature, each) for each in hello["signatures"]}
 
 
 @pytest.mark.parametrize("page", PAGES)
@@ -159,7 +159,7 @@ def test_suites_and_files_of_defaults_are_valid(page, body, signatures, tmp_path
         return
     if name := re.match(rf"# ({FILE}|{PROJECT})\n", body):
         (tmp_path / name[1]).write_text(body)
-        assert shared_hosts.dlbench("config", cwd=tmp_path).code == 0
+        assert shared_hosts.dlbench("list", cwd=tmp_path).code == 0
         return
     written = suite.parse(body, page)
     planning.check([written], signatures)
@@ -377,7 +377,7 @@ def test_the_kinds_of_line_are_those_that_files_hold(tmp_path):
     for kind in (*listed, "comment"):
         (tmp_path / f"{kind}.jsonl").write_bytes(run.read_bytes() + json.dumps({"kind": kind}).encode() + b"\n")
         said = shared_hosts.dlbench("show", f"{kind}.jsonl", "--format", "json", cwd=tmp_path).err
-        assert ("no kind of line that dlbench writes" in said) is (kind == "comment"), said
+        assert ("no line of dlbench is called" in said) is (kind == "comment"), said
 
 
 def prose(page):

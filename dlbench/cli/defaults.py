@@ -1,6 +1,5 @@
 """Defaults of options from dlbench.toml and pyproject.toml, and which of them a command went by."""
 
-import os
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
@@ -11,33 +10,16 @@ import click
 
 from dlbench.cli.prices import PER_DEVICE
 from dlbench.core.errors import UsageError, nearest
-from dlbench.core.typed_json import Json
+from dlbench.core.quantities import Json
 from dlbench.core.units import one_line
 
 FILE = "dlbench.toml"
 PROJECT = "pyproject.toml"
-_VARIABLE = "DLBENCH_"
 
 _PRICES = ("price-per-hour", "price-per-kwh", "price", "years", "hours-per-day", "currency")
 SETTABLE = ("device", "set", "rounds", "budget", "timeout", "seed", "isolation", "format", "strict", "plain", *_PRICES)
 """Options that may have a default of the user's. An option that is not named here has none, so a new one is refused until it is."""
-_OF_A_GATE = "it decides what a gate lets pass; that is said on the command line or, of thresholds, in the suite's [thresholds]"
-_NARROWS = "it narrows what a gate measures; say that on the command line"
-_A_FILE = "it names a file for one result; name it on the command line"
-_REFUSED = {
-    "device": _NARROWS,
-    "set": _NARROWS,
-    "plugin": "it names code to run; name that on the command line",
-    "threshold": _OF_A_GATE,
-    "must-see": _OF_A_GATE,
-    "across-machines": _OF_A_GATE,
-    "calibration": _OF_A_GATE,
-    "output": _A_FILE,
-    "junit": _A_FILE,
-    "verdict": _A_FILE,
-    "report": _A_FILE,
-}
-_ELSE_REFUSED = "it says what a single call is to do; say it on the command line"
+_REFUSED = "it may change what a gate lets pass, or what a single call is to do; say it on the command line"
 _NOT_OF = {"ab": ("device", "set")}
 """Options of a gate that may have a default with other commands only."""
 
@@ -131,17 +113,6 @@ def read(commands: Mapping[str, Callable[[], click.Command]]) -> Defaults:
     return Defaults(found)
 
 
-def unread_variables(commands: Mapping[str, Callable[[], click.Command]]) -> list[str]:
-    """Return a sentence, in 0.2 only, for each variable ``DLBENCH_COMMAND_OPTION``: they set options before. ``commands`` as in `read`."""
-    notes = []
-    for variable, value in sorted(os.environ.items()):
-        command, _, option = variable.removeprefix(_VARIABLE).lower().partition("_")
-        name = option.replace("_", "-")
-        if value and variable.startswith(_VARIABLE) and command in commands and name in settable(commands[command]()):
-            notes.append(f"{variable} is no longer read; write {name} under [{command}] of {FILE}")
-    return notes
-
-
 def _setting(command: click.Command, called: str, name: str, value: object, origin: str) -> UserDefault:
     """Return the setting of an option if it may have one and the value is of its kind. Raises UsageError that begins with the place."""
     place = f"{origin}, [{called}] {name}"
@@ -149,7 +120,7 @@ def _setting(command: click.Command, called: str, name: str, value: object, orig
     if name not in options:
         raise _mistake(f"{place}: dlbench {called} has no option '{name}'{nearest(name, list(settable(command)))}")
     if name not in settable(command):
-        raise _mistake(f"{place}: --{name} can't have a default, as {_REFUSED.get(name, _ELSE_REFUSED)}")
+        raise _mistake(f"{place}: --{name} can't have a default, as {_REFUSED}")
     option = options[name]
     given = _given(option, value, place)
     try:
@@ -160,7 +131,7 @@ def _setting(command: click.Command, called: str, name: str, value: object, orig
             wrong = f"'{given}' is no whole number from {option.type.min} to {option.type.max}"
         raise _mistake(f"{place}: {wrong}") from error
     if name == "strict" and not converted:
-        raise _mistake(f"{place}: --strict can't be turned off by default, as {_OF_A_GATE}")
+        raise _mistake(f"{place}: --strict can't be turned off by default, as {_REFUSED}")
     return UserDefault(name, str(option.name), bool(converted) if option.is_flag else given, origin)
 
 

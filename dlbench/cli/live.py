@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dlbench.analysis.presentation.wording import plural
-from dlbench.cli.listing import estimated_s
 from dlbench.cli.session import Session
 from dlbench.cli.terminal import on_screen, say
 from dlbench.cli.time_left import TimeLeft
@@ -20,7 +19,6 @@ from dlbench.core.model import Status, settings_text
 from dlbench.core.rows.row import Row
 from dlbench.core.rows.summary import per_round, planned_row, summarise
 from dlbench.harness.observer import Observer
-from dlbench.harness.plan.adaptive import usual_tries
 from dlbench.harness.probe.programs import OtherPrograms
 
 if TYPE_CHECKING:
@@ -67,11 +65,11 @@ def screen(session: Session, path: Path, programs: OtherPrograms) -> Iterator[Ob
 
 
 class _Tracker(TimeLeft):
-    """How far the run is, and how long it still takes at most."""
+    """How far the run is, and how long it will still take."""
 
     def __init__(self, session: Session) -> None:
         settings = session.settings
-        super().__init__(session.tasks, settings.policy, _case_s(session), time.monotonic, settings.budget_ends, session.done)
+        super().__init__(session.tasks, settings.policy, time.monotonic, settings.budget_ends, session.done)
         self.session = session
         self.left_in_round = len(session.tasks)
         devices = dict.fromkeys(task.case.device for task in session.tasks if task.has_device)
@@ -90,23 +88,16 @@ class _Tracker(TimeLeft):
         super().case_left_out(series)
         self.left_in_round -= 1
 
-    def at_most(self) -> str:
-        """Return ``, at most 6:12 left``; nothing where that can't be said yet."""
-        left_s = self.at_most_s()
-        return "" if left_s is None else f", at most {units.clock_time(left_s)} left"
+    def about(self) -> str:
+        """Return ``, about 6:12 left``; nothing where that can't be said yet."""
+        left_s = self.left_s()
+        return "" if left_s is None else f", about {units.clock_time(left_s)} left"
 
     def where(self) -> str:
         """Return ``round 2 of 7, 9 of 14 cases left``."""
         number = max(1, self.round + 1)
         of = f" of {self.policy.rounds}" if number <= self.policy.rounds else " (extra, for wide intervals)"
         return f"round {number}{of}, {plural(self.left_in_round, 'case')} left"
-
-
-def _case_s(session: Session) -> float:
-    """Return how long a case whose device is there takes in a round, by the policy and the usual tries of searches."""
-    cases = [task.case for task in session.tasks if task.has_device]
-    one_round = replace(session.settings.policy, rounds=1, budget_s=None)
-    return estimated_s(one_round, len(cases), usual_tries(cases, session.signatures)) / max(1, len(cases))
 
 
 def _again_because(measurement: Measurement) -> str:
@@ -130,7 +121,7 @@ class PlainLines(_Tracker):
         """Write what the first round begins with."""
         super().round_started(number, pending)
         if not self.round and self._opening:
-            self._write(f"{self._opening}{self.at_most()}")
+            self._write(self._opening)
 
     def case_postponed(self, measurement: Measurement) -> None:
         """Write its time, and why the case is measured again."""
@@ -268,7 +259,7 @@ class _LiveTable(_Tracker):
         from rich.segment import Segments
         from rich.text import Text
 
-        self._drawn_s, self._told = time.monotonic(), f"{self.where()}, {{}} gone{self.at_most()}"
+        self._drawn_s, self._told = time.monotonic(), f"{self.where()}, {{}} gone{self.about()}"
         self._status = status = Text(self._with_time(), style="bold")
         doing = f"now {self.current}" if self.current else self._doing or f"writing {self._path}"
         lines = [line for line in (self._absent, self._others, self._postponed, doing) if line]

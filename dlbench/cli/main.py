@@ -11,7 +11,7 @@ from click.shell_completion import CompletionItem, shell_complete
 
 from dlbench import __version__
 from dlbench.cli import BEGAN
-from dlbench.cli.terminal import drop_stdout, make_printable, say, wrapped, write_notes
+from dlbench.cli.terminal import drop_stdout, make_printable, say, write_notes
 from dlbench.core.errors import DlbenchError, ExitCode, UsageError, nearest
 
 # Static text, so that --help imports none of the commands.
@@ -27,7 +27,6 @@ COMMANDS = {
     "export": "Write a result file in the format of another tool.",
     "contribute": "Make a reference run for others: check a result file, and strip what is private.",
     "calibrate": "This machine's noise between sessions, which compare allows for.",
-    "config": "Every default of an option, and where it came from.",
 }
 
 _REPORT_NEEDS = ("altair", "vl_convert", "jinja2")
@@ -57,9 +56,7 @@ class LazyGroup(click.Group):
         if command is not None and not ctx.resilient_parsing and not {*rest} & {*ctx.help_option_names}:
             from dlbench.cli import defaults  # not at the top, so that --help stays quick
 
-            commands = {each: partial(load, each) for each in COMMANDS}
-            write_notes(defaults.unread_variables(commands))
-            ctx.obj = defaults.read(commands)
+            ctx.obj = defaults.read({each: partial(load, each) for each in COMMANDS})
             ctx.default_map = {args[0]: ctx.obj.of_command(args[0])}
         return name, command, rest
 
@@ -97,9 +94,7 @@ def dlbench(context: click.Context) -> None:
     for other shells zsh_source or fish_source.
     """
     if context.invoked_subcommand is None:
-        from dlbench.cli.next_step import lines
-
-        click.echo(wrapped("\n".join(lines()), sys.stdout))
+        click.echo(context.get_help())
 
 
 def main() -> None:

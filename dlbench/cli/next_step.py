@@ -1,54 +1,15 @@
-"""Proposal of what to type next, by what lies in the current folder: the answer to a bare ``dlbench``."""
+"""The last line of a screen: its files, and what to type next."""
 
-import os
 import shlex
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import suppress
-from itertools import count
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dlbench.analysis.report.text_table import padded
-from dlbench.cli.output_files import is_page_of, page_of
-from dlbench.core.errors import ResultFileError
-from dlbench.core.file_lock import holder
-from dlbench.core.store import ends_with_footer, read_header
-from dlbench.core.typed_json import Json
 from dlbench.core.units import one_line
 
 if TYPE_CHECKING:
     from dlbench.analysis.answers.parts.base import Answer, Missing
-
-_RESULTS = Path("results")
-
-
-def lines() -> Iterator[str]:
-    """Yield what a newcomer would type in this folder: to measure, or to look at the newest results.
-
-    Of files it reads the first line, from the newest one on until one is a result file, and of that one the end.
-    """
-    newest = _newest()
-    if newest is None:
-        yield "No results here yet. To measure this machine, and answer ten questions:"
-        yield from _examples(("dlbench run", "every device; answers from the first round on"))
-        yield "Before that:"
-        yield from _examples(("dlbench devices", "what is in this machine"), ("dlbench doctor", "whether it is fit to measure on now"))
-    else:
-        path, header = newest
-        file = one_line(shlex.quote(str(path)))
-        writer = holder(path)
-        yield f"The newest results here are {file}{f', being written by {writer}' if writer else ''}. To see what they say:"
-        yield from _examples(
-            (f"dlbench show {file}", "cases, and ten answers in a line each"),
-            (f"dlbench report {file}{_page(path)}", "the same as a page to send"),
-        )
-        yield "To go on:"
-        resume = (f"dlbench run --resume {file}", "it was interrupted, or is still going on")
-        ended = "sides" in header or _is_finished(path)  # an A/B can't be resumed
-        on = [] if writer else [("dlbench run", "measure again") if ended else resume]  # two runs at once disturb each other
-        yield from _examples(*on, ("dlbench list", "other suites"))
-    yield "All commands: dlbench --help; of one: dlbench run --help"
 
 
 def after(
@@ -80,36 +41,3 @@ def after(
         f"next: {following}",
     ]
     return next((text for text in texts if width is None or len(text) <= width), following)
-
-
-def _examples(*examples: tuple[str, str]) -> Iterator[str]:
-    yield from (f"  {line}" for line in padded((command, f"# {about}") for command, about in examples))
-
-
-def _newest() -> tuple[Path, Json] | None:
-    """Return the newest result file in this folder or in its results, with its header; None where there is none that can be read."""
-    found: list[tuple[float, Path]] = []
-    for path in (*Path().glob("*.jsonl"), *_RESULTS.glob("*.jsonl")):
-        with suppress(OSError):  # it went away, or may not be looked at
-            if path.is_file():
-                found.append((path.stat().st_mtime, path))
-    for _, path in sorted(found, reverse=True):
-        with suppress(ResultFileError):  # such as a data set
-            return path, read_header(path)
-    return None
-
-
-def _page(path: Path) -> str:
-    """Return the option for a page that does not exist yet; none where the default will do."""
-    page = page_of([path])
-    if not os.path.lexists(page) or is_page_of(page, [path]):
-        return ""
-    names = (f"{page.stem}-{number}.html" for number in count(2))
-    return f" -o {one_line(shlex.quote(next(name for name in names if not os.path.lexists(name))))}"
-
-
-def _is_finished(path: Path) -> bool:
-    try:
-        return ends_with_footer(path)
-    except ResultFileError:  # it went away, so there is nothing to go on with
-        return True

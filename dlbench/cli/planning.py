@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 from dlbench.analysis.presentation.wording import few
 from dlbench.cli.options import PlanOptions
 from dlbench.core.declared_json import to_json
+from dlbench.core.decoding import convert
 from dlbench.core.errors import UsageError
 from dlbench.core.model import Case, Policy, Signature
-from dlbench.core.records import signature_from_json
+from dlbench.core.quantities import Json
 from dlbench.core.thresholds import MUST_SEE
-from dlbench.core.typed_json import Json
 from dlbench.harness.plan.cases import Signatures, check, overridden, policy_of, with_brought, workload_names
 from dlbench.harness.plan.cases import plan as all_cases
 from dlbench.harness.plan.selection import compile_expression
@@ -63,7 +63,7 @@ def load_suites(options: PlanOptions) -> tuple[Suite, ...]:
 
 def signatures_of(hello: Json) -> dict[str, Signature]:
     """Return the signatures of a worker's workloads, by name."""
-    return {each["name"]: signature_from_json(each) for each in hello["signatures"]}
+    return {each["name"]: convert(Signature, each) for each in hello["signatures"]}
 
 
 def plan_suites(suites: tuple[Suite, ...], hello: Json, options: PlanOptions) -> Plan:

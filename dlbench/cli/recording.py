@@ -91,7 +91,6 @@ class Recording:
                 self._tried,
                 first_workers,
                 session.signatures,
-                kept=session.kept,
             ).run(session.first_round)
         self.rounds = max(self.rounds, outcome.rounds)
         if outcome.faults:

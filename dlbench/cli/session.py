@@ -1,8 +1,6 @@
 """Sessions: the first worker process, the tasks and settings of a run, and the header of its file."""
 
-import re
 import secrets
-import shlex
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -18,14 +16,13 @@ from dlbench import __version__
 from dlbench.cli import BEGAN, defaults
 from dlbench.cli.planning import Plan, signatures_of
 from dlbench.cli.terminal import announce, say
-from dlbench.core import former
 from dlbench.core.errors import DeviceAbsent, ResultFileError, UsageError
 from dlbench.core.measurement import BALANCED, Measurement
 from dlbench.core.model import Policy, Status
 from dlbench.core.provenance import differences
+from dlbench.core.quantities import Json
 from dlbench.core.store import RunFile
 from dlbench.core.thresholds import ThresholdSettings
-from dlbench.core.typed_json import Json
 from dlbench.core.units import seconds
 from dlbench.core.writer import ResultWriter
 from dlbench.harness.plan.cases import Signatures, check, plan, workload_names
@@ -35,7 +32,7 @@ from dlbench.harness.pool import Isolation, layout_seed
 from dlbench.harness.probe import devices as machine
 from dlbench.harness.probe import fingerprint
 from dlbench.harness.process.interrupt import Interruption
-from dlbench.harness.process.scratch import Kept, refuse_unwritable
+from dlbench.harness.process.scratch import refuse_unwritable
 from dlbench.harness.process.worker_process import Mode, WorkerProcess, handshake
 from dlbench.harness.runner import RunSettings
 from dlbench.harness.schedule import Progress, Side, Task
@@ -104,8 +101,6 @@ class Session:
     """Of a baseline: what every case has to be able to show, as the command line says."""
     answered: bool = False
     """Whether its rows are meant as answers, which then stand on the screen from the first case on."""
-    kept: Kept | None = None
-    """What its cases keep for when it goes on."""
 
 
 def policy_for(plan: Plan, changes: Mapping[str, Any], gate_rounds: int | None = None) -> Policy:
@@ -158,8 +153,7 @@ def start(
         **({"machines": [each.environment for each in machines]} if machines else {}),
         **({} if gate is None else {"gate": dict(gate)}),
     }
-    kept = None if sides or machines else _kept(header, where)  # such a run can't be resumed
-    return Session(tuple(tasks), settings, plan.devices, plan.signatures, lambda: ResultWriter.create(path, header), gate=gate, kept=kept)
+    return Session(tuple(tasks), settings, plan.devices, plan.signatures, lambda: ResultWriter.create(path, header), gate=gate)
 
 
 def _check_places(tasks: Sequence[Task], signatures: Signatures) -> None:
@@ -173,12 +167,6 @@ def _check_places(tasks: Sequence[Task], signatures: Signatures) -> None:
             raise UsageError(f"{name}={place}: no folder can be made there: {error.strerror}; name a folder that can be written") from error
 
 
-def _kept(header: Json, where: Json) -> Kept:
-    """Name what a run keeps, by its header and by the machine and software that it goes on with."""
-    header = {name: value for name, value in header.items() if name not in ("kind", "schema")}
-    return Kept(fingerprint.key_of(header), fingerprint.software_key(where))
-
-
 def default_name(suites: Sequence[Suite]) -> str:
     """Return the default name of a result file of these suites."""
     return f"{'-'.join(suite.name for suite in suites)}-{datetime.now(UTC):%Y%m%d-%H%M%S}.jsonl"
@@ -187,7 +175,7 @@ def default_name(suites: Sequence[Suite]) -> str:
 def as_recorded(run: RunFile, changes: Mapping[str, Any]) -> tuple[tuple[Suite, ...], RunSettings, Side]:
     """Return suites, settings and side of an interrupted run from its header; fields that the user set change the policy.
 
-    Raises UsageError for an A/B, for a run on several machines, and for two runs in one file.
+    Raises UsageError for an A/B, and for a run on several machines.
     """
     if "sides" in run.header:
         raise UsageError(
@@ -196,12 +184,6 @@ def as_recorded(run: RunFile, changes: Mapping[str, Any]) -> tuple[tuple[Suite, 
         )
     if "machines" in run.header:
         raise UsageError(f"{run.path} was measured on several machines, and such a run can't be resumed; start it again")
-    if run.other_run:
-        file, line = shlex.quote(str(run.path)), run.other_run.number
-        raise UsageError(
-            f"{run.path} holds two runs, the second from line {line} on, and only the end of a file can be added to; resume each in a file "
-            f"of its own: head -n {line - 1} {file} > FIRST.jsonl, tail -n +{line} {file} > SECOND.jsonl"
-        )
     with _complete_header(run) as header:
         suites = tuple(Suite.from_json(suite) for suite in header["suites"])
         policy = replace(Policy(**header["policy"]), **changes)
@@ -230,19 +212,18 @@ def resume(run: RunFile, writer: ResultWriter, suites: Sequence[Suite], opened: 
             raise UsageError(
                 f"{run.path} can't be resumed here, its rows would not be of one machine: {'; '.join(different)}; start a new run instead"
             )
-        only = former.in_any_spelling(compile_expression(header["expression"])) if header["expression"] else None
+        only = compile_expression(header["expression"]) if header["expression"] else None
         check(suites, signatures, opened.hello["kinds"])
         if changed := _brought_anew(header.get("brought", {}), opened.hello["brought"]):
             raise UsageError(f"{run.path} can't be resumed, as {' and '.join(changed)} changed since it was begun; start a new run instead")
-        if different := _declared_anew(former.by_workload(header.get("workloads", {})), signatures):
+        if different := _declared_anew(run, signatures):
             raise UsageError(
                 f"{run.path} can't be resumed, as {'; '.join(different)} is not declared as when it was begun; start a new run instead"
             )
-        cases = plan(suites, signatures, ids, only=only, case_ids=recorded_cases(header), include_absent=header["include_absent"])
+        cases = plan(suites, signatures, ids, only=only, case_ids=header.get("cases", ()), include_absent=header["include_absent"])
         side = opened.side.on(devices)
         tasks = tuple(Task(case, side) for case in cases)
         _check_places(tasks, signatures)
-        kept = _kept(header, where)
     return Session(
         tasks,
         settings,
@@ -252,20 +233,13 @@ def resume(run: RunFile, writer: ResultWriter, suites: Sequence[Suite], opened: 
         run.measurements,
         run.tries,
         gate=header.get("gate"),
-        kept=kept,
     )
-
-
-def recorded_cases(header: Json) -> list[str]:
-    """Return the ids that --case chose for a run, with the names that their workloads have today; no file of 0.1 has them."""
-    return [re.sub(r"^\w+", lambda name: former.workload_of(name[0]), case_id) for case_id in header.get("cases", ())]
 
 
 def is_complete(run: RunFile, session: Session) -> bool:
     """Whether a run has come to its end, with each case measured whose device is there now, and what damaged lines took made up for."""
     mine = [task for task in session.tasks if task.has_device]
-    damaged = any(not each.copy for each in run.left_out)
-    if run.footer is None or (damaged and Progress(mine, session.settings.policy, run.measurements).left()):
+    if run.footer is None or (run.left_out and Progress(mine, session.settings.policy, run.measurements).left()):
         return False
     last = {each.series: each.status for each in run.measurements}
     return all(last.get(task.series, Status.SKIPPED) is not Status.SKIPPED for task in mine)
@@ -276,13 +250,15 @@ def _brought_anew(before: Json, now: Json) -> list[str]:
     return list(dict.fromkeys(each["file"] for name, each in before.items() if now.get(name) != each))
 
 
-def _declared_anew(workloads: Json, signatures: Signatures) -> list[str]:
+def _declared_anew(run: RunFile, signatures: Signatures) -> list[str]:
     """Name each value, and each parallelism, that the signatures do not declare as the header says."""
-    from dlbench.analysis.read.declared import declaration_of
+    from dlbench.analysis.read.declared import declarations
 
     found = []
-    for name in filter(signatures.__contains__, workloads):
-        (was, _), declared = declaration_of(name, workloads[name]), signatures[name].declared
+    for name, was in declarations(run).items():
+        if name not in signatures:
+            continue
+        declared = signatures[name].declared
         before, now = (
             {
                 **{f"value '{value.name}'": value for value in side.values},

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import lru_cache
-from typing import Annotated, Any, NamedTuple, TypedDict
+from typing import Any, NamedTuple, TypedDict
 
 from dlbench.core.quantities import Amount, Count, Number, PositiveCount, Quantity
 from dlbench.core.stats import known
@@ -178,9 +178,9 @@ class RoundState:
     """CPUs that other processes kept busy, on average, of those that this process may run on; None where nothing tells."""
     stolen_cpus: Quantity | None = None
     """CPUs' worth of time that a hypervisor gave to others."""
-    before: Annotated[Mapping[str, Any], MachineState] = field(default_factory=dict, hash=False)
+    before: Mapping[str, Any] = field(default_factory=dict, hash=False)
     """The state as in the header's ``environment``, what is unknown left out, before any case of the round."""
-    after: Annotated[Mapping[str, Any], MachineState] = field(default_factory=dict, hash=False)
+    after: Mapping[str, Any] = field(default_factory=dict, hash=False)
     """The same right after the last case, while its process still held the device."""
 
     def other_processes(self, device: str) -> int | None:

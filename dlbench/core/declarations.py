@@ -1,10 +1,13 @@
 """Declarations of a workload: the values that it reports, what its parameters are for, and how it uses several devices."""
 
 import math
+import reprlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Annotated, Any, Literal, TypeVar, get_args
+from types import UnionType
+from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
+from dlbench.core.errors import nearest
 from dlbench.core.schema import Column, Direction, Unit
 
 Part = Literal["input", "transfer", "host"]
@@ -73,6 +76,46 @@ class Role:
     process on an accelerator with no others, as they leave something behind there. Of a switch and of copies the default, where none is
     given. Of feeding the value with which a call copies nothing."""
 
+
+def _misfit(record: Any) -> str | None:
+    """Say which field of a data class holds a value that is not of its type; None where none does."""
+    for name, hint in get_type_hints(type(record)).items():
+        if not _fits(hint, value := getattr(record, name)):
+            return f"{name} must be {_words(hint)}, not {reprlib.repr(value)}"
+    return None
+
+
+def _fits(hint: Any, value: object) -> bool:
+    origin, inner = get_origin(hint), get_args(hint)
+    if origin in (Union, UnionType):
+        return any(_fits(each, value) for each in inner)
+    if origin is Literal:
+        return value in inner
+    if origin is tuple:
+        return isinstance(value, tuple) and all(_fits(inner[0], each) for each in value)
+    if isinstance(value, Mapping) and inner:
+        return all(_fits(inner[0], name) and _fits(inner[1], each) for name, each in value.items())
+    return type(value) in (int, float) if hint is float else isinstance(value, origin or hint)
+
+
+def _words(hint: Any) -> str:
+    origin, inner = get_origin(hint), get_args(hint)
+    if origin in (Union, UnionType):
+        return _words(inner[0])
+    if origin is Literal:
+        return f"one of {', '.join(inner)}"
+    if origin is tuple:
+        return f"a tuple of {_words(inner[0])}"
+    return _WORDS.get(origin or hint, f"a {hint.__name__}")
+
+
+_WORDS = {
+    bool: "true or false",
+    float: "a number",
+    str: "text",
+    Unit: f"a member of Unit ({', '.join(Unit.__members__)})",
+    Mapping: "texts by parameter, such as {'form': ('async',)}",
+}
 
 T = TypeVar("T")
 Sweep = Annotated[T, Role("sweep")]
@@ -143,6 +186,8 @@ class Value:
 
     def mistake(self) -> str | None:
         """Say what makes no sense of it; None where all does."""
+        if wrong := _misfit(self):
+            return wrong
         if not self.name.isidentifier():
             return "its name must be one of Python, such as p99_s"
         if self.unit in (Unit.TEXT, Unit.FLAG, Unit.MONEY):
@@ -201,6 +246,19 @@ class Declaration:
     """How it uses several devices."""
     writes_files: bool = False
     """Whether cases get a folder to write in that stays until the run is complete; those with a parameter for its place get one, too."""
+
+    def mistake(self) -> str | None:
+        """Say what makes no sense of it; None where all does."""
+        known = list(get_args(ParameterRole))
+        for name, roles in self.parameters.items():
+            if unknown := [role for role in roles if role not in known]:
+                return f"parameter '{name}': no role is called '{unknown[0]}'{nearest(unknown[0], known)}"
+        if wrong := _misfit(self):
+            return wrong
+        for value in self.values:
+            if wrong := value.mistake() or ("it is declared twice" if [each.name for each in self.values].count(value.name) > 1 else None):
+                return f"value '{value.name}': {wrong}"
+        return f"parallel: {wrong}" if (wrong := _misfit(self.parallel)) else None
 
     @property
     def is_step(self) -> bool:

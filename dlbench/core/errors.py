@@ -38,7 +38,7 @@ class SuiteError(UsageError):
 
 
 class ResultFileError(UsageError):
-    """A result file that is empty, damaged, of a newer schema or not ours."""
+    """A result file that is empty, damaged, of another schema or not ours."""
 
 
 class DeviceAbsent(DlbenchError):

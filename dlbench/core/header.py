@@ -1,14 +1,12 @@
-"""Header of a result file: its fields, the parts that readers rely on, and the version that wrote it."""
+"""Header of a result file: its fields, and the parts that readers rely on."""
 
-import re
 from collections.abc import Mapping, Sequence
 from typing import Any, TypedDict
 
-from dlbench import __version__
 from dlbench.core import thresholds
 from dlbench.core.conditions import MachineState
-from dlbench.core.quantities import Count, Quantity
-from dlbench.core.typed_json import Json, convert
+from dlbench.core.decoding import convert
+from dlbench.core.quantities import Count, Json, Quantity
 
 
 class _Identified(TypedDict):
@@ -48,7 +46,7 @@ class _SuiteKeys(TypedDict, total=False):
 
 
 class HeaderKeys(TypedDict, total=False):
-    """Fields that a version of dlbench writes; a header may lack any of them. Readers rely on those that have a type."""
+    """Fields that dlbench writes; a header may lack any of them. Readers rely on those that have a type."""
 
     schema: Any
     dlbench: Any
@@ -74,24 +72,11 @@ class HeaderKeys(TypedDict, total=False):
 
 
 class FooterKeys(TypedDict, total=False):
-    """Fields that a version of dlbench writes at the end of a run."""
+    """Fields that dlbench writes at the end of a run."""
 
     rounds: Count
     seconds: Quantity
     state: MachineState | None
-
-
-_VERSION = re.compile(r"(\d{1,9})\.(\d{1,9})(?:\.(\d{1,9}))?")
-
-
-def newer_version(header: Json) -> str | None:
-    """Return the version of the dlbench that wrote a file, where it is newer than this one."""
-    written, own = _VERSION.match(str(header.get("dlbench"))), _VERSION.match(__version__)
-    return written[0] if written and own and _numbers(written) > _numbers(own) else None
-
-
-def _numbers(version: re.Match[str]) -> tuple[int, ...]:
-    return tuple(map(int, version.groups("0")))
 
 
 def check_header(header: Json) -> None:

@@ -1,8 +1,8 @@
 """Data classes: what measuring a case gave in one round."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import NamedTuple, Self
+from dataclasses import asdict, dataclass, field, fields, is_dataclass, replace
+from typing import Any, NamedTuple, Self
 
 from dlbench.core.conditions import UNDISTURBED_BLOCKS, Throttling, undisturbed
 from dlbench.core.model import Case, Params, Reported, Status
@@ -37,7 +37,7 @@ class Samples:
     def __post_init__(self) -> None:
         """Raise ValueError where the blocks and their waits are not as many."""
         if self.wait_s is not None and len(self.wait_s) != len(self.block_s):
-            raise ValueError(f".wait_s must have a number for each of the {len(self.block_s)} blocks, and has {len(self.wait_s)}")
+            raise ValueError(f"wait_s must have a number for each of the {len(self.block_s)} blocks, and has {len(self.wait_s)}")
 
     @property
     def undisturbed(self) -> Sequence[int] | None:
@@ -200,3 +200,13 @@ class Measurement:
     def with_reasons(self, group: str, *reasons: Reason) -> Self:
         """Return it with the reasons why a group of columns is null; as it is without any."""
         return replace(self, nulls={**self.nulls, group: reasons}) if reasons else self
+
+
+def measurement_to_json(measurement: Measurement, kind: str = "measurement") -> dict[str, Any]:
+    """Return plain data; groups that are empty are left out. ``kind``: of the line, where it is no measurement of a planned case."""
+    data: dict[str, Any] = {"kind": kind}
+    for each in fields(measurement):
+        value = getattr(measurement, each.name)
+        if value is not None and value != {}:
+            data[each.name] = value.to_json() if isinstance(value, Throttling) else asdict(value) if is_dataclass(type(value)) else value
+    return data

@@ -2,57 +2,33 @@
 
 Lines: a header, a measurement for each case and round, the machine's state around each round, and a footer after the last round.
 Measurements that were repeated are kept as discarded, and what a search tried as tries. A resumed run continues in the same file.
-A damaged line takes no other with it; a damaged header does, as nothing tells what the lines are of.
+A line that can't be decoded takes no other with it; a header does, as nothing tells what the lines are of.
 """
 
-import os
-from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from dlbench.core.conditions import RoundState
+from dlbench.core.conditions import MachineState, RoundState
+from dlbench.core.decoding import convert, decode
 from dlbench.core.errors import ResultFileError
-from dlbench.core.header import FooterKeys, check_header, newer_version
-from dlbench.core.lines import REPEATED, TORN, FileLine, Lines, Record, lines_of, parsed, unreadable
+from dlbench.core.header import FooterKeys, check_header
 from dlbench.core.measurement import Measurement
 from dlbench.core.model import Status
-from dlbench.core.typed_json import convert
 
 SCHEMA = 1
-"""Raised when a reader of the old kind would misread the new."""
+"""Of the format for good: what it gains later are fields that a file may lack."""
+Record = dict[str, Any]
+"""A line, decoded."""
 
 
 class LeftOut(NamedTuple):
-    """A line that is not read as one of the run."""
+    """A line that is not read."""
 
     number: int
     """From 1 on, as editors count."""
     why: str
-
-    @property
-    def copy(self) -> bool:
-        """Whether it holds nothing that was not read elsewhere."""
-        return self.why == REPEATED or self.why.endswith(_TWICE)
-
-
-class OtherRun(NamedTuple):
-    """Lines of another run at the end of a file, as where two files were joined; they are left out."""
-
-    number: int
-    """Of its header."""
-    behind: int
-    """Lines behind that."""
-
-
-class UnknownField(NamedTuple):
-    """A field that this dlbench does not know."""
-
-    line: int
-    name: str
-    """From the line on: ``samples.sigma``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,10 +53,7 @@ class RunFile:
     tries: tuple[Measurement, ...] = ()
     """What searches tried, in that order: no planned cases."""
     left_out: tuple[LeftOut, ...] = ()
-    """Damaged lines and copies of others, in the order of the file."""
-    other_run: OtherRun | None = None
-    unknown_field: UnknownField | None = None
-    """The first that was noticed."""
+    """In the order of the file."""
 
 
 Reader = Callable[[Measurement, int | None], object]
@@ -92,25 +65,23 @@ Raises ValueError where it does not count."""
 def load(path: Path, reader: Reader | None = None) -> RunFile:
     """Read a result file; with a ``reader``, which is given each measurement that counts in its turn, the `RunFile` has none.
 
-    A line that is damaged is left out. Raises ResultFileError if the file is empty, not ours, of a newer schema, or its header is damaged.
+    A line that can't be decoded is left out. Raises ResultFileError if the file is empty, not ours, of another schema, or its header is
+    damaged, and where a second one says that two files were joined.
     """
-    of_file, torn, other, left_out, lines = lines_of(path), False, None, list[LeftOut](), _Read(reader)
-    first = _header_line(path, of_file)
-    header, newer = first.record, newer_version(first.record)
-    lines.notice_fields(1, first)
-    for number, place, line, why in of_file:
-        if other is not None:
-            other = other._replace(behind=number - other.number)
-        elif why == TORN:
-            torn = True
-        elif line is None:
-            left_out.append(LeftOut(number, why))
-        elif line.kind == "header" and line.record != header:
-            other = OtherRun(number, 0)
-        elif not (why := lines.take(line, place)):
-            lines.notice_fields(number, line)
-        elif why != _OTHER_KIND or not newer:
-            left_out.append(LeftOut(number, why))
+    of_file, torn, left_out, lines = _lines(path), False, list[LeftOut](), _Read(reader)
+    header = _header(path, of_file)
+    for number, place, text in of_file:
+        if torn := not text.endswith(b"\n"):  # also where only that is missing: going on with the run cuts it off
+            break
+        try:
+            kind = decode(_Kind, text).kind
+            if kind != "header":
+                lines.take(kind, text, place)
+        except ValueError as error:
+            left_out.append(LeftOut(number, str(error)))
+            continue
+        if kind == "header":
+            raise ResultFileError(f"{path}, line {number}: a second header, as where two files were joined; give each a file of its own")
     measurements, discarded, tries = lines.measured.values()
     counted = {(each.series, each.round, each.started) for each in measurements if each.started}
     return RunFile(
@@ -123,9 +94,12 @@ def load(path: Path, reader: Reader | None = None) -> RunFile:
         tuple(each for each in discarded if (each.series, each.round, each.started) not in counted),
         tuple(tries),
         tuple(left_out),
-        other,
-        lines.unknown_field,
     )
+
+
+@dataclass(frozen=True, slots=True)
+class _Kind:
+    kind: str
 
 
 class _Read:
@@ -135,42 +109,30 @@ class _Read:
         self.footer: Record | None = None
         self.measured: dict[str, list[Measurement]] = {"measurement": [], "discarded": [], "try": []}
         self.states: list[RoundState] = []
-        self.unknown_field: UnknownField | None = None
         self._reader = reader
         self._earlier: dict[str, Measurement] = {}
         self._rounds: set[tuple[Any, int]] = set()
-        self._looked_at = Counter[object]()
 
-    def notice_fields(self, number: int, line: FileLine) -> None:
-        """Keep the first field that this dlbench does not know, of the first lines of each kind."""
-        if self.unknown_field or self._looked_at[line.kind] == _LOOKED_AT:
-            return
-        self._looked_at[line.kind] += 1
-        if name := line.unknown_field():
-            self.unknown_field = UnknownField(number, name)
-
-    def take(self, line: FileLine, place: int | None) -> str:
-        """Take a line; return why it can't be, an empty text where it could."""
-        kind = line.kind
-        try:
+    def take(self, kind: str, text: bytes, place: int | None) -> None:
+        """Take a line. Raises ValueError with a sentence where it is none of a run."""
+        if kind in self.measured:
+            found = decode(Measurement, text)
             if kind == "measurement" and self._reader:
-                self._reader(line.measured(), place)
-                self.footer = None
-            elif isinstance(kind, str) and kind in self.measured:
-                self.measured[kind].append(self._measurement(line.measured(), counts=kind == "measurement"))
-                self.footer = None
-            elif kind == "round":
-                self.states.append(convert(RoundState, line.record))
-            elif kind == "footer":
-                convert(FooterKeys, line.record)
-                self.footer = line.record
+                self._reader(found, place)
             else:
-                return REPEATED if kind == "header" else _OTHER_KIND
-        except ValueError as error:
-            if str(error).endswith(_TWICE):
-                return str(error)
-            return f"not a valid {kind if kind in ('round', 'footer') else 'measurement'}: {error}"
-        return ""
+                self.measured[kind].append(self._measurement(found, counts=kind == "measurement"))
+            self.footer = None
+        elif kind == "round":
+            state = decode(RoundState, text)
+            for each in (state.before, state.after):
+                convert(MachineState, each)
+            self.states.append(state)
+        elif kind == "footer":
+            footer = decode(Record, text)
+            convert(FooterKeys, footer)
+            self.footer = footer
+        else:
+            raise ValueError(f"no line of dlbench is called {kind!r}")
 
     def _measurement(self, found: Measurement, *, counts: bool) -> Measurement:
         if counts and found.status is not Status.SKIPPED:  # a case that was skipped may be measured in that round yet
@@ -184,40 +146,18 @@ class _Read:
         return found
 
 
-_LOOKED_AT = 100
-"""Lines of each kind that unknown fields are looked for in: those behind them are more of the same, and a large file has thousands."""
 _SHARED = ("case", "device_name", "items", "flops", "least_flops", "bytes", "least_bytes", "math", "nulls")
 """What hardly ever differs between the rounds of a case."""
 
 
 def twice(number: int) -> str:
     """Say that a case has a round already, and that the first counts; what a `Reader` raises ValueError with, too."""
-    return f"round {number} {_TWICE}"
-
-
-_TWICE = "of its case stands above already"
-_OTHER_KIND = "no kind of line that dlbench writes"
+    return f"round {number} of its case stands above already"
 
 
 def read_header(path: Path) -> Record:
     """Read the first line of a result file alone. Raises ResultFileError where that is no header of ours."""
-    return _header_line(path, lines_of(path)).record
-
-
-def ends_with_footer(path: Path) -> bool:
-    """Whether a run came to its end; only the end of the file is read. Raises ResultFileError where it can't be."""
-    try:
-        with path.open("rb") as file:
-            file.seek(-min(_TAIL, file.seek(0, os.SEEK_END)), os.SEEK_END)
-            last = file.read().rstrip().rpartition(b"\n")[2]
-    except OSError as error:
-        raise unreadable(path, error) from error
-    line = parsed(last)
-    return line is not None and line.kind == "footer"
-
-
-_TAIL = 1 << 16
-"""Bytes at the end of a file that its last line is looked for in: a footer is far shorter, and a file may be large."""
+    return _header(path, _lines(path))
 
 
 def blocks_at(path: Path, places: Sequence[int]) -> Iterator[Sequence[float]]:
@@ -226,30 +166,46 @@ def blocks_at(path: Path, places: Sequence[int]) -> Iterator[Sequence[float]]:
         with path.open("rb") as lines:
             for place in places:
                 lines.seek(place)
-                yield _blocks_of(path, parsed(lines.readline()))
+                samples = decode(Measurement, lines.readline()).samples
+                yield samples.counted_s if samples else ()
     except OSError as error:
-        raise unreadable(path, error) from error
+        raise _unreadable(path, error) from error
+    except ValueError as error:
+        raise ResultFileError(f"{path} was changed while it was read; compare it again") from error
 
 
-def _blocks_of(path: Path, line: FileLine | None) -> Sequence[float]:
-    with suppress(ValueError):
-        if line and (samples := line.measured().samples):
-            return samples.counted_s
-    raise ResultFileError(f"{path} was changed while it was read; compare it again")
-
-
-def _header_line(path: Path, lines: Lines) -> FileLine:
-    """Take the first line. Raises ResultFileError where there is none, or it is no header of ours."""
-    _, _, line, _ = next(lines, (0, None, None, ""))
-    if line is None:
-        raise ResultFileError(f"{path} is empty; give a file that dlbench run wrote")
-    record = line.record
-    if line.kind != "header" or type(record.get("schema")) is not int:
-        raise ResultFileError(f"{path}, line 1: no dlbench header; give a file that dlbench run wrote")
-    if record["schema"] > SCHEMA:
-        raise ResultFileError(f"{path} has schema {record['schema']} and this dlbench reads up to {SCHEMA}; update dlbench")
+def _lines(path: Path) -> Iterator[tuple[int, int | None, bytes]]:
+    """Yield of each line its number, its place in the file, which a pipe has not, and its text."""
+    place = 0
     try:
-        check_header(record)
+        again = path.is_file()  # a pipe can be read only once
+        with path.open("rb", buffering=1 << 18) as lines:
+            for number, line in enumerate(lines, 1):
+                yield number, place if again else None, line
+                place += len(line)
+    except OSError as error:
+        raise _unreadable(path, error) from error
+
+
+def _unreadable(path: Path, error: OSError) -> ResultFileError:
+    return ResultFileError(f"cannot read {path}: {error.strerror or error}")
+
+
+def _header(path: Path, lines: Iterator[tuple[int, int | None, bytes]]) -> Record:
+    """Take the first line. Raises ResultFileError where there is none, or it is no header of ours."""
+    _, _, text = next(lines, (0, None, b""))
+    if not text:
+        raise ResultFileError(f"{path} is empty; give a file that dlbench run wrote")
+    try:
+        header = decode(Record, text)
+    except ValueError:
+        header = {}
+    if header.get("kind") != "header" or type(header.get("schema")) is not int:
+        raise ResultFileError(f"{path}, line 1: no dlbench header; give a file that dlbench run wrote")
+    if header["schema"] != SCHEMA:
+        raise ResultFileError(f"{path} has schema {header['schema']}, and dlbench reads schema {SCHEMA} alone")
+    try:
+        check_header(header)
     except ValueError as error:
         raise ResultFileError(f"{path}, line 1: in the header, {error}; the file was edited or damaged") from error
-    return line
+    return header

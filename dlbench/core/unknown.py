@@ -13,8 +13,8 @@ A ``text`` is a workload's, torch's or the operating system's, and may hold anyt
 """
 PARTS = ("inputs", "fp64", "operations", "pinned", "host", "idle", "clock", "temperature", "power", "throttle")
 """Of a check, of copies, of energy, or of what is read while a step is sustained."""
-Reasons = str | Sequence[Reason]
-"""Of one group of columns. Earlier versions wrote sentences."""
+Reasons = Sequence[Reason]
+"""Of one group of columns."""
 
 
 class Unknown(StrEnum):
@@ -104,11 +104,11 @@ class Unavailable(Exception):
 
 def explained(reasons: Reasons) -> str:
     """Return reasons as text."""
-    return reasons if isinstance(reasons, str) else "; ".join(map(_sentence, reasons))
+    return "; ".join(map(_sentence, reasons))
 
 
 def _sentence(reason: Reason) -> str:
-    """Return the sentence of a reason, or its name where this version does not know it or lacks a figure."""
+    """Return the sentence of a reason, or its name where there is no such reason or a figure is missing."""
     name = str(reason.get("reason", "unknown"))
     try:
         figures = {key: byte_count(float(value)) if key.startswith("bytes") else value for key, value in reason.items()}

@@ -9,9 +9,8 @@ from pathlib import Path
 from typing import Self
 
 from dlbench.core.errors import OutputError, ResultFileError, UsageError
-from dlbench.core.file_lock import holder, lock
-from dlbench.core.lines import Record
-from dlbench.core.store import SCHEMA
+from dlbench.core.file_lock import lock
+from dlbench.core.store import SCHEMA, Record
 
 
 class ResultWriter:
@@ -108,7 +107,8 @@ class ResultWriter:
 
 def as_line(record: Record) -> bytes:
     """Return a record as a result file has it."""
-    return json.dumps(record, allow_nan=False, separators=(",", ":")).encode() + b"\n"
+    text = json.dumps(record, allow_nan=False, ensure_ascii=False, separators=(",", ":"))
+    return text.encode(errors="replace") + b"\n"  # half of a surrogate pair, as the name of a file may have one, has no encoding
 
 
 def _make_room(path: Path) -> str:
@@ -116,17 +116,11 @@ def _make_room(path: Path) -> str:
 
 
 def _held(path: Path) -> OutputError:
-    """Say which process writes a file, as far as the system tells, and what to do."""
     file = shlex.quote(str(path))
-    if by := holder(path):
-        what = f"{path} is being written by {by}; wait until it ends, or end it (kill {by.pid}), then call this again"
-    else:
-        what = (
-            f"{path} is being written by another process that can't be named from here: it may be another user's, in another container "
-            "or on another machine; wait until it ends, or end it there. "
-            f"If a machine that shares the folder lost power, its lock may last: go on with a copy, which has none (cp {file} COPY.jsonl)"
-        )
-    return OutputError(f"{what}; to see what is there so far: dlbench show {file}")
+    return OutputError(
+        f"{path} is being written by another process, here or on a machine that shares the folder; wait until it ends, or end it. "
+        f"After a loss of power its lock may last: go on with a copy (cp {file} COPY.jsonl). What is there so far: dlbench show {file}"
+    )
 
 
 def _mend_end(descriptor: int, *, may_cut: bool) -> None:

@@ -10,16 +10,15 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from dlbench.core.declarations import Declaration
-from dlbench.core.measurement import Measurement
+from dlbench.core.measurement import Measurement, measurement_to_json
 from dlbench.core.model import Case, Policy, Signature, Status, kind_of
-from dlbench.core.records import measurement_to_json
 from dlbench.harness.observer import Observer
 from dlbench.harness.pool import Isolation, WorkerPool
 from dlbench.harness.probe.memory import available_memory, oom_kills
 from dlbench.harness.probe.monitor import Monitor
 from dlbench.harness.probe.window import Window
 from dlbench.harness.process.interrupt import Interruption
-from dlbench.harness.process.scratch import Kept, ScratchFolders
+from dlbench.harness.process.scratch import ScratchFolders
 from dlbench.harness.process.wire import MeasureRequest
 from dlbench.harness.process.worker_process import WorkerProcess, handshake
 from dlbench.harness.ranks.placement import Placement, place_ranks
@@ -90,15 +89,13 @@ class Runner:
     """The processes that answered the handshake, by side."""
     signatures: Mapping[str, Signature] = field(default_factory=dict)
     """Of the workloads, by name."""
-    kept: Kept | None = None
-    """The name of what cases keep for when the run goes on; None where it can't."""
 
     def __post_init__(self) -> None:
         self._quarantine = DeviceQuarantine()
         self._tries = Tries(self.save, self._keep)
         self._skipped = False
         """Whether a case has no row but that of the spent budget."""
-        self._scratch = ScratchFolders(self.kept)
+        self._scratch = ScratchFolders()
         self._searches = Searches(self.signatures, self.settings.policy, self._save_try, self.tried)
         self._progress = Progress(self.tasks, self.settings.policy, self.done)
         self._retries = Retries(self.settings.policy.tries)
@@ -120,7 +117,6 @@ class Runner:
                 # Where none is pending, all of this round is there already, from before the interruption.
                 if pending and not self._measure_round(number, pending, pool):
                     break
-            self._scratch.complete = not self._progress.left() and not self._skipped
         return Outcome(self._progress.rounds, self._quarantine.faults())
 
     def _read_idle(self) -> None:

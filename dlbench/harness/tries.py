@@ -5,9 +5,8 @@ from dataclasses import replace
 from typing import Any
 
 from dlbench.core.conditions import least_held_back
-from dlbench.core.measurement import Measurement, Series
+from dlbench.core.measurement import Measurement, Series, measurement_to_json
 from dlbench.core.model import Status
-from dlbench.core.records import measurement_to_json
 from dlbench.harness.schedule import Attempt
 
 _Try = Sequence[Measurement]

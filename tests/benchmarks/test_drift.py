@@ -54,4 +54,4 @@ def test_rates_by_the_time_between_occasions(tmp_path, monkeypatch, factor):
 def test_a_damaged_file_is_2_with_a_sentence(tmp_path, capsys):
     (tmp_path / "a.jsonl").write_text("hello\n")
     assert drift.main([str(tmp_path)]) == 2
-    assert capsys.readouterr().err == f"drift: {tmp_path / 'a.jsonl'}, line 1: not a JSON object; this is not a dlbench result file\n"
+    assert capsys.readouterr().err == f"drift: {tmp_path / 'a.jsonl'}, line 1: no dlbench header; give a file that dlbench run wrote\n"

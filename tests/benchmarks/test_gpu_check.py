@@ -12,9 +12,8 @@ import scripted_card
 from benchmarks.check_steps import STEPS, Seen
 from benchmarks.gpu_check import main
 from benchmarks.limited import GRACE_S, STOPPED
-from dlbench.core.measurement import Measurement, Memory
+from dlbench.core.measurement import Measurement, Memory, measurement_to_json
 from dlbench.core.model import Case, Status
-from dlbench.core.records import measurement_to_json
 from dlbench.core.writer import ResultWriter
 
 NAMES = [step.name for step in STEPS]

@@ -14,9 +14,8 @@ from benchmarks.limited import STOPPED
 from benchmarks.pieces import measurements_left
 from benchmarks.reference import main
 from benchmarks.reference_suites import LATER, SHORT
-from dlbench.core.measurement import Measurement
+from dlbench.core.measurement import Measurement, measurement_to_json
 from dlbench.core.model import Case, Status
-from dlbench.core.records import measurement_to_json
 from dlbench.core.store import load
 from dlbench.core.writer import ResultWriter
 

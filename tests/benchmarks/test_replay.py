@@ -133,8 +133,8 @@ def test_a_case_without_all_rounds_is_left_out_and_named(tmp_path, capsys):
     [
         ("none.jsonl", None, "cannot read {}: No such file or directory"),
         ("none.jsonl.xz", None, "cannot read {}: [Errno 2] No such file or directory"),
-        ("text.jsonl", b"hello\n", "{}, line 1: not a JSON object; this is not a dlbench result file"),
-        ("text.jsonl.gz", gzip.compress(b"hello\n"), "{}, line 1: not a JSON object; this is not a dlbench result file"),
+        ("text.jsonl", b"hello\n", "{}, line 1: no dlbench header; give a file that dlbench run wrote"),
+        ("text.jsonl.gz", gzip.compress(b"hello\n"), "{}, line 1: no dlbench header; give a file that dlbench run wrote"),
         (
             "torn.jsonl.xz",
             lzma.compress(b"hello\n")[:20],

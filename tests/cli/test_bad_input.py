@@ -1,6 +1,5 @@
 """Mistakes of a user: one sentence with place and remedy, and the right exit code."""
 
-import gzip
 import json
 import lzma
 
@@ -80,15 +79,13 @@ def test_wrong_suites(tmp_path, text, sentence):
     ("content", "sentence"),
     [
         (b"", "f.jsonl is empty; give a file that dlbench run wrote"),
-        (b"hello\n", "f.jsonl, line 1: not a JSON object; this is not a dlbench result file"),
-        (b"\x00\xff\x00", "f.jsonl, line 1: not a JSON object; this is not a dlbench result file"),
+        (b"hello\n", "f.jsonl, line 1: no dlbench header; give a file that dlbench run wrote"),
+        (b"\x00\xff\x00", "f.jsonl, line 1: no dlbench header; give a file that dlbench run wrote"),
         (b'{"benchmarks": []}\n', "f.jsonl, line 1: no dlbench header; give a file that dlbench run wrote"),
-        (b'{"kind":"header","schema":99}\n', "f.jsonl has schema 99 and this dlbench reads up to 1; update dlbench"),
-        (b'{"kind":"header","schema":1,"dl', "f.jsonl: its first line, the header, was cut off, so nothing of it can be read"),
-        (lzma.compress(b"{}\n"), "f.jsonl is compressed; unpack it with xz -dk and give what comes out"),
-        (gzip.compress(b"{}\n"), "f.jsonl is compressed; unpack it with gzip -dk and give what comes out"),
-        (b"\x28\xb5\x2f\xfd\x04", "f.jsonl is compressed; unpack it with zstd -d and give what comes out"),
-        (b"[" * 100_000 + b"\n", "f.jsonl, line 1: not a JSON object; this is not a dlbench result file"),
+        (b'{"kind":"header","schema":99}\n', "f.jsonl has schema 99, and dlbench reads schema 1 alone"),
+        (b'{"kind":"header","schema":1,"dl', "f.jsonl, line 1: no dlbench header; give a file that dlbench run wrote"),
+        (lzma.compress(b"{}\n"), "f.jsonl, line 1: no dlbench header; give a file that dlbench run wrote"),
+        (b"[" * 100_000 + b"\n", "f.jsonl, line 1: no dlbench header; give a file that dlbench run wrote"),
     ],
 )
 @pytest.mark.parametrize("command", [("show", "f.jsonl"), ("run", "--resume", "f.jsonl")])

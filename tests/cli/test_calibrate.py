@@ -61,7 +61,7 @@ def test_a_damaged_occasion_is_named_before_anything_is_measured(tmp_path: Path)
     (tmp_path / FOLDER / "old.jsonl").write_text("hello\n")
     done = calibrate(tmp_path)
     assert (done.code, done.out) == (2, "")
-    assert done.err == "dlbench: results/calibration/old.jsonl, line 1: not a JSON object; this is not a dlbench result file\n"
+    assert done.err == "dlbench: results/calibration/old.jsonl, line 1: no dlbench header; give a file that dlbench run wrote\n"
 
 
 def test_a_case_that_failed_is_5(tmp_path: Path) -> None:

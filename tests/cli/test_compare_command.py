@@ -562,21 +562,19 @@ def test_the_clocks_of_another_machine_are_its_own(folder: Folder) -> None:
     assert folder.compare("--across-machines").out.splitlines()[-1] == "1 slower; exit 0"
 
 
-def test_where_clocks_explain_nothing_the_mean_of_an_early_calibration_still_calls_nothing(folder: Folder) -> None:
-    on_gpu = made_up.case(device="cuda:0", n=1)
-    for name, calls, clock_hz in (("base", (1.0, 1.0, 1.0), 1.98e9), ("new", (0.5, 0.5, 3.5), 1.1e9)):
-        rounds = made_up.rounds_of(on_gpu, [[each * call for call in calls] for each in TEN])
-        folder.write(name, rounds, state=gpu(clock_hz), environment=environment(cpu=MACHINE))
-    calibrated(folder, sd=0.01)
-    assert folder.verdicts()[1] == {on_gpu.id: "faster"}
-
-
 MACHINE = "0123456789abcdef"
 
 
 def calibrated(folder: Folder, machine: str = MACHINE, sd: float = 0.1, path: str = f"results/calibration/{MACHINE}.json") -> None:
-    noise = {"occasions": 5, "median": sd, "p10": sd / 2}
-    content = {"kind": "calibration", "schema": 1, "machine_key": machine, "first": "2026-01-01T12:00", "last": "2026-01-05T12:00"}
+    noise = {"occasions": 5, "median": sd, "p10": sd / 2, "mean": sd}
+    content = {
+        "kind": "calibration",
+        "schema": 2,
+        "common": None,
+        "machine_key": machine,
+        "first": "2026-01-01T12:00",
+        "last": "2026-01-05T12:00",
+    }
     (folder.path / path).parent.mkdir(parents=True, exist_ok=True)
     (folder.path / path).write_text(json.dumps({**content, "pooled": noise, "cases": {ONE.id: noise}}))
 

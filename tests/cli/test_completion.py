@@ -31,7 +31,7 @@ def folder(tmp_path):
 @pytest.mark.parametrize(
     ("line", "words"),
     [
-        ("dlbench co", ["compare", "contribute", "config"]),
+        ("dlbench co", ["compare", "contribute"]),
         ("dlbench run mat", ["matmul", "matters.toml"]),
         ("dlbench run --rou", ["--rounds"]),
         ("dlbench run --device c", ["cpu", "cuda"]),

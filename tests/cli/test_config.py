@@ -1,15 +1,15 @@
 """Defaults of options: where they come from, which goes first, what is refused, and where they are said."""
 
-import csv
-import io
 import json
+from functools import partial
 
 import made_up
 import pytest
 import shared_hosts
 from front_door import HASTY, lines, suite
 
-from dlbench.cli.main import COMMANDS
+from dlbench.cli import defaults
+from dlbench.cli.main import COMMANDS, load
 
 
 @pytest.fixture
@@ -17,35 +17,30 @@ def dlbench(tmp_path):
     return lambda *arguments, **variables: shared_hosts.dlbench(*arguments, cwd=tmp_path, variables=variables)
 
 
-def settings(done):
-    """What ``dlbench config --format json`` says is not built in."""
-    assert done.code == 0, done.err
-    return {(row["command"], row["option"]): (row["value"], row["from"]) for row in json.loads(done.out) if row["from"] != "built-in"}
+@pytest.fixture
+def settings(tmp_path, monkeypatch):
+    """Of a folder every default that is in force there, with the file that it is from."""
+
+    def read(folder=tmp_path):
+        monkeypatch.chdir(folder)
+        found = defaults.read({name: partial(load, name) for name in COMMANDS}).settings
+        return {where: (defaults.shown(each.value), each.origin) for where, each in found.items()}
+
+    return read
 
 
-def test_dlbench_toml_goes_before_pyproject(tmp_path, dlbench):
+def test_dlbench_toml_goes_before_pyproject(tmp_path, settings):
     (tmp_path / "pyproject.toml").write_text(
         "[tool.dlbench.run]\nrounds = 1\nseed = 2\nbudget = '3m'\n[tool.dlbench.show]\nformat = 'md'\n"
     )
     (tmp_path / "dlbench.toml").write_text("[run]\nrounds = 4\nseed = 5\ndevice = ['cpu', 'cuda']\nset = ['n=8', 'dtype=fp32']\n")
-    assert settings(dlbench("config", "--format", "json")) == {
+    assert settings() == {
         ("run", "budget"): ("3m", "pyproject.toml"),
         ("run", "seed"): ("5", "dlbench.toml"),
         ("run", "device"): ("cpu cuda", "dlbench.toml"),
         ("run", "rounds"): ("4", "dlbench.toml"),
         ("show", "format"): ("md", "pyproject.toml"),
         ("run", "set"): ("n=8 dtype=fp32", "dlbench.toml"),
-    }
-
-
-def test_config_says_what_is_built_in(dlbench):
-    rows = {(row["command"], row["option"]): row for row in csv.DictReader(io.StringIO(dlbench("config", "--format", "csv").out))}
-    assert {row["from"] for row in rows.values()} == {"built-in"}
-    assert rows["show", "format"]["value"] == "table"
-    assert rows["compare", "strict"]["value"] == "false"
-    assert not {("ab", "device"), ("ab", "set")} & set(rows)
-    assert not {"plugin", "threshold", "must-see", "calibration", "across-machines", "output", "junit", "resume"} & {
-        name for _, name in rows
     }
 
 
@@ -107,11 +102,7 @@ def test_an_error_says_which_options_were_not_typed(tmp_path, dlbench):
     assert done.err.endswith("note: dlbench.toml set --device to quda\n")
 
 
-GATE = "it decides what a gate lets pass; that is said on the command line or, of thresholds, in the suite's [thresholds]"
-CODE = "--plugin can't have a default, as it names code to run; name that on the command line"
-NARROWS = "it narrows what a gate measures; say that on the command line"
-OUTPUT = "--output can't have a default, as it names a file for one result; name it on the command line"
-CALL = "--dry-run can't have a default, as it says what a single call is to do; say it on the command line"
+REFUSED = "it may change what a gate lets pass, or what a single call is to do; say it on the command line"
 
 
 @pytest.mark.parametrize(
@@ -129,69 +120,52 @@ CALL = "--dry-run can't have a default, as it says what a single call is to do; 
         ("[run]\nbudget = 'soon'\n", "dlbench.toml, [run] budget: 'soon' is not a duration; write for example 90s, 1.5m, 500ms or 2h"),
         ("[run]\ndevice = [1]\n", 'dlbench.toml, [run] device: must be a text or a list of texts, such as ["cpu"], not [1]'),
         ("[show]\nplain = 'yes'\n", "dlbench.toml, [show] plain: must be true or false, not 'yes'"),
-        ("[run]\nplugin = 'm.py'\n", f"dlbench.toml, [run] plugin: {CODE}"),
-        ("[compare]\nstrict = false\n", f"dlbench.toml, [compare] strict: --strict can't be turned off by default, as {GATE}"),
+        ("[run]\nplugin = 'm.py'\n", f"dlbench.toml, [run] plugin: --plugin can't have a default, as {REFUSED}"),
+        ("[compare]\nstrict = false\n", f"dlbench.toml, [compare] strict: --strict can't be turned off by default, as {REFUSED}"),
         *(
-            (f"[{command}]\n{name} = '50%'\n", f"dlbench.toml, [{command}] {name}: --{name} can't have a default, as {GATE}")
+            (f"[{command}]\n{name} = '50%'\n", f"dlbench.toml, [{command}] {name}: --{name} can't have a default, as {REFUSED}")
             for command in ("compare", "ab")
             for name in ("threshold", "must-see")
         ),
-        ("[compare]\ncalibration = 'c'\n", f"dlbench.toml, [compare] calibration: --calibration can't have a default, as {GATE}"),
+        ("[compare]\ncalibration = 'c'\n", f"dlbench.toml, [compare] calibration: --calibration can't have a default, as {REFUSED}"),
         (
             "[compare]\nacross-machines = true\n",
-            f"dlbench.toml, [compare] across-machines: --across-machines can't have a default, as {GATE}",
+            f"dlbench.toml, [compare] across-machines: --across-machines can't have a default, as {REFUSED}",
         ),
-        ("[ab]\ndevice = 'cpu'\n", f"dlbench.toml, [ab] device: --device can't have a default, as {NARROWS}"),
+        ("[ab]\ndevice = 'cpu'\n", f"dlbench.toml, [ab] device: --device can't have a default, as {REFUSED}"),
         (f"# {' ' * (1 << 20)}\n", "dlbench.toml is larger than 1,048,576 bytes, the most that dlbench reads of a TOML file; shorten it"),
-        ("[run]\noutput = 'o'\n", f"dlbench.toml, [run] output: {OUTPUT}"),
-        ("[run]\ndry-run = true\n", f"dlbench.toml, [run] dry-run: {CALL}"),
+        ("[run]\noutput = 'o'\n", f"dlbench.toml, [run] output: --output can't have a default, as {REFUSED}"),
+        ("[run]\ndry-run = true\n", f"dlbench.toml, [run] dry-run: --dry-run can't have a default, as {REFUSED}"),
         ("\ufeff[run]\n\x00", "dlbench.toml: not valid TOML: Invalid statement (at line 2, column 1)"),
     ],
 )
 def test_a_mistake_ends_every_command_before_it_does_anything(tmp_path, dlbench, text, said):
     (tmp_path / "dlbench.toml").write_text(text)
-    for arguments in (("config",), ("list",)):
+    for arguments in (("devices",), ("list",)):
         done = dlbench(*arguments)
         assert (done.code, done.out, done.err) == (2, "", f"dlbench: {said}\n")
     assert dlbench("run", "--help").code == 0
 
 
-def test_a_variable_that_once_set_an_option_sets_none_and_is_told_of(dlbench):
-    without = dlbench("config", "--format", "json")
-    done = dlbench("config", "--format", "json", DLBENCH_RUN_ROUNDS="6", DLBENCH_COMPARE_STRICT="true", DLBENCH_LIST_FORMAT="xml")
-    assert (done.code, done.out) == (0, without.out)
-    assert done.err == (
-        "note: DLBENCH_COMPARE_STRICT is no longer read; write strict under [compare] of dlbench.toml\n"
-        "note: DLBENCH_LIST_FORMAT is no longer read; write format under [list] of dlbench.toml\n"
-        "note: DLBENCH_RUN_ROUNDS is no longer read; write rounds under [run] of dlbench.toml\n"
-    )
-
-
-def test_a_variable_that_never_set_an_option_is_left_alone(dlbench):
-    others = {"DLBENCH_RUN_PLUGIN": "m.py", "DLBENCH_AB_SET": "n=8", "DLBENCH_HOME": "/x", "DLBENCH_SEED": "7", "RUN_ROUNDS": "2"}
-    assert dlbench("config", DLBENCH_RUN_ROUNDS="", **others).err == ""
-
-
-def test_a_file_is_looked_for_up_to_the_top_of_the_checkout_and_no_further(tmp_path):
+def test_a_file_is_looked_for_up_to_the_top_of_the_checkout_and_no_further(tmp_path, settings):
     (tmp_path / "dlbench.toml").write_text("[run]\nrounds = 1\n")
     deep = tmp_path / "checkout" / "a" / "b"
     deep.mkdir(parents=True)
-    config = ("config", "--format", "json")
-    assert settings(shared_hosts.dlbench(*config, cwd=deep)) == {}
+    assert settings(deep) == {}
     (tmp_path / "checkout" / ".git").write_text("gitdir: elsewhere\n")
     (tmp_path / "checkout" / "dlbench.toml").write_text("[run]\nrounds = 2\n")
     (tmp_path / "checkout" / "a" / "pyproject.toml").write_text("[project]\ndependencies = ['dlbench']\n")
     (tmp_path / "checkout" / "pyproject.toml").write_text("[tool.dlbench.run]\nrounds = 3\nseed = 4\n")
-    assert settings(shared_hosts.dlbench(*config, cwd=deep)) == {
+    assert settings(deep) == {
         ("run", "rounds"): ("2", "dlbench.toml"),
         ("run", "seed"): ("4", "pyproject.toml"),
     }
 
 
-def test_a_broken_project_file_that_is_not_about_dlbench_is_not_ours(tmp_path, dlbench):
+def test_a_broken_project_file_that_is_not_about_dlbench_is_not_ours(tmp_path, dlbench, settings):
     (tmp_path / "pyproject.toml").write_text("dependencies = ['dlbench']\n[project\n")
-    assert settings(dlbench("config", "--format", "json")) == {}
+    assert settings() == {}
     (tmp_path / "pyproject.toml").write_text("[tool.dlbench.run]\n[project\n")
-    assert dlbench("config").err.startswith("dlbench: pyproject.toml: not valid TOML: ")
+    assert dlbench("list").err.startswith("dlbench: pyproject.toml: not valid TOML: ")
     (tmp_path / "pyproject.toml").write_text("[tool]\ndlbench = 1\n")
-    assert dlbench("config").err == "dlbench: pyproject.toml, tool.dlbench: must be a table of commands, such as [tool.dlbench.run]\n"
+    assert dlbench("list").err == "dlbench: pyproject.toml, tool.dlbench: must be a table of commands, such as [tool.dlbench.run]\n"

@@ -15,7 +15,7 @@ from front_door import dlbench, in_process
 from test_show import imported_by
 
 from dlbench.analysis.export import formats
-from dlbench.core.records import measurement_to_json
+from dlbench.core.measurement import measurement_to_json
 from dlbench.core.writer import ResultWriter
 
 PAGE = (front_door.ROOT / "docs" / "export.md").read_text()

@@ -9,9 +9,9 @@ import pytest
 from front_door import in_process
 
 from dlbench.cli.gate import LEAST_ROUNDS
+from dlbench.core.measurement import measurement_to_json
 from dlbench.core.model import Case
 from dlbench.core.rank_test import TESTS_A_CASE, rounds_for_gate
-from dlbench.core.records import measurement_to_json
 from dlbench.core.store import SCHEMA
 from dlbench.harness.plan import cases as planning
 from dlbench.harness.plan.suite import load

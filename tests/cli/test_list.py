@@ -14,8 +14,8 @@ import shared_hosts
 from front_door import ROOT
 
 from dlbench.cli import main as front_door
+from dlbench.core.declared_json import signature_to_json
 from dlbench.core.model import Parameter, Signature
-from dlbench.core.records import signature_to_json
 from dlbench.harness import runner
 from dlbench.harness.probe.devices import Processor
 
@@ -170,7 +170,7 @@ import sys
 from dlbench.harness import runner
 from dlbench.harness.probe.devices import Processor
 from dlbench.core.model import Parameter, Signature
-from dlbench.core.records import signature_to_json
+from dlbench.core.declared_json import signature_to_json
 noop = Signature("matmul", "", (Parameter("n", "integer", True, minimum=1),))
 cpu = {"kinds": ["cpu"], "devices": [{"id": "cpu", "kind": "cpu"}]}
 runner.ask_hello = lambda plugins, workloads: {"signatures": [signature_to_json(noop)], **cpu}

@@ -5,11 +5,9 @@ import subprocess
 import sys
 
 import front_door
-import made_up
-import pytest
 from front_door import dlbench, measurements
 
-OPTIONAL = ("msgspec", "pynvml", "pyarrow")
+OPTIONAL = ("pynvml", "pyarrow")
 
 
 def test_a_run_and_its_table_need_none_of_them(tmp_path):
@@ -30,21 +28,11 @@ def test_the_reference_runs_need_none_of_them(tmp_path):
     assert done.stdout.endswith("everything is done\n")
 
 
-@pytest.mark.parametrize(
-    "line",
-    [
-        pytest.param(None, id="nothing more"),
-        pytest.param('{"kind": "footer", "seconds": NaN}', id="a constant that JSON has not"),
-        pytest.param('{"kind": "footer", "seconds": 1' + "0" * 5000 + "}", id="a number too long to read"),
-        pytest.param('{"kind": ' + "[" * 100_000, id="nested too deep"),
-        pytest.param('{"kind": "footer", "name": "\\ud800"}', id="half of a surrogate pair"),
-        pytest.param("\x00\x01", id="no text"),
-    ],
-)
-def test_a_file_says_the_same_without_msgspec(tmp_path, line):
-    path = made_up.write(tmp_path / "f.jsonl", made_up.rounds_of(made_up.case("noop"), made_up.flat(made_up.SEVEN)))
-    with path.open("a") as file:
-        file.write("" if line is None else f"{line}\n")
-    found = [dlbench("show", "f.jsonl", cwd=tmp_path, variables=each) for each in ({}, front_door.without(tmp_path, "msgspec"))]
-    assert found[0] == found[1]
-    assert found[0].code in (0, 2)
+def test_a_measuring_process_takes_nothing_but_torch_and_the_standard_library(tmp_path):
+    (tmp_path / "mine.py").write_text(
+        "import sys\nfrom dlbench import Work, workload\n\n\n@workload\ndef alone(device) -> Work:\n"
+        '    assert "msgspec" not in sys.modules\n    return Work(call=lambda: None)\n'
+    )
+    suite = front_door.suite(tmp_path, 'workload = "alone"')
+    done = dlbench("run", suite, "--plugin", "mine.py", "--device", "cpu", "--format", "json", "-o", "o.jsonl", cwd=tmp_path)
+    assert [row["case.status"] for row in json.loads(done.out)] == ["ok"], done.err

@@ -43,7 +43,7 @@ def files(folder, base, new, **options):
 
 
 def calibrated(folder, pooled, **of_cases):
-    calibration = Calibration("m", "", "", pooled, {f"matmul[n={name[1:]}]@cpu": each for name, each in of_cases.items()})
+    calibration = Calibration("m", "", "", pooled, {f"matmul[n={name[1:]}]@cpu": each for name, each in of_cases.items()}, None)
     (folder / "m.json").write_text(json.dumps(calibration.to_json()))
     return "--calibration", "m.json"
 

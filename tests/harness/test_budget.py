@@ -19,7 +19,6 @@ from dlbench.harness.observer import Observer
 from dlbench.harness.probe.devices import describe_cpu
 from dlbench.harness.probe.monitor import Monitor
 from dlbench.harness.process.interrupt import Interruption
-from dlbench.harness.process.scratch import Kept
 from dlbench.harness.process.wire import PrepareRequest, Reply
 from dlbench.harness.process.worker_process import RequestOutcome, WorkerProcess
 from dlbench.harness.ranks.rank_group import RankGroup
@@ -30,7 +29,6 @@ BATCH, SEARCHED = Parameter("batch", "integer", False, minimum=1), {"batch": {"s
 MOST = Value("most", Unit.COUNT, role="largest")
 GROWS = Signature("grows", "Grows.", (BATCH,), Declaration(values=(MOST,), parameters=SEARCHED))
 FASTEST = Signature("fastest", "Is fast.", (BATCH,), Declaration(parameters=SEARCHED))
-COMPILES = Signature("compiles", "Compiles.", (), Declaration(writes_files=True))
 
 
 class Machine:
@@ -118,7 +116,7 @@ def ran(monkeypatch, script, budget_s, rounds=1, signatures=(), held=(), late_s=
     saved, declared = [], {each.name: each for each in signatures}
     with Interruption() as interruption, Held(held) as watch:
         machine.observer = observer = Noting(watch)
-        measure = Runner(tasks, settings, interruption, saved.append, observer, watch, signatures=declared, kept=Kept("run", "made"))
+        measure = Runner(tasks, settings, interruption, saved.append, observer, watch, signatures=declared)
         measure.run()
     assert not observer.left  # it was told of each case how its round ended
     lines = [each for each in saved if each["kind"] != "round"]
@@ -244,14 +242,6 @@ def test_a_case_that_was_timed_by_then_is_kept(monkeypatch, how):
     monkeypatch.setattr(Machine, "ask", timed)
     _, lines = ran(monkeypatch, {"a": [59.0], "b": [500.0], "c": [1.0]}, 60)
     assert lines == [ok("a"), ok("b"), skipped("c", "its turn")]
-
-
-@pytest.mark.parametrize(("seconds", "there"), [(500.0, True), (5.0, False)])
-def test_what_was_compiled_is_kept_for_a_run_whose_budget_left_a_case_without_a_row(monkeypatch, tmp_path, seconds, there):
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    _, lines = ran(monkeypatch, {"compiles": [seconds]}, 60, signatures=[COMPILES])
-    assert lines == [skipped("compiles", "it was done") if there else ok("compiles")]
-    assert (tmp_path / "dlbench" / "runs" / "run-made").exists() == there
 
 
 def test_a_process_that_is_at_something_when_the_run_ends_is_gone_and_says_why():

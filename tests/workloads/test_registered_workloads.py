@@ -1,23 +1,18 @@
 """Importing the package registers what suites name."""
 
 import ast
-import tomllib
 from dataclasses import replace
-from importlib import resources
 from pathlib import Path
 
 import made_up
 
 from dlbench import workloads
 from dlbench.analysis.contribute.public import public_records
-from dlbench.analysis.read.declared import declaration_of
+from dlbench.analysis.read.declared import declaration
 from dlbench.core.declarations import Declaration
-from dlbench.core.declared_json import from_json, to_json
-from dlbench.core.former import by_workload
+from dlbench.core.declared_json import to_json
 from dlbench.core.store import load
 from dlbench.harness.worker import registry
-
-UNDECLARED = resources.files("dlbench.analysis.read").joinpath("undeclared.toml")
 
 FOLDER = Path(workloads.__file__).parent
 
@@ -48,16 +43,8 @@ def test_published_copies_keep_every_field_that_a_workload_declares(tmp_path: Pa
     def without_sentences(each: Declaration) -> Declaration:
         return replace(each, values=tuple(replace(value, meaning="") for value in each.values))
 
-    read = {name: declaration_of(name, payload) for name, payload in header["workloads"].items()}
-    found = {name: (without_sentences(each), doubts) for name, (each, doubts) in read.items()}
-    assert found == {name: (without_sentences(each), []) for name, each in declared.items()}
-
-
-def test_headers_of_before_roles_are_read_with_what_they_declared_and_with_roles() -> None:
-    """Whatever workloads declare today: ``undeclared.toml`` says of those of then what their headers did, and changes no more."""
-    former = by_workload(tomllib.loads((Path(__file__).parents[1] / "data" / "former_declarations.toml").read_text()))
-    known = {name: from_json(payload) for name, payload in tomllib.loads(UNDECLARED.read_text()).items()}
-    assert {name: declaration_of(name, payload) for name, payload in former.items()} == known
+    found = {name: without_sentences(declaration(payload)) for name, payload in header["workloads"].items()}
+    assert found == {name: without_sentences(each) for name, each in declared.items()}
 
 
 def test_signatures_say_what_is_required_and_what_is_valid() -> None:

@@ -1,6 +1,5 @@
 """Calibration: variation of identical code from one occasion to another, estimated from several runs and kept in a file for `compare`."""
 
-import json
 import math
 import statistics
 from collections.abc import Mapping, Sequence
@@ -13,12 +12,12 @@ from dlbench.analysis.presentation.fields import Field, cells
 from dlbench.analysis.ratios.pairing import grouped
 from dlbench.analysis.read.places import began
 from dlbench.analysis.read.table import Results, as_frame
+from dlbench.core.decoding import decode
 from dlbench.core.errors import ResultFileError
 from dlbench.core.quantities import Bounds
 from dlbench.core.rows.row import Row
 from dlbench.core.schema import Column, Unit
 from dlbench.core.stats import median_variance, student_p, student_quantile, two_way_variances, variance_between
-from dlbench.core.typed_json import convert
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -128,8 +127,8 @@ def normal_quantile(confidence: float) -> float:
     return statistics.NormalDist().inv_cdf((1 + confidence) / 2)
 
 
-Several = Annotated[int, Bounds(ge=FEWEST, le=2**63 - 1, description=f"a whole number of at least {FEWEST}")]
-Deviation = Annotated[float, Bounds(ge=0, le=100, description="a number from 0 to 100")]
+Several = Annotated[int, Bounds(ge=FEWEST, le=2**63 - 1)]
+Deviation = Annotated[float, Bounds(ge=0, le=100)]
 """On natural logarithms: nothing that is measured differs by a factor of exp(100)."""
 
 
@@ -140,8 +139,7 @@ class Noise:
     occasions: Several
     median: Deviation
     p10: Deviation
-    mean: Deviation | None = None
-    """None in a file of schema 1, which does not say."""
+    mean: Deviation
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,14 +161,14 @@ class Calibration:
     pooled: Noise
     """Of one case alone, all cases together."""
     cases: Mapping[str, Noise]
-    common: Common | None = None
+    common: Common | None
     """None where too few cases tell: then what they have in common is in the noise of each."""
 
     def drifts(self, case: str) -> dict[str, Drift]:
         """Return what to allow for in each statistic of a case.
 
         Its own part is the larger of the pooled noise and the case's own, as a few occasions miss much of what a case may do; and so with
-        the degrees of freedom. Of a file of schema 1 the mean is not among them.
+        the degrees of freedom.
         """
         own, common = self.cases.get(case, self.pooled), self.common
         freedom = max(own.occasions, self.pooled.occasions) - 1
@@ -178,9 +176,8 @@ class Calibration:
             freedom = max(freedom, (common.occasions - 1) * (common.cases - 1))
         found = {}
         for name in STATISTICS:
-            if (pooled := getattr(self.pooled, name)) is not None:
-                of_common = (math.sqrt(2) * getattr(common, name), common.occasions - 1) if common else ()
-                found[name] = Drift(math.sqrt(2) * max(getattr(own, name), pooled), freedom, *of_common)
+            of_common = (math.sqrt(2) * getattr(common, name), common.occasions - 1) if common else ()
+            found[name] = Drift(math.sqrt(2) * max(getattr(own, name), getattr(self.pooled, name)), freedom, *of_common)
         return found
 
     def to_json(self) -> dict[str, Any]:
@@ -191,27 +188,21 @@ class Calibration:
 def load(path: Path) -> Calibration:
     """Read a file that `Calibration.to_json` is the content of. Raises ResultFileError where it is not, or is damaged."""
     try:
-        data = json.loads(path.read_bytes())
+        data = decode(dict, text := path.read_bytes())
     except OSError as error:
         raise ResultFileError(f"cannot read {path}: {error.strerror or error}") from error
-    except (ValueError, RecursionError) as error:
-        raise ResultFileError(
-            f"{path} is no calibration, or was cut or damaged: it is not JSON; make it again: dlbench calibrate"
-        ) from error
-    if not isinstance(data, dict) or data.get("kind") != "calibration" or type(data.get("schema")) is not int:
+    except ValueError:
+        data = {}
+    if data.get("kind") != "calibration" or type(data.get("schema")) is not int:
         raise ResultFileError(f"{path} is no calibration; give a file that dlbench calibrate wrote")
-    if data["schema"] > SCHEMA:
-        raise ResultFileError(f"{path} has schema {data['schema']} and this dlbench reads up to {SCHEMA}; update dlbench")
+    if data["schema"] != SCHEMA:
+        raise ResultFileError(
+            f"{path} has schema {data['schema']}, and dlbench reads schema {SCHEMA} alone; make it again: dlbench calibrate"
+        )
     try:
-        found = convert(Calibration, data)
-        if data["schema"] == SCHEMA:  # only a file of schema 1 may lack these
-            if "common" not in data:
-                raise ValueError("common is missing")
-            if None in [each.mean for each in (found.pooled, found.common or found.pooled, *found.cases.values())]:
-                raise ValueError("a mean is missing")
+        return decode(Calibration, text)
     except ValueError as error:
         raise ResultFileError(f"{path} is not a valid calibration ({error}); make it again: dlbench calibrate") from error
-    return found
 
 
 def estimate(machine_key: str, results: Results) -> Calibration | None:

@@ -221,8 +221,7 @@ def _p10s(rounds: CaseRounds, blocks: int) -> Sequence[float]:
 def _test_of_means(base: CaseRounds, new: CaseRounds, drifts: Mapping[str, Drift]) -> RankTest:
     """Test the mean of each round, of as many blocks on either side as the one with fewer usually has.
 
-    A slow call in ten is hardly ever among three blocks, and nearly always among forty: identical code would have other means. An early
-    calibration knows the drift of the others and not of the mean: then it calls nothing, as occasions may differ in their slow calls.
+    A slow call in ten is hardly ever among three blocks, and nearly always among forty: identical code would have other means.
     """
     usual = [statistics.median(each.blocks.counts) for each in (base, new)]
     blocks = math.ceil(min(usual))
@@ -230,8 +229,7 @@ def _test_of_means(base: CaseRounds, new: CaseRounds, drifts: Mapping[str, Drift
         each.mean_s if of_side <= blocks else [statistics.fmean(first) for first in each.blocks.first(blocks)]
         for each, of_side in zip((base, new), usual, strict=True)
     )
-    found = _rank_test(base_s, new_s, EQUIVALENCE, drifts.get(MEAN), weight=MEAN_WEIGHT, only_slower=True)
-    return found._replace(rank_p=1.0, p=1.0) if drifts and MEAN not in drifts else found
+    return _rank_test(base_s, new_s, EQUIVALENCE, drifts.get(MEAN), weight=MEAN_WEIGHT, only_slower=True)
 
 
 def _rank_test(

@@ -15,7 +15,7 @@ from dlbench.analysis.compare.values import ValueChange, energy_change, memory_c
 from dlbench.analysis.compare.verdict import CaseVerdict, Comparison
 from dlbench.analysis.presentation.wording import few, plural, value_name
 from dlbench.analysis.ratios.pairing import DEVICE_NAME, MATH, THREADS, match_rows
-from dlbench.analysis.read.foreign import SESSIONS_FOR_A_VERDICT, tool_of_suite
+from dlbench.analysis.read.foreign import SESSIONS_FOR_A_VERDICT, TOOL
 from dlbench.analysis.read.readings import clock_difference
 from dlbench.analysis.read.table import Results
 from dlbench.core.declarations import SEARCH_RESOLUTION
@@ -187,9 +187,9 @@ def _settled(
 def _few_sessions(base: Row, new: Row) -> str:
     """Say of a case that another tool measured how few its rounds are, where they are too few for a verdict."""
     few = [
-        f"{len(each.rounds.median_s)} of {tool} in {side}"
+        f"{len(each.rounds.median_s)} of {TOOL} in {side}"
         for side, each in by_side(base, new)
-        if (tool := tool_of_suite(each.case.suite)) and len(each.rounds.median_s) < SESSIONS_FOR_A_VERDICT
+        if each.case.suite == TOOL and len(each.rounds.median_s) < SESSIONS_FOR_A_VERDICT
     ]
     return f"too few rounds, {' and '.join(few)}: a verdict takes {SESSIONS_FOR_A_VERDICT} a side" if few else ""
 

@@ -31,8 +31,6 @@ def doubts(run: RunFile, results: Results) -> list[str]:
     found = [sentence for name, sentence in kinds.items() if run.header.get(name) or (sides and name == "sides")]
     found += [note.removeprefix(f"{run.path}: ") for note in header.incomplete(run, len(results.rows))]
     resume = f"dlbench run --resume {shlex.quote(str(run.path))}"
-    if run.other_run:
-        found.append(f"from line {run.other_run.number} on it holds another run; give each a file of its own")
     if lost := [row for row in results.rows if row.case.id in results.lost.get(row.case.run, ())]:
         found.append(f"{_cases(lost)} may have lost a round with a damaged line; measure it again: {resume}")
     ok = [row for row in results.rows if row.is_ok]

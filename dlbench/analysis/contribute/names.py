@@ -4,11 +4,13 @@ import re
 from collections.abc import Iterator, Sequence
 from operator import itemgetter
 
-from dlbench.analysis.contribute.sieves import is_setting, is_word, number
 from dlbench.analysis.ratios.pairing import grouped
 from dlbench.core.measurement import Measurement
 from dlbench.core.model import Case, value_text
+from dlbench.core.quantities import MOST
 
+SETTING = r"[\w+]{0,80}\.?[\w+]{0,80}"
+"""A plain word as a parameter has one: ``adamw``, ``1.5``. With more points it may be a host's name."""
 LONGEST = 80
 MOST_SENTENCES = 3
 
@@ -55,3 +57,19 @@ def _unfit(case: Case) -> Iterator[str]:
         yield f"a parameter of {case.id[:LONGEST]} is not a finite number"
     elif not words.issuperset(filter(None, re.split(r"[][,=@:]|#\d{1,3}@", case.id))):
         yield f"the name {case.id[:LONGEST]!r} says something else than the case's workload, parameters and device; measure it again"
+
+
+def is_word(text: str) -> bool:
+    """Whether a text is a plain word: of letters, digits and ``_``."""
+    return re.fullmatch(r"\w{1,80}", text, re.ASCII) is not None
+
+
+def is_setting(text: str) -> bool:
+    """Whether a text is a plain word as a parameter has one."""
+    return re.fullmatch(SETTING, text, re.ASCII) is not None
+
+
+def number(value: object) -> int | float | bool | None:
+    """Return a flag or a finite number; None for anything else."""
+    # Not math.isfinite, which a whole number of a thousand digits is too large for.
+    return value if isinstance(value, int | float) and abs(value) <= MOST else None

@@ -1,36 +1,23 @@
 """Publishable part of a result file: the fields of its lines that are on a list. A field that is not listed is dropped.
 
-Numbers and flags pass where their field is listed, texts only as words of a closed set or in a form that has no room for a name. The
-makers' names of devices pass as far as a measurement has them.
+Numbers and flags pass where their field is listed, texts only in the form that their field has here, none of which has room for more than
+a plain word. The makers' names of devices, and the ids of cases, pass as far as measurements have them.
 """
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import fields, replace
 from typing import Any, get_args
 
-from dlbench.analysis.contribute.sieves import (
-    Sieve,
-    checked,
-    each_of,
-    fields_of,
-    form,
-    number,
-    numbers,
-    one_of,
-    plainly_named,
-    setting,
-)
-from dlbench.analysis.read.declared import undeclared
-from dlbench.core.conditions import POWER_CAPS, SLOWDOWNS, Throttling
-from dlbench.core.declarations import Bounded, Ceiling, Declaration, Parallel, ParameterRole, ValueRole
-from dlbench.core.lines import Record
-from dlbench.core.model import DEVICE_KINDS, Policy, Status, kind_of
+from dlbench.analysis.contribute.names import SETTING, number
+from dlbench.core.conditions import POWER_CAPS, SLOWDOWNS, RoundState, Throttling
+from dlbench.core.declarations import Bounded, Ceiling, Declaration, Parallel, ParameterRole, Value, ValueRole
+from dlbench.core.measurement import Measurement, Memory, MeteredWindow, Samples, SpotCheck, Transfer, measurement_to_json
+from dlbench.core.model import DEVICE_KINDS, Case, Policy, Status, kind_of
 from dlbench.core.precision import PRECISIONS
-from dlbench.core.records import measurement_to_json
 from dlbench.core.schema import Direction, Unit
-from dlbench.core.step_profile import OperationKind
-from dlbench.core.store import RunFile
+from dlbench.core.step_profile import KindTime, OperationKind, StepProfile
+from dlbench.core.store import Record, RunFile
 from dlbench.core.unknown import PARTS, Unknown
 
 ENDINGS = {
@@ -43,158 +30,86 @@ ENDINGS = {
 }
 """What is published in place of a reason: torch's own name processes and paths."""
 
-_VERSION = form(r"\d{1,5}(\.\d{1,5}){0,2}((a|b|rc|dev|post)\d{1,8})?(\+(cpu|xpu|cu\d{1,4}|rocm\d{1,2}(\.\d{1,3}){0,3}))?")
-_HASH = form(r"[0-9a-f]{16}([0-9a-f]{24})?")
-_TIME = form(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{1,6})?(\+00:00)?")
-_SLOWED = (*SLOWDOWNS, *POWER_CAPS)
-_MATH = fields_of(
-    **dict.fromkeys(("fp32_matmul", "fp32_conv"), one_of("none", "ieee", "tf32")),
-    **numbers("fp16_reduced_sum bf16_reduced_sum cudnn_benchmark deterministic flush_denormal"),
-)
-_REASONS = each_of(
-    fields_of(
-        part=one_of(*PARTS),
-        reason=one_of(*(each.name.lower() for each in Unknown)),
-        kind=one_of(*DEVICE_KINDS),
-        precision=form("(fp|bf|tf)[0-9]{2}"),
-        **numbers("seconds seconds_most bytes bytes_left"),
-    )
-)
-_NULLS = (
-    "transfer", "memory", "check", "profile", "device_s", "waiting", "stolen", "flops", "bytes", "speed", "energy", "telemetry",
+_NOUNS = (
+    Case, Measurement, Samples, Memory, Transfer, SpotCheck, StepProfile, KindTime, MeteredWindow, Throttling, RoundState, Policy,
+    Declaration, Value, Parallel,
 )  # fmt: skip
-_KIND = fields_of(kind=checked, **numbers("seconds operations bytes flops"))
-_MEASUREMENT = fields_of(
-    **dict.fromkeys(("kind", "case", "round", "status"), checked),
-    reason=one_of(*ENDINGS.values()),
-    **dict.fromkeys(("device_name", "threads", "samples", "memory", "transfer", "check"), checked),
-    # Without its layers, whose names are those of whoever built the network.
-    profile=fields_of(**numbers("steps step_s"), kinds=each_of(lambda kind: _KIND(kind) if kind["kind"] in list(OperationKind) else None)),
-    **numbers("items flops least_flops bytes least_bytes"),
-    values=plainly_named(checked),
-    found=plainly_named(lambda value: setting(value) if isinstance(value, str) else number(value)),
-    **numbers("unfinished limit_bytes"),
-    math=_MATH,
-    nulls=fields_of(**dict.fromkeys(_NULLS, _REASONS)),
-    started=_TIME,
-    energy=fields_of(
-        source=one_of("nvml_counter", "nvml_power", "rapl"),
-        **numbers("seconds items joules idle_watts host_joules host_idle_watts"),
-    ),
-    throttling=fields_of(**{each.name: number for each in fields(Throttling)} | {"reasons": one_of(*_SLOWED)}),
-)
-_DEVICE: dict[str, Sieve] = {
-    "isa": one_of("DEFAULT", "NO AVX", "AVX", "AVX2", "AVX512", "AMX", "NEON", "SVE", "SVE128", "SVE256", "SVE512", "VSX", "ZVECTOR"),
-    "instructions": one_of(*(each for precision in PRECISIONS.values() for each in precision.instructions or ())),
-    "vendor": one_of("nvidia", "amd", "intel", "apple"),
-    "compute_capability": form(r"\d{1,3}\.\d{1,3}"),
-    "driver_version": _VERSION,
-    "compute_mode": one_of("default", "exclusive_process", "prohibited"),
-    **numbers("sockets physical_cores threads l1d_bytes l2_bytes l3_bytes numa_nodes memory_bytes memory_gib cgroup_quota_cores affinity"),
-    **numbers("affinity_cores usable_threads multiprocessors pcie_generation pcie_generation_max pcie_width pcie_width_max numa_node"),
-    **numbers("nvlink_links power_limit_w power_limit_default_w clock_sm_hz clock_sm_max_hz clock_memory_hz clock_memory_max_hz"),
-    **numbers("ecc mig persistence temperature_c"),
+_ALSO = """
+    kind schema dlbench isolation policy planned count seed include_absent suites name bench workloads devices environment state
+    machine_key stack_key stack versions python torch torch_git cuda hip cudnn nccl triton driver kernel blas provenance utc git sha
+    dirty identity architecture os virtual cpu accelerators fp32_matmul fp32_conv fp16_reduced_sum bf16_reduced_sum cudnn_benchmark
+    deterministic flush_denormal part seconds_most bytes_left precision speed telemetry isa instructions vendor compute_capability
+    driver_version compute_mode sockets physical_cores l1d_bytes l2_bytes l3_bytes numa_nodes memory_bytes memory_gib
+    cgroup_quota_cores affinity affinity_cores usable_threads multiprocessors pcie_generation pcie_generation_max pcie_width
+    pcie_width_max numa_node nvlink_links power_limit_w power_limit_default_w clock_sm_hz clock_sm_max_hz clock_memory_hz
+    clock_memory_max_hz ecc mig persistence temperature_c governor cgroup_throttling throttled_periods throttled_s load_1min
+    memory_available_bytes clock_hz boost measured_on throttle_reasons power_w other_processes graphics_processes
+"""
+_FIELDS = {
+    *(each.name for noun in _NOUNS for each in fields(noun)),
+    *get_args(ParameterRole),
+    *_ALSO.split(),
+} - {"side", "layers"}
+"""Those of a line and of all that is in it; names of layers are those of whoever built the network."""
+_NAMED_FREELY = ("params", "values", "found", "workloads", "parameters", "when", "accelerators")
+"""Objects whose fields have the names of parameters, values, workloads and devices: plain words."""
+
+
+def _one_of(words: Iterable[str]) -> str:
+    any_of = f"(?:{'|'.join(map(re.escape, words))})"
+    return rf"{any_of}(?:, {any_of})*\Z"
+
+
+_VERSION = r"\d{1,5}(\.\d{1,5}){0,2}((a|b|rc|dev|post)\d{1,8})?(\+(cpu|xpu|cu\d{1,4}|rocm\d{1,2}(\.\d{1,3}){0,3}))?(?![\w.])"
+_WORDS: Mapping[str, Iterable[str]] = {
+    "kind": ("header", "measurement", "discarded", "round", "footer", *DEVICE_KINDS, *OperationKind),
+    "status": Status,
+    "reason": (*ENDINGS.values(), *(each.name.lower() for each in Unknown)),
+    "reasons": (*SLOWDOWNS, *POWER_CAPS),
+    "throttle_reasons": (*SLOWDOWNS, *POWER_CAPS, "gpu_idle", "applications_clocks_setting", "sync_boost", "display_clock_setting"),
+    "source": ("nvml_counter", "nvml_power", "rapl"),
+    "part": PARTS,
+    "isolation": ("fork", "spawn", "none"),
+    "unit": (each.value for each in Unit),
+    "direction": get_args(Direction),
+    "role": get_args(ValueRole),
+    "bounds": get_args(Bounded),
+    "ceiling": get_args(Ceiling),
+    "scaling": ("weak", "strong"),
+    "blas": ("mkl", "other"),
+    "architecture": ("x86_64", "AMD64", "aarch64", "arm64", "ppc64le", "riscv64", "s390x"),
+    "os": ("Linux", "Darwin", "Windows"),
+    "isa": ("DEFAULT", "NO AVX", "AVX", "AVX2", "AVX512", "AMX", "NEON", "SVE", "SVE128", "SVE256", "SVE512", "VSX", "ZVECTOR"),
+    "instructions": (each for precision in PRECISIONS.values() for each in precision.instructions or ()),
+    "vendor": ("nvidia", "amd", "intel", "apple"),
+    "compute_mode": ("default", "exclusive_process", "prohibited"),
+    "governor": ("performance", "powersave", "ondemand", "conservative", "schedutil", "userspace"),
+    **dict.fromkeys(("fp32_matmul", "fp32_conv"), ("none", "ieee", "tf32")),
 }
-_CPU_STATE = fields_of(
-    governor=one_of("performance", "powersave", "ondemand", "conservative", "schedutil", "userspace"),
-    cgroup_throttling=fields_of(**numbers("throttled_periods throttled_s")),
-    **numbers("load_1min memory_available_bytes clock_hz boost affinity measured_on cgroup_quota_cores"),
-)
-_CARD_STATE = fields_of(
-    throttle_reasons=one_of(*_SLOWED, "gpu_idle", "applications_clocks_setting", "sync_boost", "display_clock_setting"),
-    **numbers("pcie_generation pcie_width power_limit_w power_w clock_sm_hz clock_memory_hz ecc persistence temperature_c"),
-    **numbers("other_processes graphics_processes"),
-)
-
-
-def _own(value: object) -> str | None:
-    """Let a text pass that workloads of dlbench's own are known to declare, or else a plain word."""
-    known = (each for declared in undeclared().values() for each in _texts(declared))
-    return value if isinstance(value, str) and value in known else setting(value)
-
-
-def _texts(declared: Declaration) -> Iterator[str | None]:
-    yield declared.parallel.step
-    for value in declared.values:
-        yield from (value.meaning, *value.points)
-
-
-_DECLARED = fields_of(
-    tags=each_of(setting),
-    values=each_of(
-        fields_of(
-            name=setting,
-            unit=one_of(*(each.value for each in Unit)),
-            direction=one_of(*get_args(Direction)),
-            meaning=_own,
-            points=each_of(_own),
-            when=plainly_named(each_of(setting)),
-            role=one_of(*get_args(ValueRole)),
-            bounds=one_of(*get_args(Bounded)),
-            **numbers("series optional margin paired"),
-        )
-    ),
-    parameters=plainly_named(fields_of(**dict.fromkeys(get_args(ParameterRole), setting))),
-    ceiling=one_of(*get_args(Ceiling)),
-    parallel=fields_of(
-        **{each.name: each_of(setting) for each in fields(Parallel)} | {"step": _own, "scaling": one_of("weak", "strong")},
-    ),
-    writes_files=number,
-)
-_STACK = fields_of(
-    versions=fields_of(torch_git=_HASH, **dict.fromkeys(("python", "torch", "cuda", "hip", "cudnn", "nccl", "triton"), _VERSION)),
-    driver=_VERSION,
-    kernel=_VERSION,
-    blas=one_of("mkl", "other"),
-    math=_MATH,
-    threads=number,
-)
-
-
-def _lines(names: Mapping[str, str | None]) -> dict[str, Sieve]:
-    """Return what passes of each kind of line of a run on devices with these names by their makers."""
-    device = fields_of(**_DEVICE, name=one_of(*filter(None, names.values())))
-    state = fields_of(cpu=_CPU_STATE, accelerators=fields_of(**dict.fromkeys(names, _CARD_STATE)))
-    header = fields_of(
-        kind=checked,
-        schema=number,
-        dlbench=_VERSION,
-        isolation=one_of("fork", "spawn", "none"),
-        policy=fields_of(**{each.name: number for each in fields(Policy)}),
-        planned=fields_of(count=number),
-        **numbers("seed include_absent"),
-        suites=checked,
-        workloads=plainly_named(_DECLARED),
-        devices=each_of(fields_of(**_DEVICE, id=checked, name=checked, kind=checked)),
-        environment=fields_of(
-            machine_key=_HASH,
-            stack_key=_HASH,
-            stack=_STACK,
-            provenance=fields_of(dlbench=_VERSION, utc=_TIME, git=fields_of(sha=_HASH, dirty=number)),
-            identity=fields_of(
-                architecture=one_of("x86_64", "AMD64", "aarch64", "arm64", "ppc64le", "riscv64", "s390x"),
-                os=one_of("Linux", "Darwin", "Windows"),
-                virtual=number,
-                cpu=device,
-                accelerators=each_of(device),
-            ),
-            state=state,
-        ),
-    )
-    return {
-        "header": header,
-        "measurement": _MEASUREMENT,
-        "discarded": _MEASUREMENT,
-        "round": fields_of(kind=checked, **numbers("round seconds other_cpus stolen_cpus"), before=state, after=state),
-        "footer": fields_of(kind=checked, **numbers("rounds seconds"), state=state),
-    }
+_FORMS: Mapping[str, re.Pattern[str]] = {
+    name: re.compile(form, re.ASCII)
+    for forms, form in {
+        **{name: _one_of(words) for name, words in _WORDS.items()},
+        "dlbench python torch cuda hip cudnn nccl triton driver kernel driver_version": _VERSION,
+        "machine_key stack_key torch_git sha": r"[0-9a-f]{16}([0-9a-f]{24})?\Z",
+        "started utc": r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{1,6})?(\+00:00)?\Z",
+        f"suite workload name params found tags when independent all_reduce pipelines {' '.join(get_args(ParameterRole))}": rf"{SETTING}\Z",
+        "device": r"\w{1,20}(:\d{1,4})?\Z",
+        "points": rf"(?:\d{{1,9}}-\d{{1,9}}|{SETTING})\Z",
+        "step": rf"(?:training of a classifier|{SETTING})\Z",
+        "precision": r"(fp|bf|tf)[0-9]{2}\Z",
+        "compute_capability": r"\d{1,3}\.\d{1,3}\Z",
+    }.items()
+    for name in forms.split()
+}
+"""Of texts, by the name of their field; what a distributor appended to a version is left out."""
 
 
 def public_records(run: RunFile) -> Iterator[Record]:
     """Yield the lines of the file as they may be published, the header first; every measurement is there, with all of its numbers.
 
-    Of what workloads declare it has no sentences but dlbench's own. Tries of searches are left out: what they came to is a measurement, and
-    nothing reads a reference run's.
+    Of what workloads declare it has no sentences. Tries of searches are left out: what they came to is a measurement, and nothing reads a
+    reference run's.
     """
     names: dict[str, str | None] = {}
     workloads: dict[str, dict[str, None]] = {}
@@ -205,14 +120,42 @@ def public_records(run: RunFile) -> Iterator[Record]:
     devices = [{**known.get(device, {}), "id": device, "name": name, "kind": kind_of(device)} for device, name in names.items()]
     suites = [{"name": suite, "bench": [{"workload": each} for each in found]} for suite, found in sorted(workloads.items())]
     measured = (("measurement", run.measurements), ("discarded", run.discarded))
-    lines = _lines(names)
+    makers = {each for each in names.values() if each}
+    told = {"id": {*names, *(each.case.id for _, found in measured for each in found)}, "name": makers, "device_name": makers}
     for record in (
         {**run.header, "kind": "header", "suites": suites, "devices": devices},
-        *(measurement_to_json(replace(each, reason=ENDINGS.get(each.status)), kind) for kind, found in measured for each in found),
+        *(measurement_to_json(_without_words(each), kind) for kind, found in measured for each in found),
         *(state.to_json() for state in run.states),
         {**(run.footer or {}), "kind": "footer"},
     ):
-        yield lines[record["kind"]](record)
+        yield _public(record, "", told)
+
+
+def _without_words(measurement: Measurement) -> Measurement:
+    """Return it with dlbench's word for its reason, and without kinds of operations that dlbench does not know."""
+    profile = measurement.profile
+    known = profile and replace(profile, kinds=tuple(each for each in profile.kinds if each.kind in list(OperationKind)))
+    return replace(measurement, reason=ENDINGS.get(measurement.status), profile=known)
+
+
+def _public(value: Any, name: str, told: Mapping[str, Collection[str]]) -> Any:
+    """Return what may be published of a field of that name, None for nothing; ``told``: texts that were found to be fit, by their field."""
+    if isinstance(value, str):
+        if value in told.get(name, ()):
+            return value
+        return match[0] if name in _FORMS and (match := _FORMS[name].match(value)) else None
+    if isinstance(value, Mapping):
+        freely = name in _NAMED_FREELY
+        found = {
+            key: _public(each, name if freely and not isinstance(each, Mapping) else "" if freely else key, told)
+            for key, each in value.items()
+            if (re.fullmatch(r"\w{1,80}(:\d{1,4})?", key, re.ASCII) if freely else key in _FIELDS)
+        }
+        return {key: each for key, each in found.items() if each not in (None, {}) or value[key] in (None, {})}
+    if isinstance(value, list | tuple):
+        found_in = (_public(each, "" if isinstance(each, Mapping) else name, told) for each in value)
+        return [each for each in found_in if each is not None]
+    return number(value)
 
 
 def machine_name(devices: Iterable[Mapping[str, Any]]) -> str:

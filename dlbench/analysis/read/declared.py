@@ -1,61 +1,39 @@
-"""Declarations of the workloads of a result file: from its header, or for files from before declarations from ``undeclared.toml``."""
+"""Declarations of the workloads of a result file, as its header has them."""
 
-import tomllib
 from collections.abc import Mapping
 from dataclasses import replace
-from functools import cache
-from pathlib import Path
+from typing import Any
 
-from dlbench.analysis.read.header import Sides, run_name
 from dlbench.core.declarations import Declaration
-from dlbench.core.declared_json import from_json
-from dlbench.core.former import by_workload
+from dlbench.core.decoding import convert
+from dlbench.core.errors import ResultFileError
 from dlbench.core.reference.collectives import OPERATIONS, bus_factor
 from dlbench.core.rows.row import Row
 from dlbench.core.schema import Column, Unit
 from dlbench.core.store import RunFile
 
-_FORMER = ("sweep", "feeding", "switches", "search", "learning", "scratch", "supply")
-"""What headers named parameters and values in, before those had roles."""
-_UNUSED = "that is not used, and another version of dlbench may read it"
 
+def declarations(run: RunFile, side: Mapping[str, Any] | None = None) -> Mapping[str, Declaration]:
+    """Return what each workload of a file declares, or of a ``side`` of it, whose code may be another.
 
-@cache
-def undeclared() -> Mapping[str, Declaration]:
-    """Return what dlbench's own workloads declare where a header does not."""
-    text = Path(__file__).with_name("undeclared.toml").read_text(encoding="utf-8")
-    return {workload: from_json(payload)[0] for workload, payload in tomllib.loads(text).items()}
-
-
-def declarations(run: RunFile, name: str, sides: Sides) -> tuple[dict[str, Mapping[str, Declaration]], list[str]]:
-    """Return what workloads declare, by ``case.run``, and a sentence on each part of it that this dlbench can't read.
-
-    A side has declarations of its own, as its code may be another.
+    Raises ResultFileError for a declaration that makes no sense.
     """
-    found: dict[str, Mapping[str, Declaration]] = {}
-    notes: list[str] = []
-    for side, of_side in sides.items():
-        own = {**undeclared()}
-        for workload, payload in by_workload(of_side.get("workloads", run.header.get("workloads", {}))).items():
-            own[workload], doubts = declaration_of(workload, payload)
-            notes += [f"{run.path}: of {workload}, {doubt}; {_UNUSED}" for doubt in doubts]
-        found[run_name(name, side)] = own
-    return found, list(dict.fromkeys(notes))
+    found = {}
+    for workload, payload in ((side or {}).get("workloads") or run.header.get("workloads") or {}).items():
+        try:
+            found[workload] = declaration(payload)
+        except ValueError as error:
+            where = f"{run.path}, line 1: in the header, workloads.{workload}"
+            raise ResultFileError(f"{where}: {error}; the file was edited or damaged") from error
+    return found
 
 
-def declaration_of(workload: str, payload: object) -> tuple[Declaration, list[str]]:
-    """Read what a header says of a workload, and a sentence on each part that makes no sense.
-
-    Where it was written before parameters and values had roles, or a role stood at ``optimizer``, one of dlbench's own has those of today.
-    """
-    found, doubts = from_json(payload)
-    if not isinstance(payload, Mapping) or ("parameters" in payload and "optimizer" not in found.parameters):
-        return found, doubts
-    if known := undeclared().get(workload):
-        roles = {each.name: each.role for each in known.values}
-        return replace(known, values=tuple(replace(each, role=roles.get(each.name)) for each in found.values)), doubts
-    former = ", ".join(name for name in _FORMER if payload.get(name))
-    return found, [*doubts, *([f"{former}: roles stand at parameters and values now"] if former else [])]
+def declaration(payload: object) -> Declaration:
+    """Return what a header says of a workload. Raises ValueError with a sentence where that declares nothing, or makes no sense."""
+    found = convert(Declaration, payload)
+    if wrong := found.mistake():
+        raise ValueError(wrong)
+    return found
 
 
 def columns(row: Row) -> tuple[Column, ...]:

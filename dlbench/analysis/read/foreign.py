@@ -1,4 +1,4 @@
-"""JSON of other benchmarking tools: its content, checks of what it holds, and the machine that it says it is of."""
+"""JSON of another benchmarking tool, pyperf: its content, checks of what it holds, and the machine that it says it is of."""
 
 import json
 import re
@@ -23,8 +23,7 @@ _LONGEST_S = 1e9  # thirty years: no value is longer, and sums of values stay fi
 SESSIONS_FOR_A_VERDICT = 7
 """Of another tool on each side, each of which is a round: as many as dlbench measures by default."""
 _MACHINES = "sessions_of"
-_TOOLS = {"machine_info": "pytest-benchmark", "version": "pyperf"}
-"""A key that tells the files of each tool from those above it."""
+TOOL = "pyperf"
 
 
 def content(path: Path) -> Object | None:
@@ -47,12 +46,7 @@ def content(path: Path) -> Object | None:
     except (ValueError, RecursionError) as error:
         line = f", line {error.lineno}" if isinstance(error, json.JSONDecodeError) else ""
         raise ResultFileError(f"{path}{line}: not JSON; the file was cut, edited or damaged") from error
-    return data if tool_of(data) else None
-
-
-def tool_of(data: Mapping[str, Any]) -> str | None:
-    """Return the tool that wrote a file of this content; None where it is neither."""
-    return next((tool for key, tool in _TOOLS.items() if key in data), None) if {"version", "benchmarks"} <= data.keys() else None
+    return data if {"version", "benchmarks"} <= data.keys() and "machine_info" not in data else None
 
 
 def run_file(
@@ -63,13 +57,12 @@ def run_file(
     Raises ResultFileError for a benchmark of which ``rounds`` raises ValueError, for two of one name, and, with what such a file ``lacks``,
     for none with any.
     """
-    tool = tool_of(data)
     if not isinstance(data["benchmarks"], list):
-        raise ResultFileError(f"{path}: its benchmarks must be a list; the file was edited or is not {tool}'s")
+        raise ResultFileError(f"{path}: its benchmarks must be a list; the file was edited or is not {TOOL}'s")
     cases: dict[str, Sequence[Measurement]] = {}
     for number, benchmark in enumerate(data["benchmarks"], 1):
         try:
-            found = rounds(as_object(benchmark, "a benchmark", str(tool)))
+            found = rounds(as_object(benchmark, "a benchmark", TOOL))
         except ValueError as error:
             raise ResultFileError(f"{path}, benchmark {number}: {error}") from error
         if found and cases.setdefault(found[0].case.id, found) is not found:
@@ -78,11 +71,6 @@ def run_file(
         raise ResultFileError(f"{path} has no {lacks}")
     measurements = tuple(chain.from_iterable(cases.values()))
     return RunFile(path, header([machine(data)], (each.started for each in measurements)), measurements, footer={}, torn=False)
-
-
-def tool_of_suite(suite: str) -> str | None:
-    """Return the tool that measured a row of this suite; None where it was dlbench."""
-    return suite if suite in _TOOLS.values() else None
 
 
 def header(machines: Iterable[Mapping[str, str]], started: Iterable[str]) -> Object:
@@ -119,7 +107,7 @@ def machine(info: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, str]
 def as_object(value: Any, what: str, tool: str) -> Object:
     """Return a value that has to be an object. Raises ValueError, with a sentence, where it is none."""
     if not isinstance(value, dict):
-        raise ValueError(f"{what} must be an object; the file was edited or is not {tool}'s")
+        raise ValueError(f"{what} must be an object; the file was edited or is not {TOOL}'s")
     return value
 
 

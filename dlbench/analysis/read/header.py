@@ -1,21 +1,16 @@
 """Header of a result file: where and how it was measured, what its suites ask for, and notes on what the file lacks."""
 
 import math
-import reprlib
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from dlbench import __version__
-from dlbench.core.file_lock import holder
-from dlbench.core.former import by_workload
-from dlbench.core.header import newer_version
 from dlbench.core.measurement import CONFIRMING, Measurement
 from dlbench.core.model import Status
 from dlbench.core.reference.peaks import OTHER_LINK, link_bytes_per_s
 from dlbench.core.rows.row import Row
-from dlbench.core.store import LeftOut, RunFile
+from dlbench.core.store import RunFile
 from dlbench.core.thresholds import ThresholdSettings
 from dlbench.core.units import byte_rate
 
@@ -144,7 +139,7 @@ def with_link(row: Row, device: Mapping[str, Any]) -> Row:
 def thresholds(run: RunFile) -> dict[str, ThresholdSettings]:
     """Return the thresholds of each suite that sets any."""
     suites = [suite for suite in run.header.get("suites", ()) if isinstance(suite, dict)]
-    return {str(suite.get("name")): by_workload(suite["thresholds"]) for suite in suites if suite.get("thresholds")}
+    return {str(suite.get("name")): suite["thresholds"] for suite in suites if suite.get("thresholds")}
 
 
 def planned_cases(run: RunFile, cases: int) -> int:
@@ -157,8 +152,6 @@ def incomplete(run: RunFile, cases: int) -> list[str]:
     going_on = f"continue it with: dlbench run --resume {shlex.quote(str(run.path))}"
     resume = "start it again, as an A/B can't be resumed" if "sides" in run.header else going_on
     planned = planned_cases(run, cases)
-    if (run.torn or run.footer is None) and (writer := holder(run.path)):
-        return [f"{run.path} is being written by {writer}, at {cases} of {planned} planned cases; wait until it ends"]
     notes = []
     if run.torn:
         remedy = resume if run.footer is None or cases < planned else "all planned cases are there"
@@ -175,41 +168,15 @@ _NAMED = 3
 
 
 def left_out(run: RunFile) -> list[str]:
-    """Return a sentence for each kind of line that is in a file and not read as one of its run, and what to do about it."""
-    notes, file = [], shlex.quote(str(run.path))
-    if lines := damaged(run):
-        again = "start it again if a round is missing, as no A/B can be resumed"
-        resume = f"dlbench run --resume {file} measures what is missing, if anything is"
-        notes.append(f"{_lines(run, lines, 'damaged')}; {again if 'sides' in run.header else resume}")
-    if lines := [each for each in run.left_out if each.copy]:
-        notes.append(_lines(run, lines, "there twice"))
-    if other := run.other_run:
-        last = other.number + other.behind
-        which = f"lines {other.number} to {last} are" if other.behind else f"line {other.number} is"
-        notes.append(f"{run.path}: {which} of another run and left out; to read it: tail -n +{other.number} {file} > SECOND.jsonl")
-    return notes
-
-
-def _lines(run: RunFile, lines: Sequence[LeftOut], what: str) -> str:
+    """Return a sentence on the lines of a file that are not read, where there are any, and what to do about it."""
+    if not (lines := run.left_out):
+        return []
     named = [f"line {each.number} ({each.why})" for each in lines[:_NAMED]]
     more = f" and {len(lines) - _NAMED} more" if len(lines) > _NAMED else ""
     count = "1 line is" if len(lines) == 1 else f"{len(lines)} lines are"
-    return f"{run.path}: {count} {what} and left out: {', '.join(named)}{more}"
-
-
-def other_version(run: RunFile) -> list[str]:
-    """Return a sentence for what is in a file and not read, as another version of dlbench wrote it."""
-    if newer := newer_version(run.header):
-        return [f"{run.path} was written by dlbench {newer}, newer than this {__version__}: what that added is not shown; update dlbench"]
-    if unknown := run.unknown_field:
-        where = f"{run.path}, line {unknown.line}: this dlbench knows no field {reprlib.repr(unknown.name)}"
-        return [f"{where} and shows nothing of it; another version wrote it, or the file was edited"]
-    return []
-
-
-def damaged(run: RunFile) -> list[LeftOut]:
-    """Return the lines that a measurement may have been lost with."""
-    return [each for each in run.left_out if not each.copy]
+    again = "start it again if a round is missing, as no A/B can be resumed"
+    resume = f"dlbench run --resume {shlex.quote(str(run.path))} measures what is missing, if anything is"
+    return [f"{run.path}: {count} left out: {', '.join(named)}{more}; {again if 'sides' in run.header else resume}"]
 
 
 def short_of_rounds(run: RunFile, name: str, sides: Iterable[str | None], rows: Sequence[Row]) -> dict[str, frozenset[str]]:
@@ -218,7 +185,7 @@ def short_of_rounds(run: RunFile, name: str, sides: Iterable[str | None], rows: 
     Those that lack one before their last, or have fewer than the policy wants and another case has. Empty for any other file. ``sides``
     are those of the file; one of them may have lost all of its rows.
     """
-    if not damaged(run):
+    if not run.left_out:
         return {}
     found = {}
     for side in sides:

@@ -7,20 +7,20 @@ from pathlib import Path
 from typing import Any
 
 from dlbench.analysis.read import foreign
+from dlbench.analysis.read.foreign import TOOL
 from dlbench.core.errors import ResultFileError
 from dlbench.core.measurement import Measurement
 from dlbench.core.model import Case, ParamValue, Status
 from dlbench.core.store import RunFile
 
-TOOL = "pyperf"
 FORMAT = "1.0"
 """What pyperf has written since 1.0 (2017): values and warm-ups in seconds a call."""
 
 _MACHINE = {"host": "hostname", "system": "platform", "cpu": "cpu_model_name", "cpus": "cpu_count", "python": "python_version"}
 
 
-def run_of(path: Path, data: foreign.Object) -> RunFile:
-    """Return what pyperf wrote into a file of this content.
+def load(path: Path) -> RunFile | None:
+    """Read a file that pyperf wrote; None where it is another's.
 
     Each run with values is a round, each value a block in seconds a call; runs that only calibrated are left out. The
     benchmark's name is the case's workload and, with ``@cpu``, its id; it has no parameters. Where dlbench exported the file, the
@@ -28,6 +28,8 @@ def run_of(path: Path, data: foreign.Object) -> RunFile:
 
     Raises ResultFileError for a file that is of another version, in another unit than seconds, or without values.
     """
+    if (data := foreign.content(path)) is None:
+        return None
     if data["version"] != FORMAT:
         raise ResultFileError(f"{path} is not of pyperf's format {FORMAT}; a file of an older pyperf becomes so by: pyperf convert")
     rounds = partial(_rounds, data.get("metadata"))
@@ -37,7 +39,7 @@ def run_of(path: Path, data: foreign.Object) -> RunFile:
 def dump(cases: Iterable[Sequence[Measurement]], metadata: Mapping[str, ParamValue]) -> foreign.Object:
     """Return the rounds of each case as the content of a pyperf file, with the metadata that all share.
 
-    The inverse of `run_of`: a round is a run, its blocks are the values, its calls a block are the loops. Warm-ups are left out.
+    The inverse of `load`: a round is a run, its blocks are the values, its calls a block are the loops. Warm-ups are left out.
     All measurements must have samples whose blocks took time, because pyperf refuses a value of zero.
     """
     benchmarks = [{"metadata": _described(rounds[0]), "runs": [_run(each) for each in rounds]} for rounds in cases]

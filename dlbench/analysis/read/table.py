@@ -14,7 +14,7 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
-from dlbench.analysis.read import declared, header, sessions
+from dlbench.analysis.read import declared, header, pyperf
 from dlbench.analysis.read.arithmetic import flag_unexpected, with_arithmetic
 from dlbench.analysis.read.ceilings import Ceilings, Machine, measured, with_ceilings
 from dlbench.analysis.read.order import by_case, order_of
@@ -169,20 +169,14 @@ Map = Callable[[Read, Iterable[Path], Iterable[str]], Iterable[Results]]
 def files_in(paths: Sequence[Path]) -> list[Path]:
     """Return files as they are, and in place of each folder the result files in it that were not given by themselves, by name.
 
-    A folder of another tool's files stays as it is: they are the rounds of one side. Raises UsageError for a folder without any.
+    Raises UsageError for a folder without any.
     """
     given = {path.resolve() for path in paths}
     found: list[Path] = []
     for path in paths:
         inside = sorted(path.glob("*.jsonl")) if path.is_dir() else [path]
-        if not inside and sessions.are_in(path):
-            found.append(path)
-            continue
         if not inside:
-            raise UsageError(
-                f"{path} is a folder without a result file; give one that itself holds .jsonl files of dlbench run, "
-                "or .json files of pytest-benchmark or pyperf"
-            )
+            raise UsageError(f"{path} is a folder without a result file; give one that itself holds .jsonl files of dlbench run")
         found += [each for each in inside if not path.is_dir() or each.resolve() not in given]
     return found
 
@@ -213,7 +207,7 @@ def _read_one(path: Path, name: str, to_compare: bool) -> Results:
     if not to_compare:
         return of_file(load(path), name)
     reduction = RoundReader()
-    run = sessions.load(path) or store.load(path, reduction.add)
+    run = pyperf.load(path) or store.load(path, reduction.add)
     for each in run.measurements:
         reduction.add(each)
     return of_file(run, name, reduction)
@@ -227,7 +221,7 @@ def of_file(run: RunFile, name: str, reduction: RoundReader | None = None) -> Re
     whole, tries = ([], ()) if to_compare else (by_case(run.measurements), run.tries)
     measured = [*(rounds[0].stated.side for rounds in reduced), *(of_case[0].side for of_case in whole), *(each.side for each in tries)]
     sides = header.of_sides(run, measured)
-    declarations, doubts = declared.declarations(run, name, sides)
+    declarations = {header.run_name(name, side): declared.declarations(run, of_side) for side, of_side in sides.items()}
     environments = header.environments(run, name, sides)
     devices = {device["id"]: device for device in run.header.get("devices", ())}
     device_names = {device: each.get("name") or None for device, each in devices.items()}
@@ -244,7 +238,7 @@ def of_file(run: RunFile, name: str, reduction: RoundReader | None = None) -> Re
     rows = flag_unexpected(flag_super_linear(flag_not_usable(rows)))
     return Results(
         rows=tuple(rows),
-        notes=(*header.other_version(run), *header.left_out(run), *header.incomplete(run, len(rows)), *doubts),
+        notes=(*header.left_out(run), *header.incomplete(run, len(rows))),
         environments=environments,
         thresholds=dict.fromkeys(environments, header.thresholds(run)),
         readings={name: device_readings(run)},
@@ -261,7 +255,7 @@ def of_file(run: RunFile, name: str, reduction: RoundReader | None = None) -> Re
 
 def load(path: Path) -> RunFile:
     """Read a result file, or what another tool wrote. Raises ResultFileError where it is neither, or damaged."""
-    return sessions.load(path) or store.load(path)
+    return pyperf.load(path) or store.load(path)
 
 
 def as_frame(rows: Sequence[Cells], columns: Iterable[Column]) -> "pd.DataFrame":
@@ -297,9 +291,9 @@ def _names(paths: Sequence[Path]) -> list[str]:
 
 def _environment(path: Path) -> Mapping[str, Any]:
     """Return where a file says it was measured; nothing of a pipe, which can be read only once."""
-    if not path.is_file() and not path.is_dir():
+    if not path.is_file():
         return {}
-    other = sessions.load(path)
+    other = pyperf.load(path)
     return (other.header if other else store.read_header(path)).get("environment") or {}
 
 

@@ -60,9 +60,9 @@ def command(
 ) -> ExitCode:
     """A verdict for every case of BASE and NEW: slower, faster, same or inconclusive.
 
-    Each NEW, and each file of a FOLDER, is compared with BASE on its own. A folder of JSON files of pytest-benchmark or pyperf is one side,
-    also as BASE: each file is a round. The test is exact, and corrected for the number of cases. Ends with 3 if anything is slower, 5 if a
-    case failed or is missing, and 4 if the comparison decides nothing; docs/compare.md has the rules.
+    Each NEW, and each file of a FOLDER, is compared with BASE on its own; in a file of pyperf each run is a round. The
+    test is exact, and corrected for the number of cases. Ends with 3 if anything is slower, 5 if a case failed or is missing, and 4 if the
+    comparison decides nothing; docs/compare.md has the rules.
 
     \b
       dlbench compare before.jsonl after.jsonl
@@ -74,12 +74,10 @@ def command(
     from dlbench.analysis.compare.outliers import fleet_notes
     from dlbench.analysis.compare.pairs import compare_by
     from dlbench.analysis.compare.provenance import side_notes
-    from dlbench.analysis.read import sessions
     from dlbench.analysis.read.table import collect, files_in
     from dlbench.cli.verdicts import conclude
 
-    sides = [path for path in (base, *new) if path.is_dir() and sessions.are_in(path)]  # their files are rounds of another tool
-    _refuse_contradictions(base, new, by, calibration, across_machines, sides)
+    _refuse_contradictions(base, new, by, calibration, across_machines)
     files = files_in((base, *new))
     with _side_by_side(files) as each:
         results = collect(files, each, to_compare=True)
@@ -89,13 +87,11 @@ def command(
         comparisons, notes = [compare_by(results, by, given=given)], []
     else:
         comparisons, notes = _across_files(results, given, calibration, across_machines, output.strict)
-        notes += fleet_notes(results) if any(path.is_dir() for path in {*new} - {*sides}) else []
+        notes += fleet_notes(results) if any(path.is_dir() for path in new) else []
     return conclude(comparisons, notes, output, results)
 
 
-def _refuse_contradictions(
-    base: Path, new: Sequence[Path], by: str | None, calibration: Path | None, across_machines: bool, sides: Sequence[Path]
-) -> None:
+def _refuse_contradictions(base: Path, new: Sequence[Path], by: str | None, calibration: Path | None, across_machines: bool) -> None:
     """Raise UsageError for options that exclude each other, and where there is nothing to compare."""
     if by and new:
         raise UsageError("--by compares the rows of one file; give BASE alone with it")
@@ -105,11 +101,9 @@ def _refuse_contradictions(
         raise UsageError("--calibration is for files of several sessions; leave it out with --by")
     if across_machines and calibration:
         raise UsageError("--calibration is the noise of one machine; leave it out with --across-machines")
-    if base.is_dir() and base not in sides:
-        raise UsageError(
-            f"{base} is a folder, and BASE is one file, or a folder of another tool's; for which of its files stand out: "
-            f"dlbench show {shlex.quote(str(base))}"
-        )
+    if base.is_dir():
+        which = f"dlbench show {shlex.quote(str(base))}"
+        raise UsageError(f"{base} is a folder, and BASE is one file; for which of its files stand out: {which}")
     if not by and not new:
         raise UsageError("there is nothing to compare BASE with; give a NEW file, or --by COLUMN")
 

@@ -10,7 +10,7 @@ import click
 from dlbench.cli.options import device_plugin_option
 from dlbench.cli.terminal import draw
 from dlbench.core import units
-from dlbench.core.typed_json import Json
+from dlbench.core.quantities import Json
 
 if TYPE_CHECKING:
     from dlbench.analysis.report.screen_table import ScreenTable

@@ -191,8 +191,6 @@ def _measure(
     session: sessions.Session, worker: WorkerProcess, interruption: Interruption, form: str, programs: OtherPrograms, goes_on: bool
 ) -> ExitCode:
     """Run the rounds, of a baseline that ``goes_on`` also those that it lacks, write the results, and return the exit code."""
-    if session.kept and session.kept.remove_outdated():
-        say("note: the compiler's cache of this run was made by other code of dlbench; compiling again")
     with record(session, interruption) as recording:
         gate = session.gate if goes_on else None
         if gate is not None:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Literal
 
 from dlbench.core.model import ParamValue
-from dlbench.core.typed_json import Json
+from dlbench.core.quantities import Json
 
 _TABLE = Path(__file__).with_name("claims.toml")
 

@@ -6,7 +6,7 @@ from functools import cache
 from pathlib import Path
 
 from dlbench.core.model import Params
-from dlbench.core.typed_json import Json
+from dlbench.core.quantities import Json
 
 _TABLE = Path(__file__).with_name("published.toml")
 

@@ -243,8 +243,7 @@ def _identity(identities: Sequence[RoundIdentity], origin: Origin) -> Identity:
         found=found,
         run=origin.run,
         side=identities[-1].side,
-        # Files of earlier versions say so in the reason alone.
-        unfinished=bool(ending.unfinished or (found and (ending.reason or "").startswith("unfinished: "))),
+        unfinished=bool(ending.unfinished),
     )
 
 

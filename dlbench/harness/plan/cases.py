@@ -6,7 +6,6 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from dlbench.core import former
 from dlbench.core.errors import SuiteError, UsageError, nearest
 from dlbench.core.model import ACCELERATOR, DEVICE_KINDS, OWN, Case, Parameter, ParamValue, Policy, Signature, kind_of, value_text
 from dlbench.harness.plan.suite import Bench, Suite, axis_values
@@ -37,8 +36,7 @@ def overridden(suites: Suites, settings: Sequence[str], signatures: Signatures) 
     valid = {parameter.name for _, _, signature in _benches(suites, signatures) for parameter in signature.parameters}
     for axis in wanted:
         if axis not in valid:
-            near = former.instead(axis, wanted[axis][0], valid) or nearest(axis, sorted(valid))
-            raise UsageError(f"--set {axis}: no workload of {_names(suites)} has such a parameter{near}")
+            raise UsageError(f"--set {axis}: no workload of {_names(suites)} has such a parameter{nearest(axis, sorted(valid))}")
 
     def with_settings(bench: Bench) -> Bench:
         axes = dict(bench.axes)
@@ -98,9 +96,7 @@ def check(suites: Suites, signatures: Signatures, kinds: Sequence[str] = DEVICE_
             parameter = signature.parameter(axis)
             if parameter is None:
                 valid = [each.name for each in signature.parameters]
-                raise SuiteError(
-                    f"{where}: no parameter is called '{axis}'{former.instead(axis, values[0], valid) or nearest(axis, valid)}"
-                )
+                raise SuiteError(f"{where}: no parameter is called '{axis}'{nearest(axis, valid)}")
             for value in values:
                 _checked(parameter, value, where, signatures)
         for parameter in signature.parameters:
@@ -250,7 +246,7 @@ def _benches(suites: Suites, signatures: Signatures) -> Iterator[tuple[str, Benc
         for number, bench in enumerate(suite.benches, 1):
             where, workload = f"{suite.origin}, bench {number}", bench.workload
             if workload not in signatures:
-                near = nearest(former.workload_of(workload), sorted(signatures))
+                near = nearest(workload, sorted(signatures))
                 raise SuiteError(f"{where}: no workload is called '{workload}'{near} (one of your own comes with --plugin)")
             yield f"{where} ({workload})", bench, signatures[workload]
 
@@ -263,8 +259,7 @@ def _checked(parameter: Parameter, value: ParamValue, where: str, signatures: Si
         checked = parameter.check(value)
     except ValueError as error:
         if parameter.choices and isinstance(value, str):
-            near = former.instead(parameter.name, value) or _elsewhere(parameter, value, signatures)
-            near = near or nearest(value, list(parameter.choices), least=_LIKE)
+            near = _elsewhere(parameter, value, signatures) or nearest(value, list(parameter.choices), least=_LIKE)
             raise SuiteError(f"{where}: no {parameter.name} is called '{value}'{near}") from error
         raise SuiteError(f"{where}: {parameter.name} must be {error}") from error
     return value if checked is None else checked

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any, Self
 
 import dlbench
-from dlbench.core import former
 from dlbench.core.errors import SuiteError, nearest
 from dlbench.core.model import ParamValue, Policy, value_text
 from dlbench.core.thresholds import ThresholdSettings, check
@@ -61,20 +60,7 @@ class Suite:
         name = data.get("name")
         if not isinstance(name, str):
             raise SuiteError("a suite in the result file's header has no name; the file was edited or damaged")
-        suite = cls(**_contents({key: value for key, value in data.items() if key != "name"}, f"suite {name}"), name=name)
-        benches = tuple(each for bench in suite.benches for each in _modernised(bench))
-        return replace(suite, benches=benches, thresholds=former.by_workload(suite.thresholds))
-
-
-def _modernised(bench: Bench) -> list[Bench]:
-    """Return a bench of a header as today's: one for each optimizer, where an earlier version named implementations with it."""
-    bench = replace(bench, workload=former.workload_of(bench.workload))
-    names = bench.axes.get("optimizer", ())
-    if not any(former.is_former(bench.workload, each) for each in names):
-        return [bench]
-    others = {name: values for name, values in bench.axes.items() if name != "optimizer"}
-    split = [former.split_up(bench.workload, {"optimizer": each}) for each in names]
-    return [replace(bench, axes={**others, **{name: (value,) for name, value in each.items()}}) for each in split]
+        return cls(**_contents({key: value for key, value in data.items() if key != "name"}, f"suite {name}"), name=name)
 
 
 def builtin_names() -> list[str]:

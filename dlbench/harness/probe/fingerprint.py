@@ -186,21 +186,6 @@ def _checkout(folder: Path) -> Block | None:
     return {"sha": sha, "dirty": None if changed is None else bool(changed)} if sha else None
 
 
-def software_key(environment: Mapping[str, Any]) -> str:
-    """Hash what compiled code depends on: torch with its libraries, driver, devices, and dlbench's own code of networks and workloads.
-
-    Not the memory, of which a machine may have more by the time that a run goes on.
-    """
-    stack, identity = environment["stack"], environment["identity"]
-    package = Path(dlbench.__file__).parent
-    sources = sorted(path for folder in ("models", "kit", "workloads") for path in (package / folder).rglob("*.py"))
-    code = hashlib.sha256(b"".join(path.read_bytes() for path in sources)).hexdigest()
-    devices = [each and {**each, "memory_gib": None} for each in (identity["cpu"], *identity["accelerators"])]
-    return key_of(
-        {"versions": stack["versions"], "driver": stack["driver"], "devices": devices, "dlbench": dlbench.__version__, "code": code}
-    )
-
-
 def key_of(block: Mapping[str, Any]) -> str:
     """Hash canonical JSON to sixteen hex digits."""
     canonical = json.dumps(block, sort_keys=True, separators=(",", ":"), allow_nan=False)

@@ -1,7 +1,4 @@
-"""Folders for files that cases write. A lock tells those of a running dlbench from what a killed one has left, which the next removes.
-
-What takes long to make again is kept for when a run goes on, in the user's cache folder, until it is complete.
-"""
+"""Folders for files that cases write. A lock tells those of a running dlbench from what a killed one has left, which the next removes."""
 
 import hashlib
 import os
@@ -11,48 +8,19 @@ import tempfile
 import zlib
 from contextlib import suppress
 from pathlib import Path
-from typing import NamedTuple, Self
+from typing import Self
 
 _PREFIX = "dlbench-scratch-"
 _MARK = "made-by-dlbench"
 """A file in each of them, with the machine that made it: a folder without is the user's."""
 
 
-KEPT_BYTES = 4 << 30
-"""What all runs together keep at most, the oldest out first: one compiled case takes some 10 to 100 MB."""
-
-
-class Kept(NamedTuple):
-    """The name of what a run keeps: whose it is, and a hash of the software and the devices that it was made with."""
-
-    run: str
-    made_with: str
-
-    @property
-    def folder(self) -> Path:
-        """Where it is. Raises RuntimeError where the system knows no home."""
-        return _kept_place() / f"{self.run}-{self.made_with}"
-
-    def remove_outdated(self) -> bool:
-        """Remove what the same run has kept with other software or devices; return whether there was any."""
-        with suppress(OSError, RuntimeError):
-            others = [each for each in _kept_place().glob(f"{self.run}-*") if each != self.folder]
-            return sum(map(_removed, others)) > 0
-        return False
-
-
 class ScratchFolders:
-    """The folders of one run, one in each place that it is asked for. Use as a context manager: leaving it removes them.
+    """The folders of one run, one in each place that it is asked for. Use as a context manager: leaving it removes them."""
 
-    ``kept``: the one for the usual place, which stays unless the run is ``complete``; where the user has no cache folder that can be
-    written, or another dlbench has it, it is one like the others.
-    """
-
-    def __init__(self, kept: Kept | None = None) -> None:
-        self._made: dict[Path | None, tuple[Path, int]] = {}
-        """By place the folder and the descriptor of its lock; by None the one that is kept."""
-        self._keeps = kept
-        self.complete = False
+    def __init__(self) -> None:
+        self._made: dict[Path, tuple[Path, int]] = {}
+        """By place the folder and the descriptor of its lock."""
 
     def __enter__(self) -> Self:
         return self
@@ -65,10 +33,6 @@ class ScratchFolders:
 
         Raises OSError, with the place for its file name, where it can't be made.
         """
-        if place is None and (kept := self._kept_folder()):
-            folder = kept / f"{zlib.crc32(owner.encode()):08x}"
-            folder.mkdir(exist_ok=True)
-            return folder
         place = Path(os.path.realpath(place or tempfile.gettempdir()))
         try:
             if place not in self._made or not self._made[place][0].is_dir():
@@ -82,25 +46,10 @@ class ScratchFolders:
 
     def remove(self) -> None:
         """Remove them with all that is in them."""
-        for place, (folder, lock) in self._made.items():
-            if place or self.complete:
-                shutil.rmtree(folder, ignore_errors=True)
+        for folder, lock in self._made.values():
+            shutil.rmtree(folder, ignore_errors=True)
             os.close(lock)
-            if not place:
-                with suppress(OSError):
-                    _remove_oldest(folder.parent)  # of all, now that this one has its size
         self._made.clear()
-
-    def _kept_folder(self) -> Path | None:
-        if self._keeps:
-            with suppress(OSError, RuntimeError):
-                folder = self._keeps.folder
-                folder.mkdir(parents=True, exist_ok=True)
-                self._made[None] = folder, _locked(folder)
-                (folder / _MARK).write_text(_host())  # and so the newest
-                _remove_oldest(folder.parent)
-            self._keeps = None
-        return self._made[None][0] if None in self._made else None
 
 
 def refuse_unwritable(place: Path) -> None:
@@ -109,24 +58,8 @@ def refuse_unwritable(place: Path) -> None:
         folders.of("", place)
 
 
-def _kept_place() -> Path:
-    """Return the folder of all that is kept (https://specifications.freedesktop.org/basedir-spec, in which relative paths do not count)."""
-    named = Path(os.environ.get("XDG_CACHE_HOME", ""))
-    return (named if named.is_absolute() else Path.home() / ".cache") / "dlbench" / "runs"
-
-
-def _remove_oldest(place: Path) -> None:
-    """Remove what no dlbench has open, the oldest first, until all that is kept there is within its bound."""
-    newest_first = sorted((mark.stat().st_mtime, mark.parent) for mark in place.glob(f"*/{_MARK}"))[::-1]
-    left = KEPT_BYTES
-    for _, folder in newest_first:
-        left -= sum(each.lstat().st_size for each in folder.rglob("*"))
-        if left < 0:
-            _removed(folder)
-
-
-def _removed(folder: Path) -> bool:
-    """Remove a folder with all that is in it; return whether it could be.
+def _remove(folder: Path) -> None:
+    """Remove a folder with all that is in it.
 
     Not one that another dlbench has open, nor the user's own or another machine's, whose locks may not be seen here.
     """
@@ -135,15 +68,13 @@ def _removed(folder: Path) -> bool:
             lock = _locked(folder)
             shutil.rmtree(folder, ignore_errors=True)
             os.close(lock)
-            return True
-    return False
 
 
 def remove_left_behind(place: Path) -> None:
     """Remove the folders there whose dlbench is gone."""
     with suppress(OSError):
         for folder in place.glob(f"{_PREFIX}*"):
-            _removed(folder)
+            _remove(folder)
 
 
 def _made_in(place: Path) -> tuple[Path, int]:

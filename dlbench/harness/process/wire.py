@@ -17,10 +17,8 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any, TypeVar
 
 from dlbench.core.errors import Interrupted
-from dlbench.core.measurement import Measurement
+from dlbench.core.measurement import Measurement, measurement_to_json
 from dlbench.core.model import Case, Policy, Status
-from dlbench.core.records import measurement_to_json
-from dlbench.core.typed_json import convert
 from dlbench.core.unknown import Unknown
 
 Message = dict[str, Any]
@@ -132,12 +130,13 @@ class Request:
 
     @staticmethod
     def from_json(message: Message) -> "HelloRequest | MeasureRequest | PrepareRequest":
-        """Inverse of `to_json`. Raises ValueError for another message."""
-        if "training" in message:
-            return convert(PrepareRequest, message)
-        if "case" in message:
-            return convert(MeasureRequest, message)
-        return convert(HelloRequest, message)
+        """Inverse of `to_json`, in a measuring process, which has no msgspec."""
+        given: Message = {name: tuple(value) if isinstance(value, list) else value for name, value in message.items()}
+        if "training" in given:
+            return PrepareRequest(**given)
+        if "case" in given:
+            return MeasureRequest(**given | {"case": Case(**given["case"]), "policy": Policy(**given["policy"])})
+        return HelloRequest(**given)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -184,7 +183,7 @@ class Reply:
     fault: bool = False
     """Whether the device is at fault, which leaves the process unfit for another case."""
     error: str | None = None
-    missing: Sequence[str] = ()
+    missing: tuple[str, ...] = ()
     """Groups of columns that are still to be added to the measurement."""
 
     @property
@@ -212,9 +211,3 @@ class Reply:
         """Return it as a message."""
         measurement = self.measurement and measurement_to_json(self.measurement)
         return {"hello": self.hello, "measurement": measurement, "fault": self.fault, "error": self.error, "missing": self.missing}
-
-    @classmethod
-    def from_json(cls, message: Message) -> "Reply":
-        """Inverse of `to_json`. Raises KeyError, TypeError or ValueError for another message."""
-        measurement = message["measurement"]
-        return cls(**message | {"measurement": measurement and convert(Measurement, measurement)})

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import IO, Any, Literal
 
 import dlbench
+from dlbench.core.decoding import convert
 from dlbench.core.errors import DeviceFault, Interrupted, WorkerError
 from dlbench.core.model import Status
 from dlbench.harness.probe import processor
@@ -204,12 +205,12 @@ class WorkerProcess:
             elif "stage" in message:
                 self._stage = message["stage"]
             elif "timed" in message:
-                self._timed = Reply.from_json(message["timed"])
+                self._timed = convert(Reply, message["timed"])
             elif "window" in message:
                 if window:
                     window.mark(message["window"])
             else:
-                reply = Reply.from_json(message["reply"])
+                reply = convert(Reply, message["reply"])
         self._case_pid = None
         return RequestOutcome("replied", reply) if reply else RequestOutcome("died", sentence=self._cause(message["exit"]))
 

@@ -12,6 +12,7 @@ from dataclasses import asdict, replace
 from itertools import accumulate, groupby
 from pathlib import Path
 
+from dlbench.core.decoding import convert
 from dlbench.core.errors import Interrupted, WorkerError
 from dlbench.core.model import Status
 from dlbench.harness.process.interrupt import Interruption
@@ -192,9 +193,9 @@ class RankGroup:
                 if "pid" in message and not begun:
                     begun, deadline = True, time.monotonic() + deadline_s
                 elif "timed" in message:
-                    self._timed.setdefault(rank.number, Reply.from_json(message["timed"]))
+                    self._timed.setdefault(rank.number, convert(Reply, message["timed"]))
                 elif "reply" in message:
-                    replies[rank.number] = Reply.from_json(message["reply"])
+                    replies[rank.number] = convert(Reply, message["reply"])
                 rank.done = "exit" in message
             if not failed and any(reply.status is not Status.OK for reply in replies.values()):
                 failed, deadline = True, time.monotonic() + _GRACE_S

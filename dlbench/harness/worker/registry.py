@@ -16,9 +16,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, overload
 
 from dlbench.core.declarations import Ceiling, Declaration, Parallel, ParameterRole, Role, Value
-from dlbench.core.declared_json import from_json, plain
 from dlbench.core.errors import UsageError, nearest
-from dlbench.core.former import workload_of
 from dlbench.core.model import Parameter, ParamValue, Signature, Work
 from dlbench.harness.worker.brought import Brought, Kind, names, reserve
 from dlbench.harness.worker.signature_checks import misfits
@@ -125,33 +123,8 @@ def workload(function: WorkloadFunction | None = None, /, **declared: Any) -> An
     return lambda decorated: _registered(decorated, declared)
 
 
-_FORMER = {
-    "sweep": "n: Sweep[Size]",
-    "typevar": "n: Sweep[Size]",  # Sweep("n"), which Python calls a call of a TypeVar
-    "switches": 'mode: Switch[Mode] = "eager"',
-    "feeding": "source: Feeding[Source]",
-    "search": "batch: Searched[Size] = None",
-    "learning": 'Value("accuracy", …, role="accuracy")',
-    "scratch": "path: Scratch[str], or where there is no such parameter @workload(writes_files=True)",
-    "supply": 'cache: Annotated[Cache, Role("supply", "cold")], with @workload(tags=("supply", "imagenet"))',
-    "collective": "op: CollectiveOp[Op]",
-    "synchronise": "synchronise: Communicates[bool] = True",
-    "spread": "form: Spread[Form]",
-    "part": 'Value("input_s", …, role="input")',
-    "once": 'Value("compile_s", …, role="once")',
-}
-"""What declarations of before roles stood at parameters and values are called, each with how that is written now."""
-_MISSED = re.compile(
-    r"keyword argument '(\w+)'|import name '(\w+)' from 'dlbench'|'dlbench' has no attribute '(\w+)'|'(TypeVar)' object is not callable"
-)
-"""What Python says where one of them is used."""
 _WITHOUT_BRACKETS = re.compile(r"Role\(name='(\w+)'.* is not a generic class")
 """What it says where a type that has its role and its values is given others: ``Copies[Literal["none", "mine"]]``."""
-
-
-def _former_spelling(name: str) -> str:
-    """Return ``"; write …"`` for a declaration of before, empty for any other."""
-    return f"; roles stand at parameters and values now: {_FORMER[name]}" if name in _FORMER else ""
 
 
 def _registered(function: WorkloadFunction, given: Mapping[str, Any]) -> WorkloadFunction:
@@ -159,19 +132,16 @@ def _registered(function: WorkloadFunction, given: Mapping[str, Any]) -> Workloa
     known = _workloads.get(function.__name__)
     if known and known.function.__module__ != function.__module__:
         raise UsageError(f"two workloads are called '{function.__name__}': in {known.function.__module__} and {function.__module__}")
-    if (today := workload_of(function.__name__)) != function.__name__:
-        raise UsageError(f"files of earlier versions call dlbench's '{today}' '{function.__name__}'; give the workload another name")
     valid = [each.name for each in fields(Declaration) if each.name != "parameters"]
     for name in (each for each in given if each not in valid):
-        near = _former_spelling(name) or nearest(name, valid)
-        raise UsageError(f"workload '{function.__name__}': @workload declares no '{name}'{near}")
+        raise UsageError(f"workload '{function.__name__}': @workload declares no '{name}'{nearest(name, valid)}")
     about = (inspect.getdoc(function) or "").partition("\n")[0]
     parameters = tuple(_parameters(function))
     roles = {parameter.name: own for parameter, own, _ in parameters if own}
     takes = {parameter.name: brought.kind for parameter, _, brought in parameters if brought}
-    declared, doubts = from_json({"parameters": roles, **{name: plain(each) for name, each in given.items()}})
+    declared = Declaration(parameters=roles, **given)
     signature = Signature(function.__name__, about, tuple(parameter for parameter, *_ in parameters), declared)
-    for wrong in [*doubts, *misfits(signature)]:
+    if wrong := declared.mistake() or next(misfits(signature), None):
         raise UsageError(f"workload '{function.__name__}', {wrong}")
     _workloads[function.__name__] = Workload(function, signature, takes)
     return function
@@ -223,8 +193,7 @@ def load_plugin(plugin: str) -> None:
     except UsageError:
         raise
     except Exception as error:  # whatever a stranger's module raises is a sentence about that module
-        missed = _MISSED.search(str(error))
-        hint = _former_spelling(missed[missed.lastindex or 0].lower()) if missed else ""
+        hint = ""
         if closed := _WITHOUT_BRACKETS.search(str(error)):
             hint = f"; it takes no type in brackets, and with values of your own it is Annotated[Literal[…], Role('{closed[1]}')]"
         raise UsageError(f"plugin '{plugin}' does not import: {type(error).__name__}: {error}{hint}") from error

@@ -145,10 +145,6 @@ def test_a_workload_of_a_plugin_that_declares_itself_gets_an_estimate(asked):
     assert answer["kind"] == "answer"
 
 
-def test_tags_that_are_no_texts_give_no_estimate(asked):
-    assert asked(steps(0.01), workloads={"train_step": {"tags": ["training", 3], "parameters": {}}})["cost"]["kind"] == "missing"
-
-
 def test_at_80_columns_the_time_and_the_authors_are_still_there(tmp_path):
     path = made_up.write(tmp_path / "run.jsonl", [*steps(0.01, model="vgg16"), *steps(0.02, model="alexnet")])
     console = Console(width=80, force_terminal=False)

@@ -254,10 +254,8 @@ def test_ways_to_compute_the_same_are_no_crossover_and_are_held_against_the_decl
         {"parameters": {"gone": {"sweep": ""}, "none": {"copies": ""}}},
         {"parameters": {"n": {"sweep": ""}, "gone": {"way": "loops"}}},
         {"parameters": {"n": {"sweep": "", "way": "8"}}},
-        {"parameters": {"n": {"sweep": "", "way": ["loops"]}}},
         {"parameters": {"n": {"sweep": ""}, "m": {"sweep": ""}}},
-        {"parameters": 3},
-        {"sweep": 3},
+        {},
     ],
 )
 def test_a_declaration_that_fits_no_row_ends_no_reading(tmp_path, declared):

@@ -175,7 +175,7 @@ def test_without_a_search_it_names_the_suite_that_makes_one(found):
 def test_a_search_that_was_cut_short_says_what_is_the_fastest_so_far(found):
     reason = "unfinished: batch=64, mode=built is the fastest so far; the budget ran out after 9 tries"
     cut = made_up.ended(made_up.case("search"), Status.SKIPPED, reason)
-    cut = replace(cut, found={"batch": 64, "mode": "built"})
+    cut = replace(cut, found={"batch": 64, "mode": "built"}, unfinished=True)
     said = f"the search for the fastest search: {reason}"
     answer = found(plain(), built(0.5), [cut])
     assert answer["tags"] == ["unfinished"]
@@ -185,7 +185,7 @@ def test_a_search_that_was_cut_short_says_what_is_the_fastest_so_far(found):
     ]
     assert "dlbench run fastest" not in " ".join(answer["weaknesses"])
     other = replace(cut, case=made_up.case("largest"), reason=reason)
-    failed = replace(cut, case=made_up.case("search", n=1), reason="not done within 60 s")
+    failed = replace(cut, case=made_up.case("search", n=1), reason="not done within 60 s", unfinished=None)
     assert "the search for" not in " ".join(found(plain(), built(0.5), [other, failed])["weaknesses"])
     assert found(plain(), [cut])["reason"] == f"no step was measured both with its plain defaults and with another tuning option; {said}"
 

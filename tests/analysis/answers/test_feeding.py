@@ -90,11 +90,6 @@ def test_what_is_odd_or_did_not_go_well_takes_no_part_and_breaks_nothing(asked):
     assert {row["feeding.way"] for row in table["rows"]} <= {"there", "sent", "the only way"}
 
 
-def test_without_a_declaration_nothing_is_said(asked):
-    answer = asked(step(1.0, "there"), workloads={"fed": {"parameters": {"way": {"feeding": 3}}, "values": []}})["bottleneck"]
-    assert "reason" in answer
-
-
 OWN = {
     "fed": {
         "tags": ["training"],

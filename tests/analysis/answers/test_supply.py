@@ -99,7 +99,3 @@ def test_without_a_step_the_rates_alone_are_told_and_odd_rows_break_nothing(aske
     assert answer["headline"].startswith("storage feeds 64.0 /s")
     assert answer["qualifier"] == "shelf disk hops"
     assert found(asked, odd, nothing)["question"]
-
-
-def test_without_a_declaration_nothing_is_said(asked):
-    assert "reason" in asked(rows("shelf", 1.0), workloads={"shelf": {"parameters": {"from": {"supply": 3}}, "values": []}})["bottleneck"]

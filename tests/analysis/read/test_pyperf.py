@@ -18,7 +18,7 @@ from dlbench.analysis.export.cases import split
 from dlbench.analysis.export.formats import bencher, github_action_benchmark, google_benchmark, pyperf, pytest_benchmark
 from dlbench.analysis.presentation import wording
 from dlbench.analysis.ratios.pairing import match_rows
-from dlbench.analysis.read import foreign, sessions, table
+from dlbench.analysis.read import foreign, table
 from dlbench.analysis.read import pyperf as pyperf_file
 from dlbench.analysis.report import sentences
 from dlbench.analysis.report.terminal import overview
@@ -48,7 +48,7 @@ def written(path: Path, data: Any, **style: Any) -> Path:
 
 
 def load(path: Path) -> tuple[Measurement, ...]:
-    run = sessions.load(path)
+    run = pyperf_file.load(path)
     assert run is not None
     return run.measurements
 
@@ -173,7 +173,7 @@ NOT_PYPERF = "the file was edited or is not pyperf's"
 def test_what_pyperf_would_not_write_is_a_sentence(tmp_path: Path, path: tuple[Any, ...], value: Any, sentence: str) -> None:
     file = written(tmp_path / "f.json", put(FOREIGN, path, value))
     with pytest.raises(ResultFileError) as caught:
-        sessions.load(file)
+        pyperf_file.load(file)
     assert str(caught.value) == f"{file}{sentence}"
 
 
@@ -181,12 +181,12 @@ def test_what_pyperf_would_not_write_is_a_sentence(tmp_path: Path, path: tuple[A
     "data", [{"benchmarks": []}, {"version": "1.0"}, {"kind": "header", "schema": 1}, {"machine_info": {}, "benchmarks": []}, []]
 )
 def test_other_files_are_left_to_others(tmp_path: Path, data: Any) -> None:
-    assert sessions.load(written(tmp_path / "f.json", data)) is None
+    assert pyperf_file.load(written(tmp_path / "f.json", data)) is None
 
 
 def test_a_folder_and_a_missing_file_are_left_to_others(tmp_path: Path) -> None:
     assert foreign.content(tmp_path) is None
-    assert sessions.load(tmp_path / "missing.json") is None
+    assert pyperf_file.load(tmp_path / "missing.json") is None
 
 
 def test_a_file_cut_anywhere_is_a_sentence(tmp_path: Path) -> None:
@@ -194,14 +194,14 @@ def test_a_file_cut_anywhere_is_a_sentence(tmp_path: Path) -> None:
     for length in range(text.index(":") + 1, len(text)):
         (tmp_path / "f.json").write_text(text[:length])
         with pytest.raises(ResultFileError, match=r"f\.json, line 1: not JSON; the file was cut, edited or damaged"):
-            sessions.load(tmp_path / "f.json")
+            pyperf_file.load(tmp_path / "f.json")
 
 
 @pytest.mark.parametrize("inside", ["[" * 100_000, '{"a":' * 100_000, "9" * 100_000, '"\xff'])
 def test_what_no_parser_takes_is_a_sentence(tmp_path: Path, inside: str) -> None:
     (tmp_path / "f.json").write_bytes(f'{{"version": {inside}'.encode("latin-1"))
     with pytest.raises(ResultFileError, match="not JSON; the file was cut, edited or damaged"):
-        sessions.load(tmp_path / "f.json")
+        pyperf_file.load(tmp_path / "f.json")
 
 
 json_values = st.recursive(

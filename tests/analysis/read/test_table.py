@@ -11,9 +11,8 @@ import pytest
 import dlbench
 from dlbench.analysis.read.table import collect, read, records
 from dlbench.core.errors import ResultFileError, UsageError
-from dlbench.core.measurement import Memory, Transfer
+from dlbench.core.measurement import Memory, Transfer, measurement_to_json
 from dlbench.core.model import Policy, Status
-from dlbench.core.records import measurement_to_json
 from dlbench.core.rows.columns import COLUMNS
 from dlbench.core.unknown import Reasons
 
@@ -105,14 +104,14 @@ def test_a_link_that_is_not_known_has_a_reason(tmp_path: Path, accelerator: dict
 @pytest.mark.parametrize("generation", [1, 3])
 def test_copies_faster_than_the_link_that_is_shown_are_no_share_of_it(tmp_path: Path, generation: int) -> None:
     """In a virtual machine, or over NVLink-C2C."""
-    row = copied(tmp_path, PINNED, {"transfer": "d2h: why"}, {**GEN5, "pcie_generation_max": generation})
+    row = copied(tmp_path, PINNED, {"transfer": made_up.why("d2h: why")}, {**GEN5, "pcie_generation_max": generation})
     assert row[["transfer.link_bytes_per_s", "transfer.link_fraction"]].isna().all()
     rate = {1: "4.00 GB/s", 3: "15.8 GB/s"}[generation]
     assert row["transfer.reason"].startswith(f"d2h: why; link: faster than the reported PCIe link ({rate}): ")
 
 
 def test_without_pinned_copies_there_is_no_part_of_the_link(tmp_path: Path) -> None:
-    row = copied(tmp_path, Transfer(8, 0.5, 8, 0.5), {"transfer": "pinned: a limit"}, GEN5)
+    row = copied(tmp_path, Transfer(8, 0.5, 8, 0.5), {"transfer": made_up.why("pinned: a limit")}, GEN5)
     assert row[["transfer.link_fraction", "transfer.pinned_h2d_s"]].isna().all()
     assert row["transfer.link_bytes_per_s"] == pytest.approx(63.015e9, rel=1e-4)
     assert row["transfer.reason"] == "pinned: a limit"
@@ -214,7 +213,7 @@ def test_a_run_without_any_measurement_is_an_empty_table_with_every_column(tmp_p
 def test_a_file_that_is_not_ours_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "other.jsonl"
     path.write_text("hello\n")
-    with pytest.raises(ResultFileError, match="not a dlbench result file"):
+    with pytest.raises(ResultFileError, match="no dlbench header"):
         read(path)
 
 

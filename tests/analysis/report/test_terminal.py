@@ -65,7 +65,7 @@ def test_one_pair_of_few_rounds_says_so(tmp_path: Path) -> None:
 @pytest.mark.parametrize("status", [Status.SKIPPED, Status.TIMEOUT])
 def test_a_search_that_was_cut_short_is_unfinished_and_says_what_fits_so_far(tmp_path: Path, status: Status) -> None:
     reason = "unfinished: batch=21 fits so far; the budget ran out after 5 tries"
-    cut = replace(made_up.ended(made_up.case("largest_batch", model="resnet18"), status, reason), found={"batch": 21})
+    cut = replace(made_up.ended(made_up.case("largest_batch", model="resnet18"), status, reason), found={"batch": 21}, unfinished=True)
     absent = made_up.ended(made_up.case("train_step", model="resnet18"), Status.SKIPPED, "the budget was spent before its turn")
     text = printed(overview(results_of(tmp_path, [cut, absent])))
     assert "2 cases: 1 skipped, 1 unfinished." in text
@@ -83,7 +83,7 @@ def test_searches_that_were_cut_short_alike_are_each_in_the_table(tmp_path: Path
     reason = "unfinished: batch=8 fits so far; the budget ran out after 4 tries"
     models = [f"resnet{number}" for number in range(4)]
     cut = [made_up.ended(made_up.case("largest_batch", model=model), Status.SKIPPED, reason) for model in models]
-    text = printed(overview(results_of(tmp_path, [replace(each, found={"batch": 8}) for each in cut])))
+    text = printed(overview(results_of(tmp_path, [replace(each, found={"batch": 8}, unfinished=True) for each in cut])))
     assert [cells(text, f"largest_batch {model}")[1] for model in models] == ["unfinished"] * 4
 
 

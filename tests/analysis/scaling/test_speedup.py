@@ -2,8 +2,6 @@
 
 import json
 import re
-import tomllib
-from importlib import resources
 from io import StringIO
 from pathlib import Path
 
@@ -21,7 +19,7 @@ from dlbench.cli.main import dlbench
 from dlbench.core.errors import UsageError
 from dlbench.core.model import Status
 
-OLD = tomllib.loads(resources.files("dlbench.analysis.read").joinpath("undeclared.toml").read_text())["data_parallel"]
+OLD = made_up.DECLARED["data_parallel"]
 DECLARED = {"data_parallel": OLD}
 H200S = {"identity": {"accelerators": [{"kind": "cuda", "name": made_up.GPU}] * 8}}
 

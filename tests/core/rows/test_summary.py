@@ -144,7 +144,9 @@ def test_pinned_copies_stand_beside_the_pageable_ones_and_out_of_the_share() -> 
 
 
 def test_where_no_memory_was_locked_the_pageable_copies_stay_and_the_reason_is_told() -> None:
-    row = summarise(made_up.rounds_of(GPU_CASE, [[0.5]], transfer=Transfer(8, 0.25, 8, 0.25), nulls={"transfer": "pinned: a limit"}))
+    row = summarise(
+        made_up.rounds_of(GPU_CASE, [[0.5]], transfer=Transfer(8, 0.25, 8, 0.25), nulls={"transfer": made_up.why("pinned: a limit")})
+    )
     assert (row.transfer.h2d_s, row.transfer.pinned_h2d_s, row.transfer.pinned_h2d_bytes_per_s) == (0.25, None, None)
     assert row.transfer.reason == "pinned: a limit"
 

@@ -12,7 +12,7 @@ from machine_fake import write
 from nvml_fake import H200, Card, FakeNvml
 
 from dlbench.core.conditions import RoundState, Throttling
-from dlbench.core.typed_json import convert
+from dlbench.core.decoding import convert
 from dlbench.harness.probe.devices import Accelerator, Processor
 from dlbench.harness.probe.monitor import Monitor
 

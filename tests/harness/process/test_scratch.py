@@ -6,7 +6,7 @@ import signal
 
 import pytest
 
-from dlbench.harness.process.scratch import Kept, ScratchFolders, remove_left_behind
+from dlbench.harness.process.scratch import ScratchFolders, remove_left_behind
 
 
 def made(place):
@@ -81,72 +81,3 @@ def test_a_place_that_can_not_be_used_is_named_and_nothing_is_left_in_it(tmp_pat
     with pytest.raises(OSError, match="Operation not supported"):
         ScratchFolders().of("write", tmp_path)
     assert made(tmp_path) == []
-
-
-def keeping(run="run", made_with="torch"):
-    return ScratchFolders(Kept(run, made_with))
-
-
-@pytest.fixture
-def cache(tmp_path, monkeypatch):
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    return tmp_path / "cache" / "dlbench" / "runs"
-
-
-def test_what_a_run_keeps_is_there_when_it_goes_on_and_gone_when_it_is_complete(cache):
-    with keeping() as first:
-        (first.of("compiles") / "file").touch()
-    with keeping() as second:
-        assert (second.of("compiles") / "file").exists()
-        second.complete = True
-    assert made(cache) == []
-
-
-def test_two_at_once_do_not_share_what_is_kept(cache):
-    with keeping() as one:
-        (one.of("compiles") / "file").touch()
-        with keeping() as other:
-            assert made(other.of("compiles")) == []
-            assert cache not in other.of("compiles").parents
-            other.complete = True
-        assert made(one.of("compiles")) == ["file"]
-
-
-def test_the_oldest_goes_first_once_there_is_too_much_and_never_what_is_open(cache, monkeypatch):
-    with keeping("open") as busy:
-        (busy.of("compiles") / "file").write_bytes(bytes(2 << 20))
-        for age, name in enumerate(("new", "middle", "old")):
-            with keeping(name) as folders:
-                (folders.of("compiles") / "file").write_bytes(bytes(1 << 20))
-            os.utime(cache / f"{name}-torch" / "made-by-dlbench", (10**9 - age, 10**9 - age))
-        os.utime(cache / "open-torch" / "made-by-dlbench", (1, 1))
-        monkeypatch.setattr("dlbench.harness.process.scratch.KEPT_BYTES", 3 << 20)
-        with keeping("last") as last:
-            last.of("compiles")
-        assert made(cache) == ["last-torch", "middle-torch", "new-torch", "open-torch"]
-
-
-def test_a_run_that_ends_leaves_no_more_than_may_be_kept(cache, monkeypatch):
-    monkeypatch.setattr("dlbench.harness.process.scratch.KEPT_BYTES", 3 << 20)
-    for run, size, left in (("first", 2, ["first-torch"]), ("later", 2, ["later-torch"]), ("too-large", 4, [])):
-        with keeping(run) as folders:
-            (folders.of("compiles") / "file").write_bytes(bytes(size << 20))
-        assert made(cache) == left
-
-
-def test_what_was_kept_with_other_software_is_removed_unless_it_is_open(cache):
-    with keeping(made_with="torch 2.6"):
-        pass
-    with keeping(made_with="torch 2.11") as older:
-        older.of("compiles")
-        assert not Kept("run", "torch 2.13").remove_outdated()
-    assert Kept("run", "torch 2.13").remove_outdated()
-    assert made(cache) == []
-
-
-def test_without_a_cache_folder_that_can_be_written_nothing_is_kept(cache, tmp_path):
-    (tmp_path / "cache").write_text("a file")
-    with keeping() as folders:
-        assert folders.of("compiles").is_relative_to(tmp_path)
-    assert made(tmp_path) == ["cache"]

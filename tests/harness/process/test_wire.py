@@ -7,6 +7,7 @@ import time
 
 import pytest
 
+from dlbench.core.decoding import convert
 from dlbench.core.errors import Interrupted
 from dlbench.core.measurement import Measurement
 from dlbench.core.model import Case, Policy, Status
@@ -148,6 +149,6 @@ def test_requests_arrive_as_they_were(request_):
     ],
 )
 def test_replies_arrive_as_they_were(reply, status, reason):
-    arrived = Reply.from_json(json.loads(json.dumps(reply.to_json())))
+    arrived = convert(Reply, json.loads(json.dumps(reply.to_json())))
     assert (arrived, arrived.status, arrived.reason) == (reply, status, reason)
     assert arrived.with_reason("another").reason == "another"

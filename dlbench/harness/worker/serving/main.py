@@ -20,11 +20,11 @@ from typing import Any
 
 import torch
 
+from dlbench.core.declared_json import signature_to_json
 from dlbench.core.errors import DlbenchError
 from dlbench.core.measurement import Measurement, Memory
 from dlbench.core.model import Clock, Reported, Status, Work
 from dlbench.core.quantities import MOST
-from dlbench.core.records import signature_to_json
 from dlbench.core.unknown import Reason, Unavailable, Unknown
 from dlbench.harness.process.wire import HelloRequest, MeasureRequest, Message, PrepareRequest, Reader, Reply, Request, send
 from dlbench.harness.worker import brought, lifecycle, registry
@@ -258,7 +258,7 @@ def _with_extras(timed: Measurement, extras: Extras) -> Reply:
     """Add to what was timed, which the parent keeps should this process not come to reply."""
     missing = [*extras]
     for group, extra in extras.items():
-        keep_timed(Reply(measurement=timed, missing=missing).to_json())
+        keep_timed(Reply(measurement=timed, missing=tuple(missing)).to_json())
         try:
             timed = extra(timed)
         except Unavailable as unavailable:
@@ -268,7 +268,7 @@ def _with_extras(timed: Measurement, extras: Extras) -> Reply:
                 raise
             text = f"{type(error).__name__}: {first_line(error)}"
             if failure_of(error, torch.__version__)[0] is Status.CRASHED:
-                return Reply(measurement=Reply(measurement=timed, missing=missing).cut_off(text), fault=True)
+                return Reply(measurement=Reply(measurement=timed, missing=tuple(missing)).cut_off(text), fault=True)
             timed = timed.with_reasons(group, Unknown.EXCEPTION.reason(text=text))
         missing.remove(group)
     return Reply(measurement=timed)
