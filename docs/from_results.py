@@ -54,13 +54,13 @@ def pages() -> dict[str, str]:
 def picture() -> str:
     """Return the picture of README.md, as ``dlbench report`` draws it of the file that it shows."""
     with tempfile.TemporaryDirectory() as folder:
-        _dlbench("report", _place(shown()["quick"].path), "-o", f"{folder}/page.html", "--figures", f"{folder}/figures")
+        _dlbench("report", _place(first_shown().path), "-o", f"{folder}/page.html", "--figures", f"{folder}/figures")
         return (Path(folder) / "figures" / Path(PICTURE).name).read_text()
 
 
 @cache
 def shown() -> Mapping[str, ReferenceRun]:
-    """Return the reference runs of the machine that pages show, by suite: of those with all that they show the one measured last.
+    """Return the reference runs of the machine that pages show, by suite: of those with all that they show the one with most suites.
 
     Raises ValueError where there is none.
     """
@@ -70,12 +70,19 @@ def shown() -> Mapping[str, ReferenceRun]:
     whole = [runs for runs in machines.values() if runs.keys() >= _SHOWN]
     if not whole:
         raise ValueError(f"no machine in results/reference has runs of {' and '.join(sorted(_SHOWN))}; make them with: make references")
-    return max(whole, key=lambda runs: max(map(_began, runs.values())))
+    return max(whole, key=len)
+
+
+@cache
+def first_shown() -> ReferenceRun:
+    """Return the run of quick that README.md shows: the one measured last on an accelerator, else that of `shown`."""
+    runs = [run for run in reference_runs() if run.path.stem == "quick" and any(run.name_of(kind) for kind in _ACCELERATORS)]
+    return max(runs, key=_began, default=shown()["quick"])
 
 
 def steps() -> Iterator[str]:
     """Yield the paragraphs on where the time of a step goes: of README.md. Raises ValueError where no step was measured."""
-    run = shown()["quick"]
+    run = first_shown()
     (answer,) = json.loads(_dlbench("show", _place(run.path), "--topic", "bottleneck", "--format", "json"))["answers"]
     shares = [row["step.explained"] for table in answer.get("tables", ()) for row in table["rows"] if row.get("step.explained")]
     if not shares:
@@ -89,11 +96,11 @@ def steps() -> Iterator[str]:
 
 
 def lines() -> Iterator[str]:
-    """Yield the ten lines on all files of one machine: of README.md."""
-    run, found = _answered()
+    """Yield the ten lines that a run of quick ends with: of README.md."""
+    run = first_shown()
     gpu = "" if any(run.name_of(kind) for kind in _ACCELERATORS) else ", which has no GPU"
-    yield _wrapped(f"A run ends with ten lines, a question each. On {_device(run)}{gpu}:")
-    yield _ten_lines(found)
+    yield _wrapped(f"`dlbench run` ends with ten lines, a question each. On {_device(run)}{gpu}:")
+    yield _ten_lines(answers_of(collect([run.path])))
 
 
 def answers() -> Iterator[str]:
