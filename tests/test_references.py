@@ -15,7 +15,7 @@ from dlbench.harness.plan import suite
 from dlbench.harness.worker import registry
 
 FOLDERS = sorted({path.parent for path in (front_door.ROOT / "results" / "reference").glob("*/*.jsonl")})
-MAX_BYTES = 3_000_000
+MAX_BYTES = 4_000_000
 ANSWERED = (Status.OK, Status.UNSUPPORTED)
 """A case that the machine can't do is not missing."""
 
@@ -28,7 +28,7 @@ def signatures():
 
 def lacking(folder):
     """Return, by suite, what is planned today for the devices that the files of a machine measured it on, what of it they lack, and
-    whether they tell what they were asked for: a contributed file does not.
+    whether they were asked for all of it: a contributed file does not tell, and -k and --set ask for less or for other cases.
 
     Raises ResultFileError for a file that can't be read.
     """
@@ -39,7 +39,8 @@ def lacking(folder):
         devices = sorted({each.case.device for _, each in of_suite})
         planned = [case.id for case in planning.plan([suite.load(name)], signatures(), devices) if case.device in devices]
         answered = {each.case.id for _, each in of_suite if each.status in ANSWERED}
-        found[name] = planned, [case for case in planned if case not in answered], all("expression" in run.header for run, _ in of_suite)
+        whole = all(run.header.get("expression", "") is None for run, _ in of_suite) and not answered.isdisjoint(planned)
+        found[name] = planned, [case for case in planned if case not in answered], whole
     return found
 
 

@@ -281,7 +281,8 @@ def assert_one_device_a_place(paths: Sequence[Path], devices: int, places: int) 
     for each in found:
         named = {str(row["place"]) for table in each.tables if ("device", PLACE) in table.columns for row in table.rows}
         assert len({name.partition(" against ")[0] for name in named}) <= devices, (each.question.topic, named)
-        assert not [name for path in paths for name in named if path.stem in re.split(r"[ ()]", name)]
+        # Two machines that differ in nothing but which card they have are told apart by a file of each.
+        assert places > 1 or not [name for path in paths for name in named if path.stem in re.split(r"[ ()]", name)]
         for sentence in each.sentences:
             if "did not finish within" in sentence:
                 continue  # a deadline is no measurement
