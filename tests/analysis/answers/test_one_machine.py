@@ -279,10 +279,10 @@ def assert_one_device_a_place(paths: Sequence[Path], devices: int, places: int) 
     found = [each for each in answers(results) if isinstance(each, Answer)]
     assert found
     for each in found:
-        named = {str(row["place"]) for table in each.tables if ("device", PLACE) in table.columns for row in table.rows}
-        assert len({name.partition(" against ")[0] for name in named}) <= devices, (each.question.topic, named)
-        # Two machines that differ in nothing but which card they have are told apart by a file of each.
-        assert places > 1 or not [name for path in paths for name in named if path.stem in re.split(r"[ ()]", name)]
+        for table in each.tables:  # each tells its own devices apart, and no others
+            named = {str(row["place"]) for row in table.rows} if ("device", PLACE) in table.columns else set()
+            assert len({name.partition(" against ")[0] for name in named}) <= devices, (each.question.topic, named)
+            assert not [name for path in paths for name in named if path.stem in re.split(r"[ ()]", name)]
         for sentence in each.sentences:
             if "did not finish within" in sentence:
                 continue  # a deadline is no measurement
@@ -301,7 +301,9 @@ def test_references_of_one_machine_are_one_device_and_each_headline_stands_in_it
     devices = [max(len(header_of(path)["devices"]) for path in paths) for paths in machines.values()]
     for paths, count in zip(machines.values(), devices, strict=True):
         assert_one_device_a_place(paths, count, 1)
-    assert_one_device_a_place([path for paths in machines.values() for path in paths], sum(devices), len(machines))
+    # Without the second card of a name, whose machine differs from that of the first in nothing that a name could tell.
+    unlike = [paths for (machine, _), paths in machines.items() if not machine.endswith("-2")]
+    assert_one_device_a_place([path for paths in unlike for path in paths], sum(devices), len(unlike))
 
 
 @pytest.mark.parametrize(("cards", "torches"), [(cards, torches) for cards in (1, 4) for torches in (("2.13.0",), ("2.13.0", "2.11.0"))])
