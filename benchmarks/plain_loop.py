@@ -12,6 +12,7 @@ from pathlib import Path
 
 import dlbench
 from benchmarks.alternate import ROOT, alternate, environment, python, report, usable_threads
+from benchmarks.undisturbed import LOADS, running
 from dlbench.core.units import percent
 from dlbench.core.units import seconds as text
 
@@ -26,7 +27,7 @@ axes.batch = {batch}
 """
 FLAGS = ("flag.disturbed", "flag.throttled", "flag.not_steady")
 WARMUP_STEPS = 20
-TARGET = 0.1
+TARGET, LOADED_TARGET = 0.1, 0.15
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -35,28 +36,30 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--pairs", type=int, default=3)
     parser.add_argument("--rounds", type=int, default=4)
     parser.add_argument("--seconds", type=float, default=3.0, help="of the plain loop")
+    parser.add_argument("--load", choices=LOADS, default="none", help="what runs beside both")
     parser.add_argument("--batch", type=int, action="append", help="default: 8 and 64")
     parser.add_argument("--inside", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
     if options.inside:
         print(json.dumps(_plain_s(options.batch[0], options.seconds)))
         return
-    rows, worst = [], 0.0
+    rows, worst, target = [], 0.0, TARGET if options.load == "none" else LOADED_TARGET
     for batch in options.batch or (8, 64):
-        pairs = alternate(
-            lambda batch=batch: _by_dlbench(batch, options.rounds), lambda batch=batch: _by_loop(batch, options.seconds), options.pairs
-        )
+        with running(LOADS[options.load]):
+            pairs = alternate(
+                lambda batch=batch: _by_dlbench(batch, options.rounds), lambda batch=batch: _by_loop(batch, options.seconds), options.pairs
+            )
         ratio = statistics.median(ours / theirs for (ours, _), theirs in pairs)
         flags = sorted({flag for (_, found), _ in pairs for flag in found})
         worst = worst if flags else max(worst, abs(ratio - 1))
         loop_s = statistics.median(theirs for _, theirs in pairs)
         rows.append((str(batch), text(loop_s), f"{ratio:.3f}", ", ".join(flags) or "none"))
     report(
-        "dlbench run of protein_cnn against a plain loop, in turns",
+        f"dlbench run of protein_cnn against a plain loop, in turns; load: {options.load}",
         ("batch", "plain loop", "dlbench / loop", "flags"),
         rows,
-        f"medians without a flag within {percent(worst)} of the loop's, at most {percent(TARGET)}",
-        worst <= TARGET,
+        f"medians without a flag within {percent(worst)} of the loop's, at most {percent(target)}",
+        worst <= target,
     )
 
 

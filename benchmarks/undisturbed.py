@@ -58,7 +58,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         for load in options.load or LOADS:
 
             def beside(programs: Sequence[str] = LOADS[load], timer: "_Timer" = timer) -> list[Timed]:
-                with _running(programs):
+                with running(programs):
                     return timer.blocks(options.seconds)
 
             turns = alternate(lambda timer=timer: timer.blocks(options.seconds), beside, options.turns)  # type: ignore[misc]  # bound now
@@ -81,7 +81,8 @@ def _cell(times: Sequence[float], of: int, quiet_s: float) -> str:
 
 
 @contextmanager
-def _running(programs: Sequence[str]) -> Iterator[None]:
+def running(programs: Sequence[str]) -> Iterator[None]:
+    """Have Python programs run meanwhile."""
     started = [subprocess.Popen(python("-c", program), env=environment()) for program in programs]
     try:
         if started:
@@ -111,7 +112,7 @@ class _Timer:
             raise SystemExit("undisturbed: the system does not count how long threads wait for a CPU")
         self._waits = found
         self._block = BlockTimer(self._work, DeviceClock(lambda: None), found)
-        fastest_s = min(self._block(1).call_s for _ in range(20))
+        fastest_s = min(self._block(1) for _ in range(20))
         self._calls = max(1, round(BACKENDS["cpu"].block_s / fastest_s))
 
     def blocks(self, seconds: float) -> list[Timed]:
@@ -119,9 +120,10 @@ class _Timer:
         found, switches, end = list[Timed](), _switches(), time.perf_counter() + seconds
         self._waits.restart()
         while not found or time.perf_counter() < end:
-            call_s, wait_s = self._block(self._calls)
+            call_s = self._block(self._calls)
+            (wait_s,) = self._block.last_waits(1) or (0.0,)
             before, switches = switches, _switches()
-            found.append(Timed(call_s, (wait_s or 0.0) / (self._calls * call_s), switches - before))
+            found.append(Timed(call_s, wait_s / (self._calls * call_s), switches - before))
         return found
 
     def cost_s(self, times: int = 2000) -> float:
