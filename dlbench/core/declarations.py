@@ -105,7 +105,8 @@ def _words(hint: Any) -> str:
     if origin is Literal:
         return f"one of {', '.join(inner)}"
     if origin is tuple:
-        return f"a tuple of {_words(inner[0])}"
+        each = "'…'" if inner[0] is str else f"{inner[0].__name__}(…)"
+        return f"a tuple, such as ({each},)"
     return _WORDS.get(origin or hint, f"a {hint.__name__}")
 
 

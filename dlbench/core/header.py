@@ -80,7 +80,7 @@ class FooterKeys(TypedDict, total=False):
 
 
 def check_header(header: Json) -> None:
-    """Raise ValueError for a header that no dlbench writes: ``devices[0].id must be text, not 3``."""
+    """Raise ValueError for a header that no dlbench writes: ``Expected `str`, got `int` - at `$.devices[0].id```."""
     convert(HeaderKeys, header)
     if "sides" in header and len(header["sides"]) != 2:
         raise ValueError(f"sides must be two, not {len(header['sides'])}")

@@ -42,9 +42,9 @@ def test_a_declaration_that_does_not_exist_is_named_with_the_nearest(tmp_path):
 @pytest.mark.parametrize(
     ("declared", "sentence"),
     [
-        ("values=None", "workload 'mine', values: must be a list, not None"),
-        ("tags='training'", "workload 'mine', tags: must be a list, not 'training'"),
-        ("parallel=None", "workload 'mine', parallel: must be an object, not None"),
+        ("values=None", "workload 'mine', values must be a tuple, such as (Value(…),), not None"),
+        ("tags='training'", "workload 'mine', tags must be a tuple, such as ('…',), not 'training'"),
+        ("parallel=None", "workload 'mine', parallel must be a Parallel, not None"),
         ("'training'", "@workload('training'): what it declares is given by name, such as tags=('training',)"),
     ],
 )

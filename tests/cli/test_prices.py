@@ -84,7 +84,7 @@ def test_where_no_answer_on_cost_is_shown_a_price_that_was_typed_is_refused_and_
         ("years = 0", "years: '0' is not a number of years above 0, up to 100"),
         ("hours-per-day = 25", "hours-per-day: '25' is not a number of hours above 0, up to 24"),
         (f"currency = '{'x' * 300}'", f"currency: '{'x' * 39}…' is no label of a currency: 1 to 8 printable characters, such as EUR"),
-        ("samples = 3", "samples: --samples can't have a default, as it says what a single call is to do"),
+        ("samples = 3", "samples: --samples can't have a default, as it may change what a gate lets pass, or what a single call is to do"),
     ],
 )
 def test_a_default_that_makes_no_sense_is_one_sentence_with_its_place(show, key, said):
