@@ -51,6 +51,8 @@ class Recording:
         self.path = self.writer.path
         self.rounds = 0
         """Rounds that the file has by now."""
+        self.out_of_budget = False
+        """Whether the budget left a case without any."""
         self.fault: DeviceFault | None = None
 
     @property
@@ -93,5 +95,6 @@ class Recording:
                 session.signatures,
             ).run(session.first_round)
         self.rounds = max(self.rounds, outcome.rounds)
+        self.out_of_budget |= outcome.out_of_budget
         if outcome.faults:
             self.fault = DeviceFault(f"{'; '.join(outcome.faults)}; the remaining cases there were skipped; check it, then measure again")

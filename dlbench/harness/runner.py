@@ -56,10 +56,14 @@ class RunSettings:
 
 
 class Outcome(NamedTuple):
-    """How many rounds the file has by then, and a sentence for each device that was given up."""
+    """How a run ended."""
 
     rounds: int
+    """That the file has by then."""
     faults: tuple[str, ...]
+    """A sentence for each device that was given up."""
+    out_of_budget: bool
+    """Whether a case has no row but that of the spent budget."""
 
 
 @dataclass
@@ -93,8 +97,7 @@ class Runner:
     def __post_init__(self) -> None:
         self._quarantine = DeviceQuarantine()
         self._tries = Tries(self.save, self._keep)
-        self._skipped = False
-        """Whether a case has no row but that of the spent budget."""
+        self._out_of_budget = False
         self._scratch = ScratchFolders()
         self._searches = Searches(self.signatures, self.settings.policy, self._save_try, self.tried)
         self._progress = Progress(self.tasks, self.settings.policy, self.done)
@@ -117,7 +120,7 @@ class Runner:
                 # Where none is pending, all of this round is there already, from before the interruption.
                 if pending and not self._measure_round(number, pending, pool):
                     break
-        return Outcome(self._progress.rounds, self._quarantine.faults())
+        return Outcome(self._progress.rounds, self._quarantine.faults(), self._out_of_budget)
 
     def _read_idle(self) -> None:
         """Meter idle devices ahead of all rounds, where a step on them will be metered: no worker is alive meanwhile."""
@@ -196,7 +199,7 @@ class Runner:
                     raise
                 reason = f"the budget of {self.settings.policy.budget_s:g} s was spent before {spent}; give a larger --budget"
                 measured.append(spent.so_far or replace(row, reason=reason))
-                self._skipped = True
+                self._out_of_budget = True
                 continue
             if ended is None:
                 break

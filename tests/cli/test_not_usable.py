@@ -32,6 +32,10 @@ def measured(lost, *, how=LOST, cases=4, rounds=7):
     ]
 
 
+FEW_BLOCKS = f"{front_door.HASTY}max_blocks = 9\n"
+"""Too few for a round to rest on undisturbed blocks alone, however quiet this machine is."""
+
+
 def first_line(folder, *arguments):
     return front_door.in_process(folder, *arguments).out.splitlines()[0]
 
@@ -143,7 +147,7 @@ def test_the_round_counts_where_the_case_can_not_tell(tmp_path):
 
 
 def test_a_run_says_what_takes_the_cpus_before_it_measures_and_where_it_is_not_usable(tmp_path, monkeypatch):
-    front_door.suite(tmp_path, 'workload = "noop"')
+    front_door.suite(tmp_path, 'workload = "noop"', head=FEW_BLOCKS)
     monkeypatch.setattr(Monitor, "throttling", lambda *_: Throttling(waiting=0.5, thermal=0.0))
     found = "other programs take 1.5 of 2 CPUs: burner 1.5"
     for name, early, late in (("before", 1.5, 0.0), ("meanwhile", 0.1, 1.5), ("never", 0.0, 0.0)):
@@ -163,7 +167,7 @@ def test_a_run_says_what_takes_the_cpus_before_it_measures_and_where_it_is_not_u
 
 
 def test_a_run_ends_with_it_first_and_with_the_exit_code_it_would_have_had(tmp_path, monkeypatch):
-    front_door.suite(tmp_path, 'workload = "noop"', 'workload = "matmul"\naxes.n = 8')
+    front_door.suite(tmp_path, 'workload = "noop"', 'workload = "matmul"\naxes.n = 8', head=FEW_BLOCKS)
     for name, throttling in (("bad", Throttling(waiting=0.5, thermal=0.0)), ("good", CALM)):
         monkeypatch.setattr(Monitor, "throttling", lambda *_, found=throttling: found)
         done = shared_hosts.dlbench("run", "mine.toml", "--device", "cpu", "-o", f"{name}.jsonl", cwd=tmp_path)

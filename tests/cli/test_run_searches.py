@@ -177,7 +177,8 @@ def test_a_budget_that_runs_out_is_said_and_more_of_it_goes_on(tmp_path, monkeyp
         done = run(tmp_path, suite, "--plugin", SEARCHING, "--device", "cpu", "--rounds", "1", "--budget", "10m", "-o", "o.jsonl")
     (row,) = measurements(tmp_path / "o.jsonl")
     made = tries(tmp_path / "o.jsonl")
-    assert done.code == 0, done.err
+    assert done.code == 4, done.err
+    assert "note: the budget left out every case on memory; go on with: dlbench run --resume o.jsonl --budget TIME" in done.err
     assert (row["status"], row["case"]["id"]) == ("skipped", LARGEST)
     assert len(made) == 1
     assert row["found"] == {"batch": made[0]["case"]["params"]["batch"]}
@@ -191,7 +192,7 @@ def test_a_limit_that_can_not_be_is_a_row_with_a_sentence(tmp_path):
     suite = front_door.suite(tmp_path, 'workload = "fill"\naxes.memory_gib = 1e6')
     done = run(tmp_path, suite, "--plugin", SEARCHING, "--device", "cpu", "--rounds", "1", "-o", "o.jsonl")
     (row,) = measurements(tmp_path / "o.jsonl")
-    assert (done.code, row["status"]) == (0, "skipped")
+    assert (done.code, row["status"], "the budget" in done.err) == (0, "skipped", False)
     assert row["reason"].startswith("batch=1: memory_gib=1e+06 is more than the ")
     assert tries(tmp_path / "o.jsonl") == []
 

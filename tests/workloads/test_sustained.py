@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -43,6 +44,7 @@ def observed(
         told.append((message["window"], made_up.now_s - made_up.begun_s, made_up.calls))
 
     monkeypatch.setattr(stages, "_tell", tell)
+    monkeypatch.setattr(stages, "time", SimpleNamespace(perf_counter=made_up.now))
     experiment = sustained(Work(call=made_up.call, items=BATCH), device, seconds)
     assert experiment.observe is not None
     return experiment.observe(made_up), told
@@ -59,7 +61,7 @@ def test_a_device_that_throttles_at_once_and_for_good(monkeypatch: pytest.Monkey
     assert values["items_per_s"][21:60] == pytest.approx([0.88 * fast] * 39)
     (begun, _, _), (ended, seconds, calls) = told
     assert begun == {"interval_s": 1.0}
-    assert ended == {"items": calls * BATCH}
+    assert ended == {"items": calls * BATCH, "seconds": seconds}
     assert 60 <= seconds < 60 + max(0.2, 2 * step_s)
     assert sum(values["items_per_s"]) == pytest.approx(calls * BATCH * len(values["items_per_s"]) / seconds, rel=0.01)
 

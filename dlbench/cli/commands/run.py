@@ -210,7 +210,7 @@ def _measure(
     share = max((row.time.lost_share or 0.0 for row in results.rows if row.flag.not_usable), default=0.0)
     others = (programs.found or programs.named(share)) if share else None
     write_results(results, form, [recording.path], [others] if others else [], saved=True)
-    if topics := left_out(results.rows):
+    if recording.out_of_budget and (topics := left_out(results.rows)):
         say(f"note: the budget left out every case on {few(topics, 9)}; go on with: dlbench run --resume {file} --budget TIME")
     if recording.fault:
         say(f"what was skipped can be measured with: dlbench run --resume {file}")
@@ -218,9 +218,9 @@ def _measure(
     if interruption.requested:
         say(f"interrupted; go on with: dlbench run --resume {file}")
         return interruption.exit_code
-    if all(row.case.status is Status.SKIPPED for row in results.rows):
-        if any(row.has_device for row in results.rows):
-            return ExitCode.UNDECIDABLE
+    if nothing and recording.out_of_budget:
+        return ExitCode.UNDECIDABLE
+    if nothing and not any(row.has_device for row in results.rows):
         raise DeviceAbsent(f"nothing was measured: {results.rows[0].reason}")
     return _conclude(results, session.gate, file)
 

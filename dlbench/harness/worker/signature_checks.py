@@ -6,6 +6,7 @@ from typing import Any
 from dlbench.core.declarations import Parallel, ParameterRole, Value
 from dlbench.core.errors import nearest
 from dlbench.core.model import Parameter, Reported, Signature
+from dlbench.core.quantities import MOST
 
 _STAND_OUT: tuple[ParameterRole, ...] = ("way", "supply", "own_process", "format")
 _KINDS: Mapping[ParameterRole, tuple[str, ...]] = {
@@ -71,6 +72,18 @@ def _unlike(signature: Signature, where: str, texts_of: Mapping[str, Sequence[st
                 parameter.check(text)
             except ValueError as error:
                 yield f"{where}: {name} must be {error}"
+
+
+def reported(returned: Mapping[str, Any]) -> dict[str, Reported]:
+    """Return scalars as floats and series as tuples of them. Raises ValueError or TypeError where one is not made of numbers of a file."""
+    values: dict[str, Reported] = {}
+    for name, value in returned.items():
+        series = isinstance(value, Sequence) and not isinstance(value, str)
+        numbers = tuple(map(float, value if series else (value,)))
+        if wrong := [each for each in numbers if not abs(each) <= MOST]:  # so that NaN is wrong, too
+            raise ValueError(f"value '{name}' is {wrong[0]}; it has to be finite, and {MOST:g} at most")
+        values[str(name)] = numbers if series else numbers[0]
+    return values
 
 
 def undeclared(values: Mapping[str, Reported], declared: Sequence[Value], params: Mapping[str, Any]) -> str | None:

@@ -116,6 +116,8 @@ def take_samples(
                 refuse_behind_deadline(fastest_s, policy.min_blocks - len(warm))
                 with timed_part():
                     while not enough(warm, block.last_waits(len(warm)), 1, policy):
+                        if len(warm) >= policy.min_blocks and clock.now() + fastest_s > deadline:
+                            break
                         warm.append(block(1))
                 wait_s = block.last_waits(len(warm))
                 least = policy.min_blocks if wait_s else None

@@ -11,20 +11,18 @@ import gc
 import os
 import signal
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
-from typing import Any
 
 import torch
 
 from dlbench.core.declared_json import signature_to_json
 from dlbench.core.errors import DlbenchError
 from dlbench.core.measurement import Measurement, Memory
-from dlbench.core.model import Clock, Reported, Status, Work
-from dlbench.core.quantities import MOST
+from dlbench.core.model import Clock, Status, Work
 from dlbench.core.unknown import Reason, Unavailable, Unknown
 from dlbench.harness.process.wire import HelloRequest, MeasureRequest, Message, PrepareRequest, Reader, Reply, Request, send
 from dlbench.harness.worker import brought, lifecycle, registry
@@ -40,7 +38,7 @@ from dlbench.harness.worker.measuring.measure import DeviceClock, take_pinned_tr
 from dlbench.harness.worker.profiling.profile import is_profiled, with_profile
 from dlbench.harness.worker.scratch import give_scratch
 from dlbench.harness.worker.serving.ranks import BLOCK_S, RankProcess, RanksClock, in_any_rank
-from dlbench.harness.worker.signature_checks import undeclared
+from dlbench.harness.worker.signature_checks import reported, undeclared
 from dlbench.harness.worker.stages import keep_timed, tell_parent, timed_part
 from dlbench.harness.worker.usage import HostMemory, LostTime, block_waits
 
@@ -279,18 +277,6 @@ def _note_lost_time(result: Measurement, lost_time: LostTime) -> None:
     result.throttling, result.nulls = lost_time.shares()
     if result.samples and result.nulls.get("waiting") == [Unknown.WAITING_OF_CHILDREN.reason()]:
         result.samples.wait_s = None
-
-
-def reported(returned: Mapping[str, Any]) -> dict[str, Reported]:
-    """Return scalars as floats and series as tuples of them. Raises ValueError or TypeError where one is not made of numbers of a file."""
-    values: dict[str, Reported] = {}
-    for name, value in returned.items():
-        series = isinstance(value, Sequence) and not isinstance(value, str)
-        numbers = tuple(map(float, value if series else (value,)))
-        if wrong := [each for each in numbers if not abs(each) <= MOST]:  # so that NaN is wrong, too
-            raise ValueError(f"value '{name}' is {wrong[0]}; it has to be finite, and {MOST:g} at most")
-        values[str(name)] = numbers if series else numbers[0]
-    return values
 
 
 _COUNTS = (("flops", Unknown.OPERATIONS_NOT_COUNTED), ("bytes", Unknown.BYTES_NOT_COUNTED), ("speed", Unknown.NO_SPEED))

@@ -116,10 +116,12 @@ def test_a_round_of_one_slow_call_takes_the_third():
     assert samples.block_s == pytest.approx((0.4,))
 
 
-def test_a_longer_round_has_more_slow_calls_and_no_later_deadline():
+@pytest.mark.parametrize(("deadline", "blocks"), [(9.0, 7), (2.1, 4), (1.7, 3)])
+def test_a_longer_round_has_more_slow_calls_that_end_before_the_deadline(deadline, blocks):
+    """Behind the first call, of which the last ends at 3.2 s, 2 s or 1.6 s."""
     clock = ManualClock()
-    samples = take_samples(Work(call=calls_taking(clock, 0.4)), clock, CPU, Policy(round_s=2.5), deadline=2.0)
-    assert samples.block_s == pytest.approx((0.4,) * 7)
+    samples = take_samples(Work(call=calls_taking(clock, 0.4)), clock, CPU, Policy(round_s=2.5), deadline=deadline)
+    assert samples.block_s == pytest.approx((0.4,) * blocks)
 
 
 def test_the_third_call_of_a_slow_one_is_its_first_block():
@@ -339,7 +341,7 @@ def test_every_block_stays_with_its_wait_and_undisturbed_ones_end_the_round():
     clock = ManualClock()
     times, shares = [0.01] * 10 + [0.05, 0.01] * 50, [0.0] * 10 + [0.8, 0.0] * 50
     work = Work(call=calls_taking(clock, 0.9, 0.05, *times))
-    policy = Policy(warmup_s=0.0, min_blocks=14)
+    policy = Policy(warmup_s=0.0, max_blocks=12)
     samples = take_samples(work, clock, CPU, policy, waits=Waits(0.0, 0.0, *shares))
     assert samples.block_s == pytest.approx(times[:14])
     assert samples.wait_s == pytest.approx([share * seconds for share, seconds in zip(shares, times[:14], strict=False)])
@@ -350,12 +352,12 @@ def test_every_block_stays_with_its_wait_and_undisturbed_ones_end_the_round():
 def test_a_round_with_few_undisturbed_blocks_goes_on_within_its_time():
     clock = ManualClock()
     times, shares = [0.04, 0.04, 0.02] * 40, [0.5, 0.5, 0.0] * 40
-    policy = Policy(warmup_s=0.0, max_warmup_s=0.0, round_s=1.0)
-    # No warm-up counts; three blocks take 0.1 s, so the tenth undisturbed one is the last that fits.
+    policy = Policy(warmup_s=0.0, max_warmup_s=0.0, round_s=1.0, max_blocks=10)
+    # No warm-up counts; three blocks take 0.1 s, so the tenth undisturbed one, which is the last, ends in time.
     samples = take_samples(Work(call=calls_taking(clock, 0.9, 0.05, *times)), clock, CPU, policy, waits=Waits(0.0, 0.0, *shares))
     assert len(samples.block_s) == 30 - 1
     assert (len(samples.undisturbed), samples.counted_s) == (10, pytest.approx([0.02] * 10))
-    # One that is disturbed throughout ends with its time, and all of it counts.
+    # One that is disturbed throughout ends with its time, of 25 blocks, and all of it counts.
     clock = ManualClock()
     work = Work(call=calls_taking(clock, 0.9, 0.05, 0.04))
     samples = take_samples(work, clock, CPU, policy, waits=Waits(then=0.5))
@@ -366,25 +368,27 @@ def test_undisturbed_blocks_alone_may_show_that_a_call_is_steady():
     clock = ManualClock()
     times, shares = [0.01, 0.03, 0.02] * 40, [0.0, 0.5, 0.3] * 40
     work = Work(call=calls_taking(clock, 0.9, 0.05, *times))
-    samples = take_samples(work, clock, CPU, Policy(warmup_s=0.0), waits=Waits(0.0, 0.0, *shares))
+    samples = take_samples(work, clock, CPU, Policy(warmup_s=0.0, round_s=0.545), waits=Waits(0.0, 0.0, *shares))
     assert (samples.steady, samples.warmup_s) == (True, pytest.approx(0.95))
     assert samples.block_s == pytest.approx(times[:28])  # from the first of ten undisturbed ones on
     assert samples.undisturbed == [*range(0, 28, 3)]
 
 
 @pytest.mark.parametrize(
-    ("shares", "deadline", "blocks", "counted"),
+    ("shares", "most", "deadline", "blocks", "counted"),
     [
-        ((0.0, 0.0, 0.0), 60.0, 3, 3),
-        ((0.5, 0.0, 0.0), 60.0, 4, 3),
-        ((0.5, 0.5, 0.5, 0.5), 60.0, 5, 5),  # ten tenths of a second are its time
-        ((0.5, 0.0, 0.0), 1.6, 3, 3),  # no further one would end before the deadline
+        pytest.param((0.0,) * 8, 50, 60.0, 8, 8, id="a second is its time"),
+        pytest.param((0.5, 0.0, 0.5, 0.0, 0.0), 50, 60.0, 8, 6, id="two of which were disturbed"),
+        pytest.param((0.0,) * 8, 3, 60.0, 3, 3, id="three are its most"),
+        pytest.param((0.5, 0.0, 0.5, 0.0, 0.0), 3, 60.0, 5, 3, id="three undisturbed ones are its most"),
+        pytest.param((0.5,) * 8, 3, 60.0, 8, 8, id="no undisturbed one within its time"),
+        pytest.param((0.5, 0.0, 0.0, 0.0), 3, 0.9, 3, 3, id="no further one would end before the deadline"),
     ],
 )
-def test_a_slow_call_takes_further_blocks_for_disturbed_ones(shares, deadline, blocks, counted):
+def test_a_slow_call_takes_further_blocks_for_disturbed_ones(shares, most, deadline, blocks, counted):
     clock = ManualClock()
-    work = Work(call=calls_taking(clock, 0.9, 0.2))
-    samples = take_samples(work, clock, CPU, Policy(), deadline=deadline, waits=Waits(0.0, *shares))
+    work = Work(call=calls_taking(clock, 0.5, 0.125))
+    samples = take_samples(work, clock, CPU, Policy(max_blocks=most), deadline=deadline, waits=Waits(0.0, *shares))
     assert (len(samples.block_s), len(samples.counted_s), samples.min_blocks) == (blocks, counted, 3)
 
 
