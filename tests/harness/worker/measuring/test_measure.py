@@ -239,10 +239,10 @@ class Copying:
         self.pin = pin
         self.copied = []
         self.seconds = {
-            "to_device": [9.0, 0.5, 0.1, 0.2, 0.3, 0.4],
-            "to_host": [0.0, 9.0, 9.0, 0.02],  # ahead of all, the inputs are brought back
-            "pinned_to_device": [9.0, 0.05, 0.01, 0.02, 0.03, 0.04],
-            "to_pinned": [9.0, 9.0, 0.002],
+            "to_device": [9.0, 0.05, 0.01, 0.02, 0.03, 0.04],
+            "to_host": [0.0, 9.0, 0.2, 0.02],  # ahead of all, the inputs are brought back
+            "pinned_to_device": [9.0, 0.005, 0.001, 0.002, 0.003, 0.004],
+            "to_pinned": [9.0, 0.2, 0.002],
         }
 
     def copy(self, what, tensors):
@@ -272,7 +272,7 @@ def test_copies_are_timed_both_ways_and_their_medians_kept():
     clock = ManualClock()
     transfer = take_transfer(INPUTS, OUTPUTS, Copying(clock), None, clock)
     assert (transfer.h2d_bytes, transfer.d2h_bytes) == (120, 8)
-    assert transfer.h2d_s == pytest.approx(0.3)
+    assert transfer.h2d_s == pytest.approx(0.03)
     assert transfer.d2h_s == pytest.approx(0.02)
     assert (transfer.pinned_h2d_s, transfer.pinned_d2h_s) == (None, None)
 
@@ -284,7 +284,7 @@ def test_pinned_copies_are_timed_likewise_and_memory_is_locked_once():
     clock, pins = ManualClock(), []
     backend = Copying(clock, lambda tensors: pins.append(tensors) or tensors)
     transfer = take_pinned_transfer(PAGEABLE, INPUTS, OUTPUTS, backend, None, clock)
-    assert transfer.pinned_h2d_s == pytest.approx(0.03)
+    assert transfer.pinned_h2d_s == pytest.approx(0.003)
     assert transfer.pinned_d2h_s == pytest.approx(0.002)
     assert (transfer.h2d_s, transfer.d2h_s) == (0.3, 0.02)
     assert pins == [INPUTS + OUTPUTS]
@@ -315,12 +315,21 @@ def test_a_quarter_of_what_the_host_has_left_may_be_locked_and_unknown_is_enough
     for left in (512, None):
         monkeypatch.setattr(memory, "available_memory", lambda left=left: left)
         clock = ManualClock()
-        assert take_pinned_transfer(PAGEABLE, INPUTS, OUTPUTS, Copying(clock), None, clock).pinned_h2d_s == pytest.approx(0.03)
+        assert take_pinned_transfer(PAGEABLE, INPUTS, OUTPUTS, Copying(clock), None, clock).pinned_h2d_s == pytest.approx(0.003)
 
 
-def test_an_action_takes_the_median_of_a_few_behind_the_first():
-    clock, seconds = ManualClock(), iter([9.0, 1.0, 5.0, 2.0, 4.0, 3.0])
-    assert median_time(lambda: clock.advance(next(seconds)), clock) == 3.0
+@pytest.mark.parametrize(
+    ("seconds", "median"),
+    [
+        pytest.param([9.0, 1 / 64, 5 / 64, 2 / 64, 4 / 64, 3 / 64], 3 / 64, id="of five"),
+        pytest.param([9.0, 0.25, 0.75], 0.5, id="until they took half a second"),
+        pytest.param([9.0, 8.0], 8.0, id="of one that takes longer"),
+    ],
+)
+def test_an_action_takes_the_median_of_a_few_behind_the_first(seconds, median):
+    clock, taken = ManualClock(), iter(seconds)
+    assert median_time(lambda: clock.advance(next(taken)), clock) == median
+    assert next(taken, None) is None
 
 
 class Waits:
