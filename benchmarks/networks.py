@@ -12,15 +12,13 @@ from importlib.metadata import version
 from pathlib import Path
 from statistics import median
 
-from dlbench.core.lines import Record
-
 from benchmarks.alternate import ROOT, environment, python
 from dlbench.analysis.contribute.public import machine_name, public_records
 from dlbench.analysis.export.tabular import markdown_table
 from dlbench.core import units
 from dlbench.core.measurement import Measurement
 from dlbench.core.model import Status
-from dlbench.core.store import RunFile, load
+from dlbench.core.store import Record, RunFile, load
 from dlbench.core.unknown import explained
 from dlbench.core.writer import as_line
 

@@ -25,6 +25,7 @@ from benchmarks import (
     live_clock,
     memory_limit,
     overhead,
+    plain_loop,
     planning,
     quick_time,
     ranks,
@@ -85,6 +86,14 @@ def test_undisturbed_has_a_row_a_load_and_a_cell_a_rule(printed):
     assert [row[:2] for row in table[1:]] == [["matmul 512", "none"], ["matmul 512", "a core"]]
     assert [row[4].startswith("100.0 %, ") for row in table[1:]] == [True, True]
     assert re.fullmatch(r"(reached|MISSED): reading the waits takes \d+\.\d µs a block, at most 10 µs", verdict)
+
+
+def test_plain_loop_holds_a_run_against_a_loop_at_each_batch(printed):
+    narrow = ["--pairs", "1", "--rounds", "1", "--seconds", "0.01", "--batch", "1", "--batch", "2"]
+    table, verdict = printed(plain_loop, *narrow, "--load", "a core")
+    assert table[0] == ["batch", "plain loop", "dlbench / loop", "flags"]
+    assert [row[0] for row in table[1:]] == ["1", "2"]
+    assert verdict.endswith("of the loop's, at most 15.0 %")
 
 
 def test_an_interrupted_benchmark_ends_with_130_and_a_word(monkeypatch, capsys):
