@@ -28,10 +28,14 @@ def convert(kind: type[T], data: object) -> T:
 
 
 def _found(made: Callable[[Any], Any], data: object) -> Any:
+    import msgspec
+
     try:
         return made(data)
     except RecursionError:
         raise ValueError("it is nested too deep") from None
+    except msgspec.MsgspecError as error:  # no ValueError before msgspec 0.20
+        raise ValueError(str(error)) from None
 
 
 @cache
