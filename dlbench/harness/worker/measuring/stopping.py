@@ -32,4 +32,7 @@ def enough(blocks: Sequence[float], waits: Sequence[float] | None, calls: int, p
     """
     if len(blocks) < policy.min_blocks:
         return False
-    return calls * sum(blocks) >= policy.round_s or len(undisturbed(blocks, waits, calls)) >= policy.max_blocks
+    if calls * sum(blocks) >= policy.round_s:
+        return True
+    # Asked after each block: those that nobody disturbed are no more than all, so there is nothing to count before.
+    return len(blocks) >= policy.max_blocks and len(undisturbed(blocks, waits, calls)) >= policy.max_blocks
