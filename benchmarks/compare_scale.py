@@ -96,7 +96,7 @@ def _measurement(case: Case, number: int, chance: random.Random) -> Measurement:
         flops=1e9,
         bytes=1e6,
         math={"fp32_matmul": "ieee", "fp32_conv": "ieee", "cudnn_benchmark": False, "deterministic": False},
-        nulls={"memory": "a CPU has no memory of its own", "transfer": "inputs and output are in host memory already"},
+        missing_reasons={"memory": "a CPU has no memory of its own", "transfer": "inputs and output are in host memory already"},
         started="2026-01-31T12:00:00.000+00:00",
     )
 

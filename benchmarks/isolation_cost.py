@@ -62,7 +62,7 @@ def _shown(results: Sequence[tuple[Measurement, float]]) -> list[str]:
 def _is_checked(measurement: Measurement) -> bool:
     """Whether no check was left out for the time that it would have taken, as on a machine that does other work meanwhile."""
     too_long = Unknown.TOO_LONG.reason()["reason"]
-    return measurement.check is not None and too_long not in [each["reason"] for each in measurement.nulls.get("check", ())]
+    return measurement.check is not None and too_long not in [each["reason"] for each in measurement.missing_reasons.get("check", ())]
 
 
 def _inside_s(measurement: Measurement) -> float:

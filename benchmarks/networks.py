@@ -59,10 +59,10 @@ def _measured() -> Path:
 def _parameters() -> dict[str, int]:
     """Return the parameters of each network; transformers is there only in the environment that is made for this."""
     from benchmarks import real_networks  # noqa: F401  # registers them
-    from dlbench.harness.worker import brought
-    from dlbench.kit.brought_networks import built
+    from dlbench.harness.worker import user_definitions
+    from dlbench.kit.user_networks import built
 
-    networks = {name: brought.find_network(name) for name in brought.names("network")}
+    networks = {name: user_definitions.find_network(name) for name in user_definitions.names("network")}
     return {name: sum(each.numel() for each in built(network).parameters()) for name, network in networks.items() if network}
 
 
@@ -108,7 +108,7 @@ def _nulls(measurements: Iterable[Measurement], names: Sequence[str]) -> Iterato
     found: dict[tuple[str, ...], dict[str, str]] = {}
     for each in measurements:
         named = {str(each.case.params["model"]): str(each.case.params["model"])}
-        for group, reasons in each.nulls.items():
+        for group, reasons in each.missing_reasons.items():
             for reason in reasons if not isinstance(reasons, str) else ():
                 key = (group, *(str(reason.get(part, "")) for part in ("part", "reason", "text")))
                 # By how much a check would have taken too long is another figure for each case.
@@ -133,11 +133,14 @@ def _measured_with(run: RunFile) -> str:
 
 def publishable(run: RunFile) -> Iterator[Record]:
     """Yield the lines of a run without what is private, and with why counts are unknown: that names nothing but layers of this file."""
-    reasons = {(each.case.id, each.round): each.nulls for each in run.measurements}
+    reasons = {(each.case.id, each.round): each.missing_reasons for each in run.measurements}
     for record in public_records(run):
         if record["kind"] == "measurement":
             told = reasons[record["case"]["id"], record["round"]]
-            record["nulls"] = {**record.get("nulls", {}), **{part: told[part] for part in ("flops", "bytes") if part in told}}
+            record["missing_reasons"] = {
+                **record.get("missing_reasons", {}),
+                **{part: told[part] for part in ("flops", "bytes") if part in told},
+            }
         yield record
 
 

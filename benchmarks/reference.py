@@ -69,7 +69,7 @@ class Plan:
     accelerator: str | None
     """The first of those that take part."""
     short: tuple[Piece, ...]
-    """Brought to its four rounds before the tests and all others."""
+    """UserDefined to its four rounds before the tests and all others."""
     later: tuple[Piece, ...]
     rounds: int
     budget_s: float

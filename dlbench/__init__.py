@@ -11,7 +11,6 @@ __version__ = "0.2.0"
 __all__ = [
     "PRECISIONS",
     "Backend",
-    "Brought",
     "Cache",
     "Clock",
     "CollectiveOp",
@@ -43,6 +42,7 @@ __all__ = [
     "TrainingDtype",
     "Unit",
     "UsageError",
+    "UserDefined",
     "Value",
     "Work",
     "__version__",
@@ -99,12 +99,12 @@ if TYPE_CHECKING:
     from dlbench.harness.probe.memory import available_memory, too_little_memory, too_much_to_lock
     from dlbench.harness.probe.topology import caches_of, cpus_of_nodes, pci_text
     from dlbench.harness.worker.backends.base import Backend, register_backend
-    from dlbench.harness.worker.brought import Brought, Data, Network, Tokens, data, find_data, find_network, network
     from dlbench.harness.worker.measuring.measure import median_time
     from dlbench.harness.worker.registry import Cache, Duration, Layout, Least, Size, workload
     from dlbench.harness.worker.scratch import scratch_folder
     from dlbench.harness.worker.serving.ranks import control_group
     from dlbench.harness.worker.stages import metered_window, note_stage
+    from dlbench.harness.worker.user_definitions import Data, Network, Tokens, UserDefined, data, find_data, find_network, network
     from dlbench.kit.cache import before_call
     from dlbench.kit.copies import Copies, with_copies
     from dlbench.kit.precision import autocast, operands
@@ -123,7 +123,7 @@ _HOMES = {
     "dlbench.harness.probe.memory": "available_memory too_little_memory too_much_to_lock",
     "dlbench.harness.probe.topology": "caches_of cpus_of_nodes pci_text",
     "dlbench.harness.worker.backends.base": "Backend register_backend",
-    "dlbench.harness.worker.brought": "Brought Data Network Tokens data find_data find_network network",
+    "dlbench.harness.worker.user_definitions": "UserDefined Data Network Tokens data find_data find_network network",
     "dlbench.harness.worker.measuring.measure": "median_time",
     "dlbench.harness.worker.serving.ranks": "control_group",
     "dlbench.harness.worker.registry": "Cache Duration Layout Least Size workload",

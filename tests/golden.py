@@ -192,7 +192,7 @@ def _on_a_card(record: Line, number: int) -> Iterator[Line]:
         return
     factor = (0.5, 0.2, 0.1, 1.5)[number % 4]
     case = {**record["case"], "id": record["case"]["id"].replace("@cpu", "@cuda:0"), "device": "cuda:0"}
-    card = {**record, "case": case, "device_name": "NVIDIA H200", "nulls": {}}
+    card = {**record, "case": case, "device_name": "NVIDIA H200", "missing_reasons": {}}
     if samples := record.get("samples"):
         blocks = [factor * seconds for seconds in samples["block_s"]]
         card["samples"] = {**samples, "block_s": blocks, "device_s": (0.9, 0.5)[number % 2] * blocks[0] / samples["calls"]}

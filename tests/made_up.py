@@ -45,7 +45,7 @@ def rounds_of(a_case: Case, rounds: Sequence[Sequence[float]], calls: int = 1, *
         "flops": 1e9,
         "memory": Memory(host_peak_bytes=3 << 20) if on_cpu else Memory(5 << 20, 6 << 20, 3 << 20),
         "transfer": None if on_cpu else Transfer(1000, 0.25, 10, 0.125),
-        "nulls": {"transfer": why(NO_COPY)} if on_cpu else {},
+        "missing_reasons": {"transfer": why(NO_COPY)} if on_cpu else {},
         "math": {"tf32": False},
     }
     steady = fields.pop("steady", True)
@@ -168,9 +168,21 @@ def sustained(
             "steady_items_per_s": steady,
         }
         energy = MeteredWindow(seconds, steady * seconds, "rapl", watts * seconds, 20.0) if watts else MeteredWindow(seconds, 1.0)
-        nulls = {} if watts else {"energy": [Unknown.NO_POWERCAP.reason()]}
+        missing_reasons = {} if watts else {"energy": [Unknown.NO_POWERCAP.reason()]}
         found.append(
-            Measurement(a_case, number, Status.OK, None, None, NAMES[device], 2, values=values, energy=energy, nulls=nulls, items=128)
+            Measurement(
+                a_case,
+                number,
+                Status.OK,
+                None,
+                None,
+                NAMES[device],
+                2,
+                values=values,
+                energy=energy,
+                missing_reasons=missing_reasons,
+                items=128,
+            )
         )
     return found
 
@@ -205,7 +217,7 @@ def timed_on_device(measurement: Measurement, share: float) -> Measurement:
 
 def checked(measurement: Measurement, check: SpotCheck, reason: str) -> Measurement:
     """The same with what spot checks found, and why one was not made."""
-    return replace(measurement, check=check, nulls={**measurement.nulls, "check": why(reason)})
+    return replace(measurement, check=check, missing_reasons={**measurement.missing_reasons, "check": why(reason)})
 
 
 def moved(measurement: Measurement, a_case: Case) -> Measurement:

@@ -27,7 +27,7 @@ ROOMS = {
     "harness.probe": "cgroup memory topology processor nvml energy window devices fingerprint monitor programs",
     "harness.probe.checks": "__init__ *",
     "harness.process": "interrupt scratch wire checkout worker_process",
-    "harness.worker": "lifecycle usage scratch stages brought signature_checks registry failures",
+    "harness.worker": "lifecycle usage scratch stages user_definitions signature_checks registry failures",
     "harness.worker.backends": "device_time base torch_build cpu cuda mps xpu __init__",
     "harness.worker.measuring": "limits stopping measure forecast",
     "harness.worker.checking": "operations imports correctness",

@@ -277,12 +277,12 @@ def test_against_a_baseline(runner: Runner, measured: str, code: int, expected: 
 
 
 def test_between_two_commits(runner: Runner) -> None:
-    inputs = {"plugin": "bench.py", "device": "cpu", "base_ref": "main", "rounds": "12", "threshold": "5%", "must_see": "15%"}
+    inputs = {"plugin": "bench.py", "device": "cpu", "base_ref": "main", "rounds": "12", "threshold": "5%", "detect": "15%"}
     runner.run(GATE, python=runner.stand_in(), suite="mine.toml", **inputs)
     ((_, _, *command),) = runner.calls()
     assert command == [
         *("ab", "mine.toml", "-o", "FOLDER/results.jsonl", "--plugin=bench.py", "--device=cpu", "--rounds=12"),
-        *("--a-ref=main", "--b-ref=HEAD", *JUDGE, "--threshold=5%", "--must-see=15%"),
+        *("--a-ref=main", "--b-ref=HEAD", *JUDGE, "--threshold=5%", "--detect=15%"),
     ]
     parse(*command)
 

@@ -68,7 +68,7 @@ def write_gate(session: Session, goes_on: bool, form: str) -> ExitCode:
 def measure_until_seen(
     recording: Recording, session: Session, judge: Callable[["Results"], "Comparison"], budget_s: float | None = None
 ) -> None:
-    """Measure the session's cases that can't show yet what must be seen in more rounds, while a budget that was given lasts.
+    """Measure the session's cases that can't show yet what must be detected in more rounds, while a budget that was given lasts.
 
     Only how well a change is known counts, never its size, sign or verdict, so that further rounds favour none.
     """

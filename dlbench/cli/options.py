@@ -17,7 +17,7 @@ from dlbench.cli import completion, prices
 from dlbench.cli.output_files import refuse_existing, refuse_misplaced, refuse_same_file
 from dlbench.core.errors import UsageError
 from dlbench.core.prices import AMOUNT, HOURS, YEARS, Range
-from dlbench.core.thresholds import MUST_SEE, check
+from dlbench.core.thresholds import DETECT, check
 from dlbench.core.units import parse_duration
 
 if TYPE_CHECKING:
@@ -165,21 +165,21 @@ def measuring_options(rounds: str, budget: str) -> Decorator:
     )
 
 
-def threshold_options(default: str, must_see: str) -> Decorator:
-    """Add --threshold, whose default is the command's, and --must-see with the command's help; the command gets ``given``."""
+def threshold_options(default: str, detect: str) -> Decorator:
+    """Add --threshold, whose default is the command's, and --detect with the command's help; the command gets ``given``."""
     examples = "5%, 0.05, memory=10%, energy=5%, throughput=5%, value=20%"
     meaning = f"Smallest change that matters: {examples}. Goes before the suite's; the default is"
     threshold = click.option("--threshold", "thresholds", multiple=True, metavar="[METRIC=]VALUE", help=f"{meaning} {default}. Repeatable.")
-    return option_group("given", parse_thresholds, threshold, must_see_option(must_see))
+    return option_group("given", parse_thresholds, threshold, detect_option(detect))
 
 
-def must_see_option(meaning: str) -> Decorator:
-    """Add --must-see with the command's own help; the command gets ``must_see``."""
-    return click.option("--must-see", metavar="PERCENT", help=meaning)
+def detect_option(meaning: str) -> Decorator:
+    """Add --detect with the command's own help; the command gets ``detect``."""
+    return click.option("--detect", metavar="PERCENT", help=meaning)
 
 
-def parse_thresholds(thresholds: Iterable[str], must_see: str | None) -> dict[str, str]:
-    """Return the threshold of each metric from ``5%`` (of time) and ``memory=0.1``, as written, and what must be seen.
+def parse_thresholds(thresholds: Iterable[str], detect: str | None) -> dict[str, str]:
+    """Return the threshold of each metric from ``5%`` (of time) and ``memory=0.1``, as written, and what must be detected.
 
     Raises UsageError for what makes no sense.
     """
@@ -191,13 +191,13 @@ def parse_thresholds(thresholds: Iterable[str], must_see: str | None) -> dict[st
             metric = metric.strip() if equals else "time"
             if metric in given:
                 raise ValueError(f"the threshold of {metric} is given twice; give it once")
-            if metric == MUST_SEE:
-                raise ValueError(f"what must be seen is no threshold; give --must-see {value}")
+            if metric == DETECT:
+                raise ValueError(f"what must be detected is no threshold; give --detect {value}")
             given[metric] = value
             check(given)
-        if must_see is not None:
-            option = f"--must-see {must_see}"
-            given[MUST_SEE] = must_see
+        if detect is not None:
+            option = f"--detect {detect}"
+            given[DETECT] = detect
             check(given)
     except ValueError as error:
         raise UsageError(f"{option}: {error}") from error

@@ -12,8 +12,8 @@ from dlbench.core.decoding import convert
 from dlbench.core.errors import UsageError
 from dlbench.core.model import Case, Policy, Signature
 from dlbench.core.quantities import Json
-from dlbench.core.thresholds import MUST_SEE
-from dlbench.harness.plan.cases import Signatures, check, overridden, policy_of, with_brought, workload_names
+from dlbench.core.thresholds import DETECT
+from dlbench.harness.plan.cases import Signatures, check, overridden, policy_of, with_user_names, workload_names
 from dlbench.harness.plan.cases import plan as all_cases
 from dlbench.harness.plan.selection import compile_expression
 from dlbench.harness.plan.suite import Suite, load_all
@@ -75,7 +75,7 @@ def plan_suites(suites: tuple[Suite, ...], hello: Json, options: PlanOptions) ->
 
     only = None if options.expression is None else compile_expression(options.expression)
     signatures = signatures_of(hello)
-    suites = with_brought(overridden(suites, options.overrides, signatures), signatures)
+    suites = with_user_names(overridden(suites, options.overrides, signatures), signatures)
     check(suites, signatures, hello["kinds"])
     chosen = devices.select(devices.describe(hello), options.device_words)
     ids = [device.id for device in chosen]
@@ -102,11 +102,11 @@ def _plain(case: Case, signature: Signature) -> Case:
 
 
 def require_sight(suites: Iterable[Suite], usual: "Thresholds", given: Mapping[str, str]) -> None:
-    """Raise UsageError where the change that must be seen is below the threshold of a workload."""
+    """Raise UsageError where the change that must be detected is below the threshold of a workload."""
     for suite in suites:
         for workload in dict.fromkeys(bench.workload for bench in suite.benches):
             try:
                 usual.of_workload(workload, suite.thresholds).with_metrics(given).require_sight()
             except ValueError as error:
-                where = f"--must-see {given[MUST_SEE]}" if MUST_SEE in given else f"{suite.origin}, thresholds"
+                where = f"--detect {given[DETECT]}" if DETECT in given else f"{suite.origin}, thresholds"
                 raise UsageError(f"{where}: of {workload} {error}") from error

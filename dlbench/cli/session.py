@@ -149,7 +149,7 @@ def start(
         "devices": [device.to_json() for device in plan.devices],
         "environment": where,
         **({"sides": sides, "order": BALANCED} if sides else {"workloads": plan.declarations()}),
-        **({"brought": plan.hello["brought"]} if plan.hello["brought"] else {}),
+        **({"user": plan.hello["user"]} if plan.hello["user"] else {}),
         **({"machines": [each.environment for each in machines]} if machines else {}),
         **({} if gate is None else {"gate": dict(gate)}),
     }
@@ -214,7 +214,7 @@ def resume(run: RunFile, writer: ResultWriter, suites: Sequence[Suite], opened: 
             )
         only = compile_expression(header["expression"]) if header["expression"] else None
         check(suites, signatures, opened.hello["kinds"])
-        if changed := _brought_anew(header.get("brought", {}), opened.hello["brought"]):
+        if changed := _redefined(header.get("user", {}), opened.hello["user"]):
             raise UsageError(f"{run.path} can't be resumed, as {' and '.join(changed)} changed since it was begun; start a new run instead")
         if different := _declared_anew(run, signatures):
             raise UsageError(
@@ -245,7 +245,7 @@ def is_complete(run: RunFile, session: Session) -> bool:
     return all(last.get(task.series, Status.SKIPPED) is not Status.SKIPPED for task in mine)
 
 
-def _brought_anew(before: Json, now: Json) -> list[str]:
+def _redefined(before: Json, now: Json) -> list[str]:
     """Name each file of networks and data that is another than the header says."""
     return list(dict.fromkeys(each["file"] for name, each in before.items() if now.get(name) != each))
 

@@ -54,7 +54,7 @@ class HeaderKeys(TypedDict, total=False):
     cases: Any
     include_absent: Any
     plugins: Any
-    brought: Mapping[str, _FileKeys]
+    user: Mapping[str, _FileKeys]
     """Networks and data of the user's, by name."""
     seed: Any
     isolation: Any

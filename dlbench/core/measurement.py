@@ -30,7 +30,7 @@ class Samples:
     """Seconds a call by the device's own events, without the wait for launches; None where they were not read."""
     wait_s: BlockTimes | None = None
     """Of each block the longest time that a thread of the process waited for a CPU; None on an accelerator, and where nothing tells or
-    it tells nothing, as ``waiting`` in ``nulls`` says."""
+    it tells nothing, as ``waiting`` in ``missing_reasons`` says."""
     min_blocks: PositiveCount | None = None
     """Of a slow call, which has few blocks: the policy's least number of them."""
 
@@ -85,7 +85,7 @@ class Transfer:
     d2h_bytes: Count
     d2h_s: Quantity
     pinned_h2d_s: Quantity | None = None
-    """From existing page-locked memory; the way back in the same way. None where not timed; ``nulls`` says why."""
+    """From existing page-locked memory; the way back in the same way. None where not timed; ``missing_reasons`` says why."""
     pinned_d2h_s: Quantity | None = None
 
 
@@ -98,7 +98,7 @@ class MeteredWindow:
     items: Amount
     """That were processed meanwhile."""
     source: str | None = None
-    """What metered the device: ``nvml_counter``, ``nvml_power`` (integrated) or ``rapl``. None where nothing did; ``nulls`` says why."""
+    """What metered the device: ``nvml_counter``, ``nvml_power`` (integrated) or ``rapl``. Null as ``missing_reasons`` says."""
     joules: Quantity | None = None
     """Energy of the device: of a processor that of its packages and, where it is metered apart, of their memory."""
     idle_watts: Quantity | None = None
@@ -127,7 +127,7 @@ BALANCED = "balanced"
 
 @dataclass(frozen=True, slots=True)
 class SpotCheck:
-    """Check of a call's output, once a case and after all timing; None where it was not made, and ``nulls`` says why."""
+    """Check of a call's output, once a case and after all timing; None where it was not made, and ``missing_reasons`` says why."""
 
     follows_input: bool | None = None
     """Whether other numbers in the inputs gave another output."""
@@ -178,7 +178,7 @@ class Measurement:
     """Of a search for the largest, the memory that its cases could take; None elsewhere, and where the device does not tell."""
     math: Params = field(default_factory=dict)
     """The backend flags that were in force: TF32, reduced-precision sums, autotuning, determinism."""
-    nulls: Mapping[str, Reasons] = field(default_factory=dict)
+    missing_reasons: Mapping[str, Reasons] = field(default_factory=dict)
     """Why a group is null: ``transfer``, ``memory``, ``check``, ``profile``, ``energy``, ``telemetry`` (series of clocks and the like); a
     count that is stated: ``flops``, ``bytes``; as ``speed`` why its time tells none."""
     started: str = ""
@@ -199,7 +199,7 @@ class Measurement:
 
     def with_reasons(self, group: str, *reasons: Reason) -> Self:
         """Return it with the reasons why a group of columns is null; as it is without any."""
-        return replace(self, nulls={**self.nulls, group: reasons}) if reasons else self
+        return replace(self, missing_reasons={**self.missing_reasons, group: reasons}) if reasons else self
 
 
 def measurement_to_json(measurement: Measurement, kind: str = "measurement") -> dict[str, Any]:

@@ -58,8 +58,8 @@ class Parameter:
     choices: tuple[str, ...] = ()
     minimum: float | None = None
     """Least valid number; exclusive for ``number``, so that 0 seconds is invalid and 0.1 is not."""
-    brought: tuple[str, ...] | None = None
-    """Of the choices those that the user brings; None where none can be brought."""
+    user: tuple[str, ...] | None = None
+    """Choices that the user defines; None where users can define none."""
 
     def check(self, value: object) -> ParamValue | None:
         """Return the value, an integer as a float where a number is wanted. Raises ValueError that completes "``name`` must be …"."""

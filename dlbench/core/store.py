@@ -146,7 +146,7 @@ class _Read:
         return found
 
 
-_SHARED = ("case", "device_name", "items", "flops", "least_flops", "bytes", "least_bytes", "math", "nulls")
+_SHARED = ("case", "device_name", "items", "flops", "least_flops", "bytes", "least_bytes", "math", "missing_reasons")
 """What hardly ever differs between the rounds of a case."""
 
 

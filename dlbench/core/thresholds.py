@@ -8,8 +8,8 @@ from typing import Any, Self
 from dlbench.core.errors import nearest
 from dlbench.core.units import parse_fraction, percent
 
-MUST_SEE = "must_see"
-_NAMES = ("time", "throughput", "memory", "energy", "value", MUST_SEE)
+DETECT = "detect"
+_NAMES = ("time", "throughput", "memory", "energy", "value", DETECT)
 
 ThresholdSettings = Mapping[str, Any]
 """A suite's TOML table: metrics, and a table of metrics for each workload that has its own. `check` validates it."""
@@ -25,7 +25,7 @@ class Thresholds:
     """Of the energy of an item, where it was metered."""
     value: float | None = None
     """Of the values that workloads declare with a direction; None: 10 %, and 1 % of what is one number in all rounds of each side."""
-    must_see: float | None = None
+    detect: float | None = None
     """Change of time that a comparison must be able to detect, or it decides nothing; None where not asked for."""
 
     def with_metrics(self, settings: ThresholdSettings) -> Self:
@@ -41,9 +41,9 @@ class Thresholds:
         return replace(self, **values)
 
     def require_sight(self) -> None:
-        """Raise ValueError, with a sentence, where ``must_see`` is not above the threshold of time."""
-        if self.must_see is not None and self.must_see <= self.time:
-            change, threshold = percent(self.must_see), percent(self.time)
+        """Raise ValueError, with a sentence, where ``detect`` is not above the threshold of time."""
+        if self.detect is not None and self.detect <= self.time:
+            change, threshold = percent(self.detect), percent(self.time)
             raise ValueError(f"a change of {change} can't be relied on to be called at a threshold of {threshold}; give more")
 
     def of_workload(self, workload: str, settings: ThresholdSettings) -> Self:
@@ -62,7 +62,7 @@ def fraction(metric: str, value: object) -> float:
     if metric not in _NAMES:
         raise ValueError(f"there is no metric '{metric}'{nearest(metric, list(_NAMES))}")
     if isinstance(value, str):
-        threshold = _sight(value) if metric == MUST_SEE else parse_fraction(value)
+        threshold = _sight(value) if metric == DETECT else parse_fraction(value)
     elif type(value) is float and 1e-4 <= value < 1:  # as `parse_fraction` has it
         threshold = value
     else:
@@ -73,7 +73,7 @@ def fraction(metric: str, value: object) -> float:
 
 
 def _sight(text: str) -> float:
-    # A must_see of 25 is always 25 %; a threshold of 25 might be a slip.
+    # A detect of 25 is always 25 %; a threshold of 25 might be a slip.
     try:
         return parse_fraction(f"{text}%" if re.fullmatch(r"\s*[1-9]\d*(\.\d*)?\s*", text) else text)
     except ValueError as error:
@@ -104,6 +104,6 @@ def check(settings: ThresholdSettings) -> None:
 
 def _check_metrics(settings: ThresholdSettings) -> None:
     values = {metric: fraction(metric, value) for metric, value in settings.items()}
-    Thresholds(values.get("time", 0.0), must_see=values.get(MUST_SEE)).require_sight()
+    Thresholds(values.get("time", 0.0), detect=values.get(DETECT)).require_sight()
     if "time" in settings and "throughput" in settings:
         raise ValueError("throughput is time turned over, so the two are one threshold; give one of them")

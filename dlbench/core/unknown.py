@@ -1,4 +1,4 @@
-"""Reasons why something of a measurement is not known, which ``nulls`` of a result file holds, and their sentences."""
+"""Reasons why something of a measurement is not known, which ``missing_reasons`` of a result file holds, and their sentences."""
 
 from collections.abc import Mapping, Sequence
 from enum import StrEnum

@@ -21,9 +21,9 @@ import torch
 from torch import Tensor, nn
 
 from dlbench import PRECISIONS, Dtype
-from dlbench.kit.brought_networks import main_output
 from dlbench.kit.precision import storage
 from dlbench.kit.updates import forget_steps, make_visible, momenta_apart, norm_of, some_of, update_apart
+from dlbench.kit.user_networks import main_output
 from dlbench.models.shapes import tensors_of
 
 SPREAD = 3.0

@@ -7,8 +7,8 @@ from typing import Any
 from torch import nn
 
 from dlbench import Dtype, find_network
-from dlbench.kit.brought_networks import Inputs, arguments_of, refuse_unfit
 from dlbench.kit.precision import output
+from dlbench.kit.user_networks import Inputs, arguments_of, refuse_unfit
 from dlbench.models.flops import FASTER_CONVOLUTION, forward_flops, train_flops
 from dlbench.models.operations import Operations, count_operations
 from dlbench.models.shapes import tensors_of

@@ -8,12 +8,12 @@ from typing import Annotated, Literal
 import torch
 from torch import Tensor, nn
 
-from dlbench import Brought
+from dlbench import UserDefined
 from dlbench.models import resnet, vgg
 from dlbench.models.alexnet import AlexNet
 
 ModelName = Literal["alexnet", "vgg11", "vgg13", "vgg16", "vgg19", "resnet18", "resnet34", "resnet50", "resnet101", "resnet152"]
-Model = Annotated[ModelName, Brought("network")]
+Model = Annotated[ModelName, UserDefined("network")]
 """One of these, or a network that the user brings."""
 
 MODELS: dict[str, Callable[[], nn.Module]] = {

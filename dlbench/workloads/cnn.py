@@ -8,14 +8,14 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812  # what everybody calls it
 
-from dlbench import Brought, Dtype, Layout, Network, Size, Switch, Work, find_network, workload
-from dlbench.kit import brought_networks
-from dlbench.kit.brought_networks import Inputs, Loss, forward_of
+from dlbench import Dtype, Layout, Network, Size, Switch, UserDefined, Work, find_network, workload
+from dlbench.kit import user_networks
 from dlbench.kit.eager_check import StepParts
 from dlbench.kit.modes import VALUES, Execution, Mode
 from dlbench.kit.precision import autocast, operands, scales_gradients, storage
 from dlbench.kit.step_counts import forward_counts, train_counts
 from dlbench.kit.updates import MakeOptimizer, refuse_other_update
+from dlbench.kit.user_networks import Inputs, Loss, forward_of
 from dlbench.models import Model, build
 from dlbench.models.shapes import tensors_of
 
@@ -53,7 +53,7 @@ def train_step(
     batch: Size,
     dtype: Switch[Dtype] = "fp32",
     layout: Switch[Layout] = "nchw",
-    optimizer: Annotated[Optimizer, Brought("optimizer")] = "sgd",
+    optimizer: Annotated[Optimizer, UserDefined("optimizer")] = "sgd",
     implementation: Switch[Implementation] = "default",
     mode: Switch[Mode] = "eager",
 ) -> Work:
@@ -65,7 +65,7 @@ def train_step(
     inputs, targets = draw_batch(device, model, batch, dtype, layout)
     network.train()
     loss = loss_of(network, model, inputs)
-    update = optimizer_of(network, optimizer, implementation, in_graph=mode == "graph", brought=find_network(model))
+    update = optimizer_of(network, optimizer, implementation, in_graph=mode == "graph", user_network=find_network(model))
     scaler = scaler_of(device, dtype)
     step = training_step(device, update, dtype, execution.forward(loss), scaler)
     eager = training_step(device, update, dtype, loss, scaler)
@@ -140,32 +140,32 @@ def scaler_of(device: torch.device, dtype: Dtype) -> torch.amp.GradScaler:
 
 
 def optimizer_of(
-    network: nn.Module, name: str, implementation: Implementation, *, in_graph: bool, brought: Network | None = None
+    network: nn.Module, name: str, implementation: Implementation, *, in_graph: bool, user_network: Network | None = None
 ) -> torch.optim.Optimizer:
     """Return the optimizer of the network's weights; ``in_graph``: one whose updates a CUDA graph can hold."""
-    if brought and brought.optimizer and name not in OPTIMIZERS:
+    if user_network and user_network.optimizer and name not in OPTIMIZERS:
         if implementation != "default":
             raise NotImplementedError(f"implementation={implementation} belongs to sgd and adamw, not to an optimizer of your own")
-        return brought_networks.optimizer_of(brought, network, LEARNING_RATE)
+        return user_networks.optimizer_of(user_network, network, LEARNING_RATE)
     optimizer = plain = OPTIMIZERS.get(name, OPTIMIZERS["sgd"])
     if implementation != "default":
         optimizer = partial(plain, **{implementation: True})
         refuse_other_update(network, optimizer, partial(plain, foreach=False))
-    weights = brought_networks.trained(brought, network) if brought else network.parameters()
+    weights = user_networks.trained(user_network, network) if user_network else network.parameters()
     # AdamW counts its steps, in a tensor on the device where a graph is to hold the count; SGD keeps none.
     return optimizer(weights, **({"capturable": True} if in_graph and name == "adamw" else {}))
 
 
 def usual_optimizer(model: str) -> str:
     """Return the optimizer by which a network is trained where a case names none: its own, or else sgd."""
-    brought = find_network(model)
-    return OWN if brought and brought.optimizer else "sgd"
+    user_network = find_network(model)
+    return OWN if user_network and user_network.optimizer else "sgd"
 
 
 def build_on(device: torch.device, model: str, dtype: Dtype, layout: Layout) -> nn.Module:
     """Return the network on the device, in the precision and in the layout."""
-    brought = find_network(model)
-    network = (brought_networks.built(brought) if brought else build(model)).to(device=device, dtype=storage(dtype))  # type: ignore[arg-type]  # checked as a choice
+    user_network = find_network(model)
+    network = (user_networks.built(user_network) if user_network else build(model)).to(device=device, dtype=storage(dtype))  # type: ignore[arg-type]  # checked as a choice
     return network.to(memory_format=ORDER[layout])  # type: ignore[call-overload, no-any-return]  # unknown to its types
 
 
@@ -175,23 +175,23 @@ def draw_batch(device: torch.device, model: str, batch: int, dtype: Dtype, layou
     Of a classifier of ours they are (batch, 3, 224, 224) images and (batch,) classes. Raises NotImplementedError for a layout of what has
     none.
     """
-    brought = find_network(model)
-    if brought is None:
+    user_network = find_network(model)
+    if user_network is None:
         return draw_images(device, batch, dtype, layout), draw_labels(device, batch)
-    inputs, targets = brought_networks.draw_batch(brought, device, batch, dtype)
-    return (inputs if layout == "nchw" else brought_networks.in_order(brought, inputs, ORDER[layout])), targets
+    inputs, targets = user_networks.draw_batch(user_network, device, batch, dtype)
+    return (inputs if layout == "nchw" else user_networks.in_order(user_network, inputs, ORDER[layout])), targets
 
 
 def loss_of(network: nn.Module, model: str, inputs: Inputs) -> Loss:
     """Return what a training step on such inputs minimises."""
-    brought = find_network(model)
-    return brought_networks.loss_of(brought, network, inputs) if brought else cross_entropy(network)
+    user_network = find_network(model)
+    return user_networks.loss_of(user_network, network, inputs) if user_network else cross_entropy(network)
 
 
 def is_classifier(model: str) -> bool:
     """Whether a network is trained by cross-entropy of its logits and a class for each sample."""
-    brought = find_network(model)
-    return brought is None or (brought.loss is None and brought.classes is not None)
+    user_network = find_network(model)
+    return user_network is None or (user_network.loss is None and user_network.classes is not None)
 
 
 def draw_images(device: torch.device, batch: int, dtype: Dtype, layout: Layout) -> Tensor:

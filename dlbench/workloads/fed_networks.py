@@ -10,11 +10,11 @@ from torch.utils._pytree import tree_flatten, tree_unflatten
 
 from dlbench import Dtype, find_network, operands
 from dlbench.kit.batches import Batch
-from dlbench.kit.brought_batches import Given
-from dlbench.kit.brought_networks import Loss
 from dlbench.kit.host_memory import gibibytes
 from dlbench.kit.precision import output, storage
 from dlbench.kit.step_counts import Counts, train_counts
+from dlbench.kit.user_batches import Given
+from dlbench.kit.user_networks import Loss
 from dlbench.models import initialise
 from dlbench.models.flops import train_flops
 from dlbench.models.shapes import tensors_of
@@ -57,15 +57,15 @@ def network_step(device: torch.device, model: str, example: Given, batch: int, d
     network.train()
     inputs, _ = example
     optimizer = usual_optimizer(model)
-    update = optimizer_of(network, optimizer, "default", in_graph=False, brought=find_network(model))
+    update = optimizer_of(network, optimizer, "default", in_graph=False, user_network=find_network(model))
     step = training_step(device, update, dtype, loss_of(network, model, inputs))
     return step, train_counts(network, model, inputs, batch, dtype, UPDATE_PASSES.get(optimizer))
 
 
 def takes_targets(model: str) -> bool:
     """Whether a network by name is trained by targets, too: published ones are by classes."""
-    brought = find_network(model)
-    return brought is None or brought.takes_targets
+    user_network = find_network(model)
+    return user_network is None or user_network.takes_targets
 
 
 def draw_samples(device: torch.device, samples: int, dtype: Dtype) -> tuple[Tensor, Tensor]:

@@ -12,11 +12,11 @@ from typing import Annotated, Any
 import torch
 from torch import Tensor
 
-from dlbench import Brought, Clock, Dtype, Feeding, Least, Role, Size, Unit, Value, Work, find_data, median_time, workload
+from dlbench import Clock, Dtype, Feeding, Least, Role, Size, Unit, UserDefined, Value, Work, find_data, median_time, workload
 from dlbench.kit.batches import EpochSampler, Source, WayToDevice, batch_source
-from dlbench.kit.brought_batches import Given, OwnBatches, alone
 from dlbench.kit.host_memory import gibibytes, refuse_more_than_left
 from dlbench.kit.precision import storage
+from dlbench.kit.user_batches import Given, OwnBatches, alone
 from dlbench.models import Model
 from dlbench.models.shapes import tensors_of
 from dlbench.workloads.cnn import draw_batch
@@ -83,7 +83,7 @@ def feed(
     *,
     model: Model | None = None,
     batch: Size,
-    source: Annotated[Source, Brought("data"), Role("feeding", "resident")],
+    source: Annotated[Source, UserDefined("data"), Role("feeding", "resident")],
     workers: Feeding[Count] = 0,
     samples: Size = SAMPLES,
     width: Size = WIDTH,

@@ -19,18 +19,18 @@ COMMITTED = sorted(networks.FOLDER.glob("*.jsonl"))
 
 def measured(name, flops=2e9, **more):
     case = made_up.case("infer_step", model=name, batch=1)
-    return made_up.rounds_of(case, [[0.25]], **{"items": 1, "flops": flops, "nulls": {}, **more})[0]
+    return made_up.rounds_of(case, [[0.25]], **{"items": 1, "flops": flops, "missing_reasons": {}, **more})[0]
 
 
 def test_each_network_has_its_counts_its_times_and_what_is_null():
     failed = made_up.ended(made_up.case("train_step", model="mine", batch=8), Status.OOM, "out of memory")
-    found = [measured("mine", nulls=UNKNOWN), measured("mobilenet_v2", 601_548_544), failed]
-    rows, nulls = networks.shown(found, {"mine": 1234, "mobilenet_v2": 3_504_872})
+    found = [measured("mine", missing_reasons=UNKNOWN), measured("mobilenet_v2", 601_548_544), failed]
+    rows, missing_reasons = networks.shown(found, {"mine": 1234, "mobilenet_v2": 3_504_872})
     assert rows.splitlines()[2:] == [
         "| mine | 1,234 | 2,000,000,000 |  |  | oom | 250 ms |  |",
         "| mobilenet_v2 | 3,504,872 | 601,548,544 | 601,548,544 |  |  | 250 ms |  |",
     ]
-    assert nulls.splitlines()[2:] == [
+    assert missing_reasons.splitlines()[2:] == [
         "| bytes | its bytes are unknown: no formula for lstm (LSTM) | mine |",
         "| check | fp64: it would take longer than 1 s | mine |",
         "| train_step | out of memory | mine |",
@@ -56,7 +56,7 @@ def test_every_network_has_every_row_and_counts_as_published(path):
     assert cases == {(name, *step) for name in names for step in networks.STEPS}
     assert networks.wrong_counts(found) == []
     page = networks.PAGE.read_text()
-    rows, nulls = networks.shown(found, dict.fromkeys(names, 0))
-    assert nulls in page
+    rows, missing_reasons = networks.shown(found, dict.fromkeys(names, 0))
+    assert missing_reasons in page
     # Weights are counted where transformers is; everything else is in the file.
     assert rows.splitlines() == [re.sub(r"^(\| \w+ \|) [\d,]+ ", r"\1 0 ", line) for line in table_of(page)]

@@ -101,13 +101,13 @@ def test_the_file_alone_gives_the_same_verdicts(slowed):
 
 
 def test_the_file_has_the_thresholds_that_were_given(tmp_path):
-    given = ("--must-see", "40%", "--threshold", "5%", "--threshold", "value=0.2")
+    given = ("--detect", "40%", "--threshold", "5%", "--threshold", "value=0.2")
     benches = ['workload = "noop"']
     done = ab(
         tmp_path, "--rounds", "1", *given, benches=benches, head="[thresholds]\nthroughput = 0.1\nmemory = 0.1\n", run=shared_hosts.dlbench
     )
     assert done.code == 4, done.err
-    assert lines(tmp_path / "o.jsonl")[0]["suites"][0]["thresholds"] == {"memory": 0.1, "must_see": "40%", "time": "5%", "value": "0.2"}
+    assert lines(tmp_path / "o.jsonl")[0]["suites"][0]["thresholds"] == {"memory": 0.1, "detect": "40%", "time": "5%", "value": "0.2"}
 
 
 def test_it_is_not_gone_on_with(slowed):

@@ -136,7 +136,7 @@ def test_what_a_budget_left_out_of_the_new_file_did_not_fail(folder: Folder) -> 
     folder.write("base", timed(ONE), STEADY)
     folder.write("new", [SPENT], STEADY, **BUDGET)
     assert folder.verdicts() == (0, {ONE.id: "not measured", TWO.id: "same"})
-    assert [folder.compare(option).code for option in ("--strict", "--must-see=25%")] == [4, 4]
+    assert [folder.compare(option).code for option in ("--strict", "--detect=25%")] == [4, 4]
     said = "skipped: the budget of 60 s was spent before its turn; give a larger --budget; in the base it was ok"
     report = folder.compare("--junit", "out.xml")
     assert f"{ONE.id}: {said}" in report.out.splitlines()

@@ -125,7 +125,7 @@ REFUSED = "it may change what a gate lets pass, or what a single call is to do; 
         *(
             (f"[{command}]\n{name} = '50%'\n", f"dlbench.toml, [{command}] {name}: --{name} can't have a default, as {REFUSED}")
             for command in ("compare", "ab")
-            for name in ("threshold", "must-see")
+            for name in ("threshold", "detect")
         ),
         ("[compare]\ncalibration = 'c'\n", f"dlbench.toml, [compare] calibration: --calibration can't have a default, as {REFUSED}"),
         (

@@ -58,7 +58,7 @@ ENVIRONMENT = {
 def quiet():
     """Two cases on two devices, seven rounds each."""
     cases = [made_up.case("matmul", device, n=n, dtype="fp32") for device in ("cpu", "cuda:0") for n in (8, 64)]
-    nulls = {"cpu": {"transfer": ({"reason": "on_host"},)}}
+    missing_reasons = {"cpu": {"transfer": ({"reason": "on_host"},)}}
     return [
         each
         for case in cases
@@ -67,7 +67,7 @@ def quiet():
             made_up.flat(made_up.SEVEN),
             flops=1e9,
             math={"fp32_matmul": "ieee", "deterministic": False},
-            nulls=nulls.get(case.device, {}),
+            missing_reasons=missing_reasons.get(case.device, {}),
             values={"updates": 3.0},
             started="2026-11-21T15:41:00.123+00:00",
             throttling=Throttling(waiting=0.001, reasons=("sw_power_cap",)) if case.device != "cpu" else Throttling(waiting=0.001),
@@ -320,7 +320,7 @@ def test_private_texts_in_every_line_that_can_do_without_them_stay_behind(tmp_pa
     for line in lines:
         if line["kind"] in ("measurement", "discarded"):
             line |= {"started": f"2026-11-21 by {planted}"}
-            line["nulls"] = {**line.get("nulls", {}), "check": [{"reason": planted}], planted: [{"reason": planted}]}
+            line["missing_reasons"] = {**line.get("missing_reasons", {}), "check": [{"reason": planted}], planted: [{"reason": planted}]}
             line["math"] = {**line["math"], planted: planted, "fp32_conv": planted}
             line["values"] = {**line["values"], planted: 1.0}
             line["throttling"]["reasons"] = [planted, "sw_power_cap"]
@@ -328,7 +328,7 @@ def test_private_texts_in_every_line_that_can_do_without_them_stay_behind(tmp_pa
     assert contribute(tmp_path, "-o", "out.jsonl").code == 0
     assert planted not in (tmp_path / "out.jsonl").read_text()
     measured = front_door.measurements(tmp_path / "out.jsonl")[0]
-    assert measured["nulls"] == {"transfer": [{"reason": "on_host"}], "check": [{}]}
+    assert measured["missing_reasons"] == {"transfer": [{"reason": "on_host"}], "check": [{}]}
     assert (measured["math"], measured["values"]) == ({"fp32_matmul": "ieee", "deterministic": False}, {"updates": 3.0})
     assert ("started" in measured, measured["throttling"]["reasons"]) == (False, ["sw_power_cap"])
 
@@ -365,11 +365,11 @@ def test_of_a_reason_only_its_kind_is_published(tmp_path):
 FIGURES = {"seconds": 1.5, "seconds_most": 1.0, "bytes": 1024, "bytes_left": 512, "kind": "mps", "precision": "fp16"}
 
 
-def published_nulls(folder, reasons):
+def published_reasons(folder, reasons):
     """What a copy has of these reasons why there was no check."""
-    write(folder, [replace(each, nulls={"check": reasons}) for each in quiet()])
+    write(folder, [replace(each, missing_reasons={"check": reasons}) for each in quiet()])
     assert contribute(folder, "-o", "out.jsonl").code == 0
-    first, *others = (line.get("nulls") for line in front_door.measurements(folder / "out.jsonl"))
+    first, *others = (line.get("missing_reasons") for line in front_door.measurements(folder / "out.jsonl"))
     assert all(each == first for each in others)
     return first
 
@@ -377,14 +377,14 @@ def published_nulls(folder, reasons):
 @pytest.mark.parametrize("unknown", Unknown)
 def test_reasons_of_dlbench_why_something_is_not_known_stay_with_their_figures(tmp_path, unknown):
     reasons = [unknown.reason(part="fp64", **FIGURES), unknown.reason()]
-    assert published_nulls(tmp_path, reasons) == {"check": reasons}
+    assert published_reasons(tmp_path, reasons) == {"check": reasons}
 
 
 @pytest.mark.parametrize("planted", PLANTED)
 def test_of_a_reason_neither_texts_of_others_nor_other_words_stay(tmp_path, planted):
     named = {"reason": planted, "part": planted, "kind": planted, "precision": planted, "seconds": planted, planted: 1}
     raised = Unknown.EXCEPTION.reason(part="inputs", text=planted)
-    assert published_nulls(tmp_path, [named, raised]) == {"check": [{}, {"part": "inputs", "reason": "exception"}]}
+    assert published_reasons(tmp_path, [named, raised]) == {"check": [{}, {"part": "inputs", "reason": "exception"}]}
 
 
 @pytest.mark.parametrize("digits", ["9" * 400, "1e101"])

@@ -434,15 +434,15 @@ def test_a_value_that_may_be_worse_by_what_must_be_seen_leaves_a_case_undecided(
     noisy = (1.0, 1.6, 0.7, 1.3, 0.8, 1.9, 1.1)
     written(tmp_path / "one.jsonl", noisy)
     written(tmp_path / "two.jsonl", tuple(reversed(noisy)))
-    done = in_process(tmp_path, "compare", "one.jsonl", "two.jsonl", "--must-see", "25%", "--format", "json")
+    done = in_process(tmp_path, "compare", "one.jsonl", "two.jsonl", "--detect", "25%", "--format", "json")
     (row,) = json.loads(done.out)
-    assert (done.code, row["compare.unseen"], row["compare.must_see"]) == (4, "p99 may be up to 36.4 % worse", 0.25)
+    assert (done.code, row["compare.unseen"], row["compare.detect"]) == (4, "p99 may be up to 36.4 % worse", 0.25)
     assert row["value.p99_s.possible"] == pytest.approx(0.4)  # of a median of 1.1 s
     assert "a worsening of 25.0 % or more is not excluded in 1 of 1 case" in done.err
     assert "rounds a side would probably call or exclude it" in done.err
     for name in ("steady", "other"):
         written(tmp_path / f"{name}.jsonl", (1.0, 1.01, 0.99, 1.0, 1.02, 0.98, 1.0))
-    done = in_process(tmp_path, "compare", "steady.jsonl", "other.jsonl", "--must-see", "25%", "--format", "json")
+    done = in_process(tmp_path, "compare", "steady.jsonl", "other.jsonl", "--detect", "25%", "--format", "json")
     assert (done.code, json.loads(done.out)[0]["compare.unseen"]) == (0, None)
 
 
@@ -518,7 +518,7 @@ def test_what_a_search_found_may_not_fall_by_what_must_be_seen_and_be_the_same(
     searched(tmp_path / "two.jsonl", new, GIB)
     done = in_process(tmp_path, "compare", "one.jsonl", "two.jsonl", "--format", "json")
     (row,) = json.loads(done.out)
-    assert (done.code, row["compare.unseen"], row["compare.must_see"]) == (code, unseen, 0.25)
+    assert (done.code, row["compare.unseen"], row["compare.detect"]) == (code, unseen, 0.25)
     assert row["compare.verdict"] == ("inconclusive" if unseen else "same")
 
 

@@ -28,7 +28,7 @@ def rounds(case, seconds, factor=1.0, **fields):
 def folder(tmp_path):
     """Two files: one case is quiet, and the other too noisy to exclude a quarter more where it reads 15 % slower."""
     for name, factor in (("base", 1), ("new", LITTLE)):
-        suites = [{"name": "quick"}, {"name": "strict", "thresholds": {"must_see": "25%"}}]
+        suites = [{"name": "quick"}, {"name": "strict", "thresholds": {"detect": "25%"}}]
         made_up.write(tmp_path / f"{name}.jsonl", [*rounds(QUIET, TEN), *rounds(NOISY, WIDE, factor)], suites=suites)
     return tmp_path
 
@@ -42,11 +42,11 @@ def compare(folder, *arguments, files=("base.jsonl", "new.jsonl")):
     [
         ((), 0, True),
         (("--strict",), 4, True),
-        (("--must-see", "25"), 4, True),
-        (("--must-see", "25%"), 4, True),
-        (("--must-see", "0.25"), 4, True),
-        (("--must-see", "60%"), 0, False),
-        (("--must-see", "60%", "--strict"), 4, False),  # strict: an inconclusive case is 4, too
+        (("--detect", "25"), 4, True),
+        (("--detect", "25%"), 4, True),
+        (("--detect", "0.25"), 4, True),
+        (("--detect", "60%"), 0, False),
+        (("--detect", "60%", "--strict"), 4, False),  # strict: an inconclusive case is 4, too
         (("--threshold", "40%"), 0, False),
     ],
     ids=["plain", "strict", "number", "percent", "fraction", "larger", "larger-strict", "threshold"],
@@ -63,7 +63,7 @@ def test_it_decides_where_a_gate_measured_a_side_of_one_machine(tmp_path, sides,
         made_up.write(tmp_path / f"{name}.jsonl", [*rounds(QUIET, TEN), *rounds(NOISY, WIDE, factor)], gate=gate, environment=environment)
     done = compare(tmp_path, *(["--across-machines"] if apart else []))
     assert (done.code, "is not excluded in" in done.err) == ((0, False) if apart else (4, True)), done.err
-    assert apart or compare(tmp_path, "--must-see", "60%").code == 0
+    assert apart or compare(tmp_path, "--detect", "60%").code == 0
 
 
 def test_the_sentence_names_the_case_what_is_still_possible_why_and_what_to_do(folder):
@@ -72,7 +72,7 @@ def test_the_sentence_names_the_case_what_is_still_possible_why_and_what_to_do(f
     noisy = next(row for row in json.loads(done.out) if row["compare.case"] == NOISY.id)
     spread = 100 * statistics.stdev(WIDE) / statistics.mean(WIDE)
     left = noisy["compare.possible"]
-    assert noisy["compare.must_see"] == 0.25
+    assert noisy["compare.detect"] == 0.25
     # The 28th largest of the hundred quotients: the upper end of the interval of 90 % at ten rounds a side.
     assert left == pytest.approx(sorted(LITTLE * b / a for a in WIDE for b in WIDE)[-28] - 1)
     why = f"up to +{100 * left:.1f} % is possible; its rounds differ by {spread:.1f} %"
@@ -82,11 +82,11 @@ def test_the_sentence_names_the_case_what_is_still_possible_why_and_what_to_do(f
     assert noisy["compare.note"].startswith(f"a slowdown of 25.0 % or more is not excluded; up to +{100 * left:.1f} % is possible; ")
     assert note == (
         f"note: a slowdown of 25.0 % or more is not excluded in 1 of 2 cases: {NOISY.id} ({why}); "
-        f"{needed} rounds a side would probably call or exclude it: --rounds {needed}; with --must-see 25% that would end with 4"
+        f"{needed} rounds a side would probably call or exclude it: --rounds {needed}; with --detect 25% that would end with 4"
     )
     quiet = next(row for row in json.loads(done.out) if row["compare.case"] == QUIET.id)
     assert (quiet["compare.unseen"], quiet["compare.verdict"]) == (None, "same")
-    assert (quiet["compare.detectable"], quiet["compare.must_see"]) == (pytest.approx(0.106, abs=1e-3), 0.25)
+    assert (quiet["compare.detectable"], quiet["compare.detect"]) == (pytest.approx(0.106, abs=1e-3), 0.25)
     assert 0 < quiet["compare.possible"] < 0.03
 
 
@@ -100,7 +100,7 @@ def test_where_a_budget_was_the_limit_the_sentence_names_the_one_that_would_do(t
     for name, factor in (("base", 1), ("new", LITTLE)):
         limits = {"policy": Policy(rounds=planned, budget_s=budget_s), "footer": {"rounds": 10, "seconds": 62.0}}
         made_up.write(tmp_path / f"{name}.jsonl", [*rounds(QUIET, TEN), *rounds(NOISY, WIDE, factor)], **limits)
-    assert f"; 31 rounds a side would probably call or exclude it: {option}; with --must-see" in compare(tmp_path).err
+    assert f"; 31 rounds a side would probably call or exclude it: {option}; with --detect" in compare(tmp_path).err
 
 
 @pytest.mark.parametrize(("budget_s", "option"), [(None, "--rounds 10"), (60.0, "--rounds 10 --budget 200s")])
@@ -115,13 +115,13 @@ def test_so_does_the_one_on_too_few_rounds_for_any_change(tmp_path, budget_s, op
 
 
 def test_the_suite_may_ask_for_it_for_all_and_for_a_workload(folder):
-    for number, thresholds in enumerate(({"must_see": "25%"}, {"matmul": {"must_see": 0.25}}, {"conv2d": {"must_see": 0.25}})):
+    for number, thresholds in enumerate(({"detect": "25%"}, {"matmul": {"detect": 0.25}}, {"conv2d": {"detect": 0.25}})):
         for name, factor in (("base", 1), ("new", LITTLE)):
             path = folder / f"{name}{number}.jsonl"
             made_up.write(path, [*rounds(QUIET, TEN), *rounds(NOISY, WIDE, factor)], suites=[{"name": "quick", "thresholds": thresholds}])
         done = compare(folder, files=(f"base{number}.jsonl", f"new{number}.jsonl"))
         assert done.code == (4 if number < 2 else 0)
-        assert compare(folder, "--must-see", "60%", files=(f"base{number}.jsonl", f"new{number}.jsonl")).code == 0
+        assert compare(folder, "--detect", "60%", files=(f"base{number}.jsonl", f"new{number}.jsonl")).code == 0
 
 
 def test_where_no_case_could_have_shown_it_nothing_was_decided(folder):
@@ -134,7 +134,7 @@ def test_where_no_case_could_have_shown_it_nothing_was_decided(folder):
 
 def test_what_is_held_back_counts_as_unseen(folder):
     made_up.write(folder / "unsteady.jsonl", [*rounds(QUIET, TEN, steady=False), *rounds(NOISY, WIDE)])
-    done = compare(folder, "--must-see", "90%", files=("base.jsonl", "unsteady.jsonl"))
+    done = compare(folder, "--detect", "90%", files=("base.jsonl", "unsteady.jsonl"))
     assert done.code == 4
     assert f"{QUIET.id}: unsteady in the new file; its times alone would say same\n" in done.out
     assert "a slowdown of 90.0 % or more is not excluded in 1 of 2 cases; " in done.err
@@ -142,27 +142,27 @@ def test_what_is_held_back_counts_as_unseen(folder):
 
 def test_a_regression_and_a_failure_go_first(folder):
     made_up.write(folder / "slower.jsonl", [*rounds(QUIET, TEN, 2), *rounds(NOISY, WIDE)])
-    assert compare(folder, "--must-see", "25%", files=("base.jsonl", "slower.jsonl")).code == 3
+    assert compare(folder, "--detect", "25%", files=("base.jsonl", "slower.jsonl")).code == 3
     made_up.write(folder / "less.jsonl", rounds(NOISY, WIDE))
-    assert compare(folder, "--must-see", "25%", files=("base.jsonl", "less.jsonl")).code == 5
+    assert compare(folder, "--detect", "25%", files=("base.jsonl", "less.jsonl")).code == 5
 
 
 def test_within_a_file_and_across_machines_only_where_it_is_given(tmp_path):
     wide = made_up.case("matmul", n=2, dtype="bf16")
     both = [*rounds(made_up.case("matmul", n=2, dtype="fp32"), WIDE), *rounds(wide, WIDE, LITTLE)]
-    suites = [{"name": "quick", "thresholds": {"must_see": "25%"}}]
+    suites = [{"name": "quick", "thresholds": {"detect": "25%"}}]
     made_up.write(tmp_path / "base.jsonl", both, suites=suites, environment={"machine_key": "one"})
     slower = [made_up.scaled(each, LITTLE) for each in both]
     made_up.write(tmp_path / "new.jsonl", slower, suites=suites, environment={"machine_key": "other"})
     for arguments, files in ((("--by", "dtype"), ("base.jsonl",)), (("--across-machines",), ("base.jsonl", "new.jsonl"))):
         plain = compare(tmp_path, *arguments, files=files)
         assert (plain.code, "is not excluded in" in plain.err) == (0, False)
-        given = compare(tmp_path, *arguments, "--must-see", "25%", files=files)
+        given = compare(tmp_path, *arguments, "--detect", "25%", files=files)
         assert (given.code, "is not excluded in" in given.err) == (4, True)
 
 
 def test_machines_read_it_too(folder):
-    done = compare(folder, "--must-see", "25%", "--verdict", "verdict.json", "--junit", "junit.xml")
+    done = compare(folder, "--detect", "25%", "--verdict", "verdict.json", "--junit", "junit.xml")
     document = json.loads((folder / "verdict.json").read_text())
     assert (document["verdict"], document["exit_code"]) == ("undecidable", 4)
     (comparison,) = document["comparisons"]
@@ -177,7 +177,7 @@ def test_machines_read_it_too(folder):
         said = {
             each.attrib["name"]: each.attrib["value"] for each in tests.iterfind(f".//testcase[@name='{case['compare.case']}']//property")
         }
-        told = ("compare.must_see", "compare.possible", "compare.unseen")
+        told = ("compare.detect", "compare.possible", "compare.unseen")
         assert said == {name: str(case[name]) for name in told if case[name] is not None}
     error = tests.find(".//error")
     assert error is not None
@@ -187,23 +187,23 @@ def test_machines_read_it_too(folder):
 @pytest.mark.parametrize(
     ("value", "sentence"),
     [
-        ("0", "--must-see 0: '0' is no change that could be seen; write for example 25% or 0.25"),
-        ("-5%", "--must-see -5%: '-5%' is no change that could be seen; write for example 25% or 0.25"),
-        ("lots", "--must-see lots: 'lots' is no change that could be seen; write for example 25% or 0.25"),
-        ("", "--must-see : '' is no change that could be seen; write for example 25% or 0.25"),
+        ("0", "--detect 0: '0' is no change that could be seen; write for example 25% or 0.25"),
+        ("-5%", "--detect -5%: '-5%' is no change that could be seen; write for example 25% or 0.25"),
+        ("lots", "--detect lots: 'lots' is no change that could be seen; write for example 25% or 0.25"),
+        ("", "--detect : '' is no change that could be seen; write for example 25% or 0.25"),
         (
             "5%",
-            f"--must-see 5%: of {QUIET.id} a change of 5.0 % can't be relied on to be called at a threshold of 10.0 %; give more",
+            f"--detect 5%: of {QUIET.id} a change of 5.0 % can't be relied on to be called at a threshold of 10.0 %; give more",
         ),
         (
             "10%",
-            f"--must-see 10%: of {QUIET.id} a change of 10.0 % can't be relied on to be called at a threshold of 10.0 %; give more",
+            f"--detect 10%: of {QUIET.id} a change of 10.0 % can't be relied on to be called at a threshold of 10.0 %; give more",
         ),
     ],
     ids=["zero", "negative", "text", "empty", "below", "at the threshold"],
 )
 def test_what_makes_no_sense_is_2_with_a_sentence(folder, value, sentence):
-    done = compare(folder, f"--must-see={value}")
+    done = compare(folder, f"--detect={value}")
     assert (done.code, done.out, done.err) == (2, "", f"dlbench: {sentence}\n")
 
 
@@ -211,30 +211,30 @@ def test_what_makes_no_sense_is_2_with_a_sentence(folder, value, sentence):
     ("arguments", "sentence"),
     [
         (
-            ("ab", "matmul", "--set", "n=64", "--must-see", "2%"),
-            "--must-see 2%: of matmul a change of 2.0 % can't be relied on to be called at a threshold of 3.0 %; give more",
+            ("ab", "matmul", "--set", "n=64", "--detect", "2%"),
+            "--detect 2%: of matmul a change of 2.0 % can't be relied on to be called at a threshold of 3.0 %; give more",
         ),
         (
             ("run", "mine.toml", "--gate"),
             "mine.toml, thresholds: of noop a change of 6.0 % can't be relied on to be called at a threshold of 10.0 %; give more",
         ),
-        (("run", "self", "--must-see", "25%"), "--must-see says which slowdown a baseline has to exclude; give it with --gate"),
+        (("run", "self", "--detect", "25%"), "--detect says which slowdown a baseline has to exclude; give it with --gate"),
         (
-            ("run", "self", "--gate", "--must-see", "much"),
-            "--must-see much: 'much' is no change that could be seen; write for example 25% or 0.25",
+            ("run", "self", "--gate", "--detect", "much"),
+            "--detect much: 'much' is no change that could be seen; write for example 25% or 0.25",
         ),
     ],
     ids=["ab", "gate", "without-gate", "text"],
 )
 def test_before_anything_is_measured(tmp_path, arguments, sentence):
-    front_door.suite(tmp_path, 'workload = "noop"', head='[thresholds]\nmust_see = "6%"\n')
+    front_door.suite(tmp_path, 'workload = "noop"', head='[thresholds]\ndetect = "6%"\n')
     done = shared_hosts.dlbench(*arguments, cwd=tmp_path)
     assert (done.code, done.err.strip()) == (2, f"dlbench: {sentence}")
     assert not (tmp_path / "results").exists()
 
 
 def test_a_suite_is_told_at_once_where_it_contradicts_itself(tmp_path):
-    front_door.suite(tmp_path, 'workload = "noop"', head='[thresholds]\ntime = "20%"\nmust_see = "15%"\n')
+    front_door.suite(tmp_path, 'workload = "noop"', head='[thresholds]\ntime = "20%"\ndetect = "15%"\n')
     done = shared_hosts.dlbench("list", "mine.toml", cwd=tmp_path)
     sentence = "a change of 15.0 % can't be relied on to be called at a threshold of 20.0 %; give more"
     assert (done.code, done.err.strip()) == (2, f"dlbench: mine.toml, thresholds: {sentence}")
@@ -242,14 +242,14 @@ def test_a_suite_is_told_at_once_where_it_contradicts_itself(tmp_path):
 
 def test_a_suite_that_wants_no_more_seen_than_its_threshold_is_taken_at_twice_the_threshold(folder):
     for name in ("base", "new"):
-        made_up.write(folder / f"{name}6.jsonl", rounds(QUIET, TEN), suites=[{"name": "quick", "thresholds": {"must_see": "6%"}}])
+        made_up.write(folder / f"{name}6.jsonl", rounds(QUIET, TEN), suites=[{"name": "quick", "thresholds": {"detect": "6%"}}])
     done = compare(folder, "--format", "json", files=("base6.jsonl", "new6.jsonl"))
-    assert (done.code, json.loads(done.out)[0]["compare.must_see"]) == (0, pytest.approx(0.2))
+    assert (done.code, json.loads(done.out)[0]["compare.detect"]) == (0, pytest.approx(0.2))
     assert compare(folder, "--threshold", "3%", files=("base6.jsonl", "new6.jsonl")).code == 0
 
 
 def test_what_was_measured_in_another_way_counts_where_the_suite_asks(folder):
-    suites = [{"name": "quick", "thresholds": {"must_see": "30%"}}]
+    suites = [{"name": "quick", "thresholds": {"detect": "30%"}}]
     for name, isolation in (("fork", "fork"), ("none", "none")):
         made_up.write(folder / f"{name}.jsonl", rounds(QUIET, TEN), suites=suites, isolation=isolation)
     done = compare(folder, files=("fork.jsonl", "none.jsonl"))
@@ -282,7 +282,7 @@ def test_a_steady_p10_does_not_speak_for_a_median_that_may_have_grown(tmp_path):
     for name, factor in (("base", 1), ("new", LITTLE)):
         both = [[base] * 4 + [3 * factor * wide] * 6 for base, wide in zip(TEN, WIDE, strict=True)]
         made_up.write(tmp_path / f"{name}.jsonl", [*rounds(QUIET, TEN), *made_up.rounds_of(NOISY, both)])
-    done = compare(tmp_path, "--must-see", "25%", "--format", "json")
+    done = compare(tmp_path, "--detect", "25%", "--format", "json")
     noisy = next(row for row in json.loads(done.out) if row["compare.case"] == NOISY.id)
     assert (done.code, noisy["p10.verdict"], noisy["median.verdict"]) == (4, "same", "inconclusive")
     assert noisy["compare.detectable"] == pytest.approx(0.106, abs=1e-3)  # by its p10

@@ -170,7 +170,7 @@ def test_a_device_whose_events_are_not_read_says_so(two_devices):
     table = rows(folder)
     assert {row["time.device_s"] for row in table.values()} == {None}
     told = {
-        each["case"]["device"]: explained(each["nulls"]["device_s"])
+        each["case"]["device"]: explained(each["missing_reasons"]["device_s"])
         for each in measurements(folder / "out.jsonl")
         if each["status"] == "ok"
     }
@@ -250,7 +250,7 @@ def test_what_was_timed_stays_where_its_profile_takes_the_process_and_the_next_c
         assert len(row["samples"]["block_s"]) > 1
         assert ("transfer" in row, "profile" in row, "check" in row) == (device != "cpu", False, False)
         for group in ("profile", "check"):
-            ((reason, text),) = (each.values() for each in row["nulls"][group])
+            ((reason, text),) = (each.values() for each in row["missing_reasons"][group])
             assert (reason, text.startswith(ENDS[trouble])) == ("cut_off", True)
 
 
@@ -393,7 +393,7 @@ def test_a_gate_goes_on_until_a_run_like_it_would_call_and_exclude_what_must_be_
     (tmp_path / "varies.py").write_text(VARIES.replace("ROUNDS", repr(str(tmp_path / "rounds.txt"))))
     suite = front_door.suite(tmp_path, 'workload = "varies"')
     plugins = ("--plugin", str(PLUGINS / "scripted.py"), "--plugin", "varies.py")
-    run = ("run", suite, *plugins, "--gate", "--must-see", "30%", "--device", "cpu", "-o", "o.jsonl")
+    run = ("run", suite, *plugins, "--gate", "--detect", "30%", "--device", "cpu", "-o", "o.jsonl")
     done = shared_hosts.dlbench(*run, cwd=tmp_path)
     assert done.code == 0, done.err
     assert "1 case in 14 to 60 rounds: " in done.err
@@ -436,11 +436,11 @@ def test_every_case_says_how_long_it_waited_for_a_cpu_or_why_not(tmp_path):
     done = shared_hosts.dlbench("run", suite, "--device", "cpu", "--rounds", "1", "-o", "out.jsonl", cwd=tmp_path)
     assert done.code == 0, done.err
     one, ranks = sorted(measurements(tmp_path / "out.jsonl"), key=lambda each: each["case"]["workload"], reverse=True)
-    told, nulls = one.get("throttling", {}), one["nulls"]
-    assert ("waiting" in told) is not ("waiting" in nulls)
+    told, missing_reasons = one.get("throttling", {}), one["missing_reasons"]
+    assert ("waiting" in told) is not ("waiting" in missing_reasons)
     assert all(0 <= told[name] <= 1 for name in ("waiting", "stolen") if name in told)
     assert "waiting" not in ranks.get("throttling", {})
-    assert explained(ranks["nulls"]["waiting"]) == "threads of several ranks wait for each other's, too"
+    assert explained(ranks["missing_reasons"]["waiting"]) == "threads of several ranks wait for each other's, too"
 
 
 def test_k_says_what_it_leaves_out_that_others_are_held_against(tmp_path):

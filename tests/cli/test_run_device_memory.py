@@ -95,10 +95,14 @@ def memory(folder, bench, run=shared_hosts.dlbench):
     suite = front_door.suite(folder, bench)
     done = run("run", suite, "--plugin", "counted.py", "--device", "counted:0", "--rounds", "1", "-o", "o.jsonl", cwd=folder)
     assert done.code == 0, done.err
-    found = [(each["memory"], each["nulls"]) for each in measurements(folder / "o.jsonl")]
+    found = [(each["memory"], each["missing_reasons"]) for each in measurements(folder / "o.jsonl")]
     return [
-        (each["peak_bytes"] / MIB, each["reserved_bytes"] / MIB, explained(nulls["memory"]) if "memory" in nulls else None)
-        for each, nulls in found
+        (
+            each["peak_bytes"] / MIB,
+            each["reserved_bytes"] / MIB,
+            explained(missing_reasons["memory"]) if "memory" in missing_reasons else None,
+        )
+        for each, missing_reasons in found
     ]
 
 

@@ -166,7 +166,7 @@ def test_the_first_signal_keeps_a_case_that_was_timed_already(tmp_path):
     assert process.returncode == 130, err
     (row,) = measurements(tmp_path / "o.jsonl")
     assert (row["status"], len(row["samples"]["block_s"]) > 1) == ("ok", True)
-    assert row["nulls"]["profile"] == [{"reason": "cut_off", "text": "the run was interrupted"}]
+    assert row["missing_reasons"]["profile"] == [{"reason": "cut_off", "text": "the run was interrupted"}]
 
 
 def test_resuming_a_finished_run_says_that_it_is_complete(tmp_path):

@@ -10,7 +10,7 @@ import shared_hosts
 from dlbench.cli import session
 from dlbench.core.errors import UsageError
 from dlbench.core.model import OWN
-from dlbench.harness.worker import brought
+from dlbench.harness.worker import user_definitions
 
 STEPS = (
     'workload = "train_step"\naxes.model = "own"\naxes.optimizer = "own"\naxes.batch = 2',
@@ -123,7 +123,7 @@ def test_the_code_of_a_network_is_part_of_what_a_comparison_holds_equal(tmp_path
         (tmp_path / "mine.py").write_text(LINEAR.format(name="mine", outputs=outputs))
         options = ("--plugin", "mine.py", "--device", "cpu", "--rounds", "1", "-o", f"{number}.jsonl")
         assert shared_hosts.dlbench("run", suite, *options, cwd=tmp_path).code == 0
-    first, other = (front_door.lines(tmp_path / f"{number}.jsonl")[0]["brought"]["mine"] for number in (0, 2))
+    first, other = (front_door.lines(tmp_path / f"{number}.jsonl")[0]["user_definitions"]["mine"] for number in (0, 2))
     assert first["file"] == other["file"] == "mine.py"
     alike, unlike = (front_door.in_process(tmp_path, "compare", "0.jsonl", f"{number}.jsonl").out for number in (1, 2))
     sentence = f"mine in mine.py: SHA-256 {first['sha256'][:8]} against SHA-256 {other['sha256'][:8]}; measure both alike"
@@ -206,9 +206,9 @@ def own() -> None:
     ],
 )
 def test_what_a_network_declares_wrongly_is_a_sentence(function, given, sentence):
-    brought.reserve(["resnet18"])
+    user_definitions.reserve(["resnet18"])
     with pytest.raises(UsageError) as refused:
-        brought.network(**given)(function)
+        user_definitions.network(**given)(function)
     assert str(refused.value) == sentence
 
 
@@ -216,12 +216,12 @@ def test_what_a_network_declares_wrongly_is_a_sentence(function, given, sentence
     ("written", "sentence"),
     [
         (
-            lambda: brought.network(build),
+            lambda: user_definitions.network(build),
             "@dlbench.network needs to know the inputs; write @dlbench.network(inputs=(3, 224, 224), classes=1000)",
         ),
-        (lambda: brought.network(inputs=(3,), classes=2)(dict), "@dlbench.network stands before a function, not type"),
-        (lambda: brought.data(lambda size: []), "data '<lambda>': its parameters can be batch and workers, not 'size'"),
-        (lambda: brought.data(own), "data 'own': the name is dlbench's own; give the function another"),
+        (lambda: user_definitions.network(inputs=(3,), classes=2)(dict), "@dlbench.network stands before a function, not type"),
+        (lambda: user_definitions.data(lambda size: []), "data '<lambda>': its parameters can be batch and workers, not 'size'"),
+        (lambda: user_definitions.data(own), "data 'own': the name is dlbench's own; give the function another"),
     ],
 )
 def test_a_decorator_that_is_written_wrongly_is_told(written, sentence):

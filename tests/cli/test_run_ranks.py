@@ -45,7 +45,7 @@ def test_ranks_that_were_timed_stay_so_where_one_dies_in_its_copies(tmp_path):
     (row,) = measurements(tmp_path / "o.jsonl")
     assert (row["status"], len(row["samples"]["block_s"]) > 1, "transfer" in row) == ("ok", True, False)
     cut_off = [{"reason": "cut_off", "text": "rank 1 was killed by SIGKILL"}]
-    assert (row["nulls"]["transfer"], row["nulls"]["check"]) == (cut_off, cut_off)
+    assert (row["missing_reasons"]["transfer"], row["missing_reasons"]["check"]) == (cut_off, cut_off)
 
 
 def test_a_sweep_over_ranks_goes_on_whatever_happens_and_names_the_rank(run):
@@ -77,8 +77,8 @@ def test_all_ranks_count_as_one_measurement(run):
     assert len(row["samples"]["block_s"]) >= 3
     assert row["items"] == 20
     assert row["memory"]["host_peak_bytes"] > 0
-    assert explained(row["nulls"]["device_s"]) == "each of several ranks has a device of its own"
-    assert explained(row["nulls"]["transfer"]) == "inputs and output are in host memory already"
+    assert explained(row["missing_reasons"]["device_s"]) == "each of several ranks has a device of its own"
+    assert explained(row["missing_reasons"]["transfer"]) == "inputs and output are in host memory already"
 
 
 def test_every_rank_is_a_process_with_its_share_of_the_threads_and_the_same_seed(run):

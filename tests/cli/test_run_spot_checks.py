@@ -53,7 +53,7 @@ def test_honest_work_passes_both_checks(ran):
     assert check["follows_input"] is True
     assert 0 < check["error"] < check["tolerance"] < 1e-5
     assert check["empty_call_s"] > 0
-    assert "check" not in measured[name("honest")]["nulls"]
+    assert "check" not in measured[name("honest")]["missing_reasons"]
     row = rows[name("honest")]
     assert (row["check.follows_input"], row["check.error"], row["check.reason"]) == (True, check["error"], None)
     assert (row["flag.implausible"], row["flag.implausible_reason"]) == (False, None)
@@ -105,8 +105,8 @@ def test_nothing_stated_is_nothing_doubted(ran):
 def test_a_row_says_why_its_workload_does_not_state_a_count(ran):
     measured, rows, _ = ran
     flops, bytes_moved = "its operations are unknown: no formula for aten._fft_r2c", "its bytes are unknown: no formula for FourierLayer"
-    nulls = measured[name("uncounted")]["nulls"]
-    assert (explained(nulls["flops"]), explained(nulls["bytes"])) == (flops, bytes_moved)
+    missing_reasons = measured[name("uncounted")]["missing_reasons"]
+    assert (explained(missing_reasons["flops"]), explained(missing_reasons["bytes"])) == (flops, bytes_moved)
     row = rows[name("uncounted")]
     assert (row["rate.flops_per_s"], row["rate.bytes_per_s"], row["rate.reason"]) == (None, None, f"{flops}; also, {bytes_moved}")
 
@@ -145,7 +145,7 @@ def test_numbers_that_rounding_does_not_explain_fail_the_case(ran, workload):
 )
 def test_what_cannot_be_checked_says_why_and_fails_nothing(ran, case, why):
     measured, rows, _ = ran
-    assert (measured[case]["status"], explained(measured[case]["nulls"]["check"])) == ("ok", why)
+    assert (measured[case]["status"], explained(measured[case]["missing_reasons"]["check"])) == ("ok", why)
     assert rows[case]["check.reason"] == why
 
 

@@ -113,7 +113,7 @@ def test_a_comparison_of_four_cases_keeps_the_interval_at_eighty_columns_and_tel
         "  11 % slower); how far from base in time is unknown: new; run dlbench",
         "  calibrate, or dlbench ab for both sides alternately",
         "note: a slowdown of 25.0 % or more is not excluded in 3 of 4 cases; 210 rounds a",
-        "  side would probably call or exclude it: --rounds 210; with --must-see 25% that",
+        "  side would probably call or exclude it: --rounds 210; with --detect 25% that",
         "  would end with 4",
     ]
     assert len(lines) <= 25

@@ -281,7 +281,7 @@ def test_a_case_that_is_held_back_and_slower_by_its_times_alone_is_4(tmp_path):
     files(tmp_path / "same", cases(2), [*cases(1), *cases(2, steady=False)[10:]])
     done = compare(tmp_path / "same")
     assert done.code == 0
-    assert "with --must-see 25% that would end with 4" in done.err
+    assert "with --detect 25% that would end with 4" in done.err
 
 
 @pytest.mark.parametrize(("others", "code"), [(1, 0), (2, 4)])
@@ -292,7 +292,7 @@ def test_where_most_cases_are_incomparable_nothing_was_decided(tmp_path, others,
     files(tmp_path, [*cases(1), *threads(2)], [*cases(1), *threads(4)])
     done = compare(tmp_path)
     assert (done.code, done.out.splitlines()[-1]) == (code, f"1 same, {others} incomparable; exit {code}")
-    assert ("with --must-see" in done.err) is (code == 0)
+    assert ("with --detect" in done.err) is (code == 0)
     assert "; ;" not in done.err
 
 

@@ -33,7 +33,7 @@ WHOLE = Measurement(
     least_bytes=16,
     values={"loss": 0.5},
     math={"fp32_matmul": "ieee", "deterministic": False},
-    nulls={"memory": [{"reason": "no_proc"}]},
+    missing_reasons={"memory": [{"reason": "no_proc"}]},
     started="2026-01-31T12:00:00.000+00:00",
     throttling=Throttling(thermal=0.5, reasons=("hw_slowdown",), tries=3),
 )
@@ -74,7 +74,7 @@ def test_rounds_of_a_case_share_what_is_equal(tmp_path):
     path = tmp_path / "f.jsonl"
     write(path, measurement_to_json(WHOLE), measurement_to_json(replace(WHOLE, round=4, math={"deterministic": True})))
     one, other = load(path).measurements
-    assert (one.case is other.case, one.nulls is other.nulls) == (True, True)
+    assert (one.case is other.case, one.missing_reasons is other.missing_reasons) == (True, True)
     assert (one.math, other.math) == (WHOLE.math, {"deterministic": True})
 
 

@@ -43,7 +43,7 @@ def test_throughput_is_time_turned_over(lost: float):
         ({"memory": ""}, "'' is not a fraction; write for example 5% or 0.05"),
         ({"throughput": "100%"}, "throughput can't fall by 100.0 %; write for example 5% or 0.05"),
         ({"time": 0.1, "throughput": 0.1}, "throughput is time turned over, so the two are one threshold; give one of them"),
-        ({"matmul": {"n": {"time": 0.1}}}, "matmul: there is no metric 'n'; valid: time, throughput, memory, energy, value, must_see"),
+        ({"matmul": {"n": {"time": 0.1}}}, "matmul: there is no metric 'n'; valid: time, throughput, memory, energy, value, detect"),
     ],
 )
 def test_what_makes_no_sense_is_one_sentence(settings: dict[str, object], sentence: str):

@@ -318,7 +318,7 @@ def test_the_energy_of_a_card_lies_by_its_power(cuda, driver, tmp_path):
     assert done.code == 0, done.err
     (found,) = measurements(tmp_path / "out.jsonl")
     if cuda.device["mig"]:
-        assert found["nulls"]["energy"][0]["reason"] == "no_meter_of_instance"
+        assert found["missing_reasons"]["energy"][0]["reason"] == "no_meter_of_instance"
         return
     energy, values = found["energy"], found["values"]
     assert energy["source"] == ("nvml_counter" if tuple(map(int, cuda.device["compute_capability"].split("."))) >= (7, 0) else "nvml_power")

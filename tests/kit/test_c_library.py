@@ -126,7 +126,7 @@ def test_a_compiler_that_hangs_is_waited_for_once_in_a_run(tmp_path: Path) -> No
     assert front_door.dlbench("run", mine, "-o", "o.jsonl", cwd=tmp_path, variables=variables).code == 0
     rounds = front_door.measurements(tmp_path / "o.jsonl")
     says = f"the C compiler {tmp_path}/compiler has not ended within 5 s"
-    assert [(each["status"], says in str(each["nulls"]["speed"])) for each in rounds] == [("ok", True)] * 2
+    assert [(each["status"], says in str(each["missing_reasons"]["speed"])) for each in rounds] == [("ok", True)] * 2
     assert len((tmp_path / "asked").read_text().splitlines()) == 1
     assert all_end(tmp_path / "asked")
     assert [*(tmp_path / "temporary").iterdir()] == []

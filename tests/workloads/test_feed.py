@@ -99,7 +99,7 @@ def test_a_check_of_pageable_batches_asks_the_cpu_for_none():
     checked = spot_checked(Subject(result, set_up_on_card(CPU, params), workload, params, 1, card, CPU, 0.0, 60.0))
     assert asked == ["pageable", "pageable", "resident"]
     assert (
-        explained(checked.nulls["check"])
+        explained(checked.missing_reasons["check"])
         == "inputs: the workload names none; fp64: its call draws random numbers, which are others on each device"
     )
 

@@ -8,8 +8,8 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 import dlbench
-from dlbench.harness.worker import brought
-from dlbench.kit import brought_batches
+from dlbench.harness.worker import user_definitions
+from dlbench.kit import user_batches
 from dlbench.testing import ManualClock, set_up
 from dlbench.workloads import fed_networks
 
@@ -50,7 +50,7 @@ def test_loaders_feed_or_end_their_own_case_with_a_sentence(tmp_path):
 @pytest.fixture
 def registered(monkeypatch):
     """Networks and data of one test."""
-    monkeypatch.setattr(brought, "_registry", brought._Registry(taken=brought._registry.taken))
+    monkeypatch.setattr(user_definitions, "_registry", user_definitions._Registry(taken=user_definitions._registry.taken))
 
 
 @pytest.fixture
@@ -64,7 +64,7 @@ def own(make, targets=True, batch=4, workers=0, example=None):
     """Batches of this function's, for a network of six numbers and three classes."""
     dlbench.data(make)
     given = example or (torch.zeros(batch, 6), torch.zeros(batch, dtype=torch.long) if targets else None)
-    return brought_batches.OwnBatches(dlbench.find_data(make.__name__), given, targets, torch.device("cpu"), "fp64", batch, workers)
+    return user_batches.OwnBatches(dlbench.find_data(make.__name__), given, targets, torch.device("cpu"), "fp64", batch, workers)
 
 
 def numbered(samples):
@@ -120,7 +120,7 @@ def test_an_accelerator_gets_a_copy_in_its_precision(registered):
 
     dlbench.data(mine)
     example = torch.zeros(4, 6), torch.zeros(4)
-    way = brought_batches.OwnBatches(dlbench.find_data("mine"), example, True, torch.device("meta"), "bf16", 4, 0)
+    way = user_batches.OwnBatches(dlbench.find_data("mine"), example, True, torch.device("meta"), "bf16", 4, 0)
     sent = way.send(way.fetch())
     assert way.copies
     assert [(each.device.type, each.dtype) for each in sent] == [("meta", torch.bfloat16), ("meta", torch.uint8)]
@@ -160,7 +160,7 @@ def test_what_no_step_can_take_is_said(registered, batches, sentence):
 
 def test_who_waits_for_a_loader_says_so_at_the_start_of_an_epoch_and_where_batches_are_slow(registered, monkeypatch):
     notes, at = [], []
-    monkeypatch.setattr(brought_batches, "note_stage", notes.append)
+    monkeypatch.setattr(user_batches, "note_stage", notes.append)
 
     def mine():
         for _ in range(3):
@@ -169,7 +169,7 @@ def test_who_waits_for_a_loader_says_so_at_the_start_of_an_epoch_and_where_batch
 
     way = own(mine)
     taken(way, 2)
-    monkeypatch.setattr(brought_batches, "SLOW_S", -1.0)
+    monkeypatch.setattr(user_batches, "SLOW_S", -1.0)
     taken(way, 1)
     waits = "it was waiting for mine"
     assert (at, notes) == ([[waits], [waits, ""], [waits, "", waits]], [waits, "", waits, ""])
@@ -207,7 +207,7 @@ def test_alone_a_loader_has_the_pace_of_its_workers_and_a_step_its_own(workers, 
         steps.append(inputs)
         clock.advance(0.125)
 
-    found = brought_batches.alone(Shop(clock, at_once), step, workers, clock)
+    found = user_batches.alone(Shop(clock, at_once), step, workers, clock)
     assert found == {"input_alone_s": 4 / at_once, "step_alone_s": 0.125}
     assert all(each is steps[0] for each in steps)
 
@@ -220,9 +220,9 @@ def test_what_is_slow_is_timed_no_more_often_than_its_pace_takes():
         clock.advance(3)
 
     shop = Shop(clock, 1)
-    assert brought_batches.alone(shop, step, 0, clock) == {"input_alone_s": 4, "step_alone_s": 3}
+    assert user_batches.alone(shop, step, 0, clock) == {"input_alone_s": 4, "step_alone_s": 3}
     assert (shop.fetched, len(steps)) == (1, 1)
-    assert brought_batches.alone(shop, step, 1, clock) == {"input_alone_s": 4, "step_alone_s": 3}
+    assert user_batches.alone(shop, step, 1, clock) == {"input_alone_s": 4, "step_alone_s": 3}
     assert (shop.fetched, len(steps)) == (4, 2)
 
 

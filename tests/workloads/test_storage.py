@@ -17,7 +17,7 @@ import torch
 import dlbench
 from dlbench.analysis.read.declared import declaration
 from dlbench.core.declared_json import to_json
-from dlbench.harness.worker import brought, registry, scratch
+from dlbench.harness.worker import registry, scratch, user_definitions
 from dlbench.testing import ManualClock, set_up
 from dlbench.workloads import storage
 
@@ -169,7 +169,7 @@ def test_what_cannot_be_is_refused_before_anything_is_written(folder, params, er
     ],
 )
 def test_samples_of_a_network_are_as_large_as_its_inputs(folder, monkeypatch, params, error, sentence):
-    monkeypatch.setattr(brought, "_registry", brought._Registry(taken=brought._registry.taken))
+    monkeypatch.setattr(user_definitions, "_registry", user_definitions._Registry(taken=user_definitions._registry.taken))
     dlbench.network(example=lambda batch: {"a": torch.zeros(batch, 3), "b": torch.zeros(batch, 2, dtype=torch.long)})(odd)
     small = {name: value for name, value in SMALL.items() if name != "sample_bytes"}
     for model, size in (("resnet18", 3 * 224 * 224 * 4), ("odd", 3 * 4 + 2 * 8)):

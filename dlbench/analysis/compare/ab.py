@@ -31,7 +31,7 @@ def compare_sides(results: Results, given: ThresholdSettings = MappingProxyType(
     """Compare side b of an A/B with side a, case by case, as two files are compared; ``given`` are thresholds as there.
 
     Rounds are also compared pair by pair, as both sides of a case were measured next to each other, and every case has to be able to
-    show the change that must be seen. A case that was measured again is decided by those rounds alone, corrected for no more cases than
+    show the change that must be detected. A case that was measured again is decided by those rounds alone, corrected for no more cases than
     were measured again; only where they could not have decided anything the first verdict stands. `are_sides` must hold.
     """
     base, new = _first(results)

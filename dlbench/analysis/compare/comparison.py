@@ -90,7 +90,7 @@ def comparison(
 ) -> Comparison:
     """Test the pairs together, as one family, and put all cases in order.
 
-    ``unlike`` were measured on both sides, in another way; ``elsewhere``: cases of which other rounds have to show what must be seen.
+    ``unlike`` were measured on both sides, in another way; ``elsewhere``: cases of which other rounds have to show what must be detected.
     """
     tests = [{} if _untimed(pair) else rank_tests(pair.base.rounds, pair.new.rounds, pair.drifts, paired) for pair in pairs]
     changes = judge_family(tests, [pair.thresholds.time for pair in pairs])
@@ -180,8 +180,8 @@ def _spoiled_rounds(sides: Sequence[Row]) -> str:
 
 def _case_verdict(pair: Matched, family: TestFamily, goal: DetectionGoal) -> CaseVerdict:
     """Return the verdict of a pair by its times, or why they say nothing, then by its memory and its values."""
-    must_see, asked = goal.of_case(pair.thresholds)
-    worse = [worsening(each, must_see) for each in to_exclude(pair.quantities)] if must_see else []
+    detect, asked = goal.of_case(pair.thresholds)
+    worse = [worsening(each, detect) for each in to_exclude(pair.quantities)] if detect else []
     memory = next((each for each in pair.quantities if isinstance(each, MemoryChange)), None)
     values = tuple([each for each in pair.quantities if each is not memory])
     found = CaseVerdict(
@@ -193,22 +193,22 @@ def _case_verdict(pair: Matched, family: TestFamily, goal: DetectionGoal) -> Cas
         memory=memory,
         values=values,
         thresholds=pair.thresholds,
-        must_see=must_see,
+        detect=detect,
     )
     untimed = _untimed(pair)
     if untimed is None:
         found = _by_time(found, pair, family, insist=goal.insist or not all(each.excluded for each in worse))
-    elif must_see and all(each.rounds.median_s for each in pair.sides):
-        found = found.because(untimed)._replace(not_excluded=UndetectableCase(pair.case, must_see, untimed))
+    elif detect and all(each.rounds.median_s for each in pair.sides):
+        found = found.because(untimed)._replace(not_excluded=UndetectableCase(pair.case, detect, untimed))
     elif of_values := verdict_by_values(values):
         found = found._replace(verdict=of_values)
     else:
         found = found.because(untimed)
     not_excluded, rounds = found.not_excluded, found.rounds_to_see
-    if must_see:
+    if detect:
         rounds = max((each for each in (rounds, *(quantity.rounds for quantity in worse)) if each), default=None)
         if left := [each.worst for each in worse if not each.excluded]:
-            not_excluded = not_excluded or UndetectableCase(pair.case, must_see, "")
+            not_excluded = not_excluded or UndetectableCase(pair.case, detect, "")
             why = "; ".join(filter(None, (not_excluded.why, *left)))
             not_excluded = not_excluded._replace(what="worsening", why=why, rounds=rounds)
     regressed = [each.column.name for each in pair.quantities if each.verdict is Verdict.SLOWER]
@@ -225,14 +225,14 @@ def _case_verdict(pair: Matched, family: TestFamily, goal: DetectionGoal) -> Cas
 
 
 def _by_time(found: CaseVerdict, pair: Matched, family: TestFamily, insist: bool) -> CaseVerdict:
-    """Judge a pair by its times, and say why a change that must be seen could not have been called, if so.
+    """Judge a pair by its times, and say why a change that must be detected could not have been called, if so.
 
     ``insist``: the rounds in which it could are wanted, even where it is excluded.
     """
-    threshold, sides, changes, must_see, tests = pair.thresholds.time, pair.sides, pair.changes, found.must_see, pair.tests
+    threshold, sides, changes, detect, tests = pair.thresholds.time, pair.sides, pair.changes, found.detect, pair.tests
     least, left = power.detectable(tests, family.weight, threshold), power.possible(tests)
-    excluded = must_see is None or (left is not None and left < must_see)
-    planned = power.planned_rounds(tests, family, must_see, threshold) if must_see and (insist or not excluded) else 0.0
+    excluded = detect is None or (left is not None and left < detect)
+    planned = power.planned_rounds(tests, family, detect, threshold) if detect and (insist or not excluded) else 0.0
     to_see = power.more_rounds(tests, planned)
     verdict = together(changes)
     notes = ["" if verdict is Verdict.SAME else disagreement(changes), _spoiled_rounds(sides) if pair.clean else ""]
@@ -243,19 +243,19 @@ def _by_time(found: CaseVerdict, pair: Matched, family: TestFamily, insist: bool
         alone = "" if verdict is Verdict.INCONCLUSIVE else f"its times alone would say {verdict}"
         notes = [barred, alone, _remedy(pair)]
         slower = verdict is Verdict.SLOWER
-        if must_see or slower:
+        if detect or slower:
             why = "; ".join(filter(None, (barred, alone if slower else "", disturbed)))
-            not_excluded = UndetectableCase(pair.case, must_see or threshold, why, _remedy(pair), asked=slower)
+            not_excluded = UndetectableCase(pair.case, detect or threshold, why, _remedy(pair), asked=slower)
         verdict, left = Verdict.INCONCLUSIVE, None
     else:
         if pair.clocks:
             notes.append(f"{pair.clocks.sentence}, which explains {percent(pair.clocks.share)} at most")
-        if must_see and verdict is not Verdict.SLOWER and not excluded:
-            not_excluded = doubts.case_not_excluded(pair.case, must_see, left, planned, to_see, sides)
+        if detect and verdict is not Verdict.SLOWER and not excluded:
+            not_excluded = doubts.case_not_excluded(pair.case, detect, left, planned, to_see, sides)
         if verdict is Verdict.INCONCLUSIVE:
             rounds = power.rounds_needed(tests, family.weight, threshold)
             if not barred_by_mean(changes):
-                notes += [*doubts.exclusion(left, must_see), doubts.prospects(tests, rounds, threshold) if family.able else ""]
+                notes += [*doubts.exclusion(left, detect), doubts.prospects(tests, rounds, threshold) if family.able else ""]
     return found.because(*notes, disturbed)._replace(
         verdict=verdict, not_excluded=not_excluded, detectable=least, rounds_needed=rounds, rounds_to_see=to_see, possible=left
     )

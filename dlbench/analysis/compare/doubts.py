@@ -25,7 +25,7 @@ def by_side(base: T, new: T) -> Iterator[tuple[str, T]]:
 
 @dataclass(frozen=True, slots=True)
 class Undetectable:
-    """Cases in which a slowdown that must be seen is neither called nor excluded."""
+    """Cases in which a slowdown that must be detected is neither called nor excluded."""
 
     cases: tuple[str, ...]
     sentence: str
@@ -37,11 +37,11 @@ class Undetectable:
 
 
 class UndetectableCase(NamedTuple):
-    """One case in which a slowdown that must be seen is neither called nor excluded."""
+    """One case in which a slowdown that must be detected is neither called nor excluded."""
 
     case: str
     change: float
-    """That must be seen."""
+    """That must be detected."""
     why: str
     remedy: str = ""
     """Other than more rounds; empty where they are all there is to do."""
@@ -53,16 +53,16 @@ class UndetectableCase(NamedTuple):
     """That is neither called nor excluded; a worsening where it is one of memory or a value as well."""
 
 
-def exclusion(left: float | None, must_see: float | None) -> tuple[str, ...]:
+def exclusion(left: float | None, detect: float | None) -> tuple[str, ...]:
     """Say which slowdowns are excluded; ``left`` is what `possible` gives."""
     if left is None:
         return ("too few rounds to exclude any slowdown",)
-    if must_see is not None and left < must_see:
-        return (f"a slowdown of {percent(must_see)} or more is excluded",)
+    if detect is not None and left < detect:
+        return (f"a slowdown of {percent(detect)} or more is excluded",)
     if left <= 0:
         return ("any slowdown is excluded",)
     possible = f"up to {relative_change(left)} is possible"
-    return (possible,) if must_see is None else (f"a slowdown of {percent(must_see)} or more is not excluded", possible)
+    return (possible,) if detect is None else (f"a slowdown of {percent(detect)} or more is not excluded", possible)
 
 
 def prospects(tests: Tests, rounds: int | None, threshold: float) -> str:
@@ -77,21 +77,21 @@ def prospects(tests: Tests, rounds: int | None, threshold: float) -> str:
 
 
 def case_not_excluded(
-    case: str, must_see: float, left: float | None, planned: float, rounds: int | None, sides: Sequence[Row]
+    case: str, detect: float, left: float | None, planned: float, rounds: int | None, sides: Sequence[Row]
 ) -> UndetectableCase:
-    """Say why a slowdown of ``must_see`` is not excluded in a case that was tested, and what to do about it.
+    """Say why a slowdown of ``detect`` is not excluded in a case that was tested, and what to do about it.
 
     ``left``, ``planned`` and ``rounds`` are what `power.possible`, `power.planned_rounds` and `power.more_rounds` give.
     """
     why = "too few rounds to exclude any" if left is None else f"up to {relative_change(left)} is possible"
     if planned == math.inf:
         why += "; sessions alone differ by as much"
-        return UndetectableCase(case, must_see, why, "measure both sides alternately, with dlbench ab")
+        return UndetectableCase(case, detect, why, "measure both sides alternately, with dlbench ab")
     if disturbed := disturbances(sides):
-        return UndetectableCase(case, must_see, f"{why}; {disturbed}", "stop the other processes, as top shows them", rounds)
+        return UndetectableCase(case, detect, f"{why}; {disturbed}", "stop the other processes, as top shows them", rounds)
     if left is not None:
         why += f"; its rounds differ by {percent(max(each.time.sd_between or 0.0 for each in sides))}"
-    return UndetectableCase(case, must_see, why, "" if rounds else "measure again, in more rounds", rounds)
+    return UndetectableCase(case, detect, why, "" if rounds else "measure again, in more rounds", rounds)
 
 
 def disturbances(sides: Sequence[Row]) -> str:
@@ -122,7 +122,7 @@ def not_excluded(cases: Sequence[UndetectableCase], tested: int, spent: SpentBud
         remedies.append(f"{rounds:,} rounds a side would probably call or exclude it: {_option(rounds, spent)}")
     decisive = any(each.asked for each in cases) or len(cases) >= tested
     if not decisive:
-        remedies.append(f"with --must-see {100 * cases[0].change:.3g}% that would end with 4")
+        remedies.append(f"with --detect {100 * cases[0].change:.3g}% that would end with 4")
     what = " or ".join(dict.fromkeys(each.what for each in cases))
     extent = f"a {what} of {changes} or more is not excluded in {of}"
     sentence, brief = ("; ".join([first, *remedies]) for first in (f"{extent}: {', '.join(named)}", extent))

@@ -39,7 +39,7 @@ _EITHER_EQUIVALENCE = 1 - LEVEL
 PAIRED = "paired"
 """The name of the test by pairs of rounds, among those of the statistics ``median``, ``p10`` and `MEAN`."""
 MEAN = "mean"
-"""The name of the test of all calls, slow ones included. It can call slower, and need not see what must be seen."""
+"""The name of the test of all calls, slow ones included. It can call slower, and need not see what must be detected."""
 _P10_BLOCKS = 10
 """Fewest blocks that have a 10th percentile; of fewer it is little else than the fastest."""
 _P10_ROUNDS = 0.8

@@ -9,7 +9,7 @@ from dlbench.analysis.compare.calibration import Calibration
 from dlbench.analysis.compare.comparison import Matched, comparison
 from dlbench.analysis.compare.doubts import UndetectableCase, by_side
 from dlbench.analysis.compare.judge import Verdict
-from dlbench.analysis.compare.power import MUST_SEE_BY_DEFAULT, DetectionGoal
+from dlbench.analysis.compare.power import DETECT_BY_DEFAULT, DetectionGoal
 from dlbench.analysis.compare.seeds import of_seeds
 from dlbench.analysis.compare.values import ValueChange, energy_change, memory_change, value_changes
 from dlbench.analysis.compare.verdict import CaseVerdict, Comparison
@@ -23,7 +23,7 @@ from dlbench.core.errors import UsageError
 from dlbench.core.measurement import BALANCED
 from dlbench.core.model import Status, settings_text, value_text
 from dlbench.core.rows.row import WORK, Row, Setting
-from dlbench.core.thresholds import ACROSS_RUNS, MUST_SEE, WITHIN_A_RUN, Thresholds, ThresholdSettings
+from dlbench.core.thresholds import ACROSS_RUNS, DETECT, WITHIN_A_RUN, Thresholds, ThresholdSettings
 from dlbench.core.units import byte_count, item_rate
 
 
@@ -46,10 +46,10 @@ def compare(
     sides are known to be of different machines; the device's name and its threads may then differ. ``free``: settings that may differ
     because they are part of what is compared. ``calibration``: this machine's variation from one occasion to another,
     which every verdict then allows for. ``paired``: both sides were measured in turn, round by round. ``insist``: every case has to be
-    able to show the change that must be seen, whether anybody set one or not, but for the cases that other rounds decide ``elsewhere``; so
-    it has where ``run --gate`` measured a side.
+    able to show the change that must be detected, whether anybody set one or not, but for the cases that other rounds decide
+    ``elsewhere``; so it has where ``run --gate`` measured a side.
 
-    Raises UsageError where a change that must be seen is below the threshold of a case.
+    Raises UsageError where a change that must be detected is below the threshold of a case.
     """
     spent = bool(new.budgets) or all(row.is_unmeasured for row in new.rows)
     bases, news = ({row.case.id: row for row in side.rows} for side in (base, new))
@@ -61,7 +61,7 @@ def compare(
     unlike = _differences(protocol, new_protocol)
     balanced = paired and protocol.get("order") == BALANCED
     for_a_gate = not across_machines and any("gate" in each for side in (base, new) for each in side.environments.values())
-    goal = DetectionGoal.of(given, None if across_machines else MUST_SEE_BY_DEFAULT, insist or for_a_gate)
+    goal = DetectionGoal.of(given, None if across_machines else DETECT_BY_DEFAULT, insist or for_a_gate)
     pairs: list[Matched] = []
     settled: list[CaseVerdict] = []
     incomparable: list[UndetectableCase] = []
@@ -98,7 +98,8 @@ def _what_each_has(bases: Mapping[str, Row], news: Mapping[str, Row]) -> str:
 def compare_by(results: Results, by: str, given: ThresholdSettings) -> Comparison:
     """Compare the rows of a file that differ in one setting, as `pairing.match_rows` pairs them; thresholds are as in `compare`.
 
-    A change has to be seen where ``given`` says so, and not for a suite's sake. Raises UsageError for an unknown setting, and as `compare`.
+    A change has to be detected where ``given`` says so, and not for a suite's sake. Raises UsageError for an unknown setting, and as
+    `compare`.
     """
     found = match_rows(results, by)
     pairs = []
@@ -115,7 +116,7 @@ def compare_by(results: Results, by: str, given: ThresholdSettings) -> Compariso
 def _quantities(base: Row, new: Row, limits: Thresholds) -> tuple[ValueChange, ...]:
     """Compare memory and values; of the largest that two searches found say where nobody knows how much memory they could take."""
     metered = list[ValueChange](filter(None, (memory_change(base, new, limits.memory), energy_change(base, new, limits.energy))))
-    values = value_changes(base, new, limits.value, limits.must_see or MUST_SEE_BY_DEFAULT)
+    values = value_changes(base, new, limits.value, limits.detect or DETECT_BY_DEFAULT)
     changes: tuple[ValueChange, ...] = (*metered, *(of_seeds(each, base, new) for each in values))
     largest = base.declared.value("largest")
     if largest is None or not base.case.found or base.declared.parameter("limit") in base.params:
@@ -133,15 +134,15 @@ def _quantities(base: Row, new: Row, limits: Thresholds) -> tuple[ValueChange, .
 def _thresholds(base: Results, row: Row, thresholds: Thresholds, given: ThresholdSettings, sight_given: bool = False) -> Thresholds:
     """Return the thresholds of a case, of base's suite, so that a new file can't loosen its own gate.
 
-    ``sight_given``: the change that must be seen is that of ``given`` alone, not of the suite.
+    ``sight_given``: the change that must be detected is that of ``given`` alone, not of the suite.
     """
     of_suite = thresholds.of_workload(row.case.workload, base.thresholds.get(row.case.run, {}).get(row.case.suite, {}))
-    found = (replace(of_suite, must_see=None) if sight_given else of_suite).with_metrics(given)
-    if MUST_SEE in given:
+    found = (replace(of_suite, detect=None) if sight_given else of_suite).with_metrics(given)
+    if DETECT in given:
         try:
             found.require_sight()
         except ValueError as error:
-            raise UsageError(f"--must-see {given[MUST_SEE]}: of {row.case.id} {error}") from error
+            raise UsageError(f"--detect {given[DETECT]}: of {row.case.id} {error}") from error
     return found
 
 

@@ -14,16 +14,16 @@ from dlbench.analysis.compare.judge import LEVEL, RankTest, Tests, fraction, sta
 from dlbench.core import thresholds
 from dlbench.core.rank_test import rounds_for_gate
 from dlbench.core.stats import Interval
-from dlbench.core.thresholds import MUST_SEE, Thresholds, ThresholdSettings
+from dlbench.core.thresholds import DETECT, Thresholds, ThresholdSettings
 
-MUST_SEE_BY_DEFAULT = 0.25
+DETECT_BY_DEFAULT = 0.25
 """A slowdown that every case of a gate has to exclude, unless it is called, if nobody says otherwise: a quarter more time."""
 POWER = 0.8
 """Chance with which such a change has to be called."""
 UNDECIDED = 0.05
 """Share of comparisons of identical code whose times may leave such a slowdown possible in some case; their values as many again."""
 MARGINS_TO_SEE = 2
-"""Times its own margin that must be seen of what names none: one margin is called in half the cases, however many rounds."""
+"""Times its own margin that must be detected of what names none: one margin is called in half the cases, however many rounds."""
 MOST_ROUNDS = 1000
 """As many as --rounds takes."""
 MOST_FURTHER = 60
@@ -46,7 +46,7 @@ class TestFamily(NamedTuple):
 
 
 class DetectionGoal(NamedTuple):
-    """The change that must be seen in cases for which no suite sets one."""
+    """The change that must be detected in cases for which no suite sets one."""
 
     change: float | None
     """None: nothing."""
@@ -56,18 +56,18 @@ class DetectionGoal(NamedTuple):
     @classmethod
     def of(cls, given: ThresholdSettings, usual: float | None, insist: bool = False) -> Self:
         """Return what the user gave, which then has to be, or the usual."""
-        if MUST_SEE in given:
-            return cls(thresholds.fraction(MUST_SEE, given[MUST_SEE]), True)
+        if DETECT in given:
+            return cls(thresholds.fraction(DETECT, given[DETECT]), True)
         return cls(usual, insist)
 
     def of_case(self, limits: Thresholds) -> tuple[float | None, bool]:
-        """Return what must be seen in a case, if anything, and whether somebody asks for it.
+        """Return what must be detected in a case, if anything, and whether somebody asks for it.
 
         A change at the threshold is called in one of two comparisons, however many rounds: so it is twice the threshold where a suite, or
         the usual, is no larger than that.
         """
-        asked = self.insist or limits.must_see is not None
-        change = limits.must_see or self.change
+        asked = self.insist or limits.detect is not None
+        change = limits.detect or self.change
         return (MARGINS_TO_SEE * limits.time if change and change <= limits.time else change), asked
 
 

@@ -51,7 +51,7 @@ class ShiftTest(NamedTuple):
     usual: float
     """The size that a share is one of: the median of base; 0 where the margin is absolute."""
     to_see: float
-    """Least shift that must be excluded, whatever share of ``usual`` must be seen."""
+    """Least shift that must be excluded, whatever share of ``usual`` must be detected."""
     p: float
     """Exact and two-sided, of this test alone."""
     least_p: float
@@ -235,19 +235,19 @@ def energy_change(base: Row, new: Row, threshold: float) -> ValueChange | None:
     return replace(shown, verdict=Verdict.INCONCLUSIVE, test=test)
 
 
-def value_changes(base: Row, new: Row, threshold: float | None, must_see: float) -> tuple[ValueChange, ...]:
+def value_changes(base: Row, new: Row, threshold: float | None, detect: float) -> tuple[ValueChange, ...]:
     """Compare each value that both sides report, as each side declares it. `judge_values` judges them.
 
-    ``threshold``: None where nobody set one. ``must_see``: the worsening up to which what a search found may differ by its resolution.
+    ``threshold``: None where nobody set one. ``detect``: the worsening up to which what a search found may differ by its resolution.
     """
     if not (base.values and new.values):
         return ()
     others = {each.name: each for each in declared.columns(new)}
     shared = [(each, others[each.name]) for each in declared.columns(base) if each.name in others]
-    return tuple(_value_change(*columns, base, new, threshold, must_see) for columns in shared)
+    return tuple(_value_change(*columns, base, new, threshold, detect) for columns in shared)
 
 
-def _value_change(base_column: Column, new_column: Column, base: Row, new: Row, threshold: float | None, must_see: float) -> ValueChange:
+def _value_change(base_column: Column, new_column: Column, base: Row, new: Row, threshold: float | None, detect: float) -> ValueChange:
     """Test a value that has a direction; one without, or that both sides declare and not alike, is only shown.
 
     One declaration stands for both. The margin is that of base, if it declares one: a new file can't loosen its own gate.
@@ -260,7 +260,7 @@ def _value_change(base_column: Column, new_column: Column, base: Row, new: Row, 
     if unlike or column.series or column.better is None or not before or not after:
         return shown
     if _searched(base, new):
-        return _by_resolution(shown, statistics.median(before), statistics.median(after), threshold or _VALUE, must_see)
+        return _by_resolution(shown, statistics.median(before), statistics.median(after), threshold or _VALUE, detect)
     higher = column.better == "higher"
     one, other = ([-each if higher else each for each in side] for side in (before, after))
     margin = new_column.margin if base_column.margin is None else base_column.margin
@@ -280,23 +280,23 @@ def _searched(base: Row, new: Row) -> bool:
     return all(each.case.found and not each.rounds.median_s for each in (base, new))
 
 
-def _by_resolution(shown: ValueChange, base: float, new: float, threshold: float, must_see: float) -> ValueChange:
+def _by_resolution(shown: ValueChange, base: float, new: float, threshold: float, detect: float) -> ValueChange:
     """Judge what a search found: once a run, as good as its resolution and no chance, so by a margin alone.
 
-    Each side is a step of the search off at most. Of what is small two steps may be as much as must be seen, so that nothing is known.
+    Each side is a step of the search off at most. Of what is small two steps may be as much as must be detected, so that nothing is known.
     """
     usual = max(abs(base), abs(new))
     higher = shown.column.better == "higher"
     if abs(new - base) <= max(threshold * usual, 2 * max(1.0, SEARCH_RESOLUTION * usual)):
-        if (base - new if higher else new - base) >= share_to_see(must_see, higher) * abs(base) > 0:
+        if (base - new if higher else new - base) >= share_to_see(detect, higher) * abs(base) > 0:
             return replace(shown, verdict=Verdict.INCONCLUSIVE, remark="within two steps of its search")
         return replace(shown, verdict=Verdict.SAME)
     return replace(shown, verdict=Verdict.FASTER if (new > base) is higher else Verdict.SLOWER)
 
 
-def share_to_see(must_see: float, higher: bool) -> float:
-    """Return the share of base that must be seen: of what is better higher a fall by as many times."""
-    return must_see / (1 + must_see) if higher else must_see
+def share_to_see(detect: float, higher: bool) -> float:
+    """Return the share of base that must be detected: of what is better higher a fall by as many times."""
+    return detect / (1 + detect) if higher else detect
 
 
 def _unlike(base: Column, new: Column) -> str:

@@ -39,12 +39,12 @@ class CaseVerdict(NamedTuple):
     thresholds: Thresholds | None = None
     """Its smallest relevant changes; None where nothing was compared."""
     not_excluded: UndetectableCase | None = None
-    """A slowdown that must be seen and is neither called nor excluded; None where it is, or none has to be."""
+    """A slowdown that must be detected and is neither called nor excluded; None where it is, or none has to be."""
     rounds_to_see: int | None = None
     """The rounds a side in which it probably would be, whatever the verdict is; None where these are enough, or none are, and where it is
     excluded and nobody insists on more."""
-    must_see: float | None = None
-    """That slowdown, as a fraction; None where nothing was compared, or none has to be seen."""
+    detect: float | None = None
+    """That slowdown, as a fraction; None where nothing was compared, or none has to be detected."""
     possible: float | None = None
     """The largest slowdown that is not excluded, as a fraction; None where nothing was tested, or nothing is excluded."""
     lost: bool = False
@@ -57,7 +57,7 @@ class CaseVerdict(NamedTuple):
 
     @property
     def unseen(self) -> str | None:
-        """Why a slowdown that must be seen is neither called nor excluded; None as there."""
+        """Why a slowdown that must be detected is neither called nor excluded; None as there."""
         return self.not_excluded.why if self.not_excluded else None
 
     @property
@@ -107,7 +107,7 @@ class Comparison:
     powerless: str | None
     """Why no case could have been called slower, however slow; None where one could."""
     unseen: Undetectable | None = None
-    """Where a slowdown that must be seen is neither called nor excluded."""
+    """Where a slowdown that must be detected is neither called nor excluded."""
     report_only: bool = False
     """Whether the sides are of different machines, so that slower says nothing about the program."""
     unpaired: tuple[Unpaired, ...] = ()

@@ -11,7 +11,7 @@ from dlbench.core.units import relative_change
 
 
 class Worsening(NamedTuple):
-    """How much worse memory or a value may be, held against what must be seen."""
+    """How much worse memory or a value may be, held against what must be detected."""
 
     excluded: bool
     """True as well where it was called, or where nothing of it is judged."""
@@ -21,10 +21,10 @@ class Worsening(NamedTuple):
     """A side, that would probably exclude it; None where there are as many already."""
 
 
-def worsening(change: ValueChange, must_see: float) -> Worsening:
-    """Say whether a worsening of what must be seen is excluded: the upper end of the 90 % interval lies below it.
+def worsening(change: ValueChange, detect: float) -> Worsening:
+    """Say whether a worsening of what must be detected is excluded: the upper end of the 90 % interval lies below it.
 
-    It is the share ``must_see`` of base, or of what is better higher a fall by as many times; on the host 64 MiB at least; and twice the
+    It is the share ``detect`` of base, or of what is better higher a fall by as many times; on the host 64 MiB at least; and twice the
     margin of a value that declares one. The rounds depend on the width of the interval alone, never on the shift.
     """
     if change.seeds:
@@ -32,7 +32,7 @@ def worsening(change: ValueChange, must_see: float) -> Worsening:
     test = change.test
     if test is None:
         return Worsening(change.verdict is not Verdict.INCONCLUSIVE, f"{change.name} is {change.remark}")
-    limit = max(test.to_see, test.usual * share_to_see(must_see, test.higher))
+    limit = max(test.to_see, test.usual * share_to_see(detect, test.higher))
     rounds = _rounds_to_exclude(test, limit)
     if (worst := test.possible) is None:
         return Worsening(change.called, f"{change.name} has too few rounds", rounds)

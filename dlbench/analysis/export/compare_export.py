@@ -32,7 +32,7 @@ COLUMNS = (
     Column("compare.note", Unit.TEXT, "why, and what to do about it"),
     Column("compare.statistic", Unit.TEXT, "what the verdict stands on: median, or another of the statistics below alone"),
     Column("compare.threshold", Unit.FRACTION, "from where on a change of its time matters; null where nothing was compared"),
-    Column("compare.must_see", Unit.FRACTION, "slowdown, or worsening, that has to be called or excluded; null where none has to"),
+    Column("compare.detect", Unit.FRACTION, "slowdown, or worsening, that has to be called or excluded; null where none has to"),
     Column(
         "compare.possible",
         Unit.FRACTION,
@@ -40,7 +40,7 @@ COLUMNS = (
     ),
     Column("compare.detectable", Unit.FRACTION, "smallest change that four of five comparisons would call; null where none would"),
     Column("compare.rounds_needed", Unit.COUNT, "rounds a side that would probably decide whether it is the same; only where inconclusive"),
-    Column("compare.unseen", Unit.TEXT, "why compare.must_see is neither called nor excluded; null where it is"),
+    Column("compare.unseen", Unit.TEXT, "why compare.detect is neither called nor excluded; null where it is"),
     *(
         Column(f"{side}.{name}", unit, f"{side}: {meaning}")
         for side in ("base", "new")
@@ -89,7 +89,7 @@ def _row(case: CaseVerdict) -> Cells:
             "note": case.note or None,
             "statistic": case.statistic if case.changes else None,
             "threshold": case.thresholds and case.thresholds.time,
-            "must_see": case.must_see,
+            "detect": case.detect,
             "possible": case.possible,
             "detectable": case.detectable,
             "rounds_needed": case.rounds_needed,

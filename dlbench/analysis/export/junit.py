@@ -43,7 +43,7 @@ def junit(comparisons: Sequence[Comparison]) -> bytes:
 
 def _add_properties(test: ElementTree.Element, case: CaseVerdict) -> None:
     """Add what had to be seen and what is still possible, as fractions, and why it was not seen; those that are unknown are left out."""
-    if known := [(name, value) for name in ("must_see", "possible", "unseen") if (value := getattr(case, name)) is not None]:
+    if known := [(name, value) for name in ("detect", "possible", "unseen") if (value := getattr(case, name)) is not None]:
         properties = ElementTree.SubElement(test, "properties")
         for name, value in known:
             ElementTree.SubElement(properties, "property", name=f"compare.{name}", value=one_line(str(value)))

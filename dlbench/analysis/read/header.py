@@ -56,8 +56,8 @@ def protocol(run: RunFile) -> Mapping[str, str]:
     That is isolation, order of sides, of the policy what a time depends on, and the code of the user's networks and data. In that the sides
     of an A/B may differ.
     """
-    brought = run.header.get("brought") or {}
-    code = {} if "sides" in run.header else {f"{name} in {each['file']}": f"SHA-256 {each['sha256'][:8]}" for name, each in brought.items()}
+    defined = run.header.get("user") or {}
+    code = {} if "sides" in run.header else {f"{name} in {each['file']}": f"SHA-256 {each['sha256'][:8]}" for name, each in defined.items()}
     policy = run.header.get("policy") or {}
     timing = {f"policy.{name}": "default" if policy[name] is None else str(policy[name]) for name in _TIMING if name in policy}
     return timing | code | {name: setting for name in ("isolation", "order") if isinstance(setting := run.header.get(name), str)}

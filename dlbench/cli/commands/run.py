@@ -18,9 +18,9 @@ from dlbench.cli.options import (
     PATH,
     MeasureOptions,
     PlanOptions,
+    detect_option,
     format_option,
     measuring_options,
-    must_see_option,
     parse_thresholds,
     planning_options,
     typed_options,
@@ -59,9 +59,9 @@ if TYPE_CHECKING:
     is_flag=True,
     is_eager=True,
     callback=defaults.without_defaults("rounds", "budget"),
-    help="Make a baseline: 14 rounds or more, and up to 60 until a later comparison could call or exclude what must be seen.",
+    help="Make a baseline: 14 rounds or more, and up to 60 until a later comparison could call or exclude what must be detected.",
 )
-@must_see_option("With --gate: end with 4 if, compared with a run like this one, a case would not exclude such a slowdown (default: 25%).")
+@detect_option("With --gate: end with 4 if, compared with a run like this one, a case would not exclude such a slowdown (default: 25%).")
 @click.option(
     "--resume",
     type=PATH,
@@ -77,7 +77,7 @@ def command(
     planning: PlanOptions,
     measuring: MeasureOptions,
     gate: bool,
-    must_see: str | None,
+    detect: str | None,
     resume: Path | None,
     dry_run: bool,
     form: str,
@@ -94,8 +94,8 @@ def command(
       dlbench run --resume results/quick-20260131-120000.jsonl
     """
     node = Node.of_torchrun()
-    _refuse_contradictions(measuring, gate, must_see, resume, node)
-    given = parse_thresholds((), must_see) if gate else None
+    _refuse_contradictions(measuring, gate, detect, resume, node)
+    given = parse_thresholds((), detect) if gate else None
     with ExitStack() as stack:
         # From before it is read no other process writes it.
         writer = stack.enter_context(closing(ResultWriter.resume(resume))) if resume else None
@@ -125,14 +125,14 @@ def command(
         return _measure(session, opened.worker, interruption, form, programs, not (measuring.rounds or measuring.budget))
 
 
-def _refuse_contradictions(measuring: MeasureOptions, gate: bool, must_see: str | None, resume: Path | None, node: Node | None) -> None:
+def _refuse_contradictions(measuring: MeasureOptions, gate: bool, detect: str | None, resume: Path | None, node: Node | None) -> None:
     """Raise UsageError for options that exclude each other, and for an output that can't be a file."""
     if not (node and node.number):
         refuse_misplaced(measuring.output)
     if gate and (measuring.rounds or measuring.budget):
         raise UsageError("--gate chooses the rounds itself; give it without --rounds and --budget")
-    if must_see is not None and not gate:
-        raise UsageError("--must-see says which slowdown a baseline has to exclude; give it with --gate")
+    if detect is not None and not gate:
+        raise UsageError("--detect says which slowdown a baseline has to exclude; give it with --gate")
     if resume and typed_options() - {"resume", "rounds", "budget", "timeout", "form"}:
         raise UsageError(
             "--resume goes on with what the file planned; with it only --rounds, --budget, --timeout and --format can be given"

@@ -89,7 +89,7 @@ def summarise(
         flag=replace(
             row.flag,
             noisy=times.is_noisy(medians, target),
-            no_speed=any("speed" in each.nulls for each in counted) if timed else None,
+            no_speed=any("speed" in each.missing_reasons for each in counted) if timed else None,
             tail=None if mean_s is None else times.has_tail(medians, mean_s),
         ),
         profile=profile and profile.of_timed(row.time.median_s or 0.0, on_cpu=row.is_on_cpu),
@@ -100,8 +100,8 @@ def summarise(
 def _reason(group: str, measurements: Sequence[Measurement]) -> str | None:
     """Say why a group of columns is null, by the last round that does."""
     for each in reversed(measurements):
-        if group in each.nulls:
-            return explained(each.nulls[group])
+        if group in each.missing_reasons:
+            return explained(each.missing_reasons[group])
     return None
 
 

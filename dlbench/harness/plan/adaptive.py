@@ -200,7 +200,9 @@ class AdaptivePlan:
             smallest = next(each for each in tries if self._size(each) == high)
             return replace(outcome, status=Status.OOM, reason=f"not even {name}={high} fits: {smallest.reason}")
         values = {each.name: float(low) for each in self.signature.declared.values if each.role == "largest"}
-        return replace(outcome, found={name: low}, values=values, memory=known.memory, nulls=known.nulls, math=known.math)
+        return replace(
+            outcome, found={name: low}, values=values, memory=known.memory, missing_reasons=known.missing_reasons, math=known.math
+        )
 
     # the fastest
 

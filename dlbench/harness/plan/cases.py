@@ -51,16 +51,16 @@ def overridden(suites: Suites, settings: Sequence[str], signatures: Signatures) 
     return tuple(replace(suite, benches=tuple(map(with_settings, suite.benches))) for suite in suites)
 
 
-def with_brought(suites: Suites, signatures: Signatures) -> tuple[Suite, ...]:
+def with_user_names(suites: Suites, signatures: Signatures) -> tuple[Suite, ...]:
     """Replace the value ``own`` of an axis by all that the user brings for that parameter.
 
     Where that is nothing the value is left out; with its last value goes the axis of a parameter that has a default, or else the bench.
     Raises SuiteError where none is left of a suite's benches with ``own``.
     """
-    return tuple(replace(suite, benches=tuple(_with_brought(suite, signatures))) for suite in suites)
+    return tuple(replace(suite, benches=tuple(_with_user_names(suite, signatures))) for suite in suites)
 
 
-def _with_brought(suite: Suite, signatures: Signatures) -> Iterator[Bench]:
+def _with_user_names(suite: Suite, signatures: Signatures) -> Iterator[Bench]:
     lacking, found = "", False
     for where, bench, signature in _benches([suite], signatures):
         axes = {axis: _replaced(values, signature.parameter(axis)) for axis, values in bench.axes.items()}
@@ -69,17 +69,17 @@ def _with_brought(suite: Suite, signatures: Signatures) -> Iterator[Bench]:
             lacking = lacking or f"{where}: {without[0]} = {OWN} means one of your own, and there is none"
             continue
         # With --set model=NAME no axis changes: the optimizer that a network has of its own is called `own`, too.
-        found = found or axes != bench.axes or any((parameter := signature.parameter(axis)) and parameter.brought for axis in axes)
+        found = found or axes != bench.axes or any((parameter := signature.parameter(axis)) and parameter.user for axis in axes)
         yield replace(bench, axes={axis: values for axis, values in axes.items() if values})
     if lacking and not found:
         raise SuiteError(f"{lacking}; name a file that has it: dlbench run mine.py (docs/my-network.md shows one)")
 
 
 def _replaced(values: tuple[ParamValue, ...], parameter: Parameter | None) -> tuple[ParamValue, ...]:
-    brought = None if parameter is None else parameter.brought
-    if brought is None or OWN not in values:
+    defined = None if parameter is None else parameter.user
+    if defined is None or OWN not in values:
         return values
-    return tuple(dict.fromkeys(each for value in values for each in (brought if value == OWN else (value,))))
+    return tuple(dict.fromkeys(each for value in values for each in (defined if value == OWN else (value,))))
 
 
 def check(suites: Suites, signatures: Signatures, kinds: Sequence[str] = DEVICE_KINDS) -> None:
@@ -253,8 +253,8 @@ def _benches(suites: Suites, signatures: Signatures) -> Iterator[tuple[str, Benc
 
 def _checked(parameter: Parameter, value: ParamValue, where: str, signatures: Signatures) -> ParamValue:
     """Return a valid value of a parameter. Raises SuiteError with the nearest one, or the one workload that takes this one."""
-    if value == OWN and parameter.brought is not None:
-        return value  # for `with_brought` to replace
+    if value == OWN and parameter.user is not None:
+        return value  # for `with_user_names` to replace
     try:
         checked = parameter.check(value)
     except ValueError as error:

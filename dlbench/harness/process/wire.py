@@ -205,7 +205,7 @@ class Reply:
     def cut_off(self, reason: str) -> Measurement | None:
         """Return the measurement, with why the groups are missing."""
         cut_off = dict.fromkeys(self.missing, (Unknown.CUT_OFF.reason(text=reason),))
-        return self.measurement and replace(self.measurement, nulls={**self.measurement.nulls, **cut_off})
+        return self.measurement and replace(self.measurement, missing_reasons={**self.measurement.missing_reasons, **cut_off})
 
     def to_json(self) -> Message:
         """Return it as a message."""

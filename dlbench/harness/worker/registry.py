@@ -18,8 +18,8 @@ from typing import Annotated, Any, Literal, overload
 from dlbench.core.declarations import Ceiling, Declaration, Parallel, ParameterRole, Role, Value
 from dlbench.core.errors import UsageError, nearest
 from dlbench.core.model import Parameter, ParamValue, Signature, Work
-from dlbench.harness.worker.brought import Brought, Kind, names, reserve
 from dlbench.harness.worker.signature_checks import misfits
+from dlbench.harness.worker.user_definitions import Kind, UserDefined, names, reserve
 
 ENTRY_POINT_GROUP = "dlbench.workloads"
 """Of installed packages: an entry point for each workload, of the workload's name."""
@@ -55,21 +55,21 @@ class Workload:
 
     @property
     def signature(self) -> Signature:
-        """The signature, what was brought by now among the choices."""
+        """The signature, what users have defined by now among the choices."""
         if not self.takes:
             return self._signature
-        return replace(self._signature, parameters=tuple(map(self._with_brought, self._signature.parameters)))
+        return replace(self._signature, parameters=tuple(map(self._with_user_names, self._signature.parameters)))
 
-    def _with_brought(self, parameter: Parameter) -> Parameter:
+    def _with_user_names(self, parameter: Parameter) -> Parameter:
         kind = self.takes.get(parameter.name)
         found = names(kind) if kind else ()
-        return replace(parameter, choices=(*parameter.choices, *found), brought=found) if kind else parameter
+        return replace(parameter, choices=(*parameter.choices, *found), user=found) if kind else parameter
 
     def resident(self, params: Mapping[str, ParamValue]) -> dict[str, ParamValue]:
         """Return the parameters of the same case with its data on the device from the start: no copies within its calls."""
         roles = self._signature.declared.parameters
         plain = {name: text for name, own in roles.items() if (text := own.get("copies") or own.get("feeding"))}
-        if any(params.get(each.name) in (each.brought or ()) for each in self.signature.parameters if each.name in plain):
+        if any(params.get(each.name) in (each.user or ()) for each in self.signature.parameters if each.name in plain):
             return dict(params)  # of what the user brings there is no other way
         # With a plain way of feeding go the defaults of what else says how.
         usual = {each.name: each.default for each in self._signature.parameters if plain and "feeding" in roles.get(each.name, {})}
@@ -138,7 +138,7 @@ def _registered(function: WorkloadFunction, given: Mapping[str, Any]) -> Workloa
     about = (inspect.getdoc(function) or "").partition("\n")[0]
     parameters = tuple(_parameters(function))
     roles = {parameter.name: own for parameter, own, _ in parameters if own}
-    takes = {parameter.name: brought.kind for parameter, _, brought in parameters if brought}
+    takes = {parameter.name: defined.kind for parameter, _, defined in parameters if defined}
     declared = Declaration(parameters=roles, **given)
     signature = Signature(function.__name__, about, tuple(parameter for parameter, *_ in parameters), declared)
     if wrong := declared.mistake() or next(misfits(signature), None):
@@ -213,7 +213,7 @@ def refuse_imports_from(folder: str | None) -> None:
             )
 
 
-def _parameters(function: WorkloadFunction) -> Iterator[tuple[Parameter, dict[ParameterRole, str], Brought | None]]:
+def _parameters(function: WorkloadFunction) -> Iterator[tuple[Parameter, dict[ParameterRole, str], UserDefined | None]]:
     """Yield the parameters of a workload, each with its roles and the value that each singles out, and what users can bring for it."""
     hints = typing.get_type_hints(function, include_extras=True)
     device, *rest = inspect.signature(function).parameters.values()
@@ -234,10 +234,10 @@ def _parameters(function: WorkloadFunction) -> Iterator[tuple[Parameter, dict[Pa
         # Of a switch that is searched and has no default the first value, where a search starts.
         usual = dict.fromkeys(("switch", "copies"), next(iter(choices), "") if default is None else str(default))
         roles = {mark.name: mark.text or usual.get(mark.name, "") for mark in marks if isinstance(mark, Role)}
-        brought = next((mark for mark in marks if isinstance(mark, Brought)), None)
-        if brought:
+        defined = next((mark for mark in marks if isinstance(mark, UserDefined)), None)
+        if defined:
             reserve(choices)
-        yield Parameter(each.name, kind, required, default, choices, None if choices else minimum), roles, brought
+        yield Parameter(each.name, kind, required, default, choices, None if choices else minimum), roles, defined
 
 
 def _unwrapped(hint: Any) -> tuple[Any, list[Any]]:

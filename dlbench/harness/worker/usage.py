@@ -60,20 +60,20 @@ class LostTime:
         waits, thefts, children_s, begun_s = self._begun
         waits_now, thefts_now, children_now_s, now_s = self._read()
         waited_s, stolen_s, seconds = _most(waits, waits_now), _most(thefts, thefts_now), max(now_s - begun_s, 1e-9)
-        nulls: dict[str, Reasons] = {}
+        missing_reasons: dict[str, Reasons] = {}
         if children_now_s > children_s:
-            waited_s, nulls["waiting"] = None, [Unknown.WAITING_OF_CHILDREN.reason()]
+            waited_s, missing_reasons["waiting"] = None, [Unknown.WAITING_OF_CHILDREN.reason()]
         elif waited_s is None:
-            nulls["waiting"] = [Unknown.WAITING.reason()]
+            missing_reasons["waiting"] = [Unknown.WAITING.reason()]
         elif seconds < SHORTEST_S:
-            waited_s, nulls["waiting"] = None, [Unknown.TOO_SHORT.reason(seconds=SHORTEST_S)]
+            waited_s, missing_reasons["waiting"] = None, [Unknown.TOO_SHORT.reason(seconds=SHORTEST_S)]
         if stolen_s is None:
-            nulls["stolen"] = [Unknown.STOLEN.reason()]
+            missing_reasons["stolen"] = [Unknown.STOLEN.reason()]
         else:
             stolen_s -= TICK_S  # that many ticks at least have passed between two readings of a count of whole ones
         # Rounded: the rounds of a large file then share few values.
         waiting, stolen = (None if lost_s is None else round(min(1.0, max(0.0, lost_s) / seconds), 4) for lost_s in (waited_s, stolen_s))
-        return Throttling(waiting=waiting, stolen=stolen), nulls
+        return Throttling(waiting=waiting, stolen=stolen), missing_reasons
 
 
 class BlockWaits:

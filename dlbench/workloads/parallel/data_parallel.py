@@ -95,7 +95,7 @@ def data_parallel(
         _shard(network, device)
     parallel = _replicate(network, device, bucket_mb, gradients) if form == "ddp" else network
     loss = loss_of(parallel, model, inputs)
-    update = optimizer_of(parallel, usual_optimizer(model), "default", in_graph=False, brought=find_network(model))
+    update = optimizer_of(parallel, usual_optimizer(model), "default", in_graph=False, user_network=find_network(model))
     step = partial(training_step(device, update, dtype, loss), inputs, targets)
     if isinstance(parallel, DistributedDataParallel) and not synchronise:
         step = parallel.no_sync()(step)  # in each call

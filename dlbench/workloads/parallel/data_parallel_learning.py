@@ -11,8 +11,8 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from dlbench import Clock, Dtype, Reported, Unit, Value, control_group
-from dlbench.kit.brought_networks import Inputs, Loss
 from dlbench.kit.precision import autocast, scales_gradients
+from dlbench.kit.user_networks import Inputs, Loss
 from dlbench.models.shapes import tensors_of
 from dlbench.workloads.cnn import OPTIMIZERS
 

@@ -138,7 +138,7 @@ def test_attention_has_its_own_products(asked):
 
 def test_steps_without_a_profile_are_counted_by_reason(asked):
     compiled = [{"reason": "one_kernel"}]
-    without = [rounds("step", "cpu", 1.0, params={"mode": mode}, nulls={"profile": compiled}) for mode in ("compile", "graph")]
+    without = [rounds("step", "cpu", 1.0, params={"mode": mode}, missing_reasons={"profile": compiled}) for mode in ("compile", "graph")]
     found = asked([*rounds("step", "cpu", 2.0, KINDS), *without[0], *without[1]], **HEADER)["bottleneck"]
     assert "no profile of 2 steps: what is compiled or captured runs as one kernel, whatever it does" in found["weaknesses"]
 

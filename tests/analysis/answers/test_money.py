@@ -154,7 +154,7 @@ def test_a_short_step_that_was_faster_at_other_settings_is_told_with_the_command
 
 
 def test_a_sustained_step_whose_energy_is_not_told_says_why(cost):
-    measured = [replace(each, nulls={"energy": [{"reason": "no_meter_of_instance"}]}) for each in sustained(100, 110)]
+    measured = [replace(each, missing_reasons={"energy": [{"reason": "no_meter_of_instance"}]}) for each in sustained(100, 110)]
     answer = cost(measured, workloads={"mine": SUSTAINED})
     assert "energy is open: a MIG instance has no meter of its own" in answer["weaknesses"]
 

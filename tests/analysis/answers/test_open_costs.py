@@ -18,7 +18,7 @@ def test_amounts_without_electricity_beside_others_with_it_are_named(cost):
 
 
 def test_where_a_sustained_step_could_not_be_metered_its_own_reason_stands(cost):
-    measured = [replace(each, nulls={"energy": [{"reason": "no_meter_of_instance"}]}) for each in sustained(100, 110)]
+    measured = [replace(each, missing_reasons={"energy": [{"reason": "no_meter_of_instance"}]}) for each in sustained(100, 110)]
     answer = cost([*measured, *steps(10, "cpu")], "--price-per-kwh", "0.3", workloads={"train_step": IMAGENET, "mine": SUSTAINED})
     assert weaknesses(answer, "electricity", "without a price") == [
         "electricity is left out for resnet50 on cuda:0: a MIG instance has no meter of its own",

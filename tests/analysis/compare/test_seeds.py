@@ -111,7 +111,7 @@ def test_data_has_the_medians_and_the_largest_worsening_that_may_be(tmp_path):
     assert case["value.loss.verdict"] is None
 
 
-@pytest.mark.parametrize("options", [("--strict",), ("--must-see", "25%")])
+@pytest.mark.parametrize("options", [("--strict",), ("--detect", "25%")])
 def test_a_gate_sees_that_the_same_seeds_end_the_same(tmp_path, options):
     assert compared(tmp_path, formats.NO_GAPS, *options, gate={})[0].code == 0
     assert "not excluded" not in compared(tmp_path / "worse", TWO_WORSE, *options)[0].err

@@ -62,9 +62,9 @@ def test_types_hold_a_null_as_a_null(tmp_path: Path) -> None:
     assert noop["transfer.h2d_bytes"] == 8
 
 
-def copied(tmp_path: Path, transfer: Transfer, nulls: dict[str, Reasons], accelerator: dict[str, object]) -> pd.Series:
+def copied(tmp_path: Path, transfer: Transfer, missing_reasons: dict[str, Reasons], accelerator: dict[str, object]) -> pd.Series:
     """The row of a case that was copied so, on an accelerator of which the header says so much."""
-    measurements = made_up.rounds_of(made_up.case(device="cuda:0"), [[0.5]], transfer=transfer, nulls=nulls)
+    measurements = made_up.rounds_of(made_up.case(device="cuda:0"), [[0.5]], transfer=transfer, missing_reasons=missing_reasons)
     return read(made_up.write(tmp_path / "run.jsonl", measurements, accelerator=accelerator)).iloc[0]
 
 

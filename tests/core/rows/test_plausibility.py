@@ -80,13 +80,13 @@ NO_PEAK = "a CPU's peak takes its multiply-add units and its highest clock, whic
     ],
 )
 def test_a_workload_may_say_why_it_does_not_state_a_count(options, reason):
-    assert row(nulls=NULLS, **options).rate.reason == reason
+    assert row(missing_reasons=NULLS, **options).rate.reason == reason
 
 
 def test_one_reason_for_both_counts_is_told_once():
     text = "its forward pass does not run on shapes alone"
-    nulls = {"flops": [Unknown.OPERATIONS_NOT_COUNTED.reason(text=text)], "bytes": [Unknown.BYTES_NOT_COUNTED.reason(text=text)]}
-    assert row(nulls=nulls).rate.reason == f"its operations and bytes are unknown: {text}"
+    missing_reasons = {"flops": [Unknown.OPERATIONS_NOT_COUNTED.reason(text=text)], "bytes": [Unknown.BYTES_NOT_COUNTED.reason(text=text)]}
+    assert row(missing_reasons=missing_reasons).rate.reason == f"its operations and bytes are unknown: {text}"
 
 
 @pytest.mark.parametrize("unknown", [{"items": "no images"}, {"flops": "no formula", "bytes": "no formula"}])

@@ -145,7 +145,9 @@ def test_pinned_copies_stand_beside_the_pageable_ones_and_out_of_the_share() -> 
 
 def test_where_no_memory_was_locked_the_pageable_copies_stay_and_the_reason_is_told() -> None:
     row = summarise(
-        made_up.rounds_of(GPU_CASE, [[0.5]], transfer=Transfer(8, 0.25, 8, 0.25), nulls={"transfer": made_up.why("pinned: a limit")})
+        made_up.rounds_of(
+            GPU_CASE, [[0.5]], transfer=Transfer(8, 0.25, 8, 0.25), missing_reasons={"transfer": made_up.why("pinned: a limit")}
+        )
     )
     assert (row.transfer.h2d_s, row.transfer.pinned_h2d_s, row.transfer.pinned_h2d_bytes_per_s) == (0.25, None, None)
     assert row.transfer.reason == "pinned: a limit"
@@ -300,7 +302,7 @@ def test_of_slow_calls_the_least_blocks_of_the_policy_are_enough(tmp_path: Path)
 
 def test_a_row_says_why_all_blocks_count_where_nothing_tells_who_waited() -> None:
     for unknown in (Unknown.WAITING, Unknown.WAITING_OF_RANKS, Unknown.WAITING_OF_CHILDREN):
-        row = summarise(made_up.rounds_of(CASE, [[1.0]], nulls={"waiting": [unknown.reason()]}))
+        row = summarise(made_up.rounds_of(CASE, [[1.0]], missing_reasons={"waiting": [unknown.reason()]}))
         assert (row.time.left_out, row.time.reason) == (None, unknown.value)
-    on_card = summarise(made_up.rounds_of(GPU_CASE, [[1.0]], nulls={"waiting": [Unknown.WAITING.reason()]}))
+    on_card = summarise(made_up.rounds_of(GPU_CASE, [[1.0]], missing_reasons={"waiting": [Unknown.WAITING.reason()]}))
     assert (on_card.time.left_out, on_card.time.reason) == (None, None)

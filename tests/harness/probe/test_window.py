@@ -92,7 +92,7 @@ def measured(seen: Window) -> Measurement:
 
 
 def reason(found: Measurement, group: str) -> str:
-    return explained(found.nulls[group]) if group in found.nulls else ""
+    return explained(found.missing_reasons[group]) if group in found.missing_reasons else ""
 
 
 def on_processor(tmp_path: Path, clock: Clock, steps: Sequence[dict[str, float]], seconds: float = 10.0) -> Measurement:
@@ -241,7 +241,7 @@ def test_a_card_is_metered_to_a_millijoule_with_idle_power_and_its_host(tmp_path
     }
     assert found.throttling is not None
     assert found.throttling.reasons == ("hw_thermal_slowdown", "sw_power_cap")
-    assert not found.nulls
+    assert not found.missing_reasons
 
 
 def test_a_reading_that_comes_late_stands_for_those_that_it_missed(tmp_path: Path, clock: Clock) -> None:
@@ -300,7 +300,7 @@ def timed(clock: Clock, **answers: Any) -> tuple[Measurement, Measurement]:
 def test_what_holds_a_card_down_is_read_while_its_blocks_run(tmp_path: Path, clock: Clock) -> None:
     found, counted = timed(clock)
     assert found.throttling == counted.throttling == Throttling(reasons=("sw_power_cap",), clock_hz=1.5e9, power_w=690.0)
-    assert (found.values, found.energy, found.nulls) == ({"burst": 1.0}, None, {})
+    assert (found.values, found.energy, found.missing_reasons) == ({"burst": 1.0}, None, {})
 
 
 def test_what_a_card_does_not_tell_under_load_is_unknown(tmp_path: Path, clock: Clock) -> None:
@@ -385,7 +385,7 @@ def test_a_processor_tells_its_clock_its_temperature_and_whether_it_was_too_hot(
 def test_a_window_that_was_never_begun_adds_nothing(tmp_path: Path) -> None:
     with Monitor([Processor()], 2) as watch:
         found = measured(watch.window("cpu", Declaration()))
-    assert (found.energy, found.nulls, found.values) == (None, {}, {"burst": 1.0})
+    assert (found.energy, found.missing_reasons, found.values) == (None, {}, {"burst": 1.0})
 
 
 def test_a_second_window_takes_the_place_of_the_first(tmp_path: Path, clock: Clock) -> None:

@@ -85,7 +85,7 @@ WAITS = {
 
 
 def test_only_calls_that_have_to_wait_for_the_card(rows):
-    waits = {name for name, each in rows.items() if {"reason": "not_queued"} in each.get("nulls", {}).get("device_s", ())}
+    waits = {name for name, each in rows.items() if {"reason": "not_queued"} in each.get("missing_reasons", {}).get("device_s", ())}
     assert waits == WAITS
 
 

@@ -41,8 +41,8 @@ def lost(root: Path, before: dict[str, str], after: dict[str, str], seconds: flo
     with mock.patch("dlbench.harness.probe.cgroup.ROOT", root):
         lost_time = LostTime(lambda: next(now_s))
         write(root, after)
-        found, nulls = lost_time.shares()
-    return found, {group: explained(reasons) for group, reasons in nulls.items()}
+        found, missing_reasons = lost_time.shares()
+    return found, {group: explained(reasons) for group, reasons in missing_reasons.items()}
 
 
 @pytest.fixture(autouse=True)
@@ -60,8 +60,8 @@ def test_the_thread_that_waited_most_and_the_cpu_that_was_taken_most_count(tmp_p
 
 
 def test_what_a_count_of_whole_ticks_leaves_open_is_not_taken_for_stolen(tmp_path: Path) -> None:
-    found, nulls = lost(tmp_path, threads(_7=0) | stat(0, 0), threads(_7=0) | stat(1, 0), 0.2)
-    assert (found, found.disturbed, nulls) == (Throttling(waiting=0.0, stolen=0.0), False, {})
+    found, missing_reasons = lost(tmp_path, threads(_7=0) | stat(0, 0), threads(_7=0) | stat(1, 0), 0.2)
+    assert (found, found.disturbed, missing_reasons) == (Throttling(waiting=0.0, stolen=0.0), False, {})
 
 
 def test_a_thread_that_has_ended_is_no_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -77,9 +77,9 @@ def test_a_thread_that_has_ended_is_no_error(tmp_path: Path, monkeypatch: pytest
 def test_where_a_case_has_processes_of_its_own_waiting_says_nothing_of_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     spent = iter((1.0, 1.25))
     monkeypatch.setattr(os, "times", lambda: SimpleNamespace(children_user=next(spent), children_system=0.0))
-    found, nulls = lost(tmp_path, threads(_7=0) | stat(0), threads(_7=NS) | stat(0), 2.0)
+    found, missing_reasons = lost(tmp_path, threads(_7=0) | stat(0), threads(_7=NS) | stat(0), 2.0)
     assert (found.waiting, found.disturbed) == (None, False)
-    assert nulls == {"waiting": "the case has processes of its own, which take the CPUs from each other"}
+    assert missing_reasons == {"waiting": "the case has processes of its own, which take the CPUs from each other"}
 
 
 @pytest.mark.parametrize(
@@ -91,9 +91,9 @@ def test_where_a_case_has_processes_of_its_own_waiting_says_nothing_of_others(tm
     ],
 )
 def test_a_system_that_does_not_count_is_null_with_a_reason(tmp_path: Path, schedstat: dict[str, str]) -> None:
-    found, nulls = lost(tmp_path, schedstat, {}, 9.0)
+    found, missing_reasons = lost(tmp_path, schedstat, {}, 9.0)
     assert (found, found.lost, found.disturbed) == (Throttling(), None, None)
-    assert nulls == {"waiting": NOT_WAITED, "stolen": NOT_STOLEN}
+    assert missing_reasons == {"waiting": NOT_WAITED, "stolen": NOT_STOLEN}
 
 
 def test_each_is_told_without_the_other(tmp_path: Path) -> None:
@@ -102,9 +102,9 @@ def test_each_is_told_without_the_other(tmp_path: Path) -> None:
 
 
 def test_of_a_moment_a_single_wait_would_be_too_much(tmp_path: Path) -> None:
-    found, nulls = lost(tmp_path, threads(_7=0) | stat(0), threads(_7=NS // 100) | stat(0), SHORTEST_S / 2)
+    found, missing_reasons = lost(tmp_path, threads(_7=0) | stat(0), threads(_7=NS // 100) | stat(0), SHORTEST_S / 2)
     assert (found, found.disturbed) == (Throttling(stolen=0.0), False)
-    assert nulls == {"waiting": "it was timed for less than 0.1 s, of which a single wait would be too much"}
+    assert missing_reasons == {"waiting": "it was timed for less than 0.1 s, of which a single wait would be too much"}
 
 
 counts = st.lists(st.integers(0, 2**63), min_size=1, max_size=3)
@@ -116,9 +116,9 @@ def test_a_share_is_a_share_whatever_is_counted(
 ) -> None:
     root = tmp_path_factory.mktemp("machine")
     before, after = (threads(_7=waited[at]) | stat(stolen[at]) for at in (0, -1))
-    found, nulls = lost(root, before, after, seconds)
+    found, missing_reasons = lost(root, before, after, seconds)
     assert all(share is None or 0 <= share <= 1 for share in (found.waiting, found.stolen))
-    assert nulls.keys() == {name for name in ("waiting", "stolen") if getattr(found, name) is None}
+    assert missing_reasons.keys() == {name for name in ("waiting", "stolen") if getattr(found, name) is None}
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from dlbench.harness.worker import brought, registry
+from dlbench.harness.worker import registry, user_definitions
 from dlbench.harness.worker.checking.operations import OperationWatch
 
 _THREADS = Path("/proc/self/task")
@@ -38,12 +38,12 @@ def try_plugins(plugins: Iterable[str]) -> list[dict[str, Any]]:
 
 
 def _try(plugin: str) -> Trial | None:
-    before, threads, began = brought.sources(), _threads(), time.monotonic()
+    before, threads, began = user_definitions.sources(), _threads(), time.monotonic()
     operations = _Operations()  # type: ignore[no-untyped-call]  # as above
     with operations:
         registry.load_plugin(plugin)
     seconds = time.monotonic() - began
-    if brought.sources() == before:
+    if user_definitions.sources() == before:
         return None
     if operations.first:
         why = f"it computes when imported ({operations.first})"

@@ -25,7 +25,7 @@ from dlbench.core.measurement import Measurement, Memory
 from dlbench.core.model import Clock, Status, Work
 from dlbench.core.unknown import Reason, Unavailable, Unknown
 from dlbench.harness.process.wire import HelloRequest, MeasureRequest, Message, PrepareRequest, Reader, Reply, Request, send
-from dlbench.harness.worker import brought, lifecycle, registry
+from dlbench.harness.worker import lifecycle, registry, user_definitions
 from dlbench.harness.worker.backends.base import BACKENDS, Backend, describe_devices, find, tensors_in
 from dlbench.harness.worker.backends.device_time import take_device_time
 from dlbench.harness.worker.backends.torch_build import math_flags, parallelism, set_math, versions
@@ -167,7 +167,7 @@ def hello(request: HelloRequest) -> Message:
         "math": math_flags(),
         "kinds": list(BACKENDS),
         "devices": list(describe_devices()),
-        "brought": brought.sources(),
+        "user": user_definitions.sources(),
         "signatures": [signature_to_json(workload.signature) for workload in registry.all_workloads().values()],
     }
 
@@ -233,7 +233,7 @@ def _measure_case(begun: Measurement, request: MeasureRequest, rank_process: Ran
         result.values = reported(work.report(clock)) if work.report else result.values
         if rank_process:
             of_ranks = [Unknown.WAITING_OF_RANKS.reason()]
-            result.nulls = {"waiting": of_ranks, "stolen": of_ranks, "device_s": [Unknown.SEVERAL_DEVICES.reason()]}
+            result.missing_reasons = {"waiting": of_ranks, "stolen": of_ranks, "device_s": [Unknown.SEVERAL_DEVICES.reason()]}
         else:
             _note_lost_time(result, lost_time)
             result = _with_device_time(result, work, backend, device, clock, deadline)
@@ -274,8 +274,8 @@ def _with_extras(timed: Measurement, extras: Extras) -> Reply:
 
 def _note_lost_time(result: Measurement, lost_time: LostTime) -> None:
     """Note what it lost, and have all blocks count where its threads may have waited for processes of the case itself."""
-    result.throttling, result.nulls = lost_time.shares()
-    if result.samples and result.nulls.get("waiting") == [Unknown.WAITING_OF_CHILDREN.reason()]:
+    result.throttling, result.missing_reasons = lost_time.shares()
+    if result.samples and result.missing_reasons.get("waiting") == [Unknown.WAITING_OF_CHILDREN.reason()]:
         result.samples.wait_s = None
 
 

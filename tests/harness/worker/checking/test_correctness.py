@@ -35,7 +35,7 @@ def checked(measurement, subject=SUBJECT, left_s=60.0):
 
 def test_a_real_product_passes():
     found = checked(TIMED)
-    assert (found.status, found.check.follows_input, found.nulls) == (Status.OK, True, {})
+    assert (found.status, found.check.follows_input, found.missing_reasons) == (Status.OK, True, {})
     assert found.check.operations == 1
     assert 0 < found.check.error < found.check.tolerance
 
@@ -60,13 +60,13 @@ def test_a_check_that_costs_too_much_or_would_wait_for_others_is_not_made(measur
     assert found.status is Status.OK
     long = rf"it would take about \S+ s, and {BUDGET_S:g} s at most are spent on it"
     expected = reasons.replace("{long}", long)
-    assert re.fullmatch(expected, explained(found.nulls["check"]))
+    assert re.fullmatch(expected, explained(found.missing_reasons["check"]))
 
 
 def test_a_call_that_does_not_hand_over_each_operation_is_not_counted():
     found = spot_checked(replace(SUBJECT, work=replace(WORK, countable_operations=False)))
     assert found.check.operations is None
-    assert re.fullmatch("operations: what is compiled .*", explained(found.nulls["check"]))
+    assert re.fullmatch("operations: what is compiled .*", explained(found.missing_reasons["check"]))
 
 
 def test_what_is_executed_in_another_mode_is_held_against_the_plain_one():
@@ -82,7 +82,7 @@ def test_a_call_that_copies_follows_what_is_in_host_memory_and_is_held_against_o
     assert subject.in_fp64().params["copies"] == "none"
     torch.manual_seed(1)
     found = spot_checked(replace(subject, work=subject.workload.set_up(CPU, subject.params)))
-    assert (found.status, found.check.follows_input, found.nulls) == (Status.OK, True, {})
+    assert (found.status, found.check.follows_input, found.missing_reasons) == (Status.OK, True, {})
     assert 0 < found.check.error < found.check.tolerance
 
 

@@ -46,7 +46,7 @@ def test_both_kinds_of_copies_are_timed_and_nothing_is_missing():
     result, _ = copied(LockingTwin())
     assert (result.transfer.h2d_bytes, result.transfer.d2h_bytes) == (12, 8)
     assert (result.transfer.h2d_s, result.transfer.pinned_h2d_s, result.transfer.pinned_d2h_s) == (0, 0, 0)
-    assert "transfer" not in result.nulls
+    assert "transfer" not in result.missing_reasons
 
 
 @pytest.mark.parametrize(
@@ -59,7 +59,7 @@ def test_both_kinds_of_copies_are_timed_and_nothing_is_missing():
 def test_pageable_copies_stay_where_no_memory_is_locked(backend, params, reason):
     result, _ = copied(backend, **params)
     assert (result.transfer.h2d_s, result.transfer.pinned_h2d_s) == (0, None)
-    assert explained(result.nulls["transfer"]) == reason
+    assert explained(result.missing_reasons["transfer"]) == reason
 
 
 @pytest.mark.parametrize(("deadline", "calls"), [pytest.param(10.0, 1, id="just in time"), pytest.param(9.9, 0, id="too late")])
@@ -69,7 +69,7 @@ def test_a_call_for_its_output_is_made_only_if_it_ends_before_the_deadline(deadl
     assert (result.transfer is None) == (calls == 0)
     assert result.status is Status.OK
     expected = {} if calls else {"transfer": "one more call, for its output, would end behind the deadline; raise --timeout"}
-    assert {group: explained(reasons) for group, reasons in result.nulls.items()} == expected
+    assert {group: explained(reasons) for group, reasons in result.missing_reasons.items()} == expected
 
 
 @pytest.mark.parametrize(("most", "rounds"), [(20, [0, 1, 2, 6]), (19, [0, 1])])
@@ -78,10 +78,10 @@ def test_copies_of_many_bytes_are_timed_in_the_first_rounds_alone(monkeypatch, m
     monkeypatch.setattr(main, "_MOST_COPIED_BYTES", most)
     found = {number: copied(LockingTwin(), number=number)[0] for number in (0, 1, 2, 6)}
     assert [number for number, each in found.items() if each.transfer] == rounds
-    assert not any(each.nulls for each in found.values())
+    assert not any(each.missing_reasons for each in found.values())
 
 
 def test_on_a_cpu_there_is_nothing_to_copy():
     result, calls = copied(CpuBackend())
     assert (result.transfer, calls) == (None, 0)
-    assert explained(result.nulls["transfer"]) == "inputs and output are in host memory already"
+    assert explained(result.missing_reasons["transfer"]) == "inputs and output are in host memory already"

@@ -76,7 +76,7 @@ def test_no_timed_call_is_profiled(folder):
 def test_only_the_second_round_has_a_profile_so_that_the_first_answers_come_no_later(folder):
     first = [each for each in front_door.measurements(folder / "out.jsonl") if each["round"] == 0]
     assert len(first) == 8
-    assert not any("profile" in each or "profile" in each.get("nulls", {}) for each in first)
+    assert not any("profile" in each or "profile" in each.get("missing_reasons", {}) for each in first)
 
 
 def test_of_a_single_round_it_is_that_one(tmp_path):
@@ -88,7 +88,7 @@ def test_of_a_single_round_it_is_that_one(tmp_path):
 
 
 def test_a_step_without_a_profile_says_why(measured):
-    why = {name: each["nulls"].get("profile") for name, each in measured.items() if "profile" not in each}
+    why = {name: each["missing_reasons"].get("profile") for name, each in measured.items() if "profile" not in each}
     assert why == {
         "captured_step": [{"reason": "one_kernel"}],
         "tried": [{"reason": "searches"}],

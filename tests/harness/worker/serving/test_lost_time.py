@@ -19,7 +19,7 @@ def test_blocks_in_which_threads_may_have_waited_for_processes_of_the_case_have_
     (result,) = made_up.rounds_of(made_up.case(), [[1.0, 2.0]])
     assert result.samples
     result.samples.wait_s = (0.5, 0.0)
-    nulls = {"waiting": [why.reason()]} if why else {}
-    lost: Any = SimpleNamespace(shares=lambda: (Throttling(stolen=0.0), nulls))
+    missing_reasons = {"waiting": [why.reason()]} if why else {}
+    lost: Any = SimpleNamespace(shares=lambda: (Throttling(stolen=0.0), missing_reasons))
     _note_lost_time(result, lost)
-    assert (result.samples.wait_s, result.throttling, result.nulls) == (wait_s, Throttling(stolen=0.0), nulls)
+    assert (result.samples.wait_s, result.throttling, result.missing_reasons) == (wait_s, Throttling(stolen=0.0), missing_reasons)

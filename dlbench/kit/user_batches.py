@@ -14,7 +14,7 @@ from torch.utils._pytree import tree_map_only
 
 from dlbench import Clock, Data, Dtype, note_stage
 from dlbench.kit.batches import WayToDevice
-from dlbench.kit.brought_networks import on_device
+from dlbench.kit.user_networks import on_device
 from dlbench.models.shapes import tensors_of
 
 Given = tuple[Any, Any]

@@ -16,7 +16,7 @@ Kind = Literal["network", "data", "optimizer"]
 
 
 @dataclass(frozen=True)
-class Brought:
+class UserDefined:
     """Annotation of a parameter: names of this kind that users bring are valid, too."""
 
     kind: Kind
@@ -143,7 +143,7 @@ def find_data(name: str) -> Data | None:
 
 
 def names(kind: Kind) -> tuple[str, ...]:
-    """Return what users have brought by now, in the order of their definition."""
+    """Return what users have defined by now, in the order of their definition."""
     if kind == "optimizer":
         return (OWN,) if any(each.optimizer for each in _registry.networks.values()) else ()
     return tuple(_registry.networks if kind == "network" else _registry.data)
@@ -155,7 +155,7 @@ def reserve(taken: Sequence[str]) -> None:
 
 
 def sources() -> dict[str, dict[str, str]]:
-    """Return of each network and data the name and the SHA-256 of the file that it is defined in."""
+    """Return name and SHA-256 of the file that defines each network and data."""
     found = {each.name: each.build for each in _registry.networks.values()} | {each.name: each.make for each in _registry.data.values()}
     return {name: _source(inspect.getsourcefile(inspect.unwrap(function)) or "") for name, function in found.items()}
 
@@ -171,12 +171,12 @@ def _name_of(function: Any, what: str) -> str:
     return function.__name__
 
 
-def _add(place: dict[str, Any], brought: Network | Data, function: Callable[..., Any], what: str) -> None:
-    known = place.get(brought.name)
+def _add(place: dict[str, Any], defined: Network | Data, function: Callable[..., Any], what: str) -> None:
+    known = place.get(defined.name)
     before = known and (known.build if isinstance(known, Network) else known.make)
     if before and before.__module__ != function.__module__:
-        raise UsageError(f"two {what} are called '{brought.name}': in {before.__module__} and {function.__module__}")
-    place[brought.name] = brought
+        raise UsageError(f"two {what} are called '{defined.name}': in {before.__module__} and {function.__module__}")
+    place[defined.name] = defined
 
 
 def _arguments(function: Callable[..., Any]) -> int:
