@@ -1,7 +1,10 @@
 """Answers to questions about a machine, from the rows of result files: a module of this folder with an ``ORDER`` is one question."""
 
+from collections.abc import Callable
+from functools import partial
 from types import ModuleType
 
+from dlbench.analysis.answers.parts import engine
 from dlbench.analysis.answers.parts.base import Answer, Missing
 from dlbench.analysis.read.merge import merged
 from dlbench.analysis.read.table import Results
@@ -23,10 +26,10 @@ def answers(results: Results) -> tuple[Answer | Missing, ...]:
 
 
 def _answer(question: ModuleType, results: Results) -> Answer | Missing:
-    usable = results.usable
-    found: Answer | Missing = question.answer(usable)
+    answer: Callable[[Results], Answer | Missing] = getattr(question, "answer", None) or partial(engine.answer, question.QUESTION)
+    found = answer(usable := results.usable)
     if isinstance(found, Answer) or not usable.set_aside:
         return found
-    whole: Answer | Missing = question.answer(results)
+    whole = answer(results)
     reason = "the cases that would answer it were throttled or disturbed in most rounds"
     return whole if isinstance(whole, Missing) else Missing(whole.question, reason, why="not usable: throttled or disturbed")

@@ -43,6 +43,8 @@ class ScreenColumn:
     """Whether the table is about these numbers, so that they stay on the narrowest screen."""
     note: str = ""
     """Sentence below the table while the column is shown."""
+    priority: int = 1
+    """Of numbers that are not kept the greatest goes first, of one the one furthest right."""
 
     @cached_property
     def width(self) -> int:
@@ -64,7 +66,8 @@ class ScreenColumn:
 class ScreenTable:
     """Table that gives up columns on a narrow screen, rather than squeeze a name into a few letters.
 
-    Pictures go first, then numbers from the right; texts fold. Of several that are kept one is, where the name has hardly room.
+    Pictures go first, then numbers by their priority and from the right; texts fold. Of several that are kept one is, where the name has
+    hardly room.
     """
 
     columns: Sequence[ScreenColumn]
@@ -80,7 +83,7 @@ class ScreenTable:
             if kind == "text":
                 cell.plain = _UNIT.sub(rf"\1{_GLUE}", cell.plain)
         pictures = [column for column in self.columns if column.kind == "picture"]
-        numbers = [column for column in self.columns if column.kind == "number" and not column.kept]
+        numbers = sorted((each for each in self.columns if each.kind == "number" and not each.kept), key=lambda each: each.priority)
         shown = [column for column in self.columns if not (plain and column in pictures)]
         for column in (*pictures, *reversed(numbers)):
             if column in shown and sum(self._widths(shown, 0)) > max_width:

@@ -231,7 +231,9 @@ def _table(table: Table, pictures: bool = False) -> list[RenderableType]:
     for heading, cells in table.cells():
         column = columns[heading]
         kind: Kind = "number" if drawn and column.unit is not Unit.TEXT and not column.series else "text"
-        drawn.append(ScreenColumn(heading, [Text(units.one_line(cell)) for cell in cells], kind, kept=column in _KEPT))
+        texts = [Text(units.one_line(cell)) for cell in cells]
+        kept = column in _KEPT or (kind == "number" and not column.priority)
+        drawn.append(ScreenColumn(heading, texts, kind, kept=kept, priority=column.priority))
         if column in _RATIOS and pictures:
             bars = strips.bars([None if (value := row.get(column.name)) is None else wording.number(value) for row in table.rows])
             drawn.append(ScreenColumn(_BAR, list(map(Text, bars)), "picture", note=_BAR_NOTE))
