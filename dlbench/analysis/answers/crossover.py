@@ -5,16 +5,24 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain, product, takewhile
 
-from dlbench.analysis.answers.parts.base import Lack, Question, Section
+from dlbench.analysis.answers.parts.base import Question, Section
 from dlbench.analysis.answers.parts.headline import Tag
-from dlbench.analysis.answers.parts.pair_tables import has_own_base, machines_of, no_accelerator, sides_of, standing, with_own_base
+from dlbench.analysis.answers.parts.pair_tables import (
+    has_own_base,
+    machines_of,
+    no_accelerator,
+    one_kind_of_device,
+    sides_of,
+    standing,
+    with_own_base,
+)
 from dlbench.analysis.presentation import pair_columns
 from dlbench.analysis.presentation.columns import CASE, PLACE, RATIO, others
 from dlbench.analysis.presentation.figures import Figure, figure
 from dlbench.analysis.presentation.names import device_label, noun, several_runs
 from dlbench.analysis.presentation.wording import short
-from dlbench.analysis.ratios.pairing import DEVICE, Pair, grouped, one_device, pair_of, settings_named, unfit
-from dlbench.analysis.ratios.ratio import Ratio, middle
+from dlbench.analysis.ratios.pairing import DEVICE, OfPair, Pair, grouped, one_device, pair_of, settings_named, unfit
+from dlbench.analysis.ratios.ratio import middle
 from dlbench.analysis.read.table import Results
 from dlbench.core.rows.row import MACHINE, Row
 from dlbench.core.schema import Column, Unit
@@ -27,38 +35,15 @@ _CROSSES, _THROUGHOUT, _NONE = "crossover", "ahead at every size measured", "no 
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class Line(OfPair):
     """An accelerator against a CPU at all sizes of one work, with one way to get its operands."""
 
+    pair: Pair
+    """That at the largest size."""
     points: Sequence[Pair]
     """One for each size, the smallest first."""
     place: str
     """Where the accelerator is, with its CPU where there are several."""
-
-    @property
-    def pair(self) -> Pair:
-        """That at the largest size."""
-        return self.points[-1]
-
-    @property
-    def sides(self) -> tuple[Row, Row]:
-        """The CPU and the accelerator there."""
-        return self.pair.sides
-
-    @property
-    def row(self) -> Row:
-        """The accelerator there."""
-        return self.pair.other
-
-    @property
-    def case(self) -> str:
-        """The work, and of operands that are copied how."""
-        return self.pair.case
-
-    @property
-    def ratio(self) -> Ratio:
-        """How many times as fast the accelerator is at the largest size."""
-        return self.pair.ratio
 
     @property
     def device(self) -> str:
@@ -86,14 +71,9 @@ class Line:
         return None if self.way == _way(self.pair.base) else self.way
 
     @property
-    def smallest(self) -> float:
-        """The smallest size."""
-        return _size(self.points[0].other)
-
-    @property
-    def largest(self) -> float:
-        """The largest size."""
-        return _size(self.row)
+    def size(self) -> float | None:
+        """The smallest from which on it is ahead at all larger ones, too; None where it is not at the largest."""
+        return self.ahead_from("speedup")
 
     @property
     def few(self) -> bool:
@@ -101,27 +81,15 @@ class Line:
         return any(point.ratio.interval is None for point in self.points)
 
     @property
-    def size(self) -> float | None:
-        """The smallest from which on it is ahead at all larger ones, too; None where it is not at the largest."""
-        return self._ahead_from(lambda ratio: ratio.speedup)
-
-    @property
-    def low(self) -> float | None:
-        """The smallest from which on it may be ahead; None of too few rounds, too."""
-        return None if self.few else self._ahead_from(lambda ratio: ratio.high)
-
-    @property
-    def high(self) -> float | None:
-        """The smallest from which on it surely is; None of too few rounds, too."""
-        return None if self.few else self._ahead_from(lambda ratio: ratio.low)
-
-    @property
     def result(self) -> str:
         """Whether there is a crossover in this range."""
-        return _NONE if self.size is None else _THROUGHOUT if self.size == self.smallest else _CROSSES
+        return _NONE if self.size is None else _THROUGHOUT if self.size == _size(self.points[0].other) else _CROSSES
 
-    def _ahead_from(self, speedup: Callable[[Ratio], float | None]) -> float | None:
-        ahead = takewhile(lambda point: (speedup(point.ratio) or 0) > 1, reversed(self.points))
+    def ahead_from(self, end: str) -> float | None:
+        """Return from which size on the speed-up, or an end of its interval, is above 1; of too few rounds there is no such end."""
+        if self.few and end != "speedup":
+            return None
+        ahead = takewhile(lambda point: (getattr(point.ratio, end) or 0) > 1, reversed(self.points))
         return min((_size(point.other) for point in ahead), default=None)
 
 
@@ -130,7 +98,7 @@ def lines(results: Results) -> list[Line]:
     points = _points(results)
     place = _place(points)
     by_line = grouped(points, lambda point: (point.case, machines_of(point), _names(point.other)[0], _way(point.other)))
-    of_machines = grouped([Line(alike, place(alike[0])) for alike in by_line.values()], lambda line: machines_of(line.pair))
+    of_machines = grouped([Line(alike[-1], alike, place(alike[0])) for alike in by_line.values()], lambda line: machines_of(line.pair))
     best_first = sorted(of_machines.values(), key=lambda found: standing(_of_one_work(found)[0].pair), reverse=True)
     return list(chain.from_iterable(best_first))
 
@@ -207,18 +175,8 @@ def _foremost(found: Sequence[Line]) -> list[Line]:
     return [first, *copied] if first.size is not None and not first.copied else [first]
 
 
-def _points_of(line: Line) -> Iterator[Row]:
-    return chain.from_iterable(point.sides for point in line.points)
-
-
-def only_cpu(results: Results) -> Lack | None:
-    """Say that no accelerator was measured, where that is so."""
-    measured = {row.is_on_cpu for row in results.rows if row.is_ok}
-    return Lack("only the CPU of this machine was measured") if measured == {True} else None
-
-
 def _figures(found: Sequence[Line]) -> Iterator[Figure]:
-    """Yield the speed-up against the size, with a line a device and way, of the first works among those measured in the most ways."""
+    """Yield the speed-up against the size, with a line a device and way, of the first works."""
     points = with_own_base([point for line in found for point in line.points])
     place = _place(points)
     several = len(set(map(place, points))) > 1
@@ -227,10 +185,8 @@ def _figures(found: Sequence[Line]) -> Iterator[Figure]:
         way = _way(point.other)
         return " ".join(filter(None, (place(point) if several or not way else None, way)))
 
-    works = grouped(points, lambda point: point.case)
-    most = max(len(set(map(line, alike))) for alike in works.values())
     about = "Above 1 the accelerator is faster than the CPU; the vertical lines are 95 % intervals over rounds."
-    for case, alike in [(case, alike) for case, alike in works.items() if len(set(map(line, alike))) == most][:_MOST_FIGURES]:
+    for case, alike in [*grouped(points, lambda point: point.case).items()][:_MOST_FIGURES]:
         size = Column("crossover.at", Unit.COUNT, "the size", of=lambda point: _size(point.other), heading=_names(alike[0].other)[0])
         way = Column("crossover.line", Unit.TEXT, "the line of a figure", of=line, heading="operands")
         speedup = RATIO.headed("times as fast as the CPU")
@@ -242,7 +198,7 @@ QUESTION = Question(
     "crossover",
     "From what size on does the accelerator win, without and with the copies there and back?",
     command="dlbench run crossover",
-    missing=(no_accelerator, only_cpu, "no work went well at several sizes on both a CPU and an accelerator"),
+    missing=(no_accelerator, one_kind_of_device, "no work went well at several sizes on both a CPU and an accelerator"),
     sections=[
         Section(
             records=lines,
@@ -259,12 +215,14 @@ QUESTION = Question(
                     heading="ahead from",
                     priority=0,
                     ends=(
-                        Column("crossover.low", Unit.COUNT, "the smallest from which on it may be ahead: upper ends of the ratios above 1"),
-                        Column("crossover.high", Unit.COUNT, "the smallest from which on it surely is: lower ends above 1"),
+                        Column("crossover.low", Unit.COUNT, "from where on it may be ahead", of=lambda line: line.ahead_from("high")),
+                        Column("crossover.high", Unit.COUNT, "from where on it surely is", of=lambda line: line.ahead_from("low")),
                     ),
                 ),
-                Column("crossover.smallest", Unit.COUNT, "the smallest size measured on both", heading="range"),
-                Column("crossover.largest", Unit.COUNT, "the largest", heading="range"),
+                Column("crossover.smallest", Unit.COUNT, "the smallest size measured on both", heading="range").by(
+                    lambda line: _size(line.points[0].other)
+                ),
+                Column("crossover.largest", Unit.COUNT, "the largest", of=lambda line: _size(line.row), heading="range"),
                 Column("crossover.result", Unit.TEXT, "whether there is a crossover in this range", heading="result", priority=0),
                 RATIO,
                 others,
@@ -277,7 +235,7 @@ QUESTION = Question(
                 "ratio: how many times as fast as the CPU at the largest size",
             ),
             whole=lambda line: pair_columns.cells(line.pair),
-            rows=_points_of,
+            rows=lambda line: sides_of(line.points),
             foremost=_foremost,
             by=lambda line: line.result,
             headline={
@@ -290,7 +248,7 @@ QUESTION = Question(
                 _NONE: (", with copies never", ", copies never"),
             },
             qualifier=("{case} {copied}{where}", "{short} {copied}{where}"),
-            tags={Tag.NOISY: lambda line: line.low != line.high, Tag.FEW_ROUNDS: lambda line: line.few},
+            tags={Tag.NOISY: lambda line: line.ahead_from("low") != line.ahead_from("high"), Tag.FEW_ROUNDS: lambda line: line.few},
             figures=[_figures],
         )
     ],

@@ -5,14 +5,15 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import NamedTuple
 
-from dlbench.analysis.answers.parts.base import Lack, Question, Section
+from dlbench.analysis.answers.parts.base import Question, Section
 from dlbench.analysis.answers.parts.best import best
-from dlbench.analysis.answers.parts.headline import Tag, by_kind
+from dlbench.analysis.answers.parts.headline import Tag, by_kind, span_of
 from dlbench.analysis.answers.parts.pair_tables import (
     OWN_BEST,
     best_columns,
     machines_of,
     no_accelerator,
+    one_kind_of_device,
     ratio_figure,
     reported_pairs,
     reported_texts,
@@ -24,11 +25,10 @@ from dlbench.analysis.answers.parts.pair_tables import (
 from dlbench.analysis.presentation import pair_columns
 from dlbench.analysis.presentation.columns import CASE, RATIO, WORK, others, place, ratio_column
 from dlbench.analysis.presentation.figures import Figure
-from dlbench.analysis.ratios.pairing import Pair, Pairs, grouped, launch_bound, match_rows
-from dlbench.analysis.ratios.ratio import Ratio, least_and_most, middle
+from dlbench.analysis.ratios.pairing import OfPair, Pair, Pairs, grouped, match_rows
+from dlbench.analysis.ratios.ratio import least_and_most, middle
 from dlbench.analysis.read.table import Results
 from dlbench.core.model import Status
-from dlbench.core.rows.row import Row
 from dlbench.core.schema import Column, Unit
 
 _NO_WORK = frozenset(("copy", "self"))
@@ -39,34 +39,15 @@ _GAIN, _LOSS, _OPEN = "gain", "loss", "open"
 
 
 @dataclass(frozen=True, slots=True)
-class Family:
+class Family(OfPair):
     """Pairs of one accelerator and one CPU in one kind of work."""
 
     name: str
     pairs: tuple[Pair, ...]
-    middle: Pair
+    pair: Pair
+    """The one in the middle, and not the fastest: a line that picks its case says nothing about the others."""
     best: Pair | None
     """The pair of the same work with each side at its own best."""
-
-    @property
-    def row(self) -> Row:
-        """The accelerator in the case in the middle."""
-        return self.middle.other
-
-    @property
-    def sides(self) -> tuple[Row, Row]:
-        """Both in that case."""
-        return self.middle.sides
-
-    @property
-    def case(self) -> str:
-        """That case."""
-        return self.middle.case
-
-    @property
-    def ratio(self) -> Ratio:
-        """Its ratio, and not that of the fastest, because a line that picks its case says nothing about the others."""
-        return self.middle.ratio
 
     @property
     def outcome(self) -> str:
@@ -79,22 +60,9 @@ class Family:
         return len(self.pairs)
 
     @property
-    def several(self) -> int | None:
-        """The same; None of one."""
-        return self.cases if self.cases > 1 else None
-
-    @property
-    def range(self) -> str | None:
-        """Between which ratios its cases are, where there is little room; None of one, or if one may be 1."""
-        least, most = least_and_most(self.pairs)
-        shown = least.times != most.times and not (least.is_undecided or most.is_undecided)
-        return f"{least.brief.removesuffix('×')}…{most.brief}" if shown else None
-
-    @property
-    def launch_bound(self) -> int | None:
-        """Cases in which the accelerator waits for launches; None where that was read of none."""
-        known = [bound for each in self.pairs if (bound := launch_bound(each.other)) is not None]
-        return sum(known) if known else None
+    def among(self) -> str | None:
+        """How many they are and between which ratios, where there is little room; None of one."""
+        return f"; {self.cases} cases{span_of(self.pairs).removeprefix('; cases')}" if self.cases > 1 else None
 
 
 class Compared(NamedTuple):
@@ -147,35 +115,13 @@ def _families(same: Pairs, own_best: Pairs) -> list[list[Family]]:
 
 def _standing(found: Sequence[Family]) -> tuple[float, ...]:
     """Return what sorts accelerators: whether they train, whether they infer, then as `standing` does."""
-    return *(found[0].name == step for step in ("training", "inference")), *standing(found[0].middle)
+    return *(found[0].name == step for step in ("training", "inference")), *standing(found[0].pair)
 
 
 def _foremost(found: Sequence[Family]) -> list[Family]:
     """Return the first kinds of work of the first accelerator, behind the first of them those with a gain."""
-    alike = [each for each in found if machines_of(each.middle) == machines_of(found[0].middle)]
+    alike = [each for each in found if machines_of(each.pair) == machines_of(found[0].pair)]
     return [alike[0], *(each for each in alike[1:] if each.outcome == _GAIN)]
-
-
-def _one_kind_of_device(results: Results) -> Lack | None:
-    """Say that nothing but CPUs, or nothing but accelerators, were measured, where that is so."""
-    kinds = {row.is_on_cpu for row in compared(results).rows}
-    return None if kinds == {True, False} else Lack("only one kind of device was measured")
-
-
-def _of_families(found: Compared) -> Sequence[Family]:
-    return found.families
-
-
-def _same(found: Compared) -> Sequence[Pair]:
-    return found.same
-
-
-def _bests(found: Compared) -> Sequence[Pair]:
-    return found.bests
-
-
-def _values(found: Compared) -> Sequence[Pair]:
-    return found.values
 
 
 def _ratios(found: Sequence[Pair]) -> Iterator[Figure]:
@@ -191,11 +137,11 @@ QUESTION = Question(
     "speed-up",
     "How much faster is the accelerator than the CPU, on the same case and each at its best?",
     command="dlbench run",
-    missing=(no_accelerator, _one_kind_of_device, "no case went well on both a CPU and an accelerator"),
+    missing=(no_accelerator, one_kind_of_device, "no case went well on both a CPU and an accelerator"),
     read=_read,
     sections=[
         Section(
-            records=_of_families,
+            records="families",
             title="Speed-up by kind of work",
             columns=(
                 Column("family.name", Unit.TEXT, "the kind of work: training, inference, or the workload", heading="work", priority=0),
@@ -215,13 +161,12 @@ QUESTION = Question(
                     "each at its best",
                     lambda family: family.best and family.best.ratio,
                 ),
-                Column("family.launch_bound", Unit.COUNT, "cases in which the accelerator waits for launches", heading="launch-bound"),
                 others,
             ),
             notes=(
                 "ratio: of the case in the middle; kinds of work are not mixed, as a middle of all would depend on the suites that ran",
             ),
-            whole=lambda family: pair_columns.cells(family.middle),
+            whole=lambda family: pair_columns.cells(family.pair),
             foremost=_foremost,
             by=lambda family: family.outcome,
             headline={
@@ -230,20 +175,20 @@ QUESTION = Question(
                 _OPEN: "no gain shown in {name:20}",
             },
             more={_GAIN: ", {name:20} {speedup}"},
-            qualifier=("{short}{where}; {several} cases {range}", "{short}{where}; {several} cases", "{short}{where}"),
+            qualifier=("{short}{where}{among}", "{short}{where}"),
             tags={Tag.NOISY: lambda family: family.ratio.is_undecided, Tag.FEW_ROUNDS: lambda family: family.ratio.interval is None},
         ),
         Section(
-            records=_same,
+            records="same",
             title=same_title,
             columns=[same_columns],
             notes=same_notes,
             whole=pair_columns.cells,
             figures=[_ratios],
         ),
-        Section(records=_bests, title=OWN_BEST, columns=[best_columns], whole=pair_columns.cells, figures=[_best_ratios]),
+        Section(records="bests", title=OWN_BEST, columns=[best_columns], whole=pair_columns.cells, figures=[_best_ratios]),
         Section(
-            records=_values,
+            records="values",
             title=same_title,
             columns=[same_columns],
             whole=pair_columns.cells,

@@ -109,6 +109,33 @@ class Pair:
         return replace(self, among=among)
 
 
+class OfPair:
+    """A record of a pair, which says where it ran and in which case."""
+
+    __slots__ = ()
+    pair: Pair
+
+    @property
+    def row(self) -> Row:
+        """The other side."""
+        return self.pair.other
+
+    @property
+    def sides(self) -> tuple[Row, Row]:
+        """The base and the other."""
+        return self.pair.sides
+
+    @property
+    def case(self) -> str:
+        """What both sides have in common."""
+        return self.pair.case
+
+    @property
+    def ratio(self) -> Ratio:
+        """How many times as fast the other is."""
+        return self.pair.ratio
+
+
 @dataclass(frozen=True)
 class Pairs:
     """Pairs, and what they leave out."""

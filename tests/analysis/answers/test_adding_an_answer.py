@@ -10,7 +10,7 @@ import made_up
 import pytest
 
 from dlbench.analysis import answers
-from dlbench.analysis.answers.parts.base import Section
+from dlbench.analysis.answers.parts.base import Question, Section
 from dlbench.analysis.presentation.columns import TIME
 from dlbench.analysis.read.table import collect
 from dlbench.core import modules
@@ -110,4 +110,4 @@ def section(**changes):
 )
 def test_what_its_records_lack_is_a_sentence_at_import_that_names_it(changes, sentence):
     with pytest.raises(TypeError, match=re.escape(sentence)):
-        Section(**section(**changes))
+        Question("own", "What?", sections=[Section(**section(**changes))])

@@ -172,7 +172,7 @@ def test_what_says_nothing_of_a_range_is_missing_with_its_command(crossover, mea
     ("accelerators", "reason", "command"),
     [
         ([], "no accelerator took part; run the same suite on a machine that has one, and give both files to dlbench show", None),
-        ([{"kind": "cuda"}], "only the CPU of this machine was measured", COMMAND),
+        ([{"kind": "cuda"}], "only one kind of device was measured", COMMAND),
     ],
 )
 def test_a_machine_without_an_accelerator_says_so_and_no_command_of_its_own_would_tell(asked, accelerators, reason, command):

@@ -57,9 +57,9 @@ class Section(Generic[R]):
     with a name that has no value is left out. ``{name:20}`` is cut to so many characters.
     """
 
-    records: Callable[[Any], Sequence[R]]
-    """Its only code: from results, or what `Question.read` makes of them, to records, each of a ``row``. They say by their type what
-    texts and columns may name."""
+    records: str | Callable[[Any], Sequence[R]]
+    """Its only code: from results, or what `Question.read` makes of them, to records, each of a ``row``; or what they are called there.
+    Their type says what texts and columns may name."""
     title: str | Callable[[Sequence[R]], str]
     columns: Sequence[Entry]
     """Those of text and priority 0 that stand first say what a record is of."""
@@ -86,8 +86,8 @@ class Section(Generic[R]):
     paragraph: Callable[[Sequence[R]], Iterable[str]] | None = None
     """In place of the sentences: for what no column can say. At most five of all answers have one."""
 
-    def __post_init__(self) -> None:
-        kind = next(iter(get_args(get_type_hints(getattr(self.records, "func", self.records)).get("return"))), None)
+    def check(self, kind: object) -> None:
+        """Raise TypeError where a column or a text names what records of this type lack."""
         if not isinstance(kind, type):
             return
         known = {*dir(kind), *getattr(kind, "__dataclass_fields__", ()), *WORDS}
@@ -126,6 +126,20 @@ class Question:
     cautions: Callable[[Results], Iterable[str]] | None = field(default=None, kw_only=True)
     tells_flags: bool = field(default=False, kw_only=True)
     """Whether the flags of rows are what it answers, and so weaken nothing."""
+
+    def __post_init__(self) -> None:
+        read = self.read and get_type_hints(self.read).get("return")
+        for each in self.sections:
+            records = (
+                get_type_hints(read).get(each.records) if isinstance(each.records, str) else get_type_hints(each.records).get("return")
+            )
+            each.check(next(iter(get_args(records)), None))
+
+    def found(self, results: Results) -> list[tuple[Section[Any], Sequence[Any]]]:
+        """Return the sections that results have records for, and these."""
+        read = self.read(results) if self.read else results
+        made = ((each, getattr(read, each.records) if isinstance(each.records, str) else each.records(read)) for each in self.sections)
+        return [(section, records) for section, records in made if records]
 
 
 @dataclass(frozen=True, slots=True)

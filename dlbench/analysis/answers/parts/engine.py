@@ -69,8 +69,7 @@ class _Found:
 
 def answer(question: Question, results: Results) -> Answer | Missing:
     """Return the answer to a question by the records of its sections, or what is missing where none has any."""
-    read = question.read(results) if question.read else results
-    found = [_found(each, records) for each in question.sections if (records := each.records(read))]
+    found = [_found(*each) for each in question.found(results)]
     if not found:
         return _missing(question, results)
     rows = unique(row for each in found for record in each.records for row in each.section.rows(record))

@@ -65,6 +65,12 @@ def no_accelerator(results: Results) -> Lack | None:
     return Lack(_ELSEWHERE, "no accelerator in these files")
 
 
+def one_kind_of_device(results: Results) -> Lack | None:
+    """Say that nothing but CPUs, or nothing but accelerators, were measured, where that is so."""
+    kinds = {row.is_on_cpu for row in results.rows if row.case.status is not Status.SKIPPED}
+    return Lack("only one kind of device was measured") if len(kinds) < 2 else None
+
+
 def same_case(pairs: Pairs, *more: Column) -> Table:
     """Return the table of rows that differ in one setting: how many times as fast the other is."""
     found = pairs.rows
