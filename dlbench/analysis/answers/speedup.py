@@ -25,6 +25,7 @@ from dlbench.analysis.answers.parts.pair_tables import (
 from dlbench.analysis.presentation import pair_columns
 from dlbench.analysis.presentation.columns import CASE, RATIO, WORK, others, place, ratio_column
 from dlbench.analysis.presentation.figures import Figure
+from dlbench.analysis.presentation.wording import brief
 from dlbench.analysis.ratios.pairing import OfPair, Pair, Pairs, grouped, match_rows
 from dlbench.analysis.ratios.ratio import least_and_most, middle
 from dlbench.analysis.read.table import Results
@@ -35,6 +36,8 @@ _NO_WORK = frozenset(("copy", "self"))
 """Tags of copies, which nobody wants done for their own sake, and of what tests dlbench."""
 _APART = ("launch", "synchronisation", "copy")
 """Ceilings of what measures a launch or a copy."""
+_BRIEF = {"training": "train", "inference": "infer"}
+"""How short names of their cases begin."""
 _GAIN, _LOSS, _OPEN = "gain", "loss", "open"
 
 
@@ -58,6 +61,11 @@ class Family(OfPair):
     def cases(self) -> int:
         """How many ran on both."""
         return len(self.pairs)
+
+    @property
+    def work(self) -> str:
+        """The case in the middle where there is little room, without the name of the kind."""
+        return brief(self.case).removeprefix(f"{_BRIEF.get(self.name, self.name)} ")
 
     @property
     def among(self) -> str | None:
@@ -175,7 +183,7 @@ QUESTION = Question(
                 _OPEN: "no gain shown in {name:20}",
             },
             more={_GAIN: ", {name:20} {speedup}"},
-            qualifier=("{short}{where}{among}", "{short}{where}"),
+            qualifier=("{work}{where}{among}", "{work}{where}"),
             tags={Tag.NOISY: lambda family: family.ratio.is_undecided, Tag.FEW_ROUNDS: lambda family: family.ratio.interval is None},
         ),
         Section(

@@ -79,7 +79,7 @@ def figure(
     about: str,
     mark: Mark,
     found: Sequence[T],
-    *axes: Column | Headed[T],
+    *axes: Column | Headed[T] | tuple[str, Column],
     log: str = "",
     interval: Sequence[Column | Field[T]] = (),
     reference: float | None = None,

@@ -70,9 +70,9 @@ class Pair:
 
     @cached_property
     def ratio(self) -> Ratio:
-        """How many times as fast the other is. Raises TypeError for rows that report values."""
+        """How many times as fast the other is. Raises AttributeError for rows that report values."""
         if self.speeds is None:
-            raise TypeError("a pair of rows without times has no ratio")
+            raise AttributeError("a pair of rows without times has no ratio")
         return itself(len(self.speeds[0])) if self.other is self.base else speed_ratio(*self.speeds, among=self.among)
 
     @property

@@ -128,12 +128,10 @@ class Question:
     """Whether the flags of rows are what it answers, and so weaken nothing."""
 
     def __post_init__(self) -> None:
-        read = self.read and get_type_hints(self.read).get("return")
+        read = get_type_hints(self.read).get("return") if self.read else None
         for each in self.sections:
-            records = (
-                get_type_hints(read).get(each.records) if isinstance(each.records, str) else get_type_hints(each.records).get("return")
-            )
-            each.check(next(iter(get_args(records)), None))
+            of, name = (each.records, "return") if callable(each.records) else (read, each.records)
+            each.check(next(iter(get_args(get_type_hints(of).get(name))), None))
 
     def found(self, results: Results) -> list[tuple[Section[Any], Sequence[Any]]]:
         """Return the sections that results have records for, and these."""

@@ -59,8 +59,13 @@ class _Found:
     def table(self) -> Table:
         """Return all records."""
         title, notes = self.section.title, self.section.notes
-        notes = notes(self.records) if callable(notes) else notes
-        return table(title if isinstance(title, str) else title(self.records), self.columns, self.records, notes, whole=self.section.whole)
+        return table(
+            title(self.records) if callable(title) else title,
+            self.columns,
+            self.records,
+            notes(self.records) if callable(notes) else notes,
+            whole=self.section.whole,
+        )
 
     def outcome(self, record: Any) -> str:
         """Return by which its texts are chosen."""

@@ -22,7 +22,7 @@ def answered(tmp_path):
             for batch in batches:
                 case = made_up.case("step", device, batch=batch)
                 found += made_up.rounds_of(case, made_up.flat([seconds * each for each in factors]), items=batch)
-        results = collect([made_up.write(tmp_path / "run.jsonl", found)])
+        results = collect([made_up.write(tmp_path / f"run{len(list(tmp_path.iterdir()))}.jsonl", found)])
         section = Section(
             **{
                 "records": lambda results: match_rows(results, "device").rows,
@@ -45,7 +45,8 @@ def test_a_headline_has_its_interval_where_it_fits_and_loses_what_the_next_adds_
     assert answered(**two, headline=texts, more={"": "; {speedup} in another"}).headline == "2.00× (1.94…2.06) as fast as the CPU"
     long = answered(headline={"": "{speedup}{span} as fast as the CPU of this machine"})
     assert (long.headline, long.interval) == ("2.00× as fast as the CPU of this machine", "")
-    assert answered(headline={"": ("{reason} is why", "no reason is known")}).headline == "no reason is known"
+    none = Column("own.reason", Unit.TEXT, "why", of=lambda _: None)
+    assert answered(columns=[none], headline={"": ("{reason} is why", "no reason is known")}).headline == "no reason is known"
     assert answered(headline=lambda pair: f"{pair.case} {{by}}").headline == "step[batch=1] {by}"
 
 
@@ -69,11 +70,11 @@ def test_of_few_rounds_the_declared_condition_decides_and_others_add_to_those_of
 def test_sentences_have_at_most_25_words_each_with_what_it_is_of(answered):
     numbers = [Column(f"own.n{n}", Unit.COUNT, "a count", heading=f"number of the {n}th kind of things", priority=0) for n in range(5)]
     columns = [each.by(lambda _, n=n: n) for n, each in enumerate(numbers)]
-    answer = answered(columns=[KEY.by(lambda pair: pair.case), place, *columns, TIME])
+    answer = answered(columns=[KEY.by(lambda pair: pair.case), place, *columns, TIME], headline={"": "{n4}"})
     assert answer.sentences == (
         "step batch=1: number of the 0th kind of things 0, number of the 1th kind of things 1.",
         "step batch=1: number of the 2th kind of things 2, number of the 3th kind of things 3.",
-        "step batch=1: number of the 4th kind of things 4, time 1.00 s (970…1,030 ms).",
+        "step batch=1: number of the 4th kind of things 4, time 1.00 s (970 ms…1.03 s).",
     )
     assert max(len(each.split()) for each in answer.sentences) <= engine.MOST_WORDS
 
