@@ -22,7 +22,7 @@ from dlbench.analysis.presentation.figures import Figure, figure
 from dlbench.analysis.presentation.names import device_label, noun, several_runs
 from dlbench.analysis.presentation.wording import short
 from dlbench.analysis.ratios.pairing import DEVICE, OfPair, Pair, grouped, one_device, pair_of, settings_named, unfit
-from dlbench.analysis.ratios.ratio import middle
+from dlbench.analysis.ratios.ratio import middle, speedup_of
 from dlbench.analysis.read.table import Results
 from dlbench.core.rows.row import MACHINE, Row
 from dlbench.core.schema import Column, Unit
@@ -35,7 +35,7 @@ _CROSSES, _THROUGHOUT, _NONE = "crossover", "ahead at every size measured", "no 
 
 
 @dataclass(frozen=True, slots=True)
-class Line(OfPair):
+class Race(OfPair):
     """An accelerator against a CPU at all sizes of one work, with one way to get its operands."""
 
     pair: Pair
@@ -73,7 +73,7 @@ class Line(OfPair):
     @property
     def size(self) -> float | None:
         """The smallest from which on it is ahead at all larger ones, too; None where it is not at the largest."""
-        return self.ahead_from("speedup")
+        return self.ahead_from(speedup_of)
 
     @property
     def few(self) -> bool:
@@ -85,20 +85,28 @@ class Line(OfPair):
         """Whether there is a crossover in this range."""
         return _NONE if self.size is None else _THROUGHOUT if self.size == _size(self.points[0].other) else _CROSSES
 
-    def ahead_from(self, end: str) -> float | None:
-        """Return from which size on the speed-up, or an end of its interval, is above 1; of too few rounds there is no such end."""
-        if self.few and end != "speedup":
-            return None
-        ahead = takewhile(lambda point: (getattr(point.ratio, end) or 0) > 1, reversed(self.points))
+    def ahead_from(self, speedup: Callable[[Pair], float | None]) -> float | None:
+        """Return the smallest size from which on a speed-up is above 1 at all larger sizes, too."""
+        ahead = takewhile(lambda point: (speedup(point) or 0) > 1, reversed(self.points))
         return min((_size(point.other) for point in ahead), default=None)
 
+    @property
+    def low(self) -> float | None:
+        """From where on it may be ahead; None of too few rounds, too."""
+        return None if self.few else self.ahead_from(lambda point: point.ratio.high)
 
-def lines(results: Results) -> list[Line]:
+    @property
+    def high(self) -> float | None:
+        """From where on it surely is; None of too few rounds, too."""
+        return None if self.few else self.ahead_from(lambda point: point.ratio.low)
+
+
+def lines(results: Results) -> list[Race]:
     """Return each accelerator against each CPU in each work and way, those of the accelerator that is the furthest ahead first."""
     points = _points(results)
     place = _place(points)
     by_line = grouped(points, lambda point: (point.case, machines_of(point), _names(point.other)[0], _way(point.other)))
-    of_machines = grouped([Line(alike[-1], alike, place(alike[0])) for alike in by_line.values()], lambda line: machines_of(line.pair))
+    of_machines = grouped([Race(alike[-1], alike, place(alike[0])) for alike in by_line.values()], lambda line: machines_of(line.pair))
     best_first = sorted(of_machines.values(), key=lambda found: standing(_of_one_work(found)[0].pair), reverse=True)
     return list(chain.from_iterable(best_first))
 
@@ -156,7 +164,7 @@ def _way(row: Row) -> str | None:
     return next((f"{name}={row.params[name]}" for name in _names(row)[1:] if row.params.get(name) is not None), None)
 
 
-def _of_one_work(found: Sequence[Line]) -> list[Line]:
+def _of_one_work(found: Sequence[Race]) -> list[Race]:
     """Return the lines of one work of an accelerator, of operands that need no copies first, of the others the one that is ahead first.
 
     Of the workload that was measured in the most ways, or else first, it is the work whose speed-up at the largest size is in the middle,
@@ -169,13 +177,13 @@ def _of_one_work(found: Sequence[Line]) -> list[Line]:
     return [first, *sorted(copied, key=lambda line: line.size or math.inf)]
 
 
-def _foremost(found: Sequence[Line]) -> list[Line]:
+def _foremost(found: Sequence[Race]) -> list[Race]:
     """Return the lines of one work of the first accelerator; of operands that are copied alone, and of one never ahead, the first."""
     first, *copied = _of_one_work([line for line in found if machines_of(line.pair) == machines_of(found[0].pair)])
     return [first, *copied] if first.size is not None and not first.copied else [first]
 
 
-def _figures(found: Sequence[Line]) -> Iterator[Figure]:
+def _figures(found: Sequence[Race]) -> Iterator[Figure]:
     """Yield the speed-up against the size, with a line a device and way, of the first works."""
     points = with_own_base([point for line in found for point in line.points])
     place = _place(points)
@@ -215,8 +223,8 @@ QUESTION = Question(
                     heading="ahead from",
                     priority=0,
                     ends=(
-                        Column("crossover.low", Unit.COUNT, "from where on it may be ahead", of=lambda line: line.ahead_from("high")),
-                        Column("crossover.high", Unit.COUNT, "from where on it surely is", of=lambda line: line.ahead_from("low")),
+                        Column("crossover.low", Unit.COUNT, "from where on it may be ahead"),
+                        Column("crossover.high", Unit.COUNT, "from where on it surely is"),
                     ),
                 ),
                 Column("crossover.smallest", Unit.COUNT, "the smallest size measured on both", heading="range").by(
@@ -248,7 +256,7 @@ QUESTION = Question(
                 _NONE: (", with copies never", ", copies never"),
             },
             qualifier=("{case} {copied}{where}", "{short} {copied}{where}"),
-            tags={Tag.NOISY: lambda line: line.ahead_from("low") != line.ahead_from("high"), Tag.FEW_ROUNDS: lambda line: line.few},
+            tags={Tag.NOISY: lambda line: line.low != line.high, Tag.FEW_ROUNDS: lambda line: line.few},
             figures=[_figures],
         )
     ],

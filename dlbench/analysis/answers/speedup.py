@@ -26,7 +26,7 @@ from dlbench.analysis.presentation import pair_columns
 from dlbench.analysis.presentation.columns import CASE, RATIO, WORK, others, place, ratio_column
 from dlbench.analysis.presentation.figures import Figure
 from dlbench.analysis.presentation.wording import brief
-from dlbench.analysis.ratios.pairing import OfPair, Pair, Pairs, grouped, match_rows
+from dlbench.analysis.ratios.pairing import OfPair, Pair, Pairs, grouped, launch_bound, match_rows
 from dlbench.analysis.ratios.ratio import least_and_most, middle
 from dlbench.analysis.read.table import Results
 from dlbench.core.model import Status
@@ -168,6 +168,9 @@ QUESTION = Question(
                     "of its work with each side at its own best batch, precision, layout and mode",
                     "each at its best",
                     lambda family: family.best and family.best.ratio,
+                ),
+                Column("family.launch_bound", Unit.COUNT, "cases that wait for launches", heading="launch-bound", priority=0).by(
+                    lambda family: sum(bool(launch_bound(each.other)) for each in family.pairs) or None
                 ),
                 others,
             ),

@@ -2,10 +2,9 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal, TypeVar
+from typing import Any, Literal, TypeVar
 
 from dlbench.analysis.presentation.columns import as_column, cells, plain
-from dlbench.analysis.presentation.fields import Field, Headed
 from dlbench.core.rows.row import Cells
 from dlbench.core.schema import Column, Unit
 
@@ -79,9 +78,9 @@ def figure(
     about: str,
     mark: Mark,
     found: Sequence[T],
-    *axes: Column | Headed[T] | tuple[str, Column],
+    *axes: Column | tuple[str, Any],
     log: str = "",
-    interval: Sequence[Column | Field[T]] = (),
+    interval: Sequence[Any] = (),
     reference: float | None = None,
     bound: tuple[Cells, ...] = (),
     limits: tuple[tuple[str, float], ...] = (),

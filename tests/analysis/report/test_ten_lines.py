@@ -208,7 +208,7 @@ def test_a_number_and_a_name_that_no_table_has_are_found() -> None:
 SCREENS = {
     100: """\
 speed-up    training 31.3× (30.3…32.2), inference 5.00×  resnet18 b64; 4 cases 31.3…62.5×
-crossover   GPU ahead from n = 512, with copies 1,024    matmul fp32
+crossover   GPU ahead from n = 512, with copies 1,024    matmul
 bottleneck  7 of 7 training steps wait for launches      cuda:0: device busy 40.0 %
 batch       64 is the largest measured; more may help    train resnet18: 2.00× batch 8
 precision   bf16 2.00× fp32 (1.94…2.06), error 0.3 %     train resnet18 b8

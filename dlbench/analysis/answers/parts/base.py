@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from itertools import chain, starmap
+from operator import itemgetter
 from string import Formatter
 from typing import Any, Generic, NamedTuple, TypeVar, get_args, get_type_hints
 
@@ -30,10 +31,6 @@ class Lack(NamedTuple):
     reason: str
     why: str = ""
     """The same in at most 38 characters, where no command of this machine would give it."""
-
-
-def _first(records: Sequence[R]) -> Sequence[R]:
-    return records[:1]
 
 
 def sides(record: Any) -> Iterable[Row]:
@@ -68,7 +65,7 @@ class Section(Generic[R]):
     """What programs get of a record in front of what is shown."""
     rows: Callable[[R], Iterable[Row]] = sides
     """Those that the section rests on; the headline rests on the ``sides`` of its records, or else on their ``row``."""
-    foremost: Callable[[Sequence[R]], Sequence[R]] = _first
+    foremost: Callable[[Sequence[R]], Sequence[R]] = itemgetter(slice(1))
     """The records that sentences tell, the first of which the headline is of."""
     headline: Mapping[str, Texts] | Callable[[R], Texts] = field(default_factory=dict)
     """By outcome, with a number within the first 30 characters; what no text with names can say is made of the record. Of the sections of
@@ -97,9 +94,9 @@ class Section(Generic[R]):
                 raise TypeError(f"column '{column.name}': {kind.__name__} has no property '{name}'{nearest(name, [*known])}")
         declared = self.headline.values() if isinstance(self.headline, Mapping) else ()
         for text in chain(*map(texts, (*declared, *self.more.values(), self.qualifier))):
-            for _, name, _, _ in Formatter().parse(text):
-                if name and name not in known | columns.keys():
-                    raise TypeError(f"text '{text}': {kind.__name__} has neither column nor property '{name}'{nearest(name, [*known])}")
+            for _, named, _, _ in Formatter().parse(text):
+                if named and named not in known | columns.keys():
+                    raise TypeError(f"text '{text}': {kind.__name__} has neither column nor property '{named}'{nearest(named, [*known])}")
 
 
 def texts(of: Texts) -> Sequence[str]:
@@ -249,15 +246,11 @@ class Missing:
 
 def as_data(found: Answer | Missing) -> dict[str, Any]:
     """Return an answer, or what is missing for one, as plain values: what JSON has of it."""
-    plain_values = {
-        each.name: [asdict(inner, dict_factory=_without_code) for inner in getattr(found, each.name)]
-        if each.name in ("tables", "figures")
-        else getattr(found, each.name)
-        for each in fields(found)
-    }
+    values = {each.name: getattr(found, each.name) for each in fields(found)}
+    lists = ((name, values[name]) for name in ("tables", "figures") if name in values)
+    values |= {name: [asdict(each, dict_factory=_without_code) for each in listed] for name, listed in lists}
     question = {"topic": found.question.topic, "text": found.question.text}
-    words = {"headline": found.headline, "qualifier": found.qualifier}
-    return {"kind": type(found).__name__.lower(), **plain_values, "question": question, **words}
+    return {"kind": type(found).__name__.lower(), **values, "question": question, "headline": found.headline, "qualifier": found.qualifier}
 
 
 def _without_code(values: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -115,7 +115,7 @@ def _missing(question: Question, results: Results) -> Missing:
     return Missing(question, lack.reason, None if lack.why else question.command, lack.why, () if lack.why else question.others)
 
 
-class _Words(dict[str, Any]):
+class _Names(dict[str, Any]):
     """What a text may say of a record: each name is looked up when it is written. Raises LookupError for what has no value."""
 
     def __init__(self, found: _Found, record: Any, **more: str) -> None:
@@ -123,15 +123,15 @@ class _Words(dict[str, Any]):
         self._columns = {each.attribute: each for each in found.columns}
         self._record = record
 
-    def __missing__(self, name: str) -> "_Word":
+    def __missing__(self, name: str) -> "_Name":
         column = self._columns.get(name)
         found = _written(column, self._record) if column else getattr(self._record, name)
         if found in (None, ""):
             raise LookupError(name)
-        return _Word(found)
+        return _Name(found)
 
 
-class _Word(str):
+class _Name(str):
     """A word that may be cut: ``{name:20}``."""
 
     __slots__ = ()
@@ -146,7 +146,7 @@ def _written(column: Column, record: Any) -> str:
     return text.replace(" ×", "×") if column.unit is Unit.RATIO else text
 
 
-def _filled(of: Texts, words: _Words) -> Iterator[str]:
+def _filled(of: Texts, words: _Names) -> Iterator[str]:
     """Yield the texts whose names all have a value."""
     for text in texts(of):
         try:
@@ -162,12 +162,12 @@ def _headline(found: _Found) -> tuple[str, str]:
     """
     record, section = found.foremost[0], found.section
     spans = dict.fromkeys((_span(record), ""))
-    more = [text for each in found.foremost[1:2] for text in _filled(section.more.get(found.outcome(each), ()), _Words(found, each))]
+    more = [text for each in found.foremost[1:2] for text in _filled(section.more.get(found.outcome(each), ()), _Names(found, each))]
     if callable(section.headline):
         made = [*texts(section.headline(record))]
     else:
         written = product(texts(section.headline[found.outcome(record)]), spans, (*more, ""))
-        made = [text for each, span_text, end in written for text in _filled(each, _Words(found, record, span=span_text, more=end))]
+        made = [text for each, span_text, end in written for text in _filled(each, _Names(found, record, span=span_text, more=end))]
     text = fitting(*(made or [MISSING]))
     return text, next((each for each in spans if each and each in text), "")
 
@@ -184,7 +184,7 @@ def _qualifier(found: _Found) -> str:
     case = getattr(record, "case", None)
     name, short = names_of(case if isinstance(case, str) else record.row.key)
     where = which(record.row, found.records, others_than(record, found.records))
-    words = _Words(found, record, case=name, short=short, where=where)
+    words = _Names(found, record, case=name, short=short, where=where)
     cases = (f"{each}{where}" for each in (name, short, cut(short, MOST_OF_QUALIFIER - len(where))))
     return fitting(*_filled(found.section.qualifier, words), *cases, most=MOST_OF_QUALIFIER)
 
