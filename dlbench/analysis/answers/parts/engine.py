@@ -231,7 +231,8 @@ def _with_interval(column: Column, record: Any) -> str:
     if not text or not ends or None in ends:
         return text
     low, high = map(number, ends)
-    return f"{text} ({span(low, high, lambda value: schema.text(value, column.unit).removesuffix(' ×'))})"
+    around = span(low, high, lambda value: schema.text(value, column.unit).removesuffix(" ×"))
+    return text if around == text.removesuffix(" ×") else f"{text} ({around})"
 
 
 def _packed(facts: Iterable[str], most: int) -> Iterator[str]:
