@@ -38,7 +38,7 @@ def found(tmp_path):
     def read(*files):
         folder = tmp_path / str(len(list(tmp_path.iterdir())))
         paths = [made_up.write(folder / f"run{number}.jsonl", each, **header) for number, each in enumerate(files)]
-        return engine.answer(Question("roof", "What at most?", sections=roofline.SECTIONS, cautions=roofline.doubts), collect(paths))
+        return engine.answer(Question("roof", "What at most?", sections=roofline.SECTIONS), collect(paths))
 
     return read
 
@@ -99,7 +99,6 @@ def test_no_case_stands_above_the_ceilings(found):
     ceilings, below = (results := found(tops(), [*faster, *cached])).tables
     assert (ceilings.rows[1]["pair.case"], ceilings.rows[1]["rate.flops_per_s"]) == ("step[dtype=fp32,n=1]", 1.2e11)
     assert [(row["pair.case"], row["rate.ceiling_fraction"]) for row in below.rows] == [("step[dtype=fp32,n=1]", 1.0)]
-    assert results.weaknesses == ("1 case below no ceiling: caches have some of what they move, which then is faster than memory",)
     (figure,) = results.figures
     assert [row["rate.flops_per_s"] for row in figure.rows] == [1.2e11]
     assert max(corner["rate.flops_per_s"] for corner in figure.bound) == 1.2e11
@@ -111,14 +110,14 @@ def test_two_machines_whose_device_has_one_id_are_told_apart(found):
     both = found(tops(), other)
     assert line(both) == ("200 GFLOP/s bf16, 10.0 GB/s memory at most", "2.00 µs a launch on run0 and 1 more", ())
     places = {row["place"] for row in both.tables[0].rows}
-    assert places == {"cpu (AMD EPYC 7B13, 2 threads)", "cpu (another CPU, 8 threads)"}
+    assert places == {"cpu (run0)", "cpu (run1)"}
 
 
 def test_of_one_case_in_two_files_of_a_machine_the_faster_is_its_ceiling(found):
     results = found(tops(), tops(times=2))
     assert line(results)[0] == "400 GFLOP/s bf16, 20.0 GB/s memory at most"
     rows = results.tables[0].rows
-    assert [(row["place"], row["rate.flops_per_s"]) for row in rows[:2]] == [("cpu", 4e11), ("cpu", 2e11)]
+    assert [row["rate.flops_per_s"] for row in rows[:2]] == [4e11, 2e11]
 
 
 def test_every_case_has_a_dot_below_its_roof_however_many_they_are(found):

@@ -2,15 +2,16 @@
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
+from itertools import chain
 
 from dlbench.analysis.answers.parts.base import Section
 from dlbench.analysis.answers.parts.step_bottleneck import Alone, alone
-from dlbench.analysis.presentation.columns import CASE, RATIO, THROUGHPUT, place, ratio_column, value_column
+from dlbench.analysis.presentation.columns import CASE, RATIO, THROUGHPUT, place, value_column
 from dlbench.analysis.presentation.figures import Figure, figure
 from dlbench.analysis.presentation.names import by_device, by_workload_and_device
-from dlbench.analysis.ratios.pairing import grouped, label, settings_named
-from dlbench.analysis.ratios.ratio import Ratio, speed_ratio
+from dlbench.analysis.ratios.pairing import grouped, label, one_device, settings_named
+from dlbench.analysis.ratios.ratio import Ratio, itself, speed_ratio
 from dlbench.analysis.read.table import Results
 from dlbench.core.declarations import Part
 from dlbench.core.rows.row import Row, cells
@@ -27,10 +28,6 @@ class Fed:
     way: str
     ratio: Ratio
     """Over the way of most items a second."""
-    others: Sequence["Fed"] = field(default=(), repr=False)
-    """Of a step's best way the others, the best first."""
-    of_largest: Ratio | None = None
-    """Of the smallest batch at its best: over the same step with the largest at its best."""
 
     @property
     def case(self) -> str:
@@ -67,15 +64,15 @@ def fed(results: Results) -> list[Fed]:
     fit = [row for row in results.rows if row.declared.having("feeding") and row.has_throughput]
     alike = grouped(fit, lambda row: row.differing_from(settings_named(row.declared.having("feeding"))))
     steps = [_step(rows) for rows in sorted(alike.values(), key=lambda rows: -(rows[0].batch or 0))]
-    return [each for found in by_device(steps).values() for step in _beside_largest(found) for each in (step, *step.others)]
+    return [each for found in by_device([*chain(*steps)]).values() for each in found]
 
 
-def _step(rows: Sequence[Row]) -> Fed:
-    """Return the best way of a step, with the others."""
+def _step(rows: Sequence[Row]) -> list[Fed]:
+    """Return the ways of a step, the best first."""
     best, *others = sorted(rows, key=lambda row: -row.throughput)
     base, pairs = best.rounds.items_per_s, math.comb(len(rows), 2)  # the best is chosen, and the worst
     slower = [Fed(row, _way(row, rows), speed_ratio(base, row.rounds.items_per_s, among=pairs)) for row in others]
-    return Fed(best, _way(best, rows), Ratio(1.0, None, (len(base), len(base))), slower)
+    return [Fed(best, _way(best, rows), itself(len(base))), *slower]
 
 
 def _way(row: Row, rows: Sequence[Row]) -> str:
@@ -91,24 +88,10 @@ def _words(row: Row) -> list[str]:
     return [value for name in row.declared.having("feeding") if isinstance(value := row.params.get(name), str)]
 
 
-def _beside_largest(steps: list[Fed]) -> list[Fed]:
-    """Return the steps of a device, that of the smallest batch with its throughput over that of the same step with the largest."""
-    largest = steps[0]
-    smallest = [step for step in steps if _but_batch(step.row) == _but_batch(largest.row)][-1]
-    if smallest is largest or not smallest.row.batch:
-        return steps
-    ways = (1 + len(largest.others)) * (1 + len(smallest.others))  # both are the best of their step's ways
-    ratio = speed_ratio(largest.row.rounds.items_per_s, smallest.row.rounds.items_per_s, among=ways)
-    return [replace(step, of_largest=ratio) if step is smallest else step for step in steps]
-
-
-def _but_batch(row: Row) -> str:
-    return label(row, (*row.declared.having("feeding"), "batch"))
-
-
 def _foremost(found: Sequence[Fed]) -> list[Fed]:
-    """Return the best way of the first step, its worst, and that of the smallest batch."""
-    return [found[0], *found[0].others[-1:], *(each for each in found if each.of_largest)]
+    """Return the best way of the first step, and the worst."""
+    alike = [each for each in found if each.case == found[0].case and one_device(each.row) == one_device(found[0].row)]
+    return [alike[0], *alike[1:][-1:]]
 
 
 def _figures(found: Sequence[Fed]) -> Iterator[Figure]:
@@ -152,12 +135,6 @@ SECTIONS = [
                 "the copy of a batch, timed alone, over a call",
                 of=lambda each: each.share("transfer"),
                 heading="copying them",
-            ),
-            ratio_column(
-                "feeding.of_largest",
-                "throughput of this batch over that of the largest, each at its best",
-                "of the largest batch",
-                lambda each: each.of_largest,
             ),
             Column("feeding.supply_per_s", Unit.ITEMS_PER_S, "samples that the user's loader gives in a second where no step is made").by(
                 lambda each: each.alone and each.alone.supply_per_s, "loader alone"

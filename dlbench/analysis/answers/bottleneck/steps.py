@@ -1,22 +1,19 @@
 """Steps: what bounds each of them, by the rules of `analysis.answers.parts.step_bottleneck` on its measured parts."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import chain
-from typing import NamedTuple
 
 from dlbench.analysis.answers.parts.base import Section
-from dlbench.analysis.answers.parts.headline import Tag
-from dlbench.analysis.answers.parts.step_bottleneck import ADDS_UP, REMEDIES, REPORTED, Alone, Diagnosis, Parts, Resource, alone, diagnose
+from dlbench.analysis.answers.parts.step_bottleneck import ADDS_UP, REMEDIES, REPORTED, Diagnosis, Parts, Resource, diagnose
 from dlbench.analysis.presentation.columns import TIME, place
 from dlbench.analysis.presentation.figures import Figure, drawn, figure
-from dlbench.analysis.presentation.names import by_device, device_label, several_runs
-from dlbench.analysis.presentation.wording import plural, short
+from dlbench.analysis.presentation.names import by_device
+from dlbench.analysis.presentation.wording import number, plural, short
 from dlbench.analysis.ratios.pairing import grouped, one_device
 from dlbench.analysis.read.ceilings import Ceilings, computed_in, from_caches, machine
 from dlbench.analysis.read.table import Results
-from dlbench.core.precision import PRECISIONS
-from dlbench.core.rows.row import Row, cells
+from dlbench.core.rows.row import Row, cell, cells
 from dlbench.core.schema import Column, Unit
 from dlbench.core.units import percent, seconds
 
@@ -34,7 +31,7 @@ _BOUND: dict[Resource, str] = {
     "arithmetic": "arithmetic bounds {}",
     "memory": "memory bandwidth bounds {}",
     "transfer": "copying batches bounds {}",
-    "input": "{} wait for {{batch}}",
+    "input": "{} wait for their batch",
     "launch": "{} wait for launches",
     "host": "other host code bounds {}",
     "step": "the step itself bounds {}",
@@ -57,8 +54,8 @@ class JudgedStep:
     """Those of its device."""
     parts: Parts
     found: Diagnosis
-    alike: Sequence["JudgedStep"] = ()
-    """Steps of its kind on its device that the same part bounds, itself among them."""
+    count: int = 0
+    """Steps of its kind on its device that the same part bounds."""
     of: int = 0
     """All steps of its kind there."""
 
@@ -68,37 +65,10 @@ class JudgedStep:
         return _NAMES[self.found.bound] if self.found.bound else None
 
     @property
-    def alone(self) -> Alone | None:
-        """What a loader of the user's that feeds it, and the step itself, come to alone."""
-        return alone(self.row)
-
-    @property
-    def batch(self) -> str:
-        """What it waits for: a loader of the user's, by its name where all that are alike wait for it."""
-        loaders = {each.alone and each.alone.loader for each in self.alike}
-        return (loaders.pop() if len(loaders) == 1 else None) or "their batch"
-
-    @property
-    def narrower_helps(self) -> bool:
-        """Whether a precision of fewer bytes that networks compute in has more arithmetic, as far as was measured."""
-        own = PRECISIONS.get(computed_in(self.row) or "")
-        if own is None:
-            return False
-        narrower = {each.arithmetic for each in PRECISIONS.values() if each.bytes < own.bytes and not each.scaled}
-        known = [ceiling.per_s for name in narrower if (ceiling := self.ceilings.get(("arithmetic", name)))]
-        ceiling = self.ceilings.get(("arithmetic", own.arithmetic))
-        return bool(narrower) and (not known or ceiling is None or max(known) > ceiling.per_s)
-
-    @property
     def kind(self) -> str:
         """What kind of step it is, of `_KINDS`."""
         tags = self.row.declared.tags
         return "feeding" if self.row.declared.having("feeding") else "training" if "training" in tags else "inference"
-
-    @property
-    def count(self) -> int:
-        """How many are alike."""
-        return len(self.alike)
 
     @property
     def explained(self) -> float:
@@ -120,28 +90,20 @@ class JudgedStep:
     def remedy(self) -> str | None:
         """What would help most; None where that is not known."""
         if self.found.bound:
-            narrower = "a narrower precision, or " if self.found.bound == "arithmetic" and self.narrower_helps else ""
-            return f"{narrower}{remedy}" if (remedy := REMEDIES.get(self.found.bound)) else None
-        if self.alone and "step" in self.found.seconds:
-            return f"less work for {self.alone.loader}, which takes CPU time from the step"
+            return REMEDIES.get(self.found.bound)
+        if "step" in self.found.seconds:
+            return "less work for its loader, which takes CPU time from the step"
         both = self.parts.known.keys() >= {"arithmetic", "memory"}  # its kernels run far below the ceilings
         return "other shapes, layout or precision" if both else None
 
     @property
     def verdict(self) -> str:
         """What bounds it, or how much is unexplained, and what would help: ``launches 62.7 %: a larger batch, …``."""
-        bound, said = self.found.bound, f"{_REST} {percent(1 - self.explained)}"
-        if bound:
-            name = f"waiting for {self.alone.loader}" if bound == "input" and self.alone else _NAMES[bound]
-            share = self.found.seconds[bound] / self.parts.whole_s
-            said = f"{name} {'all' if share >= 1 else percent(share)}"
+        said = f"{_REST} {percent(1 - self.explained)}"
+        if self.found.bound:
+            share = self.found.seconds[self.found.bound] / self.parts.whole_s
+            said = f"{self.bound} {'all' if share >= 1 else percent(share)}"
         return ": ".join(filter(None, (said, self.remedy)))
-
-    @property
-    def stacked(self) -> Mapping[str, float]:
-        """Seconds of each part, of all steps the same, and at the end the rest."""
-        known = {_NAMES[part]: self.found.seconds.get(part, 0.0) for part in _NAMES}
-        return {**known, _REST: self.found.unexplained_s}
 
 
 def judged(results: Results) -> list[JudgedStep]:
@@ -157,23 +119,18 @@ def judged(results: Results) -> list[JudgedStep]:
 
 
 def steps(results: Results) -> list[JudgedStep]:
-    """Return the steps that a part was measured of, those of a device first of which something is known."""
-    devices = by_device([step for step in judged(results) if step.found.seconds])
-    counted = [_counted(found) for found in devices.values()]
-    return [*chain.from_iterable(sorted(counted, key=lambda found: not any(step.bound for step in found)))]
+    """Return the steps that a part was measured of: those of a device first of which something is known, the longest of a kind first."""
+    found = list[list[JudgedStep]]()
+    for alike in by_device([step for step in judged(results) if step.found.seconds]).values():
+        kinds, bounds = Counter(step.kind for step in alike), Counter((step.kind, step.found.bound) for step in alike)
+        found.append([replace(step, count=bounds[step.kind, step.found.bound], of=kinds[step.kind]) for step in alike])
+    found.sort(key=lambda alike: not any(step.bound for step in alike))
+    return [step for alike in found for step in sorted(alike, key=_standing)]
 
 
-def _counted(found: Sequence[JudgedStep]) -> list[JudgedStep]:
-    kinds, alike = grouped(found, lambda step: step.kind), grouped(found, lambda step: (step.kind, step.found.bound))
-    return [replace(each, alike=alike[each.kind, each.found.bound], of=len(kinds[each.kind])) for each in found]
-
-
-def counts(results: Results) -> list[JudgedStep]:
-    """Return the longest step of each device and kind that a part bounds, of each kind of what bounds most first."""
-    found = grouped(steps(results), lambda step: (one_device(step.row), step.kind, step.found.bound)).values()
-    order = list(dict.fromkeys(one_device(alike[0].row) for alike in found))
-    longest = (max(alike, key=lambda step: step.parts.whole_s) for alike in found)
-    return sorted(longest, key=lambda step: (order.index(one_device(step.row)), _KINDS.index(step.kind), not step.bound, -step.count))
+def _standing(step: JudgedStep) -> tuple[float, ...]:
+    """Return what sorts the steps of a device: their kind, what bounds most of it, and what takes longest."""
+    return _KINDS.index(step.kind), not step.bound, -step.count, -step.parts.whole_s
 
 
 def doubts(results: Results) -> Iterator[str]:
@@ -212,76 +169,47 @@ def _step(row: Row, whole_s: float, ceilings: Ceilings) -> JudgedStep:
 
 
 def _foremost(found: Sequence[JudgedStep]) -> list[JudgedStep]:
-    """Return of each kind on the first device the longest step of what bounds most."""
+    """Return the first of each kind on the first device."""
     alike = [step for step in found if one_device(step.row) == one_device(found[0].row)]
-    ordered = sorted(alike, key=lambda step: (_KINDS.index(step.kind), not step.bound, -step.count, -step.parts.whole_s))
-    return [kinds[0] for kinds in grouped(ordered, lambda step: step.kind).values()]
+    return [kind[0] for kind in grouped(alike, lambda step: step.kind).values()]
 
 
 def _parts_of(found: Sequence[JudgedStep]) -> Iterator[Column]:
-    """Yield the columns of parts, of the step itself only where that was measured."""
+    """Yield the columns of parts, of the step itself only where that was measured, and of the rest."""
     for part, name in _NAMES.items():
         if part != "step" or any(part in step.found.seconds for step in found):
-            yield Column(f"step.{part}_s", Unit.SECONDS, f"of its time: {name}", heading=name).by(
-                lambda step, part=part: step.found.seconds.get(part)
-            )
-
-
-class _Piece(NamedTuple):
-    named: str
-    part: str
-    share: float
-    part_s: float
+            column = Column(f"step.{part}_s", Unit.SECONDS, f"of its time: {name}", heading=name)
+            yield column.by(lambda step, part=part: step.found.seconds.get(part))
+    yield Column("step.unexplained_s", Unit.SECONDS, "of its time: kernels below the ceilings, and what nothing measures").by(
+        lambda step: step.found.unexplained_s, _REST
+    )
 
 
 def _figures(found: Sequence[JudgedStep]) -> Iterator[Figure]:
-    """Yield the longest step of each kind that ran in several places as bars of seconds, and all steps as bars of equal length.
+    """Yield steps as bars of their parts, of equal length; those that nothing explains are left out."""
+    parts, where = [*_parts_of(found)], place(found)
+    several = len({where.value(each) for each in found}) > 1
 
-    Steps that nothing explains are left out of these.
-    """
-    several = several_runs(found)
-    places = {device_label(step, several) for step in found}
-    shared = {name for each in found for name, part_s in each.stacked.items() if part_s or name != _NAMES["step"]}
-    about = "Each bar is the time of one step; arithmetic and memory have what they would take at their measured ceilings."
-    step, part = (
-        Column(f"step.{name}", Unit.TEXT, meaning, heading=heading)
-        for name, heading, meaning in (("named", "step", "the step, where it ran and how long it took"), ("part", "part", "which part"))
-    )
+    def named(step: JudgedStep) -> str:
+        return f"{short(step.row.key)}{f' on {where.value(step)}' if several else ''}, {seconds(step.parts.whole_s)}"
 
-    def pieces(of: Sequence[JudgedStep]) -> Iterator[_Piece]:
-        for each in of:
-            where = f" on {device_label(each, several)}" if len(places) > 1 else ""
-            named, whole_s = f"{short(each.row.key)}{where}, {seconds(each.parts.whole_s)}", sum(each.stacked.values())
-            yield from (_Piece(named, name, part_s / whole_s, part_s) for name, part_s in each.stacked.items() if name in shared)
-
-    on_several = [alike for alike in grouped(found, lambda each: each.row.key).values() if len({*map(_device, alike)}) > 1]
-    on_several.sort(key=lambda alike: -max(each.parts.whole_s for each in alike))
-    longest = [alike[0] for alike in grouped(on_several, lambda alike: alike[0].kind).values()]
-    time = Column("step.part_s", Unit.SECONDS, "of the time of a step", heading="time")
-    yield figure("Time of a step on each device", about, "stack", [*pieces([*chain(*longest)])], time, step, part)
     shown, left_out = drawn([each for each in found if each.explained >= _LEAST_DRAWN], lambda each: each.parts.whole_s)
-    share = Column("step.share", Unit.FRACTION, "of it, or of its parts where they overlap", heading="share of the time of a step")
-    title = f"Time of a step, by its parts{'' if len(places) > 1 else f', on {places.pop()}'}"
-    yield figure(title, f"{about}{left_out}", "stack", [*pieces(shown)], share, step, part)
-
-
-def _device(step: JudgedStep) -> object:
-    return one_device(step.row)
+    about = f"Each bar is the time of one step; arithmetic and memory have what they would take at their measured ceilings.{left_out}"
+    yield figure(
+        f"Time of a step, by its parts{'' if several else f', on {where.value(found[0])}'}",
+        about,
+        "stack",
+        [(each, part) for each in shown for part in parts],
+        Column("step.share", Unit.FRACTION, "of it, or of its parts where they overlap", heading="share of the time of a step").by(
+            lambda piece: number(cell(piece[1].value(piece[0])) or 0.0) / (piece[0].parts.whole_s + piece[0].found.over_s)
+        ),
+        Column("step.named", Unit.TEXT, "the step, where it ran and how long it took", of=lambda piece: named(piece[0]), heading="step"),
+        Column("step.part", Unit.TEXT, "which part of its time", of=lambda piece: piece[1].heading, heading="part"),
+    )
 
 
 _BOUND_BY = Column("step.bound", Unit.TEXT, "the part that takes most of its time", heading="bound by", priority=0)
 SECTIONS = [
-    Section(
-        records=counts,
-        title="Steps by what bounds them",
-        columns=[
-            place,
-            Column("steps.kind", Unit.TEXT, "training, inference, or steps that are fed in several ways", heading="kind", priority=0),
-            replace(_BOUND_BY, name="steps.bound", of=lambda step: step.bound or _REST),
-            Column("steps.count", Unit.COUNT, "steps that it bounds", heading="steps"),
-            Column("steps.of", Unit.COUNT, "steps of that kind", heading="of"),
-        ],
-    ),
     Section(
         records=steps,
         title="What bounds each step",
@@ -292,9 +220,9 @@ SECTIONS = [
             _BOUND_BY,
             Column("step.explained", Unit.FRACTION, "share of its time that its parts explain", heading="explained", priority=0),
             _parts_of,
-            Column("step.unexplained_s", Unit.SECONDS, "of its time: kernels below the ceilings, and what nothing measures").by(
-                lambda step: step.found.unexplained_s, _REST
-            ),
+            Column("steps.kind", Unit.TEXT, "training, inference, or steps that are fed in several ways", heading="kind", priority=2),
+            Column("steps.count", Unit.COUNT, "steps of that kind there that the same part bounds", heading="alike", priority=2),
+            Column("steps.of", Unit.COUNT, "steps of that kind", heading="of", priority=2),
             Column("step.busy", Unit.FRACTION, "share of its time in which the device works", heading="device busy", priority=0),
             Column(
                 "step.verdict",
@@ -315,7 +243,6 @@ SECTIONS = [
             },
         },
         qualifier=("{short}{where}: device busy {idle}", "{short}{where}: {explained} explained"),
-        tags={Tag.SEVERAL_FILES: lambda step: len({each.row.file for each in step.alike}) > 1},
         figures=[_figures],
     ),
 ]

@@ -136,7 +136,7 @@ def _ways(results: Results) -> list[Way]:
 
 
 def doubts(results: Results) -> Iterator[str]:
-    """Yield what is odd about a link, and which ways follow no line."""
+    """Yield what is odd about a link."""
     for where, of_device in by_device(_ways(results)).items():
         links = [(link, way) for way in of_device if (link := way.link_bytes_per_s)]
         beyond = max(links, key=lambda each: _rate(each[1].row) / each[0], default=None)
@@ -148,9 +148,6 @@ def doubts(results: Results) -> Iterator[str]:
         elif most and (now := statistics.median(map(itemgetter(0), links))) < _TRAINED_DOWN * statistics.median(most):
             carried = f"{units.byte_rate(now)} of {units.byte_rate(statistics.median(most))}"
             yield f"the PCIe link of {where} stays trained down at {carried}: see how the card is seated, its slot and the firmware"
-        worst = max(of_device, key=lambda way: way.fit.off or 0.0)
-        if (off := worst.fit.off or 0.0) >= MOST_OFF:
-            yield f"on {where} the sizes of {short(worst.case)} are {units.percent(off)} off their line in the median, as caches bend it"
 
 
 def _groups(results: Results) -> list[list[Row]]:
