@@ -108,6 +108,11 @@ def markdown(text: str) -> str:
     return _BLOCK.sub(r"\1\\\2", _MARKUP.sub(r"\\\g<0>", one_line(text))).replace("<", "&lt;")
 
 
+def code(text: str) -> str:
+    """Return foreign text as a code span, where nothing is a mention, a link or markup; a backtick, which would end it, is replaced."""
+    return f"`{shown}`" if (shown := one_line(text).replace("`", "'")) else ""
+
+
 _MARKUP = re.compile(r"[\\`*~|]|(?<![^\W_])_|_(?![^\W_])|(?<=\])[(\[:]|!(?=\[)|&(?=[#A-Za-z])|^>")
 _BLOCK = re.compile(r"^(\d*)([#+.)-])(?=[#\s-]|$)")
 """What makes a heading or an item of a list of a line."""
