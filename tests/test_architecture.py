@@ -45,10 +45,10 @@ ROOMS = {
     "memory elsewhere published sustained convergence ladder money training_time open_costs cost_tables",
     "analysis.answers.bottleneck": "* __init__",
     "analysis.answers": "* __init__",
-    "analysis.claims": "evidence wording",
+    "analysis": "claims",
     "analysis.report": "samples sentences detail_tables case_table strips text_table ten_lines screen_table compare_terminal terminal "
     "doctor_text plot_points layers plots machines forest page",
-    "analysis.export": "tabular cases exported compare_export answers_export claims_export card_figures card junit github",
+    "analysis.export": "tabular cases exported compare_export answers_export card junit github",
     "analysis.export.formats": "__init__ *",
     "analysis.contribute": "names public fitness offer",
     "analysis.doctor": "selftest",
