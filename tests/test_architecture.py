@@ -41,7 +41,7 @@ ROOMS = {
     "analysis.presentation": "wording names pair_columns fields figures",
     "analysis.scaling": "speedup projection columns",
     "analysis.compare": "outliers calibration judge power doubts values seeds worsening verdict comparison pairs ab provenance",
-    "analysis.answers.parts": "headline base best lines step_bottleneck step_time step_bars pair_tables implementations small_batches "
+    "analysis.answers.parts": "headline base best lines step_bottleneck step_time step_bars pair_tables small_batches "
     "memory elsewhere published sustained convergence ladder money training_time open_costs cost_tables",
     "analysis.answers.bottleneck": "* __init__",
     "analysis.answers": "* __init__",

@@ -5,8 +5,7 @@ from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 
-from dlbench.analysis.answers.parts import implementations
-from dlbench.analysis.answers.parts.base import Answer, AnswerPart, Missing, Question, Table, answered, table, together
+from dlbench.analysis.answers.parts.base import Answer, AnswerPart, Missing, Question, Table, answered, table
 from dlbench.analysis.answers.parts.convergence import SEE_PRECISION, trainings
 from dlbench.analysis.answers.parts.headline import (
     Headline,
@@ -139,10 +138,7 @@ def answer(results: Results) -> Answer | Missing:
     searches = [row for row in switched.rows if row.declared.searched and not row.declared.value("largest")]
     cut_short = [f"the search for the fastest {short(row.key)}: {row.case.reason}" for row in searches if row.case.unfinished]
     unfinished = "; ".join(cut_short).split("; ") if cut_short else []
-    others = implementations.findings(results)
     if not effects and not bests:
-        if others.tables:
-            return answered(QUESTION, replace(others, weaknesses=(*others.weaknesses, f"{_LACKING}: dlbench run modes")))
         return Missing(QUESTION, "; ".join((_LACKING, *cut_short)), "dlbench run modes", others=("dlbench run cnn",))
     paragraphs = [_paragraph(where, found) for where, found in by_device([*bests, *effects]).items()]
     headline = _headline(bests or list(filter(_is_alone, effects)) or effects, bool(unfinished))
@@ -159,8 +155,7 @@ def answer(results: Results) -> Answer | Missing:
         # A row an option, or where several steps have it, a row a step.
         named = (_SET_TO,) if mark_of(_SET_TO[1], found) == "bar" else (_DEFAULT, _SET_TO)
         figures.append(_ratios(f"What each tuning option brings alone: {where}", found, *named))
-    switches = AnswerPart(paragraphs, rows, tables, figures, weaknesses, headline)
-    return answered(QUESTION, together((switches, replace(others, paragraphs=()))), others.paragraphs)
+    return answered(QUESTION, AnswerPart(paragraphs, rows, tables, figures, weaknesses, headline))
 
 
 def _effect_table(effects: Sequence[Pair], rows: Sequence[Row]) -> Table:
