@@ -213,10 +213,12 @@ def test_where_another_may_be_as_fast_as_the_default_no_gain_is_shown(found):
     assert [of_itself[f"ratio.{name}"] for name in ("speedup", "ci_low", "ci_high", "reason")] == [1.0, None, None, None]
 
 
-def test_where_only_precisions_were_tried_it_says_that_none_of_them_gains(asked):
-    every = [step(seconds, "train_step", model="resnet18", batch=8, dtype=dtype) for dtype, seconds in (("fp32", 1.0), ("bf16", 2.0))]
-    answer = asked([*every[0], *every[1]])
-    assert line(answer["default"]) == ("1.00×: no other precision gains", "train resnet18 b8", [])
+@pytest.mark.parametrize("seconds", [2.0, 0.5])
+def test_where_only_precisions_were_tried_they_are_left_to_the_answer_on_them(asked, seconds):
+    both = [step(each, "train_step", model="resnet18", batch=8, dtype=dtype) for dtype, each in (("fp32", 1.0), ("bf16", seconds))]
+    missing = asked([*both[0], *both[1]])["default"]
+    assert (missing["kind"], missing["command"]) == ("missing", "dlbench run modes")
+    assert missing["reason"].endswith("; other precisions alone are told in the answer on precision")
 
 
 def test_a_ratio_far_from_the_quotient_of_its_times_says_what_it_is(found):
@@ -258,12 +260,6 @@ def test_of_several_devices_the_most_is_told_with_its_name(asked):
     fast = [made_up.renamed(each, "Faster", 4) for each in (*plain(), *built(0.5))]
     answer = asked(slow, fast, workloads=DECLARED)["default"]
     assert line(answer) == ("2.00× left on the table (1.94…2.06)", "step b8 on run1 and 1 more: built", [])
-
-
-def test_files_from_before_switches_were_declared_are_answered_too(asked):
-    answer = asked(made_up.both_kinds())["default"]
-    assert line(answer) == ("2.00× left on the table (1.94…2.06)", "train resnet18 b8: bf16", [])
-    assert {row["default.setting"] for row in table_of(answer, "The same case")} == {"bf16"}
 
 
 @pytest.mark.parametrize(
