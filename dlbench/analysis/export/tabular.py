@@ -38,14 +38,6 @@ def lines(columns: Sequence[str], rows: Iterable[Row], to: str) -> Iterator[str]
     return FORMATS[to](columns, rows)
 
 
-def parquet(frame: "pd.DataFrame") -> bytes:
-    """Return the frame as a Parquet file: every column with its type, a null as a null. Raises UsageError without pyarrow."""
-    try:
-        return frame.to_parquet(engine="pyarrow", index=False)
-    except ImportError as error:
-        raise UsageError("parquet needs the package pyarrow, which is not installed here; add it: pip install pyarrow") from error
-
-
 def _csv(columns: Sequence[str], rows: Iterable[Row]) -> Iterator[str]:
     import csv
 
