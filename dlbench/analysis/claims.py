@@ -35,8 +35,10 @@ _SPEEDS: Mapping[str, Callable[[Row, Prices], Sequence[float]]] = {
 """What each round of a side has of a measure that two sides are compared by; zeros where that is not known."""
 _UNITS: Mapping[str, Unit] = {"training": Unit.SECONDS, "memory": Unit.BYTES, "accuracy_gap": Unit.FRACTION}
 """Units of the measures of one side."""
-_NOTE = "verdict: whether the interval lies below the number stated, above it, or within it; the hardware of a claim is another"
-_PRICES = "needs what each device costs: --price cpu=1200 --price cuda=30000"
+_NOTE = (
+    "verdict: whether the interval lies below the number stated, above it, or within it; the hardware of a claim is another. Each claim, "
+    "who said it, and the command that measures what tests it:"
+)
 
 
 class Evidence(NamedTuple):
@@ -76,11 +78,6 @@ class Tested(NamedTuple):
         text, low, high = partial(wording.amount, unit=self.unit), self.found.low, self.found.high
         return text(self.found.value) + ("" if low is None or high is None else f" ({wording.span(low, high, text)})")
 
-    @property
-    def command(self) -> str | None:
-        """What would measure it; None where it was measured, or where nothing does."""
-        return self.claim.test.command if self.claim.test and not self.found else None
-
 
 _FIELDS: Fields[Tested] = (
     own("claim", "claim.id", Unit.TEXT, "what the claim is called", lambda each: each.claim.id),
@@ -90,7 +87,6 @@ _FIELDS: Fields[Tested] = (
     own("among", "claim.cases", Unit.COUNT, "how many were measured", lambda each: len(each.evidence) or None),
     own("device", "claim.device", Unit.TEXT, "where it was measured"),
     own("verdict", "claim.verdict", Unit.TEXT, "how that compares with the number stated, or why nothing does"),
-    own("to measure it", "claim.command", Unit.TEXT, "what would"),
 )
 
 
@@ -101,13 +97,13 @@ def claims_table(results: Results) -> Table:
     """
     results = merged(results)
     found = [record for claim in claims() for record in _tested(claim, results)]
-    said = (f"{each.id}: {each.says} ({each.who}, {each.when})" for each in claims())
+    said = (f"{each.id}: {each.says} ({each.who}, {each.when}){f'; {each.test.command}' if each.test else ''}" for each in claims())
     return table("Claims of others, and what was measured here", _FIELDS, found, (_NOTE, *said), whole=_data)
 
 
 def _tested(claim: Claim, results: Results) -> Iterator[Tested]:
     if (test := claim.test) is None:
-        yield Tested(claim, "nothing measures it yet")
+        yield Tested(claim, "untested")
         return
     several, results = several_runs(results.rows), results.where(lambda row: test.is_of(_settings(row).get))
     ordered = sorted(_evidence(test, results), key=lambda each: (each.sides[-1].is_on_cpu, each.value))
@@ -180,14 +176,15 @@ def _lacking(test: ClaimTest, results: Results) -> str:
     if not any(row.is_sound for row in results.rows):
         return "none of its cases went well" if results.rows else "not measured"
     if len({row.is_on_cpu for row in results.rows}) > 1 and test.measure == "items_per_price":
-        return _PRICES
-    return "one side alone was measured" if test.by else "its rows tell no such number"
+        return "needs prices: --price cpu=1200, …"
+    return "one side alone" if test.by else "its rows tell no such number"
 
 
 def _data(each: Tested) -> Cells:
     """Return what programs get of a record in front of what is shown, in base units."""
     stated, (low, high) = ("says", "who", "when", "is_our_reading"), each.claim.ends or (None, None)
     values = {f"claim.{name}": getattr(each.claim, name) for name in stated}
+    values["claim.command"] = each.claim.test and each.claim.test.command
     values |= {"claim.unit": each.unit.value, "claim.low": low, "claim.high": high}
     values |= {f"measured.{name}": getattr(each.found, name, None) for name in ("value", "low", "high")}
     values["measured.cases"] = each.found and [row.case.id for row in each.found.sides]

@@ -17,7 +17,7 @@ from dlbench.core.errors import UsageError
 _MOST = 300
 """Characters of a line about the files, and of a command."""
 _NAMED = 2
-"""Devices, suites and commands that are named."""
+"""Suites and commands that are named, and machines of a CPU and an accelerator."""
 
 
 def card(results: Results) -> str:
@@ -28,7 +28,9 @@ def card(results: Results) -> str:
         raise UsageError(f"no case went well, so there is no card ({counts}); dlbench show has the reasons")
     made = [few(dict.fromkeys(row.case.suite for row in results.rows), _NAMED), *machines.measured(results.files.environments)]
     about = [*sentences.not_usable(results)[:1], f"{', '.join(filter(None, made))}; {sentences.count(results.rows)}"]
-    lines = [f"**{_line(few(sentences.devices(results.rows), _NAMED, 'device'))}**", *map(_line, about), "", *_headlines(results), ""]
+    devices, named = sentences.devices(results.rows), 2 * _NAMED
+    more = [f"and {len(devices) - named} more"] if len(devices) > named else []
+    lines = [f"**{_line('; '.join([*devices[:named], *more]))}**", *map(_line, about), "", *_headlines(results), ""]
     return "\n".join([*lines, f"Measured again by {few(_commands(results.files), _NAMED, 'command')}", ""])
 
 
