@@ -156,7 +156,7 @@ def _questions() -> Iterator[tuple[str, str, str]]:
     yield "64 to 32 bits?", "`dlbench run crossover`", _here("cast-32")
     yield "32 to 16 bits?", "`dlbench run precision`", _here("half-faster")
     yield "16 to 10 or 12 bits?", "`dlbench run convergence`", _here("10-12-bits")
-    yield "Stochastic rounding?", "`dlbench run convergence`", _here("stochastic-16")
+    yield "Stochastic rounding?", "`dlbench run convergence`", f"{_here('nearest-16')}, {_here('stochastic-16')}"
     yield "A single bit?", "`dlbench run precision`", _here("xnor-58x")
     yield "Batch 8 or 64?", "`dlbench run batch`", f"64 over 8: {_here('batch-8-64')}; a perceptron {small} and {resident}"
     yield "Titan X or a Xeon of 16 cores in serving?", "`dlbench run batch`", f"ResNet-50 infers {served} at batch 8"

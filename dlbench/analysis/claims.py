@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from dlbench.analysis.answers.parts.base import Table, table
 from dlbench.analysis.answers.parts.best import best
-from dlbench.analysis.answers.parts.convergence import Convergence, trainings
+from dlbench.analysis.answers.parts.convergence import trainings
 from dlbench.analysis.answers.parts.memory import peak_bytes
 from dlbench.analysis.answers.parts.money import devices_of
 from dlbench.analysis.answers.parts.training_time import best_steps, estimates
@@ -33,8 +33,6 @@ _SPEEDS: Mapping[str, Callable[[Row, Prices], Sequence[float]]] = {
     "items_per_price": lambda row, prices: [rate / (prices.to_buy(devices_of(row)) or math.inf) for rate in row.paid_rates],
 }
 """What each round of a side has of a measure that two sides are compared by; zeros where that is not known."""
-_UNITS: Mapping[str, Unit] = {"training": Unit.SECONDS, "memory": Unit.BYTES, "accuracy_gap": Unit.FRACTION}
-"""Units of the measures of one side."""
 _NOTE = (
     "verdict: whether the interval lies below the number stated, above it, or within it; the hardware of a claim is another. Each claim, "
     "who said it, and the command that measures what tests it:"
@@ -51,7 +49,6 @@ class Evidence(NamedTuple):
     low: float | None = None
     """Lower end of its 95 % interval; None of too few rounds, and of memory."""
     high: float | None = None
-    converges: Convergence | None = None
 
 
 class Tested(NamedTuple):
@@ -59,23 +56,18 @@ class Tested(NamedTuple):
 
     claim: Claim
     verdict: str
-    evidence: Sequence[Evidence] = ()
-    """All there is, the least first."""
     found: Evidence | None = None
     """The one that counts: in the middle, of an even number the lower; of trainings the worst."""
+    among: int | None = None
+    """Of how many."""
     device: str | None = None
-
-    @property
-    def unit(self) -> Unit:
-        """Unit of what is measured."""
-        return _UNITS.get(self.claim.test.measure if self.claim.test else "", Unit.RATIO)
 
     @property
     def measured(self) -> str | None:
         """The number with its interval: ``13.1 × (12.8…13.4 ×)``; None where nothing was measured."""
         if self.found is None:
             return None
-        text, low, high = partial(wording.amount, unit=self.unit), self.found.low, self.found.high
+        text, (low, high) = partial(wording.amount, unit=self.claim.measured_in), self.found[3:]
         return text(self.found.value) + ("" if low is None or high is None else f" ({wording.span(low, high, text)})")
 
 
@@ -84,7 +76,7 @@ _FIELDS: Fields[Tested] = (
     own("stated", "claim.stated", Unit.TEXT, "the number that others state", lambda each: each.claim.stated),
     own("measured", "claim.measured", Unit.TEXT, "the number here, with its 95 % interval"),
     own("case", "claim.case", Unit.TEXT, "what that is of: of several the one in the middle", lambda each: each.found and each.found.case),
-    own("among", "claim.cases", Unit.COUNT, "how many were measured", lambda each: len(each.evidence) or None),
+    own("among", "claim.among", Unit.COUNT, "how many were measured"),
     own("device", "claim.device", Unit.TEXT, "where it was measured"),
     own("verdict", "claim.verdict", Unit.TEXT, "how that compares with the number stated, or why nothing does"),
 )
@@ -112,9 +104,11 @@ def _tested(claim: Claim, results: Results) -> Iterator[Tested]:
         found = alike[0 if test.measure == "accuracy_gap" else (len(alike) - 1) // 2]
         if largest := test.largest:
             found = max(alike, key=lambda each: each.sides[-1].count(largest) or 0)
-        yield Tested(claim, _verdict(claim, test, found), alike, found, device_label(found.sides[-1], several))
+        yield Tested(claim, _verdict(claim, found), found, len(alike), device_label(found.sides[-1], several))
     if not groups:
-        yield Tested(claim, _lacking(test, results))
+        places = {row.is_on_cpu for row in results.rows if row.is_sound}
+        lacking = "one side alone" if places and test.by else "not measured"
+        yield Tested(claim, "needs prices: --price cpu=1200, …" if len(places) > 1 and test.measure == "items_per_price" else lacking)
 
 
 def _settings(row: Row) -> dict[str, object]:
@@ -133,9 +127,9 @@ def _evidence(test: ClaimTest, results: Results) -> Iterator[Evidence]:
         yield from (Evidence([row], wording.short(row.key), peak) for row, peak in peaks if peak)
     elif test.measure == "accuracy_gap":
         for each in trainings(results.rows):
-            if each.base and each.gap and each.name in test.others:
-                low, high = (each.gap.interval or (None, None))[:2]
-                yield Evidence([each.base, each.row], f"{each.brief}: {each.name}", each.gap.shift, low, high, each.converges)
+            if each.base and each.gap:
+                ends = (each.gap.interval or (None, None))[:2]
+                yield Evidence([each.base, each.row], f"{each.brief}: {each.name}", each.gap.shift, *ends)
     else:
         for pair in _pairs(test, results):
             sides = "" if pair.by in (None, DEVICE) else f": {pair.value(pair.other)} over {pair.value(pair.base)}"
@@ -154,38 +148,26 @@ def _pairs(test: ClaimTest, results: Results) -> Iterator[Pair]:
         return
     with suppress(UsageError):  # no row that went well has the base
         for pair in match_rows(known, test.by or "", test.base).rows:
-            if not test.others or pair.value(pair.other) in test.others:
-                yield replace(pair, speeds=(speeds(pair.base), speeds(pair.other)))
+            yield replace(pair, speeds=(speeds(pair.base), speeds(pair.other)))
 
 
-def _verdict(claim: Claim, test: ClaimTest, found: Evidence) -> str:
+def _verdict(claim: Claim, found: Evidence) -> str:
     """Say whether what was measured is less or more than stated, or as stated; neither, where its interval holds an end of that."""
-    if test.measure == "accuracy_gap":
-        stated = Convergence.NO if _settings(found.sides[-1])[test.by or ""] in test.stall else Convergence.YES
-        return {stated: "as stated", Convergence.OPEN: "not shown", None: "too few seeds"}.get(found.converges, "not as stated")
-    if claim.ends is None or (found.low is None and test.measure != "memory"):
-        return "too few rounds" if claim.ends else "no number stated"
-    (least, most), low, high = claim.ends, found.low or found.value, found.high or found.value
+    if claim.ends is None:
+        return "no number stated"
+    if found.low is None and claim.measured_in is not Unit.BYTES:
+        return "too few rounds"
+    (least, most), (low, high) = claim.ends, (found.value if end is None else end for end in found[3:])
     if high < least or low > most:
         return "less" if high < least else "more"
     return "as stated" if least <= low and high <= most else "no difference shown"
 
 
-def _lacking(test: ClaimTest, results: Results) -> str:
-    """Say why rows do not test a claim."""
-    if not any(row.is_sound for row in results.rows):
-        return "none of its cases went well" if results.rows else "not measured"
-    if len({row.is_on_cpu for row in results.rows}) > 1 and test.measure == "items_per_price":
-        return "needs prices: --price cpu=1200, …"
-    return "one side alone" if test.by else "its rows tell no such number"
-
-
 def _data(each: Tested) -> Cells:
     """Return what programs get of a record in front of what is shown, in base units."""
-    stated, (low, high) = ("says", "who", "when", "is_our_reading"), each.claim.ends or (None, None)
-    values = {f"claim.{name}": getattr(each.claim, name) for name in stated}
-    values["claim.command"] = each.claim.test and each.claim.test.command
-    values |= {"claim.unit": each.unit.value, "claim.low": low, "claim.high": high}
+    values = {f"claim.{name}": getattr(each.claim, name) for name in ("says", "who", "when", "is_our_reading")}
+    values |= dict(zip(("claim.low", "claim.high"), each.claim.ends or (None, None), strict=True))
+    values |= {"claim.unit": each.claim.measured_in.value, "claim.command": each.claim.test and each.claim.test.command}
     values |= {f"measured.{name}": getattr(each.found, name, None) for name in ("value", "low", "high")}
     values["measured.cases"] = each.found and [row.case.id for row in each.found.sides]
     return {name: cell(value) for name, value in values.items()}

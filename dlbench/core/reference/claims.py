@@ -10,10 +10,17 @@ from typing import Literal
 
 from dlbench.core.decoding import convert
 from dlbench.core.model import ParamValue
+from dlbench.core.schema import Unit
 
 _TABLE = Path(__file__).with_name("claims.toml")
-_UNITS: Mapping[str, tuple[str, float]] = {"x": ("×", 1), "s": (" s", 1), "days": (" days", 86400), "GB": (" GB", 1e9)}
-"""What stands behind the number of a unit that has one, and how many base units it is."""
+_UNITS: Mapping[str, tuple[str, float, Unit]] = {
+    "x": ("×", 1, Unit.RATIO),
+    "s": (" s", 1, Unit.SECONDS),
+    "days": (" days", 86400, Unit.SECONDS),
+    "GB": (" GB", 1e9, Unit.BYTES),
+    "points": (" points", 0.01, Unit.FRACTION),
+}
+"""What stands behind the number of a unit that has one, how many base units it is, and which these are."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,10 +36,6 @@ class ClaimTest:
     """The setting in which two sides differ; None where one row is enough."""
     base: str | None = None
     """What the one side has of it, as text."""
-    others: tuple[str, ...] = ()
-    """What the other may have; empty: anything else."""
-    stall: tuple[str, ...] = ()
-    """Of the others, formats in which training is said not to converge."""
     best: bool = False
     """Whether each side is taken at its own best batch and other settings."""
     split: str | None = None
@@ -74,8 +77,15 @@ class Claim:
     @property
     def ends(self) -> tuple[float, float] | None:
         """The least and the most of it in base units, None where there is no number."""
-        scale = _UNITS[self.unit][1] if self.unit in _UNITS else 1
-        return None if self.low is None else (scale * self.low, math.inf if self.high is None else scale * self.high)
+        if self.low is None:
+            return None
+        scale = _UNITS[self.unit][1]
+        return scale * self.low, math.inf if self.high is None else scale * self.high
+
+    @property
+    def measured_in(self) -> Unit:
+        """Base unit of what tests it."""
+        return _UNITS[self.unit][2] if self.unit in _UNITS else Unit.RATIO
 
 
 @cache
