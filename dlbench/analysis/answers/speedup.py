@@ -91,14 +91,6 @@ def _read(results: Results) -> Compared:
     return Compared([*chain(*_families(same, bests))], same.rows, bests.rows, reported_pairs(results, "device").rows)
 
 
-def families(results: Results) -> list[list[Family]]:
-    """Return the kinds of work of each accelerator against each CPU, as the answer tells them: first the one that its headline is of."""
-    results = compared(results)
-    if {row.is_on_cpu for row in results.rows} != {True, False}:
-        return []
-    return _families(match_rows(results, "device"), best(results))
-
-
 def compared(results: Results) -> Results:
     """Return the rows that a device was there for and that measure no launch or copy, nor dlbench itself."""
     return results.where(

@@ -12,8 +12,7 @@ from dlbench.analysis.answers import answer_to, devices, speedup
 from dlbench.analysis.answers import answers as every_answer
 from dlbench.analysis.answers.parts.base import Answer, Missing, Table
 from dlbench.analysis.answers.parts.pair_tables import same_case
-from dlbench.analysis.claims import wording as claim_wording
-from dlbench.analysis.claims.evidence import held
+from dlbench.analysis.claims import claims_table
 from dlbench.analysis.compare.verdict import Comparison
 from dlbench.analysis.presentation import pair_columns, wording
 from dlbench.analysis.ratios.pairing import DEVICE, Pairs
@@ -159,16 +158,9 @@ def paired(results: Results, pairs: Pairs, values: Table, *, pictures: bool = Fa
     return _screen(results, [*answer, *_texts(sentences.devices(results.rows))], tables, pictures)
 
 
-def claims(results: Results, *, pictures: bool = False) -> RenderableType:
-    """Return what others claim, a sentence on what was measured beside it, and the tables of all that it was held against."""
-    found = held(results)
-    parts = list[RenderableType]()
-    for each in found:
-        parts.append(
-            Text(f"{each.claim.id}: {each.claim.says}", style="bold").append(f"  {claim_wording.source(each.claim)}", style="not bold dim")
-        )
-        parts += _texts([f"  {units.one_line(claim_wording.sentence(each))}"], "")
-    return _screen(results, parts, claim_wording.tables(found), pictures)
+def claims(results: Results) -> RenderableType:
+    """Return what others claim, and what was measured beside it."""
+    return _screen(results, [], [claims_table(results)], pictures=False)
 
 
 def _screen(results: Results, parts: Sequence[RenderableType], tables: Iterable[Table], pictures: bool) -> RenderableType:
