@@ -119,7 +119,9 @@ class _Names(dict[str, Any]):
     """What a text may say of a record: each name is looked up when it is written. Raises LookupError for what has no value."""
 
     def __init__(self, found: _Found, record: Any, **more: str) -> None:
-        super().__init__(more)
+        case = getattr(record, "case", None)
+        name, short = names_of(case if isinstance(case, str) else record.row.key)
+        super().__init__(more, case=_Name(name), short=_Name(short))
         self._columns = {each.attribute: each for each in found.columns}
         self._record = record
 
@@ -181,11 +183,9 @@ def _span(record: Any) -> str:
 def _qualifier(found: _Found) -> str:
     """Return the case of the headline and, where there are several devices, which; in at most 38 characters."""
     record = found.foremost[0]
-    case = getattr(record, "case", None)
-    name, short = names_of(case if isinstance(case, str) else record.row.key)
     where = which(record.row, found.records, others_than(record, found.records))
-    words = _Names(found, record, case=name, short=short, where=where)
-    cases = (f"{each}{where}" for each in (name, short, cut(short, MOST_OF_QUALIFIER - len(where))))
+    words = _Names(found, record, where=where)
+    cases = (f"{each}{where}" for each in (words["case"], words["short"], cut(words["short"], MOST_OF_QUALIFIER - len(where))))
     return fitting(*_filled(found.section.qualifier, words), *cases, most=MOST_OF_QUALIFIER)
 
 
