@@ -16,6 +16,7 @@ from dlbench.analysis.read.table import Results
 from dlbench.core.model import Status
 from dlbench.core.rows.row import MACHINE, Row
 from dlbench.core.schema import Column, Unit
+from dlbench.core.units import percent
 
 ENOUGH = 0.9
 """Share of the best throughput from which on a larger batch is not worth its memory and its latency."""
@@ -56,9 +57,9 @@ class BatchSweep:
         return f"{self.ratio.brief} batch {self.sides[0].batch:,}" if self.outcome == "more" else None
 
     @property
-    def less(self) -> float | None:
+    def less(self) -> str | None:
         """Its share where that is not all."""
-        return f"{self.share:.1%}".replace("%", " %") if self.share < 1 and self.outcome == "enough" else None
+        return percent(self.share) if self.share < 1 and self.outcome == "enough" else None
 
 
 class Batches(NamedTuple):
@@ -112,9 +113,9 @@ QUESTION = Question(
             columns=[
                 CASE.headed("work"),
                 place,
-                Column("batch.enough", Unit.COUNT, f"the smallest batch with {ENOUGH:.0%} of the best throughput", heading="batch")
-                .by(lambda sweep: sweep.row.batch)
-                .headed("batch", 0),
+                Column("batch.enough", Unit.COUNT, f"the smallest batch with {ENOUGH:.0%} of the best throughput", priority=0).by(
+                    lambda sweep: sweep.row.batch, "batch"
+                ),
                 THROUGHPUT,
                 Column("batch.share", Unit.FRACTION, "its throughput over that of the best batch", heading="of the best", priority=0),
                 Column("batch.smallest", Unit.COUNT, "the smallest batch measured, whose throughput the ratio is over").by(

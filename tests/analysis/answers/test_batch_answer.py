@@ -46,7 +46,7 @@ def test_what_runs_out_of_memory_is_said_of_the_work_in_the_middle(asked):
 
 def test_a_batch_that_brings_nothing_is_not_asked_for_and_accelerators_come_first(asked):
     answer = asked([*sweep("cpu", b1=1.0, b2=2.0), *sweep("cuda:0", b1=1.0, b2=1.0)])["batch"]
-    assert line(answer) == ("2 is the largest measured; more may help", "train resnet18 on cuda:0 and 1 more", [])
+    assert line(answer) == ("2 is the largest measured; more may help", "train resnet18: 2.00× batch 1", [])
     (table,) = answer["tables"]
     assert [(row["place"], row["batch.enough"]) for row in table["rows"]] == [("cuda:0", 2), ("cpu", 1)]
 

@@ -59,7 +59,7 @@ def test_each_way_stands_beside_the_best_with_what_it_takes_of_a_call(asked):
 
 def test_accelerators_come_first(asked):
     answer = found(asked, step(1.0, "there", device="cpu", waited_s=0.5), step(0.5, "there"))
-    assert (answer["headline"], answer["qualifier"]) == ("128 /s at best, fed by there", "fed b64 on cuda:0 and 1 more")
+    assert (answer["headline"], answer["qualifier"]) == ("128 /s at best, fed by there", "fed b64")
     long = found(asked, step(1.0, "w" * 200), step(1.02, "there"))
     assert long["headline"] == "64.0 /s at best"
 

@@ -185,7 +185,7 @@ def test_what_is_known_comes_first_and_kinds_and_devices_are_not_mixed(asked):
     ]
     noisy = made_up.rounds_of(made_up.case(long, "cpu", dtype="fp32"), made_up.flat([0.01, 0.02] * 4), items=None, flops=8e8)
     several = asked([*noisy, *ceilings("cpu"), *unknown, *ceilings("cuda:0")], workloads=declared)["bottleneck"]
-    assert line(several) == ("arithmetic bounds 1 of 1 training steps", f"{long[:19]}… on cpu and 1 more", ["noisy"])
+    assert line(several) == ("arithmetic bounds 1 of 1 training steps", f"{long[:37]}…", ["noisy"])
     both = [[*unknown, *known, *ceilings("cuda:0")]] * 2
     assert line(asked(*both, workloads=declared)["bottleneck"])[1] == "third on run0 and 1 more"
     assert line(asked([*noisy, *ceilings("cpu")], workloads=declared)["bottleneck"])[1] == f"{long[:37]}…"
