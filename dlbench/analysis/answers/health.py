@@ -48,7 +48,6 @@ class Trouble:
     verdict: str = ""
     """Of the first what is said of the machine, in one line, and of what that is."""
     about: str = ""
-    unfinished: bool = False
 
     @property
     def row(self) -> Row:
@@ -89,7 +88,7 @@ def _read(results: Results) -> Health:
     outliers = [each for kind in machines for each in kind.outliers]
     bursts = sustained.sustained_steps(results.rows)
     found = Health([*of_all, *by_place] if tried else [], outliers, peaks, bursts, same, alone, machines, results.rows)
-    return found._replace(trouble=[_judged(found, bool(results.files.missing)), *found.trouble[1:]]) if tried else found
+    return found._replace(trouble=[_judged(found), *found.trouble[1:]]) if tried else found
 
 
 def _share(row: Row) -> float:
@@ -102,7 +101,7 @@ def _trouble(rows: Sequence[Row], where: str = "all") -> list[Trouble]:
     return [Trouble(sign, found, rows, where) for sign, found in showing.items() if found]
 
 
-def _judged(found: Health, unfinished: bool) -> Trouble:
+def _judged(found: Health) -> Trouble:
     """Return the first sign with the gravest trouble of all, how many cases show it, and its worst case where there is one."""
     first, showing = found.trouble[0], {each.sign: each.rows for each in found.trouble if each.place == "all"}
     counts, tried = Counter({sign: len(rows) for sign, rows in showing.items()}), first.tried
@@ -125,7 +124,7 @@ def _judged(found: Health, unfinished: bool) -> Trouble:
         minor = max(_MINOR, key=counts.__getitem__)
         text = f"{counts[minor]} of {measured} {minor}" if counts[minor] else f"no trouble in {measured}"
         verdict, about = f"usable{';' if 2 * counts[minor] <= len(tried) else ', but'} {text}", of_machine
-    return replace(first, verdict=verdict, about=about, unfinished=unfinished)
+    return replace(first, verdict=verdict, about=about)
 
 
 def _of_machine(found: Health) -> str:
@@ -160,6 +159,7 @@ QUESTION = Question(
     read=_read,
     cautions=_cautions,
     tells_flags=True,
+    tags={Tag.UNFINISHED: lambda results: bool(results.files.missing)},
     sections=[
         Section(
             records="trouble",
@@ -175,7 +175,6 @@ QUESTION = Question(
             foremost=lambda found: [each for each in found if each.place == "all"],
             headline={"": "{verdict}"},
             qualifier=("{about:38}", ""),
-            tags={Tag.UNFINISHED: lambda each: each.unfinished},
         ),
         Section(
             records="outliers",

@@ -121,6 +121,8 @@ class Question:
     missing: Sequence[str | Lack | Callable[[Results], Lack | None]] = field(default=(), kw_only=True)
     """Why no section has a record: the first reason that holds; a function may return one."""
     cautions: Callable[[Results], Iterable[str]] | None = field(default=None, kw_only=True)
+    tags: Mapping[Tag, Callable[[Results], bool]] = field(default_factory=dict, kw_only=True)
+    """Limits of all answers to it by their condition."""
     tells_flags: bool = field(default=False, kw_only=True)
     """Whether the flags of rows are what it answers, and so weaken nothing."""
 
