@@ -59,7 +59,7 @@ EXPLANATIONS: Mapping[str, str] = {
     Tag.STEPS_ALONE: "without reading data, validation and clocks that fall over hours",
     Tag.SHARED_CORES: "ranks on a CPU share its cores; accelerators scale otherwise",
     Tag.TAIL: "some calls are far slower than the median; look for what holds them up",
-    Tag.NOT_CHECKED: "nothing compared these results with fp64, so their error is unknown",
+    Tag.NOT_CHECKED: "nothing compared the results of the headline with fp64, so their error is unknown",
 }
 """Meaning of each tag, and what to do about it."""
 
