@@ -497,7 +497,9 @@ def test_an_output_that_exists_is_kept_and_one_that_can_not_be_written_is_said(t
         2, "", "dlbench: there.jsonl exists and is never overwritten; choose another name\n"
     )
     assert (tmp_path / "there.jsonl").read_text() == "mine"
-    assert contribute(tmp_path, "-o", "there.jsonl/out.jsonl").err.startswith("dlbench: there.jsonl is a file and no folder; ")
+    assert contribute(tmp_path, "-o", "there.jsonl/out.jsonl").err.startswith(
+        "dlbench: there is no folder there.jsonl to write out.jsonl in; "
+    )
     assert contribute(tmp_path, "-o", "a" * 300).code == 74
 
 

@@ -149,7 +149,7 @@ def test_a_summary_that_cannot_be_written_is_74(folder: Folder, monkeypatch: pyt
 @pytest.mark.parametrize("option", ["--verdict", "--junit", "--report"])
 def test_a_file_that_cannot_be_there_is_refused_before_anything_is_read(folder: Folder, option: str) -> None:
     done = folder.compare(option, "no/such/file")
-    assert (done.code, done.err) == (2, "dlbench: there is no folder no/such for file; make it, or choose another\n")
+    assert (done.code, done.err) == (2, "dlbench: there is no folder no/such to write file in; make it, or choose another\n")
 
 
 def test_a_full_summary_is_left_as_it_is(folder: Folder, summary: Path) -> None:

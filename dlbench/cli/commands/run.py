@@ -25,7 +25,7 @@ from dlbench.cli.options import (
     planning_options,
     typed_options,
 )
-from dlbench.cli.output_files import refuse_misplaced
+from dlbench.cli.output_files import check_writable
 from dlbench.cli.planning import Plan, left_out, load_suites, plan_suites, require_sight
 from dlbench.cli.recording import record
 from dlbench.cli.terminal import say
@@ -128,7 +128,7 @@ def command(
 def _refuse_contradictions(measuring: MeasureOptions, gate: bool, detect: str | None, resume: Path | None, node: Node | None) -> None:
     """Raise UsageError for options that exclude each other, and for an output that can't be a file."""
     if not (node and node.number):
-        refuse_misplaced(measuring.output)
+        check_writable(measuring.output, new=False)
     if gate and (measuring.rounds or measuring.budget):
         raise UsageError("--gate chooses the rounds itself; give it without --rounds and --budget")
     if detect is not None and not gate:
