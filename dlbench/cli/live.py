@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from dlbench.analysis.presentation.wording import plural
 from dlbench.cli.session import Session
 from dlbench.cli.terminal import on_screen, say
-from dlbench.cli.time_left import TimeLeft
+from dlbench.cli.tracker import Tracker
 from dlbench.core import units
 from dlbench.core.conditions import BUSY
 from dlbench.core.measurement import Measurement, Series
@@ -64,42 +64,6 @@ def screen(session: Session, path: Path, programs: OtherPrograms) -> Iterator[Ob
             clock.join()
 
 
-class _Tracker(TimeLeft):
-    """How far the run is, and how long it will still take."""
-
-    def __init__(self, session: Session) -> None:
-        settings = session.settings
-        super().__init__(session.tasks, settings.policy, time.monotonic, settings.budget_ends, session.done)
-        self.session = session
-        self.left_in_round = len(session.tasks)
-        devices = dict.fromkeys(task.case.device for task in session.tasks if task.has_device)
-        self._opening = f"starting workers for {', '.join(devices)}" if devices else ""
-        """What a round begins with, which takes seconds on an accelerator; empty where none of its devices is there."""
-
-    def round_started(self, number: int, pending: Sequence[Series]) -> None:
-        super().round_started(number - self.session.first_round, pending)
-        self.left_in_round = len(pending)
-
-    def case_ended(self, measurement: Measurement) -> None:
-        super().case_ended(measurement)
-        self.left_in_round -= 1
-
-    def case_left_out(self, series: Series) -> None:
-        super().case_left_out(series)
-        self.left_in_round -= 1
-
-    def about(self) -> str:
-        """Return ``, about 6:12 left``; nothing where that can't be said yet."""
-        left_s = self.left_s()
-        return "" if left_s is None else f", about {units.clock_time(left_s)} left"
-
-    def where(self) -> str:
-        """Return ``round 2 of 7, 9 of 14 cases left``."""
-        number = max(1, self.round + 1)
-        of = f" of {self.policy.rounds}" if number <= self.policy.rounds else " (extra, for wide intervals)"
-        return f"round {number}{of}, {plural(self.left_in_round, 'case')} left"
-
-
 def _again_because(measurement: Measurement) -> str:
     """Say why a measurement does not count: ``disturbed: waited for a CPU for 30.0 % of its time; again later in this round``."""
     reason = (measurement.conditions and measurement.conditions.explanation()) or "stays with its other side"
@@ -114,7 +78,7 @@ def _how_ended(measurement: Measurement) -> str:
     return f"{ended}{found}{f': {measurement.reason}' if measurement.reason else ''}"
 
 
-class PlainLines(_Tracker):
+class PlainLines(Tracker):
     """One line a case, for logs, and a first one before any."""
 
     def round_started(self, number: int, pending: Sequence[Series]) -> None:
@@ -146,7 +110,7 @@ class PlainLines(_Tracker):
         say(units.one_line(f"{self.where()}: {text}"))
 
 
-class _LiveTable(_Tracker):
+class _LiveTable(Tracker):
     """The table of results so far, redrawn as each case starts and ends."""
 
     def __init__(self, session: Session, path: Path, live: "Live", programs: OtherPrograms, busy: str = "") -> None:
