@@ -30,10 +30,8 @@ CALIBRATIONS = Path("results", "calibration")
 
 PATH = click.Path(path_type=Path)
 OUTPUT_FILE = click.Path(dir_okay=False, writable=True, path_type=Path)
-file_argument = click.argument("file", type=PATH, shell_complete=completion.result_files)
-files_argument = click.argument(
-    "files", metavar="FILE|FOLDER...", nargs=-1, required=True, type=PATH, shell_complete=completion.result_files
-)
+file_argument = click.argument("file", type=PATH)
+files_argument = click.argument("files", metavar="FILE|FOLDER...", nargs=-1, required=True, type=PATH)
 
 Command = Callable[..., Any]
 Decorator = Callable[[Command], Command]

@@ -29,8 +29,8 @@ _HUGE = 1 << 30  # bytes; above, one file after the other, as what is read at th
 
 
 @click.command("compare")
-@click.argument("base", type=PATH, shell_complete=completion.result_files)
-@click.argument("new", metavar="[NEW|FOLDER]...", nargs=-1, type=PATH, shell_complete=completion.result_files)
+@click.argument("base", type=PATH)
+@click.argument("new", metavar="[NEW|FOLDER]...", nargs=-1, type=PATH)
 @threshold_options(
     "10% of time, with --by 3%, and 5% of memory",
     "End with 4 if some case doesn't exclude such a slowdown (default: the suite's; else 25%, if --strict or a file of run --gate asks).",

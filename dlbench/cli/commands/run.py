@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from dlbench.cli import BEGAN, completion, defaults
+from dlbench.cli import BEGAN, defaults
 from dlbench.cli import gate as gates
 from dlbench.cli import session as sessions
 from dlbench.cli.listing import write_plan
@@ -66,7 +66,6 @@ if TYPE_CHECKING:
     "--resume",
     type=PATH,
     metavar="FILE",
-    shell_complete=completion.result_files,
     is_eager=True,
     callback=defaults.without_defaults(),
     help="Go on with a run as it was planned; with one that is complete, to more --rounds or for a --budget.",
