@@ -44,7 +44,7 @@ class Throttling:
     reasons: tuple[str, ...] | None = None
     """NVML's reasons for a low clock while its blocks ran, or its experiment, of `SLOWDOWNS` and `POWER_CAPS`."""
     tries: PositiveCount = 1
-    """Times that the case was measured in this round, while all were held back, here or on its other side: `least_held_back` counts."""
+    """Times that the case was measured in this round, while all were held back, here or on its other side; the least counts."""
     waiting: Quantity | None = None
     """Share of its timed part, from the first call to the last block, in which a thread waited for a CPU: of the one that waited most."""
     stolen: Quantity | None = None
@@ -111,18 +111,6 @@ class Throttling:
     def to_json(self) -> dict[str, Any]:
         """Return plain data; what is unknown is left out."""
         return _known(self)
-
-
-def least_held_back(tries: Sequence[Sequence[Throttling | None]]) -> int:
-    """Return which of the tries at a case counts, each of which has one for each side; never by its times.
-
-    It is one that was not throttled, if there is any, and of these the one that lost least, by its worse side; the last where that is equal
-    or one does not tell for how long its threads waited.
-    """
-    calm = [at for at, sides in enumerate(tries) if not any(each and each.throttled for each in sides)] or range(len(tries))
-    if any(each is None or each.waiting is None or each.lost is None for at in calm for each in tries[at]):
-        return calm[-1]
-    return min(reversed(calm), key=lambda at: max((each.lost or 0.0 for each in tries[at] if each), default=0.0))
 
 
 def undisturbed(block_s: Sequence[float], wait_s: Sequence[float] | None, calls: int) -> Sequence[int]:

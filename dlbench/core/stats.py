@@ -129,15 +129,6 @@ def dependent_variance(values: Sequence[float]) -> float:
     return statistics.variance(medians) / len(medians) if len(medians) > 1 else 0.0
 
 
-def best_length(set_up_s: float, within: float, between: float) -> float:
-    """Return for how many seconds a process measures best that takes so long besides.
-
-    The variance of its time is ``between``, that between processes, and ``within`` over those seconds. What counts is the variance times
-    all seconds, which is least here (Kalibera and Jones, Rigorous Benchmarking in Reasonable Time, ISMM 2013, section 6).
-    """
-    return math.sqrt(set_up_s * within / between)
-
-
 def two_way_variances(table: Sequence[Sequence[float]]) -> tuple[float, list[float]]:
     """Return the variance of the rows' effects, negative where chance explains more, and that of each column beyond those.
 

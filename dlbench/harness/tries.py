@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from dlbench.core.conditions import least_held_back
+from dlbench.core.conditions import Throttling
 from dlbench.core.measurement import Measurement, Series, measurement_to_json
 from dlbench.core.model import Status
 from dlbench.harness.schedule import Attempt
@@ -57,4 +57,15 @@ class Tries:
 
 
 def _kept(tries: Sequence[_Try]) -> _Try:
-    return tries[least_held_back([[each.conditions for each in measured] for measured in tries])]
+    """Return the try that counts, never by its times: of those that were not throttled, if there are any, the one that lost least.
+
+    The worse side of a try decides; the last one where that is equal, or where one does not tell for how long its threads waited.
+    """
+    calm = [each for each in tries if not any(found and found.throttled for found in _conditions(each))] or tries
+    if any(found is None or None in (found.waiting, found.lost) for each in calm for found in _conditions(each)):
+        return calm[-1]
+    return min(reversed(calm), key=lambda each: max((found.lost or 0.0 for found in _conditions(each) if found), default=0.0))
+
+
+def _conditions(measured: _Try) -> list[Throttling | None]:
+    return [each.conditions for each in measured]

@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from dlbench.core.rank_test import rank_test, shift_interval
 from dlbench.core.stats import (
     Interval,
-    best_length,
     dependent_variance,
     median_interval,
     median_ranks,
@@ -305,17 +304,3 @@ def test_dependent_variance_sees_what_lasts(values: list[float], variance: float
 def test_dependent_variance_of_independent_values_is_that_of_their_median() -> None:
     noise = np.random.default_rng(1).normal(size=(2000, 100))
     assert statistics.fmean(map(dependent_variance, noise)) == pytest.approx(np.var(np.median(noise, axis=1)), rel=0.06)
-
-
-POSITIVE = st.floats(1e-6, 1e3)
-
-
-@given(POSITIVE, POSITIVE, POSITIVE, POSITIVE)
-def test_no_other_length_takes_less_time_to_the_same_variance(set_up_s: float, within: float, between: float, other: float) -> None:
-    def cost(seconds: float) -> float:
-        return (set_up_s + seconds) * (between + within / seconds)
-
-    best = best_length(set_up_s, within, between)
-    assert cost(best) <= min(cost(other), cost(best * 1.01), cost(best / 1.01)) * (1 + 1e-12)
-    assert best_length(2 * set_up_s, within, between) > best < best_length(set_up_s, 2 * within, between)
-    assert best_length(set_up_s, within, 2 * between) < best

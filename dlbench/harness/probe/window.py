@@ -112,13 +112,11 @@ class Window:
         self._reasons: dict[str, Reason] = {}
         self._telemeter: Telemeter | None = None
         self._series: list[Telling] = []
-        self._timed_s = math.inf
-        """When to read next while blocks are timed."""
 
     @property
     def due_s(self) -> float:
         """When to read next, on the scale of `time.monotonic`; infinite where nothing is timed or metered."""
-        return min(self._timed_s, self._begun_s + (len(self._series) + 1) * self._interval_s)
+        return self._begun_s + (len(self._series) + 1) * self._interval_s
 
     @property
     def _on_host(self) -> bool:
@@ -130,14 +128,15 @@ class Window:
         Blocks are ``timed`` from one message to the next; a window within takes the place of these readings.
         """
         if "interval_s" in message:
-            self._begin(message["interval_s"])
+            self._begin(message["interval_s"], {"": self.make_meter, "host": self.make_host_meter})
         elif "items" in message:
             self._end(message["items"], message["seconds"])
         elif message["timed"] and self.ask:
-            self._telemeter = Telemeter(self.ask, None, of_processor=False)
+            self._begin(TIMED_S, {})
+            self._begun_s -= TIMED_S  # so that the first reading is due at once
             self.read()
         else:
-            self._timed_s = math.inf
+            self._interval_s = math.inf
 
     def _end(self, items: float, seconds: float) -> None:
         """End the window. The worker's series have a point for each whole interval of its ``seconds``, and these get as many."""
@@ -147,9 +146,8 @@ class Window:
         del self._series[points:]
         self._seconds, self._items, self._interval_s = at_s - self._begun_s, items, math.inf
 
-    def _begin(self, interval_s: float) -> None:
+    def _begin(self, interval_s: float, kinds: Mapping[str, Callable[[], Meter] | None]) -> None:
         self._clear()
-        kinds = {"": self.make_meter, "host": self.make_host_meter}
         for part, make in kinds.items():
             if make:
                 try:
@@ -162,12 +160,8 @@ class Window:
 
     def read(self) -> None:
         """Take the reading that is due. One that comes late stands for those that it missed, so that points keep their time."""
-        metered = self._interval_s < math.inf
-        at_s = self._read_meters() if metered else self.now()
+        at_s = self._read_meters()
         told = self._telemeter.read(at_s) if self._telemeter else {}
-        if not metered:
-            self._series.append(told)
-            self._timed_s = at_s + TIMED_S
         while self.due_s <= at_s:
             self._series.append(told)
 
