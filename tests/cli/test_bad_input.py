@@ -104,14 +104,6 @@ def test_a_header_that_lacks_what_resuming_needs(tmp_path):
     assert "f.jsonl, line 1: the header lacks what a run needs to go on ('suites'); start a new run" in done.err
 
 
-def test_an_output_that_exists_is_never_overwritten(tmp_path):
-    (tmp_path / "mine.jsonl").write_text("precious")
-    done = shared_hosts.dlbench("run", "self", "-o", "mine.jsonl", cwd=tmp_path)
-    assert done.code == 2
-    assert "mine.jsonl exists and is never overwritten; choose another name" in done.err
-    assert (tmp_path / "mine.jsonl").read_text() == "precious"
-
-
 def test_an_output_that_cannot_be_written(tmp_path):
     (tmp_path / "file").write_text("")
     for output, code, sentence in (

@@ -284,19 +284,6 @@ def test_figures_are_files_of_their_own_and_the_same_each_time(run_file: Path) -
     assert set(written[0]) == {f"{name}-{n}.svg" if n > 1 else f"{name}.svg" for name, most in numbers.items() for n in range(1, most + 1)}
 
 
-@pytest.mark.parametrize(
-    ("arguments", "sentence"),
-    [
-        (("-o", "typo/run.html"), "there is no folder typo to write run.html in; make it, or choose another"),
-        (("--figures", "typo/figures"), "there is no folder typo to write figures in; make it, or choose another"),
-    ],
-)
-def test_no_folder_is_made_for_a_name_that_may_be_mistyped(run_file: Path, arguments: Sequence[str], sentence: str) -> None:
-    done = in_process(run_file.parent, "report", "run.jsonl", *arguments)
-    assert (done.code, done.out, done.err) == (2, "", f"dlbench: {sentence}\n")
-    assert [path.name for path in run_file.parent.iterdir()] == ["run.jsonl"]
-
-
 def test_a_missing_package_is_one_sentence(run_file: Path) -> None:
     for number, name in enumerate(("altair", "jinja2")):
         variables = front_door.without(run_file.parent, name)
