@@ -118,8 +118,8 @@ class _LiveTable(Tracker):
         self._path = path
         self._live = live
         self._programs = programs
-        self._others = busy
-        """What takes the CPUs, once that is known."""
+        self._busy = busy
+        """What took the CPUs before anything was measured."""
         self._fitting = live.console.height
         """Cases that the screen had room for when it was last drawn."""
         # A case's row changes only when that case ends, so each is computed once a round.
@@ -146,7 +146,7 @@ class _LiveTable(Tracker):
     def case_started(self, series: Series, number: int) -> None:
         super().case_started(series, number)
         if self._doing:  # the workers of the round have started meanwhile
-            self._others = self._others or self._programs.named() or ""
+            self._programs.named()
         else:
             self._programs.renew()
         self._doing = ""
@@ -188,7 +188,7 @@ class _LiveTable(Tracker):
         """Look for what takes the CPUs where the case lost much of its time to it, as far as is known."""
         lost = (measurement.conditions and measurement.conditions.lost) or 0.0
         if lost > BUSY:
-            self._others = self._others or self._programs.named(lost) or ""
+            self._programs.named(lost)
 
     def _answer(self) -> bool:
         """Answer from the rows so far, unless that would take a noticeable part of the run: of many cases it takes longer.
@@ -226,7 +226,7 @@ class _LiveTable(Tracker):
         self._drawn_s, self._told = time.monotonic(), f"{self.where()}, {{}} gone{self.about()}"
         self._status = status = Text(self._with_time(), style="bold")
         doing = f"now {self.current}" if self.current else self._doing or f"writing {self._path}"
-        lines = [line for line in (self._absent, self._others, self._postponed, doing) if line]
+        lines = [line for line in (self._absent, self._busy or self._programs.found, self._postponed, doing) if line]
         now = [Text(units.one_line(line), style="dim", no_wrap=True, overflow="ellipsis") for line in lines]
         below = Group(*([self._answers] if self._answers else ()), status, *now)
         # Laid out once: so to draw it again takes 0.7 ms instead of 11.

@@ -29,20 +29,19 @@ class Tries:
 
     def end(self, attempt: Attempt, measured: _Try = ()) -> None:
         """Save the last try at a case, if there was one, and keep the best."""
-        earlier = self._postponed.pop(attempt.tasks[0].series, [])
+        tries = self._postponed.pop(attempt.tasks[0].series, [])
         if any(each.status is not Status.OK for each in measured):
-            earlier = []  # how it ended counts
-        complete = len(measured) == len(attempt.tasks) or not earlier
-        tries = [*earlier, measured] if complete else earlier
+            tries = []  # how it ended counts
+        if len(measured) == len(attempt.tasks) or not tries:
+            tries.append(measured)
         if _kept(tries) is not measured:
             self._discard(measured)
         self._keep(tries)
 
     def end_all(self) -> None:
         """Keep the best try at each case that will not be tried again after all."""
-        for tries in self._postponed.values():
-            self._keep(tries)
-        self._postponed.clear()
+        while self._postponed:
+            self._keep(self._postponed.pop(next(iter(self._postponed))))
 
     def _discard(self, measured: _Try) -> None:
         for measurement in measured:
