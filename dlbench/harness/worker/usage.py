@@ -47,7 +47,7 @@ class LostTime:
         self._begun = self._read()
 
     def _read(self) -> tuple[Mapping[str, float], Mapping[str, float], float, float]:
-        """Return the waiting of each thread and the theft from each CPU, the CPU time of children that have ended, and the time, in s."""
+        """Return the waiting of each thread in ns; in s the theft from each CPU, the CPU time of children that have ended, and the time."""
         spent = os.times()
         return self._waits() if self._waits else {}, _stolen_s(), spent.children_user + spent.children_system, self._now()
 
@@ -55,7 +55,8 @@ class LostTime:
         """Return ``waiting`` and ``stolen`` so far as shares of the time, and for each that is None why."""
         waits, thefts, children_s, begun_s = self._begun
         waits_now, thefts_now, children_now_s, now_s = self._read()
-        waited_s, stolen_s, seconds = _most(waits, waits_now), _most(thefts, thefts_now), max(now_s - begun_s, 1e-9)
+        waited_ns, stolen_s, seconds = _most(waits, waits_now), _most(thefts, thefts_now), max(now_s - begun_s, 1e-9)
+        waited_s = None if waited_ns is None else waited_ns / 1e9
         missing_reasons: dict[str, Reasons] = {}
         if children_now_s > children_s:
             waited_s, missing_reasons["waiting"] = None, [Unknown.WAITING_OF_CHILDREN.reason()]
@@ -73,7 +74,7 @@ class LostTime:
 
 
 class BlockWaits:
-    """Longest waits for a CPU of any thread of this process, block by block. ``read`` tells of each how many seconds it has waited."""
+    """Longest waits for a CPU of any thread of this process, block by block. ``read`` tells of each how many nanoseconds it has waited."""
 
     def __init__(self, read: Callable[[], Mapping[str, float]]) -> None:
         self._read = read
@@ -81,17 +82,20 @@ class BlockWaits:
 
     def restart(self) -> None:
         """Leave out what was waited for so far."""
-        self._waited_s = self._read()
+        self._waited_ns = self._read()
 
     def longest_s(self, block_s: float) -> float:
         """Return the longest wait since it was last asked, for a block that took so long."""
-        before = self._waited_s
+        before = self._waited_ns
         self.restart()
-        return min(block_s, round(_most(before, self._waited_s) or 0.0, 6))
+        return min(block_s, round((_most(before, self._waited_ns) or 0.0) / 1e9, 6))
 
 
 class ThreadWaits:
-    """What each thread of this process has waited for so far; 6 µs for four, as their files stay open for as long as this is in use."""
+    """What each thread of this process has waited for so far; 6 µs for four, as their files stay open for as long as this is in use.
+
+    A file has nanoseconds on a CPU, nanoseconds in a run queue, and turns on a CPU (docs.kernel.org: scheduler/sched-stats).
+    """
 
     def __init__(self, folder: int) -> None:
         self._folder = folder
@@ -100,11 +104,13 @@ class ThreadWaits:
         self._files: dict[str, int] = {}
 
     def __call__(self) -> Mapping[str, float]:
-        """Return the seconds of each."""
+        """Return the nanoseconds of each."""
         while True:
-            with suppress(OSError):  # one has ended, and another begun
+            try:
                 if _links(self._folder) == self._links:
-                    return {thread: _count(file, 1) / 1e9 for thread, file in self._files.items()}
+                    return {thread: int(os.pread(file, 80, 0).split()[1]) for thread, file in self._files.items()}
+            except OSError:  # one has ended, and another begun
+                self._links = 0
             self._close()
             self._links = _links(self._folder)
             for thread in os.listdir(self._folder):  # noqa: PTH208  # of an open folder
@@ -114,7 +120,7 @@ class ThreadWaits:
     def counts(self) -> bool:
         """Whether the kernel does: otherwise it shows zeros, also for the thread that reads them."""
         self()
-        return any(_count(file, 2) for file in self._files.values())
+        return any(int(os.pread(file, 80, 0).split()[2]) for file in self._files.values())
 
     def _close(self) -> None:
         while self._files:
@@ -143,16 +149,11 @@ def block_waits() -> BlockWaits | None:
         return BlockWaits(waits)
     if not sum(_switches()):
         return None
-    return BlockWaits(lambda: {"": _switches()[1] * 1e9})  # each longer than any block
+    return BlockWaits(lambda: {"": _switches()[1] * 10**18})  # each longer than any block
 
 
 def _links(folder: int) -> int:
     return os.fstat(folder).st_nlink
-
-
-def _count(file: int, place: int) -> int:
-    """Return one of nanoseconds on a CPU, nanoseconds in a run queue, and turns on a CPU (docs.kernel.org: scheduler/sched-stats)."""
-    return int(os.pread(file, 80, 0).split()[place])
 
 
 def _switches() -> tuple[int, int]:
@@ -167,7 +168,7 @@ def _switches() -> tuple[int, int]:
 
 def _most(before: Mapping[str, float], after: Mapping[str, float]) -> float | None:
     """Return the largest gain, None where nothing is counted; a thread that was not there before began with nothing."""
-    return max((value - before.get(name, 0) for name, value in after.items()), default=None)
+    return max([value - before.get(name, 0) for name, value in after.items()], default=None)  # a list is quicker, and blocks wait
 
 
 def _stolen_s() -> dict[str, float]:
