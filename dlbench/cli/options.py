@@ -221,6 +221,7 @@ class OutputOptions:
     def __post_init__(self) -> None:
         refuse_same_file(self.files)
         check_writable(*self.files.values(), new=False)
+        check_writable(*(path for path in self.files.values() if path and path.suffix == ".jsonl"))  # a result file
         if self.report:  # before anything is measured
             check_writable(self.report)
             import_module("dlbench.analysis.report.page")
