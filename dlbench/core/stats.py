@@ -29,6 +29,12 @@ def known(values: Iterable[T | None]) -> list[T]:
     return [value for value in values if value is not None]
 
 
+def known_median(values: Iterable[float | None]) -> float | None:
+    """Return the median of the values that there are; None of none."""
+    found = known(values)
+    return statistics.median(found) if found else None
+
+
 def quantile(ordered: Sequence[float], q: float) -> float:
     """Linear interpolation between order statistics (Hyndman and Fan's type 7, the default of NumPy and R)."""
     last = len(ordered) - 1
@@ -225,12 +231,12 @@ def proportion_interval(count: int, of: int) -> Interval:
     (Clopper and Pearson, The Use of Confidence or Fiducial Limits, Biometrika 26, 1934). It covers with that confidence at least.
     """
     tail = (1 - _CONFIDENCE) / 2
-    low = _crossing(lambda p: 1 - _binomial_tail(count - 1, of, p) < tail) if count else 0.0
-    high = _crossing(lambda p: _binomial_tail(count, of, p) > tail) if count < of else 1.0
+    low = _crossing(lambda p: 1 - binomial_tail(count - 1, of, p) < tail) if count else 0.0
+    high = _crossing(lambda p: binomial_tail(count, of, p) > tail) if count < of else 1.0
     return Interval(low, high, _CONFIDENCE)
 
 
-def _binomial_tail(count: int, of: int, p: float) -> float:
+def binomial_tail(count: int, of: int, p: float) -> float:
     """Return the chance of at most ``count`` in ``of`` trials that each happen with ``p``, between 0 and 1 exclusive."""
     log_p, log_q, whole = math.log(p), math.log1p(-p), math.lgamma(of + 1)
     return math.fsum(

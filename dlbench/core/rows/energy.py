@@ -3,32 +3,28 @@
 import statistics
 from collections.abc import Callable, Sequence
 
-from dlbench.core.measurement import MeteredWindow
+from dlbench.core.measurement import Measurement, MeteredWindow
 from dlbench.core.rows.columns import Energy
-from dlbench.core.rows.rounds import Round
-from dlbench.core.rows.times import median
-from dlbench.core.stats import known, median_interval
-
-_NOT_METERED = Energy(reason="measured by dlbench run sustained")
+from dlbench.core.stats import known, known_median, median_interval
 
 
-def joules_per_item(rounds: Sequence[Round]) -> tuple[float, ...]:
+def joules_per_item(rounds: Sequence[Measurement]) -> tuple[float, ...]:
     """Return of each round the energy of the device for an item, in J; empty where a round does not tell."""
     found = [_per_item(each.energy, each.energy.joules) if each.energy else None for each in rounds]
     return () if None in found else tuple(known(found))
 
 
-def columns(rounds: Sequence[Round]) -> Energy:
-    """Return the columns, without the reasons of a file; null where a round has nothing."""
+def columns(rounds: Sequence[Measurement], reason: str | None, telemetry_reason: str | None) -> Energy:
+    """Return the columns, null where a round has nothing; the reasons are those of the file."""
     windows = known(each.energy for each in rounds)
     if not windows:
-        return _NOT_METERED
+        return Energy(reason=reason or "measured by dlbench run sustained", telemetry_reason=telemetry_reason)
     per_item = joules_per_item(rounds)
     interval = median_interval(per_item)
 
     def of_windows(value: Callable[[MeteredWindow], float | None]) -> float | None:
         found = [value(each) for each in windows] if len(windows) == len(rounds) else [None]
-        return None if None in found else median(found)
+        return None if None in found else known_median(found)
 
     return Energy(
         joules_per_item=statistics.median(per_item) if per_item else None,
@@ -40,7 +36,8 @@ def columns(rounds: Sequence[Round]) -> Energy:
         host_watts=of_windows(lambda window: _power(window, window.host_joules)),
         window_s=of_windows(lambda window: window.seconds),
         source=windows[-1].source,
-        reason=None if per_item else _why_null(windows, len(rounds)),
+        reason=reason or (None if per_item else _why_null(windows, len(rounds))),
+        telemetry_reason=telemetry_reason,
     )
 
 

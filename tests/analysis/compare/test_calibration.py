@@ -15,8 +15,7 @@ from dlbench.analysis.compare.calibration import Calibration, Common, Drift, Noi
 from dlbench.analysis.compare.judge import Verdict, rank_tests
 from dlbench.analysis.compare.pairs import compare
 from dlbench.analysis.compare.verdict import CaseVerdict, Comparison
-from dlbench.analysis.read.order import by_case
-from dlbench.analysis.read.table import Results, named
+from dlbench.analysis.read.table import Results, by_case, named
 from dlbench.core.errors import ResultFileError
 from dlbench.core.measurement import Measurement
 from dlbench.core.model import Status
