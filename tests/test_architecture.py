@@ -22,7 +22,7 @@ ROOMS = {
     "core": "errors modules file_lock toml units precision provenance stats quantities decoding conditions schema thresholds "
     "rank_test declarations model declared_json unknown prices step_profile measurement store writer finding",
     "core.reference": "collectives networks peaks schedules published claims",
-    "core.rows": "rounds columns row rates energy summary",
+    "core.rows": "rounds columns row rates summary",
     "harness.plan": "suite selection cases adaptive known_cases",
     "harness.probe": "cgroup memory topology processor nvml energy window devices fingerprint monitor programs",
     "harness.probe.checks": "__init__ *",
@@ -39,7 +39,7 @@ ROOMS = {
     "analysis.ratios": "ratio pairing paired",
     "analysis.presentation": "wording names pair_columns fields figures",
     "analysis.scaling": "speedup projection columns",
-    "analysis.compare": "outliers calibration judge power doubts values seeds worsening verdict comparison pairs ab provenance",
+    "analysis.compare": "variances outliers calibration judge power doubts values seeds worsening verdict comparison pairs ab provenance",
     "analysis.answers.parts": "headline base best lines step_bottleneck step_time step_bars pair_tables implementations small_batches "
     "memory elsewhere published sustained convergence ladder money training_time open_costs cost_tables",
     "analysis.answers.bottleneck": "* __init__",

@@ -60,7 +60,7 @@ class Samples:
         if self.wait_s is None or (places := self.undisturbed) is None:
             return None
         blocks_s = self.calls * sum(self.block_s[at] for at in places)
-        # Rounded, as the rounds of a large file then share few values.
+        # To a hundredth of a percent: of what lies below `UNDISTURBED` more digits tell nothing.
         return round(sum(self.wait_s[at] for at in places) / blocks_s, 4) if blocks_s else 0.0
 
 

@@ -143,6 +143,11 @@ class _Device:
 
 
 @dataclass(frozen=True)
+class _Planned:
+    count: int
+
+
+@dataclass(frozen=True)
 class _UserFile:
     file: str
     sha256: str
@@ -162,7 +167,7 @@ _HEADER: Mapping[str, Any] = {
     "gate": Json,
     "policy": Policy,
     "devices": Sequence[_Device],
-    "planned": Mapping[str, int],
+    "planned": _Planned,
     "environment": _Place,
     "sides": Mapping[str, _Place],
     "suites": Sequence[str | Json],

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from dlbench.core.declarations import Declaration
 from dlbench.core.decoding import convert
 from dlbench.core.errors import ResultFileError
-from dlbench.core.measurement import CONFIRMING, Measurement
+from dlbench.core.measurement import CONFIRMING
 from dlbench.core.model import Status
 from dlbench.core.rows.row import Row
 from dlbench.core.store import RunFile
@@ -31,9 +31,8 @@ def of_sides(run: RunFile, measured: Iterable[str | None]) -> Sides:
 
     A side that was measured again is still that side.
     """
-    sides = run.header.get("sides") or {}
-    found = dict.fromkeys([*(sides or [None]), *measured])
-    return {side: sides.get((side or "").removesuffix(CONFIRMING), {}) for side in found}
+    sides = run.header.get("sides", {})
+    return {side: sides.get((side or "").removesuffix(CONFIRMING), {}) for side in (*(sides or [None]), *measured)}
 
 
 def environments(run: RunFile, name: str, sides: Sides) -> dict[str, Mapping[str, Any]]:
@@ -140,16 +139,15 @@ class SpentBudget(NamedTuple):
 def spent_budget(run: RunFile, rows: Sequence[Row]) -> SpentBudget | None:
     """Return the budget of a complete run that ended it before its rounds; None where something else did, or there was none."""
     policy, footer = run.header.get("policy", {}), run.footer or {}
-    figures = (policy.get("budget_s"), policy.get("rounds"), footer.get("rounds"), footer.get("seconds"))
-    known = [each for each in figures if each and 0 < each < 2**53]
-    if len(known) < len(figures):
+    figures = [policy.get("budget_s"), policy.get("rounds"), footer.get("rounds"), footer.get("seconds")]
+    if not all(each and 0 < each < 2**53 for each in figures):
         return None
-    budget_s, planned, rounds, took_s = known
+    budget_s, planned, rounds, took_s = figures
     devices = {device["id"] for device in run.header.get("devices", ())}
-    left_out = [row for row in rows if row.case.status == Status.SKIPPED and row.case.device in devices]
     # A search for what has no time is made once a run.
     repeated = [row for row in rows if row.is_ok and (row.time.median_s is not None or not row.case.found)]
-    measured = (*(row.time.rounds or 0 for row in repeated), *[0] * len(left_out))
+    left_out = [row for row in rows if row.case.status is Status.SKIPPED and row.case.device in devices]
+    measured = (*(row.time.rounds or 0 for row in repeated), *(0 for _ in left_out))
     if rounds >= planned or not any(measured):
         return None
     return SpentBudget(budget_s, rounds, planned, max(took_s, budget_s), measured)
@@ -228,21 +226,8 @@ def circumstances(run: RunFile, name: str) -> list[str]:
             f"{name}: the CPU's frequency governor was {' and '.join(slow)}, so the clock followed the load; "
             "as root: cpupower frequency-set -g performance"
         )
-    if run.discarded:
+    if count := len(run.discarded):
         cases = len({each.case.id for each in run.discarded})
-        of = "of one case" if cases == 1 else f"of {cases} cases"
-        notes.append(f"{name}: {_held_back(run.discarded)} discarded, {of}; no number here counts that")
+        of = f"{count} measurement{'s' * (count > 1)} of {cases} case{'s' * (cases > 1)}"
+        notes.append(f"{name}: left out {of} that were throttled or disturbed, here or on the other side, and were made again")
     return notes
-
-
-def _held_back(discarded: Sequence[Measurement]) -> str:
-    """Return for example ``2 throttled and 1 disturbed measurements were``, with those of the other side that go with them."""
-    held_back = [found for each in discarded if (found := each.conditions) and found.held_back]
-    throttled = sum(bool(each.throttled) for each in held_back)
-    counts = {"throttled": throttled, "disturbed": len(held_back) - throttled}
-    parts = [f"{count} {how}" for how, count in counts.items() if count]
-    if parts:
-        parts[-1] += f" measurement{'' if len(held_back) == 1 else 's'}"
-    if of_other := len(discarded) - len(held_back):
-        parts.append(f"{of_other} of the other side")
-    return f"{' and '.join(parts)} {'was' if len(discarded) == 1 else 'were'}"

@@ -1,7 +1,7 @@
 """Places: a machine with its software. Several result files of one place count as one, and places are told apart by what differs."""
 
 import re
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -27,30 +27,21 @@ _TELLING = {
 """What tells machines apart, then software and days, the most telling first, and how it is said."""
 
 
-def by_place(environments: Environments) -> dict[str, Mapping[str, Any]]:
-    """Return the environments with the name of the place as ``machine_key``, where they say their machine and software."""
-    names = place_names(environments)
-    return {run: _keyed(environment, names[run]) for run, environment in environments.items()}
-
-
-def richest(environments: Environments, names: Mapping[str, str]) -> dict[str, Mapping[str, Any]]:
-    """Return of each place, by its name, the environment that knows most of it, and of those the newest."""
-    files = defaultdict[str, list[Mapping[str, Any]]](list)
-    for file, name in names.items():
-        files[name].append(environments[file])
-    return {name: _keyed(max(of, key=_known), name) for name, of in files.items()}
-
-
-def _keyed(environment: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    return {**environment, "machine_key": name} if facts(environment) else environment
-
-
 def place_names(environments: Environments) -> dict[str, str]:
-    """Return for each ``case.run`` the name of its place: what tells that from the others, as little as does; at last the file."""
-    places = _places(environments)
-    texts_of = {files[0]: _texts(environments[files[0]]) for files in places if facts(environments[files[0]])}
-    names = _names(texts_of)
-    return {file: names.get(files[0], files[0]) for files in places for file in files}
+    """Return for each ``case.run`` the name of its place: what tells that from the others, as little as does; at last the file.
+
+    A file that fits two places is of neither, and the sides of an A/B stay apart.
+    """
+    known = {run: found for run, each in environments.items() if "side" not in each and (found := facts(each))}
+    places: list[list[str]] = []
+    for run in sorted(known, key=lambda run: knowledge(environments[run]), reverse=True):
+        fits = [place for place in places if not any(contradict(known[run], known[other]) for other in place)]
+        if len(fits) == 1:
+            fits[0].append(run)
+        else:
+            places.append([run])
+    names = _names({place[0]: _texts(environments[place[0]]) for place in places})
+    return {run: run for run in environments} | {run: names[place[0]] for place in places for run in place}
 
 
 def labels(environments: Sequence[Mapping[str, Any]]) -> list[str]:
@@ -58,25 +49,7 @@ def labels(environments: Sequence[Mapping[str, Any]]) -> list[str]:
     return list(_names({str(number): _texts(each) for number, each in enumerate(environments, 1)}).values())
 
 
-def _places(environments: Environments) -> list[list[str]]:
-    """Return the files of each place, the one that knows most of it first; a file that fits two places is of neither."""
-    known = {run: facts(environment) for run, environment in environments.items()}
-    alike, apart, found = defaultdict[str, list[str]](list), list[list[str]](), list[list[str]]()
-    for run, environment in environments.items():
-        if known[run] and "side" not in environment:
-            alike[repr(known[run])].append(run)
-        else:
-            apart.append([run])
-    for runs in sorted(alike.values(), key=lambda runs: _known(environments[runs[0]]), reverse=True):
-        fits = [place for place in found if not any(contradict(known[runs[0]], known[other]) for other in place)]
-        if len(fits) == 1:
-            fits[0].extend(runs)
-        else:
-            found.append(runs)
-    return found + apart
-
-
-def _known(environment: Mapping[str, Any]) -> tuple[int, str]:
+def knowledge(environment: Mapping[str, Any]) -> tuple[int, str]:
     """Return what sorts environments by how much they know, then by how new they are."""
     return len(facts(environment)), began(environment)
 

@@ -1,10 +1,11 @@
 """pyperf's JSON, read and written: a run of pyperf is a round, and its values are the round's blocks."""
 
-import math
 import re
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from itertools import chain
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -65,40 +66,30 @@ def load(path: Path) -> RunFile | None:
             beginning = file.read(_GLANCE)
             if not _BEGINNING.match(beginning):
                 return None
-            text = beginning + file.read()
+            data = decode(dict, beginning + file.read())
     except OSError as error:
         raise ResultFileError(f"cannot read {path}: {error.strerror or error}") from error
-    try:
-        data = decode(dict, text)
     except ValueError as error:
         raise ResultFileError(f"{path}: not JSON; the file was cut, edited or damaged") from error
     if not {"version", "benchmarks"} <= data.keys() or "machine_info" in data:
         return None
     if data["version"] != FORMAT:
         raise ResultFileError(f"{path} is not of pyperf's format {FORMAT}; a file of an older pyperf becomes so by: pyperf convert")
-    cases: dict[str, list[Measurement]] = {}
     try:
         suite = convert(_Suite, data)
-        for benchmark in suite.benchmarks:
-            # As in pyperf, what stands nearer to the run holds.
-            metadata = [{**suite.metadata, **benchmark.metadata, **run.metadata} for run in benchmark.runs if run.values]
-            values = [run.values for run in benchmark.runs if run.values]
-            found = [_measurement(number, *each) for number, each in enumerate(zip(values, metadata, strict=True))]
-            if found and cases.setdefault(found[0].case.id, found) is not found:
-                raise ValueError(f"two benchmarks are called {found[0].case.workload}")
-            if len({each.case.id for each in found}) > 1:
-                raise ValueError(f"runs of {found[0].case.workload} have other names")
+        cases = [rounds for benchmark in suite.benchmarks if (rounds := _rounds(suite.metadata, benchmark))]
+        if twice := [name for name, count in Counter(rounds[0].case.id for rounds in cases).items() if count > 1]:
+            raise ValueError(f"two benchmarks are called {twice[0]}")
     except ValueError as error:
         raise ResultFileError(f"{path}: {error}; the file was edited or is not pyperf's") from error
     if not cases:
         raise ResultFileError(f"{path} has no values; give a file of a pyperf run that came to its end")
-    measurements = tuple(each for rounds in cases.values() for each in rounds)
+    measurements = tuple(chain.from_iterable(cases))
     info = {**suite.metadata, **suite.benchmarks[0].metadata}
-    machine = {name: _text(str(info[key])) for name, key in _MACHINE.items() if isinstance(info.get(key), str | int) and info[key] != ""}
+    machine = {name: text for name, key in _MACHINE.items() if (text := _text(info.get(key)))}
     started = sorted(when for each in measurements if (when := in_utc(each.started)))
     took = {"provenance": {"utc": started[0].isoformat()}, "seconds": (started[-1] - started[0]).total_seconds()} if started else {}
-    environment = {_MACHINES: [machine] if machine else [], **took}
-    return RunFile(path, {"environment": environment}, measurements, footer={}, torn=False)
+    return RunFile(path, {"environment": {_MACHINES: [machine] if machine else [], **took}}, measurements, footer={}, torn=False)
 
 
 def machines(environment: Mapping[str, Any]) -> list[Mapping[str, str]]:
@@ -126,26 +117,29 @@ def dump(cases: Iterable[Sequence[Measurement]], metadata: Mapping[str, ParamVal
     return {"version": FORMAT, "metadata": {"unit": "second", **metadata}, "benchmarks": benchmarks}
 
 
-def _measurement(number: int, values: Sequence[float], metadata: Json) -> Measurement:
-    """Return a run as a round. Raises ValueError, with a sentence, for what pyperf would not have written."""
-    if (unit := metadata.get("unit", "second")) != "second":
-        raise ValueError(f"its unit is {one_line(str(unit))[:40]}, and dlbench reads seconds only")
-    loops = [as_count(metadata.get(name, 1)) for name in ("loops", "inner_loops")]
-    name, device = _text(metadata.get("name")), _text(metadata.get("device"))
-    if not name or None in loops:
-        raise ValueError("a benchmark has a name, and its loops and inner_loops are positive integers")
-    device = device if device and name.endswith(f"@{device}") else "cpu"
-    work = name.removesuffix(f"@{device}")
-    device_name = metadata.get("device_name", metadata.get("cpu_model_name") if device == "cpu" else None)
-    return Measurement(
-        Case(f"{work}@{device}", TOOL, work, {}, device),
-        number,
-        Status.OK,
+def _rounds(shared: Json, benchmark: _Benchmark) -> list[Measurement]:
+    """Return the runs with values of a benchmark as rounds. Raises ValueError, with a sentence, for what pyperf would not have written."""
+    rounds = list[Measurement]()
+    for run in benchmark.runs:
+        if not run.values:
+            continue
+        metadata = {**shared, **benchmark.metadata, **run.metadata}  # as in pyperf, what stands nearer to the run holds
+        if (unit := metadata.get("unit", "second")) != "second":
+            raise ValueError(f"its unit is {one_line(str(unit))[:40]}, and dlbench reads seconds only")
+        loops, inner = (as_count(metadata.get(name, 1)) for name in ("loops", "inner_loops"))
+        if not (name := _text(metadata.get("name"))) or not loops or not inner:
+            raise ValueError("a benchmark has a name, and its loops and inner_loops are positive integers")
+        device = _text(metadata.get("device"))
+        device = device if device and name.endswith(f"@{device}") else "cpu"
+        case = Case(f"{name.removesuffix(f'@{device}')}@{device}", TOOL, name.removesuffix(f"@{device}"), {}, device)
+        if rounds and case != rounds[0].case:
+            raise ValueError(f"a run of {rounds[0].case.workload} is called {case.workload}")
         # Nothing says that they were unsteady, so they count as steady.
-        samples=Samples(math.prod(filter(None, loops)), values, first_call_s=None, warmup_s=None, steady=True),
-        device_name=_text(device_name) or None,
-        started=_text(metadata.get("date")),
-    )
+        samples = Samples(loops * inner, run.values, first_call_s=None, warmup_s=None, steady=True)
+        device_name = _text(metadata.get("device_name", metadata.get("cpu_model_name") if device == "cpu" else None)) or None
+        date = _text(metadata.get("date"))
+        rounds.append(Measurement(case, len(rounds), Status.OK, samples=samples, device_name=device_name, started=date))
+    return rounds
 
 
 def _described(measurement: Measurement) -> Json:
@@ -166,5 +160,5 @@ def _run(measurement: Measurement) -> Json:
 
 
 def _text(value: object) -> str:
-    """Return a text as one line; empty where it is none."""
-    return one_line(value).strip() if isinstance(value, str) else ""
+    """Return a text, or a number, as one line; empty where it is neither."""
+    return one_line(str(value)).strip() if isinstance(value, str | int) else ""

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Self
 from dlbench.analysis.read import header, pyperf
 from dlbench.analysis.read.ceilings import Ceilings, Machine, measured, with_ceilings
 from dlbench.analysis.read.header import Readings
-from dlbench.analysis.read.places import Environments, by_place, labels
+from dlbench.analysis.read.places import Environments, labels, place_names
 from dlbench.analysis.read.trend import trends
 from dlbench.analysis.read.usability import flagged, is_set_aside
 from dlbench.core import store
@@ -186,8 +186,8 @@ def collect(paths: Sequence[Path], each: Map = map) -> Results:
     joined: dict[str, Any] = {field: tuple(chain.from_iterable(getattr(file, field) for file in files)) for field in _JOINED}
     joined |= {field: dict(chain.from_iterable(getattr(file, field).items() for file in files)) for field in _BY_RUN}
     results = Results(**joined)
-    environments = by_place(results.environments) if len(results.environments) > 1 else results.environments
-    return replace(results, rows=tuple(with_ceilings(results.rows, environments)))
+    places = place_names(results.environments) if len(files) > 1 else {}
+    return replace(results, rows=tuple(with_ceilings(results.rows, {run: {"machine_key": name} for run, name in places.items()})))
 
 
 def _read_one(path: Path, name: str) -> Results:
@@ -278,13 +278,14 @@ def _names(paths: Sequence[Path]) -> list[str]:
     times = Counter(path.resolve() for path in paths)
     if repeated := next((path for path in paths if times[path.resolve()] > 1), None):
         raise UsageError(f"{repeated} is given twice; name each result file once")
-    names = {path: path.stem for path in paths}
-    for stem in (stem for stem, count in Counter(names.values()).items() if count > 1):
-        alike = [path for path in paths if path.stem == stem]
-        names |= {path: f"{stem} {label}" for path, label in zip(alike, labels(list(map(_environment, alike))), strict=True)}
-    while taken := {name for name, count in Counter(names.values()).items() if count > 1}:  # as where a stem ends in such a label
-        names = {path: f"{name} {at}" if name in taken else name for at, (path, name) in enumerate(names.items(), 1)}
-    return list(names.values())
+    names = [path.stem for path in paths]
+    for stem in (stem for stem, count in Counter(names).items() if count > 1):
+        alike = [at for at, path in enumerate(paths) if path.stem == stem]
+        for at, label in zip(alike, labels([_environment(paths[at]) for at in alike]), strict=True):
+            names[at] = f"{stem} {label}"
+    while max((taken := Counter(names)).values(), default=1) > 1:  # as where a stem ends in such a label
+        names = [f"{name} {at}" if taken[name] > 1 else name for at, name in enumerate(names, 1)]
+    return names
 
 
 def _environment(path: Path) -> Mapping[str, Any]:

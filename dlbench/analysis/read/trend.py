@@ -15,8 +15,6 @@ from dlbench.core.store import RunFile
 
 LEVEL = 0.01
 """Most often that a run of independent noise is said to have a trend, or to have rounds that stand out."""
-_NAMED = 2
-"""Rounds that a sentence names at most."""
 
 
 def trends(run: RunFile, name: str, rows: Iterable[Row]) -> list[str]:
@@ -51,11 +49,9 @@ def shared_change(times: Sequence[Mapping[int, float]]) -> str | None:
     if not (found := _apart(levels, cases)):
         return None
     most = max(found, key=lambda j: abs(levels[j]))
-    alike, change, last = [numbers[j] + 1 for j in found if levels[j] * levels[most] > 0], math.expm1(levels[most]), numbers[-1] + 1
-    few = f"round{'s' * (len(alike) - 1)} {' and '.join(map(str, alike))}"
-    named = f"{len(alike)} of {last} rounds" if len(alike) > _NAMED else f"{few} of {last}"
-    by = f"{'were up to' if len(alike) > 1 else 'was'} {units.percent(abs(change))} {'slower' if change > 0 else 'faster'}"
-    return f"{named} {by} than the middle one{of}dlbench doctor"
+    alike, change = [numbers[j] + 1 for j in found if levels[j] * levels[most] > 0], math.expm1(levels[most])
+    were = f"round{'s' * (len(alike) > 1)} {', '.join(map(str, alike))} of {numbers[-1] + 1} {'were up to' if len(alike) > 1 else 'was'}"
+    return f"{were} {units.percent(abs(change))} {'slower' if change > 0 else 'faster'} than the middle one{of}dlbench doctor"
 
 
 def _trend(levels: Sequence[float]) -> float:

@@ -1,14 +1,14 @@
-"""Rates of a case, their share of the device's published peak, and whether they can be true."""
+"""Rates of a case, their share of the device's published peak, and whether they can be true; and its energy."""
 
 import statistics
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from dlbench.core import units
-from dlbench.core.measurement import Measurement, SpotCheck
+from dlbench.core.measurement import Measurement, MeteredWindow, SpotCheck
 from dlbench.core.reference.collectives import OPERATIONS, bus_factor
 from dlbench.core.reference.peaks import TABLE, Share, arithmetic_share, memory_share, peak_of
-from dlbench.core.rows.columns import Rates, Times
-from dlbench.core.stats import known, median_interval
+from dlbench.core.rows.columns import Energy, Rates, Times
+from dlbench.core.stats import known, known_median, median_interval
 
 ALLOWANCE = 1.25
 """Cards run above the boost clock that their figures are computed from, a TITAN X (Pascal) by a fifth, and a cache may hold an eighth of
@@ -28,7 +28,8 @@ def rated(
     why operations or bytes are unknown, and ``collective`` the operation of that name, which has a rate on the slowest link.
     """
     stated, call_s = timed[-1], time.median_s
-    device, ranks = peak_of(stated.device_name), stated.case.ranks or 1
+    ranks = stated.case.ranks or 1
+    device = None if stated.case.device == "cpu" else peak_of(stated.device_name)
     items_per_s, flops_per_s, bytes_per_s = (
         _rate([getattr(each, count) for each in timed], call_s) for count in ("items", "flops", "bytes")
     )
@@ -62,8 +63,7 @@ def rated(
 
 def reported(per_round: Sequence[float]) -> Rates:
     """Return the throughput that an experiment reported in each round, if it did."""
-    interval = median_interval(per_round)
-    low, high = (interval.low, interval.high) if interval else (None, None)
+    low, high, _ = median_interval(per_round) or (None, None, 0)
     return Rates(statistics.median(per_round), low, high) if per_round else Rates()
 
 
@@ -121,3 +121,50 @@ def _too_fast(stated: Measurement, arithmetic: Share | None, memory: Share | Non
 def together(sentences: Sequence[str]) -> str | None:
     """Return all reasons as one text; None where there is none."""
     return "; also, ".join(sentences) or None
+
+
+def joules_per_item(rounds: Sequence[Measurement]) -> tuple[float, ...]:
+    """Return of each round the energy of the device for an item, in J; empty where a round does not tell."""
+    found = known(_over(each.energy.joules, each.energy.items) for each in rounds if each.energy)
+    return tuple(found) if len(found) == len(rounds) else ()
+
+
+def metered(rounds: Sequence[Measurement], reason: str | None, telemetry_reason: str | None) -> Energy:
+    """Return the columns of energy, null where a round has nothing; the reasons are those of the file."""
+    windows, per_item = known(each.energy for each in rounds), joules_per_item(rounds)
+    low, high, _ = median_interval(per_item) or (None, None, 0)
+
+    def median(value: Callable[[MeteredWindow], float | None]) -> float | None:
+        found = known(map(value, windows))
+        return known_median(found) if len(found) == len(rounds) else None
+
+    return Energy(
+        joules_per_item=statistics.median(per_item) if per_item else None,
+        joules_per_item_low=low,
+        joules_per_item_high=high,
+        net_joules_per_item=median(lambda window: _over(_net(window), window.items)),
+        watts=median(lambda window: _over(window.joules, window.seconds)),
+        idle_watts=median(lambda window: window.idle_watts),
+        host_watts=median(lambda window: _over(window.host_joules, window.seconds)),
+        window_s=median(lambda window: window.seconds),
+        source=windows[-1].source if windows else None,
+        reason=reason or (None if per_item else _why_null(windows, len(rounds))),
+        telemetry_reason=telemetry_reason,
+    )
+
+
+def _why_null(windows: Sequence[MeteredWindow], rounds: int) -> str:
+    if len(windows) < rounds or not windows:
+        return f"{len(windows)} of {rounds} rounds were metered" if windows else "measured by dlbench run sustained"
+    return "its window had no item, or no time" if all(window.joules is not None for window in windows) else "not every round tells it"
+
+
+def _net(window: MeteredWindow) -> float | None:
+    """Return the energy beyond that of the idle device; below it, by chance, is zero."""
+    if window.joules is None or window.idle_watts is None:
+        return None
+    return max(0.0, window.joules - window.idle_watts * window.seconds)
+
+
+def _over(joules: float | None, amount: float) -> float | None:
+    return joules / amount if joules is not None and amount else None

@@ -15,9 +15,8 @@ from dlbench.core.model import Case, Params, Policy, Reported, Status
 from dlbench.core.precision import PRECISIONS
 from dlbench.core.quantities import Json
 from dlbench.core.reference.peaks import OTHER_LINK, link_bytes_per_s
-from dlbench.core.rows import energy
 from dlbench.core.rows.columns import Checks, Copies, Flags, Identity, Peaks, Times
-from dlbench.core.rows.rates import rated, reported
+from dlbench.core.rows.rates import joules_per_item, metered, rated, reported
 from dlbench.core.rows.rounds import CaseRounds
 from dlbench.core.rows.row import NOTHING_DECLARED, Row
 from dlbench.core.stats import known, known_median, median_interval, outliers, quantile, relative_half_width, variation
@@ -83,40 +82,23 @@ def summarise(
     values, scalars = _values(counted)
     given = _given(rounds, scalars)
     found, check, profile = (_last(name, measurements) for name in ("found", "check", "profile"))
-    dtype, mode = _chosen(case, found or {})
-    alone = frozenset([each.of.round for each in rounds if each.left_out is not None])
-    conditions = [(each.of.round, each.conditions) for each in rounds]
-    around = circumstances(conditions, states, case.device, _last("threads", counted), alone)
+    dtype, _ = _chosen(case, found or {})
+    around = circumstances(
+        [(each.of.round, each.conditions) for each in rounds],
+        states,
+        case.device,
+        _last("threads", counted),
+        frozenset([each.of.round for each in rounds if each.left_out is not None]),
+    )
     time = _times(rounds, given, around, _reason("waiting", counted) if on_cpu else None)
     if timed:
         operation = str(case.params.get(declared.parameter("collective_op") or ""))
         rate, doubt = rated(timed, time, dtype or "", check, _uncounted(measurements), operation)
     else:
-        steady = declared.value("steady")
-        rate, doubt = reported(scalars.get(steady.name, ()) if steady else ()), None
-    precision = PRECISIONS.get(str(dtype)) if device and rate.flops_per_s is not None else None
-    native = precision.is_native(device, on_cpu=on_cpu) if precision and device else None
+        rate, doubt = reported(scalars.get(getattr(declared.value("steady"), "name", ""), ())), None
     peaks = {each.name: max(known(getattr(of.memory, each.name) for of in counted), default=None) for each in fields(Memory)}
-    ending = max(reversed(measurements), key=lambda each: _SEVERITY.index(each.status))
     return Row(
-        Identity(
-            case.id,
-            case.suite,
-            case.workload,
-            case.device,
-            _last("device_name", measurements) or (device.get("name") if device else None) or None,
-            dtype,
-            mode,
-            arithmetic=None if native is None else "native" if native else "emulated",
-            threads=_last("threads", measurements),
-            math=dict(sorted((_last("math", measurements) or {}).items())),
-            status=ending.status,
-            reason=ending.reason,
-            found=found or {},
-            run=origin.run,
-            side=measurements[-1].side,
-            unfinished=bool(ending.unfinished),
-        ),
+        _identity(measurements, found or {}, origin, states_work=rate.flops_per_s is not None),
         _params(case),
         values,
         time,
@@ -124,10 +106,10 @@ def summarise(
         Peaks(**peaks, limit_bytes=_last("limit_bytes", measurements), reason=_reason("memory", measurements)),
         _copies(known(each.transfer for each in counted), time.median_s, _reason("transfer", measurements), device),
         Checks(**(asdict(check) if check else {}), reason=_reason("check", [each for each in measurements if each.check])),
-        energy.columns(counted, _reason("energy", measurements), _reason("telemetry", measurements)),
+        metered(counted, _reason("energy", measurements), _reason("telemetry", measurements)),
         Flags(
-            noisy=relative_half_width(given.median_s) > target if median_interval(given.median_s) else None,
-            tail=_has_tail(given.median_s, time.mean_s),
+            noisy=None if time.ci_low_s is None else relative_half_width(given.median_s) > target,
+            tail=_has_tail(time),
             throttled=around.throttled,
             not_steady=_not_steady(rounds) if timed else None,
             power_capped=around.power_capped,
@@ -141,6 +123,32 @@ def summarise(
         given if counted and counted[0].status is Status.OK else CaseRounds(),
         profile and profile.of_timed(time.median_s or 0.0, on_cpu=on_cpu),
         _reason("profile", measurements),
+    )
+
+
+def _identity(measurements: Sequence[Measurement], found: Params, origin: Origin, *, states_work: bool) -> Identity:
+    case, device = measurements[-1].case, origin.devices.get(measurements[-1].case.device) or {}
+    dtype, mode = _chosen(case, found)
+    precision = PRECISIONS.get(str(dtype)) if states_work else None
+    native = precision and precision.is_native(device, on_cpu=case.device == "cpu")
+    ending = max(reversed(measurements), key=lambda each: _SEVERITY.index(each.status))
+    return Identity(
+        case.id,
+        case.suite,
+        case.workload,
+        case.device,
+        _last("device_name", measurements) or device.get("name") or None,
+        dtype,
+        mode,
+        arithmetic=None if native is None else "native" if native else "emulated",
+        threads=_last("threads", measurements),
+        math=dict(sorted((_last("math", measurements) or {}).items())),
+        status=ending.status,
+        reason=ending.reason,
+        found=found,
+        run=origin.run,
+        side=measurements[-1].side,
+        unfinished=bool(ending.unfinished),
     )
 
 
@@ -184,7 +192,7 @@ def _given(rounds: Sequence[_Round], scalars: Mapping[str, tuple[float, ...]]) -
         peak_bytes=_all_known([each.memory.peak_bytes for each in measurements]),
         host_peak_bytes=_all_known([each.memory.host_peak_bytes for each in measurements]),
         device_s=_all_known([each.device_s for each in samples]),
-        joules_per_item=energy.joules_per_item(measurements),
+        joules_per_item=joules_per_item(measurements),
         values=scalars,
     )
 
@@ -198,15 +206,15 @@ def _times(rounds: Sequence[_Round], given: CaseRounds, around: Circumstances, r
     if not timed:
         return Times(blocks=0, **found)
     blocks = sorted(chain.from_iterable([each.ordered for each, _ in timed]))  # of sorted pieces, which sort fast
-    interval, median_s = median_interval(given.median_s), statistics.median(given.median_s)
+    (low, high, _), median_s = median_interval(given.median_s) or (None, None, 0), statistics.median(given.median_s)
     device_s = known_median([samples.device_s for _, samples in timed])
     if all(samples.wait_s is not None for _, samples in timed):
         full = sum(each.left_out is None for each, _ in timed)
         reason = f"in {full} of {len(timed)} rounds too few blocks were undisturbed, so all of them count" if full else None
     return Times(
         median_s=median_s,
-        ci_low_s=interval.low if interval else None,
-        ci_high_s=interval.high if interval else None,
+        ci_low_s=low,
+        ci_high_s=high,
         mean_s=statistics.median(given.mean_s),
         p10_s=quantile(blocks, 0.1),
         p90_s=quantile(blocks, 0.9),
@@ -224,11 +232,12 @@ def _times(rounds: Sequence[_Round], given: CaseRounds, around: Circumstances, r
     )
 
 
-def _has_tail(medians: Sequence[float], mean: float | None) -> bool | None:
+def _has_tail(time: Times) -> bool | None:
     """Whether the mean of all calls lies above the interval of the median, and matters; None where there is no interval."""
-    interval = median_interval(medians)
+    if time.ci_high_s is None or time.median_s is None or time.mean_s is None:
+        return None
     # Of many rounds the interval is narrower than any change that matters.
-    return mean > max(interval.high, (1 + WITHIN_A_RUN.time) * statistics.median(medians)) if interval and mean is not None else None
+    return time.mean_s > max(time.ci_high_s, (1 + WITHIN_A_RUN.time) * time.median_s)
 
 
 def _not_steady(rounds: Sequence[_Round]) -> bool | None:
