@@ -20,9 +20,9 @@ PACKAGE = Path(__file__).parent.parent / "dlbench"
 # the room, which take part by being there and do not import each other.
 ROOMS = {
     "core": "errors modules file_lock toml units precision provenance stats quantities decoding conditions schema thresholds "
-    "rank_test declarations model declared_json unknown prices step_profile measurement header store writer finding",
+    "rank_test declarations model declared_json unknown prices step_profile measurement store writer finding",
     "core.reference": "collectives networks peaks schedules published claims",
-    "core.rows": "rounds columns row rates times energy summary",
+    "core.rows": "rounds columns row rates summary",
     "harness.plan": "suite selection cases adaptive known_cases",
     "harness.probe": "cgroup memory topology processor nvml energy window devices fingerprint monitor programs",
     "harness.probe.checks": "__init__ *",
@@ -35,12 +35,11 @@ ROOMS = {
     "harness.worker.serving": "ranks main rank_main",
     "harness.ranks": "torchrun placement cluster rank_group",
     "harness": "observer rounds schedule pool searches tries runner",
-    "analysis.read": "foreign pyperf order readings superlinear places ceilings trend usability arithmetic "
-    "header declared table merge references",
+    "analysis.read": "pyperf usability places ceilings trend header readings declared table merge references",
     "analysis.ratios": "ratio pairing paired",
     "analysis.presentation": "wording names pair_columns fields figures",
     "analysis.scaling": "speedup projection columns",
-    "analysis.compare": "outliers calibration judge power doubts values seeds worsening verdict comparison pairs ab provenance",
+    "analysis.compare": "variances outliers calibration judge power doubts values seeds worsening verdict comparison pairs ab provenance",
     "analysis.answers.parts": "headline base best lines step_bottleneck step_time step_bars pair_tables implementations small_batches "
     "memory elsewhere published sustained convergence ladder money training_time open_costs cost_tables",
     "analysis.answers.bottleneck": "* __init__",

@@ -117,7 +117,7 @@ def test_what_was_in_the_way_is_marked_counted_and_said_below_the_table(tmp_path
         f"1 case: throttled in 7 of 7 rounds: too hot for 25.0 % of its time; {disturbed}",
         f"1 case: {disturbed}",
         "run: the CPU's frequency governor was powersave, so the clock followed the load; as root: cpupower frequency-set -g performance",
-        "run: 2 throttled measurements were discarded, of one case; no number here counts that",
+        "run: left out 2 measurements of 1 case that were throttled or disturbed, here or on the other side, and were made again",
     ):
         assert line in shown.splitlines()
     rows = json.loads(show(path, "--format", "json").stdout)
@@ -140,7 +140,7 @@ def test_what_lost_cpu_time_is_marked_and_what_was_made_again_is_counted(tmp_pat
     for line in (
         "1 case: disturbed in 2 of 7 rounds: waited for a CPU for 50.0 % of its time",
         "1 case: measured again in 7 of 7 rounds, as an earlier try was throttled or disturbed",
-        "run: 1 throttled and 2 disturbed measurements and 1 of the other side were discarded, of 2 cases; no number here counts that",
+        "run: left out 4 measurements of 2 cases that were throttled or disturbed, here or on the other side, and were made again",
     ):
         assert line in shown
     rows = json.loads(show(path, "--format", "json").stdout)

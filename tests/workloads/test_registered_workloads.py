@@ -8,7 +8,7 @@ import made_up
 
 from dlbench import workloads
 from dlbench.analysis.contribute.public import public_records
-from dlbench.analysis.read.declared import declaration
+from dlbench.analysis.read.header import declaration
 from dlbench.core.declarations import Declaration
 from dlbench.core.declared_json import to_json
 from dlbench.core.store import load

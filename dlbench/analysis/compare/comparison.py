@@ -273,7 +273,7 @@ def _left_out_apart(pair: Matched) -> str:
     if not ((pair.balanced or pair.quiet) and any(each.left_out for each in rounds)):
         return ""
     shares = [
-        [out / (out + count) for out, count in zip(each.left_out or [0] * len(each.numbers), each.blocks.counts, strict=True)]
+        [out / (out + len(blocks)) for out, blocks in zip(each.left_out or [0] * len(each.numbers), each.blocks, strict=True)]
         for each in rounds
     ]
     p, _, _ = rank_test(shares[0], shares[1], ())

@@ -102,12 +102,11 @@ def _far(numbers: Sequence[float]) -> tuple[float, float]:
 def _in_order(name: str, row: Row) -> Figure:
     """Return the figure of every timed block of a case, by the round that it was taken in."""
     rows: list[Cells] = []
-    blocks = row.rounds.blocks.first(max(row.rounds.blocks.counts))
-    for round_number, of_round in zip(row.rounds.numbers, blocks, strict=True):
+    for round_number, of_round in zip(row.rounds.numbers, row.rounds.blocks, strict=True):
         at = [round_number + 1 + position / len(of_round) for position in range(len(of_round))]
         rows += [{_ROUND.name: place, _TIME.name: seconds} for place, seconds in zip(at, of_round, strict=True)]
     about = "Each dot is a timed block, seconds a call; a trend or steps show a machine that changes while it is measured."
-    clip = _clip([[seconds for of_round in blocks for seconds in of_round]])
+    clip = _clip([[seconds for of_round in row.rounds.blocks for seconds in of_round]])
     about += _ARROWS if clip else ""
     return Figure(f"Samples of {name}", about, "dot", Axis("round", _ROUND), Axis("time of a call", _TIME), tuple(rows), clip=clip)
 

@@ -80,7 +80,7 @@ def command(
     _refuse_contradictions(base, new, by, calibration, across_machines)
     files = files_in((base, *new))
     with _side_by_side(files) as each:
-        results = collect(files, each, to_compare=True)
+        results = collect(files, each)
     if by and by.removeprefix("case.") == "run" and are_sides(results):
         comparisons, notes = [compare_sides(results, given=given)], side_notes(results)
     elif by:
