@@ -312,11 +312,11 @@ def test_no_folder_is_made_for_a_name_that_may_be_mistyped(run_file: Path, argum
 
 
 def test_a_missing_package_is_one_sentence(run_file: Path) -> None:
-    for number, name in enumerate(("altair", "jinja2")):
+    for number, name in enumerate(("vl_convert", "jinja2")):
         variables = front_door.without(run_file.parent, name)
         command = (("report", "run.jsonl"), ("compare", "run.jsonl", "--by", "dtype", "--report", "page.html"))[number]
         done = front_door.dlbench(*command, cwd=run_file.parent, variables=variables)
-        sentence = "dlbench: a page needs altair, vl-convert-python and Jinja2: pip install '.[report]' in a clone\n"
+        sentence = "dlbench: a page needs vl-convert-python and Jinja2: pip install '.[report]' in a clone\n"
         assert (done.code, done.out, done.err) == (2, "", sentence)
         assert not list(run_file.parent.glob("*.html"))
         (run_file.parent / "hiding" / f"{name}.py").unlink()
