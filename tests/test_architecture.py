@@ -45,8 +45,8 @@ ROOMS = {
     "analysis.answers.bottleneck": "* __init__",
     "analysis.answers": "* __init__",
     "analysis.claims": "evidence wording",
-    "analysis.report": "samples sentences detail_tables case_table strips text_table ten_lines screen_table compare_terminal terminal "
-    "doctor_text plot_points layers plots machines forest page",
+    "analysis.report": "figures sentences detail_tables case_table strips text_table ten_lines screen_table compare_terminal terminal "
+    "doctor_text chart machines page",
     "analysis.export": "tabular cases exported compare_export answers_export claims_export card_figures card junit github",
     "analysis.export.formats": "__init__ *",
     "analysis.contribute": "names public fitness offer",
@@ -95,8 +95,7 @@ DOORS = {
         "dlbench.harness.probe.programs",
     ),
     "rich": ("dlbench.analysis.report.screen_table", "dlbench.analysis.report.terminal", "dlbench.cli"),
-    "altair": ("dlbench.analysis.report.layers", "dlbench.analysis.report.plots"),
-    "vl_convert": ("dlbench.analysis.report.plots",),
+    "vl_convert": ("dlbench.analysis.report.chart",),
     "jinja2": ("dlbench.analysis.report.page",),
     "click": ("dlbench.cli",),
 }

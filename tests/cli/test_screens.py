@@ -176,7 +176,7 @@ def test_bars_and_strips_are_for_a_terminal_that_is_wide_enough_and_not_plain(fo
     assert "▂ ▂▂▂▂▂ ▂" in text
     assert text.endswith("\nrun.jsonl · next: dlbench run crossover · why: dlbench show run.jsonl --answers\n")
     text += shown_on_terminal(folder, "show", "run.jsonl", "--topic", "speed-up").decode()
-    assert "train_step resnet18 batch=64 bf16  1.60 s  16.0 ms   100 ×  │██████████████       97.0…103" in text
+    assert "train_step resnet18 batch=64 bf16  1.60 s  16.0 ms   100 ×         │███████       97.0…103" in text
     for which in ((), ("--topic", "speed-up")):
         assert not [sign for sign in SIGNS if sign in shown_on_terminal(folder, "show", "run.jsonl", "--plain", *which).decode()]
     narrow = shown_on_terminal(folder, "show", "run.jsonl", "--details", columns=40).decode()

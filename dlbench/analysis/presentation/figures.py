@@ -23,6 +23,11 @@ class Axis:
     """A text or a flag makes a categorical axis, in the order of the rows; any other unit one of numbers."""
     log: bool = False
 
+    @property
+    def has_words(self) -> bool:
+        """Whether it is categorical."""
+        return self.column.unit in (Unit.TEXT, Unit.FLAG)
+
 
 @dataclass(frozen=True, slots=True)
 class Figure:
@@ -62,12 +67,6 @@ class Figure:
         return tuple(axis for axis in (self.y, self.series, self.place, self.x) if axis)
 
     @property
-    def is_small(self) -> bool:
-        """Whether it is one cloud of dots, which needs no more room on a wide page than on a narrow one."""
-        words = (Unit.TEXT, Unit.FLAG)
-        return self.mark == "dot" and not self.series and self.x.column.unit not in words and self.y.column.unit not in words
-
-    @property
     def columns(self) -> tuple[Column, ...]:
         """What is drawn of a row, and all that the rows keep."""
         return (*(axis.column for axis in self.axes), *(self.interval or ()), *(self.band or ()))
@@ -81,24 +80,25 @@ def figure(
     *axes: Headed[T],
     log: str = "",
     interval: Sequence[Field[T]] = (),
+    band: Sequence[Field[T]] = (),
     reference: float | None = None,
     bound: tuple[Cells, ...] = (),
     limits: tuple[tuple[str, float], ...] = (),
+    clip: tuple[float, float] | None = None,
     spread: Callable[[T], float] | None = None,
 ) -> Figure:
     """Return the figure of records, a row each. Axes are headings with fields, as in a table: x, y and, if any,
     series and place.
 
-    ``log`` names the logarithmic ones: ``xy``. ``interval``: the fields of its two ends. ``spread``: a number of each record, over whose
-    range those are chosen that are drawn where ``y`` has too many names; without it, or with a ``y`` of numbers, all are drawn.
+    ``log`` names the logarithmic ones: ``xy``. ``interval``, ``band``: the fields of their two ends. ``spread``: a number of each record,
+    over whose range those are chosen that are drawn where ``y`` has too many names; without it, or with a ``y`` of numbers, all are drawn.
     """
-    of_y = axes[1][1]
-    shown, left_out = drawn(found, spread, of_y.of) if spread and of_y.column.unit is Unit.TEXT else (found, "")
     x, y, *more = (Axis(heading, field.column, axis in log) for axis, (heading, field) in zip("xy  ", axes, strict=False))
+    shown, left_out = drawn(found, spread, axes[1][1].of) if spread and y.has_words else (found, "")
     series, place = [*more, None, None][:2]
-    rows = cells((*(field for _, field in axes), *interval), shown)
-    ends = (interval[0].column, interval[1].column) if interval else None
-    return Figure(title, f"{about}{left_out}", mark, x, y, rows, series, ends, reference, bound=bound, place=place, limits=limits)
+    rows = cells((*(field for _, field in axes), *interval, *band), shown)
+    of_ends, of_band = ((ends[0].column, ends[1].column) if ends else None for ends in (interval, band))
+    return Figure(title, f"{about}{left_out}", mark, x, y, rows, series, of_ends, reference, of_band, bound, place, limits, clip)
 
 
 MOST_DRAWN = 20
@@ -110,9 +110,7 @@ def drawn(rows: Sequence[T], number: Callable[[T], float], name: Callable[[T], o
 
     Those of one name share a line; of the lines as many are chosen as can be drawn, spread evenly over the range of their first numbers.
     """
-    firsts: dict[object, float] = {}
-    for row in rows:
-        firsts.setdefault(name(row), number(row))
+    firsts = {name(row): number(row) for row in reversed(rows)}
     if len(firsts) <= MOST_DRAWN:
         return tuple(rows), ""
     ranked = sorted(firsts, key=firsts.__getitem__)
