@@ -46,7 +46,7 @@ ROOMS = {
     "analysis.answers.bottleneck": "* __init__",
     "analysis.answers": "* __init__",
     "analysis.claims": "evidence wording",
-    "analysis.report": "samples sentences detail_tables case_table strips text_table ten_lines screen_table compare_terminal terminal "
+    "analysis.report": "samples sentences screen detail_tables strips case_table ten_lines compare_terminal terminal "
     "doctor_text plot_points layers plots machines forest page",
     "analysis.export": "tabular cases exported compare_export answers_export claims_export card_figures card junit github",
     "analysis.export.formats": "__init__ *",
@@ -95,7 +95,7 @@ DOORS = {
         "dlbench.harness.probe.devices",
         "dlbench.harness.probe.programs",
     ),
-    "rich": ("dlbench.analysis.report.screen_table", "dlbench.analysis.report.terminal", "dlbench.cli"),
+    "rich": ("dlbench.analysis.report.screen", "dlbench.analysis.report.terminal", "dlbench.cli"),
     "altair": ("dlbench.analysis.report.layers", "dlbench.analysis.report.plots"),
     "vl_convert": ("dlbench.analysis.report.plots",),
     "jinja2": ("dlbench.analysis.report.page",),

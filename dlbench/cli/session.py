@@ -13,7 +13,7 @@ from typing import Any
 import click
 
 from dlbench import __version__
-from dlbench.cli import BEGAN, defaults
+from dlbench.cli import BEGAN, WORDS, defaults
 from dlbench.cli.planning import Plan, signatures_of
 from dlbench.cli.terminal import announce, say
 from dlbench.core.errors import DeviceAbsent, ResultFileError, UsageError
@@ -133,6 +133,7 @@ def start(
     where = fingerprint.fingerprint(plan.hello, plan.devices)
     if chosen := defaults.in_force().to_json():
         where["provenance"]["defaults"] = chosen
+    where["provenance"]["command"] = _measured_by()
     if sides:
         where = {key: value for key, value in where.items() if key not in ("stack", "stack_key")}
     header = {
@@ -154,6 +155,26 @@ def start(
         **({} if gate is None else {"gate": dict(gate)}),
     }
     return Session(tuple(tasks), settings, plan.devices, plan.signatures, lambda: ResultWriter.create(path, header), gate=gate)
+
+
+_ELSEWHERE = frozenset(("output", "resume", "form", "junit", "verdict", "report", "github", "dry_run", "strict"))
+"""Parameters that say where results go, or how."""
+
+
+def _measured_by() -> list[list[str]]:
+    """Return what measures the same again, without folders: the command with its suites, then each option with its value."""
+    context = click.get_current_context(silent=True)
+    if context is None:
+        return []
+    given, _, order = context.command.make_parser(context).parse_args([*context.meta.get(WORDS, ())])
+    names = [word for each in context.command.params if isinstance(each, click.Argument) for word in given.get(str(each.name)) or ()]
+    options = {max(each.opts, key=len): given[str(each.name)] for each in order if each.name not in {*_ELSEWHERE, "names"}}
+    options |= {f"--{each.name}": each.value for each in defaults.in_force().used if each.parameter not in _ELSEWHERE}
+    words = [[str(context.command.name), *names]]
+    for option, value in options.items():
+        values = value if isinstance(value, list | tuple) else [value]
+        words += [[option] if each is True else [option, str(each)] for each in values]
+    return [[fingerprint.without_folders(word) for word in each] for each in words]
 
 
 def _check_places(tasks: Sequence[Task], signatures: Signatures) -> None:

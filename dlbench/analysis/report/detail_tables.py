@@ -99,12 +99,12 @@ def value_notes(row: Row) -> list[str]:
 
     How many seeds a range is of is said below a table, by `ranges`.
     """
-    return [f"{wording.value_words(each)} {_noted(row, each)[0]}" for each in _of_notes(row)]
+    return [f"{words} {text}" for words, text, _ in _noted(row)]
 
 
 def ranges(rows: Sequence[Row]) -> list[str]:
     """Return what the ranges in the notes of rows are over: ``ranges over 6 seeds``."""
-    return [*dict.fromkeys(f"ranges over {points}" for row in rows for each in _of_notes(row) if (points := _noted(row, each)[1]))]
+    return [f"ranges over {points}" for points in dict.fromkeys(points for row in rows for *_, points in _noted(row)) if points]
 
 
 def more_values(rows: Sequence[Row]) -> int:
@@ -118,22 +118,18 @@ def _notable(row: Row) -> list[Column]:
     return [each for each in declared.columns(row) if not (each.series and errors)]
 
 
-def _of_notes(row: Row) -> list[Column]:
+def _noted(row: Row) -> list[tuple[str, str, str]]:
+    """Return words, value without its seeds, and how many these are, of what its notes have: ``98.7…99.1 %`` and ``6 seeds``."""
     columns = _notable(row)
-    if len(columns) <= _FEW:
-        return columns
-    first = sorted(columns, key=lambda each: (_is_zero(row.values[value_name(each)]), each.better is None))
-    return first[: _FEW_WIDE if any(each.series for each in columns) else _FEW]
+    if len(columns) > _FEW:
+        first = sorted(columns, key=lambda each: (_is_zero(row.values[value_name(each)]), each.better is None))
+        columns = first[: _FEW_WIDE if any(each.series for each in columns) else _FEW]
+    texts = [(wording.value_words(each), wording.cell(row.values[value_name(each)], each).partition(" over ")) for each in columns]
+    return [(words, text, points) for words, (text, _, points) in texts]
 
 
 def _is_zero(value: Reported) -> bool:
     return not any(value) if isinstance(value, Sequence) else not value
-
-
-def _noted(row: Row, column: Column) -> tuple[str, str]:
-    """Return the cell of a value without its seeds, and how many these are: ``98.7…99.1 %`` and ``6 seeds``."""
-    text, _, points = wording.cell(row.values[value_name(column)], column).partition(" over ")
-    return text, points
 
 
 def values(results: Results) -> list[Table]:

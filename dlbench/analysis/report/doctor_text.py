@@ -1,16 +1,14 @@
 """Findings on a machine as text for people, and as data."""
 
-import textwrap
 from collections.abc import Sequence
 
 import pandas as pd
 
 from dlbench.analysis.read.table import as_frame
-from dlbench.analysis.report.text_table import LEAST_WIDTH, padded
+from dlbench.analysis.report.screen import ScreenTable, Shown
 from dlbench.core.finding import Finding
 from dlbench.core.rows.row import Cells
 from dlbench.core.schema import Column, Unit
-from dlbench.core.units import one_line
 
 COLUMNS = (
     Column("doctor.check", Unit.TEXT, "what was looked at"),
@@ -39,11 +37,14 @@ def as_table(findings: Sequence[Finding]) -> pd.DataFrame:
     return as_frame(rows, COLUMNS)
 
 
-def lines(findings: Sequence[Finding], width: int | None = None) -> list[str]:
-    """Return the findings one below the other, each folded to so many columns, or on a line of its own where there is no width."""
-    sentences = [one_line(f"{each.found}; {each.advice}" if each.advice else each.found) for each in findings]
-    whole = padded([(each.fitness.value, each.check, each.device, of) for each, of in zip(findings, sentences, strict=True)])
-    if width is None:
-        return whole
-    indent = len(whole[0]) - len(sentences[0])
-    return [part for line in whole for part in textwrap.wrap(line, max(indent + LEAST_WIDTH, width), subsequent_indent=" " * indent)]
+def table(findings: Sequence[Finding]) -> ScreenTable:
+    """Return a row a finding, with what to do; its columns need no headings."""
+    advised = [f"{each.found}; {each.advice}" if each.advice else each.found for each in findings]
+    return ScreenTable(
+        [
+            Shown("", [each.fitness.value for each in findings], priority=0),
+            Shown("", [each.check for each in findings]),
+            Shown("", [each.device for each in findings], priority=2),
+            Shown("", advised, priority=0),
+        ]
+    )

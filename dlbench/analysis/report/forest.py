@@ -2,7 +2,7 @@
 
 from dlbench.analysis.compare.verdict import CaseVerdict, Comparison
 from dlbench.analysis.presentation.figures import MOST_DRAWN, Axis, Figure
-from dlbench.analysis.presentation.wording import placed
+from dlbench.analysis.presentation.wording import short
 from dlbench.core.rows.row import Cells
 from dlbench.core.schema import Column, Unit
 
@@ -41,7 +41,7 @@ def _row(case: CaseVerdict) -> Cells | None:
     if change is None or limits is None:
         return None
     return {
-        _CASE.name: placed(case.case),
+        _CASE.name: short(case.case),
         _VERDICT.name: case.verdict.value,
         _TIMES.name: 1 + change.change,
         _LOW.name: change.interval and 1 + change.interval.low,

@@ -29,6 +29,7 @@ from dlbench.analysis.report import case_table, compare_terminal, detail_tables,
 from dlbench.analysis.report.forest import forest
 from dlbench.analysis.report.plot_points import brief
 from dlbench.analysis.report.samples import samples
+from dlbench.analysis.report.screen import Shown, columns_of
 from dlbench.core.schema import Unit
 from dlbench.core.units import one_line
 
@@ -203,12 +204,13 @@ def _where(results: Results) -> list[str]:
 
 
 def _view(table: Table) -> dict[str, Any] | None:
-    """Return a table as words, with which headings stand above numbers; None where it has no rows."""
-    cells = table.cells()
-    words = {heading for heading, column in table.columns if column.unit in (Unit.TEXT, Unit.FLAG)}
-    rows = list(zip(*(column for _, column in cells), strict=True))
-    headings = [(heading, heading not in words) for heading, _ in cells]
-    return {"title": table.title, "headings": headings, "rows": rows, "notes": table.notes} if rows else None
+    """Return a table of data as words; None where it has no rows."""
+    return _of_columns(table.title, columns_of(table), table.notes)
+
+
+def _of_columns(title: str, columns: Sequence[Shown], notes: Sequence[str] = ()) -> dict[str, Any] | None:
+    rows = list(zip(*(each.texts for each in columns), strict=True))
+    return {"title": title, "headings": [(each.heading, each.number) for each in columns], "rows": rows, "notes": notes} if rows else None
 
 
 def _plot(name: str, picture: plots.Drawing, interactive: bool = False) -> dict[str, Any]:
@@ -261,16 +263,12 @@ def _claim(found: Held) -> tuple[str, str, str, str]:
 
 def _cases(results: Results) -> dict[str, Any] | None:
     rows = case_table.ordered(results.rows)
-    if not rows:
-        return None
-    columns = case_table.columns(rows)
-    texts = zip(*(cells for _, cells in columns), strict=True)
+    table = _of_columns(f"{wording.plural(len(rows), 'case')} as a table", case_table.columns(rows))
     environments = results.files.environments
-    return {
-        "title": f"{wording.plural(len(rows), 'case')} as a table",
+    return table and {
+        **table,
         "unmeasured": not any(row.is_ok for row in rows),
-        "headings": [(heading, heading not in case_table.WORDS) for heading, _ in columns],
-        "rows": list(zip(texts, map(case_table.trouble, rows), strict=True)),
+        "trouble": list(map(case_table.trouble, rows)),
         "marks": [
             *(sentences.marks(rows, results) | sentences.legends(rows)).items(),
             *(("notes", each) for each in detail_tables.ranges(rows)),
@@ -279,10 +277,5 @@ def _cases(results: Results) -> dict[str, Any] | None:
     }
 
 
-def _verdicts(comparison: Comparison) -> dict[str, Any]:
-    headings = [(heading, at in compare_terminal.NUMBERS) for at, heading in enumerate(compare_terminal.HEADINGS)]
-    return {
-        "headings": headings,
-        "rows": [compare_terminal.cells(case) for case in comparison.cases],
-        "notes": compare_terminal.reasons(comparison),
-    }
+def _verdicts(comparison: Comparison) -> dict[str, Any] | None:
+    return _of_columns(comparison.title, compare_terminal.columns(comparison.cases), compare_terminal.reasons(comparison))
