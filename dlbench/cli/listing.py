@@ -98,8 +98,8 @@ def _write(chunks: Iterable[str]) -> None:
 
 def _draw(rows: Sequence[Mapping[str, Any]]) -> None:
     """Write rows to stdout as a table, which has headings on a terminal alone."""
-    from dlbench.analysis.report.screen import ScreenTable, Shown  # not at the top, so that --help stays quick
+    from dlbench.analysis.report.screen import ScreenColumn, ScreenTable  # not at the top, so that --help stays quick
 
     headed = sys.stdout.isatty()
     columns = [(name if headed else "", [row[name] for row in rows]) for name in rows[0]]
-    draw(ScreenTable([Shown(heading, list(map(str, values)), isinstance(values[0], int), 0) for heading, values in columns]))
+    draw(ScreenTable([ScreenColumn(heading, list(map(str, values)), isinstance(values[0], int), 0) for heading, values in columns]))

@@ -3,8 +3,8 @@
 import json
 import math
 import re
-import sys
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from functools import partial
 
 from dlbench.core import schema, units
@@ -140,7 +140,8 @@ def entry(name: str, value: object) -> tuple[str, str]:
     if isinstance(value, tuple):
         return name, ", ".join(value) or "none"
     if unit in _OF_UNIT and isinstance(value, int | float):
-        return stem, _OF_UNIT[unit](min(value, sys.float_info.max))  # an integer of a file may be larger
+        with suppress(OverflowError):  # an integer of a file may be larger than any float
+            return stem, _OF_UNIT[unit](value)
     return stem if unit in _OF_UNIT else name, "–" if value is None else str(value)
 
 

@@ -6,7 +6,7 @@ from itertools import zip_longest
 from dlbench.analysis.presentation import names, wording
 from dlbench.analysis.ratios.pairing import grouped
 from dlbench.analysis.report import detail_tables, sentences, strips
-from dlbench.analysis.report.screen import PICTURE, ScreenTable, Shown
+from dlbench.analysis.report.screen import PICTURE, ScreenColumn, ScreenTable
 from dlbench.core import units
 from dlbench.core.rows.row import Row
 
@@ -32,7 +32,7 @@ def by_importance(rows: Sequence[Row], foremost: Container[str] = ()) -> list[Ro
     return [*filter(trouble, rows), *of_headlines, *(row for turn in turns for row in turn if row and row.case.id not in foremost)]
 
 
-def columns(rows: Sequence[Row], shared: Collection[str] = (), legends: Mapping[str, str] | None = None) -> list[Shown]:
+def columns(rows: Sequence[Row], shared: Collection[str] = (), legends: Mapping[str, str] | None = None) -> list[ScreenColumn]:
     """Return the columns of the table of cases. One with nothing to show is left out, and so are marks that all rows share.
 
     ``legends``: what a heading means.
@@ -59,7 +59,7 @@ def columns(rows: Sequence[Row], shared: Collection[str] = (), legends: Mapping[
     }
     notes = {heading: f"{heading}: {meaning}" for heading, meaning in (legends or {}).items()}
     return [
-        Shown(heading, texts, heading not in _TEXTS, int(heading not in _STAY), notes.get(heading, ""))
+        ScreenColumn(heading, texts, heading not in _TEXTS, int(heading not in _STAY), notes.get(heading, ""))
         for heading, texts in found.items()
         if heading == "case" or any(texts)
     ]
@@ -84,7 +84,9 @@ def table(
     reach, drawn = strips.strips([row.rounds.median_s for row in rows]) if pictures else (0.0, [])
     if any(drawn):
         heading, behind_interval = f"rounds ±{reach * 100:.0f} %", [each.heading for each in shown].index("time") + 2
-        shown.insert(behind_interval, Shown(heading, drawn, False, PICTURE, f"{heading}: {_STRIP_NOTE}" if legends is not None else ""))
+        shown.insert(
+            behind_interval, ScreenColumn(heading, drawn, False, PICTURE, f"{heading}: {_STRIP_NOTE}" if legends is not None else "")
+        )
     troubled = {at: row for at, row in enumerate(rows) if row.case.status and not row.is_ok}
     styles = {at: "red" if row.is_failure else "yellow" for at, row in troubled.items()}
     styles |= {at: "dim" for at, row in enumerate(rows) if id(row) in provisional}

@@ -14,7 +14,7 @@ from dlbench.analysis.compare.verdict import CaseVerdict, Comparison
 from dlbench.analysis.presentation import wording
 from dlbench.analysis.presentation.names import status
 from dlbench.analysis.ratios.pairing import grouped
-from dlbench.analysis.report.screen import ScreenTable, Shown, columns_of
+from dlbench.analysis.report.screen import ScreenColumn, ScreenTable, columns_of
 from dlbench.core import units
 from dlbench.core.rows.row import Row
 from dlbench.core.stats import Interval
@@ -28,11 +28,13 @@ _NUMBER = re.compile(r"(?<![\w.:'+-])[+-]?\d+(?:,\d{3})*(?:\.\d+)?(?![\w.:'])")
 _SUMMARY = ("slower", "worse", "faster", "better", "same", "inconclusive", "incomparable", "missing", "failed", "new", "not measured")
 
 
-def columns(cases: Sequence[CaseVerdict], names: Mapping[str, str] = MappingProxyType({})) -> list[Shown]:
+def columns(cases: Sequence[CaseVerdict], names: Mapping[str, str] = MappingProxyType({})) -> list[ScreenColumn]:
     """Return the columns of the verdicts on these cases. ``names``: what to call a case if not by its id."""
     rows = [(names.get(case.case, case.case), *cells(case)[1:]) for case in cases]
     found = enumerate(_PRIORITIES.items())
-    return [Shown(heading, [row[at] for row in rows], heading not in ("case", "verdict"), priority) for at, (heading, priority) in found]
+    return [
+        ScreenColumn(heading, [row[at] for row in rows], heading not in ("case", "verdict"), priority) for at, (heading, priority) in found
+    ]
 
 
 def title(comparison: Comparison) -> str:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import pandas as pd
 
 from dlbench.analysis.read.table import as_frame
-from dlbench.analysis.report.screen import ScreenTable, Shown
+from dlbench.analysis.report.screen import ScreenColumn, ScreenTable
 from dlbench.core.finding import Finding
 from dlbench.core.rows.row import Cells
 from dlbench.core.schema import Column, Unit
@@ -42,9 +42,9 @@ def table(findings: Sequence[Finding]) -> ScreenTable:
     advised = [f"{each.found}; {each.advice}" if each.advice else each.found for each in findings]
     return ScreenTable(
         [
-            Shown("", [each.fitness.value for each in findings], priority=0),
-            Shown("", [each.check for each in findings]),
-            Shown("", [each.device for each in findings], priority=2),
-            Shown("", advised, priority=0),
+            ScreenColumn("", [each.fitness.value for each in findings], priority=0),
+            ScreenColumn("", [each.check for each in findings]),
+            ScreenColumn("", [each.device for each in findings], priority=2),
+            ScreenColumn("", advised, priority=0),
         ]
     )

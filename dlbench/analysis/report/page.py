@@ -29,7 +29,7 @@ from dlbench.analysis.report import case_table, compare_terminal, detail_tables,
 from dlbench.analysis.report.forest import forest
 from dlbench.analysis.report.plot_points import brief
 from dlbench.analysis.report.samples import samples
-from dlbench.analysis.report.screen import Shown, columns_of
+from dlbench.analysis.report.screen import ScreenColumn, columns_of
 from dlbench.core.schema import Unit
 from dlbench.core.units import one_line
 
@@ -208,7 +208,7 @@ def _view(table: Table) -> dict[str, Any] | None:
     return _of_columns(table.title, columns_of(table), table.notes)
 
 
-def _of_columns(title: str, columns: Sequence[Shown], notes: Sequence[str] = ()) -> dict[str, Any] | None:
+def _of_columns(title: str, columns: Sequence[ScreenColumn], notes: Sequence[str] = ()) -> dict[str, Any] | None:
     rows = list(zip(*(each.texts for each in columns), strict=True))
     return {"title": title, "headings": [(each.heading, each.number) for each in columns], "rows": rows, "notes": notes} if rows else None
 

@@ -28,7 +28,7 @@ _NAME, _LEAST_NAME = 22, 5
 
 
 @dataclass(frozen=True, eq=False)
-class Shown:
+class ScreenColumn:
     """Column of a table as people see it. Texts fold between words; a number never does: half of one is another number."""
 
     heading: str
@@ -40,28 +40,30 @@ class Shown:
     """Sentence below the table while the column is shown."""
 
 
-def columns_of(table: "Table") -> list[Shown]:
+def columns_of(table: "Table") -> list[ScreenColumn]:
     """Return the columns of a table of data."""
     columns = dict(table.columns)
     return [_shown(heading, texts, columns[heading]) for heading, texts in table.cells()]
 
 
-def _shown(heading: str, texts: Sequence[str], column: Column) -> Shown:
+def _shown(heading: str, texts: Sequence[str], column: Column) -> ScreenColumn:
     number = column.unit not in (Unit.TEXT, Unit.FLAG) and not column.series
-    return Shown(heading, texts, number, int(number and column.name not in _KEPT))
+    return ScreenColumn(heading, texts, number, int(number and column.name not in _KEPT))
 
 
 @dataclass(frozen=True)
 class ScreenTable:
     """Table that gives up columns, but never the first, where the screen is too narrow for all."""
 
-    columns: Sequence[Shown]
+    columns: Sequence[ScreenColumn]
     styles: Mapping[int, str] = field(default_factory=dict)
     """Of rows, by their number."""
     below: Mapping[int, str] = field(default_factory=dict)
     """What stands below rows, such as why a case failed."""
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        if not self.columns:
+            return
         texts = {each: _texts(each) for each in self.columns if not (options.ascii_only and each.priority == PICTURE)}
         widths = _widths(texts, options.max_width)
         headings, *rows = zip(*(texts[each] for each in widths), strict=True)
@@ -73,7 +75,8 @@ class ScreenTable:
             yield from _lines(console, [f" {rule}"])
         for number, cells in enumerate(rows):
             yield from _lines(console, _row(cells, widths, margin), self.styles.get(number, ""))
-            yield from _lines(console, fold(f"   {self.below[number]}", options.max_width) if number in self.below else [], "yellow")
+            if why := one_line(self.below.get(number, "")):
+                yield from _lines(console, fold(f"   {why}", options.max_width), "yellow")
         if margin:
             yield Segment.line()
         yield from (Note(each.note) for each in widths if each.note)
@@ -81,12 +84,12 @@ class ScreenTable:
             yield Note(f"not shown at this width: {', '.join(gone)}; widen the terminal, or use --format csv")
 
 
-def _texts(column: Shown) -> list[str]:
+def _texts(column: ScreenColumn) -> list[str]:
     """Return heading and cells; the blanks of a picture mean something, and all else is a line of words."""
     return [column.heading, *(column.texts if column.priority == PICTURE else map(one_line, column.texts))]
 
 
-def _widths(texts: Mapping[Shown, Sequence[str]], room: int) -> dict[Shown, int]:
+def _widths(texts: Mapping[ScreenColumn, Sequence[str]], room: int) -> dict[ScreenColumn, int]:
     """Return the columns that there is room for and how wide each is; what is left of the room goes to the first ones that fold."""
     whole = {each: max(map(cell_len, found)) for each, found in texts.items()}
     words = {each: max((cell_len(word) for text in found for word in text.split()), default=0) for each, found in texts.items()}
@@ -104,7 +107,7 @@ def _widths(texts: Mapping[Shown, Sequence[str]], room: int) -> dict[Shown, int]
     return widths
 
 
-def _row(cells: Sequence[str], widths: Mapping[Shown, int], margin: str) -> Iterator[str]:
+def _row(cells: Sequence[str], widths: Mapping[ScreenColumn, int], margin: str) -> Iterator[str]:
     """Yield the lines of a row."""
     parts = [fold(text, width, cell=True) if cell_len(text) > width else [text] for text, width in zip(cells, widths.values(), strict=True)]
     for line in zip_longest(*parts, fillvalue=""):

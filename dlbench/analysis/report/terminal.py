@@ -19,7 +19,7 @@ from dlbench.analysis.ratios.pairing import DEVICE, Pairs
 from dlbench.analysis.read.merge import merged
 from dlbench.analysis.read.table import Results
 from dlbench.analysis.report import case_table, compare_terminal, detail_tables, sentences, strips, ten_lines
-from dlbench.analysis.report.screen import PICTURE, RATIOS, Note, ScreenTable, Shown, columns_of, fitting, lines_of
+from dlbench.analysis.report.screen import PICTURE, RATIOS, Note, ScreenColumn, ScreenTable, columns_of, fitting, lines_of
 from dlbench.analysis.scaling.projection import projected
 from dlbench.analysis.scaling.speedup import scaling
 from dlbench.core.model import Status
@@ -222,13 +222,13 @@ def _drawn(tables: Iterable[Table], pictures: bool) -> Iterator[RenderableType]:
             yield from (Text(), Note(table.title, "bold"), ScreenTable(shown), *_notes(table.notes))
 
 
-def _with_bars(table: Table, columns: Sequence[Shown]) -> Iterator[Shown]:
+def _with_bars(table: Table, columns: Sequence[ScreenColumn]) -> Iterator[ScreenColumn]:
     ratios = {heading: column.name for heading, column in table.columns if column.name in RATIOS}
     for each in columns:
         yield each
         if name := ratios.get(each.heading):
             bars = strips.bars([None if (value := row.get(name)) is None else wording.number(value) for row in table.rows])
-            yield Shown(_BAR, bars, False, PICTURE, _BAR_NOTE)
+            yield ScreenColumn(_BAR, bars, False, PICTURE, _BAR_NOTE)
 
 
 def _notes(lines: Iterable[str], style: str = "dim", indent: int = 0) -> list[RenderableType]:

@@ -40,11 +40,11 @@ def command(plugins: tuple[str, ...], form: str) -> None:
 
 def _parts(device: Json) -> "Iterator[RenderableType]":
     """Yield what is drawn of one device, a field a row."""
-    from dlbench.analysis.report.screen import Note, ScreenTable, Shown
+    from dlbench.analysis.report.screen import Note, ScreenColumn, ScreenTable
 
     labels, values = zip(*rows(device), strict=True)
     yield Note(device["id"], "bold")
-    yield ScreenTable([Shown("", labels, priority=0), Shown("", values, priority=0)])
+    yield ScreenTable([ScreenColumn("", labels, priority=0), ScreenColumn("", values, priority=0)])
     yield ""
 
 

@@ -13,8 +13,8 @@ from dlbench.analysis.presentation import names, wording
 from dlbench.analysis.ratios.pairing import match_rows
 from dlbench.analysis.read.table import Results, collect
 from dlbench.analysis.report import case_table, detail_tables, sentences
-from dlbench.analysis.report.screen_table import Note
-from dlbench.analysis.report.terminal import overview, paired, reasoning, results_table
+from dlbench.analysis.report.screen import Note
+from dlbench.analysis.report.terminal import overview, paired, reasoning
 from dlbench.core.measurement import Measurement, Transfer
 from dlbench.core.model import Policy, Status
 from dlbench.core.rows.columns import Flags, Identity
@@ -326,7 +326,7 @@ def test_nothing_to_pair_is_said(tmp_path: Path) -> None:
 
 def test_a_table_can_be_shown_while_the_run_goes_on() -> None:
     measurements = made_up.rounds_of(made_up.case(n=1), [[1.0]])
-    assert cells(printed(results_table([summarise(measurements)])), "train_step") == [
+    assert cells(printed(case_table.table([summarise(measurements)])), "train_step") == [
         "train_step n=1", "1.00 s", "1.00…1.00 s", "8.00", "1.00 G", "3.00 MiB",
     ]  # fmt: skip
 
