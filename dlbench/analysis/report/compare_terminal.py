@@ -19,7 +19,7 @@ from dlbench.core import units
 from dlbench.core.rows.row import Row
 from dlbench.core.stats import Interval
 
-_PRIORITIES = {"case": 0, "base": 2, "new": 2, "change": 0, wording.INTERVAL: 1, "p after Holm": 3, "verdict": 0}
+_PRIORITIES = {"case": 0, "base": 3, "new": 3, "change": 1, wording.INTERVAL: 2, "p after Holm": 4, "verdict": 0}
 """By heading of the columns of a comparison."""
 HEADINGS = (*_PRIORITIES,)
 _NAMED = 2

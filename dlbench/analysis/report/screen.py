@@ -23,8 +23,6 @@ RATIOS = ("ratio.speedup", "scaling.speedup")
 """Columns beside which a bar may stand."""
 _KEPT = (*RATIOS, "scaling.efficiency")
 """Those that a table is about."""
-_NAME, _LEAST_NAME = 22, 5
-"""Screen columns in which the name of a case can still be read, and to which a narrow screen squeezes it."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -92,10 +90,10 @@ def _texts(column: ScreenColumn) -> list[str]:
 def _widths(texts: Mapping[ScreenColumn, Sequence[str]], room: int) -> dict[ScreenColumn, int]:
     """Return the columns that there is room for and how wide each is; what is left of the room goes to the first ones that fold."""
     whole = {each: max(map(cell_len, found)) for each, found in texts.items()}
+    name, longest = next(iter(texts)), max(12, min(30, room // 2))  # a longer word is broken
     words = {each: max((cell_len(word) for text in found for word in text.split()), default=0) for each, found in texts.items()}
-    widths = {each: whole[each] if each.number or each.priority == PICTURE else min(words[each], room // 4) for each in texts}
-    name = next(iter(texts))
-    widths[name] = min(whole[name], max(_LEAST_NAME, min(_NAME, room // 5)))
+    widths = {each: whole[each] if each.number or each.priority == PICTURE else min(words[each], longest) for each in texts}
+    widths[name] = min(whole[name], max(5, min(22, room // 5)))  # in which the name of a case can still be read
 
     def left() -> int:
         return room + 1 - sum(width + _GAP for width in widths.values())
