@@ -8,7 +8,7 @@ from collections.abc import Callable
 from functools import partial
 
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h)?")
-_AMOUNT = re.compile(r"(?<![\w=.])([\d.,…–+-]+) (?=(?:[%×]|[a-zA-Zµ/]{1,7}(?![\w=])))")
+_AMOUNT = re.compile(r"(?<![\w=.])([\d.,…–+-]*\d) (?=(?:[%×]|[a-zA-Zµ/]{1,7}(?![\w=])))")
 """A number and the blank before its unit."""
 _KWH = 3.6e6
 """Joules of a kilowatt-hour."""

@@ -46,7 +46,7 @@ def columns_of(table: "Table") -> list[ScreenColumn]:
 
 def _shown(heading: str, texts: Sequence[str], column: Column) -> ScreenColumn:
     number = column.unit not in (Unit.TEXT, Unit.FLAG) and not column.series
-    return ScreenColumn(heading, texts, number, int(number and column.name not in _KEPT))
+    return ScreenColumn(heading, texts, number, 0 if column.name in _KEPT else 1 + number)
 
 
 @dataclass(frozen=True)
@@ -90,10 +90,12 @@ def _texts(column: ScreenColumn) -> list[str]:
 def _widths(texts: Mapping[ScreenColumn, Sequence[str]], room: int) -> dict[ScreenColumn, int]:
     """Return the columns that there is room for and how wide each is; what is left of the room goes to the first ones that fold."""
     whole = {each: max(map(cell_len, found)) for each, found in texts.items()}
-    name, longest = next(iter(texts)), max(12, min(30, room // 2))  # a longer word is broken
-    words = {each: max((cell_len(word) for text in found for word in text.split()), default=0) for each, found in texts.items()}
-    widths = {each: whole[each] if each.number or each.priority == PICTURE else min(words[each], longest) for each in texts}
-    widths[name] = min(whole[name], max(5, min(22, room // 5)))  # in which the name of a case can still be read
+    name, *others = texts
+    widths = {name: min(whole[name], max(5, min(22, room // 5)))}  # in which the name of a case can still be read
+    for each in others:
+        longest = min(whole[each], max(12, min(30, room // 2)))  # a longer word is broken
+        words = (cell_len(word.strip()) for text in texts[each] for word in fold(text, 1))
+        widths[each] = whole[each] if each.number or each.priority == PICTURE else min(longest, max(words, default=0))
 
     def left() -> int:
         return room + 1 - sum(width + _GAP for width in widths.values())
@@ -133,8 +135,8 @@ class Note:
 def fitting(console: Console, table: Callable[[int], ScreenTable], most: int, room: int) -> tuple[int, ScreenTable]:
     """Return how many rows of a table, ``most`` at most and one at least, take no more lines than there is room for; and the table."""
     count = max(1, min(most, room))
-    while (excess := lines_of(console, found := table(count)) - room) > 0 and count > 1:
-        count = max(1, count - max(1, excess // 3))  # a name is folded, and a reason has a line of its own
+    while (lines := lines_of(console, found := table(count))) > room and count > 1:
+        count = min(count - 1, 1 + count * room // lines)  # a name is folded, and a reason has a line of its own
     return count, found
 
 
