@@ -38,11 +38,11 @@ ROOMS = {
     "analysis.read": "foreign pyperf order readings superlinear places ceilings trend usability arithmetic "
     "header declared table merge references",
     "analysis.ratios": "ratio pairing paired",
-    "analysis.presentation": "wording names pair_columns fields figures",
+    "analysis.presentation": "wording names pair_columns columns fields figures",
     "analysis.scaling": "speedup projection columns",
     "analysis.compare": "outliers calibration judge power doubts values seeds worsening verdict comparison pairs ab provenance",
-    "analysis.answers.parts": "headline base best lines step_bottleneck step_time step_bars pair_tables implementations small_batches "
-    "memory elsewhere published sustained convergence ladder money training_time open_costs cost_tables",
+    "analysis.answers.parts": "headline base engine best lines step_bottleneck step_time step_bars pair_tables implementations "
+    "small_batches memory elsewhere published sustained convergence ladder money training_time open_costs cost_tables",
     "analysis.answers.bottleneck": "* __init__",
     "analysis.answers": "* __init__",
     "analysis.claims": "evidence wording",

@@ -31,7 +31,8 @@ from dlbench.analysis.answers.parts.pair_tables import (
     reported_headline,
     same_case,
 )
-from dlbench.analysis.presentation.fields import CASE, of_row
+from dlbench.analysis.presentation.columns import CASE, as_column
+from dlbench.analysis.presentation.fields import of_row
 from dlbench.analysis.presentation.figures import Figure, figure
 from dlbench.analysis.presentation.names import by_device
 from dlbench.analysis.presentation.wording import few, plural, short
@@ -66,7 +67,7 @@ def answer(results: Results) -> Answer | Missing:
         others = ("dlbench run cnn", convergence.COMMAND)
         no_speed = next((f"; {row.rate.reason}" for row in results.rows if row.flag.no_speed), "")
         return Missing(QUESTION, f"no two rows differ in their precision alone{no_speed}", "dlbench run precision", others=others)
-    table = same_case(pairs, ladder.ERROR)
+    table = same_case(pairs, as_column(("error", ladder.ERROR)))
     if len({each.value(each.other) for each in pairs.rows if each.ratio.interval}) > 1:
         table = replace(table, notes=(*table.notes, _EACH_ALONE))
     devices = ladder.on_devices(pairs.rows, trained)
@@ -76,7 +77,7 @@ def answer(results: Results) -> Answer | Missing:
     rungs = ladder.rungs(devices) if trained else []
     of_trained = [*ladder.ladder(rungs), ladder.counts(trained)] if trained else []
     tables = [table, values, ladder.error_table(_with_errors(results, rows)), *of_trained]
-    figures = [ratio_figure(table.title, pairs), _errors(pairs.rows), *ladder.speed_and_gap(rungs), *convergence.loss_curves(trained)]
+    figures = [ratio_figure(table.title, pairs.rows), _errors(pairs.rows), *ladder.speed_and_gap(rungs), *convergence.loss_curves(trained)]
     if pairs.rows:
         headline = _headline(by_device(pairs.rows), trained)
     elif trained:

@@ -75,7 +75,7 @@ _Where = Callable[[Row], str]
 def _of_speed(results: Results, where: _Where) -> Iterator[CardFigure]:
     """Yield how many times as fast as the CPU the accelerator of the speed-up's headline is, in its first two kinds of work."""
     for family in next(iter(families(results)), [])[:2]:
-        pair, many = family.middle, len(family.pairs)
+        pair, many = family.pair, len(family.pairs)
         among = f", {middle_of(many)}" if many > 1 else ""
         yield _of_pair(pair, f"{family.name} {{}} as fast as the CPU: {brief(pair.case)}{where(pair.other)}{among}")
 

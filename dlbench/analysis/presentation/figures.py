@@ -1,10 +1,10 @@
 """Figure as data: tidy rows in base units and how to draw them. Who draws it is the report's business."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Literal, TypeVar
+from dataclasses import dataclass, replace
+from typing import Any, Literal, TypeVar
 
-from dlbench.analysis.presentation.fields import Field, Headed, cells
+from dlbench.analysis.presentation.columns import as_column, cells, plain
 from dlbench.core.rows.row import Cells
 from dlbench.core.schema import Column, Unit
 
@@ -78,27 +78,29 @@ def figure(
     about: str,
     mark: Mark,
     found: Sequence[T],
-    *axes: Headed[T],
+    *axes: Column | tuple[str, Any],
     log: str = "",
-    interval: Sequence[Field[T]] = (),
+    interval: Sequence[Any] = (),
     reference: float | None = None,
     bound: tuple[Cells, ...] = (),
     limits: tuple[tuple[str, float], ...] = (),
     spread: Callable[[T], float] | None = None,
 ) -> Figure:
-    """Return the figure of records, a row each. Axes are headings with fields, as in a table: x, y and, if any,
-    series and place.
+    """Return the figure of records, a row each. Axes are columns: x, y and, if any, series and place.
 
-    ``log`` names the logarithmic ones: ``xy``. ``interval``: the fields of its two ends. ``spread``: a number of each record, over whose
-    range those are chosen that are drawn where ``y`` has too many names; without it, or with a ``y`` of numbers, all are drawn.
+    ``log`` names the logarithmic ones: ``xy``. ``interval``: its two ends, by default those of x or y. ``spread``: a number of each
+    record, over whose range those are chosen that are drawn where ``y`` has too many names; without it, or with a ``y`` of numbers, all
+    are drawn.
     """
-    of_y = axes[1][1]
-    shown, left_out = drawn(found, spread, of_y.of) if spread and of_y.column.unit is Unit.TEXT else (found, "")
-    x, y, *more = (Axis(heading, field.column, axis in log) for axis, (heading, field) in zip("xy  ", axes, strict=False))
+    known = list(map(as_column, axes))
+    ends = [as_column(("", each)) for each in interval]
+    ends = ends or [*next((each.ends for each in known[:2] if each.ends), ())]
+    shown, left_out = drawn(found, spread, known[1].value) if spread and known[1].unit is Unit.TEXT else (found, "")
+    x, y, *more = (Axis(each.heading, plain(each), axis in log) for axis, each in zip("xy  ", known, strict=False))
     series, place = [*more, None, None][:2]
-    rows = cells((*(field for _, field in axes), *interval), shown)
-    ends = (interval[0].column, interval[1].column) if interval else None
-    return Figure(title, f"{about}{left_out}", mark, x, y, rows, series, ends, reference, bound=bound, place=place, limits=limits)
+    rows = cells([*(replace(each, ends=None) for each in known), *ends], shown)
+    shown_ends = (plain(ends[0]), plain(ends[1])) if ends else None
+    return Figure(title, f"{about}{left_out}", mark, x, y, rows, series, shown_ends, reference, bound=bound, place=place, limits=limits)
 
 
 MOST_DRAWN = 20

@@ -17,12 +17,12 @@ if TYPE_CHECKING:
 
 _GAP = 2
 """Blanks between columns; under headings one stands before the first."""
-PICTURE = 9
-"""Priority of columns that plain characters can't draw."""
 RATIOS = ("ratio.speedup", "scaling.speedup")
 """Columns beside which a bar may stand."""
 _KEPT = (*RATIOS, "scaling.efficiency")
 """Those that a table is about."""
+PICTURE = 9
+"""Priority of columns that plain characters can't draw."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,8 +45,9 @@ def columns_of(table: "Table") -> list[ScreenColumn]:
 
 
 def _shown(heading: str, texts: Sequence[str], column: Column) -> ScreenColumn:
+    """Return a column; texts stay longer than numbers of the same priority, as they fold."""
     number = column.unit not in (Unit.TEXT, Unit.FLAG) and not column.series
-    return ScreenColumn(heading, texts, number, 0 if column.name in _KEPT else 1 + number)
+    return ScreenColumn(heading, texts, number, 0 if column.name in _KEPT else column.priority - (not number))
 
 
 @dataclass(frozen=True)

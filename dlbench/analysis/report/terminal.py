@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.text import Text
 
+from dlbench.analysis.answers import answer_to, devices, speedup
 from dlbench.analysis.answers import answers as every_answer
-from dlbench.analysis.answers import devices, speedup
 from dlbench.analysis.answers.parts.base import Answer, Missing, Table
 from dlbench.analysis.answers.parts.pair_tables import same_case
 from dlbench.analysis.claims import wording as claim_wording
@@ -131,7 +131,7 @@ def reasoning(results: Results, topic: str | None = None, *, pictures: bool = Fa
 
 def more_devices(results: Results, *, pictures: bool = False) -> RenderableType:
     """Return what more devices bring, the table behind it, and what it would be on more of them than were measured."""
-    found, steps = devices.answer(results.usable), scaling(results)
+    found, steps = answer_to(devices, results.usable), scaling(results)
     answer = _reasons(results, found) if isinstance(found, Answer) else []
     projection = detail_tables.projection(projected(steps, results))
     return _screen(results, answer, [devices.table(steps), projection], pictures)
@@ -142,7 +142,7 @@ def paired(results: Results, pairs: Pairs, values: Table, *, pictures: bool = Fa
     where = _notes(sentences.devices(results.rows))
     if not (pairs.rows or values.rows):
         return Group(*where, Note("No two ok rows differ in that column alone.", ""))
-    found = speedup.answer(results.usable) if pairs.by == DEVICE else None
+    found = answer_to(speedup, results.usable) if pairs.by == DEVICE else None
     answer, tables = (_reasons(results, found), found.tables) if isinstance(found, Answer) else ([], (same_case(pairs), values))
     return _screen(results, [*answer, *where], tables, pictures)
 

@@ -5,7 +5,7 @@ import made_up
 import pytest
 from rich.console import Console, RenderableType
 
-from dlbench.analysis.answers import speedup
+from dlbench.analysis.answers import answer_to, speedup
 from dlbench.analysis.presentation import names, wording
 from dlbench.analysis.ratios.pairing import match_rows
 from dlbench.analysis.read.table import Results, collect
@@ -122,31 +122,23 @@ def launch_bound(*shares: float, cache: str = "hot") -> list[Measurement]:
     return found
 
 
-def test_a_device_that_waits_for_launches_is_marked_and_told_in_the_answer(tmp_path: Path) -> None:
+def test_a_device_that_waits_for_launches_is_told_in_the_answer(tmp_path: Path) -> None:
     results = results_of(tmp_path, launch_bound(0.5, 0.66, 0.68))
-    assert list(speedup.answer(results).sentences) == [
-        "NVIDIA H200 runs matmul 20.0 × (20.0…20.0) as fast as the CPU.",
-        "The CPU is AMD EPYC 7B13, 2 threads.",
-        "The case is matmul n=2 fp32, the middle of 3 cases from 10.0 × to 30.0 ×.",
-        "There it waits for launches, as in 2 of 3 cases.",
-        "Each at its best batch, precision, layout and mode: matmul n=2 20.0 × (20.0…20.0).",
+    assert list(answer_to(speedup, results).sentences) == [
+        "matmul, matmul n=2 fp32: ratio 20.0 × (20.0), each at its best 20.0 × (20.0), launch-bound 2."
     ]
-
-
-def test_one_case_that_waits_for_launches_is_not_counted(tmp_path: Path) -> None:
-    assert "There it waits for launches." in speedup.answer(results_of(tmp_path, launch_bound(0.5))).sentences
 
 
 @pytest.mark.parametrize(
     "measurements",
     [
-        pytest.param(launch_bound(0.9, 0.9, 0.5), id="not in the middle"),
+        pytest.param(launch_bound(0.9, 0.9, 0.8), id="hardly"),
         pytest.param(launch_bound(0.5, cache="cold"), id="a cold call is timed alone"),
         pytest.param(made_up.both_kinds(), id="no device time"),
     ],
 )
 def test_the_answer_blames_launches_only_where_they_are_to_blame(tmp_path: Path, measurements: list[Measurement]) -> None:
-    assert "launches" not in " ".join(speedup.answer(results_of(tmp_path, measurements)).sentences)
+    assert "launch" not in " ".join(answer_to(speedup, results_of(tmp_path, measurements)).sentences)
 
 
 def test_the_choice_of_a_side_names_a_layout_but_the_usual_one() -> None:
