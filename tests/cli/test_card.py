@@ -22,17 +22,12 @@ ENVIRONMENT = {
     "provenance": {
         "dlbench": "0.2.0",
         "utc": "2026-11-21T15:40:55+00:00",
-        "argv": [
-            "dlbench",
-            "run",
-            "/home/somebody/my suites/mine.toml",
-            "--plugin=/home/somebody/net.py",
-            "--set",
-            "path=/home/somebody/d",
-            "-o",
-            "/home/somebody/r",
+        "command": [
+            ["run", "/home/somebody/my suites/mine.toml"],
+            ["--plugin", "/home/somebody/net.py"],
+            ["--set", "path=/home/somebody/d"],
+            ["--rounds", "7"],
         ],
-        "defaults": {"rounds": {"value": "7", "file": "/home/somebody/dlbench.toml"}},
     },
 }
 
@@ -75,7 +70,7 @@ def test_it_says_machine_versions_figures_and_the_command_without_the_users_fold
         "- train resnet18 b64 on cuda:0: 2.00 k samples/s (1.94…2.06 k samples/s)",
         "",
         "In brackets: 95 % intervals.",
-        "Made again by: `dlbench run mine.toml --plugin=net.py --set path=d --rounds 7`",
+        "Made again by: `dlbench run mine.toml --plugin net.py --set path=d --rounds 7`",
     ]
 
 
@@ -122,8 +117,8 @@ def test_a_device_that_was_absent_is_none_of_the_machine(tmp_path):
 def test_names_are_text_and_no_markup_and_never_too_long(tmp_path):
     name = "<b>a|b\x1b[2J*" + "`x|" * 400
     measured = [replace(each, device_name=name) for each in made_up.both_kinds()]
-    argv = ["dlbench", "run", "quick", "-k", "`" * 5 + "x" * 2000]
-    made_up.write(tmp_path / "run.jsonl", measured, environment={"provenance": {"dlbench": "0.2.0", "argv": argv}})
+    command = [["run", "quick"], ["-k", "`" * 5 + "x" * 2000]]
+    made_up.write(tmp_path / "run.jsonl", measured, environment={"provenance": {"dlbench": "0.2.0", "command": command}})
     text = shown(tmp_path, "run.jsonl").out
     assert holds(text)
     assert not {"<", "\x1b"} & set(text)

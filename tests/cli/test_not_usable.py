@@ -125,7 +125,7 @@ def test_of_several_files_and_of_sides_it_says_which(tmp_path):
 
 @pytest.mark.parametrize("to", ["csv", "pyperf", "bencher"])
 def test_an_export_notes_it(tmp_path, to):
-    made_up.write(tmp_path / "run.jsonl", measured([7, 7, 7]), environment={"provenance": {"argv": ["dlbench", "run", "-o", "run.jsonl"]}})
+    made_up.write(tmp_path / "run.jsonl", measured([7, 7, 7]), environment={"provenance": {"command": [["run"]]}})
     done = front_door.in_process(tmp_path, "export", "run.jsonl", "--to", to)
     assert (done.code, done.err) == (0, f"note: {THREE.removesuffix(' quick')}\n")
 

@@ -112,13 +112,6 @@ def many(count: int = 4) -> list[Measurement]:
     return [*measured, made_up.ended(cases[-1], Status.FAILED, "it broke at 12 MiB")]
 
 
-def as_in_the_way() -> list[Measurement]:
-    """Of two cases one was throttled, and measured again."""
-    times, hot = made_up.flat(made_up.SEVEN), Throttling(thermal=0.25, tries=3)
-    slow = made_up.rounds_of(made_up.case("matmul", n=8), times, throttling=hot)
-    return [*slow, *made_up.rounds_of(made_up.case("matmul", n=16), times, throttling=Throttling(thermal=0.0))]
-
-
 SHOWN: Mapping[str, tuple[list[Callable[[], list[Measurement]]], tuple[str, ...]]] = {
     "show": ([steps], ()),
     "show-details": ([steps], ("--details",)),
@@ -132,7 +125,6 @@ SHOWN: Mapping[str, tuple[list[Callable[[], list[Measurement]]], tuple[str, ...]
     "show-card": ([on_the_card_alone], ()),
     "show-troubles": ([troubles], ()),
     "show-many": ([many], ()),
-    "show-throttled": ([as_in_the_way], ()),
     "show-few-rounds": ([few_rounds], ()),
     "show-one-pair": ([lambda: few_rounds()[:6]], ("--topic", "speed-up")),
     "show-cpu": ([on_cpu], ()),
