@@ -5,7 +5,8 @@ from collections.abc import Sequence
 from dlbench.analysis.answers.devices import what
 from dlbench.analysis.answers.parts.base import Table, table
 from dlbench.analysis.presentation import wording
-from dlbench.analysis.presentation.fields import KEY, Field, Fields, of_row, own, place, value_field
+from dlbench.analysis.presentation.columns import KEY, Entry, of_row, place, value_column
+from dlbench.analysis.presentation.fields import Fields
 from dlbench.analysis.presentation.wording import plural, value_name
 from dlbench.analysis.ratios.pairing import grouped
 from dlbench.analysis.read import declared
@@ -62,36 +63,26 @@ def projection(found: Sequence[Projected]) -> Table:
     return table(title, (*distinguishing, *_PROJECTED), found, notes)
 
 
+def _operation(row: Row) -> object:
+    return row.params[row.declared.parameter("collective_op") or ""]
+
+
+_COLLECTIVES: Sequence[Entry] = (
+    Column("param.bytes", Unit.BYTES, "size of the message", of=lambda row: row.count("bytes"), heading="size", priority=0),
+    Column("collective.operation", Unit.TEXT, "which one", of=_operation, heading="operation"),
+    place,
+    of_row(lambda row: row.case.dtype, "dtype"),
+    Column("param.ranks", Unit.COUNT, "ranks that take part", of=lambda row: row.ranks, heading="ranks"),
+    of_row(lambda row: row.rate.bus_bytes_per_s, "bus bandwidth", 0),
+)
+
+
 def bandwidths(results: Results) -> Table:
-    """Return the table of collectives: bus bandwidth by ranks, size and operation; no rows where there is nothing."""
+    """Return the table of collectives, by ranks and size; no rows where there is nothing."""
     known = [row for row in results.rows if row.rate.bus_bytes_per_s is not None and row.count("bytes")]
-    in_order = sorted(known, key=lambda row: (row.ranks or 0, row.count("bytes") or 0))
-    same_line = grouped(in_order, lambda row: (row.ranks, row.count("bytes"), row.case.dtype, row.case.device, row.case.run))
-    fields: Fields[list[Row]] = (
-        own("case", "param.bytes", Unit.BYTES, "size of the message", lambda rows: rows[0].count("bytes")),
-        ("device", place(known)[1].on(_first)),
-        ("dtype", of_row(lambda row: row.case.dtype).on(_first)),
-        own("ranks", "param.ranks", Unit.COUNT, "ranks that take part", lambda rows: rows[0].ranks),
-        *map(_bandwidth, dict.fromkeys(map(_operation, known))),
+    return table(
+        "Collectives: bus bandwidth by size", _COLLECTIVES, sorted(known, key=lambda row: (row.ranks or 0, row.count("bytes") or 0))
     )
-    return table("Collectives: bus bandwidth by size", fields, [*same_line.values()])
-
-
-def _first(rows: list[Row]) -> Row:
-    return rows[0]
-
-
-def _operation(row: Row) -> str:
-    return str(row.params[row.declared.parameter("collective_op") or ""])
-
-
-def _bandwidth(operation: str) -> tuple[str, Field[list[Row]]]:
-    """Return the column of the bandwidth of an operation."""
-
-    def of(rows: list[Row]) -> float | None:
-        return next((row.rate.bus_bytes_per_s for row in rows if _operation(row) == operation), None)
-
-    return own(operation, operation, Unit.BYTES_PER_S, "bus bandwidth", of, "higher")
 
 
 def value_notes(row: Row) -> list[str]:
@@ -139,7 +130,7 @@ def values(results: Results) -> list[Table]:
     return [
         table(
             f"Values of {workload}",
-            (("case", KEY), place(rows), *((wording.value_words(each), value_field(each)) for each in columns)),
+            (KEY, place, *map(value_column, columns)),
             rows,
             [units.one_line(f"{wording.value_words(each)}: {each.meaning}") for each in columns],
         )
