@@ -141,8 +141,7 @@ def _of_value(found: ValueChange) -> tuple[str, str, str, str]:
 
 def span(interval: Interval) -> str:
     """Return an interval of changes: ``+18.2…+21.8 %``."""
-    low, high = (units.relative_change(end) for end in (interval.low, interval.high))
-    return f"{low.removesuffix(' %')}…{high}" if high.endswith("%") else f"{low}…{high}"
+    return wording.span(interval.low, interval.high, units.relative_change)
 
 
 def _time(row: Row | None, seconds: float | None) -> str:

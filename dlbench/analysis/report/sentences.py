@@ -278,20 +278,13 @@ def unstated(results: Results) -> list[str]:
 def spread(row: Row) -> tuple[str, str]:
     """Return what kind of interval or spread there is, and it; two empty texts where nothing was timed."""
     time, medians = row.time, row.rounds.median_s
-    if time.ci_low_s is not None:
-        return wording.INTERVAL, _span(time.ci_low_s, time.ci_high_s)
-    if len(medians) > 1:
-        return _ROUNDS_SPREAD, _span(min(medians), max(medians))
-    if medians:
-        return _BLOCKS_SPREAD, _span(time.p10_s, time.p90_s)
-    return "", ""
-
-
-def _span(low: float | None, high: float | None) -> str:
-    """Return ``239…244 ms``, with both units only where they differ."""
-    first, last = (units.seconds(end or 0.0) for end in (low, high))
-    number, *unit = first.split(" ")
-    return f"{number if len(unit) == 1 and unit == last.split(' ')[1:] else first}…{last}"
+    ends = {
+        wording.INTERVAL: (time.ci_low_s, time.ci_high_s),
+        _ROUNDS_SPREAD: (min(medians), max(medians)) if len(medians) > 1 else (None, None),
+        _BLOCKS_SPREAD: (time.p10_s, time.p90_s),
+    }
+    known = ((kind, wording.span(low, high, units.seconds)) for kind, (low, high) in ends.items() if low is not None and high is not None)
+    return next(known, ("", "")) if medians else ("", "")
 
 
 def notes(row: Row, shared: Collection[str] = ()) -> list[str]:
