@@ -278,13 +278,15 @@ def unstated(results: Results) -> list[str]:
 def spread(row: Row) -> tuple[str, str]:
     """Return what kind of interval or spread there is, and it; two empty texts where nothing was timed."""
     time, medians = row.time, row.rounds.median_s
-    ends = {
-        wording.INTERVAL: (time.ci_low_s, time.ci_high_s),
-        _ROUNDS_SPREAD: (min(medians), max(medians)) if len(medians) > 1 else (None, None),
-        _BLOCKS_SPREAD: (time.p10_s, time.p90_s),
-    }
-    known = ((kind, wording.span(low, high, units.seconds)) for kind, (low, high) in ends.items() if low is not None and high is not None)
-    return next(known, ("", "")) if medians else ("", "")
+    if time.ci_low_s is not None and time.ci_high_s is not None:
+        kind, ends = wording.INTERVAL, (time.ci_low_s, time.ci_high_s)
+    elif len(medians) > 1:
+        kind, ends = _ROUNDS_SPREAD, (min(medians), max(medians))
+    elif medians:
+        kind, ends = _BLOCKS_SPREAD, (time.p10_s or 0.0, time.p90_s or 0.0)
+    else:
+        return "", ""
+    return kind, wording.span(*ends, units.seconds)
 
 
 def notes(row: Row, shared: Collection[str] = ()) -> list[str]:

@@ -1,7 +1,7 @@
 """What result files say to a person, on a terminal or in a pipe."""
 
 import re
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
@@ -68,14 +68,18 @@ def overview(
     if not rows or any(row.case.status is not Status.SKIPPED for row in rows):  # else the lines are dashes alone
         below += [TenLines(found, shared), *_notes(ten_lines.explanations(found, sentences.marks(shown, results), shared))]
 
-    def table_of(rows: Sequence[Row]) -> ScreenTable:
+    def chosen(rows: Sequence[Row]) -> ScreenTable:
         legends = None if folded else sentences.legends(shown)
         return case_table.table(rows, pictures=pictures, legends=legends, shared=shared, reasons_below=failures)
 
-    if folded and shown:
-        foremost = {case for each in answered for case in each.foremost}
-        return _Folded(shown, table_of, above, below, len(notes), folded, more, foremost)
-    return Group(*above, *([table_of(shown)] if shown else []), *below)
+    if not (folded and shown):
+        return Group(*above, *([chosen(shown)] if shown else []), *below)
+    console, first = Console(), case_table.by_importance(shown, {case for each in answered for case in each.foremost})
+    room = max(_TABLE_LINES, folded - sum(lines_of(console, part) for part in (*above, *below)) - 1)
+    place = {id(row): at for at, row in enumerate(shown)}
+    count, table = fitting(console, lambda count: chosen(sorted(first[:count], key=lambda row: place[id(row)])), len(first), room)
+    hidden = [*([f"{left} more"] if (left := len(first) - count) else []), *([wording.plural(len(notes), "note")] if notes else [])]
+    return Group(*above, table, *_notes([f"{', '.join(hidden)}: {more}"] if hidden else []), *below)
 
 
 def _on_notes(rows: Sequence[Row], details: bool) -> list[str]:
@@ -89,36 +93,6 @@ _MOST_DEVICES = 4
 """Lines on devices above a folded table."""
 _TABLE_LINES = 12
 """Lines that the table of cases has on a screen that is too small for all."""
-
-
-@dataclass(frozen=True)
-class _Folded:
-    """Cases between what stands above and below them, as many as leave that on a screen of so many lines."""
-
-    rows: Sequence[Row]
-    table: Callable[[Sequence[Row]], ScreenTable]
-    above: Sequence[RenderableType]
-    below: Sequence[RenderableType]
-    notes: int
-    """How many are left out."""
-    height: int
-    more: str
-    """The command, or its option, that shows what is left out."""
-    foremost: Container[str]
-    """Ids of the cases that are shown before others."""
-
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        first = case_table.by_importance(self.rows, self.foremost)
-
-        def chosen(count: int) -> ScreenTable:
-            ids = set(map(id, first[:count]))
-            return self.table([row for row in self.rows if id(row) in ids])
-
-        room = max(_TABLE_LINES, self.height - sum(lines_of(console, part) for part in (*self.above, *self.below)) - 1)
-        count, table = fitting(console, chosen, len(self.rows), room)
-        hidden = [f"{left} more"] if (left := len(self.rows) - count) > 0 else []
-        hidden += [wording.plural(self.notes, "note")] if self.notes else []
-        yield from (*self.above, table, *_notes([f"{', '.join(hidden)}: {self.more}"] if hidden else []), *self.below)
 
 
 def reasoning(results: Results, topic: str | None = None, *, pictures: bool = False) -> RenderableType:
