@@ -4,37 +4,26 @@ from collections.abc import Sequence
 
 import pandas as pd
 
+from dlbench.analysis.presentation.columns import cells
 from dlbench.analysis.read.table import as_frame
 from dlbench.analysis.report.screen import ScreenColumn, ScreenTable
 from dlbench.core.finding import Finding
-from dlbench.core.rows.row import Cells
 from dlbench.core.schema import Column, Unit
 
 COLUMNS = (
     Column("doctor.check", Unit.TEXT, "what was looked at"),
     Column("doctor.device", Unit.TEXT, "where"),
-    Column("doctor.case", Unit.TEXT, "the case that was measured for it; null where none was"),
-    Column("doctor.fitness", Unit.TEXT, "unfit, note, unknown or fit"),
+    Column("doctor.case", Unit.TEXT, "the case that was measured for it; null where none was", of=lambda found: found.case or None),
+    Column("doctor.fitness", Unit.TEXT, "unfit, note, unknown or fit", of=lambda found: found.fitness.value),
     Column("doctor.found", Unit.TEXT, "what was found"),
-    Column("doctor.advice", Unit.TEXT, "what to do next; null where there is nothing to do"),
+    Column("doctor.advice", Unit.TEXT, "what to do next; null where there is nothing to do", of=lambda found: found.advice or None),
 )
 
 
 def as_table(findings: Sequence[Finding]) -> pd.DataFrame:
     """Return a row a finding, columns as in `COLUMNS`, then ``value.*`` with the figures in base units."""
-    rows: list[Cells] = [
-        {
-            "doctor.check": each.check,
-            "doctor.device": each.device,
-            "doctor.case": each.case or None,
-            "doctor.fitness": each.fitness.value,
-            "doctor.found": each.found,
-            "doctor.advice": each.advice or None,
-            **{f"value.{name}": float(value) for name, value in each.values.items()},
-        }
-        for each in findings
-    ]
-    return as_frame(rows, COLUMNS)
+    values = [{f"value.{name}": float(value) for name, value in each.values.items()} for each in findings]
+    return as_frame([row | more for row, more in zip(cells(COLUMNS, findings), values, strict=True)], COLUMNS)
 
 
 def table(findings: Sequence[Finding]) -> ScreenTable:

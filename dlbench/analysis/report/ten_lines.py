@@ -57,13 +57,11 @@ def explanations(
 
     ``shared``: marks that all cases have.
     """
-    by_mark: dict[str, list[str]] = {
-        tag: [each.question.topic for each in found if isinstance(each, Answer) and tag in each.tags] for tag in Tag
-    }
-    told: dict[str, str] = {tag: EXPLANATIONS[tag] for tag in Tag if by_mark[tag] or tag in marks}
+    answers = [each for each in found if isinstance(each, Answer)]
+    told: dict[str, str] = {tag: EXPLANATIONS[tag] for tag in Tag if tag in marks or any(tag in each.tags for each in answers)}
 
     def whose(mark: str) -> str:
-        of = ["all cases"] if mark in shared else by_mark.get(mark, [])
+        of = ["all cases"] if mark in shared else [each.question.topic for each in answers if mark in each.tags]
         return f" ({', '.join(of)})" if of else ""
 
     return [f"{mark}{whose(mark)}: {meaning}" for mark, meaning in (told | dict(marks)).items()]
