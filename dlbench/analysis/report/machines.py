@@ -1,9 +1,9 @@
 """Tables of the machines and the software that files were measured with, and of the state that the machines were in."""
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
 
-from dlbench.analysis.answers.parts.base import Table
+from dlbench.analysis.answers.parts.base import Table, table
 from dlbench.analysis.presentation.wording import entry, few
 from dlbench.analysis.ratios.pairing import grouped
 from dlbench.analysis.read.places import Environments, began
@@ -11,12 +11,22 @@ from dlbench.analysis.read.references import part
 from dlbench.core.provenance import leaves
 from dlbench.core.schema import Column, Unit
 
-_COLUMNS = {
-    "file": Column("file", Unit.TEXT, "the result file, and of an A/B the side"),
-    "entry": Column("entry", Unit.TEXT, "what it is"),
-    "value": Column("value", Unit.TEXT, "as recorded before the first case"),
-    "after the run": Column("after", Unit.TEXT, "the same after the last case"),
-}
+
+class Recorded(NamedTuple):
+    """What a file says of its machine in one place."""
+
+    entry: str
+    value: str
+    file: str = ""
+    after: str = ""
+
+
+_FILE = Column("file", Unit.TEXT, "the result file, and of an A/B the side", heading="file")
+_ENTRIES = (
+    Column("entry", Unit.TEXT, "what it is", heading="entry"),
+    Column("value", Unit.TEXT, "as recorded before the first case", heading="value"),
+)
+_AFTER = Column("after", Unit.TEXT, "the same after the last case", heading="after the run")
 _BLOCKS = ("identity", "stack", "side")
 
 
@@ -38,7 +48,7 @@ def machines(environments: Environments) -> list[Table]:
     """Return a table for each machine and software, which may be that of several files; none of files that do not say."""
     stated = {run: each for run, each in environments.items() if each.get("identity") or each.get("stack")}
     groups = grouped(stated, lambda run: str([stated[run].get(block) for block in _BLOCKS]))
-    return [_table(few(runs, 3), _entries(stated[runs[0]], _BLOCKS)) for runs in groups.values()]
+    return [table(few(runs, 3), _ENTRIES, _entries(stated[runs[0]], _BLOCKS)) for runs in groups.values()]
 
 
 def states(environments: Environments) -> Table:
@@ -46,19 +56,13 @@ def states(environments: Environments) -> Table:
     rows = []
     for run, each in environments.items():
         provenance = {name: part(each, "provenance", name) for name in ("dlbench", "utc", "git")}
-        after = {row["entry"]: row["value"] for row in _entries({"state": each.get("state_after")}, ["state"])}
+        after = {found.entry: found.value for found in _entries({"state": each.get("state_after")}, ["state"])}
         before = _entries({**each, "provenance": provenance}, ["provenance", "state"])
-        rows += [{"file": run, **row, "after": after.get(row["entry"], "")} for row in before]
-    return _table("State before and after", rows)
+        rows += [found._replace(file=run, after=after.get(found.entry, "")) for found in before]
+    return table("State before and after", (_FILE, *_ENTRIES, _AFTER), rows)
 
 
-def _table(title: str, rows: Sequence[Mapping[str, str]]) -> Table:
-    columns = [(heading, column) for heading, column in _COLUMNS.items() if rows and column.name in rows[0]]
-    return Table(title, tuple(columns), tuple(dict(row) for row in rows))
-
-
-def _entries(environment: Mapping[str, Any], blocks: Iterable[str]) -> list[dict[str, str]]:
-    """Return a row for each leaf of some blocks; what is unknown is left out."""
+def _entries(environment: Mapping[str, Any], blocks: Iterable[str]) -> list[Recorded]:
+    """Return each leaf of some blocks; what is unknown is left out."""
     found = {name: end for block in blocks for name, end in leaves(block, environment.get(block) or {}).items()}
-    known = [entry(name.partition(".")[2], end) for name, end in found.items() if end not in (None, {}, [])]
-    return [{"entry": name, "value": text} for name, text in known]
+    return [Recorded(*entry(name.partition(".")[2], end)) for name, end in found.items() if end not in (None, {}, [])]
