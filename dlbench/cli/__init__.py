@@ -2,5 +2,3 @@
 
 BEGAN = "dlbench.began"
 """Key of click's `Context.meta`: when the command began, on the scale of `time.monotonic`; on several machines, when all had connected."""
-WORDS = "dlbench.words"
-"""Key of the same: the words of the command line behind the command's name."""

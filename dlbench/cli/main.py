@@ -10,7 +10,7 @@ import click
 from click.shell_completion import CompletionItem, shell_complete
 
 from dlbench import __version__
-from dlbench.cli import BEGAN, WORDS
+from dlbench.cli import BEGAN
 from dlbench.cli.terminal import drop_stdout, make_printable, say, write_notes
 from dlbench.core.errors import DlbenchError, ExitCode, UsageError, nearest
 
@@ -53,7 +53,6 @@ class LazyGroup(click.Group):
         if args[0] not in COMMANDS and not args[0].startswith("-") and not ctx.resilient_parsing:
             raise UsageError(f"there is no command '{args[0]}'{nearest(args[0], list(COMMANDS))}")
         name, command, rest = super().resolve_command(ctx, args)
-        ctx.meta[WORDS] = [*rest]
         if command is not None and not ctx.resilient_parsing and not {*rest} & {*ctx.help_option_names}:
             from dlbench.cli import defaults  # not at the top, so that --help stays quick
 

@@ -11,9 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import click
+from click.core import ParameterSource
 
 from dlbench import __version__
-from dlbench.cli import BEGAN, WORDS, defaults
+from dlbench.cli import BEGAN, defaults
 from dlbench.cli.planning import Plan, signatures_of
 from dlbench.cli.terminal import announce, say
 from dlbench.core.errors import DeviceAbsent, ResultFileError, UsageError
@@ -159,22 +160,20 @@ def start(
 
 _ELSEWHERE = frozenset(("output", "resume", "form", "junit", "verdict", "report", "github", "dry_run", "strict"))
 """Parameters that say where results go, or how."""
+_CHOSEN = (ParameterSource.COMMANDLINE, ParameterSource.DEFAULT_MAP)
 
 
 def _measured_by() -> list[list[str]]:
     """Return what measures the same again, without folders: the command with its suites, then each option with its value."""
     context = click.get_current_context(silent=True)
-    if context is None:
-        return []
-    given, _, order = context.command.make_parser(context).parse_args([*context.meta.get(WORDS, ())])
-    names = [word for each in context.command.params if isinstance(each, click.Argument) for word in given.get(str(each.name)) or ()]
-    options = {max(each.opts, key=len): given[str(each.name)] for each in order if each.name not in {*_ELSEWHERE, "names"}}
-    options |= {f"--{each.name}": each.value for each in defaults.in_force().used if each.parameter not in _ELSEWHERE}
-    words = [[str(context.command.name), *names]]
-    for option, value in options.items():
-        values = value if isinstance(value, list | tuple) else [value]
-        words += [[option] if each is True else [option, str(each)] for each in values]
-    return [[fingerprint.without_folders(word) for word in each] for each in words]
+    words = [[str(context.command.name)]] if context else []
+    for each in context.command.params if context else ():
+        name, value = max(each.opts, key=len), context.params[str(each.name)]
+        if isinstance(each, click.Argument):
+            words[0] += value
+        elif each.name not in _ELSEWHERE and context.get_parameter_source(str(each.name)) in _CHOSEN:
+            words += [[name] if one is True else [name, str(one)] for one in (value if isinstance(value, tuple) else [value])]
+    return [[fingerprint.without_folders(word) for word in group] for group in words]
 
 
 def _check_places(tasks: Sequence[Task], signatures: Signatures) -> None:

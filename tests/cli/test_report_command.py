@@ -381,7 +381,7 @@ def test_a_command_has_what_defaults_set(tmp_path: Path) -> None:
     results = collect([tmp_path / "o.jsonl"])
     commands = again(results)
     assert [command.partition(" --case")[0] for command in commands] == [
-        f"dlbench run {suite} --seed 1 --set seconds=0.002,0.02 --device cpu --rounds 1"
+        f"dlbench run {suite} --set seconds=0.002,0.02 --device cpu --rounds 1 --seed 1"
     ] * 2
     for row, command in zip(results.rows, commands, strict=True):
         assert planned(command, tmp_path) == [row.case.id]
