@@ -166,8 +166,10 @@ _CHOSEN = (ParameterSource.COMMANDLINE, ParameterSource.DEFAULT_MAP)
 def _measured_by() -> list[list[str]]:
     """Return what measures the same again, without folders: the command with its suites, then each option with its value."""
     context = click.get_current_context(silent=True)
-    words = [[str(context.command.name)]] if context else []
-    for each in context.command.params if context else ():
+    if context is None:
+        return []
+    words = [[str(context.command.name)]]
+    for each in context.command.params:
         name, value = max(each.opts, key=len), context.params[str(each.name)]
         if isinstance(each, click.Argument):
             words[0] += value
