@@ -66,15 +66,10 @@ def estimated_s(policy: Policy, cases: int, tries: int) -> float:
 def write_suites(form: str) -> None:
     """Write every built-in suite to stdout: its name, number of benches and question. Needs neither torch nor a process."""
     rows = [{"suite": suite.name, "benches": len(suite.benches), "about": suite.about} for suite in map(load, builtin_names())]
-    write_rows(rows, form)
-
-
-def write_rows(rows: list[dict[str, Any]], form: str) -> None:
-    """Write rows of one kind, one at least, to stdout: drawn on a terminal, else a line each with its columns aligned."""
-    if form != "table":
+    if form == "table":
+        _draw(rows)
+    else:
         _write(tabular.lines(list(rows[0]), rows, form))
-        return
-    _draw(rows)
 
 
 def write_cases(cases: Iterator[Case], form: str) -> None:

@@ -63,7 +63,11 @@ class ScreenTable:
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         if not self.columns:
             return
-        texts = {each: _texts(each) for each in self.columns if not (options.ascii_only and each.priority == PICTURE)}
+        texts = {
+            each: [each.heading, *(each.texts if each.priority == PICTURE else map(one_line, each.texts))]  # a picture has blanks
+            for each in self.columns
+            if not (options.ascii_only and each.priority == PICTURE)
+        }
         widths = _widths(texts, options.max_width)
         headings, *rows = zip(*(texts[each] for each in widths), strict=True)
         margin = " " * any(headings)
@@ -83,29 +87,26 @@ class ScreenTable:
             yield Note(f"not shown at this width: {', '.join(gone)}; widen the terminal, or use --format csv")
 
 
-def _texts(column: ScreenColumn) -> list[str]:
-    """Return heading and cells; the blanks of a picture mean something, and all else is a line of words."""
-    return [column.heading, *(column.texts if column.priority == PICTURE else map(one_line, column.texts))]
-
-
 def _widths(texts: Mapping[ScreenColumn, Sequence[str]], room: int) -> dict[ScreenColumn, int]:
     """Return the columns that there is room for and how wide each is; what is left of the room goes to the first ones that fold."""
     whole = {each: max(map(cell_len, found)) for each, found in texts.items()}
+    if _left(whole, room) >= 0:
+        return whole
     name, *others = texts
     widths = {name: min(whole[name], max(5, min(22, room // 5)))}  # in which the name of a case can still be read
     for each in others:
         longest = min(whole[each], max(12, min(30, room // 2)))  # a longer word is broken
         words = (cell_len(word.strip()) for text in texts[each] for word in fold(text, 1))
         widths[each] = whole[each] if each.number or each.priority == PICTURE else min(longest, max(words, default=0))
-
-    def left() -> int:
-        return room + 1 - sum(width + _GAP for width in widths.values())
-
-    while len(widths) > 1 and left() < 0:
+    while len(widths) > 1 and _left(widths, room) < 0:
         del widths[max(reversed([*widths][1:]), key=lambda each: each.priority)]
     for each in widths:
-        widths[each] = min(whole[each], widths[each] + left())
+        widths[each] = min(whole[each], widths[each] + _left(widths, room))
     return widths
+
+
+def _left(widths: Mapping[ScreenColumn, int], room: int) -> int:
+    return room + 1 - sum(width + _GAP for width in widths.values())
 
 
 def _row(cells: Sequence[str], widths: Mapping[ScreenColumn, int], margin: str) -> Iterator[str]:
