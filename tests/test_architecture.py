@@ -41,14 +41,14 @@ ROOMS = {
     "analysis.presentation": "wording names pair_columns columns fields figures",
     "analysis.scaling": "speedup projection columns",
     "analysis.compare": "outliers calibration judge power doubts values seeds worsening verdict comparison pairs ab provenance",
-    "analysis.answers.parts": "headline base engine best lines step_bottleneck step_time step_bars pair_tables implementations "
-    "small_batches memory elsewhere published sustained convergence ladder money training_time open_costs cost_tables",
+    "analysis.answers.parts": "headline base engine best lines step_bottleneck pair_tables "
+    "small_batches memory elsewhere published sustained convergence ladder money training_time open_costs",
     "analysis.answers.bottleneck": "* __init__",
     "analysis.answers": "* __init__",
-    "analysis.claims": "evidence wording",
+    "analysis": "claims",
     "analysis.report": "samples sentences screen detail_tables strips case_table ten_lines compare_terminal terminal "
     "doctor_text plot_points layers plots machines forest page",
-    "analysis.export": "tabular cases exported compare_export answers_export claims_export card_figures card junit github",
+    "analysis.export": "tabular cases exported compare_export answers_export card junit github",
     "analysis.export.formats": "__init__ *",
     "analysis.contribute": "names public fitness offer",
     "analysis.doctor": "selftest",

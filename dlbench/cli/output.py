@@ -13,11 +13,11 @@ from dlbench.analysis.answers import answers
 from dlbench.analysis.answers.parts.base import Answer, Missing
 from dlbench.analysis.answers.parts.money import devices_of
 from dlbench.analysis.answers.parts.pair_tables import reported
-from dlbench.analysis.claims.evidence import held
+from dlbench.analysis.claims import claims_table
 from dlbench.analysis.compare.ab import are_sides
 from dlbench.analysis.compare.outliers import fleet_notes
 from dlbench.analysis.compare.provenance import side_notes
-from dlbench.analysis.export import answers_export, card, claims_export, tabular
+from dlbench.analysis.export import answers_export, card, tabular
 from dlbench.analysis.presentation import pair_columns
 from dlbench.analysis.ratios import pairing
 from dlbench.analysis.read.merge import merged
@@ -107,13 +107,15 @@ def write_answers(results: Results, form: str, topic: str | None, *, pictures: b
 
 
 @unread()
-def write_claims(results: Results, form: str, *, pictures: bool) -> None:
-    """Write what others claim to stdout, beside what was measured: for people, as Markdown or as one JSON document."""
+def write_claims(results: Results, form: str) -> None:
+    """Write what others claim to stdout, beside what was measured: for people, or the rows of that table."""
     if form == "table":
-        draw(terminal.claims(results, pictures=pictures))
+        draw(terminal.claims(results))
         return
-    write = {"md": claims_export.as_markdown, "json": claims_export.as_json}[form]
-    click.echo(write(held(results), sentences.not_usable(results)), nl=False)
+    found = claims_table(results)
+    data = tabular.lines(list(found.rows[0]), found.rows, form)
+    click.echo("\n\n".join(answers_export.section(found)) if form == "md" else "".join(data).rstrip("\n"))
+    write_notes(sentences.not_usable(results))
 
 
 @unread()

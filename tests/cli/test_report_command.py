@@ -290,10 +290,10 @@ def test_figures_are_files_of_their_own_and_the_same_each_time(run_file: Path) -
     folder = run_file.parent
     for name in ("one", "two"):
         done = in_process(folder, "report", "run.jsonl", "-o", f"{name}.html", "--figures", name)
-        assert (done.code, done.out, done.err) == (0, "", f"saved in {name}.html, and 18 figures in {name}\n")
+        assert (done.code, done.out, done.err) == (0, "", f"saved in {name}.html, and 15 figures in {name}\n")
     written = [{path.name: path.read_bytes() for path in (folder / name).glob("*")} for name in ("one", "two")]
     assert written[0] == written[1]
-    numbers = {"speed-up": 2, "batch": 3, "precision": 1, "default": 3, "samples": 9}
+    numbers = {"speed-up": 2, "batch": 3, "precision": 1, "samples": 9}
     assert set(written[0]) == {f"{name}-{n}.svg" if n > 1 else f"{name}.svg" for name, most in numbers.items() for n in range(1, most + 1)}
 
 

@@ -38,7 +38,6 @@ _APART = ("launch", "synchronisation", "copy")
 """Ceilings of what measures a launch or a copy."""
 _BRIEF = {"training": "train", "inference": "infer"}
 """How short names of their cases begin."""
-_GAIN, _LOSS, _OPEN = "gain", "loss", "open"
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,11 +50,6 @@ class Family(OfPair):
     """The one in the middle, and not the fastest: a line that picks its case says nothing about the others."""
     best: Pair | None
     """The pair of the same work with each side at its own best."""
-
-    @property
-    def outcome(self) -> str:
-        """Whether a gain is shown."""
-        return _LOSS if self.ratio.is_behind else _OPEN if self.ratio.is_undecided else _GAIN
 
     @property
     def cases(self) -> int:
@@ -91,14 +85,6 @@ def _read(results: Results) -> Compared:
     return Compared([*chain(*_families(same, bests))], same.rows, bests.rows, reported_pairs(results, "device").rows)
 
 
-def families(results: Results) -> list[list[Family]]:
-    """Return the kinds of work of each accelerator against each CPU, as the answer tells them: first the one that its headline is of."""
-    results = compared(results)
-    if {row.is_on_cpu for row in results.rows} != {True, False}:
-        return []
-    return _families(match_rows(results, "device"), best(results))
-
-
 def compared(results: Results) -> Results:
     """Return the rows that a device was there for and that measure no launch or copy, nor dlbench itself."""
     return results.where(
@@ -129,7 +115,7 @@ def _standing(found: Sequence[Family]) -> tuple[float, ...]:
 def _foremost(found: Sequence[Family]) -> list[Family]:
     """Return the first kinds of work of the first accelerator, behind the first of them those with a gain."""
     alike = [each for each in found if machines_of(each.pair) == machines_of(found[0].pair)]
-    return [alike[0], *(each for each in alike[1:] if each.outcome == _GAIN)]
+    return [alike[0], *(each for each in alike[1:] if each.ratio.outcome == "gain")]
 
 
 def _ratios(found: Sequence[Pair]) -> Iterator[Figure]:
@@ -179,13 +165,13 @@ QUESTION = Question(
             ),
             whole=lambda family: pair_columns.cells(family.pair),
             foremost=_foremost,
-            by=lambda family: family.outcome,
+            by=lambda family: family.ratio.outcome,
             headline={
-                _GAIN: "{name:20} {speedup}{span}{more}",
-                _LOSS: "CPU faster: {speedup}{span} in {name:20}",
-                _OPEN: "no gain shown in {name:20}",
+                "gain": "{name:20} {speedup}{span}{more}",
+                "loss": "CPU faster: {speedup}{span} in {name:20}",
+                "open": "no gain shown in {name:20}",
             },
-            more={_GAIN: ", {name:20} {speedup}"},
+            more={"gain": ", {name:20} {speedup}"},
             qualifier=("{work}{where}{among}", "{work}{where}"),
             tags={Tag.NOISY: lambda family: family.ratio.is_undecided, Tag.FEW_ROUNDS: lambda family: family.ratio.interval is None},
         ),

@@ -74,10 +74,19 @@ def ratio_columns(column: Column, low: Column, high: Column, of: Callable[[Any],
     return replace(column, of=lambda found: (ratio := of(found)) and ratio.speedup, priority=0, ends=ends)
 
 
+def spanned(column: Column, ends: Callable[[Any], Sequence[float | None]], stem: str = "") -> Column:
+    """Return a column with the ends of its interval, as records have both; they are called ``stem`` with ``low`` and ``high``."""
+    names, meaning = (f"{stem or f'{column.name}_'}{end}" for end in ("low", "high")), "end of its 95 % interval"
+    low, high = (Column(name, column.unit, f"{name[-4:].strip('_')} {meaning}") for name in names)
+    return replace(column, ends=(low.by(lambda each: ends(each)[0]), high.by(lambda each: ends(each)[1])))
+
+
 def ratio_column(name: str, meaning: str, heading: str, of: Callable[[Any], Ratio | None]) -> Column:
     """Return a column of that name for a ratio, and two for its interval."""
-    low, high = (Column(f"{name}_{end}", Unit.RATIO, f"{end} end of its 95 % interval") for end in ("low", "high"))
-    return ratio_columns(Column(name, Unit.RATIO, meaning, "higher", heading=heading), low, high, of)
+    column = Column(
+        name, Unit.RATIO, meaning, "higher", of=lambda found: (ratio := of(found)) and ratio.speedup, heading=heading, priority=0
+    )
+    return spanned(column, lambda found: (ratio.low, ratio.high) if (ratio := of(found)) else (None, None))
 
 
 RATIO = ratio_columns(pair_columns.SPEEDUP.headed("ratio"), pair_columns.LOW, pair_columns.HIGH, attrgetter("ratio"))

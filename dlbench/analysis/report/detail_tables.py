@@ -59,7 +59,7 @@ def projection(found: Sequence[Projected]) -> Table:
     elif found:
         notes.append("No step of more ranks than it stands on was measured, so how far it is off is not known.")
     title = "Projection, not measured: a data-parallel step on more devices"
-    distinguishing = tuple((heading, field.on(_step)) for heading, field in what([each.step for each in found]))
+    distinguishing = [each.on(_step) for each in what([each.step for each in found])]
     return table(title, (*distinguishing, *_PROJECTED), found, notes)
 
 

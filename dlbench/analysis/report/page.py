@@ -18,8 +18,7 @@ from dlbench import __version__
 from dlbench.analysis.answers import answers as every_answer
 from dlbench.analysis.answers.parts.base import Answer, Missing, Table
 from dlbench.analysis.answers.parts.headline import EXPLANATIONS
-from dlbench.analysis.claims import wording as claim_wording
-from dlbench.analysis.claims.evidence import Held, held
+from dlbench.analysis.claims import claims_table
 from dlbench.analysis.compare.verdict import Comparison
 from dlbench.analysis.presentation import names, wording
 from dlbench.analysis.presentation.figures import Figure
@@ -74,7 +73,7 @@ def report(results: Results, notes: Sequence[str] = (), interactive: bool = Fals
         head=_head((row.case.suite for row in results.rows), (row.case.device_name for row in results.rows), results),
         lead=[sentences.count(results.rows), *_where(results)],
         answers=[_answer(each, views, marks) for each in found],
-        claims=_claims(results),
+        claims=_view(claims_table(results)),
         samples=list(views),
         not_sampled=measured.left_out,
         level=measured.level,
@@ -243,22 +242,6 @@ def _answer(found: Answer | Missing, views: Iterator[dict[str, Any]], marks: Map
         "plots": list(islice(views, len(found.figures))),
         "tables": [view for table in found.tables if (view := _view(table))],
     }
-
-
-def _claims(results: Results) -> dict[str, Any]:
-    found = held(results)
-    tested, untested = ([_claim(each) for each in found if bool(each.findings) is some] for some in (True, False))
-    return {
-        "tested": tested,
-        "untested": untested,
-        "untested_title": f"{wording.plural(len(untested), 'claim')} that nothing here tests, with what would",
-        "tables": [view for table in claim_wording.tables(found) if (view := _view(table))],
-    }
-
-
-def _claim(found: Held) -> tuple[str, str, str, str]:
-    """Return its id, what is said, the sentence beside it, and who says it."""
-    return found.claim.id, found.claim.says, claim_wording.sentence(found), claim_wording.source(found.claim)
 
 
 def _cases(results: Results) -> dict[str, Any] | None:

@@ -9,7 +9,7 @@ from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 from rich.segment import Segment
 
-from dlbench.core.schema import Column, Unit
+from dlbench.core.schema import Unit
 from dlbench.core.units import fold, one_line
 
 if TYPE_CHECKING:
@@ -17,10 +17,6 @@ if TYPE_CHECKING:
 
 _GAP = 2
 """Blanks between columns; under headings one stands before the first."""
-RATIOS = ("ratio.speedup", "scaling.speedup")
-"""Columns beside which a bar may stand."""
-_KEPT = (*RATIOS, "scaling.efficiency")
-"""Those that a table is about."""
 PICTURE = 9
 """Priority of columns that plain characters can't draw."""
 
@@ -39,15 +35,13 @@ class ScreenColumn:
 
 
 def columns_of(table: "Table") -> list[ScreenColumn]:
-    """Return the columns of a table of data."""
-    columns = dict(table.columns)
-    return [_shown(heading, texts, columns[heading]) for heading, texts in table.cells()]
-
-
-def _shown(heading: str, texts: Sequence[str], column: Column) -> ScreenColumn:
-    """Return a column; texts stay longer than numbers of the same priority, as they fold."""
-    number = column.unit not in (Unit.TEXT, Unit.FLAG) and not column.series
-    return ScreenColumn(heading, texts, number, 0 if column.name in _KEPT else column.priority - (not number))
+    """Return the columns of a table of data; texts stay longer than numbers of the same priority, as they fold."""
+    columns, shown = dict(table.columns), list[ScreenColumn]()
+    for heading, texts in table.cells():
+        column = columns[heading]
+        number = column.unit not in (Unit.TEXT, Unit.FLAG) and not column.series
+        shown.append(ScreenColumn(heading, texts, number, column.priority - (not number)))
+    return shown
 
 
 @dataclass(frozen=True)

@@ -11,15 +11,14 @@ from dlbench.analysis.answers import answer_to, devices, speedup
 from dlbench.analysis.answers import answers as every_answer
 from dlbench.analysis.answers.parts.base import Answer, Missing, Table
 from dlbench.analysis.answers.parts.pair_tables import same_case
-from dlbench.analysis.claims import wording as claim_wording
-from dlbench.analysis.claims.evidence import held
+from dlbench.analysis.claims import claims_table
 from dlbench.analysis.compare.verdict import Comparison
 from dlbench.analysis.presentation import wording
 from dlbench.analysis.ratios.pairing import DEVICE, Pairs
 from dlbench.analysis.read.merge import merged
 from dlbench.analysis.read.table import Results
 from dlbench.analysis.report import case_table, compare_terminal, detail_tables, sentences, strips, ten_lines
-from dlbench.analysis.report.screen import PICTURE, RATIOS, Note, ScreenColumn, ScreenTable, columns_of, fitting, lines_of
+from dlbench.analysis.report.screen import PICTURE, Note, ScreenColumn, ScreenTable, columns_of, fitting, lines_of
 from dlbench.analysis.scaling.projection import projected
 from dlbench.analysis.scaling.speedup import scaling
 from dlbench.core.model import Status
@@ -121,14 +120,9 @@ def paired(results: Results, pairs: Pairs, values: Table, *, pictures: bool = Fa
     return _screen(results, [*answer, *where], tables, pictures)
 
 
-def claims(results: Results, *, pictures: bool = False) -> RenderableType:
-    """Return what others claim, a sentence on what was measured beside it, and the tables of all that it was held against."""
-    found = held(results)
-    parts = list[RenderableType]()
-    for each in found:
-        parts.append(_title(f"{each.claim.id}: {each.claim.says}", f"  {claim_wording.source(each.claim)}", "not bold dim"))
-        parts.append(Note(claim_wording.sentence(each), "", 2))
-    return _screen(results, parts, claim_wording.tables(found), pictures)
+def claims(results: Results) -> RenderableType:
+    """Return what others claim, and what was measured beside it."""
+    return _screen(results, [], [claims_table(results)], pictures=False)
 
 
 def verdicts(comparison: Comparison, names: Mapping[str, str], several: bool) -> RenderableType:
@@ -172,7 +166,8 @@ def _reasons(results: Results, *found: Answer | Missing) -> list[RenderableType]
     parts = list[RenderableType]()
     for each in found:
         limits = [", ".join(each.tags)] if isinstance(each, Answer) else []
-        parts.append(_title(f"{each.question.topic}: {each.headline}", "".join(f"  {part}" for part in (each.qualifier, *limits) if part)))
+        about = "".join(f"  {part}" for part in (each.qualifier, *limits) if part)
+        parts.append(Text(f"{each.question.topic}: {each.headline}", style="bold").append(about, style="not bold"))
         if isinstance(each, Missing):
             command = f"; measure it with: {each.command}" if each.command else ""
             parts.append(Note(f"{each.reason}{command}", "", 2))
@@ -184,10 +179,6 @@ def _reasons(results: Results, *found: Answer | Missing) -> list[RenderableType]
     return [*parts, *_notes(ten_lines.explanations(found, marks))]
 
 
-def _title(text: str, about: str, style: str = "not bold") -> Text:
-    return Text(text, style="bold").append(about, style=style)
-
-
 def _drawn(tables: Iterable[Table], pictures: bool) -> Iterator[RenderableType]:
     """Yield each table of data behind an empty line, and what a reader has to know of it; with ``pictures`` a bar beside each ratio."""
     for table in tables:
@@ -197,7 +188,7 @@ def _drawn(tables: Iterable[Table], pictures: bool) -> Iterator[RenderableType]:
 
 
 def _with_bars(table: Table, columns: Sequence[ScreenColumn]) -> Iterator[ScreenColumn]:
-    ratios = {heading: column.name for heading, column in table.columns if column.name in RATIOS}
+    ratios = {heading: column.name for heading, column in table.columns if column.name.endswith(".speedup")}
     for each in columns:
         yield each
         if name := ratios.get(each.heading):

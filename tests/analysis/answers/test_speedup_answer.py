@@ -54,7 +54,7 @@ def test_of_four_cards_the_fastest_is_named_and_the_others_are_counted(asked, mo
         found += times("step", speedup, f"cuda:{number}", n=1)[7:]
     answer = asked(found, workloads={"step": {"tags": ["training"]}})["speed-up"]
     assert line(answer)[:2] == ("training 40.0× (40.0…40.0)", "step n=1 on cuda:1 and 3 more")
-    assert answer["sentences"] == ["training, cuda:1, step n=1: ratio 40.0 × (40.0), each at its best 40.0 × (40.0)."]
+    assert answer["sentences"] == ["training, cuda:1, step n=1: ratio 40.0 ×, each at its best 40.0 ×."]
     assert [row["others"] for row in answer["tables"][0]["rows"]] == [3, 3, 3, 3]
 
 

@@ -38,7 +38,7 @@ def test_every_answer_is_a_section_with_its_plot_below_it_and_all_else_is_folded
     answered = [(each["question"]["topic"], bool(each["figures"])) for each in found if each["kind"] == "answer"]
     assert answered == [
         ("speed-up", True),
-        *((topic, True) for topic in ("batch", "precision", "default")),
+        *((topic, True) for topic in ("batch", "precision")),
         ("cost", False),
         ("health", False),
     ]

@@ -119,7 +119,9 @@ class _Names(dict[str, Any]):
     """What a text may say of a record: each name is looked up when it is written. Raises LookupError for what has no value."""
 
     def __init__(self, found: _Found, record: Any, **more: str) -> None:
-        super().__init__(more)
+        case = getattr(record, "case", None)
+        name, short = names_of(case if isinstance(case, str) else record.row.key)
+        super().__init__(more, case=_Name(name), short=_Name(short))
         self._columns = {each.attribute: each for each in found.columns}
         self._record = record
 
@@ -166,26 +168,25 @@ def _headline(found: _Found) -> tuple[str, str]:
     if callable(section.headline):
         made = [*texts(section.headline(record))]
     else:
-        written = product(texts(section.headline[found.outcome(record)]), spans, (*more, ""))
-        made = [text for each, span_text, end in written for text in _filled(each, _Names(found, record, span=span_text, more=end))]
+        written = product(spans, texts(section.headline[found.outcome(record)]), (*more, ""))
+        made = [text for span_text, each, end in written for text in _filled(each, _Names(found, record, span=span_text, more=end))]
     text = fitting(*(made or [MISSING]))
     return text, next((each for each in spans if each and each in text), "")
 
 
 def _span(record: Any) -> str:
-    """Return the interval of the ratio of a record where there is little room: `` (40.1…42.0)``."""
-    ratio = getattr(record, "ratio", None)
-    return ratio.span if ratio else ""
+    """Return the interval of a record, or of its ratio, where there is little room: `` (40.1…42.0)``."""
+    found: str = getattr(record, "span", None) or getattr(getattr(record, "ratio", None), "span", "")
+    return found
 
 
 def _qualifier(found: _Found) -> str:
     """Return the case of the headline and, where there are several devices, which; in at most 38 characters."""
     record = found.foremost[0]
-    case = getattr(record, "case", None)
-    name, short = names_of(case if isinstance(case, str) else record.row.key)
-    where = which(record.row, found.records, others_than(record, found.records))
-    words = _Names(found, record, case=name, short=short, where=where)
-    cases = (f"{each}{where}" for each in (name, short, cut(short, MOST_OF_QUALIFIER - len(where))))
+    alike = [each for each in found.records if each.row.is_on_cpu is record.row.is_on_cpu]
+    where = which(record.row, alike, others_than(record, alike))
+    words = _Names(found, record, where=where)
+    cases = (f"{each}{where}" for each in (words["case"], words["short"], cut(words["short"], MOST_OF_QUALIFIER - len(where))))
     return fitting(*_filled(found.section.qualifier, words), *cases, most=MOST_OF_QUALIFIER)
 
 
@@ -231,7 +232,8 @@ def _with_interval(column: Column, record: Any) -> str:
     if not text or not ends or None in ends:
         return text
     low, high = map(number, ends)
-    return f"{text} ({span(low, high, lambda value: schema.text(value, column.unit).removesuffix(' ×'))})"
+    around = span(low, high, lambda value: schema.text(value, column.unit).removesuffix(" ×"))
+    return text if around == text.removesuffix(" ×") else f"{text} ({around})"
 
 
 def _packed(facts: Iterable[str], most: int) -> Iterator[str]:

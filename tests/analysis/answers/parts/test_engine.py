@@ -51,7 +51,7 @@ def test_a_headline_has_its_interval_where_it_fits_and_loses_what_the_next_adds_
 
 
 def test_a_name_with_a_number_is_cut_to_so_many_characters(answered):
-    assert answered(headline={"": "{case:6}: {speedup}"}).headline == "step[…: 2.00×"
+    assert answered(headline={"": "{case:6}: {speedup}"}).headline == "step…: 2.00×"
 
 
 def test_of_few_rounds_the_declared_condition_decides_and_others_add_to_those_of_the_rows(answered):
