@@ -166,5 +166,4 @@ def occasions(calibration: Calibration, path: Path | None) -> str:
 
 def noise(cases: Sequence[CaseNoise]) -> ScreenTable:
     """Return the table of the cases of a calibration."""
-    headings = ("case", "sessions", "median", "sd of median", "sd of p10")
-    return ScreenTable(columns_of(table("", tuple(zip(headings, FIELDS, strict=False)), cases)))
+    return ScreenTable(columns_of(table("", FIELDS[:-1], cases)))

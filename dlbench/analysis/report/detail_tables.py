@@ -6,7 +6,6 @@ from dlbench.analysis.answers.devices import what
 from dlbench.analysis.answers.parts.base import Table, table
 from dlbench.analysis.presentation import wording
 from dlbench.analysis.presentation.columns import KEY, Entry, of_row, place, value_column
-from dlbench.analysis.presentation.fields import Fields
 from dlbench.analysis.presentation.wording import plural, value_name
 from dlbench.analysis.ratios.pairing import grouped
 from dlbench.analysis.read import declared
@@ -33,12 +32,12 @@ def _step(found: Projected) -> Step:
     return found.step
 
 
-_PROJECTED: Fields[Projected] = (
-    ("step, projected", columns.PROJECTED_S),
-    ("copies, projected", columns.PROJECTED_COPIES_S),
-    ("items/s, projected", columns.PROJECTED_ITEMS_PER_S),
-    ("step, measured", columns.STEP_S.on(_step)),
-    ("error", columns.ERROR),
+_PROJECTED = (
+    columns.PROJECTED_S.headed("step, projected"),
+    columns.PROJECTED_COPIES_S.headed("copies, projected"),
+    columns.PROJECTED_ITEMS_PER_S.headed("items/s, projected"),
+    columns.STEP_S.on(_step).headed("step, measured"),
+    columns.ERROR.headed("error"),
 )
 _FEW = 3
 """Values that stand in the notes of a case; where there are more, all stand in a table of their own."""
