@@ -32,12 +32,6 @@ WIDTH = 120
 _SGD = ("tower", "ddp", "async", "hogwild")
 _PARALLEL = ("ddp", "tensor", "layers", "gpipe", "1f1b")
 _ACCELERATORS = ("cuda", "xpu", "mps")
-_NUMBERS: Mapping[str, tuple[Callable[[float], str], str]] = {
-    "ratio": (units.three_digits, "×"),
-    "fraction": (lambda value: f"{round(100 * value, 1) + 0.0:.1f}", " points"),  # -0.0 + 0.0 has no sign
-    "bytes": (units.byte_count, ""),
-}
-"""How pages write what claims are held against, and its unit."""
 _SHOWN = frozenset(("cnn", "quick"))
 """Suites of which pages show a table."""
 _PART = re.compile(r"(<!-- Made by `make docs` from results/reference: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
@@ -162,7 +156,7 @@ def _questions() -> Iterator[tuple[str, str, str]]:
     yield "64 to 32 bits?", "`dlbench run crossover`", _here("cast-32")
     yield "32 to 16 bits?", "`dlbench run precision`", _here("half-faster")
     yield "16 to 10 or 12 bits?", "`dlbench run convergence`", _here("10-12-bits")
-    yield "Stochastic rounding?", "`dlbench run convergence`", _here("stochastic-16")
+    yield "Stochastic rounding?", "`dlbench run convergence`", f"{_here('nearest-16')}, {_here('stochastic-16')}"
     yield "A single bit?", "`dlbench run precision`", _here("xnor-58x")
     yield "Batch 8 or 64?", "`dlbench run batch`", f"64 over 8: {_here('batch-8-64')}; a perceptron {small} and {resident}"
     yield "Titan X or a Xeon of 16 cores in serving?", "`dlbench run batch`", f"ResNet-50 infers {served} at batch 8"
@@ -186,22 +180,16 @@ def _gain(form: str) -> str:
 
 def _here(claim: str) -> str:
     """Return what the rows say to what others claim, for each kind of work or format that has any, or that they say nothing."""
-    (found,) = (each for each in _claims() if each["id"] == claim)
-    kinds: dict[str, list[dict[str, Any]]] = {}
-    for each in found["evidence"]:
-        trained = re.search(r"format=(\w+)", each["rows"][-1])
-        kinds.setdefault(trained[1] if trained else each["case"].partition("[")[0], []).append(each)
-    text = ", ".join(f"`{kind}` {_middle(of_kind)}" if len(kinds) > 1 else _middle(of_kind) for kind, of_kind in kinds.items())
-    return text.replace(" points", "", text.count(" points") - 1) or "unknown: no committed run tells"
+    of_claim = [each for each in _claims() if each["claim.id"] == claim and each["claim.measured"]]
+    found = {_kind(each["claim.case"]): each["claim.measured"] for each in of_claim}
+    texts = [f"`{kind}` {measured}" if len(found) > 1 else measured for kind, measured in found.items()]
+    return ", ".join(texts) or "unknown: no committed run tells"
 
 
-def _middle(found: list[dict[str, Any]]) -> str:
-    """Return the number in the middle, of gaps in accuracy the worst, and its interval."""
-    place = 0 if found[0]["unit"] == "fraction" else (len(found) - 1) // 2
-    each = sorted(found, key=lambda each: each["value"])[place]
-    number, unit = _NUMBERS[each["unit"]]
-    ends = "" if each["low"] is None else f" ({number(each['low'])}…{number(each['high'])})"
-    return f"{number(each['value'])}{unit}{ends}"
+def _kind(case: str) -> str:
+    """Return the format of a training, or the workload: ``bf16`` of ``mlp at rate=0.001: bf16``."""
+    work, _, side = case.partition(": ")
+    return work.split()[0] if not side or " over " in side else side
 
 
 def _times(value: float) -> str:
@@ -210,7 +198,7 @@ def _times(value: float) -> str:
 
 @cache
 def _claims() -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = json.loads(_dlbench("show", _place(_folder()), "--claims", "--format", "json"))["claims"]
+    found: list[dict[str, Any]] = json.loads(_dlbench("show", _place(_folder()), "--claims", "--format", "json"))
     return found
 
 

@@ -5,7 +5,7 @@ import re
 import shutil
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -34,6 +34,26 @@ for name in [name for name in os.environ if name.startswith("DLBENCH_")]:
 
 SLOW = ("cli", "benchmarks", "workloads", "kit")
 """Folders whose tests start processes."""
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Let snapshots be written: a diff of tests/snapshots is what a reviewer reads."""
+    parser.addoption("--snapshot-update", action="store_true", help="write tests/snapshots instead of holding texts against it")
+
+
+@pytest.fixture
+def snapshot(request: pytest.FixtureRequest) -> Callable[[str, str], None]:
+    """Hold a text against the file of that name in tests/snapshots."""
+
+    def check(name: str, text: str) -> None:
+        path = TESTS / "snapshots" / f"{name}.txt"
+        if request.config.getoption("--snapshot-update"):
+            path.parent.mkdir(exist_ok=True)
+            path.write_text(text, encoding="utf-8")
+        assert path.exists(), f"there is no snapshot {path.name}: run this test with --snapshot-update, and read what it wrote"
+        assert text == path.read_text(encoding="utf-8")
+
+    return check
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

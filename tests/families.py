@@ -48,27 +48,28 @@ LOOKUP = {
     "dlbench/analysis/answers/bottleneck/lookup.py": '''
         """Lookups: how many rows a device finds in a second."""
 
-        from dlbench.analysis.answers.parts.base import AnswerPart, table
-        from dlbench.analysis.answers.parts.headline import Headline
-        from dlbench.analysis.presentation.fields import THROUGHPUT, Field
-        from dlbench.analysis.presentation.pair_columns import CASE
-        from dlbench.analysis.presentation.wording import brief
+        from dlbench.analysis.answers.parts.base import Section
+        from dlbench.analysis.presentation.columns import KEY, THROUGHPUT
         from dlbench.analysis.read.table import Results
-        from dlbench.core.units import item_rate
+        from dlbench.core.rows.row import Row
 
         ORDER = 60
 
 
-        def findings(results: Results) -> AnswerPart:
-            """Return the fastest lookup, and all of them."""
+        def lookups(results: Results) -> list[Row]:
+            """Return the lookups, the fastest first."""
             rows = [row for row in results.rows if "lookup" in row.declared.tags and row.has_throughput]
-            if not rows:
-                return AnswerPart()
-            best = max(rows, key=lambda row: row.throughput)
-            fields = (("lookup", Field(CASE, lambda row: row.key)), ("rows/s", THROUGHPUT[0]))
-            headline = Headline([f"rows found: {item_rate(best.throughput)} at most"], [brief(best.key)], rows=[best])
-            fastest = f"Rows are found fastest by {best.case.id}."
-            return AnswerPart([(fastest,)], rows, [table("Lookups", fields, rows)], headline=headline)
+            return sorted(rows, key=lambda row: -row.throughput)
+
+
+        SECTIONS = [
+            Section(
+                records=lookups,
+                title="Lookups",
+                columns=[KEY.headed("lookup"), THROUGHPUT.headed("rows/s")],
+                headline={"": "rows found: {items_per_s} at most"},
+            )
+        ]
     ''',
     "suites/lookup.toml": """
         about = "How fast are rows of a table found by their numbers?"

@@ -37,17 +37,17 @@ ROOMS = {
     "harness": "observer rounds schedule pool searches tries runner",
     "analysis.read": "pyperf usability places ceilings trend header readings declared table merge references",
     "analysis.ratios": "ratio pairing paired",
-    "analysis.presentation": "wording names pair_columns fields figures",
+    "analysis.presentation": "wording names pair_columns columns fields figures",
     "analysis.scaling": "speedup projection columns",
     "analysis.compare": "variances outliers calibration judge power doubts values seeds worsening verdict comparison pairs ab provenance",
-    "analysis.answers.parts": "headline base best lines step_bottleneck step_time step_bars pair_tables implementations small_batches "
-    "memory elsewhere published sustained convergence ladder money training_time open_costs cost_tables",
+    "analysis.answers.parts": "headline base engine best lines step_bottleneck pair_tables "
+    "small_batches memory elsewhere published sustained convergence ladder money training_time open_costs",
     "analysis.answers.bottleneck": "* __init__",
     "analysis.answers": "* __init__",
-    "analysis.claims": "evidence wording",
-    "analysis.report": "figures sentences detail_tables case_table strips text_table ten_lines screen_table compare_terminal terminal "
+    "analysis": "claims",
+    "analysis.report": "figures sentences screen detail_tables case_table strips ten_lines compare_terminal terminal "
     "doctor_text chart machines page",
-    "analysis.export": "tabular cases exported compare_export answers_export claims_export card_figures card junit github",
+    "analysis.export": "tabular cases exported compare_export answers_export card junit github",
     "analysis.export.formats": "__init__ *",
     "analysis.contribute": "names public fitness offer",
     "analysis.doctor": "selftest",
@@ -94,7 +94,7 @@ DOORS = {
         "dlbench.harness.probe.devices",
         "dlbench.harness.probe.programs",
     ),
-    "rich": ("dlbench.analysis.report.screen_table", "dlbench.analysis.report.terminal", "dlbench.cli"),
+    "rich": ("dlbench.analysis.report.screen", "dlbench.analysis.report.terminal", "dlbench.cli"),
     "vl_convert": ("dlbench.analysis.report.chart",),
     "jinja2": ("dlbench.analysis.report.page",),
     "click": ("dlbench.cli",),

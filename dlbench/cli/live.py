@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
     from rich.live import Live
 
-    from dlbench.analysis.report.screen_table import ScreenTable
+    from dlbench.analysis.report.screen import ScreenTable
     from dlbench.analysis.report.terminal import TenLines
 
 _REST = 50
@@ -248,9 +248,9 @@ class _LiveTable(Tracker):
 
     def _visible_part(self, below: "RenderableType") -> "RenderableType":
         """Return the table of as many cases as the screen has lines for; those that share a line at the end take none."""
-        from dlbench.analysis.report.screen_table import fitting, lines_of
+        from dlbench.analysis.report import case_table
+        from dlbench.analysis.report.screen import fitting, lines_of
         from dlbench.analysis.report.sentences import many_alike
-        from dlbench.analysis.report.terminal import results_table
 
         many = many_alike(list(self._rows.values()))
         rows = self._rows
@@ -264,7 +264,7 @@ class _LiveTable(Tracker):
             first = max(0, min(position - count // 2, len(rows) - count))
             shown = list(rows.items())[first : first + count]
             dim = [row for series, row in shown if series in self._provisional]
-            return results_table([row for _, row in shown], dim=dim)
+            return case_table.table([row for _, row in shown], dim=dim)
 
         # Most often as many as last time.
         self._fitting, table = fitting(console, around_current, self._fitting + 1, room)

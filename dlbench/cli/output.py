@@ -13,11 +13,11 @@ from dlbench.analysis.answers import answers
 from dlbench.analysis.answers.parts.base import Answer, Missing
 from dlbench.analysis.answers.parts.money import devices_of
 from dlbench.analysis.answers.parts.pair_tables import reported
-from dlbench.analysis.claims.evidence import held
+from dlbench.analysis.claims import claims_table
 from dlbench.analysis.compare.ab import are_sides
 from dlbench.analysis.compare.outliers import fleet_notes
 from dlbench.analysis.compare.provenance import side_notes
-from dlbench.analysis.export import answers_export, card, claims_export, tabular
+from dlbench.analysis.export import answers_export, card, tabular
 from dlbench.analysis.presentation import pair_columns
 from dlbench.analysis.ratios import pairing
 from dlbench.analysis.read.merge import merged
@@ -95,27 +95,27 @@ def write_pairs(results: Results, by: str, form: str, *, pictures: bool) -> None
     write_notes(sentences.unpaired(unpaired))
 
 
-def write_answers(results: Results, form: str, topic: str | None) -> None:
-    """Write the answers alone to stdout, or that on one topic, as Markdown or one JSON document."""
+@unread()
+def write_answers(results: Results, form: str, topic: str | None, *, pictures: bool) -> None:
+    """Write the reasoning of the answers to stdout, or of one with its tables: for people, as Markdown or as one JSON document."""
+    if form == "table":
+        draw(terminal.reasoning(results, topic, pictures=pictures))
+        return
     write = {"md": answers_export.as_markdown, "json": answers_export.as_json}[form]
     found = [each for each in answers(results) if topic in (None, each.question.topic)]
     click.echo(write(found, sentences.not_usable(results)), nl=False)
 
 
 @unread()
-def write_reasoning(results: Results, topic: str | None, *, pictures: bool) -> None:
-    """Write the reasoning of the answers to stdout, or of one with its tables."""
-    draw(terminal.reasoning(results, topic, pictures=pictures))
-
-
-@unread()
-def write_claims(results: Results, form: str, *, pictures: bool) -> None:
-    """Write what others claim to stdout, beside what was measured: for people, as Markdown or as one JSON document."""
+def write_claims(results: Results, form: str) -> None:
+    """Write what others claim to stdout, beside what was measured: for people, or the rows of that table."""
     if form == "table":
-        draw(terminal.claims(results, pictures=pictures))
+        draw(terminal.claims(results))
         return
-    write = {"md": claims_export.as_markdown, "json": claims_export.as_json}[form]
-    click.echo(write(held(results), sentences.not_usable(results)), nl=False)
+    found = claims_table(results)
+    data = tabular.lines(list(found.rows[0]), found.rows, form)
+    click.echo("\n\n".join(answers_export.section(found)) if form == "md" else "".join(data).rstrip("\n"))
+    write_notes(sentences.not_usable(results))
 
 
 @unread()

@@ -1,7 +1,7 @@
 """Columns: their units, meanings and directions, and how a number of a unit is written."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Any, Literal
 
@@ -74,6 +74,41 @@ class Column:
     """False for a value where only the name is known."""
     margin: float | None = None
     """Of a value, the smallest change that matters, where it declares one."""
+    of: Callable[[Any], object] | None = field(default=None, compare=False, repr=False)
+    """How a record has it; None: by the property that is called as what stands behind the last dot of its name."""
+    heading: str = field(default="", compare=False)
+    """What stands above it in a table, and along it in a figure."""
+    priority: int = field(default=1, compare=False)
+    """The greatest goes first where a screen is too narrow. 0 is what a table is about: it stays, and sentences say it."""
+    ends: tuple["Column", "Column"] | None = field(default=None, compare=False, repr=False)
+    """The lower and the upper end of its interval, which files have as columns of their own."""
+
+    def value(self, record: Any) -> object:
+        """Return what a record has of it."""
+        return self.of(record) if self.of else getattr(record, self.attribute)
+
+    @property
+    def column(self) -> "Column":
+        """Itself: where a field of a record does, a column does, too."""
+        return self
+
+    @property
+    def attribute(self) -> str:
+        """Its name behind the last dot."""
+        return self.name.rpartition(".")[2]
+
+    def by(self, of: Callable[[Any], object], heading: str = "") -> "Column":
+        """Return the same as a record has it in another way: ``CASE.by(lambda family: family.middle.case)``."""
+        return replace(self, of=of, heading=heading or self.heading)
+
+    def on(self, part: Callable[[Any], Any]) -> "Column":
+        """Return the same of a part of a record: ``TIME.on(lambda pair: pair.base)``."""
+        ends = self.ends and (self.ends[0].on(part), self.ends[1].on(part))
+        return replace(self, of=lambda record: self.value(part(record)), ends=ends)
+
+    def headed(self, heading: str, priority: int | None = None) -> "Column":
+        """Return the same under another heading, and with another priority where one is given."""
+        return replace(self, heading=heading, priority=self.priority if priority is None else priority)
 
 
 def column(

@@ -91,7 +91,7 @@ def test_no_line_rests_on_disturbed_cases_and_what_sound_ones_say_stays(tmp_path
     assert first[1] == "8 cases: 8 not usable; 7 rounds."
     assert [every[topic].split("×")[0] for topic in ("speed-up", "precision")] == ["training 50.0", "bf16 2.00"]
     assert {topic: text for topic, text in none.items() if every[topic] != text} == {
-        **dict.fromkeys(("speed-up", "batch", "precision", "default", "cost"), unusable),
+        **dict.fromkeys(("speed-up", "batch", "precision", "cost"), unusable),
         "health": "not usable: 8 of 8 disturbed",
     }
     assert (some["speed-up"], some["precision"]) == ("training 80.0× (77.6…82.5) resnet18 b8 bf16", unusable)
@@ -125,7 +125,7 @@ def test_of_several_files_and_of_sides_it_says_which(tmp_path):
 
 @pytest.mark.parametrize("to", ["csv", "pyperf", "bencher"])
 def test_an_export_notes_it(tmp_path, to):
-    made_up.write(tmp_path / "run.jsonl", measured([7, 7, 7]), environment={"provenance": {"argv": ["dlbench", "run", "-o", "run.jsonl"]}})
+    made_up.write(tmp_path / "run.jsonl", measured([7, 7, 7]), environment={"provenance": {"command": [["run"]]}})
     done = front_door.in_process(tmp_path, "export", "run.jsonl", "--to", to)
     assert (done.code, done.err) == (0, f"note: {THREE.removesuffix(' quick')}\n")
 

@@ -1,7 +1,9 @@
 """Answers to questions about a machine, from the rows of result files: a module of this folder with an ``ORDER`` is one question."""
 
+from collections.abc import Callable
 from types import ModuleType
 
+from dlbench.analysis.answers.parts import engine
 from dlbench.analysis.answers.parts.base import Answer, Missing
 from dlbench.analysis.read.merge import merged
 from dlbench.analysis.read.table import Results
@@ -22,11 +24,17 @@ def answers(results: Results) -> tuple[Answer | Missing, ...]:
     return tuple(_answer(question, results) for question in modules.ordered(__name__))
 
 
+def answer_to(question: ModuleType, results: Results) -> Answer | Missing:
+    """Return the answer to the question of one module by all of these rows."""
+    own: Callable[[Results], Answer | Missing] | None = getattr(question, "answer", None)
+    return own(results) if own else engine.answer(question.QUESTION, results)
+
+
 def _answer(question: ModuleType, results: Results) -> Answer | Missing:
     usable = results.usable
-    found: Answer | Missing = question.answer(usable)
+    found = answer_to(question, usable)
     if isinstance(found, Answer) or not usable.set_aside:
         return found
-    whole: Answer | Missing = question.answer(results)
+    whole = answer_to(question, results)
     reason = "the cases that would answer it were throttled or disturbed in most rounds"
     return whole if isinstance(whole, Missing) else Missing(whole.question, reason, why="not usable: throttled or disturbed")

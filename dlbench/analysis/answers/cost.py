@@ -1,12 +1,12 @@
 """Cost: time, energy and money to train a published network, a network of one's own, or on as many samples as one asks for."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
 
-from dlbench.analysis.answers.parts.base import Answer, AnswerPart, Missing, Question, Table, answered
+from dlbench.analysis.answers.parts.base import Lack, Question, Section
 from dlbench.analysis.answers.parts.convergence import SEE_PRECISION, trainings
-from dlbench.analysis.answers.parts.cost_tables import inference_table, money_table, rent_or_buy_table, time_table
-from dlbench.analysis.answers.parts.headline import Headline, Tag, fitting, nearer, qualifiers, which
-from dlbench.analysis.answers.parts.money import Hour, Payment
+from dlbench.analysis.answers.parts.headline import Tag
+from dlbench.analysis.answers.parts.money import Hour, Payment, devices_of
 from dlbench.analysis.answers.parts.open_costs import what_stays_open
 from dlbench.analysis.answers.parts.training_time import (
     THOUSAND,
@@ -17,210 +17,234 @@ from dlbench.analysis.answers.parts.training_time import (
     estimates,
     faster_steps,
     inference,
-    short_words,
     words,
 )
-from dlbench.analysis.presentation.names import hardware, noun, several_runs
-from dlbench.analysis.presentation.wording import few, more_devices, plural, with_interval
+from dlbench.analysis.presentation.columns import place, spanned
+from dlbench.analysis.presentation.wording import few
 from dlbench.analysis.ratios.pairing import grouped
 from dlbench.analysis.read.table import Results
-from dlbench.core import units
-from dlbench.core.prices import Prices
 from dlbench.core.reference.schedules import schedules
+from dlbench.core.rows.row import Row, Setting, cells
+from dlbench.core.schema import Column, Unit
 
-ORDER = 90
-QUESTION = Question("cost", "What does it cost: joules and money per 1000 samples, time to train?")
 _LEFT_OUT = "reading and decoding images, validation, checkpoints and clocks that change over hours are left out"
 _CONVERGES = "whether it converges at that batch and in that precision is open"
-_OPEN = "joules and money stay open"
-_HINT = "; --price-per-hour"
-"""What would add money to the headline."""
-_TOLD = 2
-"""Trainings that sentences tell; the tables have all."""
-_PAID = {Payment.RENTED: "Rented", Payment.BOUGHT: "Bought", Payment.POWERED: "In electricity"}
 
 
-def answer(results: Results) -> Answer | Missing:
-    """Return what training the networks takes on each device, at its best measured throughput, and at the prices that are given."""
-    prices, of_model = results.prices, estimates(best_steps(results), results.prices)
-    forward = inference(results)
-    if not of_model and forward:
-        return answered(QUESTION, _of_inference(forward, prices))
-    if not of_model:
-        names = dict.fromkeys(f"{row.case.workload} {row.params.get('model', '')}".rstrip() for row in results.rows if row.is_ok)
-        none = f"{few(names, 3)}: no training step of a published network by one process"
-        lacking = none if names else "no training step of a published network was measured"
-        return Missing(QUESTION, f"{lacking}; {_OPEN}", "dlbench run cnn", others=("dlbench run",))
+class Plan(NamedTuple):
+    """Devices that may be rented or bought, as a row took them."""
+
+    row: Row
+    hour: Hour
+    estimate: Estimate
+
+
+class Costs(NamedTuple):
+    """What rows say of costs: trainings by what they pass over, their money, plans, and inference."""
+
+    asked: Sequence[Estimate]
+    others: Sequence[Estimate]
+    published: Sequence[Estimate]
+    money: Sequence[Cost]
+    plans: Sequence[Plan]
+    forward: Sequence[Estimate]
+
+
+def _read(results: Results) -> Costs:
+    """Return networks of one's own first, and then the published ones, that which was measured on the most devices first."""
+    of_model = estimates(best_steps(results), results.prices)
     published = [model for model in schedules() if model in of_model]
-    others = [model for model in of_model if model not in schedules()]
-    most = max(published, key=lambda model: len(_alone(of_model[model][0])), default="")
-    timed = next((model for model in published if model != most and schedules()[model].took), None)
-    told = [of_model[model][0] for model in (most, *others) if model] if others else of_model[most]
-    told = [*told, *([of_model[timed][-1]] if timed else [])][:_TOLD]
-    every = [each for model in (*published, *others) for found in of_model[model] for each in found]
-    several = several_runs([*every, *forward])
-    converges = SEE_PRECISION if trainings(results.rows) else _CONVERGES
-    paragraphs = [tuple(_sentences(found, prices, several)) for found in told]
-    paragraphs[-1] += tuple(_of_1000(forward, prices, several))
-    return answered(
-        QUESTION,
-        AnswerPart(
-            paragraphs,
-            every,
-            [*_tables(every, prices), inference_table(forward, prices)],
-            weaknesses=[_LEFT_OUT, converges, *map(str, faster_steps(results)), *what_stays_open(every, prices)],
-            headline=_headline(of_model[others[0] if others else most][0], prices),
+    published.sort(key=lambda model: -sum(each.is_alone for each in of_model[model][0]))
+    order = [*(model for model in of_model if model not in published), *published]
+    every = [each for model in order for found in of_model[model] for each in found]
+    asked = [each for each in every if results.prices.samples and not each.schedule.source]
+    plans = [Plan(each.row, each.hour, each) for each in every if each.hour.rent is not None and each.hour.price is not None]
+    # Networks differ in nothing but the power that they take here, so one line is enough where that is not known.
+    once = [alike[0] for alike in grouped(plans, lambda each: (each.row.case.run, devices_of(each.row), each.hour)).values()]
+    others = [each for each in every if not each.schedule.source and each not in asked]
+    money = [cost for each in every for cost in each.costs]
+    forward = sorted(inference(results), key=lambda each: -each.row.paid_rate)
+    return Costs(asked, others, [each for each in every if each.schedule.source], money, once, forward)
+
+
+def _nothing(results: Results) -> Lack:
+    names = dict.fromkeys(f"{row.case.workload} {row.params.get('model', '')}".rstrip() for row in results.rows if row.is_ok)
+    none = "no training step of a published network"
+    return Lack(f"{few(names, 3)}: {none} by one process" if names else f"{none} was measured")
+
+
+def _cautions(results: Results) -> Iterator[str]:
+    found = _read(results)
+    every = [*found.asked, *found.others, *found.published]
+    if every:
+        yield from (_LEFT_OUT, SEE_PRECISION if trainings(results.rows) else _CONVERGES)
+        yield from map(str, faster_steps(results))
+    else:
+        yield "no training step of a published network was measured: dlbench run cnn"
+    yield from what_stays_open(every or found.forward, results.prices)
+
+
+def _foremost(found: Sequence[Estimate]) -> list[Estimate]:
+    """Return of the first network the shortest time on one device, that on a CPU, and that on several devices."""
+    alike = [each for each in found if each.model == found[0].model]
+    alone = [each for each in alike if each.is_alone] or alike
+    best = min(alone, key=_seconds)
+    others = [each for each in alone if each.row.is_on_cpu][:1] + sorted((each for each in alike if each.devices > 1), key=_seconds)[:1]
+    return [best, *(each for each in others if each is not best)]
+
+
+def _seconds(each: Estimate) -> float:
+    return each.seconds
+
+
+def _step(of: str) -> list[Column]:
+    """Return the columns of a step, of training or of inference."""
+    choice = "the batch, precision, layout, mode and implementation of the update at which it was sustained, or else fastest"
+    rate = "samples over the time of all calls, slow ones included; of a sustained step the steady rate"
+    return [
+        Column(f"{of}.choice", Unit.TEXT, choice, of=lambda each: each.choice, heading="at", priority=0),
+        Column(f"{of}.items_per_s", Unit.ITEMS_PER_S, rate, "higher", of=lambda each: each.row.paid_rate, heading="samples/s", priority=0),
+        Column(f"{of}.kept", Unit.FRACTION, "of its burst, where it was sustained", "higher", of=lambda each: each.kept, heading="kept"),
+        spanned(
+            Column(f"{of}.joules_1000", Unit.JOULES, "energy of 1000 samples, gross", "lower", heading="energy of 1000", priority=0).by(
+                lambda each: each.joules_of_1000[0]
+            ),
+            lambda each: each.joules_of_1000[1:],
         ),
+    ]
+
+
+def _training(records: str) -> Section[Estimate]:
+    """Return the section of times on one set of samples: ImageNet with its published schedules, or another."""
+    seconds = Column("train.seconds", Unit.SECONDS, "all steps of the schedule at that rate", "lower", heading="time to train", priority=0)
+    return Section(
+        records=records,
+        title=lambda found: f"Time to train on {dataset(found[0].schedule)}: an estimate",
+        columns=[
+            _MODEL,
+            place,
+            _RANKS,
+            *_step("train"),
+            Column("train.epochs", Unit.COUNT, "passes over ImageNet's training set, of the published schedule", heading="epochs").by(
+                lambda each: each.schedule.epochs if each.schedule.source else None
+            ),
+            spanned(seconds.by(_seconds), lambda each: each.ends, "train."),
+            Column("train.joules", Unit.JOULES, "of all steps of the schedule", "lower", heading="energy", priority=0).by(
+                lambda each: each.joules
+            ),
+            Column("train.took", Unit.TEXT, "how long it took them, and on what", heading="its authors").by(
+                lambda each: each.schedule.took
+            ),
+        ],
+        notes=_sources,
+        whole=lambda each: cells(each.row),
+        foremost=_foremost,
+        by=lambda each: "paid" if each.paid else "",
+        headline={
+            "paid": ("{seconds}{span}, {paid} for {what}, {model}", "{seconds}{span}, {paid} for {what}"),
+            "": ("{seconds}{span} for {what}, {model}", "{seconds}{span} for {what}"),
+        },
+        qualifier=("{model} {at}{where}", "{at}{where}"),
+        tags={Tag.STEPS_ALONE: lambda _: True},
     )
 
 
-def _headline(found: Sequence[Estimate], prices: Prices) -> Headline:
-    """Return the shortest time in which one device trains a network, the money or else the energy, and how many others of its kind do."""
-    found = _alone(found)
-    best = min(found, key=lambda each: each.seconds)
-    time, model, chosen = units.seconds(best.seconds), best.schedule.model, best.choice.replace("batch=", "b")
-    what = short_words(best.schedule)
-    cost = best.cheapest
-    spent = prices.money(cost.of(best.samples)) if cost else None if best.joules is None else units.energy(best.joules)
-    paid = f", {spent}" if spent else ""
-    texts = [f"{time}{best.span}{paid} for {what}, {model}", f"{time}{best.span}{paid} for {what}"]
-    texts += [f"{time}{paid} for {what}, {model}", f"{time}{paid} for {what}", f"{time}{paid}"]
-    text = fitting(*texts)
-    if not text.endswith(model):
-        chosen = f"{model} {chosen}"
-    alike = [each for each in found if each.row.is_on_cpu is best.row.is_on_cpu]
-    where = which(best.row, alike, len(alike) - 1)
-    return Headline([text], _about(chosen, where, "" if prices.has_amounts else _HINT), best.span, [best], {Tag.STEPS_ALONE: True})
+def _sources(found: Sequence[Estimate]) -> Iterator[str]:
+    """Yield where epochs, and the times of authors, come from."""
+    chosen = list({each.model: each.schedule for each in found if each.schedule.source}.values())
+    yield from dict.fromkeys(f"images: {each.images:,} in ImageNet's training set" for each in chosen)
+    for source, family in grouped(chosen, lambda each: each.source).items():
+        yield f"epochs of {', '.join(each.model for each in family)}: {source}"
+    yield from dict.fromkeys(f"{each.took}: {each.took_source}" for each in chosen if each.took)
 
 
-def _about(chosen: str, where: str, hint: str) -> list[str]:
-    """Return texts for a qualifier: what was chosen and where it ran; the hint goes before details of these."""
-    words = chosen.split(" ")
-    shorter = (" ".join(words[:count]) + there + hint for there in (nearer(where), "") for count in range(len(words), 0, -1) if hint)
-    return [chosen + where + hint, *shorter, chosen + where, *qualifiers([chosen], nearer(where))]
+def _priced(title: str) -> Callable[[Sequence[Cost] | Sequence[Plan]], str]:
+    return lambda found: f"{title}{found[0].estimate.prices.heading}"
 
 
-def _of_inference(found: Sequence[Estimate], prices: Prices) -> AnswerPart:
-    """Return what inference takes, where no training was measured."""
-    best = max(found, key=lambda each: each.row.paid_rate)
-    cost = best.cheapest
-    spent = prices.money(cost.of(THOUSAND)) if cost else units.energy(best.joules or 0.0)
-    texts = [f"{spent} for 1000 samples of inference", f"{spent} for 1000 samples"]
-    where = which(best.row, found, len({(each.row.case.run, each.row.case.device) for each in found}) - 1)
-    chosen = f"{best.schedule.model} {best.choice.replace('batch=', 'b')}"
-    hint = "" if prices.has_amounts else _HINT
-    headline = Headline(texts, _about(chosen, where, hint), "", [best], {Tag.STEPS_ALONE: True})
-    sentences = tuple(_of_1000(found, prices, several_runs(found)))
-    weaknesses = ["no training step of a published network was measured: dlbench run cnn", *what_stays_open(found, prices)]
-    return AnswerPart([sentences], found, [inference_table(found, prices)], weaknesses=weaknesses, headline=headline)
+def _amount(name: str, meaning: str, heading: str, samples: Callable[[Cost], float]) -> Column:
+    """Return the column of what so many samples cost, with its interval."""
+    column = Column(f"cost.{name}", Unit.MONEY, meaning, "lower", of=lambda each: each.of(samples(each)), heading=heading)
+    return spanned(column, lambda each: each.ends(samples(each)))
 
 
-def _of_1000(found: Sequence[Estimate], prices: Prices, several: bool) -> Iterator[str]:
-    """Yield the energy and the money of 1000 samples of inference on the device that is fastest."""
-    if not found:
-        return
-    best = max(found, key=lambda each: each.row.paid_rate)
-    thousand, low, high = best.joules_of_1000
-    took = [] if thousand is None else [f"take {with_interval(thousand, low, high, units.energy)}"]
-    amounts = ((_PAID[cost.way].lower(), prices.money(cost.of(THOUSAND)), _ends(cost, THOUSAND)) for cost in best.costs)
-    took += [f"cost, {way}, {amount}{ends}" for way, amount, ends in amounts]
-    counts = "sustained" if best.sustained else "fastest"
-    yield f"Inference of {best.schedule.model} was {counts} on {hardware(best.row, several)} at {best.choice}."
-    for each in took:
-        yield f"1000 samples of it {each}."
-    if len(found) > 1:
-        yield f"{plural(len(found) - 1, 'more step')} of inference: in the table only."
+def _way(way: Payment) -> Column:
+    """Return the column of what 1000 samples of inference cost one way."""
+
+    def cost(each: Estimate) -> Cost | None:
+        return next((cost for cost in each.costs if cost.way is way), None)
+
+    column = Column(f"inference.{way}", Unit.MONEY, "of 1000 samples", "lower", heading=str(way), priority=0)
+    shown = column.by(lambda each: (found := cost(each)) and found.of(THOUSAND))
+    return spanned(shown, lambda each: found.ends(THOUSAND) if (found := cost(each)) else (None, None))
 
 
-def _alone(found: Sequence[Estimate]) -> Sequence[Estimate]:
-    """Return those of one process; all where none is."""
-    return [each for each in found if each.is_alone] or found
-
-
-def _sentences(found: Sequence[Estimate], prices: Prices, several: bool) -> Iterator[str]:
-    """Yield how long a network takes on the device that is fastest, on a CPU if that is another, and on several devices, and the cost.
-
-    Last comes how long it took its authors.
-    """
-    alone, schedule = _alone(found), found[0].schedule
-    first = min(alone, key=lambda each: each.seconds)
-    last = next((each for each in alone if each.row.is_on_cpu), first)
-    yield f"{schedule.model} trains {'on' if schedule.epochs == 1 else 'for'} {words(schedule)}, estimated from steps."
-    for each in (first,) if last is first else (first, last):
-        yield f"On {hardware(each.row, several)} that takes {each}."
-        yield f"It was {'sustained' if each.sustained else 'fastest there'} at {each.choice}."
-        yield from _spent(each, prices)
-    more = [each for each in found if each.devices > 1 and each is not first]
-    if more:
-        together = min(more, key=lambda each: each.seconds)
-        cost = together.cheapest
-        paid = f", and {cost.way} {prices.money(cost.of(together.samples))}" if cost else ""
-        yield f"On {plural(together.devices, noun(together.row))} ({hardware(together.row, several)}) it takes {together}{paid}."
-    yield from _cheapest([cost for each in alone for cost in each.costs], prices, several)
-    if devices := more_devices(len(alone) - (1 if last is first else 2)):
-        yield f"{devices}."
-    if schedule.took:
-        yield f"Its authors took {schedule.took}."
-
-
-def _cheapest(costs: Sequence[Cost], prices: Prices, several: bool) -> Iterator[str]:
-    """Yield on which of several devices a training costs least; electricity alone is compared with nothing but that."""
-    costs = [each for each in costs if each.way is not Payment.POWERED] or costs
-    if len({id(each.estimate.row) for each in costs}) < 2:
-        return
-    best = min(costs, key=lambda each: each.of(each.estimate.samples))
-    without = " without electricity" if best.way is Payment.BOUGHT and best.electricity is None and prices.per_kwh.figures else ""
-    yield f"{hardware(best.row, several)} costs least, {_PAID[best.way].lower()}{without}: {prices.money(best.of(best.estimate.samples))}."
-
-
-def _spent(each: Estimate, prices: Prices) -> Iterator[str]:
-    """Yield the energy of an estimate and what it costs, as far as they are known."""
-    if each.sustained:
-        yield f"That is its steady rate: it kept {units.percent(each.sustained.kept)} of its burst."
-        yield from each.sustained.warning()
-    thousand, low, high = each.joules_of_1000
-    if thousand is not None and each.joules is not None:
-        yield f"1000 samples take {with_interval(thousand, low, high, units.energy)}, and all of it {units.energy(each.joules)}."
-    for cost in each.costs:
-        epoch = f", an epoch {prices.money(cost.of(each.schedule.images))}" if each.schedule.epochs > 1 else ""
-        yield (
-            f"{_PAID[cost.way]}, 1000 samples cost {prices.money(cost.of(THOUSAND))}{epoch} "
-            f"and all of it {prices.money(cost.of(each.samples))}{_ends(cost, each.samples)}."
-        )
-    yield from _rent_or_buy(each.hour, prices)
-
-
-def _ends(cost: Cost, samples: float) -> str:
-    """Return the interval of what samples cost, behind that; an empty text where there is none."""
-    low, high = cost.ends(samples)
-    return f" ({units.money(low)}…{units.money(high)})" if low is not None and high is not None else ""
-
-
-def _rent_or_buy(hour: Hour, prices: Prices) -> Iterator[str]:
-    """Yield after how many hours of use a device has earned its price, and whether that is within its planned use."""
-    if hour.price is None or hour.rent is None:
-        return
-    hours, share = hour.hours_to_earn, hour.share_to_earn
-    if hours is None and hour.cheaper is None:
-        yield f"Renting and owning cost the same, {prices.money(hour.rent)} an hour, as buying costs nothing."
-        return
-    if hours is None:
-        electricity = prices.money(hour.electricity or 0.0)
-        yield f"However long it is used, renting is cheaper: {prices.money(hour.rent)} an hour, and electricity alone costs {electricity}."
-        return
-    earned = f"Bought for {prices.money(hour.price)}, it saves that much rent in {_hours(hours)}"
-    if share is None:
-        yield f"{earned} of use."
-    else:
-        yield f"{earned}, {units.percent(share)} of its planned use, so {'buying' if share < 1 else 'renting'} is cheaper."
-
-
-def _hours(hours: float) -> str:
-    """Return hours in whole ones, or of few in three digits."""
-    return f"{hours:,.0f} hours" if hours >= 100 or not hours else f"{units.three_digits(hours)} hours"
-
-
-def _tables(every: Sequence[Estimate], prices: Prices) -> list[Table]:
-    """Return the tables of times, one for each set of samples, and those of money."""
-    times = [time_table(alike) for alike in grouped(every, lambda each: dataset(each.schedule)).values()]
-    return [*times, money_table(every, prices), rent_or_buy_table(every, prices)]
+_MODEL = Column(str(Setting("param", "model")), Unit.TEXT, "the network", of=lambda each: each.model, heading="network", priority=0)
+_RANKS = Column("train.ranks", Unit.COUNT, "processes that took part, one a device, where these were several", heading="ranks").by(
+    lambda each: None if each.row.is_single_rank else each.row.ranks
+)
+ORDER = 90
+QUESTION = Question(
+    "cost",
+    "What does it cost: joules and money per 1000 samples, time to train?",
+    command="dlbench run cnn",
+    others=("dlbench run",),
+    missing=[_nothing],
+    read=_read,
+    cautions=_cautions,
+    sections=[
+        *map(_training, ("asked", "others", "published")),
+        Section(
+            records="money",
+            title=_priced("What training costs"),
+            columns=[
+                _MODEL.by(lambda each: each.estimate.model),
+                place,
+                _RANKS,
+                Column(
+                    "cost.training", Unit.TEXT, "what it passes over", of=lambda each: words(each.estimate.schedule), heading="training"
+                ),
+                Column("cost.way", Unit.TEXT, "rented; bought, with electricity where that is known; or electricity alone").by(
+                    lambda each: str(each.way), "paid"
+                ),
+                Column("cost.per_hour", Unit.MONEY, "of all its devices", "lower", heading="an hour"),
+                Column("cost.electricity", Unit.MONEY, "of an hour; rent does not tell it apart", "lower", heading="electricity"),
+                _amount("of_1000", "time of 1000 samples at that", "1000 samples", lambda _: THOUSAND),
+                _amount("of_epoch", "one pass over all samples", "an epoch", lambda each: each.images),
+                _amount("of_training", "all epochs", "all of it", lambda each: each.estimate.samples),
+            ],
+            whole=lambda each: cells(each.row),
+        ),
+        Section(
+            records="plans",
+            title=_priced("Rent or buy"),
+            columns=[
+                place,
+                Column("buy.devices", Unit.COUNT, "how many", of=lambda each: len(devices_of(each.row)), heading="devices"),
+                Column("buy.price", Unit.MONEY, "to buy all its devices", of=lambda each: each.hour.price, heading="price"),
+                Column("buy.rent", Unit.MONEY, "of an hour", of=lambda each: each.hour.rent, heading="rent"),
+                Column("buy.electricity", Unit.MONEY, "that an owner pays for an hour", heading="electricity").by(
+                    lambda each: each.hour.electricity
+                ),
+                Column("buy.hours", Unit.NUMBER, "price / (rent - electricity)", "lower", heading="hours to earn it").by(
+                    lambda each: each.hour.hours_to_earn
+                ),
+                Column("buy.share", Unit.FRACTION, "these over years × 365 × hours a day", "lower", heading="of its use").by(
+                    lambda each: each.hour.share_to_earn
+                ),
+                Column(
+                    "buy.cheaper", Unit.TEXT, "what costs less over the planned use", of=lambda each: each.hour.cheaper, heading="cheaper"
+                ),
+            ],
+        ),
+        Section(
+            records="forward",
+            title="Inference on 1000 samples",
+            columns=[_MODEL, place, *_step("inference"), *map(_way, Payment)],
+            whole=lambda each: cells(each.row),
+            headline={"": ("{paid} for 1000 samples of inference", "{paid} for 1000 samples")},
+            qualifier=("{model} {at}{where}", "{at}{where}"),
+            tags={Tag.STEPS_ALONE: lambda _: True},
+        ),
+    ],
+)

@@ -3,46 +3,30 @@
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import product, takewhile
+from itertools import chain, product, takewhile
 
-from dlbench.analysis.answers.parts.base import Answer, AnswerPart, Missing, Question, answered, table
-from dlbench.analysis.answers.parts.headline import Headline, Tag, qualifiers, which
+from dlbench.analysis.answers.parts.base import Question, Section
+from dlbench.analysis.answers.parts.headline import Tag
 from dlbench.analysis.answers.parts.pair_tables import (
-    OTHERS,
-    both_names,
     has_own_base,
     machines_of,
-    others_than,
+    no_accelerator,
+    one_kind_of_device,
     sides_of,
     standing,
     with_own_base,
-    without_accelerator,
 )
 from dlbench.analysis.presentation import pair_columns
-from dlbench.analysis.presentation.fields import CASE, RATIO, SPEEDUP, Field, Fields, device_column, own
+from dlbench.analysis.presentation.columns import CASE, PLACE, RATIO, others
 from dlbench.analysis.presentation.figures import Figure, figure
 from dlbench.analysis.presentation.names import device_label, noun, several_runs
-from dlbench.analysis.presentation.wording import INTERVAL, plural, short
-from dlbench.analysis.ratios.pairing import DEVICE, Pair, both_sides, grouped, one_device, pair_of, settings_named, unfit
-from dlbench.analysis.ratios.ratio import Ratio, middle
+from dlbench.analysis.presentation.wording import short
+from dlbench.analysis.ratios.pairing import DEVICE, OfPair, Pair, grouped, one_device, pair_of, settings_named, unfit
+from dlbench.analysis.ratios.ratio import middle, speedup_of
 from dlbench.analysis.read.table import Results
 from dlbench.core.rows.row import MACHINE, Row
 from dlbench.core.schema import Column, Unit
-from dlbench.core.schema import text as text_of
 
-ORDER = 20
-QUESTION = Question("crossover", "From what size on does the accelerator win, without and with the copies there and back?")
-_COMMAND = "dlbench run crossover"
-
-_AT = Column("crossover.at", Unit.COUNT, "the size")
-_LINE = Column("crossover.line", Unit.TEXT, "the line of a figure")
-_NOTES = (
-    "ahead from: the smallest size measured from which on the accelerator is faster than the CPU at all larger ones, too; between it and "
-    "the size measured before nothing is known",
-    "its interval: from the smallest size from which on it may be ahead to the smallest from which on it surely is; none where it is "
-    "surely ahead nowhere, or where rounds are too few",
-    "ratio: how many times as fast as the CPU at the largest size",
-)
 _MOST_FIGURES = 12
 """A page has one for each of as many works; the table has all."""
 _LONGEST = 5
@@ -51,101 +35,80 @@ _CROSSES, _THROUGHOUT, _NONE = "crossover", "ahead at every size measured", "no 
 
 
 @dataclass(frozen=True, slots=True)
-class _Line:
+class Race(OfPair):
     """An accelerator against a CPU at all sizes of one work, with one way to get its operands."""
 
     pair: Pair
     """That at the largest size."""
-    smallest: float
-    ahead_from: float | None
-    """The smallest size from which on it is ahead at all larger ones, too; None where it is not at the largest."""
-    few: bool
-    """Whether rounds are too few for intervals."""
-    low: float | None
-    """The smallest from which on it may be ahead; None of too few rounds, too."""
-    high: float | None
-    """The smallest from which on it surely is; None of too few rounds, too."""
+    points: Sequence[Pair]
+    """One for each size, the smallest first."""
+    place: str
+    """Where the accelerator is, with its CPU where there are several."""
 
     @property
-    def case(self) -> str:
-        """The work."""
-        return self.pair.case
+    def device(self) -> str:
+        """What the accelerator is called where there is little room."""
+        return noun(self.row)
 
     @property
-    def ratio(self) -> Ratio:
-        """How many times as fast the accelerator is at the largest size."""
-        return self.pair.ratio
+    def parameter(self) -> str:
+        """The parameter that is the size."""
+        return _names(self.row)[0]
 
     @property
-    def largest(self) -> float:
-        """The largest size."""
-        return _size(self.pair.other)
+    def axis(self) -> str:
+        """The same where there is little room."""
+        return self.parameter if len(self.parameter) <= _LONGEST else "size"
 
     @property
     def way(self) -> str | None:
         """How operands get to the accelerator."""
-        return _way(self.pair.other)
+        return _way(self.row)
 
     @property
-    def wavers(self) -> bool:
-        """Whether its interval holds several sizes."""
-        return self.low != self.high
+    def copied(self) -> str | None:
+        """The same of operands that are copied; None of those that are there, as those of the CPU are."""
+        return None if self.way == _way(self.pair.base) else self.way
+
+    @property
+    def size(self) -> float | None:
+        """The smallest from which on it is ahead at all larger ones, too; None where it is not at the largest."""
+        return self.ahead_from(speedup_of)
+
+    @property
+    def few(self) -> bool:
+        """Whether rounds are too few for intervals."""
+        return any(point.ratio.interval is None for point in self.points)
 
     @property
     def result(self) -> str:
         """Whether there is a crossover in this range."""
-        return _NONE if self.ahead_from is None else _THROUGHOUT if self.ahead_from == self.smallest else _CROSSES
+        return _NONE if self.size is None else _THROUGHOUT if self.size == _size(self.points[0].other) else _CROSSES
+
+    def ahead_from(self, speedup: Callable[[Pair], float | None]) -> float | None:
+        """Return the smallest size from which on a speed-up is above 1 at all larger sizes, too."""
+        ahead = takewhile(lambda point: (speedup(point) or 0) > 1, reversed(self.points))
+        return min((_size(point.other) for point in ahead), default=None)
+
+    @property
+    def low(self) -> float | None:
+        """From where on it may be ahead; None of too few rounds, too."""
+        return None if self.few else self.ahead_from(lambda point: point.ratio.high)
+
+    @property
+    def high(self) -> float | None:
+        """From where on it surely is; None of too few rounds, too."""
+        return None if self.few else self.ahead_from(lambda point: point.ratio.low)
 
 
-_FIELDS: Fields[_Line] = (
-    own("operands", "crossover.way", Unit.TEXT, "how operands get to the accelerator"),
-    own("size", "crossover.parameter", Unit.TEXT, "the parameter that is the size", lambda line: _parameter(line.pair)),
-    own(
-        "ahead from",
-        "crossover.size",
-        Unit.COUNT,
-        "the smallest size from which on it is ahead at all sizes measured",
-        lambda line: line.ahead_from,
-    ),
-    own(
-        INTERVAL,
-        "crossover.low",
-        Unit.COUNT,
-        "the smallest from which on it may be ahead at all: upper ends of the speed-ups' intervals above 1",
-    ),
-    own(INTERVAL, "crossover.high", Unit.COUNT, "the smallest from which on it surely is: lower ends above 1"),
-    own("range", "crossover.smallest", Unit.COUNT, "the smallest size measured on both"),
-    own("range", "crossover.largest", Unit.COUNT, "the largest"),
-    own("result", "crossover.result", Unit.TEXT, "whether there is a crossover in this range"),
-    *RATIO,
-)
-
-
-def answer(results: Results) -> Answer | Missing:
-    """Return from what size on each accelerator stays ahead, in a work of the workload that was measured in the most ways."""
+def lines(results: Results) -> list[Race]:
+    """Return each accelerator against each CPU in each work and way, those of the accelerator that is the furthest ahead first."""
     points = _points(results)
-    if not points:
-        return _missing(results)
-    by_line = grouped(points, lambda point: (point.case, machines_of(point), _parameter(point), _way(point.other)))
-    lines = list(map(_line, by_line.values()))
-    of_machines = grouped(lines, lambda line: machines_of(line.pair)).values()
-    best_first = sorted(of_machines, key=lambda found: standing(_told(found)[0].pair), reverse=True)
-    sentences = [tuple(_sentences(found, points)) for found in best_first]
     place = _place(points)
-    fields: Fields[_Line] = (("work", CASE), device_column(lambda line: place(line.pair)), *_FIELDS)
-    fields += (("others", Field(OTHERS, lambda line: others_than(line.pair, points) or None)),)
-    title = "From what size on the accelerator stays ahead of the CPU"
-    by_size = table(title, fields, lines, _NOTES, whole=lambda line: pair_columns.cells(line.pair))
-    headline = _headline(_told(best_first[0]), points)
-    return answered(QUESTION, AnswerPart(sentences, both_sides(results, points), [by_size], _figures(points), headline=headline))
-
-
-def _missing(results: Results) -> Missing:
-    if missing := without_accelerator(QUESTION, results):
-        return missing
-    if {row.is_on_cpu for row in results.rows if row.is_ok} == {True}:
-        return Missing(QUESTION, "only the CPU of this machine was measured", _COMMAND)
-    return Missing(QUESTION, "no work went well at several sizes on both a CPU and an accelerator", _COMMAND)
+    by_line = grouped(points, lambda point: (point.case, machines_of(point), _names(point.other)[0], _way(point.other)))
+    of_machines = grouped([Race(alike[-1], alike, place(alike[0])) for alike in by_line.values()], lambda line: machines_of(line.pair))
+    best_first = sorted(of_machines.values(), key=lambda found: standing(_of_one_work(found)[0].pair), reverse=True)
+    return list(chain.from_iterable(best_first))
 
 
 def _points(results: Results) -> list[Pair]:
@@ -174,11 +137,11 @@ def _races(group: Sequence[Row]) -> list[Pair]:
     """
     devices = grouped(group, lambda row: (one_device(row), _way(row))).values()
     cpus = [found for found in devices if found[0].is_on_cpu]
-    others = [found for found in devices if not found[0].is_on_cpu]
+    accelerators = [found for found in devices if not found[0].is_on_cpu]
     resident = {_way(found[0]) for found in cpus}
-    others.sort(key=lambda found: _way(found[0]) not in resident)
+    accelerators.sort(key=lambda found: _way(found[0]) not in resident)
     points = []
-    for cpu, other in product(cpus, others):
+    for cpu, other in product(cpus, accelerators):
         bases, raced = ({_size(row): row for row in side} for side in (cpu, other))
         sizes = sorted(bases.keys() & raced.keys())
         points += [pair_of(bases[size], raced[size], DEVICE, *_names(cpu[0])) for size in sizes if len(sizes) > 1]
@@ -188,11 +151,6 @@ def _races(group: Sequence[Row]) -> list[Pair]:
 def _names(row: Row) -> tuple[str, ...]:
     """Return the parameter that is the size of a row's work, and the one that says how operands get there, if there is one."""
     return row.declared.having("sweep") + row.declared.having("copies")
-
-
-def _parameter(point: Pair) -> str:
-    """Return the parameter that is the size."""
-    return _names(point.other)[0]
 
 
 def _size(row: Row) -> float:
@@ -206,100 +164,28 @@ def _way(row: Row) -> str | None:
     return next((f"{name}={row.params[name]}" for name in _names(row)[1:] if row.params.get(name) is not None), None)
 
 
-def _line(points: Sequence[Pair]) -> _Line:
-    """Return the conclusion from the points of one line, the smallest size first."""
-    few = any(point.ratio.interval is None for point in points)
-    low = None if few else _ahead_from(points, lambda ratio: ratio.high)
-    high = None if few else _ahead_from(points, lambda ratio: ratio.low)
-    return _Line(points[-1], _size(points[0].other), _ahead_from(points, lambda ratio: ratio.speedup), few, low, high)
-
-
-def _ahead_from(points: Sequence[Pair], speedup: Callable[[Ratio], float | None]) -> float | None:
-    """Return the smallest size from which on a speed-up is above 1 at all larger sizes, too; None where it is not at the largest."""
-    ahead = takewhile(lambda point: (speedup(point.ratio) or 0) > 1, reversed(points))
-    return min((_size(point.other) for point in ahead), default=None)
-
-
-def _told(lines: Sequence[_Line]) -> list[_Line]:
-    """Return the lines of one work of an accelerator, of operands that need no copies first.
+def _of_one_work(found: Sequence[Race]) -> list[Race]:
+    """Return the lines of one work of an accelerator, of operands that need no copies first, of the others the one that is ahead first.
 
     Of the workload that was measured in the most ways, or else first, it is the work whose speed-up at the largest size is in the middle,
     in fp32 if that was measured.
     """
-    workloads = grouped(lines, lambda line: line.pair.other.case.workload).values()
-    found = max(workloads, key=lambda alike: len({line.way for line in alike}))
-    works = grouped([line for line in found if line.pair.other.case.dtype == "fp32"] or found, lambda line: line.case)
-    return works[middle(found[0] for found in works.values()).case]
+    workloads = grouped(found, lambda line: line.row.case.workload).values()
+    most = max(workloads, key=lambda alike: len({line.way for line in alike}))
+    works = grouped([line for line in most if line.row.case.dtype == "fp32"] or most, lambda line: line.case)
+    first, *copied = works[middle(alike[0] for alike in works.values()).case]
+    return [first, *sorted(copied, key=lambda line: line.size or math.inf)]
 
 
-def _headline(lines: Sequence[_Line], points: Sequence[Pair]) -> Headline:
-    """Return from what size on an accelerator is ahead in a work: ``GPU ahead from n = 512, with copies 1,024``."""
-    first, *copied = lines
-    resident = first.way == _way(first.pair.base)
-    parameter, ahead = _parameter(first.pair), noun(first.pair.other)
-    name = parameter if len(parameter) <= _LONGEST else "size"
-    start, smallest, largest = (_count(size) for size in (first.ahead_from, first.smallest, first.largest))
-    crosses = f"{ahead} ahead from {name} = {start}"
-    text = {
-        _CROSSES: crosses,
-        _THROUGHOUT: f"{ahead} ahead at every {name}, {smallest}…{largest}",
-        _NONE: f"no crossover up to {name} = {largest}",
-    }[first.result]
-    texts, told = [text, crosses], [first]
-    if resident and copied and first.ahead_from is not None:
-        best = min(copied, key=lambda line: line.ahead_from or math.inf)
-        size = "too" if best.ahead_from == first.ahead_from else _count(best.ahead_from) or "never"
-        texts, told = [f"{text}, with copies {size}", f"{text}, copies {size}", *texts], [first, best]
-    tags = {Tag.NOISY: any(line.wavers for line in told), Tag.FEW_ROUNDS: any(line.few for line in told)}
-    case = short(first.case) if resident else f"{short(first.case)} {first.way}"
-    where = which(first.pair.other, points, others_than(first.pair, points))
-    rows = sides_of(line.pair for line in told)
-    return Headline(texts, qualifiers([case], where), has_intervals=Tag.FEW_ROUNDS not in tags, rows=rows, tags=tags)
+def _foremost(found: Sequence[Race]) -> list[Race]:
+    """Return the lines of one work of the first accelerator; of operands that are copied alone, and of one never ahead, the first."""
+    first, *copied = _of_one_work([line for line in found if machines_of(line.pair) == machines_of(found[0].pair)])
+    return [first, *copied] if first.size is not None and not first.copied else [first]
 
 
-def _sentences(lines: Sequence[_Line], points: Sequence[Pair]) -> Iterator[str]:
-    """Yield what an accelerator has over a CPU in one work, by the ways in which its operands get there, and in how many works."""
-    told = _told(lines)
-    cpu, accelerator = both_names(told[0].pair, points)
-    for at, ((outcome, doubt), found) in enumerate(grouped(told, _outcome).items()):
-        yield f"{'It' if at else accelerator} {outcome}{_with(found)}."
-        if doubt:
-            yield doubt
-    yield f"The work is {short(told[0].case)}."
-    yield f"The CPU is {cpu}."
-    works = grouped(lines, lambda line: line.case)
-    if len(works) > 1:
-        for found in grouped(lines, lambda line: line.way).values():
-            ahead = sum(line.result != _NONE for line in found)
-            yield f"The accelerator gets ahead to stay in {ahead} of {plural(len(found), 'work')}{_with(found[:1])}."
-
-
-def _outcome(line: _Line) -> tuple[str, str]:
-    """Return from what size on an accelerator is ahead, and what its interval leaves open."""
-    name = _parameter(line.pair)
-    start, low, high, smallest, largest = map(_count, (line.ahead_from, line.low, line.high, line.smallest, line.largest))
-    sure = f"surely from {name}={high} on" if high else "surely nowhere"
-    doubt = f"It is perhaps ahead from {name}={low} on, {sure}." if line.wavers else ""
-    doubt = "Rounds are too few for an interval." if line.few else doubt
-    if line.result == _NONE:
-        return f"has no crossover in {name}={smallest}…{largest}", doubt
-    if line.result == _THROUGHOUT:
-        return f"is ahead at every size measured, {name}={smallest}…{largest}", doubt
-    return f"is ahead from {name}={start} on", doubt
-
-
-def _count(size: float | None) -> str | None:
-    return None if size is None else text_of(size, Unit.COUNT)
-
-
-def _with(lines: Sequence[_Line]) -> str:
-    ways = " and ".join(line.way for line in lines if line.way)
-    return f" with {ways}" if ways else ""
-
-
-def _figures(points: Sequence[Pair]) -> list[Figure]:
-    """Return the speed-up against the size, with a line a device and way, of the first works among those measured in the most ways."""
-    points = with_own_base(points)
+def _figures(found: Sequence[Race]) -> Iterator[Figure]:
+    """Yield the speed-up against the size, with a line a device and way, of the first works."""
+    points = with_own_base([point for line in found for point in line.points])
     place = _place(points)
     several = len(set(map(place, points))) > 1
 
@@ -307,24 +193,71 @@ def _figures(points: Sequence[Pair]) -> list[Figure]:
         way = _way(point.other)
         return " ".join(filter(None, (place(point) if several or not way else None, way)))
 
-    works = grouped(points, lambda point: point.case)
-    lines = {case: len({line(point) for point in found}) for case, found in works.items()}
-    drawn = [case for case in works if lines[case] == max(lines.values())][:_MOST_FIGURES]
     about = "Above 1 the accelerator is faster than the CPU; the vertical lines are 95 % intervals over rounds."
-    size: Field[Pair] = Field(_AT, lambda point: _size(point.other))
-    ratio, *ends = SPEEDUP
-    return [
-        figure(
-            f"Speed-up by size: {short(case)}",
-            about,
-            "line",
-            works[case],
-            (_parameter(works[case][0]), size),
-            ("times as fast as the CPU", ratio),
-            ("operands", Field(_LINE, line)),
-            log="xy",
-            interval=ends,
-            reference=1.0,
+    for case, alike in [*grouped(points, lambda point: point.case).items()][:_MOST_FIGURES]:
+        size = Column("crossover.at", Unit.COUNT, "the size", of=lambda point: _size(point.other), heading=_names(alike[0].other)[0])
+        way = Column("crossover.line", Unit.TEXT, "the line of a figure", of=line, heading="operands")
+        speedup = RATIO.headed("times as fast as the CPU")
+        yield figure(f"Speed-up by size: {short(case)}", about, "line", alike, size, speedup, way, log="xy", reference=1.0)
+
+
+ORDER = 20
+QUESTION = Question(
+    "crossover",
+    "From what size on does the accelerator win, without and with the copies there and back?",
+    command="dlbench run crossover",
+    missing=(no_accelerator, one_kind_of_device, "no work went well at several sizes on both a CPU and an accelerator"),
+    sections=[
+        Section(
+            records=lines,
+            title="From what size on the accelerator stays ahead of the CPU",
+            columns=(
+                CASE.headed("work"),
+                PLACE,
+                Column("crossover.way", Unit.TEXT, "how operands get to the accelerator", heading="operands", priority=0),
+                Column("crossover.parameter", Unit.TEXT, "the parameter that is the size", heading="size"),
+                Column(
+                    "crossover.size",
+                    Unit.COUNT,
+                    "the smallest size from which on it is ahead at all sizes measured",
+                    heading="ahead from",
+                    priority=0,
+                    ends=(
+                        Column("crossover.low", Unit.COUNT, "from where on it may be ahead"),
+                        Column("crossover.high", Unit.COUNT, "from where on it surely is"),
+                    ),
+                ),
+                Column("crossover.smallest", Unit.COUNT, "the smallest size measured on both", heading="range").by(
+                    lambda line: _size(line.points[0].other)
+                ),
+                Column("crossover.largest", Unit.COUNT, "the largest", of=lambda line: _size(line.row), heading="range"),
+                Column("crossover.result", Unit.TEXT, "whether there is a crossover in this range", heading="result", priority=0),
+                RATIO,
+                others,
+            ),
+            notes=(
+                "ahead from: the smallest size measured from which on the accelerator is faster than the CPU at all larger ones, too; "
+                "between it and the size measured before nothing is known",
+                "its interval: from the smallest size from which on it may be ahead to the smallest from which on it surely is; none where "
+                "it is surely ahead nowhere, or where rounds are too few",
+                "ratio: how many times as fast as the CPU at the largest size",
+            ),
+            whole=lambda line: pair_columns.cells(line.pair),
+            rows=lambda line: sides_of(line.points),
+            foremost=_foremost,
+            by=lambda line: line.result,
+            headline={
+                _CROSSES: "{device} ahead from {axis} = {size}{more}",
+                _THROUGHOUT: ("{device} ahead at every {axis}, {smallest}…{largest}{more}", "{device} ahead from {axis} = {size}"),
+                _NONE: "no crossover up to {axis} = {largest}",
+            },
+            more={
+                **dict.fromkeys((_CROSSES, _THROUGHOUT), (", with copies {size}", ", copies {size}")),
+                _NONE: (", with copies never", ", copies never"),
+            },
+            qualifier=("{case} {copied}{where}", "{short} {copied}{where}"),
+            tags={Tag.NOISY: lambda line: line.low != line.high, Tag.FEW_ROUNDS: lambda line: line.few},
+            figures=[_figures],
         )
-        for case in drawn
-    ]
+    ],
+)

@@ -5,8 +5,7 @@ from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 
-from dlbench.analysis.answers.parts import implementations
-from dlbench.analysis.answers.parts.base import Answer, AnswerPart, Missing, Question, Table, answered, table, together
+from dlbench.analysis.answers.parts.base import Answer, AnswerPart, Missing, Question, Table, answered, table
 from dlbench.analysis.answers.parts.convergence import SEE_PRECISION, trainings
 from dlbench.analysis.answers.parts.headline import (
     Headline,
@@ -40,7 +39,9 @@ _NETWORK = 18
 _NEVER = 1e12
 """Steps that nobody takes; an edited file may say anything."""
 _DEFAULTS = "its defaults"
+_NOTHING = "nothing left on the table"
 _LACKING = "no step was measured both with its plain defaults and with another tuning option"
+_PRECISIONS_ALONE = "; other precisions alone are told in the answer on precision"
 _NOT_SEARCHED = "only what a suite planned was compared; dlbench run fastest searches for more"
 _CONVERGES = "whether training still converges in another precision or at another batch was not measured"
 _PAYS_OFF = "pays off after: steps that save what is spent once, such as compiling; empty where no saving is shown"
@@ -139,11 +140,10 @@ def answer(results: Results) -> Answer | Missing:
     searches = [row for row in switched.rows if row.declared.searched and not row.declared.value("largest")]
     cut_short = [f"the search for the fastest {short(row.key)}: {row.case.reason}" for row in searches if row.case.unfinished]
     unfinished = "; ".join(cut_short).split("; ") if cut_short else []
-    others = implementations.findings(results)
-    if not effects and not bests:
-        if others.tables:
-            return answered(QUESTION, replace(others, weaknesses=(*others.weaknesses, f"{_LACKING}: dlbench run modes")))
-        return Missing(QUESTION, "; ".join((_LACKING, *cut_short)), "dlbench run modes", others=("dlbench run cnn",))
+    tried = {*map(_switch, effects), *chain.from_iterable(best.tried for best in bests)}
+    if not tried - {DTYPE.name}:
+        lacking = f"{_LACKING}{_PRECISIONS_ALONE if tried else ''}"
+        return Missing(QUESTION, "; ".join((lacking, *cut_short)), "dlbench run modes", others=("dlbench run cnn",))
     paragraphs = [_paragraph(where, found) for where, found in by_device([*bests, *effects]).items()]
     headline = _headline(bests or list(filter(_is_alone, effects)) or effects, bool(unfinished))
     rows = both_sides(results, (*bests, *effects))
@@ -159,8 +159,7 @@ def answer(results: Results) -> Answer | Missing:
         # A row an option, or where several steps have it, a row a step.
         named = (_SET_TO,) if mark_of(_SET_TO[1], found) == "bar" else (_DEFAULT, _SET_TO)
         figures.append(_ratios(f"What each tuning option brings alone: {where}", found, *named))
-    switches = AnswerPart(paragraphs, rows, tables, figures, weaknesses, headline)
-    return answered(QUESTION, together((switches, replace(others, paragraphs=()))), others.paragraphs)
+    return answered(QUESTION, AnswerPart(paragraphs, rows, tables, figures, weaknesses, headline))
 
 
 def _effect_table(effects: Sequence[Pair], rows: Sequence[Row]) -> Table:
@@ -239,14 +238,13 @@ def _headline(pairs: Sequence[Pair], unfinished: bool) -> Headline:
     best = middle(found) if found[0].by is None else max(_each_alone(found), key=speedup_of)
     best = _as_fast(best) or best
     ratio, (name, network), tags = best.ratio, names_of(best.case), {Tag.UNFINISHED: unfinished}
-    nothing = "no other precision gains" if isinstance(best, _Best) and best.tried == {DTYPE.name} else "nothing left on the table"
     if best.other is best.base:
-        text = f"{ratio.brief}: {nothing}"
+        text = f"{ratio.brief}: {_NOTHING}"
         return Headline([text], qualifiers((name, network), where, span_of(found)), rows=best.sides, tags=tags)
     if ratio.speedup > 1 and not ratio.is_undecided:
         text = f"{ratio.brief} left on the table{ratio.span}"
     else:
-        text = "no gain shown over the default" if ratio.is_undecided else f"{ratio.brief}{ratio.span}: {nothing}"
+        text = "no gain shown over the default" if ratio.is_undecided else f"{ratio.brief}{ratio.span}: {_NOTHING}"
     choice = ", ".join(_options(best)) or _DEFAULTS
     near = nearer(where)
     about = [f"{each}: {choice}" for each in (name + where, network + where, network + near, cut(network, _NETWORK) + near)]

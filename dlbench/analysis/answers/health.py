@@ -14,6 +14,7 @@ from dlbench.analysis.compare.outliers import Outlier, kinds, sentences
 from dlbench.analysis.presentation.fields import KEY, Field, Fields, device_column, of_row, own, place, whole_row
 from dlbench.analysis.presentation.names import by_device
 from dlbench.analysis.presentation.wording import brief, few, plural, short
+from dlbench.analysis.ratios.ratio import middle
 from dlbench.analysis.read.table import Results
 from dlbench.analysis.read.usability import is_noisy, is_set_aside, mostly_disturbed
 from dlbench.core.rows.row import Row
@@ -160,7 +161,7 @@ def _headline(
 
 
 def _of_machine(peaks: Mapping[str, Row], elsewhere: Sequence[Elsewhere]) -> Sequence[str]:
-    """Return texts of the lowest share of a published peak, or else the lowest typical ratio to a reference run."""
+    """Return texts of the lowest share of a published peak, or else of the kind of work that is slowest beside a reference run."""
     if peaks:
         where, row = min(peaks.items(), key=lambda peak: peak[1].rate.peak_fraction or 0.0)
         share = percent(row.rate.peak_fraction or 0.0)
@@ -168,11 +169,11 @@ def _of_machine(peaks: Mapping[str, Row], elsewhere: Sequence[Elsewhere]) -> Seq
         return [f"{where}: {text}", f"{where}: {share} of peak", text] if len(peaks) > 1 else [text]
     if not elsewhere:
         return [""]
-    lowest = min(elsewhere, key=lambda each: each.typical.ratio.speedup)
-    if lowest.typical.ratio.is_undecided:
-        return f"no difference shown to {lowest.device}", "no difference shown to the reference"
-    times = lowest.typical.ratio.brief
-    return f"{times} the reference {lowest.device}", f"{times} the nearest reference run"
+    of_kinds = ((each.device, kind, middle(found).ratio) for each in elsewhere for kind, found in each.kinds.items())
+    device, kind, lowest = min(of_kinds, key=lambda found: found[2].speedup)
+    if lowest.is_undecided:
+        return f"no difference shown to {device}", "no difference shown to the reference"
+    return f"{kind} {lowest.brief} the reference {device}", f"{kind} {lowest.brief} the reference", f"{lowest.brief} the reference"
 
 
 def _trouble(rows: Sequence[Row], where: str = "") -> list[Trouble]:

@@ -31,7 +31,8 @@ from dlbench.analysis.answers.parts.pair_tables import (
     reported_headline,
     same_case,
 )
-from dlbench.analysis.presentation.fields import CASE, of_row
+from dlbench.analysis.presentation.columns import CASE, as_column
+from dlbench.analysis.presentation.fields import of_row
 from dlbench.analysis.presentation.figures import Figure, figure
 from dlbench.analysis.presentation.names import by_device
 from dlbench.analysis.presentation.wording import few, plural, short
@@ -39,7 +40,7 @@ from dlbench.analysis.ratios.pairing import Pair, both_sides, grouped, match_row
 from dlbench.analysis.ratios.ratio import speedup_of
 from dlbench.analysis.read.table import Results
 from dlbench.core.model import Status
-from dlbench.core.precision import ARITHMETIC
+from dlbench.core.precision import ARITHMETIC, PRECISIONS
 from dlbench.core.rows.row import Row
 from dlbench.core.units import fraction
 
@@ -62,23 +63,25 @@ def answer(results: Results) -> Answer | Missing:
     """
     pairs, (with_values, values, reports) = match_rows(results, "dtype"), reported(results, "dtype")
     trained = convergence.trainings(results.rows)
-    if not pairs.rows and not reports and not trained:
+    narrower = [each for each in pairs.rows if not _is_wider(each)]
+    if not narrower and not reports and not trained:
         others = ("dlbench run cnn", convergence.COMMAND)
         no_speed = next((f"; {row.rate.reason}" for row in results.rows if row.flag.no_speed), "")
-        return Missing(QUESTION, f"no two rows differ in their precision alone{no_speed}", "dlbench run precision", others=others)
-    table = same_case(pairs, ladder.ERROR)
+        lacking = "only wider precisions were measured" if pairs.rows else f"no two rows differ in their precision alone{no_speed}"
+        return Missing(QUESTION, lacking, "dlbench run precision", others=others)
+    table = same_case(pairs, as_column(("error", ladder.ERROR)))
     if len({each.value(each.other) for each in pairs.rows if each.ratio.interval}) > 1:
         table = replace(table, notes=(*table.notes, _EACH_ALONE))
     devices = ladder.on_devices(pairs.rows, trained)
     late = [row for row in results.rows if row.case.status is Status.TIMEOUT and row.case.dtype in ARITHMETIC]
-    paragraphs = [_paragraph(each, late) for each in devices]
+    paragraphs = list(filter(None, (_paragraph(each, late) for each in devices)))
     rows = both_sides(results, (*pairs.rows, *(with_values.rows if reports else ())))
     rungs = ladder.rungs(devices) if trained else []
     of_trained = [*ladder.ladder(rungs), ladder.counts(trained)] if trained else []
     tables = [table, values, ladder.error_table(_with_errors(results, rows)), *of_trained]
-    figures = [ratio_figure(table.title, pairs), _errors(pairs.rows), *ladder.speed_and_gap(rungs), *convergence.loss_curves(trained)]
-    if pairs.rows:
-        headline = _headline(by_device(pairs.rows), trained)
+    figures = [ratio_figure(table.title, pairs.rows), _errors(pairs.rows), *ladder.speed_and_gap(rungs), *convergence.loss_curves(trained)]
+    if narrower:
+        headline = _headline(by_device(narrower), trained)
     elif trained:
         headline = convergence.headline(by_device(trained))
     else:
@@ -86,6 +89,12 @@ def answer(results: Results) -> Answer | Missing:
     of_trainings = [each.row for each in trained]
     found = AnswerPart(paragraphs, [*rows, *of_trainings], tables, figures, _cautions(devices), headline)
     return answered(QUESTION, found, reports)
+
+
+def _is_wider(pair: Pair) -> bool:
+    """Whether the other precision has more bits than the base: a reference for errors, and nothing to run in for speed."""
+    base, other = (PRECISIONS.get(str(side.case.dtype)) for side in pair.sides)
+    return base is not None and other is not None and other.bytes > base.bytes
 
 
 def _with_errors(results: Results, rows: Iterable[Row]) -> list[Row]:
@@ -149,7 +158,8 @@ def _paragraph(found: OnDevice, late: Iterable[Row]) -> tuple[str, ...]:
 
     Behind that stand the trainings of the device. ``late`` has the rows that timed out.
     """
-    where, pairs, trained = found
+    where, trained = found.where, found.trained
+    pairs = [each for each in found.pairs if not _is_wider(each)]
     of_trainings = tuple(convergence.sentences(where, trained)) if trained else ()
     if not pairs:
         return of_trainings
@@ -189,7 +199,7 @@ def _case(best: Pair, fastest: Sequence[Pair]) -> Iterator[str]:
     yield f"{short(best.case)} runs {best.ratio} as fast in {best.value(best.other)}."
     yield from of_the_middle(fastest)
     other, base = ((best.value(side), _errors_of(rows)) for side, rows in _sides(best, fastest))
-    if other[1] or (base[1] and other[0] == "fp64"):  # which others are held against
+    if other[1]:
         off = " and ".join(f"{error} in {name}" for name, errors in (other, base) for error in errors)
         yield f"Results are off there by up to {off}."
     elif base[1]:

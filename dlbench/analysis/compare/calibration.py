@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 from dlbench.analysis.compare.variances import median_variance, student_p, student_quantile, two_way_variances, variance_between
-from dlbench.analysis.presentation.fields import Field, cells
+from dlbench.analysis.presentation.columns import cells
 from dlbench.analysis.ratios.pairing import grouped
 from dlbench.analysis.read.places import began
 from dlbench.analysis.read.table import Results, as_frame
@@ -44,13 +44,13 @@ class CaseNoise(NamedTuple):
 
 
 _BEYOND = "by how much its median differs from one session to another, beyond what all cases have in common: standard deviation"
-FIELDS: tuple[Field[CaseNoise], ...] = (
-    Field(Column("calibrate.case", Unit.TEXT, "the case"), lambda each: each.case),
-    Field(Column("calibrate.occasions", Unit.COUNT, "sessions in which it was measured"), lambda each: each.occasions),
-    Field(Column("calibrate.median_s", Unit.SECONDS, "one call: median over the sessions"), lambda each: each.median_s),
-    Field(Column("calibrate.median_sd", Unit.FRACTION, _BEYOND), lambda each: each.noise and each.noise.median),
-    Field(Column("calibrate.p10_sd", Unit.FRACTION, "the same of its 10th percentile"), lambda each: each.noise and each.noise.p10),
-    Field(Column("calibrate.mean_sd", Unit.FRACTION, "the same of its mean"), lambda each: each.noise and each.noise.mean),
+FIELDS = (
+    Column("calibrate.case", Unit.TEXT, "the case", heading="case"),
+    Column("calibrate.occasions", Unit.COUNT, "sessions in which it was measured", heading="sessions"),
+    Column("calibrate.median_s", Unit.SECONDS, "one call: median over the sessions", heading="median"),
+    Column("calibrate.median_sd", Unit.FRACTION, _BEYOND, of=lambda each: each.noise and each.noise.median, heading="sd of median"),
+    Column("calibrate.p10_sd", Unit.FRACTION, "the same of its p10", of=lambda each: each.noise and each.noise.p10, heading="sd of p10"),
+    Column("calibrate.mean_sd", Unit.FRACTION, "the same of its mean", of=lambda each: each.noise and each.noise.mean),
 )
 """What is shown of it."""
 
@@ -266,7 +266,7 @@ def case_noise(results: Results, calibration: Calibration | None) -> list[CaseNo
 
 def as_table(cases: Sequence[CaseNoise]) -> "pd.DataFrame":
     """Return a row a case, columns as in `FIELDS`."""
-    return as_frame(cells(FIELDS, cases), [each.column for each in FIELDS])
+    return as_frame(cells(FIELDS, cases), FIELDS)
 
 
 def _occasions(results: Results) -> dict[str, list[Row]]:

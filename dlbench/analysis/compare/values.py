@@ -12,7 +12,7 @@ from typing import NamedTuple
 from dlbench.analysis.compare.doubts import by_side
 from dlbench.analysis.compare.judge import EQUIVALENCE, LEVEL, Verdict
 from dlbench.analysis.compare.power import MARGINS_TO_SEE
-from dlbench.analysis.presentation.fields import of_row
+from dlbench.analysis.presentation.columns import of_row, plain
 from dlbench.analysis.presentation.wording import cell, difference, plural, value_name, value_words
 from dlbench.analysis.ratios.paired import PairedDifference
 from dlbench.analysis.read import declared
@@ -29,7 +29,7 @@ _HOST_FLOOR = 1 << 20
 _HOST_SLACK = 64 << 20
 """Bytes of growth on the host that nobody has to exclude: libraries' own buffers vary by tens of MiB from round to round."""
 _MEMORY = Column("memory", Unit.BYTES, "peak memory", "lower")
-_ENERGY = of_row(lambda row: row.energy.joules_per_item).column
+_ENERGY = plain(of_row(lambda row: row.energy.joules_per_item))
 _VALUE, _REPEATED_VALUE = 0.1, 0.01
 """Least share of base by which a value changes that matters, and the same of one that is one number in all rounds of each side."""
 _CONSTANT = Interval(0.0, 0.0, 1.0)

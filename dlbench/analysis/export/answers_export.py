@@ -2,9 +2,8 @@
 
 import json
 from collections.abc import Sequence
-from dataclasses import asdict
 
-from dlbench.analysis.answers.parts.base import Answer, Missing, Table
+from dlbench.analysis.answers.parts.base import Answer, Missing, Table, as_data
 from dlbench.analysis.answers.parts.headline import EXPLANATIONS
 from dlbench.analysis.export.tabular import markdown, markdown_table
 
@@ -16,9 +15,7 @@ def as_json(found: Sequence[Answer | Missing], not_usable: Sequence[str] = ()) -
     """
     document = {
         "not_usable": list(not_usable),
-        "answers": [
-            {"kind": type(each).__name__.lower(), **asdict(each), "headline": each.headline, "qualifier": each.qualifier} for each in found
-        ],
+        "answers": list(map(as_data, found)),
     }
     # All else is plain.
     return json.dumps(document, ensure_ascii=False, allow_nan=False, indent=1, default=lambda unit: unit.value) + "\n"

@@ -112,6 +112,11 @@ def text_of(run: RunFile, path: str) -> str | None:
     return (one_line(value) or None) if isinstance(value, str) else None
 
 
+def texts_of(run: RunFile, **paths: str) -> dict[str, Any]:
+    """Return those there by name, without those that the header does not have."""
+    return known({name: text_of(run, path) for name, path in paths.items()})
+
+
 def number_of(run: RunFile, path: str) -> float | None:
     """Return the finite number there; None where there is none."""
     value = part(run.header, *path.split("."))

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from itertools import islice
 
 from dlbench.analysis.compare.verdict import CaseVerdict, Comparison, attention
-from dlbench.analysis.export.tabular import markdown_table
+from dlbench.analysis.export.tabular import code, markdown_table
 from dlbench.analysis.report.compare_terminal import HEADINGS, cells, count, span
 from dlbench.core.units import one_line, relative_change
 
@@ -90,9 +90,9 @@ def _section(comparison: Comparison, room: int) -> str:
 
 
 def _code(text: str) -> str:
-    """Return foreign text as a code span, where nothing is a mention, a link or markup; what would end the span or the cell is replaced."""
-    text = one_line(text).replace("`", "'").replace("|", "¦")
-    return f"`{text if len(text) <= _LONGEST else f'{text[:_LONGEST]}…'}`" if text else ""
+    """Return foreign text as code in a cell, whose end it may not hold."""
+    text = one_line(text).replace("|", "¦")
+    return code(text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…")
 
 
 def _size(text: str) -> int:

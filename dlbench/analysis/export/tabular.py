@@ -38,14 +38,6 @@ def lines(columns: Sequence[str], rows: Iterable[Row], to: str) -> Iterator[str]
     return FORMATS[to](columns, rows)
 
 
-def parquet(frame: "pd.DataFrame") -> bytes:
-    """Return the frame as a Parquet file: every column with its type, a null as a null. Raises UsageError without pyarrow."""
-    try:
-        return frame.to_parquet(engine="pyarrow", index=False)
-    except ImportError as error:
-        raise UsageError("parquet needs the package pyarrow, which is not installed here; add it: pip install pyarrow") from error
-
-
 def _csv(columns: Sequence[str], rows: Iterable[Row]) -> Iterator[str]:
     import csv
 
@@ -106,6 +98,11 @@ def markdown(text: str) -> str:
     make of plain text, such as links of bare addresses, they make of this, too.
     """
     return _BLOCK.sub(r"\1\\\2", _MARKUP.sub(r"\\\g<0>", one_line(text))).replace("<", "&lt;")
+
+
+def code(text: str) -> str:
+    """Return foreign text as a code span, where nothing is a mention, a link or markup; a backtick, which would end it, is replaced."""
+    return f"`{shown}`" if (shown := one_line(text).replace("`", "'")) else ""
 
 
 _MARKUP = re.compile(r"[\\`*~|]|(?<![^\W_])_|_(?![^\W_])|(?<=\])[(\[:]|!(?=\[)|&(?=[#A-Za-z])|^>")

@@ -3,16 +3,16 @@
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from operator import attrgetter
-from typing import Any, Generic, Literal, Protocol, TypeVar, cast
+from typing import Any, Generic, Literal, Protocol, TypeVar
 
-from dlbench.analysis.presentation import pair_columns
+from dlbench.analysis.presentation import columns, pair_columns
+from dlbench.analysis.presentation.columns import plain
 from dlbench.analysis.presentation.names import HasRow, device_label, several_runs
 from dlbench.analysis.presentation.wording import INTERVAL, value_name
 from dlbench.analysis.ratios.pairing import Pair
 from dlbench.analysis.ratios.ratio import HasRatio, speedup_of
-from dlbench.analysis.read.declared import columns
+from dlbench.analysis.read import declared
 from dlbench.core.model import ParamValue
-from dlbench.core.rows.columns import BY_NAME
 from dlbench.core.rows.row import Row, cell
 from dlbench.core.rows.row import cells as row_cells
 from dlbench.core.schema import Column, Direction, Unit
@@ -48,22 +48,9 @@ def own(
     return heading, Field(Column(name, unit, meaning, better), of or attrgetter(name.rpartition(".")[2]))
 
 
-class _Path:
-    """A path of attributes, as text: ``time.median_s``."""
-
-    def __init__(self, text: str = "") -> None:
-        self._text = text
-
-    def __getattr__(self, name: str) -> "_Path":
-        return _Path(f"{self._text}.{name}" if self._text else name)
-
-    def __str__(self) -> str:
-        return self._text
-
-
 def of_row(field: Callable[[Row], object]) -> Field[HasRow]:
     """Return the field of rows, and of records of one, that is a column of the table: ``of_row(lambda row: row.time.median_s)``."""
-    return Field(BY_NAME[str(field(cast(Row, _Path())))], lambda record: field(record.row))
+    return Field(plain(columns.of_row(field)), lambda record: field(record.row))
 
 
 def value_field(column: Column) -> Field[HasRow]:
@@ -73,14 +60,13 @@ def value_field(column: Column) -> Field[HasRow]:
 
 def value_fields(rows: Iterable[Row]) -> list[Field[HasRow]]:
     """Return those of the numbers that the workloads of rows declare."""
-    declared = {column.name: column for row in rows for column in columns(row) if not column.series}
-    return [value_field(each) for each in declared.values()]
+    known = {column.name: column for row in rows for column in declared.columns(row) if not column.series}
+    return [value_field(each) for each in known.values()]
 
 
 def of_side(side: Side, field: Callable[[Row], object]) -> Field[Pair]:
     """Return the field of a side of a pair: ``of_side("base", lambda row: row.time.median_s)`` is the column ``base.median_s``."""
-    name = str(field(cast(Row, _Path()))).rpartition(".")[2]
-    return Field(pair_columns.PAIR_COLUMNS[f"{side}.{name}"], lambda pair: field(SIDES[side](pair)))
+    return Field(plain(columns.of_side(side, field)), lambda pair: field(SIDES[side](pair)))
 
 
 class HasCase(Protocol):

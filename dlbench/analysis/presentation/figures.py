@@ -1,10 +1,10 @@
 """Figure as data: tidy rows in base units and how to draw them. Who draws it is the report's business."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Literal, TypeVar
+from dataclasses import dataclass, replace
+from typing import Any, Literal, TypeVar
 
-from dlbench.analysis.presentation.fields import Field, Headed, cells
+from dlbench.analysis.presentation.columns import as_column, cells, plain
 from dlbench.core.rows.row import Cells
 from dlbench.core.schema import Column, Unit
 
@@ -77,28 +77,31 @@ def figure(
     about: str,
     mark: Mark,
     found: Sequence[T],
-    *axes: Headed[T],
+    *axes: Column | tuple[str, Any],
     log: str = "",
-    interval: Sequence[Field[T]] = (),
-    band: Sequence[Field[T]] = (),
+    interval: Sequence[Any] = (),
+    band: Sequence[Any] = (),
     reference: float | None = None,
     bound: tuple[Cells, ...] = (),
     limits: tuple[tuple[str, float], ...] = (),
     clip: tuple[float, float] | None = None,
     spread: Callable[[T], float] | None = None,
 ) -> Figure:
-    """Return the figure of records, a row each. Axes are headings with fields, as in a table: x, y and, if any,
-    series and place.
+    """Return the figure of records, a row each. Axes are columns: x, y and, if any, series and place.
 
-    ``log`` names the logarithmic ones: ``xy``. ``interval``, ``band``: the fields of their two ends. ``spread``: a number of each record,
-    over whose range those are chosen that are drawn where ``y`` has too many names; without it, or with a ``y`` of numbers, all are drawn.
+    ``log`` names the logarithmic ones: ``xy``. ``interval``: its two ends, by default those of x or y; ``band``: those of a band.
+    ``spread``: a number of each record, over whose range those are chosen that are drawn where ``y`` has too many names; without it, or
+    with a ``y`` of numbers, all are drawn.
     """
-    x, y, *more = (Axis(heading, field.column, axis in log) for axis, (heading, field) in zip("xy  ", axes, strict=False))
-    shown, left_out = drawn(found, spread, axes[1][1].of) if spread and y.has_words else (found, "")
+    known = list(map(as_column, axes))
+    ends, ends_of_band = ([as_column(("", each)) for each in columns] for columns in (interval, band))
+    ends = ends or [*next((each.ends for each in known[:2] if each.ends), ())]
+    shown, left_out = drawn(found, spread, known[1].value) if spread and known[1].unit is Unit.TEXT else (found, "")
+    x, y, *more = (Axis(each.heading, plain(each), axis in log) for axis, each in zip("xy  ", known, strict=False))
     series, place = [*more, None, None][:2]
-    rows = cells((*(field for _, field in axes), *interval, *band), shown)
-    of_ends, of_band = ((ends[0].column, ends[1].column) if ends else None for ends in (interval, band))
-    return Figure(title, f"{about}{left_out}", mark, x, y, rows, series, of_ends, reference, of_band, bound, place, limits, clip)
+    rows = cells([*(replace(each, ends=None) for each in known), *ends, *ends_of_band], shown)
+    shown_ends, shown_band = ((plain(each[0]), plain(each[1])) if each else None for each in (ends, ends_of_band))
+    return Figure(title, f"{about}{left_out}", mark, x, y, rows, series, shown_ends, reference, shown_band, bound, place, limits, clip)
 
 
 MOST_DRAWN = 20

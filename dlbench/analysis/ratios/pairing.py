@@ -70,9 +70,9 @@ class Pair:
 
     @cached_property
     def ratio(self) -> Ratio:
-        """How many times as fast the other is. Raises TypeError for rows that report values."""
+        """How many times as fast the other is. Raises AttributeError for rows that report values."""
         if self.speeds is None:
-            raise TypeError("a pair of rows without times has no ratio")
+            raise AttributeError("a pair of rows without times has no ratio")
         return itself(len(self.speeds[0])) if self.other is self.base else speed_ratio(*self.speeds, among=self.among)
 
     @property
@@ -107,6 +107,33 @@ class Pair:
     def chosen(self, among: int) -> "Pair":
         """Return it as the best among so many, whose interval allows for the choice."""
         return replace(self, among=among)
+
+
+class OfPair:
+    """A record of a pair, which says where it ran and in which case."""
+
+    __slots__ = ()
+    pair: Pair
+
+    @property
+    def row(self) -> Row:
+        """The other side."""
+        return self.pair.other
+
+    @property
+    def sides(self) -> tuple[Row, Row]:
+        """The base and the other."""
+        return self.pair.sides
+
+    @property
+    def case(self) -> str:
+        """What both sides have in common."""
+        return self.pair.case
+
+    @property
+    def ratio(self) -> Ratio:
+        """How many times as fast the other is."""
+        return self.pair.ratio
 
 
 @dataclass(frozen=True)

@@ -76,6 +76,11 @@ class Ratio:
         return self.interval is not None and not self.is_ahead and not self.is_behind
 
     @property
+    def outcome(self) -> str:
+        """``loss`` where the other is shown to be slower, ``open`` where that is undecided, else ``gain``, also of too few rounds."""
+        return "loss" if self.is_behind else "open" if self.is_undecided else "gain"
+
+    @property
     def reason(self) -> str | None:
         """Why there is no interval; None where there is one."""
         if self.interval is not None or self.is_of_itself:

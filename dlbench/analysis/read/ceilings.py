@@ -85,7 +85,7 @@ def with_ceilings(rows: Sequence[Row], environments: Environments) -> list[Row]:
     https://doi.org/10.1145/1498765.1498785); without a measured ceiling of memory, arithmetic. Of several ranks, what each reaches. A call
     that moves fewer bytes than those that the ceiling of memory was measured with may have them from a cache, so nothing is said of one
     that memory would bound. One that moves them faster than memory does has them from a cache, so it is held against arithmetic. Nothing
-    is said of copies, which go over a link, nor of what is implausible.
+    is said of the row that reached the ceiling, of copies, which go over a link, nor of what is implausible.
     """
     if not (known := measured(rows, environments)):
         return list(rows)
@@ -99,7 +99,8 @@ def _held_against(row: Row, ceilings: Ceilings) -> Rates:
         memory = None
     shares = [(rate / each.per_s, each) for rate, each in ((flops_per_s, arithmetic), (bytes_per_s, memory)) if rate and each]
     share, nearest = max(shares, key=lambda each: each[0], default=(0.0, None))
-    if nearest is None or (nearest is memory and _moved(row) < memory.least_bytes):
+    reached_it = nearest is not None and share == 1 and nearest.case == row.case.id
+    if nearest is None or reached_it or (nearest is memory and _moved(row) < memory.least_bytes):
         return row.rate
     return replace(row.rate, ceiling_fraction=share, ceiling=nearest)
 

@@ -10,7 +10,7 @@ from dlbench.analysis.compare.verdict import Comparison
 from dlbench.analysis.presentation.fields import Field, own
 from dlbench.analysis.presentation.figures import Figure, figure
 from dlbench.analysis.presentation.names import device_label, several_runs
-from dlbench.analysis.presentation.wording import placed, short
+from dlbench.analysis.presentation.wording import short
 from dlbench.analysis.ratios.pairing import grouped
 from dlbench.analysis.read.table import Results
 from dlbench.core.rows.row import Row
@@ -50,7 +50,7 @@ def forest(comparison: Comparison) -> Figure:
     """Return the figure of the changes of the cases whose times were tested, the worst first."""
     tested = [
         (
-            placed(case.case),
+            short(case.case),
             case.verdict.value,
             1 + change.change,
             *((1 + change.interval.low, 1 + change.interval.high) if change.interval else (None, None)),

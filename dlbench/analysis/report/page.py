@@ -18,8 +18,7 @@ from dlbench import __version__
 from dlbench.analysis.answers import answers as every_answer
 from dlbench.analysis.answers.parts.base import Answer, Missing, Table
 from dlbench.analysis.answers.parts.headline import EXPLANATIONS
-from dlbench.analysis.claims import wording as claim_wording
-from dlbench.analysis.claims.evidence import Held, held
+from dlbench.analysis.claims import claims_table
 from dlbench.analysis.compare.verdict import Comparison
 from dlbench.analysis.presentation import names, wording
 from dlbench.analysis.read.merge import merged
@@ -27,6 +26,7 @@ from dlbench.analysis.read.table import Results
 from dlbench.analysis.report import case_table, compare_terminal, detail_tables, machines, sentences
 from dlbench.analysis.report.chart import STYLE, Chart, brief, chart, script
 from dlbench.analysis.report.figures import forest, samples
+from dlbench.analysis.report.screen import ScreenColumn, columns_of
 from dlbench.core.schema import Unit
 from dlbench.core.units import one_line
 
@@ -70,7 +70,7 @@ def report(results: Results, notes: Sequence[str] = (), interactive: bool = Fals
         head=_head((row.case.suite for row in results.rows), (row.case.device_name for row in results.rows), results),
         lead=[sentences.count(results.rows), *_where(results)],
         answers=[_answer(each, views, marks) for each in found],
-        claims=_claims(results),
+        claims=_view(claims_table(results)),
         samples=list(views),
         not_sampled=not_sampled,
         cases=_cases(results),
@@ -193,12 +193,13 @@ def _where(results: Results) -> list[str]:
 
 
 def _view(table: Table) -> dict[str, Any] | None:
-    """Return a table as words, with which headings stand above numbers; None where it has no rows."""
-    cells = table.cells()
-    words = {heading for heading, column in table.columns if column.unit in (Unit.TEXT, Unit.FLAG)}
-    rows = list(zip(*(column for _, column in cells), strict=True))
-    headings = [(heading, heading not in words) for heading, _ in cells]
-    return {"title": table.title, "headings": headings, "rows": rows, "notes": table.notes} if rows else None
+    """Return a table of data as words; None where it has no rows."""
+    return _of_columns(table.title, columns_of(table), table.notes)
+
+
+def _of_columns(title: str, columns: Sequence[ScreenColumn], notes: Sequence[str] = ()) -> dict[str, Any] | None:
+    rows = list(zip(*(each.texts for each in columns), strict=True))
+    return {"title": title, "headings": [(each.heading, each.number) for each in columns], "rows": rows, "notes": notes} if rows else None
 
 
 def _plot(name: str, drawn: Chart, interactive: bool = False) -> dict[str, Any]:
@@ -230,34 +231,14 @@ def _answer(found: Answer | Missing, views: Iterator[dict[str, Any]], marks: Map
     }
 
 
-def _claims(results: Results) -> dict[str, Any]:
-    found = held(results)
-    tested, untested = ([_claim(each) for each in found if bool(each.findings) is some] for some in (True, False))
-    return {
-        "tested": tested,
-        "untested": untested,
-        "untested_title": f"{wording.plural(len(untested), 'claim')} that nothing here tests, with what would",
-        "tables": [view for table in claim_wording.tables(found) if (view := _view(table))],
-    }
-
-
-def _claim(found: Held) -> tuple[str, str, str, str]:
-    """Return its id, what is said, the sentence beside it, and who says it."""
-    return found.claim.id, found.claim.says, claim_wording.sentence(found), claim_wording.source(found.claim)
-
-
 def _cases(results: Results) -> dict[str, Any] | None:
     rows = case_table.ordered(results.rows)
-    if not rows:
-        return None
-    columns = case_table.columns(rows)
-    texts = zip(*(cells for _, cells in columns), strict=True)
+    table = _of_columns(f"{wording.plural(len(rows), 'case')} as a table", case_table.columns(rows))
     environments = results.files.environments
-    return {
-        "title": f"{wording.plural(len(rows), 'case')} as a table",
+    return table and {
+        **table,
         "unmeasured": not any(row.is_ok for row in rows),
-        "headings": [(heading, heading not in case_table.WORDS) for heading, _ in columns],
-        "rows": list(zip(texts, map(case_table.trouble, rows), strict=True)),
+        "trouble": list(map(case_table.trouble, rows)),
         "marks": [
             *(sentences.marks(rows, results) | sentences.legends(rows)).items(),
             *(("notes", each) for each in detail_tables.ranges(rows)),
@@ -266,10 +247,5 @@ def _cases(results: Results) -> dict[str, Any] | None:
     }
 
 
-def _verdicts(comparison: Comparison) -> dict[str, Any]:
-    headings = [(heading, at in compare_terminal.NUMBERS) for at, heading in enumerate(compare_terminal.HEADINGS)]
-    return {
-        "headings": headings,
-        "rows": [compare_terminal.cells(case) for case in comparison.cases],
-        "notes": compare_terminal.reasons(comparison),
-    }
+def _verdicts(comparison: Comparison) -> dict[str, Any] | None:
+    return _of_columns(comparison.title, compare_terminal.columns(comparison.cases), compare_terminal.reasons(comparison))

@@ -2,10 +2,9 @@
 
 from collections.abc import Callable, Sequence
 from operator import attrgetter
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
-from dlbench.analysis.presentation import fields
-from dlbench.analysis.presentation.fields import Field
+from dlbench.analysis.presentation import columns
 from dlbench.analysis.read.table import as_frame
 from dlbench.analysis.scaling.projection import Projected
 from dlbench.analysis.scaling.speedup import Step
@@ -16,18 +15,14 @@ from dlbench.core.schema import Column, Direction, Unit
 if TYPE_CHECKING:
     import pandas as pd
 
-S = TypeVar("S")
 
-
-def _of_step(
-    name: str, unit: Unit, meaning: str, of: Callable[[Step], object] | None = None, better: Direction | None = None
-) -> Field[Step]:
+def _of_step(name: str, unit: Unit, meaning: str, of: Callable[[Step], object] | None = None, better: Direction | None = None) -> Column:
     """Return a column of a step, by default its property of that name."""
-    return Field(Column(f"scaling.{name}", unit, meaning, better), of or attrgetter(name))
+    return Column(f"scaling.{name}", unit, meaning, better, of=of or attrgetter(name))
 
 
-def _of_projection(name: str, unit: Unit, meaning: str, of: Callable[[Projected], object]) -> Field[Projected]:
-    return Field(Column(f"scaling.{name}", unit, meaning), of)
+def _of_projection(name: str, unit: Unit, meaning: str, of: Callable[[Projected], object]) -> Column:
+    return Column(f"scaling.{name}", unit, meaning, of=of)
 
 
 _CASE = _of_step("case", Unit.TEXT, "the case", lambda step: step.row.case.id)
@@ -128,7 +123,7 @@ _PROJECTED = (PROJECTED_S, PROJECTED_COPIES_S, PROJECTED_ITEMS_PER_S, ERROR)
 
 VERDICT = _of_step("verdict", Unit.TEXT, "base, scales, helps, slows, undecided, implausible, projection, or how the case ended")
 _REASON = _of_step("reason", Unit.TEXT, "why there is no speed-up, no interval, or no measured bubble")
-COLUMNS: dict[str, Column] = {each.column.name: each.column for each in (_CASE, *_SHARED, *_MEASURED, *_PROJECTED, VERDICT, _REASON)}
+COLUMNS: dict[str, Column] = {each.name: each.column for each in (_CASE, *_SHARED, *_MEASURED, *_PROJECTED, VERDICT, _REASON)}
 
 
 def frame(steps: Sequence[Step], projections: Sequence[Projected]) -> "pd.DataFrame":
@@ -137,14 +132,14 @@ def frame(steps: Sequence[Step], projections: Sequence[Projected]) -> "pd.DataFr
     ``run`` is the file of a step.
     """
     checks = {each.step: _cells(_PROJECTED, each) for each in projections}
-    rows = [{**cells(step), **checks.get(step, {}), _RUN.column.name: step.row.file} for step in steps]
+    rows = [{**cells(step), **checks.get(step, {}), _RUN.name: step.row.file} for step in steps]
     rows += [
         {
             **_cells(_SHARED, each.step),
             **checks[each.step],
-            _RUN.column.name: each.step.row.file,
-            VERDICT.column.name: "projection",
-            _REASON.column.name: f"projected from {each.fewest} ranks",
+            _RUN.name: each.step.row.file,
+            VERDICT.name: "projection",
+            _REASON.name: f"projected from {each.fewest} ranks",
         }
         for each in projections
         if not each.is_measured
@@ -158,6 +153,6 @@ def cells(step: Step) -> dict[str, ParamValue | None]:
     return {**dict.fromkeys(COLUMNS), **of_step, "scaling.file": step.row.file}
 
 
-def _cells(known: Sequence[Field[S]], record: S) -> dict[str, ParamValue | None]:
-    (found,) = fields.cells(known, [record])
+def _cells(known: Sequence[Column], record: object) -> dict[str, ParamValue | None]:
+    (found,) = columns.cells(known, [record])
     return found

@@ -68,6 +68,11 @@ class Step:
         return label(self.row, ("ranks", "scaling"))
 
     @property
+    def case(self) -> str:
+        """The same, as records of all answers have it."""
+        return self.work
+
+    @property
     def way(self) -> Hashable:
         """A key that is equal for steps that differ in their ranks alone."""
         return self.work, self.kind, self.row.case.device, self.row.case.run

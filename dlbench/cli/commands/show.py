@@ -42,10 +42,9 @@ class Shown:
                 raise UsageError(f"{alone} shows nothing else; leave out {' and '.join(others)}, or {alone}")
             if alone == "--card" and form in ("csv", "json"):
                 raise UsageError(f"a card is Markdown; leave out --format {form}, or --card")
-        told = [name for name in chosen if name not in ("--by", "--details")]
+        told = [name for name in chosen if name not in ("--by", "--details", "--claims")]
         if told and form == "csv":
-            what = told[0].removeprefix("--") if alone else "answers"
-            raise UsageError(f"{what} are sentences and several tables, which csv can't hold; give --format md or json")
+            raise UsageError("answers are sentences and several tables, which csv can't hold; give --format md or json")
         if "--by" in chosen and chosen != ["--by"]:
             raise UsageError("--by shows pairs alone; leave out --answers, --topic and --details, or --by")
         if "--details" in chosen and told:
@@ -57,9 +56,7 @@ class Shown:
     def _check_prices(self, form: str) -> None:
         if self.by:
             refuse_unused("prices are told in the answers, and --by shows pairs alone", leave_out="--by")
-        if self.card:
-            refuse_unused("prices are told in the answers and with claims, and a card has none", leave_out="--card")
-        if form != "table" and not (self.answers or self.topic or self.claims):
+        if form != "table" and not (self.answers or self.topic or self.claims or self.card):
             refuse_unused(f"prices are told in the answers, and --format {form} has the cases alone", leave_out="add --topic cost")
         if self.topic not in (None, _TOPIC):
             refuse_unused(f"prices are told in the answer on cost, and --topic {self.topic} is another", leave_out=f"give --topic {_TOPIC}")
@@ -86,12 +83,12 @@ class Shown:
     click.option(
         "--claims",
         is_flag=True,
-        help="Only what others claim of GPUs, precisions and batches, and what was measured; also as md or json.",
+        help="Only what others claim of GPUs, precisions and batches, and what was measured; also as md, csv or json.",
     ),
     click.option(
         "--card",
         is_flag=True,
-        help="Only a card to paste, in Markdown: machine, versions, five figures, and the command that makes them again.",
+        help="Only a card to paste, in Markdown: machine, versions, the headline of each answer, and the command that measures it again.",
     ),
     click.option("--details", is_flag=True, help="All cases, all tables, and what was in the way of the measurements."),
 )
@@ -122,7 +119,7 @@ def command(files: tuple[Path, ...], parts: Shown, form: str, plain: bool, given
     from dlbench.analysis.answers import topics
     from dlbench.analysis.presentation.names import paths_of
     from dlbench.analysis.read.table import collect
-    from dlbench.cli.output import devices, notes_on, write_answers, write_card, write_claims, write_pairs, write_reasoning, write_results
+    from dlbench.cli.output import devices, notes_on, write_answers, write_card, write_claims, write_pairs, write_results
     from dlbench.cli.terminal import write_notes
 
     if parts.topic and parts.topic not in (known := topics()):
@@ -139,9 +136,7 @@ def command(files: tuple[Path, ...], parts: Shown, form: str, plain: bool, given
     elif parts.card:
         write_card(results)
     elif parts.claims:
-        write_claims(results, form, pictures=pictures)
-    elif form == "table":
-        write_reasoning(results, parts.topic, pictures=pictures)
+        write_claims(results, form)
     else:
-        write_answers(results, form, parts.topic)
+        write_answers(results, form, parts.topic, pictures=pictures)
     write_notes(notes)

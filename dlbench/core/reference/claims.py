@@ -1,28 +1,33 @@
 """Claims of others: what a GPU, a precision or a batch is said to bring, who says so, and the rows that test it."""
 
+import math
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import Literal
 
+from dlbench.core.decoding import convert
 from dlbench.core.model import ParamValue
-from dlbench.core.quantities import Json
+from dlbench.core.schema import Unit
 
 _TABLE = Path(__file__).with_name("claims.toml")
-
-ClaimUnit = Literal["x", "s", "days", "GB", "converges", "share", "money"]
-ClaimMeasure = Literal["time", "throughput", "items_per_joule", "items_per_price", "training", "memory", "accuracy_gap"]
-_TEXTS: Mapping[ClaimUnit, str] = {"x": "×", "s": " s", "days": " days", "GB": " GB"}
-"""What stands behind the number of a unit that has one."""
+_UNITS: Mapping[str, tuple[str, float, Unit]] = {
+    "x": ("×", 1, Unit.RATIO),
+    "s": (" s", 1, Unit.SECONDS),
+    "days": (" days", 86400, Unit.SECONDS),
+    "GB": (" GB", 1e9, Unit.BYTES),
+    "points": (" points", 0.01, Unit.FRACTION),
+}
+"""What stands behind the number of a unit that has one, how many base units it is, and which these are."""
 
 
 @dataclass(frozen=True, slots=True)
 class ClaimTest:
     """Rows that test a claim, as data: the same work on two sides, or one row by itself."""
 
-    measure: ClaimMeasure
+    measure: Literal["time", "throughput", "items_per_joule", "items_per_price", "training", "memory", "accuracy_gap"]
     command: str
     """That measures them."""
     rows: tuple[Mapping[str, tuple[ParamValue, ...]], ...] = field(hash=False)
@@ -31,30 +36,16 @@ class ClaimTest:
     """The setting in which two sides differ; None where one row is enough."""
     base: str | None = None
     """What the one side has of it, as text."""
-    others: tuple[str, ...] = ()
-    """What the other may have; empty: anything else."""
-    converge: tuple[str, ...] = ()
-    """Formats that are said to converge; they and the next are the others."""
-    stall: tuple[str, ...] = ()
-    """Formats that are said not to, each where the one at its place above does."""
-    best: tuple[str, ...] = ()
-    """Settings in which the sides may differ, too, as each is taken at its own best."""
+    best: bool = False
+    """Whether each side is taken at its own best batch and other settings."""
     split: str | None = None
     """The setting whose values are told apart."""
     largest: str | None = None
-    """The parameter of which only the largest value counts."""
+    """The parameter of which the largest value counts, instead of the case in the middle."""
 
-    def pair_of(self, name: str) -> str:
-        """Return of two formats that are held against each other the one that is said to stall; of any other value itself."""
-        return dict(zip(self.converge, self.stall, strict=False)).get(name, name)
-
-    def is_of(self, settings: Mapping[str, object]) -> bool:
-        """Whether a row with these settings takes part."""
-        return any(all(_fits(settings.get(name), values) for name, values in each.items()) for each in self.rows)
-
-
-def _fits(value: object, values: tuple[ParamValue, ...]) -> bool:
-    return value in values if values else value is None
+    def is_of(self, setting: Callable[[str], object]) -> bool:
+        """Whether a row takes part that has these settings by their names."""
+        return any(all(setting(name) in (values or (None,)) for name, values in each.items()) for each in self.rows)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,45 +54,41 @@ class Claim:
 
     id: str
     says: str
-    low: float | None
-    """The least of the number stated, in its unit; None where it states none."""
-    high: float | None
-    """The most of it; None where there is no upper end."""
-    unit: ClaimUnit
+    unit: str
     who: str
     when: str
-    test: ClaimTest | None
-    """None where nothing measures it yet."""
+    low: float | None = None
+    """The least of the number stated, in its unit; None where it states none."""
+    high: float | None = None
+    """The most of it; None where there is no upper end."""
     is_our_reading: bool = False
     """Whether they state no number, and ``low`` is how a word of theirs is read here."""
+    test: ClaimTest | None = None
+    """None where nothing measures it yet."""
 
     @property
-    def stated(self) -> str:
-        """The number stated: ``20×``, ``28 to 56×``, ``more than 1×``; an empty text where there is none."""
+    def stated(self) -> str | None:
+        """The number stated: ``20×``, ``28 to 56×``, ``more than 1×``; None where there is none."""
         if self.low is None:
-            return ""
-        unit = _TEXTS[self.unit]
-        if self.high is None:
-            return f"more than {self.low:g}{unit}"
-        return f"{self.low:g}{unit}" if self.low == self.high else f"{self.low:g} to {self.high:g}{unit}"
+            return None
+        least = "more than " if self.high is None else "" if self.high == self.low else f"{self.low:g} to "
+        return f"{least}{self.high or self.low:g}{_UNITS[self.unit][0]}"
+
+    @property
+    def ends(self) -> tuple[float, float] | None:
+        """The least and the most of it in base units, None where there is no number."""
+        if self.low is None:
+            return None
+        scale = _UNITS[self.unit][1]
+        return scale * self.low, math.inf if self.high is None else scale * self.high
+
+    @property
+    def measured_in(self) -> Unit:
+        """Base unit of what tests it."""
+        return _UNITS[self.unit][2] if self.unit in _UNITS else Unit.RATIO
 
 
 @cache
 def claims() -> tuple[Claim, ...]:
     """Return all of them, in the order in which they are told."""
-    table = tomllib.loads(_TABLE.read_text(encoding="utf-8"))
-    return tuple(_claim(each) for each in table["claim"])
-
-
-def _claim(data: Json) -> Claim:
-    test = data.get("test")
-    numbers = data.get("low"), data.get("high")
-    tested, ours = _test(test) if test else None, data.get("is_our_reading", False)
-    return Claim(data["id"], data["says"], *numbers, data["unit"], data["who"], data["when"], tested, ours)
-
-
-def _test(data: Json) -> ClaimTest:
-    rows = tuple({name: tuple(values) for name, values in each.items()} for each in data["rows"])
-    lists = {name: tuple(data.get(name, ())) for name in ("others", "converge", "stall", "best")}
-    lists["others"] = lists["others"] or (*lists["stall"], *lists["converge"])
-    return ClaimTest(**{**data, **lists, "rows": rows})
+    return convert(tuple[Claim, ...], tomllib.loads(_TABLE.read_text(encoding="utf-8"))["claim"])

@@ -8,7 +8,9 @@ import front_door
 import made_up
 import pytest
 
+from dlbench.analysis.answers import answers
 from dlbench.analysis.read.references import ReferenceRun
+from dlbench.analysis.read.table import collect
 from dlbench.core.store import read_header
 
 
@@ -30,6 +32,17 @@ def asked(tmp_path):
         done = front_door.in_process(folder, "show", *names, "--answers", "--format", "json")
         assert done.code == 0, done.err
         return {each["question"]["topic"]: each for each in json.loads(done.out)["answers"]}
+
+    return ask
+
+
+@pytest.fixture
+def told(tmp_path):
+    """Each topic with its answer, of files with these measurements: for `plain_answers.plain`, and a snapshot."""
+
+    def ask(*files, **header):
+        paths = [made_up.write(tmp_path / f"run{number}.jsonl", each, **header) for number, each in enumerate(files)]
+        return {each.question.topic: each for each in answers(collect(paths))}
 
     return ask
 

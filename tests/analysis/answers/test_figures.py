@@ -121,10 +121,13 @@ def test_an_accelerator_is_drawn_beside_the_cpu_of_its_own_machine_where_that_wa
 
 
 def test_an_option_of_several_steps_has_a_row_for_each_of_these(asked):
-    switches = by_title(asked(made_up.both_kinds())["default"])["What each tuning option brings alone: train_step on cuda:0"]
+    cases = [made_up.case("step", batch=batch, mode=mode) for batch in (8, 64) for mode in ("plain", "built")]
+    measured = [each for case in cases for each in made_up.rounds_of(case, made_up.flat(made_up.SEVEN))]
+    answer = asked(measured, workloads={"step": {"parameters": {"mode": {"switch": "plain"}}}})["default"]
+    switches = by_title(answer)["What each tuning option brings alone: step on cpu"]
     assert (switches["mark"], [(row["default.case"], row["default.setting"]) for row in switches["rows"]]) == (
         "bar",
-        [(f"train_step[model=resnet18,batch={batch},dtype=fp32]", "bf16") for batch in (8, 64)],
+        [(f"step[batch={batch},mode=plain]", "built") for batch in (8, 64)],
     )
 
 

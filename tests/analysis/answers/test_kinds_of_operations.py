@@ -5,7 +5,7 @@ from dataclasses import replace
 import made_up
 import pytest
 
-from dlbench.analysis.answers.parts.step_time import NAMES
+from dlbench.analysis.answers.bottleneck.kinds import NAMES
 from dlbench.core.step_profile import KindTime, LayerTime, OperationKind, StepProfile
 
 DECLARED = {
@@ -61,33 +61,31 @@ def test_each_kind_has_its_share_its_time_and_its_limit(asked):
     assert [(each["layer.name"], each["layer.class"]) for each in layers] == [("conv1", "Conv2d"), ("the network itself", "Sequential")]
     # Half as long under the profiler, so a time is twice what was seen there, and its share of the step is as it says.
     assert [layers[0][f"layer.{name}"] for name in ("forward_s", "backward_s", "share")] == pytest.approx([0.2, 0.4, 0.3])
-    assert (found["headline"], found["qualifier"]) == ("arithmetic bounds 1 of 1 training steps", "step: 39.1 % explained")
-    begun = next(at for at, each in enumerate(found["sentences"]) if each.startswith("Products"))
-    assert found["sentences"][begun : begun + 3] == [
-        "Products and convolutions take 71.0 % of step fp32, at 0.55 of this CPU's best product in fp32.",
-        "Normalisation with elementwise operations takes 20.0 %, at 0.25 of this CPU's memory bandwidth.",
-        "Its slowest layer is conv1 (Conv2d): 30.0 %.",
+    assert (found["headline"], found["qualifier"]) == ("products 71.0 %, at 0.55 of its limit", "step")
+    assert found["sentences"][:2] == [
+        "step fp32: time 2.00 s, most products, share 71.0 %, reaches 55.0 %, of its best product in fp32, slowest layer conv1.",
+        "step fp32: of the step 30.0 %.",
     ]
     assert max(len(each.split()) for each in found["sentences"]) <= 25
 
 
-def test_what_takes_most_is_the_headline_where_nothing_bounds_a_step(asked):
+def test_what_takes_most_is_the_headline_whatever_bounds_the_step(asked):
     found = asked(rounds("step", "cpu", 2.0, KINDS, flops=7.1e9), ceilings("cpu"), **HEADER)["bottleneck"]
-    assert found["headline"] == "products take 71.0 %, at 0.05 of their limit"
+    assert found["headline"] == "products 71.0 %, at 0.05 of its limit"
     assert found["qualifier"] == "step"
-    assert "The measured parts explain 3.5 % of step fp32; the rest is unexplained." in " ".join(found["sentences"])
 
 
 def test_a_profile_alone_answers(asked):
     found = asked(rounds("step", "cpu", 2.0, KINDS, flops=1e9), **HEADER)["bottleneck"]
-    assert (found["headline"], found["qualifier"]) == ("products take 71.0 % of a step", "step")
-    assert found["sentences"][0] == "Products and convolutions take 71.0 % of step fp32."
+    assert (found["headline"], found["qualifier"]) == ("products 71.0 % of a step", "step")
+    assert found["sentences"][0].startswith("step fp32: time 2.00 s, most products, share 71.0 %")
 
 
 def test_what_is_faster_than_the_best_product_has_no_share_of_it(asked):
     slow = rounds("products", "cpu", 1.0, flops=50e9)
-    told = asked([*rounds("step", "cpu", 2.0, KINDS, flops=90e9), *slow], **HEADER)["bottleneck"]["sentences"]
-    assert "Products and convolutions take 71.0 % of step fp32, 1.27 times as fast as this CPU's best product in fp32." in told
+    found = asked([*rounds("step", "cpu", 2.0, KINDS, flops=90e9), *slow], **HEADER)["bottleneck"]
+    (step,) = found["tables"][0]["rows"]
+    assert (found["headline"], step["kinds.reached"]) == ("products 71.0 % of a step", pytest.approx(1.8 / 1.42))
 
 
 def test_an_accelerator_waits_for_launches(asked):
@@ -97,7 +95,7 @@ def test_an_accelerator_waits_for_launches(asked):
     # 500 launches of 1 ms, of which it works 0.4 s.
     assert (waiting["kind.limit_s"], waiting["kind.limit"]) == (pytest.approx(0.1), "launch latency")
     assert (elementwise["kind.limit_s"], elementwise["kind.limit"]) == (pytest.approx(0.1), "memory bandwidth")
-    assert "Waiting for launches takes 60.0 % of step fp32, at 0.17 of this GPU's launch latency." in found["sentences"]
+    assert found["headline"] == "waiting 60.0 %, at 0.17 of its limit"
 
 
 @pytest.mark.parametrize(
@@ -145,13 +143,13 @@ def test_steps_without_a_profile_are_counted_by_reason(asked):
 
 def test_a_kind_of_a_later_version_is_shown_by_its_name(asked):
     found = asked(rounds("step", "cpu", 2.0, (KindTime("sorting", 0.9),)), **HEADER)["bottleneck"]
-    assert found["sentences"][0] == "Sorting takes 90.0 % of step fp32."
+    assert found["headline"] == "sorting 90.0 % of a step"
 
 
 def test_steps_that_are_fed_on_purpose_come_last(asked):
     fed = rounds("fed", "cpu", 9.0, KINDS, params={"source": "loader"})
     found = asked([*rounds("step", "cpu", 2.0, KINDS), *fed], **HEADER)["bottleneck"]
-    assert found["sentences"][0] == "Products and convolutions take 71.0 % of step fp32."
+    assert (found["headline"], found["qualifier"]) == ("products 71.0 % of a step", "step")
 
 
 def test_every_kind_has_a_name():

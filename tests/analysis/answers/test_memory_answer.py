@@ -69,32 +69,25 @@ def test_the_largest_batch_stands_with_the_next_that_did_not_fit_and_what_a_samp
     answer = answered([ended()], tries)
     assert line(answer) == ("batch 25 fits into 1.00 GiB", "largest_batch resnet18", [])
     assert answer["sentences"] == [
-        "On cpu batch=25 of largest_batch resnet18 fits into 1.00 GiB.",
-        "batch=26 does not fit.",
-        "A sample takes 30.0 MiB, and the fixed part 200 MiB.",
+        "largest_batch resnet18: limit 1.00 GiB, largest batch 25, too large 26, a sample 30.0 MiB, fixed part 200 MiB."
     ]
     (table,) = answer["tables"]
     (row,) = table["rows"]
     assert (row["batch.largest"], row["batch.beyond"], row["batch.tries"], row["batch.ended"]) == (25, 26, 6, None)
     assert (row["batch.line_from"], row["batch.line_to"], row["batch.off"]) == (1, 25, pytest.approx(0, abs=1e-9))
     figures = {each["title"]: each for each in answer["figures"]}
-    memory = figures["Memory by batch size: largest_batch on cpu"]
+    memory = figures["Memory by batch size, as a search tried: largest_batch on cpu"]
     assert [(each["batch.sweep"], each["param.batch"]) for each in memory["rows"]] == [
-        ("resnet18 memory_gib=1.0, tries", batch) for batch in (1, 2, 8, 25)
+        ("resnet18 memory_gib=1.0", batch) for batch in (1, 2, 8, 25)
     ]
-    assert "one round each" in figures["Throughput by batch size: largest_batch on cpu"]["about"]
+    assert "one round each" in figures["Throughput by batch size, as a search tried: largest_batch on cpu"]["about"]
 
 
 def test_a_search_that_met_its_limit_says_so_and_how_far_it_came(answered):
     reason = "unfinished: batch=8 fits so far; batch=25: not done within 60 s; raise --timeout"
     answer = answered([ended(status=Status.TIMEOUT, reason=reason)], [*map(tried, (1, 2, 8)), tried(25, Status.TIMEOUT)])
     assert line(answer) == ("batch 8 fits so far into 1.00 GiB", "largest_batch resnet18", ["unfinished"])
-    assert answer["sentences"] == [
-        "On cpu batch=8 of largest_batch resnet18 fits into 1.00 GiB so far.",
-        "The search is unfinished.",
-        "Whether a larger one fits is not known.",
-        "A sample takes 30.0 MiB, and the fixed part 200 MiB.",
-    ]
+    assert answer["tables"][0]["rows"][0]["batch.beyond"] is None
     assert answer["weaknesses"] == [
         "the search for the largest batch of largest_batch resnet18: unfinished: batch=8 fits so far",
         "batch=25: not done within 60 s",
@@ -102,31 +95,23 @@ def test_a_search_that_met_its_limit_says_so_and_how_far_it_came(answered):
     ]
 
 
-def test_of_several_searches_two_are_told(answered):
+def test_of_several_searches_the_one_that_found_most_is_told(answered):
     half = [tried(batch, gib=0.5) for batch in (1, 2, 4)]
     answer = answered([ended(), ended(found=4, gib=0.5)], [*map(tried, (1, 2, 8, 25)), *half])
     assert line(answer) == ("batch 25 fits into 1.00 GiB", "largest_batch resnet18", [])
-    assert answer["sentences"] == [
-        "On cpu batch=4 of largest_batch resnet18 fits into 512 MiB.",
-        "Whether a larger one fits is not known.",
-        "A sample takes 30.0 MiB, and the fixed part 200 MiB.",
-        "On cpu batch=25 of largest_batch resnet18 fits into 1.00 GiB.",
-        "Whether a larger one fits is not known.",
-        "A sample takes 30.0 MiB, and the fixed part 200 MiB.",
-    ]
-    assert [row["batch.tries"] for row in answer["tables"][0]["rows"]] == [3, 4]
+    rows = answer["tables"][0]["rows"]
+    assert [(row["batch.largest"], row["batch.tries"]) for row in rows] == [(25, 4), (4, 3)]
 
 
 def test_what_fitted_above_a_batch_that_did_not_does_not_count_and_without_tries_the_outcome_does(answered):
     tries = [*map(tried, (1, 2, 8, 22, 32)), tried(24, Status.OOM)]
-    fits = "On cpu batch=22 of largest_batch resnet18 fits into 1.00 GiB."
-    assert answered([ended(found=22)], [])["sentences"] == [fits, "Whether a larger one fits is not known."]
-    assert answered([ended(found=22)], tries)["sentences"][:2] == [fits, "batch=24 does not fit."]
+    found = [answered([ended(found=22)], each)["tables"][0]["rows"][0] for each in ([], tries)]
+    assert [(row["batch.largest"], row["batch.beyond"]) for row in found] == [(22, None), (22, 24)]
 
 
 def test_a_batch_that_fits_in_its_second_try_is_not_the_next_that_does_not(answered):
     tries = [*map(tried, (1, 2, 8, 22)), tried(22, Status.OOM), tried(24, Status.OOM)]
-    assert answered([ended(found=22)], tries)["sentences"][1] == "batch=24 does not fit."
+    assert answered([ended(found=22)], tries)["tables"][0]["rows"][0]["batch.beyond"] == 24
 
 
 def test_a_device_that_has_no_limits_is_no_search_that_ended_early(answered):
@@ -138,7 +123,6 @@ def test_a_device_that_has_no_limits_is_no_search_that_ended_early(answered):
 def test_where_nothing_fits_it_says_so_and_the_reason_stands_beside(answered):
     answer = answered([ended(status=Status.OOM, reason="not even batch=1 fits: full")], [tried(1, Status.OOM)])
     assert line(answer) == ("no batch fits into 1.00 GiB", "largest_batch resnet18", [])
-    assert answer["sentences"] == ["On cpu no batch of largest_batch resnet18 was found to fit into 1.00 GiB."]
     assert answer["tables"][0]["rows"][0]["batch.largest"] is None
     assert "not even batch=1 fits" in "".join(answer["weaknesses"])
 
@@ -150,24 +134,18 @@ def test_a_sweep_tells_what_a_sample_takes_and_a_wild_peak_does_not_carry_it_awa
         memory = Memory(host_peak_bytes=mib * MIB)
         found += made_up.rounds_of(case, made_up.flat([0.1 * batch * each for each in made_up.SEVEN]), items=batch, memory=memory)
     answer = asked(found)["batch"]
-    assert answer["sentences"][-2:] == [
-        "A sample takes 30.0 MiB, and the fixed part 200 MiB.",
-        "That is train_step resnet18 fp32 on cpu.",
-    ]
+    assert answer["sentences"][-1] == "train_step resnet18 fp32: a sample 30.0 MiB, fixed part 200 MiB."
 
 
 def test_a_line_that_begins_at_zero_has_nothing_beside_its_samples(answered):
     answer = answered([ended()], [tried(batch, fixed=0) for batch in (1, 2, 8, 25)])
-    assert answer["sentences"][-1] == "A sample takes 30.0 MiB."
+    assert answer["sentences"] == ["largest_batch resnet18: limit 1.00 GiB, largest batch 25, a sample 30.0 MiB."]
 
 
 def test_peaks_that_lie_on_no_line_tell_of_no_sample(answered):
     wild = [tried(batch, fixed=0, sample=mib) for batch, mib in ((1, 100), (2, 400), (4, 100), (8, 400), (16, 100), (32, 400))]
     answer = answered([ended(found=32)], wild)
-    assert answer["sentences"] == [
-        "On cpu batch=32 of largest_batch resnet18 fits into 1.00 GiB.",
-        "Whether a larger one fits is not known.",
-    ]
+    assert answer["sentences"] == ["largest_batch resnet18: limit 1.00 GiB, largest batch 32."]
     (row,) = answer["tables"][0]["rows"]
     assert (row["batch.sample_bytes"], row["batch.fixed_bytes"]) == (None, None)
     assert row["batch.off"] > 0.25

@@ -73,8 +73,16 @@ def test_an_error_that_was_not_measured_is_told_and_not_that_of_the_base(asked):
     base, other = in_precisions(fp32=1.0), in_precisions(bf16=2.0)
     found = [*checked(base), *other]
     assert asked(found)["precision"]["sentences"][-1] == "How far off results are in bf16 was not measured there."
-    reference = [*checked(base), *in_precisions(fp64=2.0)]
-    assert asked(reference)["precision"]["sentences"][-1] == "Results are off there by up to 3.0e-07 in fp32."
+
+
+def test_a_wider_precision_is_none_to_choose_for_speed(asked):
+    wider = in_precisions(fp32=1.0, fp64=2.0)
+    missing = asked(wider)["precision"]
+    assert (missing["kind"], missing["reason"]) == ("missing", "only wider precisions were measured")
+    answer = asked([*wider, *in_precisions("infer_step", fp32=1.0, bf16=4.0), *in_precisions("infer_step", fp64=2.0)])["precision"]
+    assert answer["headline"] == "none beats fp32: 0.250× (0.242…0.258), bf16"
+    assert answer["sentences"][0] == "On cpu no precision beats fp32 in inference, and the closest is bf16."
+    assert [row["other.dtype"] for row in answer["tables"][0]["rows"]] == ["fp64", "bf16", "fp64"]
 
 
 def test_kinds_of_work_that_sentences_leave_out_are_named(asked):
@@ -142,10 +150,10 @@ def test_of_several_the_one_whose_case_in_the_middle_is_fastest_is_named(asked):
         case = made_up.case("matmul", "cuda:0", n=8, dtype=dtype)
         measured += made_up.rounds_of(case, made_up.flat([each * factor for factor in made_up.SEVEN]), flops=1e6)
     answer = asked(measured)["precision"]
-    assert line(answer) == ("bf16 4.00× fp32 (3.84…4.16)", "matmul n=8", ["not checked"])
+    assert line(answer) == ("bf16 4.00× fp32 (3.88…4.12)", "matmul n=8", ["not checked"])
     assert answer["sentences"] == [
         "On cuda:0 the fastest precision in matmul is bf16.",
-        "matmul n=8 runs 4.00 × (3.84…4.16) as fast in bf16.",
+        "matmul n=8 runs 4.00 × (3.88…4.12) as fast in bf16.",
     ]
     assert [row["other.dtype"] for row in answer["tables"][0]["rows"]] == ["fp64", "tf32", "bf16"]
 

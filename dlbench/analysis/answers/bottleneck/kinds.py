@@ -1,30 +1,87 @@
-"""Profiles of steps: the time of each by kind of operation, and of the longest one by layer, as torch's profiler saw it."""
+"""Profiles of steps: the time of each by kind of operation, and of the longest one by layer, as torch's profiler saw it.
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from itertools import chain
+What a kind would take at the measured ceiling that bounds it says how far it is from its limit.
+"""
 
-from dlbench.analysis.answers.parts.base import AnswerPart, Table, table
-from dlbench.analysis.answers.parts.headline import Headline, names_of, qualifiers, which
-from dlbench.analysis.answers.parts.step_time import BRIEF, NAMES, TimedKind, headlines, kinds_of
-from dlbench.analysis.presentation.fields import Fields, Headed, of_row, own, place
-from dlbench.analysis.presentation.names import by_device, flat, noun
-from dlbench.analysis.presentation.wording import plural, short
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from dlbench.analysis.answers.parts.base import Section
+from dlbench.analysis.presentation.columns import TIME, place
+from dlbench.analysis.presentation.names import by_device
+from dlbench.analysis.presentation.wording import plural
 from dlbench.analysis.ratios.pairing import grouped
-from dlbench.analysis.read.ceilings import machine
+from dlbench.analysis.read.ceilings import Ceilings, computed_in, machine
 from dlbench.analysis.read.table import Results
+from dlbench.core.declarations import Ceiling
 from dlbench.core.rows.row import Cells, Row
-from dlbench.core.schema import Unit
-from dlbench.core.step_profile import LayerTime, StepProfile
-from dlbench.core.units import percent, three_digits
+from dlbench.core.schema import Column, Unit
+from dlbench.core.step_profile import KindTime, LayerTime, OperationKind, StepProfile
 
-ORDER = 15
+ORDER = 5
+NAMES: Mapping[str, str] = {
+    OperationKind.PRODUCTS: "products and convolutions",
+    OperationKind.ATTENTION: "attention",
+    OperationKind.NORMALISATION: "normalisation and elementwise",
+    OperationKind.POOLING: "pooling",
+    OperationKind.UPDATE: "update",
+    OperationKind.COPIES: "casts and copies",
+    OperationKind.DATA: "data",
+    OperationKind.WAITING: "waiting for launches",
+    OperationKind.REST: "the rest",
+}
+"""What kinds are called."""
 _LEAST = 0.001
 """Share of a step from which on a kind is shown among its shares."""
-_TOLD = 0.1
-"""Share of a step from which on a kind behind the first is worth a sentence."""
-_REACHED = "of the ceiling that bounds it, what it reaches"
-_SHARE = "share of the time of the step"
+_OF_PRODUCTS = (OperationKind.PRODUCTS, OperationKind.ATTENTION)
+
+
+@dataclass(frozen=True, slots=True)
+class TimedKind:
+    """One kind of operation in a step."""
+
+    row: Row
+    kind: str
+    share: float
+    """Of the step as it was timed."""
+    time_s: float
+    """As much of that step."""
+    bound: Ceiling | None = None
+    """The ceiling at which it would take longest; None where none was measured that bounds it."""
+    limit_s: float | None = None
+    """What it would take there."""
+
+    @property
+    def name(self) -> str:
+        """What it is called; a kind of a later version by its own name."""
+        return NAMES.get(self.kind, self.kind)
+
+    @property
+    def reached(self) -> float | None:
+        """Share of that ceiling that it reaches; above 1 where it beats it, as some algorithms and caches do."""
+        return self.limit_s / self.time_s if self.limit_s is not None and self.time_s else None
+
+    @property
+    def limit(self) -> str | None:
+        """What bounds it, in words: ``best product in fp32``."""
+        names = {"arithmetic": f"best product in {computed_in(self.row)}", "memory": "memory bandwidth", "launch": "launch latency"}
+        return names[self.bound] if self.bound else None
+
+
+@dataclass(frozen=True, slots=True)
+class ProfiledLayer:
+    """One layer of a step."""
+
+    row: Row
+    layer: LayerTime
+    share: float
+    """Of the step as it was timed, whose seconds the layer has, too."""
+
+    @property
+    def name(self) -> str:
+        """As the network calls it."""
+        return self.layer.name or "the network itself"
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,18 +89,16 @@ class ProfiledStep:
     """A step that torch's profiler saw."""
 
     row: Row
-    profile: StepProfile
     kinds: Sequence[TimedKind]
     """Those that take most first."""
+    layers: Sequence[ProfiledLayer]
+    """The slowest, as far as they are told."""
 
     @property
-    def most(self) -> TimedKind:
-        """The kind that takes most of it."""
-        return self.kinds[0]
-
-    def share(self, kind: str) -> float | None:
-        """Return the share of its time that a kind takes; None where it takes next to nothing."""
-        return next((each.share for each in self.kinds if each.kind == kind and each.share >= _LEAST), None)
+    def near(self) -> str | None:
+        """How near the kind that takes most comes to its ceiling; None where it is faster than that."""
+        reached = self.kinds[0].reached
+        return None if reached is None or reached > 1 else f"{reached:.2f}"
 
     def limits(self) -> Cells:
         """Return what programs get of it: seconds of each kind, and at its ceiling."""
@@ -51,32 +106,18 @@ class ProfiledStep:
         return {**times, **{f"kinds.{each.kind}_limit_s": each.limit_s for each in self.kinds}}
 
 
-@dataclass(frozen=True, slots=True)
-class ProfiledLayer:
-    """One layer of such a step."""
-
-    row: Row
-    layer: LayerTime
-    share: float
+def _rows(results: Results) -> list[Row]:
+    return [row for row in results.rows if row.is_sound and row.declared.is_step and row.ranks is None]
 
 
-def findings(results: Results) -> AnswerPart:
-    """Return of each step what takes its time, and how far that is from the ceiling that bounds it."""
-    rows = [row for row in results.rows if row.is_sound and row.declared.is_step and row.ranks is None]
+def profiled(results: Results) -> list[ProfiledStep]:
+    """Return the steps that have a profile, the longest of each device first."""
+    found = [(row, row.profile) for row in _rows(results) if row.profile and row.profile.kinds]
     steps = [
-        ProfiledStep(row, row.profile, kinds)
-        for row in rows
-        if row.profile and (kinds := kinds_of(row, row.profile, results.ceilings.get(machine(row, results.environments), {})))
+        ProfiledStep(row, kinds_of(row, profile, results.ceilings.get(machine(row, results.environments), {})), _layers(row, profile))
+        for row, profile in found
     ]
-    reasons = grouped([row for row in rows if row.not_profiled], lambda row: row.not_profiled)
-    doubts = [f"no profile of {plural(len(alike), 'step')}: {reason}" for reason, alike in reasons.items()]
-    if not steps:
-        return AnswerPart(weaknesses=doubts)
-    devices = by_device(steps)
-    longest = [max(found, key=_weight) for found in devices.values()]
-    where = which(longest[0].row, steps, len(devices) - 1)
-    tables = [_of_steps(flat(devices)), _of_kinds(longest), _of_layers(longest)]
-    return AnswerPart([_sentences(step) for step in longest], steps, tables, weaknesses=doubts, headline=_headline(longest[0], where))
+    return [step for alike in by_device(steps).values() for step in sorted(alike, key=_weight, reverse=True)]
 
 
 def _weight(step: ProfiledStep) -> tuple[bool, bool, float]:
@@ -85,76 +126,143 @@ def _weight(step: ProfiledStep) -> tuple[bool, bool, float]:
     return not declared.having("feeding"), "training" in declared.tags, step.row.time.median_s or 0.0
 
 
-def _headline(step: ProfiledStep, where: str) -> Headline:
-    return Headline(headlines(step.most), qualifiers(names_of(step.row.key), where), rows=[step])
+def _layers(row: Row, profile: StepProfile) -> list[ProfiledLayer]:
+    whole_s = profile.step_s or math.inf
+    return [ProfiledLayer(row, each, (each.forward_s + each.backward_s) / whole_s) for each in profile.layers]
 
 
-def _sentences(step: ProfiledStep) -> tuple[str, ...]:
-    """Say what takes the time of a step, how far each of that is from its limit, and which layer is slowest."""
-    said = [f"{step.most.takes} of {short(step.row.key)}{_reaches(step.most)}."]
-    said += [f"{each.takes}{_reaches(each)}." for each in step.kinds[1:3] if each.share >= _TOLD]
-    if step.profile.layers:
-        slowest = step.profile.layers[0]
-        said.append(f"Its slowest layer is {_layer_name(slowest)} ({slowest.kind}): {percent(_layer_share(slowest, step.profile))}.")
-    return tuple(said)
+def kinds_of(row: Row, profile: StepProfile, ceilings: Ceilings) -> list[TimedKind]:
+    """Return the kinds of operations of a step, those that take most first; ``ceilings`` are those of its device."""
+    found = []
+    for kind in profile.kinds:
+        timed = TimedKind(row, kind.kind, kind.seconds / profile.step_s if profile.step_s else 0.0, kind.seconds)
+        limits = _limits(kind, timed, profile, ceilings)
+        bound = max(limits, key=limits.__getitem__, default=None)
+        found.append(replace(timed, bound=bound, limit_s=limits[bound] if bound else None))
+    return sorted(found, key=lambda each: -each.share)
 
 
-def _reaches(kind: TimedKind) -> str:
-    if kind.reached is None:
-        return ""
-    limit = f"this {'CPU' if kind.row.is_on_cpu else noun(kind.row)}'s {kind.limit}"
-    return f", at {kind.reached:.2f} of {limit}" if kind.reached <= 1 else f", {three_digits(kind.reached)} times as fast as {limit}"
+def _limits(kind: KindTime, timed: TimedKind, profile: StepProfile, ceilings: Ceilings) -> dict[Ceiling, float]:
+    """Return what a kind would take at each of the ceilings that say something of it."""
+    row, limits = timed.row, dict[Ceiling, float]()
+    arithmetic, memory, launch = (ceilings.get(key) for key in (("arithmetic", computed_in(row) or ""), ("memory", ""), ("launch", "")))
+    if kind.kind == OperationKind.REST:
+        return limits
+    if kind.kind == OperationKind.WAITING:
+        if launch:  # launched one behind the other, what the device works meanwhile apart
+            limits["launch"] = max(0.0, kind.operations / launch.per_s - (row.time.median_s or 0.0) * (1 - timed.share))
+        return limits
+    if arithmetic and kind.kind in _OF_PRODUCTS and (flops := _flops(kind, row, profile)):
+        limits["arithmetic"] = flops / arithmetic.per_s
+    moved = kind.bytes or 0
+    memory_s, launch_s = (moved / memory.per_s if memory else math.inf), (kind.operations / launch.per_s if launch else 0.0)
+    # As of a whole step: fewer bytes may come from a cache, and what is faster than memory does.
+    if memory and moved >= memory.least_bytes and memory_s <= timed.time_s:
+        limits["memory"] = memory_s
+    if row.is_on_cpu and launch_s > memory_s:  # else memory, or a cache, bounds it before
+        limits["launch"] = launch_s
+    return limits
 
 
-def _of_steps(steps: Sequence[ProfiledStep]) -> Table:
-    fields: Fields[ProfiledStep] = (
-        own("step", "step.case", Unit.TEXT, "the case", lambda step: step.row.key),
-        place(steps),
-        ("time", of_row(lambda row: row.time.median_s)),
-        *map(_share_of, NAMES),
-        own("most", "kinds.most", Unit.TEXT, "the kind that takes most of it", lambda step: step.most.words.brief),
-        own("reaches", "kinds.reached", Unit.FRACTION, _REACHED, lambda step: step.most.reached),
-        own("of its", "kinds.limit", Unit.TEXT, "that ceiling", lambda step: step.most.limit),
-    )
-    return table("Where the time of each step goes", fields, steps, whole=ProfiledStep.limits)
+def _flops(kind: KindTime, row: Row, profile: StepProfile) -> float:
+    """Return the operations of attention as counted, of other products what is left of those that the step states."""
+    if kind.flops is not None:
+        return float(kind.flops)
+    stated = (row.rate.flops_per_s or 0.0) * (row.time.median_s or 0.0)
+    return max(0.0, stated - sum(each.flops or 0.0 for each in profile.kinds))
 
 
-def _share_of(kind: str) -> Headed[ProfiledStep]:
-    return own(BRIEF[kind], f"kinds.{kind}", Unit.FRACTION, f"share of its time: {NAMES[kind]}", lambda step: step.share(kind))
+def longest(found: Sequence[ProfiledStep]) -> list[ProfiledStep]:
+    """Return the longest step of each device."""
+    return [steps[0] for steps in by_device(found).values()]
 
 
-def _of_kinds(steps: Sequence[ProfiledStep]) -> Table:
-    found = list(chain.from_iterable(step.kinds for step in steps))
-    fields: Fields[TimedKind] = (
-        own("operations", "kind.name", Unit.TEXT, "kind of operation", lambda kind: kind.words.name),
-        own("step", "kind.step", Unit.TEXT, "the longest of its device", lambda kind: kind.row.key),
-        place(found),
-        own("time", "kind.time_s", Unit.SECONDS, "of the step"),
-        own("share", "kind.share", Unit.FRACTION, _SHARE),
-        own("at its ceiling", "kind.limit_s", Unit.SECONDS, "what it would take there"),
-        own("reaches", "kind.reached", Unit.FRACTION, _REACHED),
-        own("of its", "kind.limit", Unit.TEXT, "that ceiling"),
-    )
-    return table("Kinds of operations in the longest step", fields, found)
+def kinds(results: Results) -> list[TimedKind]:
+    """Return the kinds of operations of these."""
+    return [kind for step in longest(profiled(results)) for kind in step.kinds]
 
 
-def _of_layers(steps: Sequence[ProfiledStep]) -> Table:
-    found = [ProfiledLayer(step.row, each, _layer_share(each, step.profile)) for step in steps for each in step.profile.layers]
-    fields: Fields[ProfiledLayer] = (
-        own("layer", "layer.name", Unit.TEXT, "as the network calls it", lambda found: _layer_name(found.layer)),
-        own("class", "layer.class", Unit.TEXT, "its class", lambda found: found.layer.kind),
-        own("step", "layer.step", Unit.TEXT, "the longest of its device", lambda found: found.row.key),
-        place(found),
-        own("forward", "layer.forward_s", Unit.SECONDS, "without the layers in it", lambda found: found.layer.forward_s),
-        own("backward", "layer.backward_s", Unit.SECONDS, "the same", lambda found: found.layer.backward_s),
-        own("share", "layer.share", Unit.FRACTION, _SHARE),
-    )
-    return table("Slowest layers of the longest step", fields, found)
+def layers(results: Results) -> list[ProfiledLayer]:
+    """Return the slowest layers of these."""
+    return [layer for step in longest(profiled(results)) for layer in step.layers]
 
 
-def _layer_name(layer: LayerTime) -> str:
-    return layer.name or "the network itself"
+def doubts(results: Results) -> Iterator[str]:
+    """Yield why steps have no profile."""
+    for reason, alike in grouped((row for row in _rows(results) if row.not_profiled), lambda row: row.not_profiled).items():
+        yield f"no profile of {plural(len(alike), 'step')}: {reason}"
 
 
-def _layer_share(layer: LayerTime, profile: StepProfile) -> float:
-    return (layer.forward_s + layer.backward_s) / profile.step_s if profile.step_s else 0.0
+def _shares(_: Sequence[ProfiledStep]) -> Iterator[Column]:
+    """Yield a column for each kind, empty where it takes next to nothing."""
+    for kind, name in NAMES.items():
+        yield Column(f"kinds.{kind}", Unit.FRACTION, f"share of its time: {name}", heading=str(kind)).by(
+            lambda step, kind=kind: next((each.share for each in step.kinds if each.kind == kind and each.share >= _LEAST), None)
+        )
+
+
+_SHARE = Column("kind.share", Unit.FRACTION, "share of the time of the step", heading="share")
+_REACHED = Column("kind.reached", Unit.FRACTION, "of the ceiling that bounds it, what it reaches", heading="reaches")
+_LIMIT = Column("kind.limit", Unit.TEXT, "that ceiling", heading="of its")
+
+
+def _of_most(column: Column, name: str) -> Column:
+    """Return a column of the kind that takes most."""
+    return replace(column.on(lambda step: step.kinds[0]), name=name, priority=0)
+
+
+def _of_slowest(column: Column, name: str, heading: str) -> Column:
+    """Return a column of the slowest layer, where there is one."""
+    return replace(column, name=name, heading=heading, priority=0).by(lambda step: (step.layers and column.value(step.layers[0])) or None)
+
+
+_LAYER = Column("layer.name", Unit.TEXT, "as the network calls it", heading="layer")
+_OF_STEP = Column("layer.share", Unit.FRACTION, "share of the time of the step", heading="share")
+SECTIONS = [
+    Section(
+        records=profiled,
+        title="Where the time of each step goes",
+        columns=[
+            Column("step.case", Unit.TEXT, "the case", heading="step", priority=0, of=lambda step: step.row.key),
+            place,
+            TIME,
+            _shares,
+            _of_most(Column("kind.kind", Unit.TEXT, "the kind that takes most of it", heading="most"), "kinds.most"),
+            _of_most(_SHARE, "kinds.most_share"),
+            _of_most(_REACHED, "kinds.reached"),
+            _of_most(_LIMIT, "kinds.limit"),
+            _of_slowest(_LAYER, "kinds.layer", "slowest layer"),
+            _of_slowest(_OF_STEP, "kinds.layer_share", "of the step"),
+        ],
+        whole=ProfiledStep.limits,
+        foremost=longest,
+        headline={"": ("{most} {most_share}, at {near} of its limit", "{most} {most_share} of a step")},
+    ),
+    Section(
+        records=kinds,
+        title="Kinds of operations in the longest step",
+        columns=[
+            Column("kind.name", Unit.TEXT, "kind of operation", heading="operations"),
+            Column("kind.step", Unit.TEXT, "the longest of its device", of=lambda kind: kind.row.key, heading="step"),
+            place,
+            Column("kind.time_s", Unit.SECONDS, "of the step", heading="time"),
+            _SHARE,
+            Column("kind.limit_s", Unit.SECONDS, "what it would take there", heading="at its ceiling"),
+            _REACHED,
+            _LIMIT,
+        ],
+    ),
+    Section(
+        records=layers,
+        title="Slowest layers of the longest step",
+        columns=[
+            _LAYER,
+            Column("layer.class", Unit.TEXT, "its class", of=lambda found: found.layer.kind, heading="class"),
+            Column("layer.step", Unit.TEXT, "the longest of its device", of=lambda found: found.row.key, heading="step"),
+            place,
+            Column("layer.forward_s", Unit.SECONDS, "without the layers in it", of=lambda found: found.layer.forward_s, heading="forward"),
+            Column("layer.backward_s", Unit.SECONDS, "the same", of=lambda found: found.layer.backward_s, heading="backward"),
+            _OF_STEP,
+        ],
+    ),
+]

@@ -2,34 +2,27 @@
 
 import math
 import statistics
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from itertools import chain
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from operator import itemgetter
 from typing import NamedTuple
 
-from dlbench.analysis.answers.parts.base import AnswerPart, of_devices
-from dlbench.analysis.answers.parts.headline import Headline, qualifiers
+from dlbench.analysis.answers.parts.base import Section
 from dlbench.analysis.answers.parts.lines import LEAST_SIZES, MOST_OFF, Line, fit
-from dlbench.analysis.presentation.fields import Field, Fields, Headed, of_row, own
+from dlbench.analysis.presentation.columns import of_row, place, with_ends
 from dlbench.analysis.presentation.figures import Figure, figure
 from dlbench.analysis.presentation.names import by_device, by_workload_and_device
-from dlbench.analysis.presentation.wording import INTERVAL, brief, short, with_interval
+from dlbench.analysis.presentation.wording import short
 from dlbench.analysis.ratios.pairing import grouped, label, settings_named
 from dlbench.analysis.read.table import Results
 from dlbench.core import units
 from dlbench.core.rows.rounds import CaseRounds
 from dlbench.core.rows.row import Row
-from dlbench.core.schema import Column, Unit
+from dlbench.core.schema import Column, Direction, Unit
 from dlbench.core.stats import median_interval
 
 ORDER = 30
-_RATE = of_row(lambda row: row.rate.bytes_per_s)
-_WAY = Column("copies.way", Unit.TEXT, "the copy, without its size")
-_LATENCY = "what a copy takes however small it is: median of the rounds' lines; null where it does not show"
-_BANDWIDTH = "bytes over the time beyond the latency: median of the rounds' lines"
-_LINK = "the most that the link carries as it was while copying; null where not read"
-_OFF = "how far a size is from its round's line, in the median: caches and protocols bend it"
+_RATE = of_row(lambda row: row.rate.bytes_per_s, "fastest size")
 _TRAINED_DOWN = 0.99
 """Of what device and slot can have: a link that carries less has another generation, or fewer lanes."""
 
@@ -88,13 +81,13 @@ def _over_rounds(values: Sequence[float]) -> OverRounds:
     return OverRounds(statistics.median(values), low, high)
 
 
-class Way(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Way:
     """Copies that differ in their size alone."""
 
-    name: str
-    """The case's id without its device and its size."""
     row: Row
     """The fastest size."""
+    copies: Sequence[Row]
     fit: Fit
     link_bytes_per_s: float | None
     """The most that its link carries as it was while copying; None where not read."""
@@ -102,65 +95,59 @@ class Way(NamedTuple):
     """The rate over that; None where copies go over another link."""
 
     @property
-    def rate(self) -> float:
-        """Bytes a second of the fastest size."""
-        return _rate(self.row)
+    def case(self) -> str:
+        """The case's id without its device and its size."""
+        return _name(self.row)
 
-    def sentences(self, which: str) -> list[str]:
-        """Return a sentence each on its bandwidth, its latency, and the share of the link, with intervals."""
-        found = []
-        if (of := self.fit.bytes_per_s) is not None:
-            found.append(f"{which} copies at {with_interval(*of, units.byte_rate)}.")
-        if (of := self.fit.latency_s) is not None:
-            found.append(f"Its latency is {with_interval(*of, units.seconds)}.")
-        else:
-            found.append("No latency shows at these sizes.")
-        if self.link_share is not None:
-            found.append(f"At best it has {units.percent(self.link_share)} of what its link carries.")
-        return found
+    @property
+    def rate(self) -> str:
+        """Its bandwidth, or that of the fastest size of a way that follows no line, in words."""
+        return units.byte_rate(self.fit.bytes_per_s.value if self.fit.bytes_per_s else _rate(self.row))
+
+    @property
+    def latency(self) -> str | None:
+        """What a copy takes however small it is, in words; None where it does not show."""
+        return self.fit.latency_s and units.seconds(self.fit.latency_s.value)
 
 
-def _with_interval(heading: str, column: Column, of: Callable[[Way], OverRounds | None]) -> Fields[Way]:
-    """Return the columns of a median over rounds and of the ends of its interval."""
-    ends = {"low": "lower end of its 95 % interval; null below six rounds", "high": "upper end of it"}
-    low, high = (Column(f"{column.name}_{end}", column.unit, meaning) for end, meaning in ends.items())
-    return (
-        (heading, Field(column, lambda way: found.value if (found := of(way)) else None)),
-        (INTERVAL, Field(low, lambda way: found.low if (found := of(way)) else None)),
-        (INTERVAL, Field(high, lambda way: found.high if (found := of(way)) else None)),
-    )
+def ways(results: Results) -> list[Way]:
+    """Return the ways to copy that were measured over sizes, of each device the one first that has most of its link, or else is fastest."""
+    found = list[Way]()
+    for of_device in by_device(_ways(results)).values():
+        other_link = any((way.link_share or 0.0) > 1 for way in of_device)  # it is not that of these copies
+        shown = [replace(way, link_share=None) for way in of_device] if other_link else of_device
+        found += sorted(shown, key=_standing, reverse=True)
+    return found
 
 
-_FIELDS: Fields[Way] = (
-    ("copy", Field(_WAY, lambda way: way.name)),
-    own("sizes", "copies.sizes", Unit.COUNT, "sizes whose times the line is fitted to", lambda way: way.fit.sizes),
-    *_with_interval("latency", Column("copies.latency_s", Unit.SECONDS, _LATENCY, "lower"), lambda way: way.fit.latency_s),
-    *_with_interval("bandwidth", Column("copies.bytes_per_s", Unit.BYTES_PER_S, _BANDWIDTH, "higher"), lambda way: way.fit.bytes_per_s),
-    own("off the line", "copies.off", Unit.FRACTION, _OFF, lambda way: way.fit.off),
-    ("fastest size", _RATE),
-    own("link", "copies.link_bytes_per_s", Unit.BYTES_PER_S, _LINK),
-    own("of the link", "copies.link_share", Unit.FRACTION, "the fastest size over that", better="higher"),
-    own("no line", "copies.reason", Unit.TEXT, "why there is no line", lambda way: way.fit.reason),
-)
+def _standing(way: Way) -> tuple[bool, float, float]:
+    rate = way.fit.bytes_per_s.value if way.fit.bytes_per_s else 0.0
+    return bool(rate), way.link_share or 0.0, rate or _rate(way.row)
 
 
-def findings(results: Results) -> AnswerPart:
-    """Return latency and bandwidth of each way to copy that was measured over sizes, and what of its link that is."""
-    groups = _groups(results)
-    ways, doubts = list[Way](), list[str]()
-    for where, found in by_device(list(map(_way, groups))).items():
-        beyond = _over_another_link(where, found)
-        ways += [way._replace(link_share=None) for way in found] if beyond else found
-        if doubt := beyond or _trained_down(where, found):
-            doubts.append(doubt)
-        worst = max(found, key=lambda way: way.fit.off or 0.0)
-        if (off := worst.fit.off or 0.0) >= MOST_OFF:
-            doubts.append(
-                f"on {where} the sizes of {short(worst.name)} are {units.percent(off)} off their line in the median, as caches bend it"
-            )
-    copies = list(chain.from_iterable(groups))
-    title = "Copies: latency and bandwidth"
-    return of_devices(title, _FIELDS, ways, _sentences, rows=copies, figures=_figures(copies), weaknesses=doubts, headline=_headline)
+def _ways(results: Results) -> list[Way]:
+    found = []
+    for copies in _groups(results):
+        fastest = max(copies, key=_rate)
+        link = fastest.bound(_RATE)
+        fitted = latency_and_bandwidth([(_bytes(row), row.rounds) for row in copies])
+        found.append(Way(fastest, copies, fitted, link, _rate(fastest) / link if link else None))
+    return found
+
+
+def doubts(results: Results) -> Iterator[str]:
+    """Yield what is odd about a link."""
+    for where, of_device in by_device(_ways(results)).items():
+        links = [(link, way) for way in of_device if (link := way.link_bytes_per_s)]
+        beyond = max(links, key=lambda each: _rate(each[1].row) / each[0], default=None)
+        most = [most for _, way in links if (most := way.row.transfer.link_bytes_per_s)]
+        if beyond and _rate(beyond[1].row) > beyond[0]:
+            rates = f"{units.byte_rate(_rate(beyond[1].row))}, and its PCIe link reports {units.byte_rate(beyond[0])}"
+            yield f"on {where} {short(beyond[1].case)} reaches {rates}: another link is used, or a virtual machine reports a false one"
+        # The median: copies both ways at once have twice the rate.
+        elif most and (now := statistics.median(map(itemgetter(0), links))) < _TRAINED_DOWN * statistics.median(most):
+            carried = f"{units.byte_rate(now)} of {units.byte_rate(statistics.median(most))}"
+            yield f"the PCIe link of {where} stays trained down at {carried}: see how the card is seated, its slot and the firmware"
 
 
 def _groups(results: Results) -> list[list[Row]]:
@@ -192,95 +179,88 @@ def _bytes(row: Row) -> float:
     return counted if 0 < counted < math.inf else 0.0
 
 
-def _way(copies: Sequence[Row]) -> Way:
-    fastest = max(copies, key=_rate)
-    link = fastest.bound(_RATE.column)
-    fit = latency_and_bandwidth([(_bytes(row), row.rounds) for row in copies])
-    return Way(_name(fastest), fastest, fit, link, _rate(fastest) / link if link else None)
+def _foremost(found: Sequence[Way]) -> list[Way]:
+    """Return the first way of the first device and, of those over its link that follow a line, the last."""
+    fitted = [way for way in next(iter(by_device(found).values())) if way.fit.bytes_per_s]
+    alike = [way for way in fitted if way.link_share is not None] or fitted
+    return [*alike[:1], *alike[1:][-1:]] or [found[0]]
 
 
-def _fastest(ways: Sequence[Way]) -> Way:
-    return max(ways, key=lambda way: way.rate)
-
-
-def _fitted(ways: Sequence[Way]) -> list[Way]:
-    """Return those over the link that follow a line, the least share of it first; where none was read, all by bandwidth."""
-    of_link = [way for way in ways if way.link_share is not None] or ways
-    fitted = [(found.value if way.link_share is None else way.link_share, way) for way in of_link if (found := way.fit.bytes_per_s)]
-    return [way for _, way in sorted(fitted, key=itemgetter(0))]
-
-
-def _headline(devices: Mapping[str, Sequence[Way]]) -> Headline:
-    """Return bandwidth and latency of the fastest way of the first device, or its fastest copy where no way follows a line."""
-    where, ways = next(iter(devices.items()))
-    fitted = _fitted(ways)
-    way = fitted[-1] if fitted else _fastest(ways)
-    name = " on ".join([brief(way.name), where][: len(devices)])
-    if not fitted or way.fit.bytes_per_s is None:
-        return Headline([f"copies reach {units.byte_rate(way.rate)} at best"], [name], rows=[way])
-    after = f" after {units.seconds(way.fit.latency_s.value)}" if way.fit.latency_s else ""
-    share = "" if way.link_share is None else f": {units.fraction(way.link_share)} of the link"
-    return Headline([f"copies run at {units.byte_rate(way.fit.bytes_per_s.value)}{after}"], qualifiers([name], share), rows=[way])
-
-
-def _sentences(where: str, ways: Sequence[Way]) -> tuple[str, ...]:
-    """Say how quick copies over the link are, at the largest share of it and the smallest."""
-    fitted = _fitted(ways)
-    if not fitted:
-        best = _fastest(ways)
-        line = (
-            "To tell latency from bandwidth it takes more sizes."
-            if best.fit.off is None
-            else "Its times follow no line of latency and bandwidth."
-        )
-        return f"On {where} {short(best.name)} reaches {units.byte_rate(best.rate)} at best.", line
-    slowest, *_, fastest = fitted[0], fitted[-1]
-    told = fastest.sentences(f"On {where} {short(fastest.name)}")
-    if slowest is not fastest:
-        told += slowest.sentences(f"The slowest of {len(fitted)} ways, {short(slowest.name)},")
-    return tuple(told)
-
-
-def _trained_down(where: str, ways: Sequence[Way]) -> str | None:
-    """Say of a link that was slower while copying than device and slot can have it; None where it was not, or nothing tells."""
-    read = [(way.link_bytes_per_s, most) for way in ways if way.link_bytes_per_s and (most := way.row.transfer.link_bytes_per_s)]
-    if not read:
-        return None
-    # The median: copies both ways at once have twice the rate.
-    link, most = statistics.median(now for now, _ in read), statistics.median(most for _, most in read)
-    if link >= _TRAINED_DOWN * most:
-        return None
-    carried = f"{units.byte_rate(link)} of {units.byte_rate(most)}"
-    return f"the PCIe link of {where} stays trained down at {carried}: see how the card is seated, its slot and the firmware"
-
-
-def _over_another_link(where: str, ways: Sequence[Way]) -> str | None:
-    """Say that copies are faster than the link that was read, which then is not theirs; None where none is."""
-    beyond = [(way.rate / link, link, way) for way in ways if (link := way.link_bytes_per_s) and way.rate > link]
-    if not beyond:
-        return None
-    _, link, fastest = max(beyond, key=itemgetter(0))
-    rates = f"{units.byte_rate(fastest.rate)}, and its PCIe link reports {units.byte_rate(link)}"
-    return f"on {where} {short(fastest.name)} reaches {rates}: another link is used, or a virtual machine reports a false one"
-
-
-def _figures(copies: Sequence[Row]) -> list[Figure]:
-    """Return bandwidth against size, of each workload and device a figure, with a line a way."""
+def _figures(found: Sequence[Way]) -> Iterator[Figure]:
+    """Yield bandwidth against size, of each workload and device a figure, with a line a way."""
     about = "One line a way to copy; from where it is level on, bandwidth bounds a copy, and left of that latency."
     about += " The vertical lines are 95 % intervals over rounds."
-    size: Headed[Row] = own("bytes", "copies.size", Unit.BYTES, "bytes that a copy counts", _bytes)
-    way: Field[Row] = Field(_WAY, lambda row: short(_name(row)))
-    ends: list[Field[Row]] = [
-        Field(Column("copies.rate_low", Unit.BYTES_PER_S, "lower end of its 95 % interval"), lambda row: _rate_at(row, row.time.ci_high_s)),
-        Field(Column("copies.rate_high", Unit.BYTES_PER_S, "upper end of it"), lambda row: _rate_at(row, row.time.ci_low_s)),
-    ]
-    axes = size, ("bytes a second", _RATE), ("copy", way)
-    return [
-        figure(f"Bandwidth by size: {where}", about, "line", alike, *axes, log="xy", interval=ends)
-        for where, alike in by_workload_and_device(copies).items()
-    ]
+    rate = with_ends(
+        _RATE.headed("bytes a second"),
+        Column("copies.rate_low", Unit.BYTES_PER_S, "lower end of its 95 % interval", of=lambda row: _rate_at(row, row.time.ci_high_s)),
+        Column("copies.rate_high", Unit.BYTES_PER_S, "upper end of it", of=lambda row: _rate_at(row, row.time.ci_low_s)),
+    )
+    size = Column("copies.size", Unit.BYTES, "bytes that a copy counts", of=_bytes, heading="bytes")
+    for where, alike in by_workload_and_device([row for way in found for row in way.copies]).items():
+        yield figure(f"Bandwidth by size: {where}", about, "line", alike, size, rate, _WAY.by(lambda row: short(_name(row))), log="xy")
 
 
 def _rate_at(row: Row, seconds: float | None) -> float | None:
     """Return the bandwidth of a copy, had it taken that long."""
     return _bytes(row) / seconds if seconds else None
+
+
+def _of_fit(name: str, unit: Unit, meaning: str, heading: str, better: Direction) -> Column:
+    """Return the column of a median over rounds with its interval."""
+
+    def end(which: str, said: str) -> Column:
+        return Column(f"copies.{name}{which and f'_{which}'}", unit, said).by(
+            lambda way: (found := getattr(way.fit, name)) and getattr(found, which or "value")
+        )
+
+    ends = end("low", "lower end of its 95 % interval; null below six rounds"), end("high", "upper end of it")
+    return replace(end("", meaning), better=better, heading=heading, priority=0, ends=ends)
+
+
+_WAY = Column("copies.way", Unit.TEXT, "the copy, without its size", heading="copy", priority=0)
+SECTIONS = [
+    Section(
+        records=ways,
+        title="Copies: latency and bandwidth",
+        columns=[
+            _WAY.by(lambda way: way.case),
+            place,
+            Column("copies.sizes", Unit.COUNT, "sizes whose times the line is fitted to", of=lambda way: way.fit.sizes, heading="sizes"),
+            _of_fit(
+                "latency_s",
+                Unit.SECONDS,
+                "what a copy takes however small it is: median of the rounds' lines; null where it does not show",
+                "latency",
+                "lower",
+            ),
+            _of_fit(
+                "bytes_per_s",
+                Unit.BYTES_PER_S,
+                "bytes over the time beyond the latency: median of the rounds' lines",
+                "bandwidth",
+                "higher",
+            ),
+            Column(
+                "copies.off",
+                Unit.FRACTION,
+                "how far a size is from its round's line, in the median: caches and protocols bend it",
+                of=lambda way: way.fit.off,
+                heading="off the line",
+            ),
+            _RATE,
+            Column(
+                "copies.link_bytes_per_s",
+                Unit.BYTES_PER_S,
+                "the most that the link carries as it was while copying; null where not read",
+                heading="link",
+            ),
+            Column("copies.link_share", Unit.FRACTION, "the fastest size over that", "higher", heading="of the link", priority=0),
+            Column("copies.reason", Unit.TEXT, "why there is no line", of=lambda way: way.fit.reason, heading="no line"),
+        ],
+        rows=lambda way: way.copies,
+        foremost=_foremost,
+        headline={"": ("copies run at {rate} after {latency}", "copies run at {rate} at best")},
+        qualifier=("{case}{where}: {link_share} of the link", "{short}{where}: {link_share} of the link"),
+        figures=[_figures],
+    )
+]

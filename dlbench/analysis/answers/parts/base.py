@@ -2,17 +2,22 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from itertools import chain, starmap
-from typing import TypeVar
+from operator import itemgetter
+from string import Formatter
+from typing import Any, Generic, NamedTuple, TypeVar, get_args, get_type_hints
 
 from dlbench.analysis.answers.parts.headline import DOUBTS, EXPLANATIONS, MISSING, MOST_TAGS, Headline, Tag, counts_time, tags_of
-from dlbench.analysis.presentation.fields import PLACE, Fields, cells, place
+from dlbench.analysis.presentation.columns import Entry, as_column, cells, columns_of, plain, with_intervals
+from dlbench.analysis.presentation.fields import PLACE, Fields, Headed, place
 from dlbench.analysis.presentation.figures import Figure
 from dlbench.analysis.presentation.names import HasRow, by_device, flat
 from dlbench.analysis.presentation.wording import cell, more_devices, plural
 from dlbench.analysis.ratios.pairing import grouped
+from dlbench.analysis.read.table import Results
 from dlbench.core import units
+from dlbench.core.errors import nearest
 from dlbench.core.rows.row import Cells, Row
 from dlbench.core.schema import Column
 
@@ -20,12 +25,116 @@ R = TypeVar("R")
 P = TypeVar("P", bound=HasRow)
 
 
+class Lack(NamedTuple):
+    """What rows lack for an answer."""
+
+    reason: str
+    why: str = ""
+    """The same in at most 38 characters, where no command of this machine would give it."""
+
+
+def sides(record: Any) -> Iterable[Row]:
+    """Return the rows that a record is of: its ``sides``, or else its ``row``."""
+    found: Iterable[Row] = getattr(record, "sides", None) or (record.row,)
+    return found
+
+
+Texts = str | Sequence[str]
+"""One text with names in braces, or several, the longest first: the first that has room is taken."""
+WORDS = frozenset(("case", "short", "where", "span", "more"))
+"""Names in texts that every record has: the case, that without its workload, which of several devices it is, the interval of its ratio,
+and what the next of the foremost adds."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Section(Generic[R]):
+    """A table of an answer, and what the answer takes of it: headline, sentences, figures and cautions.
+
+    A text names in braces what it says of a record: the last part of a column's name, a property of the record, or one of `WORDS`. A text
+    with a name that has no value is left out. ``{name:20}`` is cut to so many characters.
+    """
+
+    records: str | Callable[[Any], Sequence[R]]
+    """Its only code: from results, or what `Question.read` makes of them, to records, each of a ``row``; or what they are called there.
+    Their type says what texts and columns may name."""
+    title: str | Callable[[Sequence[R]], str]
+    columns: Sequence[Entry]
+    """Those of text and priority 0 that stand first say what a record is of."""
+    notes: Sequence[str] | Callable[[Sequence[R]], Iterable[str]] = ()
+    whole: Callable[[R], Cells] | None = None
+    """What programs get of a record in front of what is shown."""
+    rows: Callable[[R], Iterable[Row]] = sides
+    """Those that the section rests on; the headline rests on the ``sides`` of its records, or else on their ``row``."""
+    foremost: Callable[[Sequence[R]], Sequence[R]] = itemgetter(slice(1))
+    """The records that sentences tell, the first of which the headline is of."""
+    headline: Mapping[str, Texts] | Callable[[R], Texts] = field(default_factory=dict)
+    """By outcome, with a number within the first 30 characters; what no text with names can say is made of the record. Of the sections of
+    an answer that have one the first tells the answer."""
+    by: Callable[[R], str] | None = None
+    """The outcome of a record; where there is one alone, it has no name."""
+    more: Mapping[str, Texts] = field(default_factory=dict)
+    """By outcome, what the next of the foremost adds."""
+    qualifier: Texts = ()
+    """What stands in place of case and device, where there is room."""
+    tags: Mapping[Tag, Callable[[R], bool]] = field(default_factory=dict)
+    """Limits by their condition, in addition to those that rows tell; but of few rounds this one decides."""
+    figures: Sequence[Callable[[Sequence[R]], Iterable[Figure]]] = ()
+    cautions: Callable[[Sequence[R]], Iterable[str]] | None = None
+    paragraph: Callable[[Sequence[R]], Iterable[str]] | None = None
+    """In place of the sentences: for what no column can say. At most five of all answers have one."""
+
+    def check(self, kind: object) -> None:
+        """Raise TypeError where a column or a text names what records of this type lack."""
+        if not isinstance(kind, type):
+            return
+        known = {*dir(kind), *getattr(kind, "__dataclass_fields__", ()), *WORDS}
+        columns = {each.attribute: each for each in with_intervals(each for each in self.columns if isinstance(each, Column))}
+        for name, column in columns.items():
+            if column.of is None and name not in known:
+                raise TypeError(f"column '{column.name}': {kind.__name__} has no property '{name}'{nearest(name, [*known])}")
+        declared = self.headline.values() if isinstance(self.headline, Mapping) else ()
+        for text in chain(*map(texts, (*declared, *self.more.values(), self.qualifier))):
+            for _, named, _, _ in Formatter().parse(text):
+                if named and named not in known | columns.keys():
+                    raise TypeError(f"text '{text}': {kind.__name__} has neither column nor property '{named}'{nearest(named, [*known])}")
+
+
+def texts(of: Texts) -> Sequence[str]:
+    """Return texts, also where there is one."""
+    return (of,) if isinstance(of, str) else of
+
+
 @dataclass(frozen=True, slots=True)
 class Question:
-    """One of the ten questions, and a word for it where there is no room for more."""
+    """One of the questions, and how it is answered: `engine.answer` makes everything of it."""
 
     topic: str
+    """A word for it where there is no room for more."""
     text: str
+    sections: Sequence[Section[Any]] = field(default=(), kw_only=True)
+    read: Callable[[Results], Any] | None = field(default=None, kw_only=True)
+    """What all sections take their records from, where that is not the results."""
+    command: str | None = field(default=None, kw_only=True)
+    """Whose rows would answer it."""
+    others: tuple[str, ...] = field(default=(), kw_only=True)
+    """Commands whose rows answer it too, and other questions with it."""
+    missing: Sequence[str | Lack | Callable[[Results], Lack | None]] = field(default=(), kw_only=True)
+    """Why no section has a record: the first reason that holds; a function may return one."""
+    cautions: Callable[[Results], Iterable[str]] | None = field(default=None, kw_only=True)
+    tells_flags: bool = field(default=False, kw_only=True)
+    """Whether the flags of rows are what it answers, and so weaken nothing."""
+
+    def __post_init__(self) -> None:
+        read = get_type_hints(self.read).get("return") if self.read else None
+        for each in self.sections:
+            of, name = (each.records, "return") if callable(each.records) else (read, each.records)
+            each.check(next(iter(get_args(get_type_hints(of).get(name))), None))
+
+    def found(self, results: Results) -> list[tuple[Section[Any], Sequence[Any]]]:
+        """Return the sections that results have records for, and these."""
+        read = self.read(results) if self.read else results
+        made = ((each, getattr(read, each.records) if isinstance(each.records, str) else each.records(read)) for each in self.sections)
+        return [(section, records) for section, records in made if records]
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,11 +163,16 @@ class Table:
 
 
 def table(
-    title: str, fields: Fields[R], found: Sequence[R], notes: Sequence[str] = (), *, whole: Callable[[R], Cells] | None = None
+    title: str,
+    columns: Iterable[Entry | Headed[Any]],
+    found: Sequence[R],
+    notes: Iterable[str] = (),
+    *,
+    whole: Callable[[R], Cells] | None = None,
 ) -> Table:
     """Return the table of records; ``whole`` is what programs get of each in front of what is shown."""
-    columns = tuple((heading, field.column) for heading, field in fields)
-    return Table(title, columns, cells((field for _, field in fields), found, whole), tuple(notes))
+    known = columns_of((as_column(each) if isinstance(each, tuple) else each for each in columns), found)
+    return Table(title, tuple((each.heading, plain(each)) for each in with_intervals(known)), cells(known, found, whole), tuple(notes))
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,6 +244,19 @@ class Missing:
         return self.command or self.why
 
 
+def as_data(found: Answer | Missing) -> dict[str, Any]:
+    """Return an answer, or what is missing for one, as plain values: what JSON has of it."""
+    values = {each.name: getattr(found, each.name) for each in fields(found)}
+    lists = ((name, values[name]) for name in ("tables", "figures") if name in values)
+    values |= {name: [asdict(each, dict_factory=_without_code) for each in listed] for name, listed in lists}
+    question = {"topic": found.question.topic, "text": found.question.text}
+    return {"kind": type(found).__name__.lower(), **values, "question": question, "headline": found.headline, "qualifier": found.qualifier}
+
+
+def _without_code(values: list[tuple[str, Any]]) -> dict[str, Any]:
+    return {name: value for name, value in values if name not in ("of", "heading", "priority", "ends")}
+
+
 def together(parts: Iterable[AnswerPart]) -> AnswerPart:
     """Return what parts say, one behind the other, under the first of their headlines."""
     parts = list(parts)
@@ -175,8 +302,7 @@ def answered(question: Question, found: AnswerPart, reports: Sequence[tuple[str,
     Flags of the rows that it rests on weaken it, unless they are what it tells.
     """
     rows = [each.row for each in found.rows]
-    once = list({(row.case.run, row.case.id): row for row in rows}.values())  # several parts may rest on one case
-    doubts = [] if flags_told else _doubts(list(filter(counts_time, once)))
+    doubts = [] if flags_told else doubts_of(list(filter(counts_time, unique(rows))))
     counted = (("", found.paragraphs), ("what is reported on ", reports))
     more = [f"{what}{devices}" for what, each in counted if (devices := more_devices(len(each) - 2))]
     of_case = grouped(rows, lambda row: row.case.id)
@@ -191,7 +317,7 @@ def answered(question: Question, found: AnswerPart, reports: Sequence[tuple[str,
         tags[:MOST_TAGS],
         tuple(map(units.one_line, chain(*found.paragraphs[:2], *reports[:2]))),
         tuple(of_case),
-        (*doubts, *found.weaknesses, *(f"{tag}: {EXPLANATIONS[tag]}" for tag in tags[MOST_TAGS:]), *more),
+        (*doubts, *found.weaknesses, *explained(tags[MOST_TAGS:]), *more),
         tuple(each for each in found.tables if each.rows),
         tuple(each for each in found.figures if each.rows),
         files={case: names for case, names in files.items() if names},
@@ -199,7 +325,17 @@ def answered(question: Question, found: AnswerPart, reports: Sequence[tuple[str,
     )
 
 
-def _doubts(rows: Sequence[Row]) -> list[str]:
+def unique(rows: Iterable[Row]) -> list[Row]:
+    """Return rows, each once: several sections may rest on one case."""
+    return list({(row.case.run, row.case.id): row for row in rows}.values())
+
+
+def explained(tags: Iterable[Tag]) -> list[str]:
+    """Return a line on each tag: its meaning, and what to do about it."""
+    return [f"{tag}: {EXPLANATIONS[tag]}" for tag in tags]
+
+
+def doubts_of(rows: Sequence[Row]) -> list[str]:
     """Return what makes an answer doubtful that rests on these rows: their flags, and files of other days."""
     tags = Counter(chain.from_iterable(map(tags_of, rows)))
     doubts = [

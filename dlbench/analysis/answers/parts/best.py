@@ -7,26 +7,27 @@ from dlbench.analysis.ratios.pairing import Pair, Pairs, Unpaired, chosen, group
 from dlbench.analysis.read.table import Results
 from dlbench.core.rows.row import MACHINE, Row
 
-_THROUGHPUTS: tuple[tuple[Callable[[Row], Sequence[float]], Callable[[Row], float | None]], ...] = (
+Speeds = tuple[Callable[[Row], Sequence[float]], Callable[[Row], float | None]]
+"""What the best may be chosen by: of each round, and of all."""
+_THROUGHPUTS: tuple[Speeds, ...] = (
     (lambda row: row.rounds.items_per_s, lambda row: row.rate.items_per_s),
     (lambda row: row.rounds.flops_per_s, lambda row: row.rate.flops_per_s),
 )
-"""What the best may be chosen by: of each round, and of all."""
 
 
-def best(results: Results) -> Pairs:
+def best(results: Results, by: Sequence[Speeds] = _THROUGHPUTS) -> Pairs:
     """Set each accelerator at its best against the CPU at its best: batch, precision, layout, mode and other switches.
 
     Each side chooses its own. One comparison for each workload and set of parameters other than those (a model, a shape); a case that
     searched for the fastest takes part with what it found. Chosen is the ``ok`` row of highest throughput,
-    in items a second, or in FLOP/s where the workload has no items. Rows flagged implausible take no part.
-    The interval allows for both having been chosen for being fast, among all pairs of a row here and a row there.
+    in items a second, or in FLOP/s where the workload has no items: ``by`` the first that all rows have. Rows flagged implausible
+    take no part. The interval allows for both having been chosen for being fast, among all pairs of a row here and a row there.
     """
     pairs: list[Pair] = []
     unpaired: list[Unpaired] = []
     for group in grouped(results.rows, lambda row: row.differing_from((*MACHINE, *settings_named(chosen(row))))).values():
         fit = [row for row in group if row.is_sound and row.is_single_rank]
-        known = [each for each in _THROUGHPUTS if all(min(each[0](row), default=0) > 0 for row in fit)]
+        known = [each for each in by if all(min(each[0](row), default=0) > 0 for row in fit)]
         if not known:
             unpaired += [left_out(row, "no throughput to choose the best by") for row in fit]
             continue

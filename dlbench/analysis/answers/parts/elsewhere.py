@@ -1,19 +1,19 @@
-"""Same hardware elsewhere: each case against that of the nearest reference run."""
+"""Same hardware elsewhere: each case against that of a reference run on a device of the same name."""
 
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from operator import itemgetter
 from typing import NamedTuple
 
 from dlbench.analysis.answers.parts.base import AnswerPart, table
+from dlbench.analysis.answers.parts.headline import by_kind
 from dlbench.analysis.presentation.fields import RATIO, WORK_OF_ROW, Fields, device_column, of_row, own, whole_row
 from dlbench.analysis.presentation.names import hardware, several_runs
 from dlbench.analysis.presentation.pair_columns import of_ratio
 from dlbench.analysis.presentation.wording import few, middle_of, plural, short
 from dlbench.analysis.ratios.pairing import RUN, grouped, pair_of
-from dlbench.analysis.ratios.ratio import Ratio, least_and_most, middle
+from dlbench.analysis.ratios.ratio import Ratio, middle
 from dlbench.analysis.read.references import ReferenceRun, origin, part, reference_runs, rows_of
 from dlbench.analysis.read.table import Results
 from dlbench.core.model import kind_of
@@ -25,6 +25,8 @@ from dlbench.core.units import one_line
 NORMAL = 1.25
 """Factor within which a case is as on the same hardware elsewhere: room, memory and drivers of two machines of one kind make 10 % often,
 and a wrong setting costs more than a quarter, as a rule."""
+_KINDS = 2
+"""Kinds of work that sentences tell; the table has all."""
 _MOST_MACHINES = 4
 """Machines that are held against references; more are a fleet, which is held against itself."""
 
@@ -37,8 +39,6 @@ class SameCase:
     row: Row
     """Here."""
     there: Row
-    is_same: bool
-    """Whether both devices are called the same and, on a CPU, have as many threads and the same units."""
 
     @cached_property
     def ratio(self) -> Ratio:
@@ -49,10 +49,10 @@ class SameCase:
     def is_off(self) -> bool:
         """Whether it is beyond what is normal on the same hardware, all of its interval."""
         ratio = self.ratio
-        return self.is_same and ((ratio.high or ratio.speedup) < 1 / NORMAL or (ratio.low or ratio.speedup) > NORMAL)
+        return (ratio.high or ratio.speedup) < 1 / NORMAL or (ratio.low or ratio.speedup) > NORMAL
 
 
-_OFF = f"whether it is beyond a factor of {NORMAL:g}, all of its interval, on hardware of that name"
+_OFF = f"whether it is beyond a factor of {NORMAL:g}, all of its interval"
 _FIELDS: Fields[SameCase] = (
     ("case", WORK_OF_ROW),
     device_column(),
@@ -64,16 +64,16 @@ _FIELDS: Fields[SameCase] = (
 
 
 class Elsewhere(NamedTuple):
-    """A device against the nearest reference run of another machine."""
+    """A device against a reference run of another machine with the same."""
 
     device: str
     """That of the reference."""
     cases: Sequence[SameCase]
 
     @property
-    def typical(self) -> SameCase:
-        """The case whose ratio is in the middle."""
-        return middle(self.cases)
+    def kinds(self) -> dict[str, list[SameCase]]:
+        """The cases of each kind of work: a middle of all would depend on the suites that ran."""
+        return by_kind(self.cases)
 
     @property
     def off(self) -> list[SameCase]:
@@ -81,17 +81,11 @@ class Elsewhere(NamedTuple):
         return sorted((case for case in self.cases if case.is_off), key=lambda case: -abs(math.log(case.ratio.speedup)))
 
     def sentences(self) -> tuple[str, ...]:
-        """Say how the device compares with that of the reference, in the case in the middle, and what is off."""
-        case = self.typical
-        which = f"the reference run on the same {self.device}" if case.is_same else f"the nearest reference run, on {self.device}"
-        ends = dict.fromkeys(each.times for each in least_and_most(self.cases))
-        told = [
-            f"{case.place} is compared with {which}.",
-            f"It runs {short(case.row.key)} {case.ratio} as fast, {middle_of(len(self.cases))}.",
-            *([f"They reach from {' to '.join(ends)}."] if len(ends) > 1 else []),
-        ]
-        if not case.is_same:
-            return tuple(told)
+        """Say how the device compares with that of the reference, in the middle of each of its first kinds of work, and what is off."""
+        told = [f"{self.cases[0].place} is compared with the reference run on the same {self.device}."]
+        for kind, found in list(self.kinds.items())[:_KINDS]:
+            case = middle(found)
+            told.append(f"It runs {kind} {case.ratio} as fast: {short(case.row.key)}, {middle_of(len(found))}.")
         if not self.off:
             return (*told, f"None is shown to be off by more than {NORMAL:g} ×, its whole interval counted.")
         farthest = self.off[0]
@@ -103,7 +97,7 @@ class Elsewhere(NamedTuple):
 def against_references(results: Results, devices: Mapping[str, Sequence[Row]]) -> tuple[dict[str, Elsewhere], AnswerPart]:
     """Return each of these devices that a reference run has cases of with these, and the table of all these cases.
 
-    Of several reference runs the nearest counts. Weaknesses say why other devices are not compared.
+    Those are of a device of the same name. Weaknesses say why other devices are not compared.
     """
     if len(results.environments) > _MOST_MACHINES:
         return {}, AnswerPart()
@@ -115,7 +109,7 @@ def against_references(results: Results, devices: Mapping[str, Sequence[Row]]) -
     for place, rows in devices.items():
         if not (mine := [row for row in rows if row.has_times]):
             continue
-        device, of_device, about = _nearest(place, mine, others, results)
+        device, of_device, about = _of_same(place, mine, others, results)
         if of_device:
             found[place] = Elsewhere(device, of_device)
             notes |= dict.fromkeys(about)
@@ -127,35 +121,27 @@ def against_references(results: Results, devices: Mapping[str, Sequence[Row]]) -
     return found, AnswerPart(tables=[of_cases], weaknesses=_alone(alone, bool(themselves)))
 
 
-def _nearest(place: str, mine: Sequence[Row], runs: Sequence[ReferenceRun], results: Results) -> tuple[str, list[SameCase], list[str]]:
-    """Return the nearest machine that measured any of these cases: its device, the cases, and notes on it; empty where there is none."""
+def _of_same(place: str, mine: Sequence[Row], runs: Sequence[ReferenceRun], results: Results) -> tuple[str, list[SameCase], list[str]]:
+    """Return the first machine with the same device that has any of these cases: the device, the cases, and notes; empty without one."""
     kind, environment = kind_of(mine[0].case.device), results.environments[mine[0].case.run]
     threads = max(row.case.threads or 1 for row in mine)
     workloads = frozenset(row.case.workload for row in mine)
-    machines = grouped(
-        [run for run in runs if run.name_of(kind) and run.has_any(workloads)], lambda run: (run.machine, run.name_of(kind), run.threads)
-    )
-    distances = ((_distance(machine[0], mine[0], threads, environment), machine) for machine in machines.values())
-    for distance, machine in sorted(distances, key=itemgetter(0)):
-        same = distance[:2] == (False, False)
+    alike = [run for run in runs if run.has_any(workloads) and _is_same(run, mine[0], threads, environment)]
+    for machine in grouped(alike, lambda run: run.machine).values():
         # Of a case that the reference has several times its last.
         theirs = {row.key: row for row in rows_of(tuple(machine)).rows if row.has_times and kind_of(row.case.device) == kind}
-        cases = [SameCase(place, row, there, same) for row in mine if (there := theirs.get(row.key)) and there.case.found == row.case.found]
+        cases = [SameCase(place, row, there) for row in mine if (there := theirs.get(row.key)) and there.case.found == row.case.found]
         if cases:
-            words = [machine[0].name_of(kind)]
-            if kind == "cpu":
-                words += [plural(machine[0].threads or 1, "thread"), None if same else _isa(machine[0].environment)]
-            device = ", ".join(filter(None, words))
+            device = ", ".join([machine[0].name_of(kind) or "", *([plural(threads, "thread")] if kind == "cpu" else [])])
             return device, cases, _notes(device, machine, environment)
     return "", [], []
 
 
-def _distance(run: ReferenceRun, here: Row, threads: int, environment: object) -> tuple[bool, bool, int, float]:
-    """Return how far a reference is from a device: another name, on a CPU other units or threads, fewer words in common, their ratio."""
-    theirs, words = name_words(run.name_of(kind_of(here.case.device)) or ""), name_words(here.case.device_name or "")
-    apart = abs(math.log((run.threads or 1) / threads)) if here.is_on_cpu else 0.0
-    other_units = here.is_on_cpu and _isa(run.environment) != _isa(environment)
-    return theirs != words, apart > 0 or other_units, -len(set(theirs) & set(words)), apart
+def _is_same(run: ReferenceRun, here: Row, threads: int, environment: object) -> bool:
+    """Whether a reference was measured on a device of that name, on a CPU with as many threads and the same units."""
+    name = run.name_of(kind_of(here.case.device))
+    is_cpu_like = not here.is_on_cpu or ((run.threads or 1) == threads and _isa(run.environment) == _isa(environment))
+    return name is not None and is_cpu_like and name_words(name) == name_words(here.case.device_name or "")
 
 
 def _isa(environment: object) -> str | None:

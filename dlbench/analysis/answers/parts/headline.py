@@ -31,35 +31,35 @@ _LABEL = 12
 
 
 class Tag(StrEnum):
-    """Limit of an answer, the gravest first."""
+    """Limit of an answer: first what makes it unusable, then what it rests on, then what is unknown."""
 
     THROTTLED = "throttled"
     DISTURBED = "disturbed"
-    UNFINISHED = "unfinished"
-    NOISY = "noisy"
-    FEW_ROUNDS = "few rounds"
     UNSTEADY = "unsteady"
-    NOT_CHECKED = "not checked"
+    NOISY = "noisy"
+    UNFINISHED = "unfinished"
+    FEW_ROUNDS = "few rounds"
     SEVERAL_FILES = "several files"
     CHOSEN = "chosen as best"
     STEPS_ALONE = "steps alone"
     SHARED_CORES = "shared cores"
     TAIL = "tail"
+    NOT_CHECKED = "not checked"
 
 
 EXPLANATIONS: Mapping[str, str] = {
     Tag.THROTTLED: "the device was held back; cool it or raise its limits, and measure again",
     Tag.DISTURBED: "other programs took part of the device or CPUs; dlbench doctor names them",
-    Tag.UNFINISHED: "it ended early, so cases are missing, or more may fit; give a larger --budget, or --resume",
-    Tag.NOISY: "the interval is wider than 20 % of the median, or spans no difference; add rounds",
-    Tag.FEW_ROUNDS: f"too few for a 95 % interval of a case; give --rounds {ENOUGH_ROUNDS}",
     Tag.UNSTEADY: "still changing speed after the warm-up; give the suite a longer max_warmup_s",
-    Tag.NOT_CHECKED: "nothing compared these results with fp64, so their error is unknown",
+    Tag.NOISY: "the interval is wider than 20 % of the median, or spans no difference; add rounds",
+    Tag.UNFINISHED: "it ended early, so cases are missing, or more may fit; give a larger --budget, or --resume",
+    Tag.FEW_ROUNDS: f"too few for a 95 % interval of a case; give --rounds {ENOUGH_ROUNDS}",
     Tag.SEVERAL_FILES: "measured in several sessions, whose difference no interval covers",
     Tag.CHOSEN: "the best of several, so its ratio is on the high side",
     Tag.STEPS_ALONE: "without reading data, validation and clocks that fall over hours",
     Tag.SHARED_CORES: "ranks on a CPU share its cores; accelerators scale otherwise",
     Tag.TAIL: "some calls are far slower than the median; look for what holds them up",
+    Tag.NOT_CHECKED: "nothing compared these results with fp64, so their error is unknown",
 }
 """Meaning of each tag, and what to do about it."""
 

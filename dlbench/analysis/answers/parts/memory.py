@@ -1,31 +1,26 @@
 """Memory: what each sample of a batch takes, and the largest batch that fits. A part of the answer on batches."""
 
 import math
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
-from itertools import chain
+from operator import attrgetter
 from typing import NamedTuple
 
-from dlbench.analysis.answers.parts.base import AnswerPart, of_devices
-from dlbench.analysis.answers.parts.headline import Headline, Tag, foremost, names_of, qualifiers
+from dlbench.analysis.answers.parts.base import Section
+from dlbench.analysis.answers.parts.headline import Tag
 from dlbench.analysis.answers.parts.lines import MOST_OFF, fit
-from dlbench.analysis.presentation.fields import CASE, Fields, own
-from dlbench.analysis.presentation.names import by_device
-from dlbench.analysis.presentation.wording import middle_of, short
+from dlbench.analysis.presentation.columns import CASE, THROUGHPUT, TIME, place
+from dlbench.analysis.presentation.figures import Figure, figure
+from dlbench.analysis.presentation.names import by_workload
+from dlbench.analysis.presentation.wording import short
 from dlbench.analysis.ratios.pairing import BATCH, DEVICE, DTYPE, MODE, RUN, grouped, label
-from dlbench.analysis.read.places import Environments
-from dlbench.analysis.read.references import part
 from dlbench.analysis.read.table import Results
 from dlbench.core.model import Status, as_count
 from dlbench.core.rows.row import MACHINE, Row
-from dlbench.core.schema import Unit
-from dlbench.core.units import byte_count, percent
+from dlbench.core.schema import Column, Unit
+from dlbench.core.units import percent
 
-_NOTE = (
-    "peaks of a search are those of its tries, each measured in one round; a line holds for the batches it was drawn through; "
-    "on an accelerator a peak is what torch's allocator held, which is what has to fit"
-)
 _BENT = 0.1
 """Median distance of peaks from their line from which on a sample does not take the same at every batch."""
 _DOES_NOT_FIT = (Status.OOM, Status.CRASHED)
@@ -42,10 +37,6 @@ class PeakLine(NamedTuple):
     first: int
     """The smallest batch that it was drawn through."""
     last: int
-
-    def __str__(self) -> str:
-        fixed = "" if self.fixed_bytes is None else f", and the fixed part {byte_count(self.fixed_bytes)}"
-        return f"A sample takes {byte_count(self.sample_bytes)}{fixed}"
 
 
 @dataclass(frozen=True)
@@ -64,11 +55,6 @@ class Demand:
     def case(self) -> str:
         """The id without device, batch and limit."""
         return label(self.row, filter(None, (BATCH.name, self.limit)))
-
-    @property
-    def work(self) -> str:
-        """That in a sentence."""
-        return short(self.case)
 
     @property
     def limit_bytes(self) -> float | None:
@@ -103,6 +89,11 @@ class Demand:
         """How far a peak is from the line in the median, relative."""
         return self._drawn[1]
 
+    @property
+    def outcome(self) -> str:
+        """Whether a search found what fits."""
+        return "line" if not self.limit else "none" if not self.largest else "so far" if self.ended else "fits"
+
     @cached_property
     def _drawn(self) -> tuple[PeakLine | None, float | None]:
         peaks = [(batch, peak) for row in self.fits if (batch := row.batch) and (peak := peak_bytes(row))]
@@ -114,41 +105,6 @@ class Demand:
             return None, off
         fixed = line.fixed if line.shows_fixed(smallest, off) else None
         return PeakLine(line.slope, fixed, smallest, largest), off
-
-
-_RESULTS: Fields[Demand] = (
-    ("work", CASE),
-    own("limit", "batch.limit_bytes", Unit.BYTES, "memory that the work had to fit into; null where none was set"),
-    own("largest batch", "batch.largest", Unit.COUNT, "the largest batch that a search found to fit"),
-    own("too large", "batch.beyond", Unit.COUNT, "the smallest batch above it that did not fit"),
-    own("tries", "batch.tries", Unit.COUNT, "batches that the search tried, each in one round", lambda each: len(each.tries) or None),
-    own(
-        "a sample",
-        "batch.sample_bytes",
-        Unit.BYTES,
-        "what each sample adds to the peak: slope of a line through the peaks",
-        lambda each: each.line and each.line.sample_bytes,
-        "lower",
-    ),
-    own(
-        "fixed part",
-        "batch.fixed_bytes",
-        Unit.BYTES,
-        "what that line takes without a sample: weights, their gradients and averages, libraries; null where it does not show",
-        lambda each: each.line and each.line.fixed_bytes,
-        "lower",
-    ),
-    own("off the line", "batch.off", Unit.FRACTION, "how far a peak is from the line, in the median"),
-    own(
-        "from batch",
-        "batch.line_from",
-        Unit.COUNT,
-        "the smallest batch of the line; beyond these it is a forecast",
-        lambda each: each.line and each.line.first,
-    ),
-    own("to batch", "batch.line_to", Unit.COUNT, "the largest batch of the line", lambda each: each.line and each.line.last),
-    own("search ended, as", "batch.ended", Unit.TEXT, "why the search is unfinished, with what fits so far, or found nothing that fits"),
-)
 
 
 def searches(results: Results) -> list[Demand]:
@@ -170,13 +126,10 @@ def _search(row: Row) -> Hashable:
     return row.file, row.differing_from(_OF_TRIES)
 
 
-def findings(found: Sequence[Demand], sweeps: Iterable[Sequence[Row]]) -> AnswerPart:
-    """Return the largest batches that searches found, and the line through the peaks of each and of each sweep of batches."""
-    lines = (sweep for rows in sweeps if (sweep := Demand(rows[0], rows)).line)
-    of_both = [*found, *lines]
-    rows, weaknesses = [each.row for each in found], list(_weaknesses(of_both))
-    part = of_devices("Memory by batch size", _RESULTS, of_both, _paragraph, (_NOTE,), rows=rows, weaknesses=weaknesses)
-    return replace(part, headline=_headline(by_device(found))) if found else part
+def demands(results: Results, sweeps: Iterable[Sequence[Row]]) -> list[Demand]:
+    """Return the searches, the one that found most first, and behind them the sweeps of batches whose peaks lie on a line."""
+    found = sorted(searches(results), key=lambda each: (each.row.is_on_cpu, -(each.largest or 0)))
+    return [*found, *(each for rows in sweeps if (each := Demand(rows[0], rows)).line)]
 
 
 def peak_bytes(row: Row) -> float | None:
@@ -185,65 +138,92 @@ def peak_bytes(row: Row) -> float | None:
     return float(value) if value else None
 
 
-def of_device(row: Row, environments: Environments) -> float | None:
-    """Return the memory of the device that a row ran on, in bytes: on a CPU that of its machine; None where the file does not say."""
-    size = memory_gib(environments.get(row.case.run), None if row.is_on_cpu else row.case.device_name or "")
-    return size and size * float(2**30)
+def by_batch(rows: Sequence[Row], *, tries: bool = False) -> Iterator[Figure]:
+    """Yield throughput, latency and memory against the batch, of each workload a figure each, with a line a sweep or search and device."""
+    about = "One line a network or shape; further right is a larger batch. "
+    about += "Tries of a search stand on one round each." if tries else "The vertical lines are 95 % intervals over rounds."
+    line = Column("batch.sweep", Unit.TEXT, "the parameters that stay the same while the batch grows", heading="work").by(
+        lambda row: short(label(row, (BATCH.name,))).partition(" ")[2] or row.case.workload
+    )
+    batch = Column(str(BATCH), Unit.COUNT, "items of one call", of=lambda row: row.batch, heading="batch")
+    for where, found in by_workload(rows).items():
+        for title, column in _QUANTITIES.items():
+            shown = [row for row in found if column.value(row) is not None]
+            named = f"{title.capitalize()} by batch size{', as a search tried' if tries else ''}: {where}"
+            yield figure(named, about, "line", shown, batch, column.headed(title), line, place(rows), log="xy")
 
 
-def memory_gib(environment: object, card: str | None = None) -> int | None:
-    """Return the memory of an accelerator of that name, or without one of the machine, in GiB; None where the file does not say."""
-    identity = part(environment, "identity")
-    cards = part(identity, "accelerators")
-    known = [part(identity, "cpu")] if card is None else cards if isinstance(cards, list) else []
-    sizes = (part(each, "memory_gib") for each in known if card is None or part(each, "name") == card)
-    return next((size for size in sizes if isinstance(size, int) and 0 < size < 2**30), None)
-
-
-def _headline(devices: Mapping[str, list[Demand]]) -> Headline:
-    """Return the largest batch that a search found, or that none did."""
-    found, where = foremost(devices)
-    best = max(found, key=lambda each: each.largest or 0)
-    so_far = bool(best.largest and best.ended)
-    text = f"batch {best.largest:,} fits{' so far' if so_far else ''}" if best.largest else "no batch fits"
-    if best.limit_bytes:
-        text += f" into {_limit(best)}"
-    elif not best.largest:
-        text += f"; tries: {len(best.tries)}"
-    return Headline([text], qualifiers(names_of(best.case), where), rows=[best.row], tags={Tag.UNFINISHED: so_far})
-
-
-def _paragraph(where: str, found: Sequence[Demand]) -> tuple[str, ...]:
-    """Say what the first two searches found, and what a sample takes there; without one what a sample takes in the middle sweep."""
-    searched = [each for each in found if each.largest]
-    if searched:
-        left_out = [f"Further searches in the table: {len(searched) - 2}."] if len(searched) > 2 else []
-        return (*chain.from_iterable(_of_largest(where, each) for each in searched[:2]), *left_out)
-    drawn = sorted(((line, each.work) for each in found if (line := each.line)), key=lambda of: of[0].sample_bytes)
-    if drawn:
-        line, work = drawn[(len(drawn) - 1) // 2]
-        more = f", {middle_of(len(drawn), 'sweep')}" if len(drawn) > 1 else ""
-        return f"{line}.", f"That is {work} on {where}{more}."
-    one = found[(len(found) - 1) // 2]
-    return (f"On {where} no batch of {one.work} was found to fit into {_limit(one)}.",)
-
-
-def _of_largest(where: str, found: Demand) -> Iterator[str]:
-    yield f"On {where} batch={found.largest} of {found.work} fits into {_limit(found)}{' so far' if found.ended else ''}."
-    if found.ended:
-        yield "The search is unfinished."
-    yield f"batch={found.beyond} does not fit." if found.beyond else "Whether a larger one fits is not known."
-    if found.line:
-        yield f"{found.line}."
-
-
-def _limit(found: Demand) -> str:
-    return byte_count(found.limit_bytes) if found.limit_bytes else "the memory that was left"
-
-
-def _weaknesses(found: Iterable[Demand]) -> Iterable[str]:
+def _cautions(found: Sequence[Demand]) -> Iterator[str]:
     for each in found:
         if each.ended:
-            yield from f"the search for the largest batch of {each.work}: {each.ended}".split("; ")
+            yield from f"the search for the largest batch of {short(each.case)}: {each.ended}".split("; ")
         if each.off is not None and each.off > _BENT:
-            yield f"peaks of {each.work} are {percent(each.off)} off their line: memory per sample varies with the batch"
+            yield f"peaks of {short(each.case)} are {percent(each.off)} off their line: memory per sample varies with the batch"
+
+
+def _of_line(name: str, unit: Unit, meaning: str, heading: str, of: Callable[[PeakLine], float | None], priority: int = 1) -> Column:
+    return Column(f"batch.{name}", unit, meaning, heading=heading, priority=priority).by(lambda each: each.line and of(each.line))
+
+
+_QUANTITIES: Mapping[str, Column] = {
+    "throughput": THROUGHPUT,
+    "latency": TIME,
+    "memory": Column("batch.memory_bytes", Unit.BYTES, "peak on the accelerator, or on a CPU of the process", "lower", of=peak_bytes),
+}
+SECTION = Section(
+    records="demands",
+    title="Memory by batch size",
+    columns=[
+        CASE.headed("work"),
+        place,
+        Column(
+            "batch.limit_bytes", Unit.BYTES, "memory that the work had to fit into; null where none was set", heading="limit", priority=0
+        ),
+        Column("batch.largest", Unit.COUNT, "the largest batch that a search found to fit", heading="largest batch", priority=0),
+        Column("batch.beyond", Unit.COUNT, "the smallest batch above it that did not fit", heading="too large", priority=0),
+        Column("batch.tries", Unit.COUNT, "batches that the search tried, each in one round", heading="tries").by(
+            lambda each: len(each.tries) or None
+        ),
+        _of_line(
+            "sample_bytes",
+            Unit.BYTES,
+            "what each sample adds to the peak: slope of a line through the peaks",
+            "a sample",
+            attrgetter("sample_bytes"),
+            0,
+        ),
+        _of_line(
+            "fixed_bytes",
+            Unit.BYTES,
+            "what that line takes without a sample: weights, their gradients and averages, libraries; null where it does not show",
+            "fixed part",
+            attrgetter("fixed_bytes"),
+            0,
+        ),
+        Column("batch.off", Unit.FRACTION, "how far a peak is from the line, in the median", heading="off the line"),
+        _of_line(
+            "line_from", Unit.COUNT, "the smallest batch of the line; beyond these it is a forecast", "from batch", attrgetter("first")
+        ),
+        _of_line("line_to", Unit.COUNT, "the largest batch of the line", "to batch", attrgetter("last")),
+        Column(
+            "batch.ended",
+            Unit.TEXT,
+            "why the search is unfinished, with what fits so far, or found nothing that fits",
+            heading="search ended, as",
+        ),
+    ],
+    notes=[
+        "peaks of a search are those of its tries, each measured in one round; a line holds for the batches it was drawn through; "
+        "on an accelerator a peak is what torch's allocator held, which is what has to fit"
+    ],
+    by=lambda each: each.outcome,
+    headline={
+        "fits": ("batch {largest} fits into {limit_bytes}", "batch {largest} fits"),
+        "so far": ("batch {largest} fits so far into {limit_bytes}", "batch {largest} fits so far"),
+        "none": ("no batch fits into {limit_bytes}", "no batch fits; tries: {tries}"),
+        "line": "a sample takes {sample_bytes}",
+    },
+    tags={Tag.UNFINISHED: lambda each: each.outcome == "so far"},
+    cautions=_cautions,
+    figures=[lambda found: by_batch([row for each in found if each.limit for row in each.fits if row.has_throughput], tries=True)],
+)

@@ -7,26 +7,13 @@ from itertools import chain
 from operator import itemgetter
 from typing import TypeVar
 
-from dlbench.analysis.answers.parts.base import Missing, Question, Table, table
+from dlbench.analysis.answers.parts.base import Lack, Table, table
 from dlbench.analysis.answers.parts.headline import Headline, cut
 from dlbench.analysis.presentation import pair_columns
-from dlbench.analysis.presentation.fields import (
-    CASE,
-    RATIO,
-    SIDES,
-    SPEEDUP,
-    WORK,
-    Field,
-    Fields,
-    Headed,
-    Side,
-    device_column,
-    of_side,
-    own,
-    value_fields,
-)
+from dlbench.analysis.presentation.columns import CASE, PLACE, RATIO, WORK, as_column, of_side, value_columns
+from dlbench.analysis.presentation.fields import SIDES, Field, Headed, Side
 from dlbench.analysis.presentation.figures import Figure, Mark, figure
-from dlbench.analysis.presentation.names import HasRow, by_device, choice, device_label, hardware, several_runs
+from dlbench.analysis.presentation.names import by_device, choice, device_label, several_runs
 from dlbench.analysis.presentation.wording import brief, cell, plural, short, value_words
 from dlbench.analysis.ratios.pairing import DEVICE, DTYPE, MODE, RUN, Pair, Pairs, grouped, match_rows, one_device
 from dlbench.analysis.ratios.ratio import HasRatio, middle, speedup_of
@@ -41,7 +28,6 @@ S = TypeVar("S", bound=HasRatio)
 
 _ELSEWHERE = "no accelerator took part; run the same suite on a machine that has one, and give both files to dlbench show"
 """Reason why nothing is compared with an accelerator. A file lists the devices that were asked for, so the machine may have one."""
-OTHERS = Column("others", Unit.COUNT, "how many other accelerators there are in these files; null for none")
 _DEVICE_TIME = "device: by the device's own events; the wall time of a cold call, which is timed alone, also holds its launch and a wait"
 
 _OVER_ROUNDS = (
@@ -55,7 +41,6 @@ _NAME = 20
 """Characters of a name in a headline."""
 
 _AT: Mapping[Setting | None, str] = {DEVICE: "on", DTYPE: "in", MODE: "in", RUN: "in"}
-_WHICH: Field[Pair] = Field(pair_columns.TIME, lambda pair: "device" if pair.on_device else "wall")
 
 
 def beside_defaults(results: Results, role: ParameterRole) -> list[Pairs]:
@@ -71,48 +56,66 @@ def beside_defaults(results: Results, role: ParameterRole) -> list[Pairs]:
     return found
 
 
-def without_accelerator(question: Question, results: Results) -> Missing | None:
-    """Return what is missing where no row was measured on an accelerator, and no file lists one; None where one was."""
+def no_accelerator(results: Results) -> Lack | None:
+    """Say that no row was measured on an accelerator, and no file lists one, where that is so."""
     identities = [environment.get("identity") for environment in results.environments.values()]
     present = any(isinstance(each, Mapping) and each.get("accelerators") for each in identities)
     if present or not all(row.is_on_cpu or row.case.status is Status.SKIPPED for row in results.rows):
         return None
-    return Missing(question, _ELSEWHERE, why="no accelerator in these files")
+    return Lack(_ELSEWHERE, "no accelerator in these files")
 
 
-def same_case(pairs: Pairs, *more: Field[HasRow]) -> Table:
-    """Return the table of rows that differ in one setting: how many times as fast the other is.
+def one_kind_of_device(results: Results) -> Lack | None:
+    """Say that nothing but CPUs, or nothing but accelerators, were measured, where that is so."""
+    kinds = {row.is_on_cpu for row in results.rows if row.case.status is not Status.SKIPPED}
+    return Lack("only one kind of device was measured") if len(kinds) < 2 else None
 
-    Behind that stand ``more`` fields, and the numbers that workloads declare, of both sides: ``p99_s in bf16`` where all pairs share the
-    label of a side, else ``p99_s of other``.
+
+def same_case(pairs: Pairs, *more: Column) -> Table:
+    """Return the table of rows that differ in one setting: how many times as fast the other is."""
+    found = pairs.rows
+    return table(same_title(found), same_columns(found, *more), found, same_notes(found), whole=pair_columns.cells)
+
+
+def same_title(found: Sequence[Pair]) -> str:
+    """Return the title of the table of rows that differ in one setting."""
+    by = found[0].by if found else None
+    differ = "on both sides" if by == DEVICE else f"with another {by.name if by else ''}"
+    return f"The same case {differ}: {'how many times as fast' if any(each.speeds for each in found) else 'what it reports'}"
+
+
+def same_notes(found: Sequence[Pair]) -> tuple[str, ...]:
+    """Return what a reader has to know of that table."""
+    return (*((_DEVICE_TIME,) if any(each.on_device for each in found) else ()), *over_rounds(found))
+
+
+def same_columns(found: Sequence[Pair], *more: Column) -> list[Column]:
+    """Return its columns, at the end ``more`` and the numbers that workloads declare, of both sides.
+
+    They are called ``p99 in bf16`` where all pairs share the label of a side, else ``p99 of other``.
     """
-    found, by = pairs.rows, pairs.by
-    several, on_devices = several_runs(sides_of(found)), by == DEVICE
-    timed = any(each.speeds for each in found)
-    which = any(each.on_device for each in found)
-    fields: Fields[Pair] = (("case", CASE),)
-    if not on_devices:
-        fields += (device_column(lambda pair: device_label(pair.other, several and by != RUN)),)
-    fields += (("which time", _WHICH),) if which else ()
-    for name in SIDES:
-        fields += _side(found, name, _time(name))
-    fields += RATIO if timed else ()
-    shared_labels = {name: _shared(found, name)[1] for name in SIDES}
-    for field in [*more, *value_fields(sides_of(found))]:
-        for name, side in SIDES.items():
-            shared = shared_labels[name]
-            where = f"{_AT.get(by, 'at')} {shared}" if shared else f"of {name}"
-            column = replace(field.column, name=f"{name}.{field.column.name}")
-            fields += ((f"{value_words(field.column)} {where}", Field(column, field.on(side).of)),)
-    differ = "on both sides" if on_devices else f"with another {by.name if by else ''}"
-    title = f"The same case {differ}: {'how many times as fast' if timed else 'what it reports'}"
-    notes = (*((_DEVICE_TIME,) if which else ()), *over_rounds(found))
-    return table(title, fields, found, notes, whole=pair_columns.cells)
+    by = found[0].by if found else None
+    several, timed, columns = several_runs(sides_of(found)), any(each.speeds for each in found), [CASE]
+    if by != DEVICE:
+        columns.append(PLACE.by(lambda pair: device_label(pair.other, several and by != RUN)))
+    if any(each.on_device for each in found):
+        columns.append(pair_columns.TIME.by(lambda pair: "device" if pair.on_device else "wall", "which time"))
+    for side in SIDES:
+        columns += _side(found, side, _time(side))
+    columns += [RATIO] if timed else []
+    for column in [*more, *value_columns(sides_of(found))]:
+        for side, of in SIDES.items():
+            shared = _shared(found, side)[1]
+            where = f"{_AT.get(by, 'at')} {shared}" if shared else f"of {side}"
+            heading, priority = f"{value_words(column)} {where}", 1 if timed else 0
+            columns.append(replace(column.on(of), name=f"{side}.{column.name}", heading=heading, priority=priority))
+    return columns
 
 
-def _time(name: Side) -> Headed[Pair]:
+def _time(side: Side) -> Column:
     """Return the time of a side that the ratio is of."""
-    return own("time", f"{name}.time_s", Unit.SECONDS, f"{name}: one call", lambda pair: pair.time_s(SIDES[name](pair)))
+    of = SIDES[side]
+    return Column(f"{side}.time_s", Unit.SECONDS, f"{side}: one call", of=lambda pair: pair.time_s(of(pair)), heading="time")
 
 
 def sides_of(pairs: Iterable[Pair]) -> list[Row]:
@@ -130,20 +133,6 @@ def standing(pair: Pair) -> tuple[bool, float]:
     return has_own_base(pair), speedup_of(pair)
 
 
-def others_than(best: Pair, pairs: Iterable[Pair]) -> int:
-    """Return how many accelerators there are besides the one of a pair."""
-    return len({one_device(each.other) for each in pairs} - {one_device(best.other)})
-
-
-def both_names(pair: Pair, pairs: Iterable[Pair]) -> tuple[str, str]:
-    """Return what the CPU and the accelerator of one of these pairs are called in a sentence, of cards with one name also which it is."""
-    known = list(pairs)
-    several = several_runs(sides_of(known))
-    cpu, name = (hardware(side, several) for side in pair.sides)
-    alike = {each.other.case.device for each in known if hardware(each.other, several) == name}
-    return cpu, f"{name} ({pair.other.case.device})" if len(alike) > 1 else name
-
-
 def over_rounds(pairs: Iterable[Pair]) -> tuple[str, ...]:
     """Return the note on what a ratio is, where one of these lies far from the quotient that a reader would expect."""
     return (_OVER_ROUNDS,) if any(map(_is_apart, pairs)) else ()
@@ -155,16 +144,23 @@ def _is_apart(pair: Pair) -> bool:
     return bool(pair.speeds and base and other and abs(base / other / speedup_of(pair) - 1) > _APART)
 
 
-def reported(results: Results, by: str) -> tuple[Pairs, Table, list[tuple[str, ...]]]:
-    """Return the pairs of rows that differ in one setting and report values, not times; their table; what each device's first reports.
-
-    That is a sentence a value, of many for the first ones. Trainings in formats of numbers are told in the answer on precisions.
-    """
+def reported_pairs(results: Results, by: str) -> Pairs:
+    """Return the pairs of rows that differ in one setting and report values, not times; not those of formats, which have another answer."""
     results = results.where(lambda row: row.declared.parameter("format") is None)
     # Most files report none, and pairing takes a while.
-    pairs = match_rows(results, by, timed=False) if any(row.values for row in results.rows) else Pairs()
+    return match_rows(results, by, timed=False) if any(row.values for row in results.rows) else Pairs()
+
+
+def reported(results: Results, by: str) -> tuple[Pairs, Table, list[tuple[str, ...]]]:
+    """Return those pairs, their table, and what each device's first reports: a sentence a value, of many for the first ones."""
+    pairs = reported_pairs(results, by)
     with_values = ((each, declared_values(each)) for each in _firsts(pairs))
     return pairs, same_case(pairs), [tuple(_reports(each, values)) for each, values in with_values if values]
+
+
+def reported_texts(pair: Pair) -> list[str]:
+    """Return the first value that a pair reports as a headline: ``p99_s 12.3 ms in bf16 and 12.5 ms in fp32``."""
+    return [f"{cut(name, _NAME)} {value}" for name, *each in _declared(pair)[:1] for value in (" and ".join(each), each[0])]
 
 
 def _firsts(pairs: Pairs) -> list[Pair]:
@@ -183,9 +179,8 @@ def reported_headline(pairs: Pairs) -> Headline:
 
     Raises StopIteration where no pair reports a number.
     """
-    pair, (name, *texts) = next((each, values[0]) for each in _firsts(pairs) if (values := _declared(each)))
-    told = [f"{cut(name, _NAME)} {value}" for value in (" and ".join(texts), texts[0])]
-    return Headline(told, [brief(pair.case)], rows=pair.sides)
+    pair = next(filter(_declared, _firsts(pairs)))
+    return Headline(reported_texts(pair), [brief(pair.case)], rows=pair.sides)
 
 
 def declared_values(pair: Pair) -> list[str]:
@@ -198,9 +193,9 @@ def _declared(pair: Pair) -> list[tuple[str, str, str]]:
     at, several = _AT.get(pair.by, "at"), several_runs(pair.sides)
     where_other, where_base = (f"{at} {side_label(pair, side, several)}" for side in (pair.other, pair.base))
     return [
-        (value_words(field.column), f"{cell(other, field.column)} {where_other}", f"{cell(base, field.column)} {where_base}")
-        for field in value_fields(pair.sides)
-        for other, base in [(field.of(pair.other), field.of(pair.base))]
+        (column.heading, f"{cell(other, column)} {where_other}", f"{cell(base, column)} {where_base}")
+        for column in value_columns(pair.sides)
+        for other, base in [(column.value(pair.other), column.value(pair.base))]
         if isinstance(other, int | float) and isinstance(base, int | float)
     ]
 
@@ -222,25 +217,25 @@ def furthest(pairs: Sequence[Pair]) -> tuple[Pair, list[Pair]]:
     return middle(found).chosen(len(others)), found
 
 
-def own_best(pairs: Pairs) -> Table:
-    """Return the table of throughputs, each side at a batch, precision, layout and mode of its own."""
-    found = pairs.rows
-    fields: Fields[Pair] = (("work", WORK),)
+OWN_BEST = "Each side at its own best batch, precision, layout and mode: how many times the throughput"
+
+
+def best_columns(found: Sequence[Pair]) -> list[Column]:
+    """Return the columns of throughputs, each side at a batch, precision, layout and mode of its own."""
+    columns = [WORK]
     for name, side in SIDES.items():
         items, flops = of_side(name, lambda row: row.rate.items_per_s), of_side(name, lambda row: row.rate.flops_per_s)
         without = [side(each).rate.items_per_s is None for each in found]  # their workloads count operations only
-        fields += _side(found, name, ("throughput", flops if all(without) else items))
-        if any(without) and not all(without):
-            fields += (("FLOP/s", flops),)
-        at = Column(f"{name}.choice", Unit.TEXT, f"{name}: what it chose")
-        fields += (("at", Field(at, choice).on(side)),)
-    title = "Each side at its own best batch, precision, layout and mode: how many times the throughput"
-    return table(title, (*fields, *RATIO), found, whole=pair_columns.cells)
+        columns += _side(found, name, (flops if all(without) else items).headed("throughput"))
+        columns += [flops.headed("FLOP/s")] if any(without) and not all(without) else []
+        columns.append(Column(f"{name}.choice", Unit.TEXT, f"{name}: what it chose", of=choice, heading="at").on(side))
+    return [*columns, RATIO]
 
 
-def ratio_figure(title: str, pairs: Pairs, named: Field[Pair] = CASE) -> Figure:
+def ratio_figure(title: str, pairs: Sequence[Pair], named: Column = CASE) -> Figure:
     """Return the figure of the ratios of pairs, a row each; of devices against the CPU of their own machine, where that was measured."""
-    found, by = [each for each in pairs.rows if each.speeds], pairs.by or DEVICE
+    found = [each for each in pairs if each.speeds]
+    by = (found[0].by if found else None) or DEVICE
     if by == DEVICE:
         found = with_own_base(found)
     else:
@@ -249,22 +244,18 @@ def ratio_figure(title: str, pairs: Pairs, named: Field[Pair] = CASE) -> Figure:
     several = shared is None and not all(map(has_own_base, found))
     base = shared or ("the CPU" if all(each.base.is_on_cpu for each in found) else "the other side")
     about = f"A value above 1 is faster than {base}; the lines are 95 % intervals over rounds."
-    other: Headed[Pair] = own(
-        by.name,
-        "other.label",
-        Unit.TEXT,
-        "the side that is compared with the base",
-        lambda pair: f"{label(pair)} against {against(pair)}" if several else label(pair),
+    other = Column("other.label", Unit.TEXT, "the side that is compared with the base", heading=by.name).by(
+        lambda pair: f"{label(pair)} against {against(pair)}" if several else label(pair)
     )
-    return of_ratios(title, about, f"times as fast as {base}", mark_of(named, found), found, ("case", named), other)
+    return of_ratios(title, about, f"times as fast as {base}", mark_of(named, found), found, named.headed("case"), other)
 
 
-def on_its_device(named: Field[Pair], pairs: Sequence[Pair]) -> Field[Pair]:
-    """Return the field that names pairs, with the device where they are of several: the same case there is two lines."""
+def on_its_device(named: Column, pairs: Sequence[Pair]) -> Column:
+    """Return the column that names pairs, with the device where they are of several: the same case there is two lines."""
     several = several_runs(sides_of(pairs))
     if len({device_label(each.other, several) for each in pairs}) <= 1:
         return named
-    return Field(named.column, lambda pair: f"{short(str(named.of(pair)))} on {device_label(pair.other, several)}")
+    return named.by(lambda pair: f"{short(str(named.value(pair)))} on {device_label(pair.other, several)}")
 
 
 def with_own_base(pairs: Sequence[Pair]) -> list[Pair]:
@@ -278,15 +269,15 @@ def has_own_base(pair: Pair) -> bool:
     return pair.base.case.run == pair.other.case.run
 
 
-def mark_of(named: Field[S], found: Sequence[S]) -> Mark:
+def mark_of(named: Column | Field[S], found: Sequence[S]) -> Mark:
     """Return how to draw a row for each record: as dots where several have one name."""
-    return "dot" if len(found) > len({str(named.of(each)) for each in found}) else "bar"
+    column = as_column(("", named))
+    return "dot" if len(found) > len({str(column.value(each)) for each in found}) else "bar"
 
 
-def of_ratios(title: str, about: str, times: str, mark: Mark, found: Sequence[S], *named: Headed[S]) -> Figure:
+def of_ratios(title: str, about: str, times: str, mark: Mark, found: Sequence[S], *named: Column | Headed[S]) -> Figure:
     """Return the figure of the ratios of records, a row each, by their name and the series that they are of; ``times`` says of what."""
-    ratio, *ends = SPEEDUP
-    return figure(title, about, mark, found, (times, ratio), *named, log="x", interval=ends, reference=1.0, spread=speedup_of)
+    return figure(title, about, mark, found, RATIO.headed(times), *named, log="x", reference=1.0, spread=speedup_of)
 
 
 def _shared(pairs: Sequence[Pair], name: Side) -> tuple[Callable[[Pair], str], str | None]:
@@ -300,7 +291,8 @@ def _shared(pairs: Sequence[Pair], name: Side) -> tuple[Callable[[Pair], str], s
     return label, labels.pop() if len(labels) == 1 else None
 
 
-def _side(pairs: Sequence[Pair], name: Side, value: Headed[Pair]) -> Fields[Pair]:
+def _side(pairs: Sequence[Pair], name: Side, value: Column) -> list[Column]:
     """Return one column headed by the side's label where all pairs share it, else the labels in a column of their own."""
     label, shared = _shared(pairs, name)
-    return ((shared, value[1]),) if shared else (own(name, f"{name}.label", Unit.TEXT, f"{name}: which it is", label), value)
+    labels = Column(f"{name}.label", Unit.TEXT, f"{name}: which it is", of=label, heading=name)
+    return [value.headed(shared)] if shared else [labels, value]

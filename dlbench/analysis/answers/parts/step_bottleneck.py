@@ -24,7 +24,7 @@ ADDS_UP = 0.1
 """How far the parts may be off the whole, relative, before a verdict says so: they are measured in other calls than the whole."""
 
 REMEDIES: dict[Resource, str] = {
-    "arithmetic": "a faster device",
+    "arithmetic": "a narrower precision where that is faster, or a faster device",
     "memory": "a narrower precision, or operations fused by torch.compile, so that fewer bytes move",
     "launch": "a larger batch, CUDA graphs or torch.compile, so that fewer launches do the same",
     "transfer": "data kept on the device, or copied from page-locked memory meanwhile",

@@ -7,13 +7,12 @@ from typing import NamedTuple
 from dlbench.analysis.answers.parts.money import Hour, Payment, devices_of, hour_of
 from dlbench.analysis.answers.parts.sustained import EVEN, Sustained, sustained
 from dlbench.analysis.presentation import names
-from dlbench.analysis.presentation.wording import with_interval
 from dlbench.analysis.ratios.pairing import grouped
 from dlbench.analysis.ratios.ratio import Ratio, speed_ratio
 from dlbench.analysis.read.table import Results
 from dlbench.core import units
 from dlbench.core.model import value_text
-from dlbench.core.prices import Prices
+from dlbench.core.prices import NO_PRICES, Prices
 from dlbench.core.reference.networks import PARAMETERS
 from dlbench.core.reference.schedules import Schedule, schedules
 from dlbench.core.rows.row import Row
@@ -35,7 +34,29 @@ class Estimate(NamedTuple):
 
     row: Row
     schedule: Schedule
-    hour: Hour = Hour()
+    prices: Prices = NO_PRICES
+
+    @property
+    def hour(self) -> Hour:
+        """What an hour of its devices costs."""
+        return hour_of(self.row, self.prices)
+
+    @property
+    def model(self) -> str:
+        """The network."""
+        return self.schedule.model
+
+    @property
+    def what(self) -> str:
+        """What it passes over, where there is little room."""
+        return short_words(self.schedule)
+
+    @property
+    def paid(self) -> str | None:
+        """What it costs at least, or else its energy, where that is known."""
+        if cost := self.cheapest:
+            return self.prices.money(cost.of(self.samples))
+        return None if self.joules is None else units.energy(self.joules)
 
     @property
     def seconds(self) -> float:
@@ -47,9 +68,6 @@ class Estimate(NamedTuple):
         """The ends of its 95 % interval, as of the throughput; None of too few rounds."""
         rates = median_interval(self.row.paid_rates)
         return (self.schedule.seconds(rates.high), self.schedule.seconds(rates.low)) if rates and rates.low else (None, None)
-
-    def __str__(self) -> str:
-        return with_interval(self.seconds, *self.ends, units.seconds)
 
     @property
     def span(self) -> str:
@@ -77,6 +95,11 @@ class Estimate(NamedTuple):
     def is_alone(self) -> bool:
         """Whether one process does the work."""
         return self.row.is_single_rank
+
+    @property
+    def at(self) -> str:
+        """Its choice where there is little room."""
+        return self.choice.replace("batch=", "b")
 
     @property
     def choice(self) -> str:
@@ -232,7 +255,7 @@ def inference(results: Results) -> list[Estimate]:
     rows = [row for row in results.rows if row.is_sound and row.paid_rate and row.is_single_rank and _FORWARD.issubset(row.declared.tags)]
     groups = grouped(rows, lambda row: str(row.params.get("model")))
     found = [(model, _counting(of_place)) for model, of_model in groups.items() for of_place in names.by_device(of_model).values()]
-    every = [Estimate(row, Schedule(model, THOUSAND, 1, "", None, None), hour_of(row, results.prices)) for model, row in found]
+    every = [Estimate(row, Schedule(model, THOUSAND, 1, "", None, None), results.prices) for model, row in found]
     return [each for each in every if each.costs or each.joules is not None]
 
 
@@ -249,8 +272,7 @@ def works(model: str, prices: Prices) -> list[Schedule]:
 def estimates(found: Mapping[str, Sequence[Row]], prices: Prices) -> dict[str, list[list[Estimate]]]:
     """Return for each network and each of its trainings an estimate for every device."""
     return {
-        model: [[Estimate(row, schedule, hour_of(row, prices)) for row in rows] for schedule in works(model, prices)]
-        for model, rows in found.items()
+        model: [[Estimate(row, schedule, prices) for row in rows] for schedule in works(model, prices)] for model, rows in found.items()
     }
 
 

@@ -5,21 +5,17 @@ import statistics
 from collections.abc import Sequence
 from typing import Any
 
-from dlbench.analysis.export.cases import Timed, known, text_of
+from dlbench.analysis.export.cases import Timed, known, text_of, texts_of
 from dlbench.core.stats import quantile
 from dlbench.core.store import RunFile
 
 
 def document(run: RunFile, cases: Sequence[Timed]) -> Any:
     """Return its content."""
-    machine = {
-        "machine": text_of(run, "environment.identity.architecture"),
-        "system": text_of(run, "environment.identity.os"),
-        "python_version": text_of(run, "environment.stack.versions.python"),
-        "cpu": known({"brand_raw": text_of(run, "environment.identity.cpu.name")}),
-    }
+    identity = "environment.identity"
+    machine = texts_of(run, machine=f"{identity}.architecture", system=f"{identity}.os", python_version="environment.stack.versions.python")
     return {
-        "machine_info": known(machine),
+        "machine_info": machine | {"cpu": texts_of(run, brand_raw=f"{identity}.cpu.name")},
         "commit_info": {},
         "benchmarks": [
             {

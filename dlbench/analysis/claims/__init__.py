@@ -1,1 +1,0 @@
-"""Claims of others, and what was measured: see `core.reference.claims`."""
