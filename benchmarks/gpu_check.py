@@ -21,7 +21,8 @@ from benchmarks.gpu_tests import code_key
 from benchmarks.limited import GRACE_S, ask_twice_if_cold, choose_devices, listen, run_python
 from benchmarks.reference import duration
 from dlbench.analysis.contribute.public import machine_name
-from dlbench.analysis.report.text_table import padded
+from dlbench.analysis.report.screen import ScreenColumn, ScreenTable
+from dlbench.cli.terminal import draw
 from dlbench.core.errors import DlbenchError, ExitCode, UsageError
 from dlbench.core.units import clock_time
 from dlbench.harness.runner import ask_hello
@@ -174,7 +175,7 @@ def _print_table(steps: Sequence[Step], state: State, folder: Path, seconds: flo
         so_far = f"{clock_time(spent_s)} of {clock_time(step.deadline_s)} so far" if spent_s else ""
         rows.append((step.name, seen.word(), seen.what) if seen else (step.name, "to come", so_far))
     print(f"\n{folder}, {clock_time(seconds)} in this call")
-    print("\n".join(padded(rows)))
+    draw(ScreenTable([ScreenColumn("", column, priority=0) for column in zip(*rows, strict=True)]))
 
 
 if __name__ == "__main__":

@@ -22,7 +22,6 @@ from benchmarks.peers import PEERS, PORTED
 from benchmarks.recordings import BACK_TO_BACK, INTERLEAVED, MINUTES_APART, TAIL, UNCHANGED, Placement, Recording, Side
 from dlbench.analysis.compare.judge import MEAN, Verdict, rank_tests
 from dlbench.analysis.export.tabular import markdown_table
-from dlbench.analysis.report.text_table import padded
 from dlbench.core.errors import DlbenchError, ExitCode
 from dlbench.core.stats import proportion_interval
 
@@ -286,7 +285,10 @@ def as_text(report: Report, markdown: bool) -> str:
 
 def _table(columns: Mapping[str, Callable[[Any], str]], found: Sequence[Mapping[str, Any]], markdown: bool) -> list[str]:
     rows = [[cell(row) for cell in columns.values()] for row in found]
-    return [line.rstrip("\n") for line in markdown_table(list(columns), rows)] if markdown else padded([list(columns), *rows])
+    if markdown:
+        return [line.rstrip("\n") for line in markdown_table(list(columns), rows)]
+    widths = [max(map(len, column)) for column in zip(columns, *rows, strict=True)]
+    return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in (list(columns), *rows)]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -95,14 +95,29 @@ def dlbench(*arguments: str, cwd: Path, **options: Any) -> Done:
     return Done(process.returncode, out, err)
 
 
-def in_process(folder: Path, *arguments: str) -> Done:
-    """Run a command in this process, as starting one and importing takes a second."""
+def under_titles(texts: Mapping[str, str]) -> str:
+    """Texts as one, each under its title, without blanks at the ends of lines."""
+    lines = [line.rstrip() for title, text in texts.items() for line in (f"=== {title} ===", *text.splitlines())]
+    return "\n".join([*lines, ""])
+
+
+class _Terminal(io.TextIOWrapper):
+    """A stream that somebody watches."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+def in_process(folder: Path, *arguments: str, columns: int | None = None, lines: int = 50) -> Done:
+    """Run a command in this process, as starting one and importing takes a second; with ``columns`` its stdout is a terminal so wide."""
     from dlbench.cli.main import main
 
-    out, err = (io.TextIOWrapper(io.BytesIO(), encoding="utf-8") for _ in range(2))
+    out = (io.TextIOWrapper if columns is None else _Terminal)(io.BytesIO(), encoding="utf-8")
+    err = io.TextIOWrapper(io.BytesIO(), encoding="utf-8")
+    size = {} if columns is None else {"COLUMNS": str(columns), "LINES": str(lines), "TERM": "dumb"}  # a dumb one has no colours
     streams = contextlib.redirect_stdout(out), contextlib.redirect_stderr(err)
-    called = mock.patch.object(sys, "argv", ["dlbench", *arguments])
-    with pytest.raises(SystemExit) as ended, contextlib.chdir(folder), streams[0], streams[1], called:
+    called = mock.patch.object(sys, "argv", ["dlbench", *arguments]), mock.patch.dict(os.environ, size)
+    with pytest.raises(SystemExit) as ended, contextlib.chdir(folder), streams[0], streams[1], called[0], called[1]:
         main()
     said = []
     for stream in (out, err):

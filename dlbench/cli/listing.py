@@ -2,18 +2,17 @@
 
 import itertools
 import sys
-from collections.abc import Container, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from shutil import get_terminal_size
 from typing import Any
 
 from dlbench.analysis.export import tabular
 from dlbench.analysis.presentation.wording import plural
-from dlbench.analysis.report.text_table import padded
 from dlbench.cli.planning import Plan, left_out
 from dlbench.cli.terminal import draw, say
 from dlbench.core.model import Case, Policy
-from dlbench.core.units import one_line, seconds
+from dlbench.core.units import seconds
 from dlbench.harness.plan.adaptive import AdaptivePlan, policy_of_tries
 from dlbench.harness.plan.cases import estimate
 from dlbench.harness.plan.suite import builtin_names, load
@@ -67,20 +66,10 @@ def estimated_s(policy: Policy, cases: int, tries: int) -> float:
 def write_suites(form: str) -> None:
     """Write every built-in suite to stdout: its name, number of benches and question. Needs neither torch nor a process."""
     rows = [{"suite": suite.name, "benches": len(suite.benches), "about": suite.about} for suite in map(load, builtin_names())]
-    write_rows(rows, form)
-
-
-def write_rows(rows: list[dict[str, Any]], form: str) -> None:
-    """Write rows of one kind, one at least, to stdout: drawn on a terminal, else a line each with its columns aligned."""
-    if form != "table":
-        _write(tabular.lines(list(rows[0]), rows, form))
-        return
-    texts = [["–" if value is None else one_line(str(value)) for value in row.values()] for row in rows]
-    numbers = [at for at, value in enumerate(rows[0].values()) if isinstance(value, int)]
-    if sys.stdout.isatty():
-        _draw(list(rows[0]), texts, numbers)
+    if form == "table":
+        _draw(rows)
     else:
-        _write(f"{line}\n" for line in padded(texts, numbers))
+        _write(tabular.lines(list(rows[0]), rows, form))
 
 
 def write_cases(cases: Iterator[Case], form: str) -> None:
@@ -91,7 +80,7 @@ def write_cases(cases: Iterator[Case], form: str) -> None:
     few = list(itertools.islice(cases, _TABLE_AT_MOST + 1)) if sys.stdout.isatty() else []
     widest = max((len(case.id) + _GAPS + len(case.suite) for case in few), default=0)
     if 0 < len(few) <= _TABLE_AT_MOST and widest <= get_terminal_size().columns:
-        _draw(["case", "suite"], [[case.id, case.suite] for case in few])
+        _draw([{"case": case.id, "suite": case.suite} for case in few])
     else:
         _write(f"{case.id}\n" for case in itertools.chain(few, cases))
 
@@ -102,7 +91,10 @@ def _write(chunks: Iterable[str]) -> None:
     sys.stdout.flush()
 
 
-def _draw(headings: Sequence[str], rows: Sequence[Sequence[str]], numbers: Container[int] = ()) -> None:
-    from dlbench.analysis.report.screen_table import screen_table
+def _draw(rows: Sequence[Mapping[str, Any]]) -> None:
+    """Write rows to stdout as a table, which has headings on a terminal alone."""
+    from dlbench.analysis.report.screen import ScreenColumn, ScreenTable  # not at the top, so that --help stays quick
 
-    draw(screen_table(headings, rows, numbers))
+    headed = sys.stdout.isatty()
+    columns = [(name if headed else "", [row[name] for row in rows]) for name in rows[0]]
+    draw(ScreenTable([ScreenColumn(heading, list(map(str, values)), isinstance(values[0], int), 0) for heading, values in columns]))

@@ -95,17 +95,15 @@ def write_pairs(results: Results, by: str, form: str, *, pictures: bool) -> None
     write_notes(sentences.unpaired(unpaired))
 
 
-def write_answers(results: Results, form: str, topic: str | None) -> None:
-    """Write the answers alone to stdout, or that on one topic, as Markdown or one JSON document."""
+@unread()
+def write_answers(results: Results, form: str, topic: str | None, *, pictures: bool) -> None:
+    """Write the reasoning of the answers to stdout, or of one with its tables: for people, as Markdown or as one JSON document."""
+    if form == "table":
+        draw(terminal.reasoning(results, topic, pictures=pictures))
+        return
     write = {"md": answers_export.as_markdown, "json": answers_export.as_json}[form]
     found = [each for each in answers(results) if topic in (None, each.question.topic)]
     click.echo(write(found, sentences.not_usable(results)), nl=False)
-
-
-@unread()
-def write_reasoning(results: Results, topic: str | None, *, pictures: bool) -> None:
-    """Write the reasoning of the answers to stdout, or of one with its tables."""
-    draw(terminal.reasoning(results, topic, pictures=pictures))
 
 
 @unread()

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+from click.core import ParameterSource
 
 from dlbench import __version__
 from dlbench.cli import BEGAN, defaults
@@ -133,6 +134,7 @@ def start(
     where = fingerprint.fingerprint(plan.hello, plan.devices)
     if chosen := defaults.in_force().to_json():
         where["provenance"]["defaults"] = chosen
+    where["provenance"]["command"] = _measured_by()
     if sides:
         where = {key: value for key, value in where.items() if key not in ("stack", "stack_key")}
     header = {
@@ -154,6 +156,26 @@ def start(
         **({} if gate is None else {"gate": dict(gate)}),
     }
     return Session(tuple(tasks), settings, plan.devices, plan.signatures, lambda: ResultWriter.create(path, header), gate=gate)
+
+
+_ELSEWHERE = frozenset(("output", "resume", "form", "junit", "verdict", "report", "github", "dry_run", "strict"))
+"""Parameters that say where results go, or how."""
+_CHOSEN = (ParameterSource.COMMANDLINE, ParameterSource.DEFAULT_MAP)
+
+
+def _measured_by() -> list[list[str]]:
+    """Return what measures the same again, without folders: the command with its suites, then each option with its value."""
+    context = click.get_current_context(silent=True)
+    if context is None:
+        return []
+    words = [[str(context.command.name)]]
+    for each in context.command.params:
+        name, value = max(each.opts, key=len), context.params[str(each.name)]
+        if isinstance(each, click.Argument):
+            words[0] += value
+        elif each.name not in _ELSEWHERE and context.get_parameter_source(str(each.name)) in _CHOSEN:
+            words += [[name] if one is True else [name, str(one)] for one in (value if isinstance(value, tuple) else [value])]
+    return [[fingerprint.without_folders(word) for word in group] for group in words]
 
 
 def _check_places(tasks: Sequence[Task], signatures: Signatures) -> None:
@@ -252,7 +274,7 @@ def _redefined(before: Json, now: Json) -> list[str]:
 
 def _declared_anew(run: RunFile, signatures: Signatures) -> list[str]:
     """Name each value, and each parallelism, that the signatures do not declare as the header says."""
-    from dlbench.analysis.read.declared import declarations
+    from dlbench.analysis.read.header import declarations
 
     found = []
     for name, was in declarations(run).items():

@@ -5,21 +5,20 @@ import io
 import os
 import shutil
 import sys
-import textwrap
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, TextIO
 
 import click
 
-from dlbench.analysis.report.text_table import LEAST_WIDTH
+from dlbench.core.units import fold
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
 _UNBOUNDED = 100_000
 """Columns for output that goes to a file or a pipe, so that nothing is folded or cut."""
-_ALIKE = {"×": "x", "…": "..", "–": "-", "µ": "u", "·": "-"}
+_ALIKE = {"×": "x", "…": "~", "–": "-", "µ": "u", "·": "-"}
 _HANDLER = "dlbench.alike"
 _ASCII = "dlbench-ascii"
 
@@ -55,27 +54,21 @@ def wrapped(text: str, stream: TextIO) -> str:
     """Return text for a stream: on a terminal in lines that fit it, broken between words alone, so a path stays whole; else as is."""
     if not stream.isatty():
         return text
-    width = max(LEAST_WIDTH, shutil.get_terminal_size(os.get_terminal_size(stream.fileno())).columns or 80)
-    return "\n".join(line if len(line) <= width else _broken(line, width) for line in text.split("\n"))
+    width = shutil.get_terminal_size(os.get_terminal_size(stream.fileno())).columns or 80
+    return "\n".join("\n".join(fold(line, width)) for line in text.split("\n"))
 
 
-def _broken(line: str, width: int) -> str:
-    whole = line.replace(" %", "\xa0%")  # a blank that no line breaks at
-    indent = " " * (len(line) - len(line.lstrip()) + 2)
-    lines = textwrap.wrap(whole, width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
-    return "\n".join(lines).replace("\xa0", " ")
-
-
-def draw(renderable: "RenderableType") -> None:
-    """Write what rich lays out to stdout, as wide as the terminal, or off one as wide as it gets."""
+def draw(*parts: "RenderableType") -> None:
+    """Write what rich lays out to stdout, as wide as the terminal or as COLUMNS says, or off a terminal as wide as it gets."""
     from rich.console import Console
 
     console = Console()
-    if not sys.stdout.isatty():
+    if not (sys.stdout.isatty() or os.environ.get("COLUMNS")):
         console.width = _UNBOUNDED
     # Through click, because rich answers a closed pipe with exit code 1. What is wider than the screen the terminal breaks.
     with console.capture() as capture:
-        console.print(renderable, crop=False)
+        for part in parts:
+            console.print(part, crop=False)
     click.echo(capture.get(), nl=False)
 
 

@@ -12,16 +12,14 @@ from dlbench.analysis.compare.verdict import Comparison
 from dlbench.analysis.export import compare_export, github, junit, tabular
 from dlbench.analysis.presentation.names import paths_of, with_short_names, without_folders
 from dlbench.analysis.read.table import Results
-from dlbench.analysis.report import compare_terminal, sentences
+from dlbench.analysis.report import compare_terminal, sentences, terminal
+from dlbench.analysis.report.screen import Note
 from dlbench.cli import defaults
 from dlbench.cli.options import OutputOptions
 from dlbench.cli.output_files import create, overwrite, writing
-from dlbench.cli.terminal import draw, say, say_unbroken, unread, wrapped, write_notes
+from dlbench.cli.terminal import draw, say, say_unbroken, unread, write_notes
 from dlbench.core.errors import ExitCode
-from dlbench.core.units import one_line
 
-_DRAWN_AT_MOST = 300
-"""Verdicts that are laid out for a screen, which takes a millisecond each."""
 _NO_TIME = "the change is the shift of the rounds, which was tested; a time of new that differs from base's by another share is left out"
 
 
@@ -81,21 +79,11 @@ def _write_verdicts(comparisons: Sequence[Comparison], conclusion: str, form: st
         return
     on_terminal = sys.stdout.isatty()
     for comparison in comparisons:
-        title = compare_terminal.title(comparison) if on_terminal else comparison.title
-        click.echo(wrapped(one_line(title), sys.stdout))
-        if on_terminal and comparison.nothing_in_common:
-            continue  # a note says what each side has
-        if on_terminal and 0 < len(comparison.cases) <= _DRAWN_AT_MOST:
-            from dlbench.analysis.report import terminal
-
-            draw(terminal.verdicts(comparison))
-        else:
-            click.echo("\n".join(["", *compare_terminal.table(comparison), ""]))
-        reasons = compare_terminal.reasons(comparison, compare_terminal.short_names(comparison) if on_terminal else {})
-        click.echo("".join(f"{wrapped(reason, sys.stdout)}\n" for reason in reasons), nl=False)
-        if len(comparisons) > 1:
-            click.echo(f"{compare_terminal.summary([comparison])}\n")
-    click.echo(wrapped(conclusion, sys.stdout))
+        draw(Note(compare_terminal.title(comparison) if on_terminal else comparison.title, ""))
+        if not (on_terminal and comparison.nothing_in_common):  # of which a note says what each side has
+            names = compare_terminal.short_names(comparison) if on_terminal else {}
+            draw(terminal.verdicts(comparison, names, len(comparisons) > 1))
+    draw(Note(conclusion, ""))
 
 
 def _tell_github(comparisons: Sequence[Comparison], conclusion: str, notes: Sequence[str], path: Path) -> None:

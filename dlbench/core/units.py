@@ -2,10 +2,14 @@
 
 import math
 import re
+import textwrap
+import unicodedata
 from collections.abc import Callable
 from functools import partial
 
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h)?")
+_AMOUNT = re.compile(r"(?<![\w=.])([\d.,…–+-]*\d) (?=(?:[%×]|[a-zA-Zµ/]{1,7}(?![\w=])))")
+"""A number and the blank before its unit."""
 _KWH = 3.6e6
 """Joules of a kilowatt-hour."""
 _DURATION_UNITS = {"ms": 1e-3, "s": 1.0, None: 1.0, "m": 60.0, "h": 3600.0}
@@ -147,3 +151,16 @@ def one_line(text: str) -> str:
     """Text from a file, fit for a screen: one line, without the control characters that would steer a terminal."""
     joined = " ".join(text.split())
     return joined if joined.isprintable() else "".join(c for c in joined if c.isprintable())
+
+
+def fold(text: str, width: int, *, cell: bool = False) -> list[str]:
+    """Break a line between words, never between a number and its unit, into lines so wide at most; further ones are indented by two more.
+
+    A word that is wider, such as a path to be copied, stays whole; in a ``cell`` it is broken, and nothing is indented.
+    """
+    if not text.isascii() and any(unicodedata.east_asian_width(sign) in "WF" for sign in text):
+        width //= 2  # as each of these takes two columns
+    indent = "" if cell else " " * (len(text) - len(text.lstrip()) + 2)
+    glued = _AMOUNT.sub("\\1\N{NO-BREAK SPACE}", text)
+    lines = textwrap.wrap(glued, max(1, width), subsequent_indent=indent, break_long_words=cell, break_on_hyphens=False)
+    return [line.replace("\N{NO-BREAK SPACE}", " ") for line in lines]

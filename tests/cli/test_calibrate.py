@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 from pathlib import Path
 
@@ -40,9 +41,9 @@ def test_occasions_become_a_calibration_that_compare_uses(tmp_path: Path) -> Non
     run.with_name("older.jsonl").write_text(text.replace(environment["stack_key"], "another"))
     again = calibrate(tmp_path, mine)
     assert again.code == 0, again.err
-    heading, *rows = again.out.splitlines()
-    assert heading.split("  ")[0] == "case"
-    assert [row.split()[:2] for row in rows] == [[case, "3"] for case in ids]
+    _, heading, _, *rows, _ = again.out.splitlines()
+    assert re.split(" {2,}", heading.strip())[:3] == ["case", "sessions", "median"]
+    assert [re.split(" {2,}", row.strip())[:2] for row in rows] == [[f"spin seconds={s} on cpu", "3"] for s in ("0.0001", "0.0002")]
     kept = FOLDER / f"{environment['machine_key']}.json"
     assert again.err.splitlines()[-3:] == [
         "note: left out, as of another machine or other software: 1 of 4 files in results/calibration",
@@ -79,7 +80,7 @@ def test_an_interruption_keeps_what_was_measured(tmp_path: Path) -> None:
     os.kill(process.pid, signal.SIGINT)
     out, err = process.communicate(timeout=60)
     assert process.returncode == 130, err
-    assert out.splitlines()[1].split()[:2] == ["spin[seconds=0.0001]@cpu", "1"]
+    assert re.split(" {2,}", out.splitlines()[3].strip())[:2] == ["spin seconds=0.0001 on cpu", "1"]
 
 
 @pytest.mark.parametrize(

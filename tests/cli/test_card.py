@@ -15,14 +15,13 @@ from dlbench.core.conditions import Throttling
 from dlbench.core.model import Status
 
 REFERENCES = sorted((front_door.ROOT / "results" / "reference").glob("*/*.jsonl"))
-ARGV = ["dlbench", "run", "/home/somebody/my suites/mine.toml", "--plugin=/home/somebody/net.py", "--set", "path=/home/somebody/d"]
+COMMAND = [["run", "/home/somebody/my suites/mine.toml"], ["--plugin", "/home/somebody/net.py"], ["--set", "path=/home/somebody/d"]]
 ENVIRONMENT = {
     "stack": {"versions": {"torch": "2.13.0+cu130"}},
     "provenance": {
         "dlbench": "0.2.0",
         "utc": "2026-11-21T15:40:55+00:00",
-        "argv": [*ARGV, "-o", "/home/somebody/r"],
-        "defaults": {"rounds": {"value": "7", "file": "/home/somebody/dlbench.toml"}},
+        "command": [*COMMAND, ["--rounds", "7"]],
     },
 }
 
@@ -65,8 +64,8 @@ def test_several_machines_share_a_card(tmp_path):
 def test_names_are_text_and_no_markup_and_never_too_long(tmp_path):
     name = "<b>a|b\x1b[2J*" + "`x|" * 20
     measured = [replace(each, device_name=name) for each in made_up.both_kinds()]
-    argv = ["dlbench", "run", "quick", "-k", "`" * 5 + "x" * 2000]
-    made_up.write(tmp_path / "run.jsonl", measured, environment={"provenance": {"dlbench": "0.2.0", "argv": argv}})
+    command = [["run", "quick"], ["-k", "`" * 5 + "x" * 2000]]
+    made_up.write(tmp_path / "run.jsonl", measured, environment={"provenance": {"dlbench": "0.2.0", "command": command}})
     text = shown(tmp_path, "run.jsonl").out
     assert len(text) < 3000
     assert not {"<", "\x1b"} & set(text)

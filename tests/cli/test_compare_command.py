@@ -5,7 +5,7 @@ import io
 import json
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -115,17 +115,57 @@ def test_each_verdict_and_its_exit_code(
     assert folder.compare("--strict").code == strict
 
 
-def test_a_device_that_neither_machine_has_is_no_doubt(folder: Folder) -> None:
-    absent = [made_up.ended(made_up.case(device="cuda:3", n=1), Status.SKIPPED, "this machine has no cuda:3")]
-    for name in ("base", "new"):
-        folder.write(name, absent, STEADY)
-    assert folder.compare("--strict").out.endswith("1 same, 1 not measured; exit 0\n")
+HERE, ELSEWHERE = ({"environment": environment(cpu=cpu)} for cpu in ("AMD EPYC 7B13", "Intel Xeon"))
+NEWER = {"environment": {**environment(torch="2.14.0"), "stack": {"versions": {"torch": "2.14.0"}, "driver": None}}}
+ON_CARD, ABSENT = (made_up.case(device=device, n=1) for device in ("cuda:0", "cuda:3"))
+BF16, ALONE = made_up.case("train_step", model="resnet18", batch=16, dtype="bf16"), made_up.case("matmul", n=1, dtype="bf16")
+NO_DEVICE = [made_up.ended(ABSENT, Status.SKIPPED, "this machine has no cuda:3")]
 
 
-def test_where_nothing_was_measured_nothing_is_decided(folder: Folder) -> None:
-    for name in ("base", "new"):
-        folder.write(name, [made_up.ended(made_up.case(device="cuda:3", n=1), Status.SKIPPED, "this machine has no cuda:3")])
-    assert (folder.compare().code, folder.compare().out.splitlines()[-1]) == (4, "1 not measured; exit 4")
+def at(clock_hz: float, **options: Any) -> dict[str, Any]:
+    """A file whose card had that clock."""
+    return {"state": {"accelerators": {"cuda:0": {"clock_sm_hz": clock_hz}}}, **options}
+
+
+Written = tuple[Sequence[Measurement], Mapping[str, Any]]
+SAID: Mapping[str, tuple[Sequence[Written], tuple[str, ...]]] = {
+    "another machine": ([(timed(ONE), HERE), (timed(ONE, 2, device_name="Intel Xeon", threads=56), ELSEWHERE)], ()),
+    "another machine, reported on": ([(timed(ONE), HERE), (timed(ONE, 2), ELSEWHERE)], ("--across-machines", "--strict")),
+    "held back on another machine": ([(timed(ONE), HERE), (timed(ONE, 2, steady=False), ELSEWHERE)], ("--across-machines", "--strict")),
+    "missing on another machine": ([([*timed(ONE), *STEADY], HERE), (timed(ONE), ELSEWHERE)], ("--across-machines",)),
+    "one machine all the same": ([(timed(ONE), HERE), (timed(ONE, 2), HERE)], ("--across-machines",)),
+    "a machine that is not named": ([(timed(ONE), HERE), (timed(ONE), {})], ()),
+    "other software": ([(timed(ONE), HERE), (timed(ONE), NEWER)], ()),
+    "a device that neither has": ([([*NO_DEVICE, *STEADY], HERE)] * 2, ("--strict",)),
+    "nothing measured": ([(NO_DEVICE, HERE)] * 2, ()),
+    "never measured in the base": ([([made_up.ended(ONE, Status.SKIPPED, "no time"), *STEADY], HERE), (STEADY, HERE)], ()),
+    "no cases": ([([], HERE)] * 2, ()),
+    "one round": ([(timed(ONE, 1, TEN[:1]), HERE), (timed(ONE, 3, TEN[:1]), HERE)], ()),
+    "three rounds": ([(timed(ONE, 1, TEN[:3]), HERE), (timed(ONE, 3, TEN[:3]), HERE)], ()),
+    "unequal rounds": ([(timed(ONE, 1, TEN[:7]), HERE), (timed(ONE, 1.3), HERE)], ()),
+    "three files": ([(timed(ONE), HERE), (timed(ONE), HERE), (timed(ONE, 1.5), HERE)], ()),
+    "other clocks": ([(timed(ON_CARD), at(1.98e9, **HERE)), (timed(ON_CARD, 1.2), at(1.755e9, **HERE))], ()),
+    "nearly the same clocks": ([(timed(ON_CARD), at(1.98e9, **HERE)), (timed(ON_CARD, 1.2), at(1.95e9, **HERE))], ()),
+    "unknown clocks": ([(timed(ON_CARD), at(1.98e9, **HERE)), (timed(ON_CARD, 1.2), HERE)], ()),
+    "clocks of another machine": (
+        [(timed(ON_CARD), at(1.98e9, **HERE)), (timed(ON_CARD, 1.2), at(1.2e9, **ELSEWHERE))],
+        ("--across-machines",),
+    ),
+    "within one file": ([(made_up.both_kinds(), HERE)], ("--by", "dtype")),
+    "slower within one file": ([(made_up.both_kinds(), HERE)], ("--by", "batch")),
+    "failed within one file": ([([*made_up.both_kinds(), *timed(ONE), made_up.ended(BF16, Status.FAILED, "no")], HERE)], ("--by", "dtype")),
+    "alone within one file": ([([*made_up.both_kinds(), *timed(ALONE)], HERE)], ("--by", "dtype")),
+}
+"""Files, and the options with which they are compared, by what is said."""
+
+
+def test_what_it_says(tmp_path: Path, snapshot: Callable[[str, str], None]) -> None:
+    texts = {}
+    for what, (runs, arguments) in SAID.items():
+        files = [made_up.write(tmp_path / what / f"run{number}.jsonl", run, **options) for number, (run, options) in enumerate(runs)]
+        done = front_door.in_process(tmp_path / what, "compare", *(each.name for each in files), *arguments)
+        texts[f"{what}, exit {done.code}"] = done.out + done.err
+    snapshot("compare-says", front_door.under_titles(texts))
 
 
 SPENT = made_up.ended(ONE, Status.SKIPPED, "the budget of 60 s was spent before its turn; give a larger --budget")
@@ -150,29 +190,6 @@ def test_a_budget_that_left_out_all_of_the_new_file_decides_nothing(folder: Fold
     assert folder.verdicts() == (4, {ONE.id: "not measured"})
 
 
-def test_what_the_base_never_measured_is_not_missing_and_says_what_it_was(folder: Folder) -> None:
-    folder.write("base", [made_up.ended(ONE, Status.SKIPPED, "no time was left")], STEADY)
-    folder.write("new", [], STEADY)
-    assert "not in the new file; in the base skipped: no time was left" in folder.compare().out
-
-
-@pytest.mark.parametrize(
-    ("new", "code"),
-    [
-        (timed(ONE), 0),
-        (timed(TWO), 5),
-        (timed(ONE, 1.2), 3),
-        (timed(ONE, 1, [1.0]), 4),
-    ],
-)
-def test_the_shell_gets_the_code(folder: Folder, new: list[Measurement], code: int) -> None:
-    folder.write("base", timed(ONE))
-    folder.write("new", new)
-    done = folder.program()
-    assert (done.code, done.out.splitlines()[-1].rpartition(" ")[2]) == (code, str(code))
-    assert folder.program("--threshold", "5").code == 2
-
-
 def test_of_several_codes_the_first_of_3_5_4_holds(folder: Folder) -> None:
     three = made_up.case("matmul", n=3)
     folder.write("base", timed(ONE), timed(TWO), timed(three, 1, WIDE))
@@ -180,79 +197,6 @@ def test_of_several_codes_the_first_of_3_5_4_holds(folder: Folder) -> None:
     folder.write("lost", timed(ONE), timed(three, 1, WIDE))
     assert folder.compare("--strict").code == 3
     assert folder.compare("--strict", files=("base.jsonl", "lost.jsonl")).code == 5
-
-
-def cells(line: str) -> list[str]:
-    """The cells of a line; two spaces part them."""
-    return [cell.strip() for cell in line.split("  ") if cell.strip()]
-
-
-def test_the_table(folder: Folder) -> None:
-    folder.write("base", timed(ONE), timed(TWO), timed(made_up.case("noop")))
-    folder.write("new", timed(ONE), timed(TWO, 1.2))
-    done = folder.compare()
-    title, _, heading, slower, missing, same, _, reason, conclusion = done.out.splitlines()
-    assert title == "new against base"
-    assert cells(heading) == ["case", "base", "new", "change", "95 % interval", "p after Holm", "verdict"]
-    assert cells(slower) == ["matmul[n=2]@cpu", "1.00 s", "1.20 s", "+20.0 %", "+18.2…+21.8 %", "<0.0001", "slower"]
-    assert cells(missing) == ["noop[]@cpu", "1.00 s", "missing"]
-    assert reason == "noop[]@cpu: not in the new file"
-    assert cells(same) == ["matmul[n=1]@cpu", "1.00 s", "1.00 s", "+0.0 %", "-1.5…+1.5 %", "1.0000", "same"]
-    assert conclusion == "1 slower, 1 same, 1 missing; exit 3"
-    assert done.err.splitlines() == [
-        "note: base does not say which machine it is of",
-        "note: new does not say which machine it is of",
-        f"note: {UNPROVEN}; how far from base in time is unknown: new; {REMEDY}",
-    ]
-
-
-def test_a_time_of_new_that_does_not_fit_the_tested_shift_is_left_out(folder: Folder) -> None:
-    """Three of seven rounds take half the time: the middle of all quotients falls by 29 %, and the median grows by 1 %."""
-    folder.write("base", timed(ONE, 1, (1.00, 1.01, 1.02, 1.3, 1.4, 1.5, 0.99)))
-    folder.write("new", timed(ONE, 1, (1.03, 1.04, 1.05, 1.06, 0.5, 0.4, 0.6)))
-    lines = folder.compare().out.splitlines()
-    assert cells(lines[3]) == ["matmul[n=1]@cpu", "1.02 s", "-29.3 %", "-60.0…+4.0 %", "0.6352", "inconclusive"]
-    left_out = (
-        "note: the change is the shift of the rounds, which was tested; a time of new that differs from base's by another share is left out"
-    )
-    assert folder.compare().err.splitlines().count(left_out) == 1
-    (row,) = json.loads(folder.compare("--format", "json").out)
-    assert (row["median.change"], row["new.median_s"]) == (pytest.approx(-0.293, abs=5e-4), 1.03)
-
-
-def test_a_time_that_fits_the_tested_shift_within_rounding_stays(folder: Folder) -> None:
-    folder.write("base", timed(ONE))
-    folder.write("new", timed(ONE, 1.2))
-    done = folder.compare()
-    assert cells(done.out.splitlines()[3])[1:4] == ["1.00 s", "1.20 s", "+20.0 %"]
-    assert "is left out" not in done.err
-
-
-def test_a_reason_is_told_once_with_its_cases_and_its_numbers_as_spans(folder: Folder) -> None:
-    wide = [made_up.case("matmul", n=n) for n in range(4)]
-    steady = timed(made_up.case("matmul", n=4))
-    folder.write("base", *(timed(case, 1, WIDE) for case in wide), steady)
-    folder.write("new", *(timed(case, 1 + n / 10, WIDE) for n, case in enumerate(wide)), steady)
-    done = folder.compare()
-    assert done.out.splitlines()[-4:] == [
-        "matmul[n=0]@cpu: a slowdown of 25.0 % or more is excluded",
-        "4 cases: 37 rounds a side would probably decide whether it is the same",
-        "3 cases: up to +32.0…+56.0 % is possible; its rounds differ by 21.2 %",
-        "1 same, 4 inconclusive; exit 0",
-    ]
-    assert done.err.count("matmul") == 0
-
-
-def test_two_files_without_a_common_case_are_told_so(folder: Folder) -> None:
-    folder.write("base", timed(ONE), timed(TWO))
-    folder.write("new", timed(made_up.case("storage", suite="storage", block=1)))
-    done = folder.compare()
-    assert (done.code, done.out.splitlines()[-1], done.err.splitlines()[-1]) == (
-        5,
-        "2 missing, 1 new; exit 5",
-        "note: no case is in both files: the base has 2 cases of quick, the new file has 1 case of storage; "
-        "compare two runs of the same suite, devices and options",
-    )
 
 
 @pytest.mark.parametrize(
@@ -289,31 +233,6 @@ def test_files_of_two_occasions_without_a_calibration_are_undecided_for_whoever_
     assert folder.compare("--strict", "--calibration", "m.json").code == 0
 
 
-@pytest.mark.parametrize(("rounds", "enough"), [(1, 10), (3, 10)])
-def test_a_gate_that_could_not_have_failed_is_4_and_says_so(folder: Folder, rounds: int, enough: int) -> None:
-    folder.write("base", timed(ONE, 1, TEN[:rounds]))
-    folder.write("new", timed(ONE, 3, TEN[:rounds]))
-    done = folder.compare()
-    assert done.code == 4
-    assert done.out.endswith("1 inconclusive; exit 4\n")
-    assert done.err.splitlines()[-1] == (
-        f"note: too few rounds: in 3 tests none could have been called slower; {enough} rounds a side would do: --rounds {enough}"
-    )
-
-
-def test_nothing_to_compare_is_4(folder: Folder) -> None:
-    folder.write("base")
-    folder.write("new")
-    done = folder.compare()
-    assert (done.code, done.out.splitlines()[-1]) == (4, "no cases; exit 4")
-
-
-def test_unequal_rounds(folder: Folder) -> None:
-    folder.write("base", timed(ONE, 1, TEN[:7]))
-    folder.write("new", timed(ONE, 1.3))
-    assert folder.verdicts() == (3, {ONE.id: "slower"})
-
-
 def test_a_torn_file_is_compared_as_far_as_it_goes(folder: Folder) -> None:
     folder.write("base", timed(ONE), timed(TWO))
     path = folder.write("new", timed(ONE), planned=2, finished=False)
@@ -335,57 +254,6 @@ def test_a_file_that_cannot_be_read_is_2_and_one_sentence(folder: Folder, conten
     assert "new.jsonl" in done.err
 
 
-def test_another_machine_is_refused_with_what_differs(folder: Folder) -> None:
-    folder.write("base", timed(ONE), environment=environment())
-    folder.write("new", timed(ONE, 2, device_name="Intel Xeon", threads=56), environment=environment(cpu="Intel Xeon"))
-    done = folder.compare()
-    assert (done.code, done.out) == (2, "")
-    assert done.err == (
-        "dlbench: base and new are of different machines, which differ in identity.cpu.name: 'AMD EPYC 7B13' against 'Intel Xeon'; "
-        "compare runs of one machine, or have a report without a gate: --across-machines\n"
-    )
-    report = folder.compare("--across-machines", "--strict", "--junit", "out.xml")
-    assert (report.code, report.out.splitlines()[-1]) == (0, "1 slower; exit 0")
-    assert report.err.splitlines()[0].endswith("'AMD EPYC 7B13' against 'Intel Xeon'; slower does not fail here")
-    assert suites(folder.path / "out.xml")[0].get("failures") == "0"
-
-
-@pytest.mark.parametrize("steady", [True, False])
-def test_across_machines_a_case_that_is_held_back_fails_no_more_than_one_that_is_slower(folder: Folder, steady: bool) -> None:
-    folder.write("base", timed(ONE), environment=environment())
-    folder.write("new", timed(ONE, 2, steady=steady), environment=environment(cpu="Intel Xeon"))
-    assert folder.compare("--across-machines", "--strict").code == 0
-
-
-def test_across_machines_a_missing_case_still_fails(folder: Folder) -> None:
-    folder.write("base", timed(ONE), timed(TWO), environment=environment())
-    folder.write("new", timed(ONE), environment=environment(cpu="Intel Xeon"))
-    assert folder.compare("--across-machines").code == 5
-
-
-def test_across_machines_files_of_one_machine_are_a_gate_as_ever(folder: Folder) -> None:
-    folder.write("base", timed(ONE), environment=environment())
-    folder.write("new", timed(ONE, 2), environment=environment())
-    assert folder.compare("--across-machines").code == 3
-
-
-def test_a_file_that_does_not_say_its_machine_is_never_refused(folder: Folder) -> None:
-    folder.write("base", timed(ONE), environment=environment())
-    folder.write("new", timed(ONE))
-    done = folder.compare()
-    assert (done.code, done.err.splitlines()[0]) == (0, "note: new does not say which machine it is of")
-
-
-def test_other_software_is_told_and_compared(folder: Folder) -> None:
-    folder.write("base", timed(ONE), environment=environment())
-    newer = environment(torch="2.14.0")
-    folder.write("new", timed(ONE), environment={**newer, "stack": {**newer["stack"], "driver": None}})  # which base does not name
-    done = folder.compare()
-    assert (done.code, done.err.splitlines()[0]) == (
-        0, "note: the software differs, base against new: stack.versions.torch: '2.13.0' against '2.14.0'",
-    )  # fmt: skip
-
-
 def test_pyperf_on_one_side(folder: Folder) -> None:
     def pyperf(factor: float) -> dict[str, Any]:
         runs = [{"values": [factor * each] * 3, "metadata": {"date": "2026-01-31 12:00:00"}} for each in TEN]
@@ -395,19 +263,6 @@ def test_pyperf_on_one_side(folder: Folder) -> None:
         (folder.path / f"{name}.json").write_text(json.dumps(pyperf(factor)))
     done = folder.compare(files=("base.json", "new.json"))
     assert (done.code, done.out.splitlines()[-1]) == (3, "1 slower; exit 3")
-
-
-def test_each_new_file_is_compared_with_the_base(folder: Folder) -> None:
-    folder.write("base", timed(ONE))
-    folder.write("new", timed(ONE))
-    folder.write("later", timed(ONE, 1.5))
-    done = folder.compare(files=("base.jsonl", "new.jsonl", "later.jsonl"))
-    assert done.code == 3
-    assert [line for line in done.out.splitlines() if line and "matmul" not in line and not line.startswith("case")] == [
-        "new against base", "1 same", "later against base", "1 slower", "1 slower, 1 same; exit 3",
-    ]  # fmt: skip
-    rows = json.loads(folder.compare("--format", "json", files=("base.jsonl", "new.jsonl", "later.jsonl")).out)
-    assert [(row["new.run"], row["compare.verdict"]) for row in rows] == [("new", "same"), ("later", "slower")]
 
 
 def test_each_new_file_is_a_family_of_its_own(folder: Folder) -> None:
@@ -428,30 +283,6 @@ def test_files_of_one_name_are_told_apart(folder: Folder) -> None:
     assert "a/run" not in folder.compare("--format", "csv", files=("a/run.jsonl", "b/run.jsonl")).out
     in_full = [str(folder.path / side / "run.jsonl") for side in "ab"]
     assert folder.compare(files=in_full).out == done.out
-
-
-def test_within_one_file(folder: Folder) -> None:
-    folder.write("base", made_up.both_kinds())
-    done = folder.compare("--by", "dtype", files=("base.jsonl",))
-    assert (done.code, done.out.splitlines()[0]) == (0, "base: each dtype against fp32")
-    assert done.out.endswith("2 faster, 2 same; exit 0\n")
-    assert done.err == ""
-    slower = folder.compare("--by", "batch", files=("base.jsonl",))
-    assert (slower.code, slower.out.splitlines()[-1]) == (3, "4 slower; exit 3")
-
-
-def test_within_one_file_what_failed_and_what_stands_alone(folder: Folder) -> None:
-    bf16 = made_up.case("train_step", model="resnet18", batch=16, dtype="bf16")
-    folder.write("base", made_up.both_kinds(), timed(ONE), [made_up.ended(bf16, Status.FAILED, "ValueError: no")])
-    done = folder.compare("--by", "dtype", files=("base.jsonl",))
-    assert done.code == 5
-    assert f"{bf16.id}" in done.out
-    assert "nothing to pair it with" not in done.err  # the only other row has no precision at all
-    lonely = made_up.case("matmul", n=1, dtype="bf16")
-    folder.write("two", made_up.both_kinds(), timed(lonely))
-    assert folder.compare("--by", "dtype", files=("two.jsonl",)).err == (
-        "note: 1 not paired, nothing to pair it with at dtype = fp32: matmul[n=1,dtype=bf16]@cpu (two)\n"
-    )
 
 
 @pytest.mark.parametrize(
@@ -530,36 +361,6 @@ def test_thresholds_that_were_edited_into_nonsense_are_2_and_one_sentence(folder
         2, "", "dlbench: base.jsonl, line 1: in the header, thresholds: time must be a fraction such as 0.05 or \"5%\", not -1; "
         "the file was edited or damaged\n",
     )  # fmt: skip
-
-
-def gpu(clock_hz: float) -> dict[str, Any]:
-    return {"accelerators": {"cuda:0": {"clock_sm_hz": clock_hz}}}
-
-
-def test_other_clocks_are_inconclusive_at_most(folder: Folder) -> None:
-    on_gpu = made_up.case(device="cuda:0", n=1)
-    folder.write("base", timed(on_gpu), state=gpu(1.98e9))
-    folder.write("new", timed(on_gpu, 1.2), state=gpu(1.755e9))
-    rows = json.loads((done := folder.compare("--format", "json")).out)
-    said = "the clock of cuda:0 was 1.98 GHz in the base and 1.75 GHz in the new file"
-    assert (done.code, rows[0]["compare.verdict"], rows[0]["compare.note"]) == (
-        4, "inconclusive", f"{said}; its times alone would say slower; measure both in turn, with dlbench ab",
-    )  # fmt: skip
-    assert done.err.splitlines()[-1] == (
-        f"note: a slowdown of 25.0 % or more is not excluded in 1 of 1 case: {on_gpu.id} ({said}; its times alone would say slower); "
-        "measure both in turn, with dlbench ab"
-    )
-    folder.write("near", timed(on_gpu, 1.2), state=gpu(1.95e9))
-    assert folder.compare(files=("base.jsonl", "near.jsonl")).code == 3
-    folder.write("unknown", timed(on_gpu, 1.2))
-    assert folder.compare(files=("base.jsonl", "unknown.jsonl")).code == 3
-
-
-def test_the_clocks_of_another_machine_are_its_own(folder: Folder) -> None:
-    on_gpu = made_up.case(device="cuda:0", n=1)
-    folder.write("base", timed(on_gpu), state=gpu(1.98e9), environment=environment())
-    folder.write("new", timed(on_gpu, 1.2), state=gpu(1.2e9), environment=environment(cpu="Intel Xeon"))
-    assert folder.compare("--across-machines").out.splitlines()[-1] == "1 slower; exit 0"
 
 
 MACHINE = "0123456789abcdef"
@@ -730,23 +531,6 @@ def test_junit_says_where_nothing_could_have_failed(folder: Folder) -> None:
     assert folder.compare("--junit", "verdicts.xml").code == 4
     suite = suites(folder.path / "verdicts.xml")[0]
     assert (suite.get("tests"), suite.get("errors")) == ("2", "1")
-
-
-def test_a_junit_file_that_cannot_be_written_is_74(folder: Folder) -> None:
-    folder.write("base", timed(ONE))
-    folder.write("new", timed(ONE))
-    long = "a" * 300
-    done = folder.compare("--junit", long)
-    assert (done.code, done.err.splitlines()[-1]) == (74, f"dlbench: cannot write {long}: File name too long")
-
-
-def test_what_stands_in_a_file_does_not_steer_the_terminal(folder: Folder) -> None:
-    reason = "\x1b[2J\nslower"
-    folder.write("base", timed(ONE), timed(TWO))
-    folder.write("new", [made_up.ended(ONE, Status.FAILED, reason)], timed(TWO))
-    done = folder.compare()
-    assert "\x1b" not in done.out
-    assert [cells(line)[-1] for line in done.out.splitlines() if line.startswith(ONE.id)] == ["failed", f"{ONE.id}: failed: [2J slower"]
 
 
 def test_torch_is_never_imported(folder: Folder) -> None:

@@ -2,14 +2,12 @@
 
 import json
 import re
-from dataclasses import replace
 
 import pytest
 import shared_hosts
 from click.testing import CliRunner
 from front_door import PRETEND, dlbench
 
-from dlbench.analysis.report import doctor_text
 from dlbench.cli.commands import doctor
 from dlbench.core.finding import Finding, Fitness
 
@@ -30,23 +28,6 @@ def test_the_worst_finding_decides(findings, code, last, capsys):
     assert doctor.report(findings, "table") == code
     out = capsys.readouterr().out.splitlines()
     assert out[-1] == last
-
-
-def test_a_line_a_finding_the_worst_first_with_what_to_do(capsys):
-    doctor.report([FINE, NOTED, BAD], "table")
-    assert capsys.readouterr().out.splitlines()[:3] == [
-        "unfit  same code    cpu     it differs; quieten the machine",
-        "note   power limit  cuda:0  450 W, usual are 700 W; have it raised",
-        "fit    governor     cpu     performance",
-    ]
-
-
-def test_a_terminal_has_long_sentences_folded_below_each_other():
-    finding = replace(BAD, found="it differs " * 9, advice="quieten the machine")
-    lines = doctor_text.lines([finding, NOTED], 80)
-    assert all(len(line) <= 80 for line in lines)
-    assert [line[:27].split() for line in lines] == [["unfit", "same", "code", "cpu"], [], [], ["note", "power", "limit", "cuda:0"]]
-    assert " ".join(line[28:] for line in lines[:3]).split() == ["it", "differs"] * 8 + ["it", "differs", ";", "quieten", "the", "machine"]
 
 
 def test_as_data_the_conclusion_goes_to_stderr(capsys):

@@ -1,8 +1,7 @@
-"""Tables on terminals of many kinds, and what goes where none is."""
+"""Screens of commands as they look, on terminals of many widths and in a pipe: plain text in tests/snapshots, a file each."""
 
 import codecs
 import fcntl
-import io
 import os
 import pty
 import re
@@ -10,30 +9,292 @@ import struct
 import subprocess
 import sys
 import termios
+from collections.abc import Callable, Mapping
 from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
 
 import front_door
 import made_up
 import pytest
-from rich.console import Console
+from front_door import under_titles
+from rich.cells import cell_len
 
 from dlbench.analysis.answers import topics
-from dlbench.analysis.report.screen_table import screen_table
+from dlbench.cli.commands import doctor
 from dlbench.cli.terminal import wrapped
 from dlbench.core.conditions import Throttling
-from dlbench.core.model import Status
+from dlbench.core.finding import Finding, Fitness
+from dlbench.core.measurement import Measurement, Transfer
+from dlbench.core.model import Policy, Status
 
-SIGNS = ("│", "█", "▂")
+WIDTHS = (120, 80, 20)
+TEN = (1.00, 1.01, 0.99, 1.02, 0.98, 1.005, 0.995, 1.015, 0.985, 1.001)
+WIDE = (1.0, 2.1, 0.6, 1.7, 0.8, 2.4, 0.7, 1.9, 1.1, 0.9)
+Snapshot = Callable[[str, str], None]
 
 
-TOPICS = topics()
+def written(folder: Path, *runs: list[Measurement], **options: object) -> list[str]:
+    """Write a result file for each run, and return their names."""
+    return [made_up.write(folder / f"run{number}.jsonl", run, **options).name for number, run in enumerate(runs)]
 
 
-def shown_on_terminal(folder, *arguments, columns=140, lines=50, code=0, **variables):
-    """What a command writes to a terminal of that size."""
+def steps() -> list[Measurement]:
+    """Training steps of one model on two devices, and a product of a cold and of a hot call."""
+    by_cache = [
+        made_up.timed_on_device(each, 0.5) if device == "cuda:0" else each
+        for device in ("cpu", "cuda:0")
+        for cache, seconds in (("hot", 1.0), ("cold", 2.0))
+        for each in made_up.rounds_of(made_up.case("matmul", device, n=256, cache=cache), made_up.flat([seconds] * 7))
+    ]
+    return [*made_up.both_kinds(), *by_cache]
+
+
+def on_cpu() -> list[Measurement]:
+    """The steps of a machine without an accelerator."""
+    return [each for each in made_up.both_kinds() if each.case.device == "cpu"]
+
+
+def on_a_card() -> list[Measurement]:
+    return [each for each in made_up.both_kinds() if each.case.device != "cpu"]
+
+
+def few_rounds() -> list[Measurement]:
+    """Too few for intervals."""
+    return made_up.both_kinds(rounds=3)
+
+
+def unlike() -> list[Measurement]:
+    """Cases of as many rounds and spreads as there are kinds of, and with values."""
+    rounds: dict[int, list[list[float]]] = {1: made_up.flat(made_up.SEVEN), 2: [[0.1], [0.2]], 3: [[0.1, 0.1, 0.1]], 4: [[9e-4], [2e-3]]}
+    rounds |= {5: [[7300.0], [9000.0]], 6: made_up.flat([1.0, 1.5, 1.0, 1.5, 1.0, 1.5, 1.0])}
+    found = [each for n, blocks in rounds.items() for each in made_up.rounds_of(made_up.case("matmul", n=n), blocks)]
+    observed = made_up.without_rounds(made_up.rounds_of(made_up.case("probe", n=1), [[1.0]])[0])
+    found.append(made_up.with_values(observed, accuracy=0.9312, losses=[4.0, 3.0, 2.5]))
+    many = made_up.without_rounds(made_up.rounds_of(made_up.case("probe", n=2), [[1.0]])[0])
+    return [*found, made_up.with_values(many, a=1.0, b=2.0, c=0.0, d=3.0)]
+
+
+def on_the_card_alone() -> list[Measurement]:
+    """Cases whose shares of peaks, copies and launches are told."""
+    of_card = {
+        name: made_up.case("matmul", "cuda:0", n=n, dtype="fp32") for n, name in enumerate(("copied", "pinned", "implausible", "launches"))
+    }
+    seven, found = made_up.flat(made_up.SEVEN), list[Measurement]()
+    for name, size in (("copied", 7_000_000), ("pinned", 28_000_000)):
+        found += made_up.rounds_of(of_card[name], seven, transfer=Transfer(size, 0.1, 8, 0.1, 0.001, 0.1))
+    found += made_up.rounds_of(of_card["implausible"], seven, flops=670e12)
+    found += [made_up.timed_on_device(each, 0.5) for each in made_up.rounds_of(of_card["launches"], seven)]
+    return found + made_up.rounds_of(made_up.case("stream", "cuda:0", bytes=1), seven, flops=None, bytes=1.2e12)
+
+
+def troubles() -> list[Measurement]:
+    """Cases that did not go well, alone or many alike, and text that would steer a terminal."""
+    searches = [made_up.ended(made_up.case("largest_batch", n=n), Status.SKIPPED, "stopped: batch=21 fits so far") for n in range(2)]
+    return [
+        made_up.ended(made_up.case("train_step", model="vgg19", dtype="fp16"), Status.TIMEOUT, "not done within 60 s; raise --timeout"),
+        *(replace(each, found={"batch": 21}, unfinished=True) for each in searches),
+        made_up.ended(made_up.case("train_step", model="resnet18"), Status.SKIPPED, "the budget was spent before its turn"),
+        replace(made_up.ended(made_up.case("fastest", model="vgg"), Status.TIMEOUT, "not done within 60 s"), found={"batch": 8}),
+        *(made_up.ended(made_up.case("matmul", n=n), Status.UNSUPPORTED, "no TF32") for n in range(3)),
+        *(made_up.ended(made_up.case("collective", ranks=n), Status.UNSUPPORTED, "4 [b]cores[/b]") for n in range(4)),
+        *(made_up.ended(made_up.case("matmul", k=n), Status.FAILED, "it broke") for n in range(4)),
+        made_up.ended(made_up.case("step", model="[red]x[/red]\x1b[2J"), Status.FAILED, "[bold]bad[/nothing] \x1b[31mnews\u202e\r"),
+        *made_up.rounds_of(made_up.case("step", model="\N{CJK UNIFIED IDEOGRAPH-6C49}" * 30), made_up.flat(made_up.SEVEN)),
+    ]
+
+
+def many(count: int = 4) -> list[Measurement]:
+    """Disturbed cases with long names, so many of two workloads each, the last of which failed."""
+    cases = [made_up.case(workload, n=n, model="a_name_of_200_letters_" * 9) for workload in ("matmul", "infer_step") for n in range(count)]
+    lost = Throttling(waiting=0.5)
+    measured = [each for case in cases[:-1] for each in made_up.rounds_of(case, made_up.flat([1.0, 2.0, 1.0]), throttling=lost)]
+    return [*measured, made_up.ended(cases[-1], Status.FAILED, "it broke at 12 MiB")]
+
+
+SHOWN: Mapping[str, tuple[list[Callable[[], list[Measurement]]], tuple[str, ...]]] = {
+    "show": ([steps], ()),
+    "show-details": ([steps], ("--details",)),
+    "show-topic": ([steps], ("--topic", "speed-up")),
+    "show-answers": ([made_up.both_kinds], ("--answers",)),
+    "show-by-device": ([on_cpu, on_a_card], ("--by", "device")),
+    "show-by-dtype": ([made_up.both_kinds], ("--by", "dtype")),
+    "show-by-cache": ([steps], ("--by", "cache")),
+    "show-nothing-to-pair": ([on_cpu], ("--by", "device")),
+    "show-unlike": ([unlike], ()),
+    "show-card": ([on_the_card_alone], ()),
+    "show-troubles": ([troubles], ()),
+    "show-many": ([many], ()),
+    "show-few-rounds": ([few_rounds], ()),
+    "show-one-pair": ([lambda: few_rounds()[:6]], ("--topic", "speed-up")),
+    "show-cpu": ([on_cpu], ()),
+    "show-empty": ([list], ()),
+}
+"""Result files, and the options with which they are shown."""
+
+
+def at_widths(folder: Path, *command: str, widths: tuple[int, ...] = WIDTHS) -> dict[str, str]:
+    """What a command says on terminals of these widths and in a pipe, and on stderr, where nobody watches."""
+    done = {f"{columns} columns": front_door.in_process(folder, *command, columns=columns) for columns in widths}
+    piped = front_door.in_process(folder, *command)
+    return {width: each.out for width, each in done.items()} | {"a pipe": piped.out, f"stderr, exit {piped.code}": piped.err}
+
+
+def tables_within(texts: Mapping[str, str], widths: tuple[int, ...] = WIDTHS) -> None:
+    """Hold that no line of a table, from its rule on, is wider than the terminal."""
+    for columns in widths:
+        lines = texts[f"{columns} columns"].splitlines()
+        ruled = [at for at, line in enumerate(lines) if line.startswith(" ──")]
+        rows = [line for at in ruled for line in (lines[at - 1], *lines[at : lines.index("", at)])]
+        assert [line for line in rows if cell_len(line.rstrip()) > columns and not line.startswith("   ")] == []
+
+
+@pytest.mark.parametrize("name", SHOWN)
+def test_result_files(tmp_path: Path, snapshot: Snapshot, name: str) -> None:
+    runs, options = SHOWN[name]
+    files = written(tmp_path, *(run() for run in runs), accelerator={"pcie_generation_max": 4, "pcie_width_max": 16})
+    texts = at_widths(tmp_path, "show", *files, *options)
+    tables_within(texts)
+    snapshot(name, under_titles(texts))
+
+
+def test_a_comparison(tmp_path: Path, snapshot: Snapshot) -> None:
+    cases = [made_up.case("train_step", model=model, batch=batch, dtype="fp32") for model in ("resnet50", "resnet34") for batch in (8, 64)]
+    for name, factors in (("base", (1, 1, 1, 1)), ("new", (1.5, 1.1, 1.2, 0.9))):
+        rounds = [[factor * each for each in (made_up.SEVEN if n == 0 else WIDE)] for n, factor in enumerate(factors)]
+        measured = [each for case, seconds in zip(cases, rounds, strict=True) for each in made_up.rounds_of(case, made_up.flat(seconds))]
+        made_up.write(tmp_path / f"{name}.jsonl", measured, environment={"machine_key": "one"})
+    texts = at_widths(tmp_path, "compare", "base.jsonl", "new.jsonl")
+    tables_within(texts)
+    snapshot("compare", under_titles(texts))
+    shown = texts["80 columns"].rstrip()
+    assert "\n".join(map(str.rstrip, shown.splitlines())) in (front_door.ROOT / "docs" / "compare.md").read_text()
+    other = made_up.case("storage", suite="storage", block=1)
+    made_up.write(tmp_path / "other.jsonl", made_up.rounds_of(other, made_up.flat(WIDE)), environment={"machine_key": "two"})
+    texts = at_widths(tmp_path, "compare", "base.jsonl", "other.jsonl", "--across-machines")
+    snapshot("compare-nothing-in-common", under_titles(texts))
+
+
+def test_comparisons_of_several_files_and_what_is_missing(tmp_path: Path, snapshot: Snapshot) -> None:
+    def timed(n: int, factor: float = 1.0, rounds: tuple[float, ...] = TEN) -> list[Measurement]:
+        return made_up.rounds_of(made_up.case("matmul", n=n), made_up.flat([factor * each for each in rounds]))
+
+    skewed = (1.00, 1.01, 1.02, 1.3, 1.4, 1.5, 0.99), (1.03, 1.04, 1.05, 1.06, 0.5, 0.4, 0.6)
+    runs = {
+        "base": [*timed(1), *timed(2), *timed(3), *timed(4, rounds=skewed[0]), *timed(5, rounds=WIDE), *timed(6, rounds=WIDE)],
+        "new": [*timed(1), *timed(2, 1.2), *timed(4, rounds=skewed[1]), *timed(5, 1.1, WIDE), *timed(6, 1.3, WIDE)],
+        "later": [*timed(1, 0.5), made_up.ended(made_up.case("matmul", n=2), Status.FAILED, "\x1b[2J\nslower")],
+    }
+    for name, run in runs.items():
+        made_up.write(tmp_path / f"{name}.jsonl", run)
+    texts = at_widths(tmp_path, "compare", *(f"{name}.jsonl" for name in runs))
+    tables_within(texts)
+    snapshot("compare-several", under_titles(texts))
+
+
+def test_suites_and_findings(tmp_path: Path, snapshot: Snapshot, capsys: pytest.CaptureFixture[str]) -> None:
+    texts = at_widths(tmp_path, "list")
+    tables_within(texts)
+    assert [line.split()[0] for line in texts["a pipe"].splitlines()] == sorted(path.stem for path in front_door.ROOT.glob("suites/*.toml"))
+    findings = [
+        Finding("governor", "cpu", Fitness.FIT, "performance"),
+        Finding("power limit", "cuda:0", Fitness.NOTE, "450 W, usual are 700 W", "have it raised", {"watts": 450}),
+        Finding("same code", "cpu", Fitness.UNFIT, "it differs " * 9, "quieten the machine", {"change": 0.25}, "matmul[n=512]@cpu"),
+    ]
+    shown = {}
+    for columns in (*WIDTHS, None):
+        with pytest.MonkeyPatch.context() as patch:
+            if columns:
+                patch.setenv("COLUMNS", str(columns))
+            doctor.report(findings, "table")
+            shown[f"{columns} columns" if columns else "a pipe"] = capsys.readouterr().out
+    snapshot("doctor", under_titles(shown))
+
+
+def test_devices(tmp_path: Path, snapshot: Snapshot, monkeypatch: pytest.MonkeyPatch) -> None:
+    known = {"kind": "cuda", "name": "Odd [/foo] [bold]card", "memory_bytes": 64 << 30, "clock_sm_max_hz": 1.98e9, "power_limit_w": None}
+    known |= {"temperature_c": 34, "ecc": True, "nvlink_links": 0, "caches": ("L1 32 KiB", "L2 1.00 MiB"), "cgroup_quota_cores": 1.5}
+    reasons = {"power_limit_w": "NVML reads NVIDIA devices only"}
+    card = SimpleNamespace(to_json=lambda: {"id": "cuda:0", **known, "reasons": reasons})
+    broken = SimpleNamespace(to_json=lambda: {"id": "cuda:1", "kind": "cuda", "name": None, "unusable": "driver too old", "reasons": {}})
+    monkeypatch.setattr("dlbench.harness.runner.ask_hello", lambda _: None)
+    monkeypatch.setattr("dlbench.harness.probe.devices.describe", lambda _: [card, broken])
+    snapshot("devices", under_titles(at_widths(tmp_path, "devices")))
+
+
+@pytest.mark.parametrize(("columns", "most"), [(100, 39), (80, 39), (40, 54), (20, 92)])
+def test_cases_are_folded_so_that_the_ten_lines_stay_on_the_screen(tmp_path: Path, columns: int, most: int) -> None:
+    (name,) = written(tmp_path, many(30))
+    lines = front_door.in_process(tmp_path, "show", name, columns=columns, lines=40).out.splitlines()
+    assert len(lines) <= most
+    assert [line.partition(" ")[0] for line in lines if line.partition(" ")[0] in topics()] == topics()
+    whole = front_door.in_process(tmp_path, "show", name, "--details", columns=columns, lines=40).out
+    assert whole.count("n=") >= 60
+
+
+def test_a_run_without_a_measured_case_is_to_go_on(tmp_path: Path) -> None:
+    made_up.write(tmp_path / "begun.jsonl", [], planned=2, finished=False)
+    done = front_door.in_process(tmp_path, "show", "begun.jsonl", columns=120)
+    assert (done.out.splitlines()[0], done.out.count("──")) == ("No cases.", 0)
+    assert done.err.splitlines()[-1] == "begun.jsonl · next: dlbench run --resume begun.jsonl · why: dlbench show begun.jsonl --answers"
+
+
+def test_where_all_cases_were_disturbed_in_some_round_the_doctor_comes_next(tmp_path: Path) -> None:
+    every = made_up.rounds_of(made_up.case("matmul", n=1), made_up.flat(made_up.SEVEN))
+    measured = [replace(each, throttling=Throttling(waiting=0.5 if each.round < 3 else 0.0)) for each in every]
+    some = [*measured, *made_up.rounds_of(made_up.case("matmul", n=2), made_up.flat(made_up.SEVEN))]
+    ends = [front_door.in_process(tmp_path, "show", name, columns=140) for name in written(tmp_path, measured, some)]
+    assert not [each for each in ends if "not usable" in each.out]
+    assert [each.err.splitlines()[-1].partition(" · why")[0] for each in ends] == [
+        "run0.jsonl · next: dlbench doctor",
+        "run1.jsonl · next: dlbench run cnn",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("budget_s", "advice"),
+    [
+        (None, "give --rounds 7 to short"),
+        (60.0, "short: the budget of 60 s ended the run after 3 of 7 rounds; about --budget 150s would do"),
+    ],
+)
+def test_of_several_files_the_one_without_intervals_is_named(tmp_path: Path, budget_s: float | None, advice: str) -> None:
+    policy, footer = Policy(budget_s=budget_s), {"rounds": 3, "seconds": 62.0}
+    made_up.write(tmp_path / "short.jsonl", made_up.both_kinds(rounds=3), policy=policy, footer=footer)
+    made_up.write(tmp_path / "whole.jsonl", made_up.both_kinds())
+    text = front_door.in_process(tmp_path, "show", "short.jsonl", "whole.jsonl").out
+    line = next(line for line in text.splitlines() if line.startswith("few rounds ("))
+    assert line.partition("): ")[2] == f"too few for a 95 % interval of a case; {advice}"
+
+
+def test_a_pipe_is_as_wide_as_its_variable_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (name,) = written(tmp_path, made_up.both_kinds())
+    monkeypatch.setenv("COLUMNS", "100")
+    piped = front_door.in_process(tmp_path, "compare", name, "--by", "batch").out
+    assert max(map(len, piped.splitlines())) <= 100
+
+
+def test_off_a_terminal_and_with_plain_nothing_is_drawn(tmp_path: Path) -> None:
+    (name,) = written(tmp_path, made_up.both_kinds())
+    piped, plain = (front_door.in_process(tmp_path, "show", name, *more) for more in ((), ("--plain",)))
+    drawn = front_door.in_process(tmp_path, "show", name, columns=140).out
+    assert (piped.out, "▂" in drawn, "▂" in piped.out) == (plain.out, True, False)
+    assert "▂" not in front_door.in_process(tmp_path, "show", name, "--plain", columns=140).out
+
+
+def test_what_an_encoding_lacks_is_written_alike(tmp_path: Path) -> None:
+    (name,) = written(tmp_path, made_up.both_kinds())
+    done = front_door.dlbench("show", name, "--details", cwd=tmp_path, variables={"PYTHONIOENCODING": "ascii", "COLUMNS": "100"})
+    assert "?" not in done.out
+    assert max(map(len, done.out.splitlines())) <= 100
+    assert "97.0~103" in done.out
+
+
+def shown_on_terminal(folder: Path, *arguments: str, columns: int, code: int = 0) -> str:
+    """What a command writes to a real terminal of that width, without colours."""
     ours, theirs = pty.openpty()
-    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", lines, columns, 0, 0))
-    command, environment = [sys.executable, "-m", "dlbench", *arguments], front_door.environment(TERM="xterm", **variables)
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 50, columns, 0, 0))
+    command, environment = [sys.executable, "-m", "dlbench", *arguments], front_door.environment(TERM="xterm")
     with subprocess.Popen(command, cwd=folder, env=environment, stdin=theirs, stdout=theirs, stderr=theirs) as process:
         os.close(theirs)
         seen = b""
@@ -41,32 +302,34 @@ def shown_on_terminal(folder, *arguments, columns=140, lines=50, code=0, **varia
             seen += data
     os.close(ours)
     assert process.returncode == code, seen
-    return re.sub(rb"\x1b\[\d*m|\r", b"", seen)
+    return re.sub(rb"\x1b\[\d*m|\r", b"", seen).decode()
 
 
-def _read(descriptor):
+def _read(descriptor: int) -> bytes:
     try:
         return os.read(descriptor, 1 << 16)
     except OSError:  # so a terminal tells that nobody has it open any more
         return b""
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("screens")
-    made_up.write(folder / "run.jsonl", made_up.both_kinds())
-    return folder
+def test_a_real_terminal_gets_what_its_width_has_room_for(tmp_path: Path) -> None:
+    (name,) = written(tmp_path, made_up.both_kinds())
+    assert shown_on_terminal(tmp_path, "show", name, "--topic", "speed-up", columns=90) == (
+        front_door.in_process(tmp_path, "show", name, "--topic", "speed-up", columns=90).out
+    )
+    lines = shown_on_terminal(tmp_path, "list", "quick", "-k", "alexnet", "--device", "cpu", columns=60).splitlines()
+    assert lines[-2:] == ["2 cases, about 11.2 s in 7 rounds (estimated from the", "  policy; slow steps take longer)"]
 
 
-def test_a_note_breaks_between_words_on_a_terminal_and_nowhere_else(monkeypatch, tmp_path):
+def test_a_note_breaks_between_words_on_a_terminal_and_nowhere_else(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.delenv("COLUMNS", raising=False)
     path = f"/{'a-long-folder/' * 4}run.jsonl"
-    note = f"note: base and new were run with other thresholds in {path}; those of base hold"
+    note = f"note: base and new took 161 ms and 21.0 % in {path}; those of base hold"
     ours, theirs = pty.openpty()
     with os.fdopen(ours), os.fdopen(theirs, "w") as stream:
-        fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 50, 44, 0, 0))
+        fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 50, 28, 0, 0))
         assert wrapped(note, stream).splitlines() == [
-            "note: base and new were run with other", "  thresholds in", f"  {path};", "  those of base hold",
+            "note: base and new took", "  161 ms and 21.0 % in", f"  {path};", "  those of base hold",
         ]  # fmt: skip
         monkeypatch.setenv("COLUMNS", "200")
         assert wrapped(note, stream) == note
@@ -74,206 +337,9 @@ def test_a_note_breaks_between_words_on_a_terminal_and_nowhere_else(monkeypatch,
         assert wrapped(note, stream) == note
 
 
-def test_plain_lines_break_between_words_on_a_terminal(folder):
-    lines = shown_on_terminal(folder, "list", "quick", "-k", "alexnet", "--device", "cpu", columns=60).decode().splitlines()
-    assert lines[-2:] == ["2 cases, about 11.2 s in 7 rounds (estimated from the", "  policy; slow steps take longer)"]
-
-
-def test_a_run_without_a_measured_case_has_no_table_and_is_to_go_on(tmp_path):
-    made_up.write(tmp_path / "begun.jsonl", [], planned=2, finished=False)
-    lines = shown_on_terminal(tmp_path, "show", "begun.jsonl").decode().splitlines()
-    assert lines[0] == "No cases."
-    assert lines[1].startswith("speed-up ")
-    assert lines[-1] == "begun.jsonl · next: dlbench run --resume begun.jsonl · why: dlbench show begun.jsonl --answers"
-
-
-def test_a_comparison_of_four_cases_keeps_the_interval_at_eighty_columns_and_tells_each_reason_once(tmp_path):
-    wide = (1.0, 2.1, 0.6, 1.7, 0.8, 2.4, 0.7, 1.9, 1.1, 0.9)
-    cases = [made_up.case("train_step", model=model, batch=batch, dtype="fp32") for model in ("resnet50", "resnet34") for batch in (8, 64)]
-    for name, factors in (("base", (1, 1, 1, 1)), ("new", (1.5, 1.1, 1.2, 0.9))):
-        rounds = [[factor * each for each in (made_up.SEVEN if n == 0 else wide)] for n, factor in enumerate(factors)]
-        measured = [each for case, seconds in zip(cases, rounds, strict=True) for each in made_up.rounds_of(case, made_up.flat(seconds))]
-        made_up.write(tmp_path / f"{name}.jsonl", measured, environment={"machine_key": "one"})
-    lines = shown_on_terminal(tmp_path, "compare", "base.jsonl", "new.jsonl", columns=80, code=3).decode().splitlines()
-    assert [line.rstrip() for line in lines] == [
-        "new against base, on cpu",
-        "",
-        " case                  base     new   change   95 % interval  verdict",
-        f" {'─' * 73}",
-        " train resnet50 b8   1.00 s  1.50 s  +50.0 %   +45.6…+54.5 %  slower",
-        " train resnet34 b8   1.05 s  1.26 s  +20.0 %  -29.4…+104.0 %  inconclusive",
-        " train resnet34 b64  1.05 s  945 ms  -10.0 %   -47.1…+53.0 %  inconclusive",
-        " train resnet50 b64  1.05 s  1.16 s  +10.0 %   -35.3…+87.0 %  inconclusive",
-        "",
-        "not shown at this width: p after Holm; widen the terminal, or use --format csv",
-        "3 cases: up to +35.0…+80.0 % is possible; 181 rounds a side would probably",
-        "  decide whether it is the same; its rounds differ by 48.9 %",
-        "1 slower, 3 inconclusive; exit 3",
-        "note: no calibration: differences may be session noise (identical code has read",
-        "  11 % slower); how far from base in time is unknown: new; run dlbench",
-        "  calibrate, or dlbench ab for both sides alternately",
-        "note: a slowdown of 25.0 % or more is not excluded in 3 of 4 cases; 210 rounds a",
-        "  side would probably call or exclude it: --rounds 210; with --detect 25% that",
-        "  would end with 4",
-    ]
-    assert len(lines) <= 25
-    shown = "\n".join(line.rstrip() for line in lines[: lines.index("1 slower, 3 inconclusive; exit 3") + 1])
-    assert shown in (front_door.ROOT / "docs" / "compare.md").read_text()
-    other = made_up.case("storage", suite="storage", block=1)
-    made_up.write(tmp_path / "other.jsonl", made_up.rounds_of(other, made_up.flat(wide)), environment={"machine_key": "two"})
-    arguments = ("compare", "base.jsonl", "other.jsonl", "--across-machines")
-    lines = shown_on_terminal(tmp_path, *arguments, columns=80, code=5).decode().splitlines()
-    assert lines == [
-        "other against base, on cpu",
-        "4 missing, 1 new; exit 5",
-        "note: base and other are of different machines, which differ in their",
-        "  machine_key; slower does not fail here",
-        "note: no case is in both files: the base has 4 cases of quick, the new file has",
-        "  1 case of storage; compare two runs of the same suite, devices and options",
-    ]
-
-
-def test_a_hundred_columns_have_room_for_the_gaps_of_trainings_and_their_titles(tmp_path):
-    reference = front_door.ROOT / "results" / "reference" / "intel-xeon-processor"
-    files = [str(reference / f"{name}.jsonl") for name in ("precision", "convergence")]
-    lines = shown_on_terminal(tmp_path, "show", *files, "--topic", "precision", columns=100).decode().splitlines()
-    speed, trainings, counts = (
-        next(at for at, line in enumerate(lines) if line.rstrip() == title)
-        for title in (
-            "The ladder: speed and error of each precision",
-            "The ladder: trainings in each format",
-            "Formats that converge as the plain one does",
-        )
-    )
-    assert re.split(" {2,}", lines[speed + 2].strip())[:3] == ["precision", "arithmetic", "ratio"]
-    assert [line.split()[0] for line in lines[speed:trainings] if line.startswith(" fp32 ")] == ["fp32"]
-    heads = ["precision", "training", "converges", "gap, points", "95 % interval", "accuracy", "loss"]
-    assert re.split(" {2,}", lines[trainings + 2].strip()) == heads
-    assert re.split(" {2,}", lines[counts + 2].strip()) == ["converge", "open", "formats", "trainings", "of each format", "seeds"]
-
-
-def test_a_title_is_as_wide_as_the_screen_and_not_as_its_table():
-    console = Console(width=40, file=io.StringIO())
-    table = screen_table(("a", "b"), [("1", "2")], (1,))
-    console.print(replace(table, title="a title of thirty-one characters"))
-    assert console.file.getvalue().splitlines()[0] == "a title of thirty-one characters"
-
-
-@pytest.mark.parametrize(
-    ("columns", "shown"),
-    [(80, "case base change interval"), (50, "case change interval"), (40, "case change interval")],
-)
-def test_of_several_numbers_that_are_kept_one_is_where_a_name_has_hardly_room(columns, shown):
-    cells = ("train_step_of_a_network", "1.00 s", "+30.4 %", "+28.9…+32.1 %")
-    console = Console(width=columns, file=io.StringIO())
-    console.print(screen_table(("case", "base", "change", "interval"), [cells], (1, 2, 3), kept=(2, 3)))
-    assert console.file.getvalue().splitlines()[1].split() == shown.split()
-
-
-def test_bars_and_strips_are_for_a_terminal_that_is_wide_enough_and_not_plain(folder):
-    text = shown_on_terminal(folder, "show", "run.jsonl").decode()
-    assert "rounds ±5 %" in text
-    assert "▂ ▂▂▂▂▂ ▂" in text
-    assert text.endswith("\nrun.jsonl · next: dlbench run crossover · why: dlbench show run.jsonl --answers\n")
-    text += shown_on_terminal(folder, "show", "run.jsonl", "--topic", "speed-up").decode()
-    assert "train_step resnet18 batch=64 bf16  1.60 s  16.0 ms   100 ×  │██████████████       97.0…103" in text
-    for which in ((), ("--topic", "speed-up")):
-        assert not [sign for sign in SIGNS if sign in shown_on_terminal(folder, "show", "run.jsonl", "--plain", *which).decode()]
-    narrow = shown_on_terminal(folder, "show", "run.jsonl", "--details", columns=40).decode()
-    assert "▂" not in narrow
-    assert max(map(len, narrow.splitlines())) <= 40
-    assert {"time", "ratio", "100", "16.0"} <= {*narrow.split()}
-
-
-@pytest.fixture(scope="module")
-def many(tmp_path_factory):
-    """A file of sixty cases of two workloads, all disturbed, of which the last one failed."""
-    name, quiet = "a_name_of_200_letters_" * 9, Throttling(waiting=0.5)
-    cases = [made_up.case(workload, n=n, model=name) for workload in ("matmul", "infer_step") for n in range(30)]
-    measured = [each for case in cases[:-1] for each in made_up.rounds_of(case, made_up.flat([1.0, 2.0, 1.0]), throttling=quiet)]
-    folder = tmp_path_factory.mktemp("many")
-    made_up.write(folder / "run.jsonl", [*measured, made_up.ended(cases[-1], Status.FAILED, "it broke at 12 MiB")])
-    return folder
-
-
-@pytest.mark.parametrize(("columns", "most"), [(100, 39), (80, 39), (40, 54), (20, 92)])
-def test_cases_are_folded_so_that_the_ten_lines_stay_on_the_screen(many, columns, most):
-    lines = shown_on_terminal(many, "show", "run.jsonl", columns=columns, lines=40).decode().splitlines()
-    assert len(lines) <= most
-    ten = [line for line in lines if line.partition(" ")[0] in TOPICS]
-    assert [line.partition(" ")[0] for line in ten] == TOPICS
-    assert max(map(len, ten)) <= columns
-    text = " ".join(" ".join(lines).split())
-    assert re.search(r"\d+ more, 2 notes: --details speed-up", text)
-    assert "it broke at 12 MiB" in text
-    assert "few rounds (all cases): too few for a 95 % interval of a case; give --rounds 7" in text
-    # in that the run is not usable, on the line on health where there is room, and explained once
-    assert text.count("disturbed") == (3 if columns >= 80 else 2)
-    assert lines[-1].partition(" · why")[0].endswith("dlbench doctor")
-
-
-def test_where_all_cases_were_disturbed_in_some_round_the_doctor_comes_next(tmp_path):
-    every = made_up.rounds_of(made_up.case("matmul", n=1), made_up.flat(made_up.SEVEN))
-    measured = [replace(each, throttling=Throttling(waiting=0.5 if each.round < 3 else 0.0)) for each in every]
-    for name, more in (("all", []), ("some", made_up.rounds_of(made_up.case("matmul", n=2), made_up.flat(made_up.SEVEN)))):
-        made_up.write(tmp_path / f"{name}.jsonl", [*measured, *more])
-    ends = [shown_on_terminal(tmp_path, "show", f"{name}.jsonl").decode() for name in ("all", "some")]
-    assert not [text for text in ends if "not usable" in text]
-    assert [text.splitlines()[-1].partition(" · why")[0] for text in ends] == [
-        "all.jsonl · next: dlbench doctor",
-        "some.jsonl · next: dlbench run cnn",
-    ]
-
-
-def test_details_fold_nothing(many):
-    text = shown_on_terminal(many, "show", "run.jsonl", "--details", lines=40).decode()
-    assert text.count(" n=") >= 60
-    assert "--details" not in text
-
-
-def test_off_a_terminal_nothing_is_drawn(folder):
-    drawn, plain = (front_door.in_process(folder, "show", "run.jsonl", *more).out for more in ((), ("--plain",)))
-    assert drawn == plain
-    assert not [sign for sign in SIGNS if sign in drawn]
-
-
-@pytest.mark.parametrize(("encoding", "times"), [("ascii", "x"), ("latin-1", "×")])
-def test_what_an_encoding_lacks_is_written_alike(folder, encoding, times):
-    text = shown_on_terminal(folder, "show", "run.jsonl", "--topic", "speed-up", PYTHONIOENCODING=encoding).decode(encoding)
-    assert f" 100 {times}      97.0..103 " in text
-    assert not [drawn for drawn in ("rounds +", "bar (log)", "|") if drawn in text]
-    assert "?" not in text
-    heading, line = text.partition("The same case")[2].splitlines()[2:4]
-    assert (heading.split()[0], set(line)) == ("case", {" ", "-"})
-    lines = shown_on_terminal(folder, "show", "run.jsonl", columns=34, PYTHONIOENCODING=encoding).decode(encoding).splitlines()
-    ten = [line for line in lines if line.partition(" ")[0] in TOPICS]
-    assert (len(ten), max(map(len, ten)) <= 34) == (10, True)
-    assert "serving     -  not measured by.." in ten
-
-
-def test_a_pipe_without_unicode_is_readable_as_well(folder):
-    done = front_door.dlbench("show", "run.jsonl", cwd=folder, variables={"PYTHONIOENCODING": "ascii"})
-    assert done.out.isascii()
-    assert "training 50.0x (48.5..51.5)" in done.out
-    assert "388..412 ms" in done.out
-    assert "?" not in done.out
-
-
-def test_other_signs_are_question_marks():
+def test_other_signs_are_question_marks() -> None:
     from dlbench.cli import terminal as encoding
 
     encoding.make_printable()
-    assert "3 µs – 1 × 汉 ±…".encode("ascii", encoding._HANDLER) == b"3 us - 1 x ? ?.."
+    assert "3 µs – 1 × 汉 ±…".encode("ascii", encoding._HANDLER) == b"3 us - 1 x ? ?~"
     assert codecs.lookup(encoding._ASCII).name == encoding._ASCII
-
-
-def test_a_comparison_is_laid_out_for_its_terminal_and_a_pipe_gets_whole_lines(folder):
-    made_up.write(folder / "later.jsonl", made_up.both_kinds())
-    text = shown_on_terminal(folder, "compare", "run.jsonl", "later.jsonl", columns=70).decode()
-    table = text[: text.index("8 same; exit 0")].splitlines()
-    assert max(map(len, table)) <= 70
-    assert sum(line.rstrip().endswith("same") for line in table) == 8
-    assert "train resnet18 b64" in text
-    assert "not shown at this width:" in text
-    piped = front_door.in_process(folder, "compare", "run.jsonl", "later.jsonl").out
-    assert re.search(r"^train_step\[model=resnet18,batch=8,dtype=fp32\]@cpu +400 ms +400 ms .* same$", piped, re.MULTILINE)

@@ -4,6 +4,7 @@ import json
 import shlex
 import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from dlbench.core.conditions import RoundState, Throttling
 from dlbench.core.errors import ResultFileError, UsageError
 
 ROOT = Path(__file__).parents[2]
+Snapshot = Callable[[str, str], None]
 
 
 def show(*arguments: str | Path) -> Result:
@@ -33,23 +35,6 @@ def run_file(tmp_path: Path) -> Path:
 
 
 TOPICS = topics()
-
-
-def test_a_pipe_gets_all_cases_and_then_a_line_for_each_question(run_file: Path) -> None:
-    result = show(run_file)
-    assert (result.exit_code, result.stderr) == (0, "")
-    assert result.stdout.startswith("8 cases: 8 ok; 7 rounds.\n")
-    lines = [line for line in result.stdout.splitlines() if line]
-    assert sum(line.startswith(" train_step") for line in lines) == 8
-    assert [topic for line in lines if (topic := line.partition(" ")[0]) in TOPICS] == TOPICS
-    assert "The same case on both sides" not in result.stdout
-
-
-def test_details_have_every_table_before_the_ten_lines(run_file: Path) -> None:
-    text = show(run_file, "--details").stdout
-    titles = ["8 cases: 8 ok", "The same case on both sides", "Each side at its own best batch, precision, layout and mode", "\nspeed-up "]
-    places = [text.index(title) for title in titles]
-    assert places == sorted(places)
 
 
 def test_answers_are_reasons_without_cases_and_a_topic_is_one_with_its_tables(run_file: Path) -> None:
@@ -96,7 +81,7 @@ def test_off_a_terminal_nothing_is_folded_or_cut(tmp_path: Path) -> None:
     assert " ".join(f"parameter_{number}={number}" for number in range(30)) in result.stdout
 
 
-def test_what_was_in_the_way_is_marked_counted_and_said_below_the_table(tmp_path: Path) -> None:
+def test_what_was_in_the_way_is_marked_counted_and_said_below_the_table(tmp_path: Path, snapshot: Snapshot) -> None:
     hot, cool = made_up.case("matmul", n=8), made_up.case("matmul", n=16)
     times = made_up.flat(made_up.SEVEN)
     measurements = [
@@ -105,27 +90,13 @@ def test_what_was_in_the_way_is_marked_counted_and_said_below_the_table(tmp_path
     ]
     states = [RoundState(number, 9.0, 1.0 if number == 3 else 0.0, 0.0, {"cpu": {"governor": "powersave"}}, {}) for number in range(7)]
     path = made_up.write(tmp_path / "run.jsonl", measurements, states=states, discarded=measurements[:2])
-    shown = show(path).stdout
-    assert [line.split()[-3:] for line in shown.splitlines() if line.startswith(" matmul")] == [
-        ["3.00", "MiB", "throttled"],
-        ["G", "3.00", "MiB"],
-    ]
-    disturbed = "other processes took up to 1 CPUs' time in 1 of 7 rounds"
-    for line in (
-        "throttled: the device was held back; cool it or raise its limits, and measure again",
-        "disturbed (all cases): other programs took part of the device or CPUs; dlbench doctor names them",
-        f"1 case: throttled in 7 of 7 rounds: too hot for 25.0 % of its time; {disturbed}",
-        f"1 case: {disturbed}",
-        "run: the CPU's frequency governor was powersave, so the clock followed the load; as root: cpupower frequency-set -g performance",
-        "run: 2 throttled measurements were discarded, of one case; no number here counts that",
-    ):
-        assert line in shown.splitlines()
+    snapshot("show-in-the-way", show(path).stdout)
     rows = json.loads(show(path, "--format", "json").stdout)
     flagged = [(row["flag.throttled"], row["flag.power_capped"], row["flag.disturbed"], row["time.rounds"]) for row in rows]
     assert flagged == [(True, None, True, 7), (False, None, True, 7)]
 
 
-def test_what_lost_cpu_time_is_marked_and_what_was_made_again_is_counted(tmp_path: Path) -> None:
+def test_what_lost_cpu_time_is_marked_and_what_was_made_again_is_counted(tmp_path: Path, snapshot: Snapshot) -> None:
     lost, kept = made_up.case("matmul", n=8), made_up.case("matmul", n=16)
     times = made_up.flat(made_up.SEVEN)
     shares = (0.0, 0.25, 0.0, 0.5, 0.0, 0.0, 0.0)
@@ -135,14 +106,7 @@ def test_what_lost_cpu_time_is_marked_and_what_was_made_again_is_counted(tmp_pat
     ] + made_up.rounds_of(kept, times, throttling=Throttling(waiting=0.0, tries=2))
     hot, partner = (replace(measurements[-1], throttling=each) for each in (Throttling(thermal=0.5), Throttling(waiting=0.0)))
     path = made_up.write(tmp_path / "run.jsonl", measurements, discarded=[measurements[1], measurements[3], hot, partner])
-    shown = show(path).stdout.splitlines()
-    assert [line.split()[-1] for line in shown if line.startswith(" matmul")] == ["disturbed", "MiB"]
-    for line in (
-        "1 case: disturbed in 2 of 7 rounds: waited for a CPU for 50.0 % of its time",
-        "1 case: measured again in 7 of 7 rounds, as an earlier try was throttled or disturbed",
-        "run: 1 throttled and 2 disturbed measurements and 1 of the other side were discarded, of 2 cases; no number here counts that",
-    ):
-        assert line in shown
+    snapshot("show-measured-again", show(path).stdout)
     rows = json.loads(show(path, "--format", "json").stdout)
     assert [(row["flag.disturbed"], row["flag.throttled"], row["time.lost_share"]) for row in rows] == [
         (True, None, 0.5),
@@ -183,12 +147,6 @@ def test_two_files_by_device(tmp_path: Path) -> None:
     table = show(cpu, gpu, "--by", "device").stdout
     assert "Each side at its own best batch, precision, layout and mode" in table
     assert "95 % interval" in table
-
-
-def test_unpaired_rows_are_notes_on_stderr(tmp_path: Path) -> None:
-    path = made_up.write(tmp_path / "run.jsonl", [*made_up.both_kinds(), *made_up.rounds_of(made_up.case("noop"), [[1.0]])])
-    result = show(path, "--by", "device", "--format", "csv")
-    assert result.stderr == "note: 1 not paired, nothing to pair it with at another device: noop[]@cpu (run)\n"
 
 
 def test_notes_on_what_a_file_lacks_go_to_stderr_and_the_exit_code_is_0(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
+from dlbench.analysis.compare.variances import median_variance, student_p, student_quantile, two_way_variances, variance_between
 from dlbench.analysis.presentation.columns import cells
 from dlbench.analysis.ratios.pairing import grouped
 from dlbench.analysis.read.places import began
@@ -17,7 +18,6 @@ from dlbench.core.errors import ResultFileError
 from dlbench.core.quantities import Bounds
 from dlbench.core.rows.row import Row
 from dlbench.core.schema import Column, Unit
-from dlbench.core.stats import median_variance, student_p, student_quantile, two_way_variances, variance_between
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -45,11 +45,11 @@ class CaseNoise(NamedTuple):
 
 _BEYOND = "by how much its median differs from one session to another, beyond what all cases have in common: standard deviation"
 FIELDS = (
-    Column("calibrate.case", Unit.TEXT, "the case"),
-    Column("calibrate.occasions", Unit.COUNT, "sessions in which it was measured"),
-    Column("calibrate.median_s", Unit.SECONDS, "one call: median over the sessions"),
-    Column("calibrate.median_sd", Unit.FRACTION, _BEYOND, of=lambda each: each.noise and each.noise.median),
-    Column("calibrate.p10_sd", Unit.FRACTION, "the same of its 10th percentile", of=lambda each: each.noise and each.noise.p10),
+    Column("calibrate.case", Unit.TEXT, "the case", heading="case"),
+    Column("calibrate.occasions", Unit.COUNT, "sessions in which it was measured", heading="sessions"),
+    Column("calibrate.median_s", Unit.SECONDS, "one call: median over the sessions", heading="median"),
+    Column("calibrate.median_sd", Unit.FRACTION, _BEYOND, of=lambda each: each.noise and each.noise.median, heading="sd of median"),
+    Column("calibrate.p10_sd", Unit.FRACTION, "the same of its p10", of=lambda each: each.noise and each.noise.p10, heading="sd of p10"),
     Column("calibrate.mean_sd", Unit.FRACTION, "the same of its mean", of=lambda each: each.noise and each.noise.mean),
 )
 """What is shown of it."""

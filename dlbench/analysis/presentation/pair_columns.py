@@ -41,7 +41,9 @@ CASE = Column("pair.case", Unit.TEXT, "what both sides have in common")
 WORK = Column("pair.work", Unit.TEXT, "that without batch, precision, layout, mode and the optimizer's implementation")
 BY = Column("pair.by", Unit.TEXT, "the column in which they differ; 'best' where each side is at its own best")
 TIME = Column("pair.time", Unit.TEXT, "the time that the ratio is of: wall, or device by cache, where both sides have it")
-SPEEDUP = Column("ratio.speedup", Unit.RATIO, "how many times as fast the other is: Hodges-Lehmann estimate over the rounds", "higher")
+SPEEDUP = Column(
+    "ratio.speedup", Unit.RATIO, "how many times as fast the other is: Hodges-Lehmann estimate over the rounds", "higher", priority=0
+)
 LOW = Column("ratio.ci_low", Unit.RATIO, f"lower end of its 95 % interval; null with fewer than about {FEWEST_ROUNDS} rounds a side")
 HIGH = Column("ratio.ci_high", Unit.RATIO, "upper end of it")
 PAIR_COLUMNS: dict[str, Column] = {

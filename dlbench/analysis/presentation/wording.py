@@ -1,8 +1,10 @@
 """Text for rows and ratios: short names, devices, choices, and numbers with their intervals."""
 
 import json
+import math
 import re
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from functools import partial
 
 from dlbench.core import schema, units
@@ -16,10 +18,12 @@ _UNITS_IN_NAMES = {Unit.SECONDS: "_s", Unit.BYTES: "_bytes"}
 _NAMELESS = ("true", "false", "none")
 """Words that say nothing without the name of their parameter."""
 _YES_NO = {"true": "yes", "false": "no"}
+_OF_UNIT = {"bytes": units.byte_count, "hz": units.hertz, "w": "{:.0f} W".format, "c": "{:.0f} °C".format}
+"""How what is said of a machine is written, by the unit at the end of its name."""
 _MOST_NAMED = 4
 _NUMBERED = re.compile(r"[ _]?\d+")
 """What tells ``seed_0`` from ``seed_1``."""
-_LABEL = re.compile(r"(?P<workload>\w+)\[(?P<shown>.*)\]", re.DOTALL)
+_LABEL = re.compile(r"(?P<workload>\w+)\[(?P<shown>.*)\](@(?P<device>[^]]+))?", re.DOTALL)
 
 
 def number(value: ParamValue | None) -> float:
@@ -101,32 +105,44 @@ def option(name: str, value: ParamValue) -> str:
     return text if text[:1].isalpha() and text not in _NAMELESS else f"{name}={text}"
 
 
-def short(label: ParamValue | None) -> str:
-    """Return ``train_step resnet18 batch=8 fp32`` for ``train_step[model=resnet18,batch=8,dtype=fp32]``: a word needs no name."""
+def short(label: ParamValue | None, width: float = math.inf) -> str:
+    """Return the name of a case, of its words so long where there is room, and else the shortest.
+
+    ``train_step resnet18 batch=8 fp32`` for ``train_step[model=resnet18,batch=8,dtype=fp32]``, as a word needs no name, or
+    ``train resnet18 b8``; and behind it the device, where there is one: `` on cpu``.
+    """
     ours = _LABEL.fullmatch(str(label))
     parts = [part.partition("=") for part in ours["shown"].split(",") if part] if ours else []
     if not ours or not all(equals for _, equals, _ in parts):
         return str(label)  # a name that another tool's benchmark has
     words = [value if value[:1].isalpha() and value not in _NAMELESS else f"{name}={value}" for name, _, value in parts]
-    return " ".join([ours["workload"], *words])
+    few = [f"b{word.removeprefix('batch=')}" if word.startswith("batch=") else word for word in words if word != "fp32"]
+    on = f" on {ours['device']}" if ours["device"] else ""
+    whole, brief = (" ".join(each) + on for each in ([ours["workload"], *words], [ours["workload"].removesuffix("_step"), *few]))
+    return whole if len(whole) <= width else brief
 
 
 def brief(label: ParamValue | None) -> str:
-    """Return ``train resnet18 b8`` for ``train_step[model=resnet18,batch=8,dtype=fp32]``: for a line that has little room."""
-    workload, *words = short(label).split(" ")
-    shown = (f"b{word.removeprefix('batch=')}" if word.startswith("batch=") else word for word in words if word != "fp32")
-    return " ".join([workload.removesuffix("_step"), *shown])
-
-
-def placed(case: str) -> str:
-    """Return ``train_step resnet18 batch=8 fp32 on cpu`` for the id of a case."""
-    work, _, device = case.rpartition("@")
-    return f"{short(work)} on {device}" if work else short(case)
+    """Return ``train resnet18 b8``: for a line that has little room."""
+    return short(label, 0)
 
 
 def with_interval(value: float, low: float | None, high: float | None, text: Callable[[float], str]) -> str:
     """Return a value with its interval in a sentence, ``63 days (60…66 days)``, or why there is none; ``text`` writes each number."""
     return f"{text(value)} ({'too few rounds for an interval' if low is None or high is None else span(low, high, text)})"
+
+
+def entry(name: str, value: object) -> tuple[str, str]:
+    """Return what is said of a machine, with the unit that its name ends with: ``memory`` and ``140 GiB`` of ``memory_bytes``."""
+    stem, _, unit = name.rpartition("_")
+    if isinstance(value, bool):
+        return name, "yes" if value else "no"
+    if isinstance(value, tuple):
+        return name, ", ".join(value) or "none"
+    if unit in _OF_UNIT and isinstance(value, int | float):
+        with suppress(OverflowError):  # an integer of a file may be larger than any float
+            return stem, _OF_UNIT[unit](value)
+    return stem if unit in _OF_UNIT else name, "–" if value is None else str(value)
 
 
 def amount(number: float, unit: Unit) -> str:

@@ -1,16 +1,19 @@
-"""Table of cases as words: the same columns on a terminal and on a page."""
+"""Table of cases: the same columns on a terminal and on a page."""
 
-from collections.abc import Callable, Collection, Container, Sequence
+from collections.abc import Callable, Collection, Container, Mapping, Sequence
 from itertools import zip_longest
 
 from dlbench.analysis.presentation import names, wording
 from dlbench.analysis.ratios.pairing import grouped
-from dlbench.analysis.report import detail_tables, sentences
+from dlbench.analysis.report import detail_tables, sentences, strips
+from dlbench.analysis.report.screen import PICTURE, ScreenColumn, ScreenTable
 from dlbench.core import units
 from dlbench.core.rows.row import Row
 
-WORDS = frozenset({"case", "device", "file", "notes"})
+_TEXTS = frozenset({"case", "device", "file", "notes"})
 """Headings of columns without numbers."""
+_STAY = (*_TEXTS, "time")
+_STRIP_NOTE = "each round's median beside the case's own, which is in the middle; the higher, the more rounds; ‹ and › are rounds beyond"
 
 
 def ordered(rows: Sequence[Row]) -> list[Row]:
@@ -29,38 +32,74 @@ def by_importance(rows: Sequence[Row], foremost: Container[str] = ()) -> list[Ro
     return [*filter(trouble, rows), *of_headlines, *(row for turn in turns for row in turn if row and row.case.id not in foremost)]
 
 
-def columns(rows: Sequence[Row], shared: Collection[str] = ()) -> list[tuple[str, list[str]]]:
-    """Return each heading with a text for each row. A column with nothing to show is left out, and so are marks that all rows share."""
+def columns(rows: Sequence[Row], shared: Collection[str] = (), legends: Mapping[str, str] | None = None) -> list[ScreenColumn]:
+    """Return the columns of the table of cases. One with nothing to show is left out, and so are marks that all rows share.
+
+    ``legends``: what a heading means.
+    """
     several = names.several_runs(rows)
     spreads = list(map(sentences.spread, rows))
     kinds = {kind for kind, _ in spreads if kind}
     interval = kinds.pop() if len(kinds) == 1 else wording.INTERVAL
     labels = [names.device_label(row, several) for row in rows]
     files = [row.file for row in rows]
-    found = [
-        ("case", [wording.short(row.key) for row in rows]),
-        ("device", labels if len(set(labels)) > 1 else []),
-        ("file", files if files != [row.case.run for row in rows] else []),
-        ("time", [_time(row) for row in rows]),
-        (interval, [span if kind == interval else f"{kind} {span}" for kind, span in spreads]),
-        ("rounds", [str(row.time.rounds or "") for row in rows] if sentences.common_rounds(rows) is None else []),
-        ("items/s", [_shown(row.rate.items_per_s, lambda rate: units.item_rate(rate).removesuffix("/s")) for row in rows]),
-        ("FLOP/s", [_shown(row.rate.flops_per_s, lambda rate: units.flop_rate(rate).removesuffix("FLOP/s")) for row in rows]),
-        *((what, [sentences.share_of(what, row) for row in rows]) for what in ("peak", "ceiling")),
-        ("memory", [_shown(row.memory.peak_bytes or row.memory.host_peak_bytes, units.byte_count) for row in rows]),
-        ("copies", [_shown(row.transfer.share, units.percent) for row in rows]),
-        ("notes", [", ".join([*sentences.notes(row, shared), *detail_tables.value_notes(row)]) for row in rows]),
+    found = {
+        "case": [wording.short(row.key) for row in rows],
+        "device": labels if len(set(labels)) > 1 else [],
+        "file": files if files != [row.case.run for row in rows] else [],
+        "time": list(map(_time, rows)),
+        interval: [span if kind == interval else f"{kind} {span}".strip() for kind, span in spreads],
+        "rounds": [str(row.time.rounds or "") for row in rows] if sentences.common_rounds(rows) is None else [],
+        "items/s": [_shown(row.rate.items_per_s, lambda rate: units.item_rate(rate).removesuffix("/s")) for row in rows],
+        "FLOP/s": [_shown(row.rate.flops_per_s, lambda rate: units.flop_rate(rate).removesuffix("FLOP/s")) for row in rows],
+        **{what: [sentences.share_of(what, row) for row in rows] for what in ("peak", "ceiling")},
+        "memory": [_shown(row.memory.peak_bytes or row.memory.host_peak_bytes, units.byte_count) for row in rows],
+        "copies": [_shown(row.transfer.share, units.percent) for row in rows],
+        "notes": [", ".join([*sentences.notes(row, shared), *detail_tables.value_notes(row)]) for row in rows],
+    }
+    notes = {heading: f"{heading}: {meaning}" for heading, meaning in (legends or {}).items()}
+    return [
+        ScreenColumn(heading, texts, heading not in _TEXTS, int(heading not in _STAY), notes.get(heading, ""))
+        for heading, texts in found.items()
+        if heading == "case" or any(texts)
     ]
-    texts = [(title, [units.one_line(cell) for cell in cells]) for title, cells in found]
-    return [(title, cells) for title, cells in texts if title == "case" or any(cells)]
+
+
+def table(
+    rows: Sequence[Row],
+    *,
+    pictures: bool = False,
+    dim: Sequence[Row] = (),
+    legends: Mapping[str, str] | None = None,
+    shared: Collection[str] = (),
+    reasons_below: Container[str] = (),
+) -> ScreenTable:
+    """Return the table of cases; devices that ran the same work stand one below the other.
+
+    ``pictures``: with a strip of the rounds of each. ``dim`` are those of the rows that do not count. ``shared``: marks that no row needs;
+    ``reasons_below``: how cases ended that stands below the table.
+    """
+    rows = ordered(rows)
+    shown, provisional = columns(rows, shared, legends), set(map(id, dim))
+    reach, drawn = strips.strips([row.rounds.median_s for row in rows]) if pictures else (0.0, [])
+    if any(drawn):
+        heading, behind_interval = f"rounds ±{reach * 100:.0f} %", [each.heading for each in shown].index("time") + 2
+        shown.insert(
+            behind_interval, ScreenColumn(heading, drawn, False, PICTURE, f"{heading}: {_STRIP_NOTE}" if legends is not None else "")
+        )
+    troubled = {at: row for at, row in enumerate(rows) if row.case.status and not row.is_ok}
+    styles = {at: "red" if row.is_failure else "yellow" for at, row in troubled.items()}
+    styles |= {at: "dim" for at, row in enumerate(rows) if id(row) in provisional}
+    below = {at: text for at, row in enumerate(rows) if row.ending not in reasons_below and (text := trouble(row))}
+    return ScreenTable(shown, styles, below)
 
 
 def trouble(row: Row) -> str:
     """Return what stands below a case: why it did not go well, can't be true, or tells no speed; else an empty text."""
     if row.case.status and not row.is_ok:
-        return units.one_line(row.reason)
+        return row.reason
     doubt = row.flag.implausible_reason if row.flag.implausible else row.rate.reason if row.flag.no_speed else None
-    return units.one_line(doubt or "")
+    return doubt or ""
 
 
 def _time(row: Row) -> str:

@@ -7,34 +7,34 @@ from functools import lru_cache, partial
 from pathlib import Path
 from types import MappingProxyType
 
-from dlbench.analysis.compare.calibration import Calibration, CaseNoise
+from dlbench.analysis.answers.parts.base import table
+from dlbench.analysis.compare.calibration import FIELDS, Calibration, CaseNoise
 from dlbench.analysis.compare.values import ValueChange
 from dlbench.analysis.compare.verdict import CaseVerdict, Comparison
 from dlbench.analysis.presentation import wording
 from dlbench.analysis.presentation.names import status
 from dlbench.analysis.ratios.pairing import grouped
-from dlbench.analysis.report.text_table import padded
+from dlbench.analysis.report.screen import ScreenColumn, ScreenTable, columns_of
 from dlbench.core import units
 from dlbench.core.rows.row import Row
 from dlbench.core.stats import Interval
 
-HEADINGS = ("case", "base", "new", "change", wording.INTERVAL, "p after Holm", "verdict")
-NUMBERS = range(1, 6)
-"""Their places in which there are numbers."""
-KEPT = (3, 4)
-"""Those of the change and its interval, which go after all others on a narrow screen."""
-NAME_WIDTH = 16
-"""Screen columns of a case at least: so eighty have room for all but p."""
+_PRIORITIES = {"case": 0, "base": 3, "new": 3, "change": 1, wording.INTERVAL: 2, "p after Holm": 4, "verdict": 0}
+"""By heading of the columns of a comparison."""
+HEADINGS = (*_PRIORITIES,)
 _NAMED = 2
 """Cases that a reason names; it counts more of them."""
 _NUMBER = re.compile(r"(?<![\w.:'+-])[+-]?\d+(?:,\d{3})*(?:\.\d+)?(?![\w.:'])")
-_NOISE_HEADINGS = ("case", "sessions", "median", "sd of median", "sd of p10")
 _SUMMARY = ("slower", "worse", "faster", "better", "same", "inconclusive", "incomparable", "missing", "failed", "new", "not measured")
 
 
-def table(comparison: Comparison) -> list[str]:
-    """Return the lines of the table, the heading first: the worst cases stand on top, and nothing is folded or cut."""
-    return padded([HEADINGS, *map(cells, comparison.cases)], NUMBERS)
+def columns(cases: Sequence[CaseVerdict], names: Mapping[str, str] = MappingProxyType({})) -> list[ScreenColumn]:
+    """Return the columns of the verdicts on these cases. ``names``: what to call a case if not by its id."""
+    rows = [(names.get(case.case, case.case), *cells(case)[1:]) for case in cases]
+    found = enumerate(_PRIORITIES.items())
+    return [
+        ScreenColumn(heading, [row[at] for row in rows], heading not in ("case", "verdict"), priority) for at, (heading, priority) in found
+    ]
 
 
 def title(comparison: Comparison) -> str:
@@ -49,10 +49,9 @@ def _devices(comparison: Comparison) -> set[str]:
 
 def short_names(comparison: Comparison) -> dict[str, str]:
     """Return what a screen calls each case: ``train resnet18 b8``, with its device where there are several; in full where two are alike."""
-    works = {case.case: case.case.rpartition("@") for case in comparison.cases}
     several = len(_devices(comparison)) > 1
-    brief = {case: f"{wording.brief(work or case)}{f' on {device}' if several else ''}" for case, (work, _, device) in works.items()}
-    return brief if len({*brief.values()}) == len(brief) else {case: wording.placed(case) for case in brief}
+    brief = {case.case: wording.brief(case.case if several else case.case.rpartition("@")[0] or case.case) for case in comparison.cases}
+    return brief if len({*brief.values()}) == len(brief) else {case: wording.short(case) for case in brief}
 
 
 def reasons(comparison: Comparison, names: Mapping[str, str] = MappingProxyType({})) -> list[str]:
@@ -120,14 +119,14 @@ def cells(case: CaseVerdict) -> tuple[str, ...]:
     that decides it.
     """
     if case.by_value:
-        return (units.one_line(case.case), *_of_value(case.by_value), "", case.word)
+        return (case.case, *_of_value(case.by_value), "", case.word)
     change, interval, p = "", "", ""
     if shown := case.shown:
         change = units.relative_change(shown.change)
         p = f"{shown.p_holm:.4f}" if shown.p_holm >= 1e-4 else "<0.0001"
         interval = span(shown.interval) if shown.interval else "too few"
     times = [_time(side, seconds) for side, seconds in zip((case.base, case.new), case.times_s, strict=True)]
-    return (units.one_line(case.case), *times, change, interval, p, case.word)
+    return (case.case, *times, change, interval, p, case.word)
 
 
 def _of_value(found: ValueChange) -> tuple[str, str, str, str]:
@@ -142,8 +141,7 @@ def _of_value(found: ValueChange) -> tuple[str, str, str, str]:
 
 def span(interval: Interval) -> str:
     """Return an interval of changes: ``+18.2…+21.8 %``."""
-    low, high = (units.relative_change(end) for end in (interval.low, interval.high))
-    return f"{low.removesuffix(' %')}…{high}" if high.endswith("%") else f"{low}…{high}"
+    return wording.span(interval.low, interval.high, units.relative_change)
 
 
 def _time(row: Row | None, seconds: float | None) -> str:
@@ -166,15 +164,6 @@ def occasions(calibration: Calibration, path: Path | None) -> str:
     )
 
 
-def noise(cases: Iterable[CaseNoise]) -> list[str]:
-    """Return the lines of a table of the cases of a calibration."""
-    rows = [
-        (
-            units.one_line(each.case),
-            str(each.occasions),
-            units.seconds(each.median_s),
-            *([units.percent(sd) for sd in (each.noise.median, each.noise.p10)] if each.noise else ("", "")),
-        )
-        for each in cases
-    ]
-    return padded([_NOISE_HEADINGS, *rows], range(1, len(_NOISE_HEADINGS)))
+def noise(cases: Sequence[CaseNoise]) -> ScreenTable:
+    """Return the table of the cases of a calibration."""
+    return ScreenTable(columns_of(table("", FIELDS[:-1], cases)))

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dlbench.analysis.answers.devices import what
 from dlbench.analysis.answers.parts.base import Table, table
 from dlbench.analysis.presentation import wording
-from dlbench.analysis.presentation.fields import KEY, Field, Fields, of_row, own, place, value_field
+from dlbench.analysis.presentation.columns import KEY, Entry, of_row, place, value_column
 from dlbench.analysis.presentation.wording import plural, value_name
 from dlbench.analysis.ratios.pairing import grouped
 from dlbench.analysis.read import declared
@@ -32,12 +32,12 @@ def _step(found: Projected) -> Step:
     return found.step
 
 
-_PROJECTED: Fields[Projected] = (
-    ("step, projected", columns.PROJECTED_S),
-    ("copies, projected", columns.PROJECTED_COPIES_S),
-    ("items/s, projected", columns.PROJECTED_ITEMS_PER_S),
-    ("step, measured", columns.STEP_S.on(_step)),
-    ("error", columns.ERROR),
+_PROJECTED = (
+    columns.PROJECTED_S.headed("step, projected"),
+    columns.PROJECTED_COPIES_S.headed("copies, projected"),
+    columns.PROJECTED_ITEMS_PER_S.headed("items/s, projected"),
+    columns.STEP_S.on(_step).headed("step, measured"),
+    columns.ERROR.headed("error"),
 )
 _FEW = 3
 """Values that stand in the notes of a case; where there are more, all stand in a table of their own."""
@@ -62,36 +62,26 @@ def projection(found: Sequence[Projected]) -> Table:
     return table(title, (*distinguishing, *_PROJECTED), found, notes)
 
 
+def _operation(row: Row) -> object:
+    return row.params[row.declared.parameter("collective_op") or ""]
+
+
+_COLLECTIVES: Sequence[Entry] = (
+    Column("param.bytes", Unit.BYTES, "size of the message", of=lambda row: row.count("bytes"), heading="size", priority=0),
+    Column("collective.operation", Unit.TEXT, "which one", of=_operation, heading="operation"),
+    place,
+    of_row(lambda row: row.case.dtype, "dtype"),
+    Column("param.ranks", Unit.COUNT, "ranks that take part", of=lambda row: row.ranks, heading="ranks"),
+    of_row(lambda row: row.rate.bus_bytes_per_s, "bus bandwidth", 0),
+)
+
+
 def bandwidths(results: Results) -> Table:
-    """Return the table of collectives: bus bandwidth by ranks, size and operation; no rows where there is nothing."""
+    """Return the table of collectives, by ranks and size; no rows where there is nothing."""
     known = [row for row in results.rows if row.rate.bus_bytes_per_s is not None and row.count("bytes")]
-    in_order = sorted(known, key=lambda row: (row.ranks or 0, row.count("bytes") or 0))
-    same_line = grouped(in_order, lambda row: (row.ranks, row.count("bytes"), row.case.dtype, row.case.device, row.case.run))
-    fields: Fields[list[Row]] = (
-        own("case", "param.bytes", Unit.BYTES, "size of the message", lambda rows: rows[0].count("bytes")),
-        ("device", place(known)[1].on(_first)),
-        ("dtype", of_row(lambda row: row.case.dtype).on(_first)),
-        own("ranks", "param.ranks", Unit.COUNT, "ranks that take part", lambda rows: rows[0].ranks),
-        *map(_bandwidth, dict.fromkeys(map(_operation, known))),
+    return table(
+        "Collectives: bus bandwidth by size", _COLLECTIVES, sorted(known, key=lambda row: (row.ranks or 0, row.count("bytes") or 0))
     )
-    return table("Collectives: bus bandwidth by size", fields, [*same_line.values()])
-
-
-def _first(rows: list[Row]) -> Row:
-    return rows[0]
-
-
-def _operation(row: Row) -> str:
-    return str(row.params[row.declared.parameter("collective_op") or ""])
-
-
-def _bandwidth(operation: str) -> tuple[str, Field[list[Row]]]:
-    """Return the column of the bandwidth of an operation."""
-
-    def of(rows: list[Row]) -> float | None:
-        return next((row.rate.bus_bytes_per_s for row in rows if _operation(row) == operation), None)
-
-    return own(operation, operation, Unit.BYTES_PER_S, "bus bandwidth", of, "higher")
 
 
 def value_notes(row: Row) -> list[str]:
@@ -99,12 +89,12 @@ def value_notes(row: Row) -> list[str]:
 
     How many seeds a range is of is said below a table, by `ranges`.
     """
-    return [f"{wording.value_words(each)} {_noted(row, each)[0]}" for each in _of_notes(row)]
+    return [f"{words} {text}" for words, text, _ in _noted(row)]
 
 
 def ranges(rows: Sequence[Row]) -> list[str]:
     """Return what the ranges in the notes of rows are over: ``ranges over 6 seeds``."""
-    return [*dict.fromkeys(f"ranges over {points}" for row in rows for each in _of_notes(row) if (points := _noted(row, each)[1]))]
+    return [f"ranges over {points}" for points in dict.fromkeys(points for row in rows for *_, points in _noted(row)) if points]
 
 
 def more_values(rows: Sequence[Row]) -> int:
@@ -118,22 +108,18 @@ def _notable(row: Row) -> list[Column]:
     return [each for each in declared.columns(row) if not (each.series and errors)]
 
 
-def _of_notes(row: Row) -> list[Column]:
+def _noted(row: Row) -> list[tuple[str, str, str]]:
+    """Return words, value without its seeds, and how many these are, of what its notes have: ``98.7…99.1 %`` and ``6 seeds``."""
     columns = _notable(row)
-    if len(columns) <= _FEW:
-        return columns
-    first = sorted(columns, key=lambda each: (_is_zero(row.values[value_name(each)]), each.better is None))
-    return first[: _FEW_WIDE if any(each.series for each in columns) else _FEW]
+    if len(columns) > _FEW:
+        first = sorted(columns, key=lambda each: (_is_zero(row.values[value_name(each)]), each.better is None))
+        columns = first[: _FEW_WIDE if any(each.series for each in columns) else _FEW]
+    texts = [(wording.value_words(each), wording.cell(row.values[value_name(each)], each).partition(" over ")) for each in columns]
+    return [(words, text, points) for words, (text, _, points) in texts]
 
 
 def _is_zero(value: Reported) -> bool:
     return not any(value) if isinstance(value, Sequence) else not value
-
-
-def _noted(row: Row, column: Column) -> tuple[str, str]:
-    """Return the cell of a value without its seeds, and how many these are: ``98.7…99.1 %`` and ``6 seeds``."""
-    text, _, points = wording.cell(row.values[value_name(column)], column).partition(" over ")
-    return text, points
 
 
 def values(results: Results) -> list[Table]:
@@ -143,7 +129,7 @@ def values(results: Results) -> list[Table]:
     return [
         table(
             f"Values of {workload}",
-            (("case", KEY), place(rows), *((wording.value_words(each), value_field(each)) for each in columns)),
+            (KEY, place, *map(value_column, columns)),
             rows,
             [units.one_line(f"{wording.value_words(each)}: {each.meaning}") for each in columns],
         )

@@ -1,25 +1,33 @@
 """Tables of the machines and the software that files were measured with, and of the state that the machines were in."""
 
 from collections.abc import Iterable, Mapping
-from contextlib import suppress
-from typing import Any
+from typing import Any, NamedTuple
 
-from dlbench.analysis.answers.parts.base import Table
-from dlbench.analysis.presentation.wording import few
+from dlbench.analysis.answers.parts.base import Table, table
+from dlbench.analysis.presentation.wording import entry, few
 from dlbench.analysis.ratios.pairing import grouped
 from dlbench.analysis.read.places import Environments, began
 from dlbench.analysis.read.references import part
-from dlbench.core import units
 from dlbench.core.provenance import leaves
-from dlbench.core.rows.row import Cells
 from dlbench.core.schema import Column, Unit
 
-_FILE = ("file", Column("file", Unit.TEXT, "the result file, and of an A/B the side"))
-_ENTRY = ("entry", Column("entry", Unit.TEXT, "what it is"))
-_VALUE = ("value", Column("value", Unit.TEXT, "as recorded before the first case"))
-_AFTER = ("after the run", Column("after", Unit.TEXT, "the same after the last case"))
+
+class Recorded(NamedTuple):
+    """What a file says of its machine in one place."""
+
+    entry: str
+    value: str
+    file: str = ""
+    after: str = ""
+
+
+_FILE = Column("file", Unit.TEXT, "the result file, and of an A/B the side", heading="file")
+_ENTRIES = (
+    Column("entry", Unit.TEXT, "what it is", heading="entry"),
+    Column("value", Unit.TEXT, "as recorded before the first case", heading="value"),
+)
+_AFTER = Column("after", Unit.TEXT, "the same after the last case", heading="after the run")
 _BLOCKS = ("identity", "stack", "side")
-_TEXTS = {"_bytes": units.byte_count, "_hz": units.hertz}
 
 
 def measured(environments: Environments) -> list[str]:
@@ -40,31 +48,21 @@ def machines(environments: Environments) -> list[Table]:
     """Return a table for each machine and software, which may be that of several files; none of files that do not say."""
     stated = {run: each for run, each in environments.items() if each.get("identity") or each.get("stack")}
     groups = grouped(stated, lambda run: str([stated[run].get(block) for block in _BLOCKS]))
-    return [Table(few(runs, 3), (_ENTRY, _VALUE), tuple(_entries(stated[runs[0]], _BLOCKS))) for runs in groups.values()]
+    return [table(few(runs, 3), _ENTRIES, _entries(stated[runs[0]], _BLOCKS)) for runs in groups.values()]
 
 
 def states(environments: Environments) -> Table:
     """Return when and by what each file was measured, and the state of its machine before and after."""
-    rows: list[Cells] = []
+    rows = []
     for run, each in environments.items():
         provenance = {name: part(each, "provenance", name) for name in ("dlbench", "utc", "git")}
-        after = {str(row["entry"]): row["value"] for row in _entries({"state": each.get("state_after")}, ("state",))}
-        before = _entries({**each, "provenance": provenance}, ("provenance", "state"))
-        rows += [{"file": run, **row, "after": after.get(str(row["entry"]))} for row in before]
-    return Table("State before and after", (_FILE, _ENTRY, _VALUE, _AFTER), tuple(rows))
+        after = {found.entry: found.value for found in _entries({"state": each.get("state_after")}, ["state"])}
+        before = _entries({**each, "provenance": provenance}, ["provenance", "state"])
+        rows += [found._replace(file=run, after=after.get(found.entry, "")) for found in before]
+    return table("State before and after", (_FILE, *_ENTRIES, _AFTER), rows)
 
 
-def _entries(environment: Mapping[str, Any], blocks: Iterable[str]) -> list[Cells]:
-    """Return a row for each leaf of some blocks; what is unknown is left out."""
+def _entries(environment: Mapping[str, Any], blocks: Iterable[str]) -> list[Recorded]:
+    """Return each leaf of some blocks; what is unknown is left out."""
     found = {name: end for block in blocks for name, end in leaves(block, environment.get(block) or {}).items()}
-    return [{"entry": name.partition(".")[2], "value": _text(name, end)} for name, end in found.items() if end not in (None, {}, [])]
-
-
-def _text(name: str, value: object) -> str:
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    known = next((text for suffix, text in _TEXTS.items() if name.endswith(suffix)), None)
-    if known and isinstance(value, int | float):
-        with suppress(OverflowError):  # an integer of a file may be larger than any float
-            return known(value)
-    return str(value)
+    return [Recorded(*entry(name.partition(".")[2], end)) for name, end in found.items() if end not in (None, {}, [])]

@@ -3,7 +3,8 @@
 import math
 import shlex
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from itertools import chain
 from typing import Any
 
 from dlbench.analysis.answers.parts.headline import EXPLANATIONS, Tag, tags_of
@@ -68,11 +69,6 @@ _COPIES = (
     "copying inputs there and the output back, from and to pageable memory as plain code does around each call: its share of the whole"
 )
 
-_WRITING = ("-o", "--output", "--resume", "--format", "--junit", "--verdict", "--report")
-"""Options of `run` and `ab` with a value that say where to write, or how."""
-_CHOOSING = ("-k", "--case")
-"""Those that choose cases."""
-
 
 def count(rows: Sequence[Row]) -> str:
     """Return for example ``14 cases: 12 ok, 1 oom, 1 timeout; 7 rounds.``; searches cut short, and cases not usable, by themselves."""
@@ -122,44 +118,18 @@ def _spoiled(rows: Sequence[Row], results: Results) -> str:
 def measuring_command(rows: Sequence[Row], environment: Mapping[str, Any], case_id: str | None = None) -> str:
     """Return the command that measures the cases of one run again, or one of them, into a file of its own, quoted for a shell.
 
-    It has the options of the command that measured them, those set by default included, with the rounds that a resumed run has by now;
-    of another tool's file only the suites.
+    It has the options that the run went by, with the rounds that a resumed one has by now; where the file does not say them, the suites.
     """
-    argv = part(environment, "provenance", "argv")
-    words = [str(word) for word in argv[1:]] if isinstance(argv, list) else []
-    if words[:1] not in (["run"], ["ab"]):
-        words = ["run", *dict.fromkeys(row.case.suite for row in rows)]
-    of_case = [] if case_id is None else ["--case", case_id]
-    kept = _with_rounds(_without(words, _WRITING + _CHOOSING if of_case else _WRITING), common_rounds(rows) or 0)
-    command = ["dlbench", *kept, *_by_default(part(environment, "provenance", "defaults")), *of_case]
-    return shlex.join(map(units.one_line, command))
-
-
-def _with_rounds(words: Iterable[str], least: int) -> Iterator[str]:
-    """Yield the words of a command whose ``--rounds`` are these at least."""
-    before = ""
-    for word in words:
-        yield str(max(least, int(word))) if before == "--rounds" and word.isdecimal() else word
-        before = word
-
-
-def _by_default(defaults: object) -> Iterator[str]:
-    for name, default in defaults.items() if isinstance(defaults, dict) else ():
-        if name not in ("format", "strict") and isinstance(default, dict):
-            value = default.get("value")
-            for each in value if isinstance(value, list) else [value]:
-                yield from (f"--{name}", str(each))
-
-
-def _without(words: Sequence[str], options: Sequence[str]) -> Iterator[str]:
-    """Yield the words of a command without these options and their values, and without flags of where to write."""
-    attached = tuple(f"{name}=" if name.startswith("--") else name for name in options)
-    rest = iter(words)
-    for word in rest:
-        if word in options:
-            next(rest, None)
-        elif word not in ("--github", "--dry-run") and not word.startswith(attached):
-            yield word
+    stated = part(environment, "provenance", "command")
+    words = [list(map(str, each)) for each in stated if each and isinstance(each, list)] if isinstance(stated, list) else []
+    command = words or [["run", *dict.fromkeys(row.case.suite for row in rows)]]
+    if case_id is not None:
+        command = [*(each for each in command if each[0] not in ("-k", "--case")), ["--case", case_id]]
+    most = common_rounds(rows) or 0
+    for each in command:
+        if each[0] == "--rounds" and each[-1].isdecimal():
+            each[-1] = str(max(most, int(each[-1])))
+    return shlex.join(map(units.one_line, ("dlbench", *chain.from_iterable(command))))
 
 
 def marks(rows: Sequence[Row], results: Results) -> dict[str, str]:
@@ -261,7 +231,7 @@ def _which(alike: Sequence[Row]) -> str:
     """Return which cases ended so: by name where they are few, else how many and the first."""
     status = alike[0].case.status
     if len(alike) < _MANY:
-        return f"{', '.join(wording.placed(row.case.id) for row in alike)} {status}"
+        return f"{', '.join(wording.short(row.case.id) for row in alike)} {status}"
     return f"{len(alike)} cases {status}, such as {wording.short(alike[0].key)}"
 
 
@@ -308,20 +278,15 @@ def unstated(results: Results) -> list[str]:
 def spread(row: Row) -> tuple[str, str]:
     """Return what kind of interval or spread there is, and it; two empty texts where nothing was timed."""
     time, medians = row.time, row.rounds.median_s
-    if time.ci_low_s is not None:
-        return wording.INTERVAL, _span(time.ci_low_s, time.ci_high_s)
-    if len(medians) > 1:
-        return _ROUNDS_SPREAD, _span(min(medians), max(medians))
-    if medians:
-        return _BLOCKS_SPREAD, _span(time.p10_s, time.p90_s)
-    return "", ""
-
-
-def _span(low: float | None, high: float | None) -> str:
-    """Return ``239…244 ms``, with both units only where they differ."""
-    first, last = (units.seconds(end or 0.0) for end in (low, high))
-    number, *unit = first.split(" ")
-    return f"{number if len(unit) == 1 and unit == last.split(' ')[1:] else first}…{last}"
+    if time.ci_low_s is not None and time.ci_high_s is not None:
+        kind, ends = wording.INTERVAL, (time.ci_low_s, time.ci_high_s)
+    elif len(medians) > 1:
+        kind, ends = _ROUNDS_SPREAD, (min(medians), max(medians))
+    elif medians:
+        kind, ends = _BLOCKS_SPREAD, (time.p10_s or 0.0, time.p90_s or 0.0)
+    else:
+        return "", ""
+    return kind, wording.span(*ends, units.seconds)
 
 
 def notes(row: Row, shared: Collection[str] = ()) -> list[str]:

@@ -13,44 +13,29 @@ _WITH_TAGS = 60
 """Columns of a screen from which on a line has them."""
 
 
-def lines(found: Sequence[Answer | Missing], width: int, shared: Container[str] = (), *, ascii_only: bool = False) -> list[tuple[str, str]]:
+def lines(found: Sequence[Answer | Missing], width: int, shared: Container[str] = ()) -> list[tuple[str, str]]:
     """Return topic and text for each question, together at most as wide as the screen where that is wider than a topic.
 
     From 100 columns on qualifiers are shown, from 60 on tags, without those that all cases have (``shared``). Doubts stay
     at any width, or the worst run would have the cleanest lines. A line that is too long gives up its alignment, then tags from the last
     on, which `explanations` tell all the same, down to the last doubt, then the qualifier with the interval whose case that names, then
     the doubts; at last it is cut at a word.
-    With ``ascii_only`` two dots, as a terminal writes them, stand in for each ellipsis.
     """
     everywhere = [tag for tag in Tag if tag in shared and tag not in DOUBTS]
     room = max(1, width - TOPIC_WIDTH)
-    pad = _alignment(found, everywhere, room) if width >= _WITH_QUALIFIERS else 0
-
-    def written(text: str) -> str:
-        return text.replace("…", "..") if ascii_only else text
+    pad = max((len(each.headline) for each in found), default=0) if width >= _WITH_QUALIFIERS else 0
 
     def line(each: Answer | Missing) -> str:
-        texts = [written(text) for text in _texts(each, width, pad, everywhere)]
-        return next((text for text in texts if len(text) <= room), written(cut(texts[-1], max(1, room - ascii_only))))
+        texts = list(_texts(each, width, pad, everywhere))
+        return next((text for text in texts if len(text) <= room), cut(texts[-1], room))
 
     return [(each.question.topic, line(each)) for each in found]
 
 
-def _alignment(found: Sequence[Answer | Missing], everywhere: Sequence[Tag], room: int) -> int:
-    """Return the width of headlines, as large as leaves each line its tags that has room for them at all."""
-    whole = [(each.headline, _joined(each.qualifier, ", ".join(_shown(each, everywhere)))) for each in found]
-    fitting = [(headline, rest) for headline, rest in whole if len(_joined(headline, rest)) <= room]
-    pads = sorted({len(headline) for headline, _ in whole}, reverse=True)
-    return next((pad for pad in pads if all(len(_joined(headline.ljust(pad), rest)) <= room for headline, rest in fitting)), 0)
-
-
-def _shown(found: Answer | Missing, everywhere: Sequence[Tag]) -> list[Tag]:
-    return [tag for tag in found.tags if tag not in everywhere] if isinstance(found, Answer) else []
-
-
 def _texts(found: Answer | Missing, width: int, pad: int, everywhere: Sequence[Tag]) -> Iterator[str]:
     """Yield what a line may say, the most first."""
-    tags = [tag for tag in _shown(found, everywhere) if width >= _WITH_TAGS or tag in DOUBTS]
+    known = found.tags if isinstance(found, Answer) else ()
+    tags = [tag for tag in known if tag not in everywhere and (width >= _WITH_TAGS or tag in DOUBTS)]
     doubts = max((at for at, tag in enumerate(tags, 1) if tag in DOUBTS), default=0)
     shown = [", ".join(tags[:count]) for count in range(len(tags), -1, -1)]
     if isinstance(found, Missing) or width >= _WITH_QUALIFIERS:
@@ -72,13 +57,11 @@ def explanations(
 
     ``shared``: marks that all cases have.
     """
-    by_mark: dict[str, list[str]] = {
-        tag: [each.question.topic for each in found if isinstance(each, Answer) and tag in each.tags] for tag in Tag
-    }
-    told: dict[str, str] = {tag: EXPLANATIONS[tag] for tag in Tag if by_mark[tag] or tag in marks}
+    answers = [each for each in found if isinstance(each, Answer)]
+    told: dict[str, str] = {tag: EXPLANATIONS[tag] for tag in Tag if tag in marks or any(tag in each.tags for each in answers)}
 
     def whose(mark: str) -> str:
-        of = ["all cases"] if mark in shared else by_mark.get(mark, [])
+        of = ["all cases"] if mark in shared else [each.question.topic for each in answers if mark in each.tags]
         return f" ({', '.join(of)})" if of else ""
 
     return [f"{mark}{whose(mark)}: {meaning}" for mark, meaning in (told | dict(marks)).items()]

@@ -11,7 +11,7 @@ from dlbench.cli.options import CALIBRATIONS, PlanOptions, duration, format_opti
 from dlbench.cli.output_files import writing
 from dlbench.cli.planning import load_suites, plan_suites
 from dlbench.cli.recording import Recording, record
-from dlbench.cli.terminal import say, write_notes
+from dlbench.cli.terminal import draw, say, write_notes
 from dlbench.core.errors import ExitCode, UsageError
 from dlbench.core.store import load
 from dlbench.core.units import clock_time
@@ -89,7 +89,7 @@ def _conclude(latest: Path, form: str) -> bool:
     found = calibration.estimate(here["machine_key"], results)
     cases = calibration.case_noise(results, found)
     if form == "table":
-        click.echo("\n".join(compare_terminal.noise(cases)))
+        draw(compare_terminal.noise(cases))
     else:
         click.echo(tabular.render(calibration.as_table(cases), form), nl=False)
     notes = [*every.notes]

@@ -1,7 +1,5 @@
 """``dlbench doctor``: checks of whether this machine is fit to measure on now, with advice."""
 
-import shutil
-import sys
 import tempfile
 from collections.abc import Sequence
 from contextlib import ExitStack
@@ -15,7 +13,7 @@ from dlbench.cli import session as sessions
 from dlbench.cli.options import PlanOptions, device_option, device_plugin_option, format_option
 from dlbench.cli.planning import Plan, load_suites, plan_suites
 from dlbench.cli.recording import record
-from dlbench.cli.terminal import say
+from dlbench.cli.terminal import draw, say
 from dlbench.core.errors import ExitCode, UsageError
 from dlbench.core.finding import Finding, Fitness
 from dlbench.core.model import Policy
@@ -117,8 +115,7 @@ def report(findings: Sequence[Finding], form: str, selftest: bool = False) -> Ex
     code = ExitCode.UNDECIDABLE if bad else ExitCode.OK
     conclusion = f"{unfit}: {bad} of {len(ordered)} checks failed" if bad else fit
     if form == "table":
-        width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
-        click.echo("\n".join([*doctor_text.lines(ordered, width), ""]))
+        draw(doctor_text.table(ordered), "")
     else:
         click.echo(tabular.render(doctor_text.as_table(ordered), form), nl=False)
     click.echo(f"{conclusion}; exit {code.value}", err=form != "table")

@@ -119,7 +119,7 @@ def command(files: tuple[Path, ...], parts: Shown, form: str, plain: bool, given
     from dlbench.analysis.answers import topics
     from dlbench.analysis.presentation.names import paths_of
     from dlbench.analysis.read.table import collect
-    from dlbench.cli.output import devices, notes_on, write_answers, write_card, write_claims, write_pairs, write_reasoning, write_results
+    from dlbench.cli.output import devices, notes_on, write_answers, write_card, write_claims, write_pairs, write_results
     from dlbench.cli.terminal import write_notes
 
     if parts.topic and parts.topic not in (known := topics()):
@@ -137,8 +137,6 @@ def command(files: tuple[Path, ...], parts: Shown, form: str, plain: bool, given
         write_card(results)
     elif parts.claims:
         write_claims(results, form)
-    elif form == "table":
-        write_reasoning(results, parts.topic, pictures=pictures)
     else:
-        write_answers(results, form, parts.topic)
+        write_answers(results, form, parts.topic, pictures=pictures)
     write_notes(notes)

@@ -90,7 +90,7 @@ def read_state(devices: Devices) -> Block:
 
 def without_secrets(environ: Mapping[str, str]) -> dict[str, str]:
     """Return variables as they may stand in a file: folders cut off, values of names that sound secret replaced."""
-    return {name: "…" if _PRIVATE_NAME.search(name) else _without_folders(value) for name, value in environ.items()}
+    return {name: "…" if _PRIVATE_NAME.search(name) else without_folders(value) for name, value in environ.items()}
 
 
 def _device_identity(device: Device, fields: Sequence[str]) -> Block:
@@ -151,13 +151,13 @@ def _provenance(accelerators: Sequence[Accelerator]) -> Block:
     return {
         "dlbench": dlbench.__version__,
         "git": _checkout(Path(dlbench.__file__).parent.parent),
-        "argv": [_without_folders(argument) for argument in sys.argv],
+        "argv": [without_folders(argument) for argument in sys.argv],
         "cards": {device.id: device.uuid_hash for device in accelerators if device.uuid_hash},
         "utc": datetime.now(UTC).isoformat(timespec="seconds"),
     }
 
 
-def _without_folders(argument: str) -> str:
+def without_folders(argument: str) -> str:
     """Reduce each path in an argument to its last component; an option before it stays: ``--output=/a/b.jsonl``, ``-o/a/b.jsonl``.
 
     Of ``NAME=VALUE`` with a name that sounds secret, as an A/B takes variables of the environment, the value goes as well.

@@ -130,11 +130,11 @@ def test_no_folder_of_the_user_is_in_a_plot(tmp_path: Path, options: list[str]) 
 
 def test_no_folder_of_the_user_is_on_the_page(tmp_path: Path) -> None:
     case = made_up.case("train_step", model="resnet18", batch=8, dtype="fp32")
-    argv = ["dlbench", "run", "/home/somebody/suites/mine.toml", "--plugin", "/srv/secret project/networks.py", "--plugin=/secret/p.py"]
+    command = [["run", "/home/somebody/suites/mine.toml"], ["--plugin", "/srv/secret project/networks.py"], ["--plugin", "/secret/p.py"]]
     environment = {
         "identity": {"os": "Linux", "cpu": {"governor": "/sys/devices/system/cpu says so"}},
         "stack": {"python": "/home/somebody/venv/bin/python"},
-        "provenance": {"argv": argv},
+        "provenance": {"command": command},
     }
     reason = "no such file: '/home/somebody b/secret/x y.bin', nor /root/some/secret/z"
     reason += ', error:/home/somebody/a.py, file:///home/somebody/secret/b.py, "/home/somebody b/the secret/c d", https://pytorch.org/e/f'
@@ -145,7 +145,7 @@ def test_no_folder_of_the_user_is_on_the_page(tmp_path: Path) -> None:
     whole = (tmp_path / "page.html").read_text()
     assert [word for word in ("secret", "somebody", "of mine", tmp_path.name) if word in whole] == []
     case_id = "'train_step[model=resnet18,batch=8,dtype=fp32]@cpu'"
-    assert f"dlbench run mine.toml --plugin 'networks.py' --plugin=p.py --case {case_id}" in page.all("code")
+    assert f"dlbench run mine.toml --plugin 'networks.py' --plugin p.py --case {case_id}" in page.all("code")
     assert "no such file: 'x y.bin', nor z, error:a.py, b.py, \"c d\", https://pytorch.org/e/f" in page.all("p")
     note = (
         "run.jsonl: the run was interrupted or is still going on, at 2 of 3 planned cases; continue it with: dlbench run --resume run.jsonl"

@@ -1,7 +1,7 @@
 """Answers as ten lines: what each may say, on a screen of any width, of the committed references and of made-up files."""
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from io import StringIO
@@ -205,50 +205,11 @@ def test_a_number_and_a_name_that_no_table_has_are_found() -> None:
     assert not_in_tables(answer("1,025 of 50", "resnet18 b8")) == ["1025", "50", "resnet18", "8"]
 
 
-SCREENS = {
-    100: """\
-speed-up    training 31.3× (30.3…32.2), inference 5.00×  resnet18 b64; 4 cases 31.3…62.5×
-crossover   GPU ahead from n = 512, with copies 1,024    matmul
-bottleneck  7 of 7 training steps wait for launches      cuda:0: device busy 40.0 %
-batch       64 is the largest measured; more may help    train resnet18: 2.00× batch 8
-precision   bf16 2.00× fp32 (1.94…2.06), error 0.3 %     train resnet18 b8
-default     2.50× left on the table (2.42…2.58)          resnet18 b8: amp_bf16, channels_last
-devices     –                                            dlbench run scaling
-serving     –                                            not measured by dlbench yet
-cost        12 h 49 min for ImageNet, resnet18           b64 bf16; --price-per-hour  steps alone
-health      usable; no trouble in 25 cases               0.4 % of the published peak
-""",
-    80: """\
-speed-up    training 31.3×, inference 5.00×
-crossover   GPU ahead from n = 512, with copies 1,024
-bottleneck  7 of 7 training steps wait for launches
-batch       64 is the largest measured; more may help
-precision   bf16 2.00× fp32, error 0.3 %
-default     2.50× left on the table  chosen as best
-devices     –  dlbench run scaling
-serving     –  not measured by dlbench yet
-cost        12 h 49 min for ImageNet, resnet18  steps alone
-health      usable; no trouble in 25 cases
-""",
-    40: """\
-speed-up    training 31.3×, inference…
-crossover   GPU ahead from n = 512…
-bottleneck  7 of 7 training steps wait…
-batch       64 is the largest measured…
-precision   bf16 2.00× fp32, error 0.3 %
-default     2.50× left on the table
-devices     –  dlbench run scaling
-serving     –  not measured by dlbench…
-cost        12 h 49 min for ImageNet…
-health      usable; no trouble in 25…
-""",
-}
-"""Ten lines on the machine with a card, by the columns of the screen."""
-
-
-@pytest.mark.parametrize("width", SCREENS)
-def test_what_they_look_like(tmp_path: Path, width: int) -> None:
-    assert rendered(answered_of(tmp_path, SCENES["one card"]()), width) == SCREENS[width].splitlines()
+@pytest.mark.parametrize("scene", ["one card", "two machines", "trainings in formats", "failures alone"])
+def test_what_they_look_like(tmp_path: Path, snapshot: Callable[[str, str], None], scene: str) -> None:
+    found = answered_of(tmp_path, SCENES[scene]())
+    texts = {f"{width} columns": "\n".join(rendered(found, width)) for width in (120, 80, 20)}
+    snapshot(f"ten-lines-{scene.replace(' ', '-')}", front_door.under_titles(texts))
 
 
 def answered(headlines: st.SearchStrategy[str]) -> st.SearchStrategy[Answer | Missing]:

@@ -295,11 +295,11 @@ def test_the_bus_bandwidth_of_collectives_by_size(tmp_path):
     assert "Collectives" not in show(path).stdout
     _, table = show(path, "--details").stdout.split("Collectives: bus bandwidth by size")
     lines = [line.split() for line in table.splitlines() if line.strip()]
-    assert lines[0] == ["case", "dtype", "ranks", "all_reduce", "broadcast"]
+    assert lines[0] == ["size", "operation", "dtype", "ranks", "bus", "bandwidth"]
     assert lines[2:6] == [
-        ["1.00", "GiB", "fp32", "2", "10.7", "GB/s"],
-        ["1.00", "MiB", "fp32", "4", "1.57", "GB/s"],
-        ["1.00", "GiB", "fp32", "4", "16.1", "GB/s"],
-        ["4.00", "GiB", "fp32", "4", "16.1", "GB/s"],
+        ["1.00", "GiB", "broadcast", "fp32", "2", "10.7", "GB/s"],
+        ["1.00", "MiB", "all_reduce", "fp32", "4", "1.57", "GB/s"],
+        ["1.00", "GiB", "all_reduce", "fp32", "4", "16.1", "GB/s"],
+        ["4.00", "GiB", "all_reduce", "fp32", "4", "16.1", "GB/s"],
     ]
     assert "More devices" not in show(path, "--details").stdout

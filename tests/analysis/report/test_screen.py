@@ -1,0 +1,84 @@
+"""Tables on screens of any width."""
+
+from io import StringIO
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from rich.cells import cell_len
+from rich.console import Console
+
+from dlbench.analysis.report.screen import PICTURE, ScreenColumn, ScreenTable
+from dlbench.core.units import fold
+
+
+def drawn(table: ScreenTable, width: int) -> list[str]:
+    console = Console(file=StringIO(), width=width)
+    console.print(table)
+    return console.file.getvalue().splitlines()  # type: ignore[attr-defined]  # it is the one above
+
+
+COLUMNS = (
+    ScreenColumn("case", ["train_step resnet18 batch=64", "matmul"], priority=0),
+    ScreenColumn("time", ["1.00 s", "12.3 ms"], True, 0),
+    ScreenColumn("rounds", ["▂ ▂▂▂▂▂ ▂", " ▂▂▂"], priority=PICTURE, note="rounds: each a sign"),
+    ScreenColumn("rate", ["40.0 k", ""], True, 1),
+    ScreenColumn("share", ["83.1 %", "41.0 %"], True, 2),
+    ScreenColumn("notes", ["launch-bound", "it took 12.5 ms longer"]),
+)
+
+
+@pytest.mark.parametrize(
+    ("width", "shown", "gone"),
+    [
+        (90, "case time rounds rate share notes", ""),
+        (60, "case time rate share notes", ""),
+        (50, "case time rate notes", "share"),
+        (38, "case time rate", "share, notes"),
+        (20, "case time", "rate, share, notes"),
+    ],
+)
+def test_the_greatest_priority_goes_first_and_is_named_but_for_a_picture(width: int, shown: str, gone: str) -> None:
+    lines = drawn(ScreenTable(COLUMNS), width)
+    assert lines[1].split() == shown.split()
+    text = " ".join(" ".join(lines).split())
+    assert (f"not shown at this width: {gone};" in text) == bool(gone)
+    assert ("rounds: each a sign" in text) == ("rounds" in shown)
+
+
+CELLS = st.lists(st.text("ab 1×汉…\x1b", max_size=40), min_size=3, max_size=3)
+ANY = st.builds(ScreenColumn, st.text("ab ", max_size=9), CELLS, priority=st.integers(0, 3)) | st.builds(
+    ScreenColumn, st.text("ab ", max_size=9), st.lists(st.text("1.", max_size=9), min_size=3, max_size=3), st.just(True), st.integers(0, 3)
+)
+
+
+@given(st.lists(ANY, min_size=1, max_size=6), st.integers(20, 130))
+def test_no_line_of_a_table_is_wider_than_the_screen_and_no_number_is_cut(columns: list[ScreenColumn], width: int) -> None:
+    lines = drawn(ScreenTable(columns, below={1: "why it failed"}), width)
+    assert max(map(cell_len, lines), default=0) <= width
+    text = "\n".join(lines)
+    gone = text.partition("not shown at this width: ")[2]
+    numbers = [each for each in columns[1:] if each.number and not gone]
+    assert all(cell in text for each in numbers for cell in each.texts)
+    assert "\x1b" not in text
+    assert "why it failed" in text
+
+
+@pytest.mark.parametrize(
+    ("text", "width", "cell", "lines"),
+    [
+        (
+            "it took 161 ms and 21.0 % of /a/long/path-with-hyphens",
+            14,
+            False,
+            "it took|  161 ms and|  21.0 % of|  /a/long/path-with-hyphens",
+        ),
+        ("  an indented line", 12, False, "  an|    indented|    line"),
+        ("accuracy 0.931, losses 4.00", 15, True, "accuracy 0.931,|losses 4.00"),
+        ("resnet18 batch=64 fp32", 9, True, "resnet18|batch=64|fp32"),
+        ("unbreakable", 4, True, "unbr|eaka|ble"),
+        ("汉字汉字 汉字", 8, True, "汉字汉字|汉字"),
+    ],
+)
+def test_lines_break_between_words_and_never_between_a_number_and_its_unit(text: str, width: int, cell: bool, lines: str) -> None:
+    assert fold(text, width, cell=cell) == lines.split("|")
