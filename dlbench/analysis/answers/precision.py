@@ -20,6 +20,7 @@ from dlbench.analysis.answers.parts.pair_tables import (
     same_notes,
     same_title,
 )
+from dlbench.analysis.answers.parts.sustained import series
 from dlbench.analysis.presentation import pair_columns
 from dlbench.analysis.presentation.columns import CASE, KEY, RATIO, of_row, place
 from dlbench.analysis.presentation.figures import Figure, figure
@@ -135,7 +136,7 @@ def _read(results: Results) -> Precisions:
     rungs = ladder.rungs(pairs, trained) if trained else []
     timed = {(each.row.case.run, each.row.case.device, each.name): each for each in rungs if each.timed}
     of_pairs = {*both_sides(results, (*pairs, *values))}
-    off = [row for row in results.rows if (row in of_pairs or row.flag.no_speed) and ladder.series(row, "error")]
+    off = [row for row in results.rows if (row in of_pairs or row.flag.no_speed) and series(row, "error")]
     counts = [FormatCount(alike) for alike in by_device(trained).values()]
     return Precisions(
         [*_fastest(results, narrower, trained)], pairs, counts, [each for each in rungs if each.training], [*timed.values()], off, values

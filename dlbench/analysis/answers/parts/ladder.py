@@ -8,7 +8,7 @@ from typing import NamedTuple
 from dlbench.analysis.answers.parts.convergence import FormatTraining
 from dlbench.analysis.answers.parts.headline import by_kind
 from dlbench.analysis.answers.parts.sustained import series
-from dlbench.analysis.presentation.columns import RATIO, of_row, place, value_columns, with_ends
+from dlbench.analysis.presentation.columns import RATIO, Entry, of_row, place, value_columns, with_ends
 from dlbench.analysis.presentation.figures import Figure, figure
 from dlbench.analysis.presentation.names import by_device
 from dlbench.analysis.presentation.wording import short
@@ -133,7 +133,7 @@ def of_case(found: Sequence[Rung]) -> list[str]:
 
 
 def _case_of(rung: Rung) -> str | None:
-    return rung.timed and label(rung.timed, (DTYPE.name,))
+    return label(rung.timed, (DTYPE.name,)) if rung.timed else None
 
 
 _TRAINING = attrgetter("training")
@@ -150,7 +150,7 @@ _GAP = with_ends(
     Column("ladder.gap_low", Unit.NUMBER, "lower end of its exact interval over seeds"),
     Column("ladder.gap_high", Unit.NUMBER, "upper end of it"),
 )
-SPEEDS = [
+SPEEDS: list[Entry] = [
     NAME,
     place,
     timed_case,
@@ -165,7 +165,7 @@ SPEEDS = [
     Column("ladder.error", Unit.FRACTION, "distance from the result in fp64", "lower", heading="error"),
     Column("ladder.product_error", Unit.FRACTION, "the same without the rounding of the operands", "lower", heading="of the product"),
 ]
-TRAININGS = [
+TRAININGS: list[Entry] = [
     NAME,
     place,
     Column("ladder.training", Unit.TEXT, "what was trained in it", heading="training", priority=0).by(lambda rung: rung.training.brief),
