@@ -107,14 +107,6 @@ def answer(results: Results) -> Answer | Missing:
     return answered(QUESTION, AnswerPart(sentences, rows, tables, figures, headline=headline), reports)
 
 
-def families(results: Results) -> list[list[Family]]:
-    """Return the kinds of work of each accelerator against each CPU, as the answer tells them: first the one that its headline is of."""
-    results = _compared(results)
-    if {row.is_on_cpu for row in results.rows} != {True, False}:
-        return []
-    return sorted(_families(match_rows(results, "device"), best(results)), key=_standing, reverse=True)
-
-
 def _compared(results: Results) -> Results:
     """Return the rows that a device was there for and that measure no launch or copy, nor dlbench itself."""
     return results.where(
