@@ -88,7 +88,7 @@ def _rounds(named: Sequence[tuple[str, Row]]) -> Figure:
         found += [(name, None, seconds / median, *ends) for seconds in row.rounds.median_s]
     about = "Each dot is the median of one fresh process, over that of all; the line is the 95 % interval, where rounds are enough for one."
     case = Column("sample.case", Unit.TEXT, "the case, and where it ran", of=itemgetter(0), heading="case")
-    ends_of, clip = _ends("sample", 3), _clip(found)
+    ends_of, clip = _ends("sample.time", 3), _clip(found)
     return figure("Rounds and their interval", about + _ARROWS, "dot", found, _RELATIVE, case, interval=ends_of, reference=1.0, clip=clip)
 
 
