@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 _GAP = 2
 """Blanks between columns; under headings one stands before the first."""
-PICTURE = 9
+PICTURE = 99
 """Priority of columns that plain characters can't draw."""
 
 
@@ -35,12 +35,12 @@ class ScreenColumn:
 
 
 def columns_of(table: "Table") -> list[ScreenColumn]:
-    """Return the columns of a table of data; texts stay longer than numbers of the same priority, as they fold."""
+    """Return the columns of a table of data: what it is about goes last, numbers behind texts; else texts stay longer, as they fold."""
     columns, shown = dict(table.columns), list[ScreenColumn]()
     for heading, texts in table.cells():
         column = columns[heading]
         number = column.unit not in (Unit.TEXT, Unit.FLAG) and not column.series
-        shown.append(ScreenColumn(heading, texts, number, column.priority - (not number)))
+        shown.append(ScreenColumn(heading, texts, number, 2 * column.priority + (bool(column.priority) == number)))
     return shown
 
 
