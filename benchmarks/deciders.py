@@ -1,6 +1,5 @@
 """Deciders that `benchmarks.replay` asks: a plan of sampling and a rule each, of other tools and of dlbench's own settings."""
 
-from array import array
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -10,7 +9,7 @@ from benchmarks.peers import PEERS, Called, Peer
 from benchmarks.recordings import BACK_TO_BACK, INTERLEAVED, Placement, Side
 from dlbench.analysis.compare.judge import RankTest, Verdict, rank_tests
 from dlbench.analysis.doctor.selftest import verdicts
-from dlbench.core.rows.rounds import Blocks, CaseRounds
+from dlbench.core.rows.rounds import CaseRounds
 
 GATE = "dlbench ab, 14 rounds"
 BY_RANKS = "dlbench, 14 rounds, by ranks alone"
@@ -50,7 +49,7 @@ def as_rounds(side: Side, blocks: int | None = None) -> CaseRounds:
         median_s=tuple([each.median_s for each in side]),
         p10_s=tuple([each.p10_s for each in side]),
         mean_s=tuple([each.mean_s for each in side]),
-        blocks=Blocks([len(each.blocks) for each in side], [array("d", each.blocks) for each in side]),
+        blocks=[each.blocks for each in side],
         numbers=tuple(range(len(side))),  # a layout deals the rounds in pairs
     )
 

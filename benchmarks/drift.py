@@ -39,7 +39,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _say_rates(folder: Path) -> None:
     files = sorted(folder.glob("*.jsonl"))
-    results = collect(files, to_compare=True) if files else None
+    results = collect(files) if files else None
     occasions = apart(results) if results else []
     if results is None or len(occasions) < FEWEST:
         print(

@@ -24,19 +24,21 @@ async function opened(browser, page, options) {
   return { context, tab, said };
 }
 
-/** What is wrong with the plots that show: ticks without a number, and marks that look alike although their tables tell them apart. */
+/** What is wrong with the plots that show: words on words, axes without numbers, and marks that look alike although their tables tell them apart. */
 function faultsOfPlots() {
   const faults = [];
   for (const figure of document.querySelectorAll("figure")) {
     const title = figure.querySelector("h3")?.textContent;
     const drawing = [...figure.querySelectorAll("svg")].find((each) => each.getBoundingClientRect().width);
     if (!drawing) continue;
-    const isTick = (line) => ["0 5", "-5 0"].includes(`${line.getAttribute("x2")} ${line.getAttribute("y2")}`);
-    for (const ticks of drawing.querySelectorAll("g:has(> line)")) {
-      const count = [...ticks.children].filter(isTick).length;
-      const named = [...(ticks.nextElementSibling?.children ?? [])].filter((each) => each.textContent.trim() && each.getAttribute("opacity") !== "0").length;
-      if (count && named < count) faults.push(`${count - named} of ${count} ticks have no number: ${title}`);
-    }
+    const texts = [...drawing.querySelectorAll("text")].filter((each) => each.textContent.trim() && each.getAttribute("opacity") !== "0");
+    const places = texts.map((each) => each.getBoundingClientRect());
+    const room = 2; // pixels that letters stay apart from the edge of their box
+    const covers = (one, other) =>
+      Math.min(one.right, other.right) - Math.max(one.left, other.left) > room && Math.min(one.bottom, other.bottom) - Math.max(one.top, other.top) > room;
+    const covered = texts.filter((_, at) => places.some((other, before) => before < at && covers(places[at], other)));
+    if (covered.length) faults.push(`${covered.length} of ${texts.length} words lie on others, such as ${covered[0].textContent}: ${title}`);
+    if (!texts.some((each) => /\d/.test(each.textContent))) faults.push(`no axis names a number: ${title}`);
     const table = figure.querySelector("table") ?? figure.parentElement.querySelector("table");
     if (!table || figure.textContent.includes("Not drawn:")) continue;
     const isZero = (cell) => cell.classList.contains("n") && /^0(\D|$)/.test(cell.textContent);
@@ -44,7 +46,7 @@ function faultsOfPlots() {
     const words = rows.map((row) => [...row.cells].filter((cell) => !cell.classList.contains("n")).map((cell) => cell.textContent).join("|"));
     const told = new Set(words);
     const headings = [...table.querySelectorAll("th")].filter((each) => !/interval|band/.test(each.textContent));
-    const isOfRounds = headings.some((each) => each.textContent === "what"); // whose dots are many of one kind
+    const isOfRounds = headings.some((each) => each.textContent === "time over the median"); // whose dots are many of one kind
     if (headings.filter((each) => each.classList.contains("n")).length === 1 && !isOfRounds && told.size < words.length) {
       faults.push(`${words.length} marks have ${told.size} names: ${title}`);
     }

@@ -20,10 +20,8 @@ STORAGE = (
     "docs/storage.md",
     "tests/workloads/test_storage.py",
     "tests/analysis/answers/test_supply.py",
-    "benchmarks/disk_rate.py",
-    "tests/benchmarks/test_disk_rate.py",
 )
-"""Workload, part of an answer, suite, page, their tests, and the benchmark that holds the workload against another tool."""
+"""Workload, part of an answer, suite, page, and their tests."""
 
 LOOKUP = {
     "dlbench/workloads/lookup.py": '''

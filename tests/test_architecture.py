@@ -20,9 +20,9 @@ PACKAGE = Path(__file__).parent.parent / "dlbench"
 # the room, which take part by being there and do not import each other.
 ROOMS = {
     "core": "errors modules file_lock toml units precision provenance stats quantities decoding conditions schema thresholds "
-    "rank_test declarations model declared_json unknown prices step_profile measurement header store writer finding",
+    "rank_test declarations model declared_json unknown prices step_profile measurement store writer finding",
     "core.reference": "collectives networks peaks schedules published claims",
-    "core.rows": "rounds columns row rates times energy summary",
+    "core.rows": "rounds columns row rates summary",
     "harness.plan": "suite selection cases adaptive known_cases",
     "harness.probe": "cgroup memory topology processor nvml energy window devices fingerprint monitor programs",
     "harness.probe.checks": "__init__ *",
@@ -35,19 +35,18 @@ ROOMS = {
     "harness.worker.serving": "ranks main rank_main",
     "harness.ranks": "torchrun placement cluster rank_group",
     "harness": "observer rounds schedule pool searches tries runner",
-    "analysis.read": "foreign pyperf order readings superlinear places ceilings trend usability arithmetic "
-    "header declared table merge references",
+    "analysis.read": "pyperf usability places ceilings trend header readings declared table merge references",
     "analysis.ratios": "ratio pairing paired",
     "analysis.presentation": "wording names pair_columns columns fields figures",
     "analysis.scaling": "speedup projection columns",
-    "analysis.compare": "outliers calibration judge power doubts values seeds worsening verdict comparison pairs ab provenance",
+    "analysis.compare": "variances outliers calibration judge power doubts values seeds worsening verdict comparison pairs ab provenance",
     "analysis.answers.parts": "headline base engine best lines step_bottleneck pair_tables "
     "small_batches memory elsewhere published sustained convergence ladder money training_time open_costs",
     "analysis.answers.bottleneck": "* __init__",
     "analysis.answers": "* __init__",
     "analysis": "claims",
-    "analysis.report": "samples sentences screen detail_tables strips case_table ten_lines compare_terminal terminal "
-    "doctor_text plot_points layers plots machines forest page",
+    "analysis.report": "figures sentences screen detail_tables case_table strips ten_lines compare_terminal terminal "
+    "doctor_text chart machines page",
     "analysis.export": "tabular cases exported compare_export answers_export card junit github",
     "analysis.export.formats": "__init__ *",
     "analysis.contribute": "names public fitness offer",
@@ -96,8 +95,7 @@ DOORS = {
         "dlbench.harness.probe.programs",
     ),
     "rich": ("dlbench.analysis.report.screen", "dlbench.analysis.report.terminal", "dlbench.cli"),
-    "altair": ("dlbench.analysis.report.layers", "dlbench.analysis.report.plots"),
-    "vl_convert": ("dlbench.analysis.report.plots",),
+    "vl_convert": ("dlbench.analysis.report.chart",),
     "jinja2": ("dlbench.analysis.report.page",),
     "click": ("dlbench.cli",),
 }

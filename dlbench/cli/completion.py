@@ -1,7 +1,6 @@
-"""Words that a shell offers while one types: suites, devices, columns, topics and result files."""
+"""Words that a shell offers while one types: suites, devices, columns and topics. Paths it completes itself."""
 
 from collections.abc import Iterable
-from pathlib import Path
 
 import click
 from click.shell_completion import CompletionItem
@@ -13,10 +12,10 @@ _PARAMETERS = ("batch", "layout", "ranks", "n")
 
 
 def suites(_: click.Context, __: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Return the built-in suites and the suite files here."""
+    """Return the built-in suites that begin so, or have the shell complete a path."""
     from dlbench.harness.plan.suite import builtin_names
 
-    return _or_any_path(incomplete, [*builtin_names(), *_files(incomplete, "toml")])
+    return [CompletionItem(name) for name in _starting(incomplete, builtin_names())] or [CompletionItem(incomplete, type="file")]
 
 
 def devices(_: click.Context, __: click.Parameter, incomplete: str) -> list[str]:
@@ -38,24 +37,5 @@ def topics(_: click.Context, __: click.Parameter, incomplete: str) -> list[str]:
     return _starting(incomplete, answers.topics())
 
 
-def result_files(_: click.Context, __: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Return the result files here and one folder down, which is where runs leave them."""
-    return _or_any_path(incomplete, _files(incomplete, "jsonl"))
-
-
 def _starting(incomplete: str, words: Iterable[str]) -> list[str]:
     return [word for word in dict.fromkeys(words) if word.startswith(incomplete)]
-
-
-def _or_any_path(incomplete: str, words: Iterable[str]) -> list[CompletionItem]:
-    """Return the words that begin so, or have the shell complete a path, as the way may lead through folders."""
-    return [CompletionItem(word) for word in _starting(incomplete, words)] or [CompletionItem(incomplete, type="file")]
-
-
-def _files(incomplete: str, ending: str) -> list[str]:
-    typed = incomplete.rpartition("/")[0]
-    folder = Path(f"{typed}/") if typed or incomplete.startswith("/") else Path()
-    try:
-        return [str(path) for pattern in (f"*.{ending}", f"*/*.{ending}") for path in sorted(folder.glob(pattern))]
-    except OSError:  # a folder that may not be read has nothing to offer
-        return []

@@ -1,6 +1,7 @@
 """Defaults of options from dlbench.toml and pyproject.toml, and which of them a command went by."""
 
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -8,7 +9,6 @@ from typing import Any
 
 import click
 
-from dlbench.cli.prices import PER_DEVICE
 from dlbench.core.errors import UsageError, nearest
 from dlbench.core.quantities import Json
 from dlbench.core.units import one_line
@@ -114,7 +114,7 @@ def read(commands: Mapping[str, Callable[[], click.Command]]) -> Defaults:
 
 
 def _setting(command: click.Command, called: str, name: str, value: object, origin: str) -> UserDefault:
-    """Return the setting of an option if it may have one and the value is of its kind. Raises UsageError that begins with the place."""
+    """Return the setting of an option if it may have one and click takes the value. Raises UsageError that begins with the place."""
     place = f"{origin}, [{called}] {name}"
     options = _options(command)
     if name not in options:
@@ -122,14 +122,11 @@ def _setting(command: click.Command, called: str, name: str, value: object, orig
     if name not in settable(command):
         raise _mistake(f"{place}: --{name} can't have a default, as {_REFUSED}")
     option = options[name]
-    given = _given(option, value, place)
+    given = tuple(map(str, value if isinstance(value, list) else [value])) if option.multiple else str(value)
     try:
         converted = option.type_cast_value(click.Context(command), given)
     except click.BadParameter as error:
-        wrong = error.message.rstrip(".")
-        if isinstance(option.type, click.IntRange):
-            wrong = f"'{given}' is no whole number from {option.type.min} to {option.type.max}"
-        raise _mistake(f"{place}: {wrong}") from error
+        raise _mistake(f"{place}: {error.message}") from error
     if name == "strict" and not converted:
         raise _mistake(f"{place}: --strict can't be turned off by default, as {_REFUSED}")
     return UserDefault(name, str(option.name), bool(converted) if option.is_flag else given, origin)
@@ -138,25 +135,6 @@ def _setting(command: click.Command, called: str, name: str, value: object, orig
 def _mistake(text: str) -> UsageError:
     """Return the error; what a file says is shown without what would steer a terminal."""
     return UsageError(one_line(text))
-
-
-def _given(option: click.Option, value: object, place: str) -> Given:
-    """Return a value as the command line would have it. Raises UsageError for one that is of another kind than the option."""
-    if option.name in PER_DEVICE:
-        numbers = value if isinstance(value, list) else [value]
-        if numbers and all(isinstance(each, str | int | float) and not isinstance(each, bool) for each in numbers):
-            return tuple(map(str, numbers))
-        raise _mistake(f'{place}: must be a number or a list such as ["cuda=2.50", "cpu=0.10"], not {value!r}')
-    if option.multiple:
-        texts = [value] if isinstance(value, str) else value
-        if isinstance(texts, list) and texts and all(isinstance(each, str) for each in texts):
-            return tuple(texts)
-        raise _mistake(f'{place}: must be a text or a list of texts, such as ["cpu"], not {value!r}')
-    if option.is_flag:
-        if not isinstance(value, bool):
-            raise _mistake(f"{place}: must be true or false, not {value!r}")
-        return value
-    return str(value)
 
 
 def _options(command: click.Command) -> dict[str, click.Option]:
@@ -178,19 +156,10 @@ def _files() -> Iterator[tuple[str, Json]]:
 
 def _of_project(path: Path) -> object:
     """Return ``tool.dlbench`` of a project's file; None where it has none, which is most often so."""
-    try:
-        content = path.read_bytes() if path.is_file() else b""
-    except OSError:
-        return None
-    if b"dlbench" not in content:
-        return None
-    try:
-        tool = _toml(path).get("tool")
-    except UsageError:
-        if b"tool.dlbench" in content:
-            raise
-        return None  # what is wrong in a file that is not about dlbench is not ours to say
-    return tool.get("dlbench") if isinstance(tool, dict) else None
+    with suppress(OSError):
+        if b"tool.dlbench" in path.read_bytes():  # what is wrong in a file that is not about dlbench is not ours to say
+            return _toml(path).get("tool", {}).get("dlbench")
+    return None
 
 
 def _folders() -> list[Path]:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from dlbench.analysis.presentation.wording import plural
 from dlbench.cli.session import Session
 from dlbench.cli.terminal import on_screen, say
-from dlbench.cli.time_left import TimeLeft
+from dlbench.cli.tracker import Tracker
 from dlbench.core import units
 from dlbench.core.conditions import BUSY
 from dlbench.core.measurement import Measurement, Series
@@ -64,42 +64,6 @@ def screen(session: Session, path: Path, programs: OtherPrograms) -> Iterator[Ob
             clock.join()
 
 
-class _Tracker(TimeLeft):
-    """How far the run is, and how long it will still take."""
-
-    def __init__(self, session: Session) -> None:
-        settings = session.settings
-        super().__init__(session.tasks, settings.policy, time.monotonic, settings.budget_ends, session.done)
-        self.session = session
-        self.left_in_round = len(session.tasks)
-        devices = dict.fromkeys(task.case.device for task in session.tasks if task.has_device)
-        self._opening = f"starting workers for {', '.join(devices)}" if devices else ""
-        """What a round begins with, which takes seconds on an accelerator; empty where none of its devices is there."""
-
-    def round_started(self, number: int, pending: Sequence[Series]) -> None:
-        super().round_started(number - self.session.first_round, pending)
-        self.left_in_round = len(pending)
-
-    def case_ended(self, measurement: Measurement) -> None:
-        super().case_ended(measurement)
-        self.left_in_round -= 1
-
-    def case_left_out(self, series: Series) -> None:
-        super().case_left_out(series)
-        self.left_in_round -= 1
-
-    def about(self) -> str:
-        """Return ``, about 6:12 left``; nothing where that can't be said yet."""
-        left_s = self.left_s()
-        return "" if left_s is None else f", about {units.clock_time(left_s)} left"
-
-    def where(self) -> str:
-        """Return ``round 2 of 7, 9 of 14 cases left``."""
-        number = max(1, self.round + 1)
-        of = f" of {self.policy.rounds}" if number <= self.policy.rounds else " (extra, for wide intervals)"
-        return f"round {number}{of}, {plural(self.left_in_round, 'case')} left"
-
-
 def _again_because(measurement: Measurement) -> str:
     """Say why a measurement does not count: ``disturbed: waited for a CPU for 30.0 % of its time; again later in this round``."""
     reason = (measurement.conditions and measurement.conditions.explanation()) or "stays with its other side"
@@ -114,7 +78,7 @@ def _how_ended(measurement: Measurement) -> str:
     return f"{ended}{found}{f': {measurement.reason}' if measurement.reason else ''}"
 
 
-class PlainLines(_Tracker):
+class PlainLines(Tracker):
     """One line a case, for logs, and a first one before any."""
 
     def round_started(self, number: int, pending: Sequence[Series]) -> None:
@@ -146,7 +110,7 @@ class PlainLines(_Tracker):
         say(units.one_line(f"{self.where()}: {text}"))
 
 
-class _LiveTable(_Tracker):
+class _LiveTable(Tracker):
     """The table of results so far, redrawn as each case starts and ends."""
 
     def __init__(self, session: Session, path: Path, live: "Live", programs: OtherPrograms, busy: str = "") -> None:
@@ -154,8 +118,8 @@ class _LiveTable(_Tracker):
         self._path = path
         self._live = live
         self._programs = programs
-        self._others = busy
-        """What takes the CPUs, once that is known."""
+        self._busy = busy
+        """What took the CPUs before anything was measured."""
         self._fitting = live.console.height
         """Cases that the screen had room for when it was last drawn."""
         # A case's row changes only when that case ends, so each is computed once a round.
@@ -182,7 +146,7 @@ class _LiveTable(_Tracker):
     def case_started(self, series: Series, number: int) -> None:
         super().case_started(series, number)
         if self._doing:  # the workers of the round have started meanwhile
-            self._others = self._others or self._programs.named() or ""
+            self._programs.named()
         else:
             self._programs.renew()
         self._doing = ""
@@ -224,7 +188,7 @@ class _LiveTable(_Tracker):
         """Look for what takes the CPUs where the case lost much of its time to it, as far as is known."""
         lost = (measurement.conditions and measurement.conditions.lost) or 0.0
         if lost > BUSY:
-            self._others = self._others or self._programs.named(lost) or ""
+            self._programs.named(lost)
 
     def _answer(self) -> bool:
         """Answer from the rows so far, unless that would take a noticeable part of the run: of many cases it takes longer.
@@ -262,7 +226,7 @@ class _LiveTable(_Tracker):
         self._drawn_s, self._told = time.monotonic(), f"{self.where()}, {{}} gone{self.about()}"
         self._status = status = Text(self._with_time(), style="bold")
         doing = f"now {self.current}" if self.current else self._doing or f"writing {self._path}"
-        lines = [line for line in (self._absent, self._others, self._postponed, doing) if line]
+        lines = [line for line in (self._absent, self._busy or self._programs.found, self._postponed, doing) if line]
         now = [Text(units.one_line(line), style="dim", no_wrap=True, overflow="ellipsis") for line in lines]
         below = Group(*([self._answers] if self._answers else ()), status, *now)
         # Laid out once: so to draw it again takes 0.7 ms instead of 11.

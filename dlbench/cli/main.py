@@ -29,7 +29,7 @@ COMMANDS = {
     "calibrate": "This machine's noise between sessions, which compare allows for.",
 }
 
-_REPORT_NEEDS = ("altair", "vl_convert", "jinja2")
+_REPORT_NEEDS = ("vl_convert", "jinja2")
 """Modules of the extra that makes pages."""
 
 
@@ -126,7 +126,7 @@ def main() -> None:
     except ModuleNotFoundError as error:
         sentence = f"the package '{error.name}' is not installed here; pip install . adds what is missing"
         if (error.name or "").partition(".")[0] in _REPORT_NEEDS:
-            sentence = "a page needs altair, vl-convert-python and Jinja2: pip install '.[report]' in a clone"
+            sentence = "a page needs vl-convert-python and Jinja2: pip install '.[report]' in a clone"
         say(f"dlbench: {sentence}")
         code = ExitCode.USAGE
     except MemoryError:

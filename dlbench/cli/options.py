@@ -14,7 +14,7 @@ from click.core import ParameterSource
 
 from dlbench.analysis.export import tabular
 from dlbench.cli import completion, prices
-from dlbench.cli.output_files import refuse_existing, refuse_misplaced, refuse_same_file
+from dlbench.cli.output_files import check_writable, refuse_same_file
 from dlbench.core.errors import UsageError
 from dlbench.core.prices import AMOUNT, HOURS, YEARS, Range
 from dlbench.core.thresholds import DETECT, check
@@ -29,10 +29,9 @@ CALIBRATIONS = Path("results", "calibration")
 """Where `dlbench calibrate` keeps what it finds, and the runs that it stands on."""
 
 PATH = click.Path(path_type=Path)
-file_argument = click.argument("file", type=PATH, shell_complete=completion.result_files)
-files_argument = click.argument(
-    "files", metavar="FILE|FOLDER...", nargs=-1, required=True, type=PATH, shell_complete=completion.result_files
-)
+OUTPUT_FILE = click.Path(dir_okay=False, writable=True, path_type=Path)
+file_argument = click.argument("file", type=PATH)
+files_argument = click.argument("files", metavar="FILE|FOLDER...", nargs=-1, required=True, type=PATH)
 
 Command = Callable[..., Any]
 Decorator = Callable[[Command], Command]
@@ -156,7 +155,7 @@ def measuring_options(rounds: str, budget: str) -> Decorator:
     return option_group(
         "measuring",
         MeasureOptions,
-        click.option("-o", "--output", type=PATH, metavar="FILE", help="Result file; never overwritten."),
+        click.option("-o", "--output", type=OUTPUT_FILE, metavar="FILE", help="Result file; never overwritten."),
         click.option("--rounds", type=click.IntRange(1, 1000), help=rounds),
         click.option("--budget", type=duration, help=budget),
         click.option("--timeout", type=duration, help="Deadline of one case in one round (default: the suite's, 60s)."),
@@ -221,9 +220,10 @@ class OutputOptions:
 
     def __post_init__(self) -> None:
         refuse_same_file(self.files)
-        refuse_misplaced(*self.files.values())
+        check_writable(*self.files.values(), new=False)
+        check_writable(*(path for path in self.files.values() if path and path.suffix == ".jsonl"))  # a result file
         if self.report:  # before anything is measured
-            refuse_existing(self.report)
+            check_writable(self.report)
             import_module("dlbench.analysis.report.page")
         if self.github and not self.summary:
             raise UsageError("--github is for a step of GitHub Actions, where GITHUB_STEP_SUMMARY names a file; leave it out elsewhere")
@@ -249,9 +249,9 @@ output_options = option_group(
         "--strict/--no-strict",
         help="Exit with 4 if any case is inconclusive or incomparable, may have lost a round, or is of another, uncalibrated session.",
     ),
-    click.option("--junit", type=PATH, metavar="FILE", help="Write the verdicts as JUnit XML, too."),
-    click.option("--verdict", type=PATH, metavar="FILE", help="Write all of it as one JSON document, too."),
-    click.option("--report", type=PATH, metavar="PAGE", help="Write a page with a plot, too; never overwritten."),
+    click.option("--junit", type=OUTPUT_FILE, metavar="FILE", help="Write the verdicts as JUnit XML, too."),
+    click.option("--verdict", type=OUTPUT_FILE, metavar="FILE", help="Write all of it as one JSON document, too."),
+    click.option("--report", type=OUTPUT_FILE, metavar="PAGE", help="Write a page with a plot, too; never overwritten."),
     click.option("--github", is_flag=True, help="In GitHub Actions, add a summary to the step and annotations to the run."),
     format_option,
 )

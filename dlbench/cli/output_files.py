@@ -1,12 +1,9 @@
-"""Files that commands write: refused before anything is measured where they can't be, and new ones written whole or not at all."""
+"""Files that commands write: refused before anything is measured where they can't be, and no half of one stays behind."""
 
 import os
 import re
-import secrets
-import stat
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
-from hashlib import sha256
+from contextlib import contextmanager
 from html import unescape
 from pathlib import Path
 
@@ -16,42 +13,27 @@ from dlbench.core.units import one_line
 
 @contextmanager
 def writing(path: Path) -> Iterator[None]:
-    """Raise OutputError for what the operating system refuses in the block: a name too long, a folder that may not be entered."""
+    """Raise UsageError where the block finds a file in place of a new one, OutputError for what else the operating system refuses."""
     try:
         yield
+    except FileExistsError as error:
+        raise UsageError(f"{path} exists and is never overwritten; choose another name") from error
     except OSError as error:
         raise OutputError.of(path, error) from error
 
 
-def refuse_misplaced(*paths: Path | None) -> None:
-    """Raise UsageError where a folder stands in a file's place, or none to write it in is there; OutputError where that can't be told."""
+def check_writable(*paths: Path | None, new: bool = True) -> None:
+    """Raise UsageError for a file, or link, that exists, if it is to be ``new``, and for one without a folder to be in; or OutputError."""
     for path in filter(None, paths):
         with writing(path):
-            if path.is_dir():
-                raise UsageError(f"{path} is a folder; give the name of a file in it")
             try:
-                parent = path.parent.stat()
-            except (FileNotFoundError, NotADirectoryError) as error:  # nearly always mistyped, so it is not made
-                raise UsageError(f"there is no folder {path.parent} for {path.name}; make it, or choose another") from error
-            if not stat.S_ISDIR(parent.st_mode):
-                raise UsageError(f"{path.parent} is a file and no folder; choose another place for {path.name}")
-
-
-def make_folder(path: Path) -> None:
-    """Make a folder that is asked for, in one that is there. Raises UsageError or OutputError."""
-    if not path.is_dir():
-        refuse_misplaced(path)
-        with writing(path):
-            path.mkdir()
-
-
-def refuse_existing(*paths: Path | None) -> None:
-    """Raise UsageError where one of these files, or a link of that name, is there already, and what `refuse_misplaced` raises."""
-    for path in filter(None, paths):
-        refuse_misplaced(path)
-        with writing(path), suppress(FileNotFoundError):
-            path.lstat()
-            raise _exists(path)
+                path.lstat()
+            except (FileNotFoundError, NotADirectoryError) as error:
+                if not os.access(f"{path.parent}/", os.W_OK):  # nearly always mistyped, so it is not made
+                    raise UsageError(f"there is no folder {path.parent} to write {path.name} in; make it, or choose another") from error
+            else:
+                if new:
+                    raise FileExistsError
 
 
 def refuse_same_file(paths: Mapping[str, Path | None]) -> None:
@@ -62,32 +44,22 @@ def refuse_same_file(paths: Mapping[str, Path | None]) -> None:
             raise UsageError(f"{first} and {option} both name {path}; give each a file of its own")
 
 
-def create(path: Path, content: bytes, *, replacing: bool = False) -> None:
-    """Write a file, whole or not at all; a new one, unless ``replacing``. Raises UsageError or OutputError."""
-    if not replacing:
-        refuse_existing(path)
-    part = path.with_name(f".{secrets.token_hex(8)}.part")
+def create(path: Path, content: bytes) -> None:
+    """Write a new file, whole or not at all. Raises UsageError or OutputError."""
     with writing(path):
+        file = path.open("xb")
         try:
-            with part.open("xb") as file:
+            with file:
                 file.write(content)
-            if replacing:
-                part.replace(path)
-            else:
-                _name(part, path)
-        finally:
-            part.unlink(missing_ok=True)
+        except BaseException:
+            path.unlink(missing_ok=True)
+            raise
 
 
-def _name(part: Path, path: Path) -> None:
-    """Give a file its name. Raises UsageError where another has got that name in the meantime."""
-    try:
-        path.hardlink_to(part)  # unlike a rename it never replaces a file
-    except FileExistsError as error:
-        raise _exists(path) from error
-    except OSError:  # not every filesystem has links
-        refuse_existing(path)
-        part.rename(path)
+def overwrite(path: Path, content: bytes) -> None:
+    """Write a file, in place of one of that name. Raises OutputError."""
+    with writing(path):
+        path.write_bytes(content)
 
 
 def page_of(files: Sequence[Path]) -> Path:
@@ -96,34 +68,14 @@ def page_of(files: Sequence[Path]) -> Path:
 
 
 def made_from(files: Sequence[Path]) -> str:
-    """Return what a page says of the files that it was made from: their names, and of a folder a hash of its name, as pages are sent."""
-    return one_line(", ".join(f"folder {_hash(path.resolve().name)}" if path.is_dir() else path.name for path in files))
-
-
-def _hash(name: str) -> str:
-    return sha256(os.fsencode(name)).hexdigest()[:12]
+    """Return what a page says of the files that it was made from: their names, but for those of folders, as pages are sent."""
+    return one_line(", ".join("a folder" if path.is_dir() else path.name for path in files))
 
 
 def is_page_of(page: Path, files: Sequence[Path]) -> bool:
-    """Whether there is a page that says it was made from these files."""
-    try:
-        with page.open("rb") as file:
-            said = _MADE_FROM.search(file.read(_HEAD).decode(errors="replace"))
-    except OSError:
+    """Whether there is a page that says it was made from these files. Raises OutputError where that can't be read."""
+    if page.is_symlink() or not page.is_file():
         return False
-    return said is not None and not page.is_symlink() and unescape(said[1]) == made_from(files)
-
-
-_MADE_FROM = re.compile(r'<meta name="dlbench-made-from" content="([^"]*)">')
-_HEAD = 1 << 16
-"""Bytes in which a page says so."""
-
-
-def _exists(path: Path) -> UsageError:
-    return UsageError(f"{path} exists and is never overwritten; choose another name")
-
-
-def overwrite(path: Path, content: bytes) -> None:
-    """Write a file, in place of one of that name. Raises OutputError."""
-    with writing(path):
-        path.write_bytes(content)
+    with writing(page):
+        said = re.search(rb'<meta name="dlbench-made-from" content="([^"]*)">', page.read_bytes())
+    return said is not None and unescape(said[1].decode(errors="replace")) == made_from(files)

@@ -274,7 +274,7 @@ def _redefined(before: Json, now: Json) -> list[str]:
 
 def _declared_anew(run: RunFile, signatures: Signatures) -> list[str]:
     """Name each value, and each parallelism, that the signatures do not declare as the header says."""
-    from dlbench.analysis.read.declared import declarations
+    from dlbench.analysis.read.header import declarations
 
     found = []
     for name, was in declarations(run).items():

@@ -3,13 +3,11 @@
 Result files hold the raw readings. Whether they matter is decided here, for retries during a run and again whenever a file is read.
 """
 
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from functools import lru_cache
-from typing import Any, NamedTuple, TypedDict
+from typing import Any
 
-from dlbench.core.quantities import Amount, Count, Number, PositiveCount, Quantity
+from dlbench.core.quantities import Amount, Count, PositiveCount, Quantity
 from dlbench.core.stats import known
 from dlbench.core.units import percent
 
@@ -44,7 +42,7 @@ class Throttling:
     reasons: tuple[str, ...] | None = None
     """NVML's reasons for a low clock while its blocks ran, or its experiment, of `SLOWDOWNS` and `POWER_CAPS`."""
     tries: PositiveCount = 1
-    """Times that the case was measured in this round, while all were held back, here or on its other side: `least_held_back` counts."""
+    """Times that the case was measured in this round, while all were held back, here or on its other side; the least counts."""
     waiting: Quantity | None = None
     """Share of its timed part, from the first call to the last block, in which a thread waited for a CPU: of the one that waited most."""
     stolen: Quantity | None = None
@@ -113,18 +111,6 @@ class Throttling:
         return _known(self)
 
 
-def least_held_back(tries: Sequence[Sequence[Throttling | None]]) -> int:
-    """Return which of the tries at a case counts, each of which has one for each side; never by its times.
-
-    It is one that was not throttled, if there is any, and of these the one that lost least, by its worse side; the last where that is equal
-    or one does not tell for how long its threads waited.
-    """
-    calm = [at for at, sides in enumerate(tries) if not any(each and each.throttled for each in sides)] or range(len(tries))
-    if any(each is None or each.waiting is None or each.lost is None for at in calm for each in tries[at]):
-        return calm[-1]
-    return min(reversed(calm), key=lambda at: max((each.lost or 0.0 for each in tries[at] if each), default=0.0))
-
-
 def undisturbed(block_s: Sequence[float], wait_s: Sequence[float] | None, calls: int) -> Sequence[int]:
     """Return the places of the blocks, of so many calls, in which no thread waited long for a CPU; all of them where nothing tells."""
     if wait_s is None:
@@ -144,29 +130,6 @@ def _for_long(what: str, share: float | None) -> list[str]:
     return [f"{what} for {percent(share)} of its time"] if share is not None and share > THROTTLED else []
 
 
-class _DeviceState(TypedDict, total=False):
-    temperature_c: Number | None
-    power_w: Amount | None
-
-
-class _AcceleratorState(_DeviceState, total=False):
-    other_processes: Count
-    clock_sm_hz: Amount | None
-    clock_memory_hz: Amount | None
-
-
-class _ProcessorState(_DeviceState, total=False):
-    governor: str | None
-    clock_hz: Amount | None
-
-
-class MachineState(TypedDict, total=False):
-    """Parts of a machine's state that readers rely on."""
-
-    cpu: _ProcessorState
-    accelerators: Mapping[str, _AcceleratorState]
-
-
 @dataclass(frozen=True, slots=True)
 class RoundState:
     """The machine around one round: one line of the result file."""
@@ -178,9 +141,9 @@ class RoundState:
     """CPUs that other processes kept busy, on average, of those that this process may run on; None where nothing tells."""
     stolen_cpus: Quantity | None = None
     """CPUs' worth of time that a hypervisor gave to others."""
-    before: Mapping[str, Any] = field(default_factory=dict, hash=False)
+    before: Mapping[str, Any] = field(default_factory=dict)
     """The state as in the header's ``environment``, what is unknown left out, before any case of the round."""
-    after: Mapping[str, Any] = field(default_factory=dict, hash=False)
+    after: Mapping[str, Any] = field(default_factory=dict)
     """The same right after the last case, while its process still held the device."""
 
     def other_processes(self, device: str) -> int | None:
@@ -213,9 +176,6 @@ class Circumstances:
     """Those in which it was throttled or disturbed."""
 
 
-_NOTHING_TOLD = Circumstances()
-
-
 def circumstances(
     rounds: Sequence[tuple[int, Throttling | None]],
     states: Sequence[RoundState],
@@ -227,83 +187,52 @@ def circumstances(
 
     ``states`` is the machine around any rounds of its run; ``undisturbed_rounds`` rest on undisturbed blocks alone, whatever else ran.
     """
-    numbers = {number for number, _ in rounds} if states else ()
-    around = tuple([each for each in states if each.round in numbers])
-    read = Counter(found) if (found := known(each for _, each in rounds)) else {}
-    if not read and not around:  # a file that tells neither, with twenty thousand cases perhaps
-        return _NOTHING_TOLD
-    throttled = {each: count for each, count in read.items() if each.throttled}
-    capped = {each: count for each, count in read.items() if each.power_capped}
-    disturbed = {each: count for each, count in read.items() if each.disturbed}
-    again = sum(count for each, count in read.items() if each.tries > 1 and not each.held_back)
-    others = _taken_by_others(around, device, threads, undisturbed_rounds)
-    of = f"of {_rounds(len(rounds))}"
-    reasons = []
-    if throttled:
+    numbers, read = {number for number, _ in rounds}, known(each for _, each in rounds)
+    around = [each for each in states if each.round in numbers]
+    if not read and not around:
+        return Circumstances()
+    of, reasons = f"of {_rounds(len(rounds))}", []
+    if throttled := [each for each in read if each.throttled]:
         worst = max(throttled, key=lambda each: max(each.thermal or 0.0, each.quota or 0.0))
-        reasons.append(f"throttled in {sum(throttled.values())} {of}: {worst.causes()}")
-    if capped:
+        reasons.append(f"throttled in {len(throttled)} {of}: {worst.causes()}")
+    if capped := [each for each in read if each.power_capped]:
         longest = max(known(each.power_cap for each in capped), default=None)
         extent = "" if longest is None else f", for up to {percent(longest)} of the time"
-        reasons.append(f"at its power limit in {sum(capped.values())} {of}{extent}")
-    if disturbed:
+        reasons.append(f"at its power limit in {len(capped)} {of}{extent}")
+    if disturbed := [each for each in read if each.disturbed]:
         worst = max(disturbed, key=lambda each: each.lost or 0.0)
-        reasons.append(f"disturbed in {sum(disturbed.values())} {of}: {worst.disturbances()}")
-    if again:
+        reasons.append(f"disturbed in {len(disturbed)} {of}: {worst.disturbances()}")
+    if again := sum(each.tries > 1 and not each.held_back for each in read):
         reasons.append(f"measured again in {again} {of}, as an earlier try was throttled or disturbed")
+    others = {each.round: each.other_cpus for each in around if threads and each.round not in undisturbed_rounds}
+    stolen = {each.round: each.stolen_cpus for each in around if threads}
+    processes = {each.round: each.other_processes(device) for each in around}
+    plural = "" if max(known(processes.values()), default=0) == 1 else "es"
+    matter, told = list[set[int]](), [each.disturbed for each in read]
+    for amounts, least, text in (
+        (others, BUSY * (threads or 0), "other processes took up to {:.2g} CPUs' time"),
+        (stolen, BUSY * (threads or 0), "the hypervisor took up to {:.2g} CPUs' time"),
+        (processes, 0.0, f"{{}} other process{plural} on {device}"),
+    ):
+        taken = {number: amount for number, amount in amounts.items() if amount is not None}
+        matter.append({number for number, amount in taken.items() if amount > least})
+        told.append(bool(matter[-1]) if taken else None)
+        if matter[-1]:
+            reasons.append(f"{text.format(max(taken.values()))} in {len(matter[-1])} of {_rounds(len(taken))}")
+    on_cpus, on_device = matter[0] | matter[1], matter[2]
     return Circumstances(
         throttled=_any(each.throttled for each in read),
         power_capped=_any(each.power_capped for each in read),
-        disturbed=_any([*(each.disturbed for each in read), others.disturbed]),
-        reason="; ".join([*reasons, *others.reasons]) or None,
+        disturbed=_any(told),
+        reason="; ".join(reasons) or None,
         lost_share=max(known(each.lost for each in read), default=None),
         # What the case's own process counted decides. What others used in the whole round counts only where that process could not tell
         # how long it waited, and another process on the accelerator always.
         rounds=sum(
-            (each is not None and each.held_back)
-            or number in others.on_device
-            or (number in others.on_cpus and (each is None or each.waiting is None))
+            (each is not None and each.held_back) or number in on_device or (number in on_cpus and (each is None or each.waiting is None))
             for number, each in rounds
         ),
     )
-
-
-class _Others(NamedTuple):
-    """What others took while rounds were measured."""
-
-    disturbed: bool | None
-    """Whether that was enough to matter; None where nothing tells."""
-    reasons: list[str]
-    """Who took how much, of those that matter."""
-    on_cpus: frozenset[int]
-    """Rounds in which they took so much of the CPUs that it matters."""
-    on_device: frozenset[int]
-    """Rounds in which they were on the accelerator."""
-
-
-@lru_cache(64)  # the same for all cases of a device that were measured in the same rounds
-def _taken_by_others(states: tuple[RoundState, ...], device: str, threads: int | None, undisturbed_rounds: frozenset[int]) -> _Others:
-    others = _known_amounts((each.round, each.other_cpus) for each in states if threads and each.round not in undisturbed_rounds)
-    stolen = _known_amounts((each.round, each.stolen_cpus) for each in states if threads)
-    processes = _known_amounts((each.round, each.other_processes(device)) for each in states)
-    least = BUSY * (threads or 0)
-    kinds = (
-        (others, least, "other processes took up to {:.2g} CPUs' time"),
-        (stolen, least, "the hypervisor took up to {:.2g} CPUs' time"),
-        (processes, 0, f"{{}} other process{'' if max(processes.values(), default=0) == 1 else 'es'} on {device}"),
-    )
-    matter = [frozenset(number for number, amount in taken.items() if amount > limit) for taken, limit, _ in kinds]
-    reasons = [
-        f"{text.format(max(taken.values()))} in {len(rounds)} of {_rounds(len(taken))}"
-        for (taken, _, text), rounds in zip(kinds, matter, strict=True)
-        if rounds
-    ]
-    tells = others or stolen or processes
-    return _Others(bool(reasons) if tells else None, reasons, matter[0] | matter[1], matter[2])
-
-
-def _known_amounts(of_rounds: Iterable[tuple[int, float | None]]) -> dict[int, float]:
-    return {number: amount for number, amount in of_rounds if amount is not None}
 
 
 def _any(values: Iterable[bool | None]) -> bool | None:

@@ -4,6 +4,7 @@ A new precision is a name in `Dtype`, or in `ProductDtype` where networks do not
 the package lists them.
 """
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
@@ -59,6 +60,15 @@ class Precision:
     def rounds_within(self) -> bool:
         """Whether matrix units round the operands, which are stored in fp32, in a way of their own."""
         return self.arithmetic == "tf32"
+
+    def is_native(self, device: Mapping[str, Any], *, on_cpu: bool) -> bool | None:
+        """Return whether a device has instructions for its products; None where the device's record does not say."""
+        has, capability = device.get("instructions"), re.fullmatch(r"(\d{1,3})\.(\d{1,3})", str(device.get("compute_capability")))
+        if on_cpu and isinstance(has, list):
+            return self.instructions is None or not set(self.instructions).isdisjoint(map(str, has))
+        if device.get("vendor") == "nvidia" and capability:
+            return (int(capability[1]), int(capability[2])) >= self.compute_capability
+        return None
 
 
 _NO_TF32 = {

@@ -1,6 +1,6 @@
 """Numbers that a result file can hold, and their bounds."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any
 
@@ -27,6 +27,6 @@ Amount = Count | Quantity
 """The same; a whole number stays one."""
 _Integer = Annotated[int, Bounds(ge=-_LARGEST, le=_LARGEST)]
 Number = _Integer | Annotated[float, Bounds(ge=-MOST, le=MOST)]
-BlockTimes = Annotated[tuple[Quantity, ...], Bounds(min_length=1)]
+BlockTimes = Annotated[Sequence[Quantity], Bounds(min_length=1)]
 Json = Mapping[str, Any]
 """Object of JSON, decoded."""

@@ -112,8 +112,7 @@ def _least_coverage(m: int, n: int, k: int) -> float:
     other's, the differences fall into groups, one for each value of the wide side, and it is the exact one of the sign test.
     Between these the count of pairs has a variance of m n max(m, n) / 4 at most (Birnbaum and Klose, Bounds for the Variance of the
     Mann-Whitney Statistic, Annals of Mathematical Statistics 28, 1957), taken as normal with continuity correction; so did Potthoff (Use
-    of the Wilcoxon Statistic for a Generalized Behrens-Fisher Problem, the same 34, 1963). ``python -m benchmarks.simulated ratios``
-    measures what that comes to.
+    of the Wilcoxon Statistic for a Generalized Behrens-Fisher Problem, the same 34, 1963).
     """
     signs = (1 - 2 * sum(math.comb(wide, i) for i in range(-(-k // narrow))) / (1 << wide) for wide, narrow in ((m, n), (n, m)))
     between = math.erf((m * n / 2 - k + 0.5) / math.sqrt(m * n * max(m, n) / 2))

@@ -29,6 +29,12 @@ def known(values: Iterable[T | None]) -> list[T]:
     return [value for value in values if value is not None]
 
 
+def known_median(values: Iterable[float | None]) -> float | None:
+    """Return the median of the values that there are; None of none."""
+    found = known(values)
+    return statistics.median(found) if found else None
+
+
 def quantile(ordered: Sequence[float], q: float) -> float:
     """Linear interpolation between order statistics (Hyndman and Fan's type 7, the default of NumPy and R)."""
     last = len(ordered) - 1
@@ -94,30 +100,6 @@ def variation(values: Sequence[float]) -> float | None:
     return math.dist(values, [mean] * len(values)) / math.sqrt(len(values) - 1) / mean
 
 
-MAD_TO_SD = 1 / statistics.NormalDist().inv_cdf(0.75)
-"""What makes the median absolute deviation of normal values their standard deviation."""
-
-
-def variance_between(groups: Sequence[Sequence[float]]) -> float:
-    """Return the variance of groups beyond what the spread within them explains; negative where that explains more. Two groups at least.
-
-    It is the variance of the groups' medians, less the mean of the variance that each median has of itself: the moment estimator of a
-    random effect (Cochran, The Combination of Estimates from Different Experiments, Biometrics 10, 1954), on medians, as a few wild
-    values must not hide how groups differ.
-    """
-    return statistics.variance(map(statistics.median, groups)) - statistics.fmean(map(median_variance, groups))
-
-
-def median_variance(values: Sequence[float]) -> float:
-    """Return the variance that the median of these values has of itself; zero of a single one.
-
-    That of n normal values is pi / 2 times that of their mean, s^2 / n, and s is estimated by the median absolute deviation (Rousseeuw and
-    Croux, Journal of the American Statistical Association 88, 1993).
-    """
-    middle = statistics.median(values)
-    return math.pi / 2 / len(values) * (MAD_TO_SD * statistics.median(abs(value - middle) for value in values)) ** 2
-
-
 def dependent_variance(values: Sequence[float]) -> float:
     """Return the variance that the median of these values has, of which each may be like the one before it; zero of a single one.
 
@@ -127,60 +109,6 @@ def dependent_variance(values: Sequence[float]) -> float:
     size = max(1, len(values) // 4)
     medians = [statistics.median(values[at : at + size]) for at in range(0, len(values) - size + 1, size)]
     return statistics.variance(medians) / len(medians) if len(medians) > 1 else 0.0
-
-
-def best_length(set_up_s: float, within: float, between: float) -> float:
-    """Return for how many seconds a process measures best that takes so long besides.
-
-    The variance of its time is ``between``, that between processes, and ``within`` over those seconds. What counts is the variance times
-    all seconds, which is least here (Kalibera and Jones, Rigorous Benchmarking in Reasonable Time, ISMM 2013, section 6).
-    """
-    return math.sqrt(set_up_s * within / between)
-
-
-def two_way_variances(table: Sequence[Sequence[float]]) -> tuple[float, list[float]]:
-    """Return the variance of the rows' effects, negative where chance explains more, and that of each column beyond those.
-
-    ``table`` has a value for each row and column, two of each at least. Every value is that of its column, an effect that its row has on
-    all columns alike, and one of its own: the two-way model with random effects (Searle, Casella and McCulloch, Variance Components,
-    1992, section 4.3). The mean of the second is the mean square of the residuals, with (rows - 1)(columns - 1) degrees of freedom. That
-    of a single column comes from its own residuals as in Grubbs, On Estimating Precision of Measuring Instruments and Product
-    Variability, Journal of the American Statistical Association 43, 1948. Two columns, whose residuals mirror each other, both have the
-    mean.
-    """
-    columns = [*zip(*table, strict=True)]
-    of_rows = [statistics.fmean(row) for row in table]
-    centre, count, freedom = statistics.fmean(of_rows), len(columns), len(table) - 1
-    squares = []
-    for column in columns:
-        middle = statistics.fmean(column)
-        residuals = [value - middle - (of_row - centre) for value, of_row in zip(column, of_rows, strict=True)]
-        squares.append(math.fsum(each * each for each in residuals) / freedom)
-    pooled = math.fsum(squares) / (count - 1)
-    each_column = [(square - pooled / count) / (1 - 2 / count) for square in squares] if count > 2 else [pooled] * count
-    return statistics.variance(of_rows) - pooled / count, each_column
-
-
-def student_p(t: float, freedom: int) -> float:
-    """Two-sided p of Student's t with so many degrees of freedom: the finite sums of Abramowitz and Stegun, 26.7.3 and 26.7.4."""
-    angle = math.atan(abs(t) / math.sqrt(freedom))
-    sine, cosine = math.sin(angle), math.cos(angle)
-    odd = freedom % 2
-    term, total = (cosine if odd else 1.0), 0.0
-    for power in range(odd + 2, freedom + 1, 2):
-        total += term
-        term *= cosine * cosine * (power - 1) / power
-    inside = 2 / math.pi * (angle + sine * total) if odd else sine * total
-    return max(0.0, 1 - inside)
-
-
-@cache
-def student_quantile(confidence: float, freedom: int) -> float:
-    """Return the t that encloses zero with that confidence: `student_p` of it is 1 - confidence."""
-    high = 1.0
-    while high < 2**60 and student_p(high, freedom) > 1 - confidence:
-        high *= 2
-    return _crossing(lambda t: student_p(t, freedom) > 1 - confidence, high)
 
 
 def holm(
@@ -225,12 +153,12 @@ def proportion_interval(count: int, of: int) -> Interval:
     (Clopper and Pearson, The Use of Confidence or Fiducial Limits, Biometrika 26, 1934). It covers with that confidence at least.
     """
     tail = (1 - _CONFIDENCE) / 2
-    low = _crossing(lambda p: 1 - _binomial_tail(count - 1, of, p) < tail) if count else 0.0
-    high = _crossing(lambda p: _binomial_tail(count, of, p) > tail) if count < of else 1.0
+    low = crossing(lambda p: 1 - binomial_tail(count - 1, of, p) < tail) if count else 0.0
+    high = crossing(lambda p: binomial_tail(count, of, p) > tail) if count < of else 1.0
     return Interval(low, high, _CONFIDENCE)
 
 
-def _binomial_tail(count: int, of: int, p: float) -> float:
+def binomial_tail(count: int, of: int, p: float) -> float:
     """Return the chance of at most ``count`` in ``of`` trials that each happen with ``p``, between 0 and 1 exclusive."""
     log_p, log_q, whole = math.log(p), math.log1p(-p), math.lgamma(of + 1)
     return math.fsum(
@@ -238,7 +166,7 @@ def _binomial_tail(count: int, of: int, p: float) -> float:
     )
 
 
-def _crossing(holds: Callable[[float], bool], high: float = 1.0) -> float:
+def crossing(holds: Callable[[float], bool], high: float = 1.0) -> float:
     """Return the number from 0 to ``high`` up to which a condition holds, by halving."""
     low = 0.0
     for _ in range(60):  # as many as a float has bits

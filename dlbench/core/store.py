@@ -5,17 +5,20 @@ Measurements that were repeated are kept as discarded, and what a search tried a
 A line that can't be decoded takes no other with it; a header does, as nothing tells what the lines are of.
 """
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from array import array
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from dlbench.core.conditions import MachineState, RoundState
+from dlbench.core import thresholds
+from dlbench.core.conditions import RoundState
 from dlbench.core.decoding import convert, decode
 from dlbench.core.errors import ResultFileError
-from dlbench.core.header import FooterKeys, check_header
-from dlbench.core.measurement import Measurement
-from dlbench.core.model import Status
+from dlbench.core.measurement import Measurement, Series
+from dlbench.core.model import Policy, Status
+from dlbench.core.quantities import Amount, Count, Json, Number, Quantity
 
 SCHEMA = 1
 """Of the format for good: what it gains later are fields that a file may lack."""
@@ -47,8 +50,7 @@ class RunFile:
     discarded: tuple[Measurement, ...] = ()
     """Measurements repeated because they, or the other side, were held back; no row counts them.
 
-    One whose repetition was never made counts: its line stands there once more as a measurement, and it is among those alone. Where a
-    reader took the measurements, it is among these too.
+    One whose repetition was never made counts: its line stands there once more as a measurement, and it is among those alone.
     """
     tries: tuple[Measurement, ...] = ()
     """What searches tried, in that order: no planned cases."""
@@ -56,45 +58,53 @@ class RunFile:
     """In the order of the file."""
 
 
-Reader = Callable[[Measurement, int | None], object]
-"""Is given a measurement and the place of its line in the file, which is None where a file can be read only once, as a pipe.
+def load(path: Path) -> RunFile:
+    """Read a result file, without the lines that can't be decoded.
 
-Raises ValueError where it does not count."""
-
-
-def load(path: Path, reader: Reader | None = None) -> RunFile:
-    """Read a result file; with a ``reader``, which is given each measurement that counts in its turn, the `RunFile` has none.
-
-    A line that can't be decoded is left out. Raises ResultFileError if the file is empty, not ours, of another schema, or its header is
-    damaged, and where a second one says that two files were joined.
+    Raises ResultFileError if it is empty, not ours, of another schema, or its header is damaged, and where a second one says that two files
+    were joined.
     """
-    of_file, torn, left_out, lines = _lines(path), False, list[LeftOut](), _Read(reader)
-    header = _header(path, of_file)
-    for number, place, text in of_file:
+    measured: dict[str, list[Measurement]] = {"measurement": [], "discarded": [], "try": []}
+    footer: Record | None = None
+    states, left_out, torn = list[RoundState](), list[LeftOut](), False
+    of_case, taken = dict[str, Measurement](), defaultdict[Series, set[int]](set)
+    lines = _lines(path)
+    header = _header(path, lines)
+    for number, text in lines:
         if torn := not text.endswith(b"\n"):  # also where only that is missing: going on with the run cuts it off
             break
         try:
             kind = decode(_Kind, text).kind
-            if kind != "header":
-                lines.take(kind, text, place)
+            if kind in measured:
+                found = decode(Measurement, text)
+                # A case that was skipped may be measured in that round yet.
+                if kind == "measurement" and found.status is not Status.SKIPPED:
+                    if found.round in (rounds := taken[found.series]):
+                        raise ValueError(f"round {found.round} of its case stands above already")
+                    rounds.add(found.round)
+                measured[kind].append(_compact(found, of_case.setdefault(found.case.id, found)))
+                footer = None
+            elif kind == "round":
+                state = decode(RoundState, text)
+                for each in (state.before, state.after):
+                    convert(_State, each)
+                states.append(state)
+            elif kind == "footer":
+                last: Record = decode(Record, text)
+                convert(_Footer, last)
+                footer = last
+            elif kind == "header":
+                raise ResultFileError(
+                    f"{path}, line {number}: a second header, as where two files were joined; give each a file of its own"
+                )
+            else:
+                raise ValueError(f"no line of dlbench is called {kind!r}")
         except ValueError as error:
             left_out.append(LeftOut(number, str(error)))
-            continue
-        if kind == "header":
-            raise ResultFileError(f"{path}, line {number}: a second header, as where two files were joined; give each a file of its own")
-    measurements, discarded, tries = lines.measured.values()
-    counted = {(each.series, each.round, each.started) for each in measurements if each.started}
-    return RunFile(
-        path,
-        header,
-        tuple(measurements),
-        lines.footer,
-        torn,
-        tuple(lines.states),
-        tuple(each for each in discarded if (each.series, each.round, each.started) not in counted),
-        tuple(tries),
-        tuple(left_out),
-    )
+    measurements, discarded, tries = measured.values()
+    counted = {(each.series, each.round, each.started) for each in measurements if each.started} if discarded else ()
+    discarded = [each for each in discarded if (each.series, each.round, each.started) not in counted]
+    return RunFile(path, header, tuple(measurements), footer, torn, tuple(states), tuple(discarded), tuple(tries), tuple(left_out))
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,57 +112,85 @@ class _Kind:
     kind: str
 
 
-class _Read:
-    """What the lines behind the header come to."""
-
-    def __init__(self, reader: Reader | None) -> None:
-        self.footer: Record | None = None
-        self.measured: dict[str, list[Measurement]] = {"measurement": [], "discarded": [], "try": []}
-        self.states: list[RoundState] = []
-        self._reader = reader
-        self._earlier: dict[str, Measurement] = {}
-        self._rounds: set[tuple[Any, int]] = set()
-
-    def take(self, kind: str, text: bytes, place: int | None) -> None:
-        """Take a line. Raises ValueError with a sentence where it is none of a run."""
-        if kind in self.measured:
-            found = decode(Measurement, text)
-            if kind == "measurement" and self._reader:
-                self._reader(found, place)
-            else:
-                self.measured[kind].append(self._measurement(found, counts=kind == "measurement"))
-            self.footer = None
-        elif kind == "round":
-            state = decode(RoundState, text)
-            for each in (state.before, state.after):
-                convert(MachineState, each)
-            self.states.append(state)
-        elif kind == "footer":
-            footer = decode(Record, text)
-            convert(FooterKeys, footer)
-            self.footer = footer
-        else:
-            raise ValueError(f"no line of dlbench is called {kind!r}")
-
-    def _measurement(self, found: Measurement, *, counts: bool) -> Measurement:
-        if counts and found.status is not Status.SKIPPED:  # a case that was skipped may be measured in that round yet
-            if (found.series, found.round) in self._rounds:
-                raise ValueError(twice(found.round))
-            self._rounds.add((found.series, found.round))
-        earlier = self._earlier.setdefault(found.case.id, found)
-        for name in _SHARED:  # which saves most of the memory of a large file
-            if (same := getattr(earlier, name)) == getattr(found, name):
-                setattr(found, name, same)
-        return found
+@dataclass(frozen=True)
+class _DeviceState:
+    governor: str | None = None
+    clock_hz: Amount | None = None
+    clock_sm_hz: Amount | None = None
+    clock_memory_hz: Amount | None = None
+    temperature_c: Number | None = None
+    power_w: Amount | None = None
+    other_processes: Count = 0
 
 
-_SHARED = ("case", "device_name", "items", "flops", "least_flops", "bytes", "least_bytes", "math", "missing_reasons")
-"""What hardly ever differs between the rounds of a case."""
+@dataclass(frozen=True)
+class _State:
+    cpu: _DeviceState = _DeviceState()
+    accelerators: Mapping[str, _DeviceState] = field(default_factory=dict)
 
 
-def twice(number: int) -> str:
-    """Say that a case has a round already, and that the first counts; what a `Reader` raises ValueError with, too."""
-    return f"round {number} of its case stands above already"
+@dataclass(frozen=True)
+class _Footer:
+    rounds: Count = 0
+    seconds: Quantity = 0.0
+    state: _State | None = None
+
+
+@dataclass(frozen=True)
+class _Device:
+    id: str
+    name: str | None = None
+
+
+@dataclass(frozen=True)
+class _Planned:
+    count: int
+
+
+@dataclass(frozen=True)
+class _UserFile:
+    file: str
+    sha256: str
+
+
+@dataclass(frozen=True)
+class _Place:
+    machine_key: str = ""
+    stack_key: str = ""
+    identity: Json = field(default_factory=dict)
+    stack: Json = field(default_factory=dict)
+    workloads: Json = field(default_factory=dict)
+
+
+_HEADER: Mapping[str, Any] = {
+    "user": Mapping[str, _UserFile],
+    "gate": Json,
+    "policy": Policy,
+    "devices": Sequence[_Device],
+    "planned": _Planned,
+    "environment": _Place,
+    "sides": Mapping[str, _Place],
+    "suites": Sequence[str | Json],
+    "workloads": Json,
+}
+"""What readers rely on of a header, which may lack any of it. A file without a run behind it may only name its suites."""
+
+
+def _compact(found: Measurement, first: Measurement) -> Measurement:
+    """Share what hardly ever differs between the rounds of a case with its first one, which saves most of the memory of a large file."""
+    for name in _SHARED:
+        if (same := getattr(first, name)) == getattr(found, name):
+            setattr(found, name, same)
+    if samples := found.samples:
+        samples.block_s = array("d", samples.block_s)
+        samples.wait_s = samples.wait_s and array("d", samples.wait_s)
+    return found
+
+
+_SHARED = (
+    *("case", "device_name", "memory", "items", "flops", "least_flops", "bytes", "least_bytes"),
+    *("values", "found", "math", "missing_reasons"),
+)
 
 
 def read_header(path: Path) -> Record:
@@ -160,40 +198,18 @@ def read_header(path: Path) -> Record:
     return _header(path, _lines(path))
 
 
-def blocks_at(path: Path, places: Sequence[int]) -> Iterator[Sequence[float]]:
-    """Read the blocks of lines again. Raises ResultFileError if the file is another by now."""
+def _lines(path: Path) -> Iterator[tuple[int, bytes]]:
+    """Yield the number and the text of each line."""
     try:
-        with path.open("rb") as lines:
-            for place in places:
-                lines.seek(place)
-                samples = decode(Measurement, lines.readline()).samples
-                yield samples.counted_s if samples else ()
-    except OSError as error:
-        raise _unreadable(path, error) from error
-    except ValueError as error:
-        raise ResultFileError(f"{path} was changed while it was read; compare it again") from error
-
-
-def _lines(path: Path) -> Iterator[tuple[int, int | None, bytes]]:
-    """Yield of each line its number, its place in the file, which a pipe has not, and its text."""
-    place = 0
-    try:
-        again = path.is_file()  # a pipe can be read only once
         with path.open("rb", buffering=1 << 18) as lines:
-            for number, line in enumerate(lines, 1):
-                yield number, place if again else None, line
-                place += len(line)
+            yield from enumerate(lines, 1)
     except OSError as error:
-        raise _unreadable(path, error) from error
+        raise ResultFileError(f"cannot read {path}: {error.strerror or error}") from error
 
 
-def _unreadable(path: Path, error: OSError) -> ResultFileError:
-    return ResultFileError(f"cannot read {path}: {error.strerror or error}")
-
-
-def _header(path: Path, lines: Iterator[tuple[int, int | None, bytes]]) -> Record:
+def _header(path: Path, lines: Iterator[tuple[int, bytes]]) -> Record:
     """Take the first line. Raises ResultFileError where there is none, or it is no header of ours."""
-    _, _, text = next(lines, (0, None, b""))
+    _, text = next(lines, (0, b""))
     if not text:
         raise ResultFileError(f"{path} is empty; give a file that dlbench run wrote")
     try:
@@ -205,7 +221,16 @@ def _header(path: Path, lines: Iterator[tuple[int, int | None, bytes]]) -> Recor
     if header["schema"] != SCHEMA:
         raise ResultFileError(f"{path} has schema {header['schema']}, and dlbench reads schema {SCHEMA} alone")
     try:
-        check_header(header)
+        for name, kind in _HEADER.items():
+            if name in header:
+                convert(kind, header[name])
+        suites = [("thresholds", suite) for suite in header.get("suites", ()) if isinstance(suite, dict)]
+        for name, settings in (("gate", header), *suites):
+            if name in settings:
+                thresholds.check(convert(Record, settings[name]))
+        name = "sides"
+        if len(header.get(name, "ab")) != 2:
+            raise ValueError(f"there must be two, not {len(header[name])}")
     except ValueError as error:
-        raise ResultFileError(f"{path}, line 1: in the header, {error}; the file was edited or damaged") from error
+        raise ResultFileError(f"{path}, line 1: in the header, {name}: {error}; the file was edited or damaged") from error
     return header

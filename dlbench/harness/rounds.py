@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from dlbench.core.model import Policy
-from dlbench.core.stats import best_length, dependent_variance, relative_half_width
+from dlbench.core.stats import dependent_variance, relative_half_width
 
 LOOK_S = 1.0
 """What the blocks of the second round last where a budget pays: a shorter round takes bursts for a difference between processes."""
@@ -52,14 +52,15 @@ class SeriesRounds:
     def best_length_s(self) -> float:
         """Return how long the blocks of the next round best last, and at least as the policy says.
 
-        Long rounds have more say in the variance within, as they see long bursts. Processes differ by a quarter of the target at least:
-        nobody asks for more.
+        What counts is the variance of a round's time, that between processes and that within over its seconds, times all seconds it takes;
+        that is least at this length (Kalibera and Jones, Rigorous Benchmarking in Reasonable Time, ISMM 2013, section 6). Long rounds have
+        more say in the variance within, as they see long bursts. Processes differ by a quarter of the target at least.
         """
         length_s, freedom = LOOK_S if self._times else 0.0, len(self._times) - 1
         if freedom > 0:
             within = self._within / sum(self._spent_s)
             between = (self.variance - within / statistics.harmonic_mean(self._spent_s)) * freedom / (freedom + _DOUBT)
-            length_s = best_length(self.set_up_s, within, max(between, (self.policy.target / 4) ** 2))
+            length_s = math.sqrt(self.set_up_s * within / max(between, (self.policy.target / 4) ** 2))
         return max(self.policy.round_s, min(length_s, MOST_S, (self.policy.timeout_s - self.set_up_s) / 2))
 
     @property

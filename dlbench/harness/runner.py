@@ -319,12 +319,12 @@ def _measure(request: MeasureRequest, side: Side, placement: Placement, pool: Wo
         return None
     if outcome.how == "budget" and not timed:
         raise BudgetSpent("it was done")
-    if reply:
-        measurement, fault = reply.measurement or replace(row, reason=reply.error), Fault(reply.fault)
+    if reply and not reply.missing:
+        measurement = reply.measurement or replace(row, reason=reply.error)
     else:
         status, reason = outcome.ending(request.policy.timeout_s, memory_ran_out=oom_kills() > kills)
         measurement = (timed and timed.cut_off(reason)) or replace(row, status=status, reason=reason)
-        fault = Fault.UNKILLABLE if outcome.unkillable else Fault.NONE
+    fault = Fault.UNKILLABLE if outcome.unkillable else Fault(bool(reply and reply.fault))
     return replace(window.added_to(measurement), side=side.name), fault
 
 

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from dlbench.core.conditions import least_held_back
+from dlbench.core.conditions import Throttling
 from dlbench.core.measurement import Measurement, Series, measurement_to_json
 from dlbench.core.model import Status
 from dlbench.harness.schedule import Attempt
@@ -29,20 +29,19 @@ class Tries:
 
     def end(self, attempt: Attempt, measured: _Try = ()) -> None:
         """Save the last try at a case, if there was one, and keep the best."""
-        earlier = self._postponed.pop(attempt.tasks[0].series, [])
+        tries = self._postponed.pop(attempt.tasks[0].series, [])
         if any(each.status is not Status.OK for each in measured):
-            earlier = []  # how it ended counts
-        complete = len(measured) == len(attempt.tasks) or not earlier
-        tries = [*earlier, measured] if complete else earlier
+            tries = []  # how it ended counts
+        if len(measured) == len(attempt.tasks) or not tries:
+            tries.append(measured)
         if _kept(tries) is not measured:
             self._discard(measured)
         self._keep(tries)
 
     def end_all(self) -> None:
         """Keep the best try at each case that will not be tried again after all."""
-        for tries in self._postponed.values():
-            self._keep(tries)
-        self._postponed.clear()
+        while self._postponed:
+            self._keep(self._postponed.pop(next(iter(self._postponed))))
 
     def _discard(self, measured: _Try) -> None:
         for measurement in measured:
@@ -57,4 +56,15 @@ class Tries:
 
 
 def _kept(tries: Sequence[_Try]) -> _Try:
-    return tries[least_held_back([[each.conditions for each in measured] for measured in tries])]
+    """Return the try that counts, never by its times: of those that were not throttled, if there are any, the one that lost least.
+
+    The worse side of a try decides; the last one where that is equal, or where one does not tell for how long its threads waited.
+    """
+    calm = [each for each in tries if not any(found and found.throttled for found in _conditions(each))] or tries
+    if any(found is None or None in (found.waiting, found.lost) for each in calm for found in _conditions(each)):
+        return calm[-1]
+    return min(reversed(calm), key=lambda each: max((found.lost or 0.0 for found in _conditions(each) if found), default=0.0))
+
+
+def _conditions(measured: _Try) -> list[Throttling | None]:
+    return [each.conditions for each in measured]

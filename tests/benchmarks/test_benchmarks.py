@@ -4,36 +4,24 @@ import re
 import signal
 import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import front_door
-import made_up
 import pytest
 
 import benchmarks.__main__ as everything
 from benchmarks import (
     agreement,
     alternate,
-    bare_matmul,
-    ceilings,
     compare_scale,
-    copy_rate,
-    first_answer,
     help_time,
-    isolation_cost,
     live_clock,
-    memory_limit,
     overhead,
     plain_loop,
-    planning,
     quick_time,
-    ranks,
     round_length,
     undisturbed,
 )
-from dlbench.core.model import Status
-from dlbench.core.store import RunFile
 
 
 def test_help_time_says_what_was_imported(printed):
@@ -53,30 +41,6 @@ def test_quick_time_counts_cases_and_rounds(printed, tmp_path):
     table, _ = printed(quick_time, "--suite", str(tmp_path / suite))
     assert [row[0] for row in table] == ["what", "first table, 2 cases", "2 rounds", "memory, all processes, twice a second"]
     assert [row[2] for row in table] == ["target", "30 s", "180 s", "3.00 GiB"]
-
-
-def test_first_answer_times_each_step_and_adds_up_all_but_the_download(printed, tmp_path, monkeypatch):
-    def quickly(*command, **_):
-        if "make" in command:  # the steps are pip's and git's, and take a minute
-            python = Path(command[2]) / ".venv" / "bin" / "python"
-            python.parent.mkdir(parents=True)
-            python.write_text(f'#!/bin/sh\nexec "{sys.executable}" "$@"\n')
-            python.chmod(0o755)
-        return 30.0
-
-    monkeypatch.setattr(first_answer, "_seconds", quickly)
-    suite = front_door.suite(tmp_path, 'workload = "spin"\naxes.seconds = 0.001')
-    table, verdict = printed(first_answer, "--suite", str(tmp_path / suite))
-    steps = ["clone", "torch's download (apart)", "environment and installation", "dlbench run, to the first answer"]
-    assert [row[0] for row in table] == ["step", *steps]
-    run_s = float(table[-1][1].removesuffix(" s"))
-    assert 0.5 < run_s < 29
-    assert verdict == f"reached: {60 + run_s:.1f} s without torch's download, at most 120 s"
-
-
-def test_isolation_cost_tells_the_round_that_checks_from_later_ones(printed):
-    table, _ = printed(isolation_cost, "--cases", "2", "--rounds", "2", "--seconds", "0.01", "--case", "noop")
-    assert [row[:3] for row in table] == [["case", "round", "times"], ["noop", "first, 2 fully checked", "2"], ["noop", "later", "2"]]
 
 
 @pytest.mark.skipif(not Path("/proc/self/schedstat").exists(), reason="this kernel does not count waits")
@@ -121,11 +85,6 @@ def test_agreement_pairs_in_fresh_processes(printed):
     assert table[1][2] == "4 in 2"
 
 
-def test_planning_counts_what_is_listed(printed):
-    table, _ = printed(planning, "2000")
-    assert [row[:2] for row in table[1:]] == [["2,000", "2,000"]]
-
-
 def test_compare_scale_compares_every_case(printed):
     table, _ = printed(compare_scale, "50", "100")
     assert [row[0] for row in table[1:]] == ["50", "100"]
@@ -159,47 +118,6 @@ def test_a_case_that_does_not_end_well_ends_the_benchmark():
         alternate.run_cases([("raises", {})], alternate.Policy(rounds=1), (front_door.FAULTS,))
 
 
-def test_ranks_are_timed_by_both_in_turns(printed, monkeypatch):
-    monkeypatch.setattr(alternate, "usable_threads", lambda: ranks.RANKS)  # which is a matter of speed alone
-    table, _ = printed(ranks, "--pairs", "1", "--seconds", "0.01", "--case", "all-reduce of 64 KiB")
-    assert [row[0] for row in table] == ["case", "all-reduce of 64 KiB"]
-    assert table[1][2] == "1"
-
-
-def test_copy_rate_holds_each_direction_against_a_bare_loop(printed, monkeypatch):
-    import torch
-
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    monkeypatch.setattr(torch.version, "hip", None)
-    monkeypatch.setattr(copy_rate, "_timed", lambda direction, pairs, seconds: [(1.0, 0.98)] * pairs)
-    table, verdict = printed(copy_rate, "--pairs", "2")
-    assert [(row[0], row[3]) for row in table[1:]] == [("h2d", "0.980"), ("d2h", "0.980")]
-    assert verdict == "reached: at least 0.980 of a bare loop's rate, at least 0.97"
-
-
-def test_copy_rate_says_where_there_is_no_device(monkeypatch):
-    import torch
-
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    with pytest.raises(SystemExit, match="there is no NVIDIA device here"):
-        copy_rate.main([])
-
-
-def test_ceilings_hold_products_and_moves_against_bare_loops(printed, monkeypatch):
-    rates = {"_product": 98e9, "_bare_product": 100e9, "_moves": (31e9, 2 << 30), "_triad": 30e9, "_has_gpu": False}
-    for name, rate in rates.items():
-        monkeypatch.setattr(ceilings, name, lambda *_, rate=rate: rate)
-    monkeypatch.setattr(ceilings.os, "sched_setaffinity", lambda *_: None)
-    monkeypatch.setattr(ceilings.subprocess, "run", lambda *_, **__: None)  # no compiler is needed
-    table, verdict = printed(ceilings, "--pairs", "2")
-    assert [row[1:4] for row in table[1:]] == [["100 GFLOP/s", "2", "0.980"], ["100 GFLOP/s", "2", "0.980"], ["30.0 GB/s", "2", "1.033"]]
-    assert verdict.startswith("reached")
-
-
-def test_the_bare_loop_times_a_product():
-    assert 0 < bare_matmul.loop(64, "fp32", 1, 0.001) < 1
-
-
 def test_round_length_holds_what_is_decided_against_fixed_lengths(printed, monkeypatch):
     """In few runs of noise whose best length is clear."""
     monkeypatch.setattr(round_length, "NOISES", {"blocks": round_length.Noise(blocks=0.05), "processes": round_length.Noise(processes=0.5)})
@@ -209,22 +127,6 @@ def test_round_length_holds_what_is_decided_against_fixed_lengths(printed, monke
     assert blocks[0] > max(blocks[2:])
     assert processes[3] > 3 * processes[0]
     assert table[2][6] == "0.3 s"
-
-
-def test_memory_limit_holds_what_was_found_against_every_batch(printed, monkeypatch):
-    """In place of the runs, a network of which 40 samples fit, and 42."""
-
-    def measured(model, step, gibibytes, batches=()):
-        case = made_up.case("largest_batch", model=model)
-        found = replace(made_up.ended(case, Status.OK, ""), found={"batch": 39})
-        cases = [made_up.case("largest_batch", batch=batch) for batch in batches]
-        tried = [made_up.ended(each, Status.OK if each.params["batch"] in (*range(41), 42) else Status.OOM, "") for each in cases]
-        return RunFile(Path("fit.jsonl"), {}, tuple(tried) or (found,), None, torn=False, tries=(found,) * 7)
-
-    monkeypatch.setattr(memory_limit, "_run", measured)
-    table, verdict = printed(memory_limit, "--gib", "0.5")
-    assert table[1] == ["0.5 GiB", "39", "7", "40", "42", "25"]
-    assert verdict == "reached: found within 2.5 % of the true one, at most 5.0 %; 0 processes ended by the kernel"
 
 
 def test_every_benchmark_of_the_page_is_there_and_started_by_a_test():
@@ -242,16 +144,16 @@ def test_every_benchmark_of_the_page_is_there_and_started_by_a_test():
 def test_benchmarks_run_one_after_the_other_and_write_what_they_found(capsys, monkeypatch, tmp_path):
     def run(command, **_):
         name = command[-1]
-        return subprocess.CompletedProcess(command, name.endswith("planning"), f"{name} \\1 found\n")
+        return subprocess.CompletedProcess(command, name.endswith("help_time"), f"{name} \\1 found\n")
 
     monkeypatch.setattr(everything.subprocess, "run", run)
     monkeypatch.setattr(everything, "PAGES", tmp_path)
     comments = "<!-- python -m benchmarks.{} -->\n\nof before\n\n<!-- end -->\n"
     page = tmp_path / "page.md"
-    page.write_text("".join(map(comments.format, ("overhead", "planning", "agreement"))))
-    assert everything.main(["overhead", "planning", "agreement", "--within", "1", "--write"]) == 1
-    assert re.findall("^## (\\w+), in ", capsys.readouterr().out, re.MULTILINE) == ["overhead", "planning"]
-    kept = "".join(map(comments.format, ("planning", "agreement")))  # one failed, the other takes longer
+    page.write_text("".join(map(comments.format, ("overhead", "help_time", "agreement"))))
+    assert everything.main(["overhead", "help_time", "agreement", "--within", "1", "--write"]) == 1
+    assert re.findall("^## (\\w+), in ", capsys.readouterr().out, re.MULTILINE) == ["overhead", "help_time"]
+    kept = "".join(map(comments.format, ("help_time", "agreement")))  # one failed, the other takes longer
     assert page.read_text() == comments.format("overhead").replace("of before", "benchmarks.overhead \\1 found") + kept
-    with pytest.raises(ValueError, match=r"no single place <!-- python -m benchmarks\.ranks --> … <!-- end -->"):
-        everything.write_figures("ranks", "")
+    with pytest.raises(ValueError, match=r"no single place <!-- python -m benchmarks\.undisturbed --> … <!-- end -->"):
+        everything.write_figures("undisturbed", "")

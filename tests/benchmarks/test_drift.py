@@ -49,9 +49,3 @@ def test_rates_by_the_time_between_occasions(tmp_path, monkeypatch, factor):
         suites, cases = (percent(each) for each in (called / pairs, called / pairs / 2)) if factor > 1 else ("0.0 %", "0.0 %")
         expected.append((time, str(pairs), suites, f"{cases} of {2 * pairs}"))
     assert rows == expected
-
-
-def test_a_damaged_file_is_2_with_a_sentence(tmp_path, capsys):
-    (tmp_path / "a.jsonl").write_text("hello\n")
-    assert drift.main([str(tmp_path)]) == 2
-    assert capsys.readouterr().err == f"drift: {tmp_path / 'a.jsonl'}, line 1: no dlbench header; give a file that dlbench run wrote\n"

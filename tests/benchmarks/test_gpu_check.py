@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 import scripted_card
 
-from benchmarks.check_steps import STEPS, Seen
+from benchmarks.check_steps import STEPS
 from benchmarks.gpu_check import main
-from benchmarks.limited import GRACE_S, STOPPED
+from benchmarks.limited import STOPPED
 from dlbench.core.measurement import Measurement, Memory, measurement_to_json
 from dlbench.core.model import Case, Status
 from dlbench.core.writer import ResultWriter
@@ -150,40 +150,6 @@ def test_a_call_ends_in_nine_minutes_and_the_next_goes_on(tmp_path, capsys):
     assert {held for held, _ in table(capsys.readouterr().out).values()} == {"yes", "–"}
 
 
-def test_a_step_that_is_not_done_by_its_deadline_does_not_hold_and_the_next_is_done(tmp_path, capsys):
-    commands = Commands()
-    commands.took = {"graph": (None, STOPPED), "room": (None, STOPPED)}
-    assert commands.check(tmp_path, "--only", "graph", "--only", "room", "--only", "facts") == 5
-    assert table(capsys.readouterr().out)["a graph keeps its network"] == ("NO", "not done within 2:30")
-    for _ in range(2):
-        commands.check(tmp_path, "--only", "graph", "--only", "room", "--only", "facts")
-    assert table(capsys.readouterr().out)["no room is oom, AlexNet fits 2 GiB"] == ("NO", "not done within 8:00")
-    assert sum(limit for _, limit, name in commands.calls if name == "room") == pytest.approx(480)
-    assert [limit for _, limit, name in commands.calls if name == "graph"] == [150]
-
-
-def test_a_cold_start_is_shown_as_the_first_import_and_spoils_no_later_step(tmp_path, capsys):
-    commands = Commands()
-    commands.hellos_s = [300.0, 8.0]
-    commands.took = {"doctor": (30, 0)}
-    words = [word for name in ("import", "doctor") for word in ("--only", name)]
-    assert commands.check(tmp_path, *words) == 0
-    rows = table(capsys.readouterr().out)
-    assert rows["import torch, twice"] == ("yes", "300.0 s with the devices, when this call began, then 10.0 s")
-    assert rows["doctor"] == ("to come", "")  # it wants four minutes
-    commands.hellos_s = [8.0]
-    assert commands.check(tmp_path, *words) == 0
-    assert table(capsys.readouterr().out)["doctor"] == ("yes", "ended with 0: done")
-
-
-def test_a_call_that_starts_take_up_begins_no_step_with_less_than_twenty_seconds(tmp_path, capsys):
-    commands = Commands()
-    commands.hellos_s = [253.0, 253.0]
-    assert commands.check(tmp_path, "--only", "facts", "--only", "graph") == 0
-    assert commands.calls == []
-    assert table(capsys.readouterr().out)["a graph keeps its network"] == ("to come", "")
-
-
 def test_what_did_not_hold_is_done_again_with_another_torch_and_in_a_file_of_its_own(tmp_path, capsys):
     commands = Commands()
     commands.files["context"] = [WITH_CUDA]
@@ -204,16 +170,6 @@ def test_what_did_not_hold_is_done_again_with_another_torch_and_in_a_file_of_its
     commands.torch = "2.14.0"
     assert commands.check(tmp_path, *only) == 0
     assert len(commands.calls) == 1  # what held stays
-
-
-def test_a_step_is_begun_only_where_the_call_holds_its_least(tmp_path, capsys):
-    commands = Commands()
-    commands.took = {"graph": (149, 0), "doctor": (150, 0)}
-    words = [word for name in ("graph", "doctor", "A/B") for word in ("--only", name)]
-    assert commands.check(tmp_path, *words) == 0
-    assert [name for _, _, name in commands.calls] == ["graph", "doctor"]
-    assert table(capsys.readouterr().out)["A/B of the same code"] == ("to come", "")
-    assert commands.now + GRACE_S + 300 > 1000 + 540
 
 
 @pytest.mark.parametrize(
@@ -250,33 +206,6 @@ def test_on_a_cpu_what_only_a_card_can_show_is_left_out(tmp_path, capsys):
     assert commands.calls == []
 
 
-@pytest.mark.parametrize(
-    ("arguments", "devices", "code", "sentence"),
-    [
-        ((), (scripted_card.CPU,), 69, "this machine has no accelerator; to measure its CPU add --device cpu"),
-        (("--device", "cuda:7"), (), 69, "this machine has no cuda:7; to measure its CPU add --device cpu"),
-        ((), (scripted_card.CARD | {"unusable": "it is lost"},), 69, "cuda:0 can't be used: it is lost; call again when it can"),
-        (("--only", "grahp"), (), 2, f"no step is called grahp; there are {', '.join(NAMES)}"),
-    ],
-)
-def test_what_can_not_be_checked_is_a_sentence(tmp_path, capsys, arguments, devices, code, sentence):
-    commands = Commands()
-    assert commands.check(tmp_path, *arguments, devices=devices) == code
-    assert capsys.readouterr().err == f"gpu-check: {sentence}\n"
-    assert (commands.calls, list(tmp_path.iterdir())) == ([], [])
-
-
-def test_a_damaged_state_is_said_and_left_as_it_is(tmp_path, capsys):
-    path = tmp_path / "nvidia-h200" / "state.json"
-    path.parent.mkdir()
-    path.write_text('{"seen": []}')
-    assert Commands().check(tmp_path) == 2
-    error = capsys.readouterr().err
-    assert error.startswith(f"gpu-check: {path} is damaged (")
-    assert error.endswith("); move it away, and all steps begin anew\n")
-    assert path.read_text() == '{"seen": []}'
-
-
 def test_ctrl_c_ends_it_and_what_was_seen_is_kept(tmp_path, capsys):
     commands = Commands()
     commands.took = {"room": (5, 130)}
@@ -285,7 +214,3 @@ def test_ctrl_c_ends_it_and_what_was_seen_is_kept(tmp_path, capsys):
     assert rows["a graph keeps its network"][0] == "yes"
     assert rows["no room is oom, AlexNet fits 2 GiB"][0] == "to come"
     assert commands.calls[-1][2] == "room"
-
-
-def test_words_for_what_was_seen():
-    assert [Seen(held, "").word() for held in (True, False, None)] == ["yes", "NO", "–"]

@@ -61,12 +61,6 @@ def test_over_several_cases_the_ratio_is_a_geometric_mean_with_its_interval(monk
     assert lines[9].startswith("reached: ")
 
 
-def test_too_few_rounds_are_refused(capsys):
-    with pytest.raises(SystemExit, match="2"):
-        precision_time.main(["--rounds", "1"])
-    assert "one process a turn tells nothing of how processes differ; it takes --rounds 2 or more" in capsys.readouterr().err
-
-
 def test_every_tool_times_the_same_call(monkeypatch, tmp_path):
     pytest.importorskip("pyperf")
     pytest.importorskip("pytest_benchmark")
@@ -84,9 +78,3 @@ def test_every_tool_times_the_same_call(monkeypatch, tmp_path):
         (values,) = found.values()
         (seconds,) = values
         assert 0 < seconds < 1e-4
-
-
-def test_a_suite_is_planned_for_the_cpu(tmp_path):
-    accelerated = '[[bench]]\nworkload = "noop"\ndevices = ["accelerator"]'
-    path = tmp_path / front_door.suite(tmp_path, f'workload = "spin"\naxes.seconds = [0.001, 0.002]\n{accelerated}')
-    assert [case["params"] for case in precision_time._planned(str(path))] == [{"seconds": 0.001}, {"seconds": 0.002}]

@@ -1,23 +1,14 @@
 """``make gpu`` where something has changed or gone wrong: other software, damaged files, a lost card, tests that were cut, Ctrl-C."""
 
 import json
-import subprocess
-import sys
 
-import front_door
-import pytest
 import scripted_card
-from scripted_pieces import CASES, CPU, GPU, SUITES, Machine
+from scripted_pieces import CPU, GPU, Machine
 
 from benchmarks import gpu_tests
 from benchmarks.limited import STOPPED
-from benchmarks.pieces import measurements_left
 from benchmarks.reference import main
 from benchmarks.reference_suites import LATER, SHORT
-from dlbench.core.measurement import Measurement, measurement_to_json
-from dlbench.core.model import Case, Status
-from dlbench.core.store import load
-from dlbench.core.writer import ResultWriter
 
 
 def test_a_file_of_other_software_stays_and_a_second_one_begins(tmp_path, capsys):
@@ -45,48 +36,6 @@ def test_a_file_of_other_software_stays_and_a_second_one_begins(tmp_path, capsys
     assert machine.pieces() == ["+quick-2", "+quick"]
 
 
-def test_a_footer_does_not_complete_a_file_whose_cases_had_no_time(tmp_path):
-    machine = Machine()
-    path = tmp_path / "nvidia-h200" / "quick.jsonl"
-    header = {"policy": {"rounds": 7}, "planned": {"count": CASES}}
-    machine.write(ResultWriter.create(path, header), range(1), Status.SKIPPED)
-    assert measurements_left(load(path), 7) == 14
-    machine.reference(tmp_path, "--suites", "quick", "--rounds", "4", "--no-tests")
-    assert machine.pieces() == ["+quick"]
-
-
-@pytest.mark.parametrize(
-    "ended",
-    [
-        {"status": Status.OOM},
-        {"status": Status.OK, "found": {"n": 8}, "values": {"batch": 8.0}},  # a search for the largest is made once
-        {"status": Status.SKIPPED, "started": "2026-11-23T00:00:00+00:00"},  # by its own process, for want of memory
-    ],
-    ids=["oom", "searched", "too little left"],
-)
-def test_a_case_that_has_all_its_rounds_after_one_is_not_waited_for(tmp_path, ended):
-    path = tmp_path / "memory.jsonl"
-    writer = ResultWriter.create(path, {"policy": {"rounds": 7}, "planned": {"count": 2}})
-    for n in range(2):
-        case = Case(f"fit[model={n}]@cpu", "memory", "fit", {"model": n}, "cpu")
-        writer.append(measurement_to_json(Measurement(case, 0, **{"reason": "because", **ended})))
-    writer.close()
-    assert measurements_left(load(path), 7) == 0
-
-
-def test_a_file_that_is_not_ours_is_said_and_the_rest_goes_on(tmp_path, capsys):
-    machine = Machine()
-    folder = tmp_path / "nvidia-h200"
-    folder.mkdir()
-    (folder / "quick.jsonl").write_text("")
-    assert machine.reference(tmp_path, "--suites", "quick,cnn", "--no-tests") == 2
-    assert machine.pieces() == ["cnn", "+cnn"]
-    out = capsys.readouterr().out
-    assert f"  quick  {folder}/quick.jsonl is empty; give a file that dlbench run wrote; left: everything" in out
-    assert "\nevery suite that can go on has its rounds\n" in out
-    assert (folder / "quick.jsonl").read_text() == ""
-
-
 def test_a_card_that_is_gone_between_two_calls_is_named_and_nothing_is_written(tmp_path, capsys):
     machine = scripted_card.ScriptedCard(tmp_path)
     arguments = ["--into", str(tmp_path), "--suites", "quick", "--rounds", "1", "--no-tests"]
@@ -105,24 +54,6 @@ def test_a_card_that_is_gone_between_two_calls_is_named_and_nothing_is_written(t
     assert capsys.readouterr().err == "reference: cuda:0 can't be used: it fell off the bus; call again when it can\n"
     assert (path.read_bytes(), [each.name for each in path.parent.iterdir()]) == (before, ["quick.jsonl"])
     assert len(machine.slices) == 1
-
-
-def test_a_piece_that_measured_nothing_does_not_keep_the_others_from_their_turn(tmp_path):
-    machine = Machine()
-    machine.script = {"quick": [(10, 0, 4)]}
-    assert machine.reference(tmp_path, "--rounds", "4", "--no-tests") == 4
-    assert machine.pieces() == SUITES
-
-
-@pytest.mark.parametrize("code", [69, 75, 130])
-def test_where_the_card_fails_in_a_piece_no_other_is_begun(tmp_path, code, capsys):
-    machine = Machine()
-    machine.script = {"quick": [(10, 0, code)]}
-    assert machine.reference(tmp_path) == code
-    assert machine.pieces() == ["quick"]
-    out = capsys.readouterr().out
-    assert f"  quick          ran for 0:10, ended with {code}; left: 14 of 14 measurements (2 cases, 7 rounds)\n" in out
-    assert "\ngo on with: " in out
 
 
 def test_failed_tests_and_failed_cases_end_with_five_and_everything_else_is_done(tmp_path, capsys):
@@ -162,65 +93,9 @@ def test_tests_that_were_stopped_go_on_with_those_that_had_not_passed(tmp_path, 
     assert [word for word in machine.calls[0][0] if "deselect" in word] == []
 
 
-@pytest.mark.parametrize(
-    "name",
-    ["dlbench/core/store.py", "dlbench/core/reference/peaks.toml", "suites/quick.toml", "tests/front_door.py", "tests/gpu/test_gpu.py"],
-)
-def test_whatever_the_tests_read_of_the_checkout_is_other_code(tmp_path, monkeypatch, name):
-    assert name in [str(path.relative_to(front_door.ROOT)) for pattern in gpu_tests.CODE for path in front_door.ROOT.glob(pattern)]
-    monkeypatch.setattr(gpu_tests, "ROOT", tmp_path)
-    path = tmp_path / name
-    path.parent.mkdir(parents=True)
-    keys = [gpu_tests.code_key("2.13.0")]
-    for text in ("one", "another"):
-        path.write_text(text)
-        keys.append(gpu_tests.code_key("2.13.0"))
-    assert len({*keys, gpu_tests.code_key("2.11.0")}) == 4
-
-
-def test_tests_that_are_all_skipped_tell_of_a_card_that_is_gone_and_are_not_done(tmp_path, capsys):
-    machine = Machine()
-    machine.report = '<testcase classname="tests.gpu.test_gpu" name="test_one"><skipped/></testcase>'
-    assert machine.reference(tmp_path, "--rounds", "4") == 69
-    assert machine.pieces() == [*SHORT, "tests"]
-    assert "  gpu tests      were all skipped; left: all of them\n" in capsys.readouterr().out
-
-
-def test_pytest_tells_which_tests_passed_even_where_it_is_interrupted(tmp_path):
-    (tmp_path / "tests" / "gpu").mkdir(parents=True)
-    (tmp_path / "pyproject.toml").write_text('[tool.pytest.ini_options]\naddopts = ["--strict-config"]\nmarkers = ["gpu: a card"]\n')
-    head = "import signal, pytest\npytestmark = pytest.mark.gpu\n"
-    test = f"{head}def test_one():\n    pass\ndef test_two():\n    signal.raise_signal(signal.SIGINT)\n"
-    (tmp_path / "tests" / "gpu" / "test_gpu.py").write_text(test)
-    report = tmp_path / "a folder" / "gpu-tests.xml"
-    report.parent.mkdir()
-    words = [sys.executable, "-m", "pytest", *gpu_tests.options(tmp_path, report), str(tmp_path / "tests")]
-    # As make test has it where the checkout can't be written.
-    variables = front_door.environment(PYTEST_ADDOPTS=f"--override-ini 'cache_dir={tmp_path}/kept'")
-    ended = subprocess.run(words, cwd=tmp_path, env=variables, capture_output=True, text=True, check=False)
-    assert ended.returncode == gpu_tests._INTERRUPTED, ended.stdout + ended.stderr
-    assert gpu_tests.passed_in(report) == ["tests/gpu/test_gpu.py::test_one"]
-    assert not (tmp_path / ".pytest_cache").exists()
-
-
-def test_without_pytest_the_tests_are_skipped_with_the_reason(tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr(gpu_tests.importlib.util, "find_spec", lambda name: None)
-    machine = Machine()
-    assert machine.reference(tmp_path, "--suites", "quick", "--rounds", "4") == 0
-    assert machine.pieces() == ["quick"]
-    assert "  gpu tests  skipped: pytest is not installed; left: nothing\n" in capsys.readouterr().out
-
-
 def test_ctrl_c_in_the_tests_ends_it_all_and_says_how_to_go_on(tmp_path, capsys):
     machine = Machine()
     machine.script = {"tests": [(5, 1, 130)]}
     assert machine.reference(tmp_path) == 130
     assert machine.pieces() == [*SHORT, "tests"]
     assert "\ngo on with: " in capsys.readouterr().out
-
-
-@pytest.mark.parametrize("code", [1, -9])
-def test_a_command_that_ends_as_none_of_ours_is_an_internal_error(tmp_path, code):
-    machine = Machine()
-    machine.script = {"quick": [(10, 0, code)]}
-    assert machine.reference(tmp_path, "--suites", "quick", "--no-tests") == 70

@@ -3,7 +3,6 @@
 import gzip
 import json
 import lzma
-import math
 import random
 import re
 from dataclasses import replace
@@ -15,7 +14,6 @@ from front_door import ROOT, dlbench
 
 from benchmarks import recordings, replay
 from dlbench.analysis.compare.judge import Verdict
-from dlbench.core.model import Status
 
 START = datetime(2026, 1, 31, 12, tzinfo=UTC)
 PROGRAMS = ("add", "conv")
@@ -76,56 +74,9 @@ def test_it_says_the_same_every_time_and_of_a_compressed_file(tmp_path, capsys):
     assert all(each == answers[0] for each in answers)
 
 
-def test_without_recorded_slowdowns_times_are_multiplied(tmp_path, capsys):
-    path = write(tmp_path / "mine.jsonl", *(recorded(made_up.case("matmul", n=n), 30) for n in (1, 2, 3)))
-    found = answer(capsys, path)
-    gate = next(row for row in found["deciders"] if row["decider"] == replay.GATE)
-    assert (gate["+10 %"], gate["tail"]) == (1, None)
-    replay.main([str(path)])
-    assert "slower programs: times multiplied, where none were recorded" in capsys.readouterr().out
-
-
-def test_what_can_not_be_replayed_is_left_out(tmp_path, capsys):
-    zero, absent = made_up.case("noop"), made_up.case("matmul", "cuda:0", n=1)
-    copies = [recorded(replace(made_up.case("slowed", program="add"), id=f"slowed[program=add]#{n}@cpu"), 14) for n in (1, 2)]
-    path = write(tmp_path / "mine.jsonl", *copies, recorded(zero, 14, factor=0.0), [made_up.ended(absent, Status.SKIPPED, "no cuda:0")] * 2)
-    assert set(recordings.read(path).suites[recordings.UNCHANGED]) == {"slowed[program=add]#1@cpu", "slowed[program=add]#2@cpu"}
-    assert replay.main([str(path)]) == 0
-    out = capsys.readouterr().out
-    assert all(f"mine.jsonl: {each.id} is left out, as it has no times in some rounds" in out for each in (zero, absent))
-
-
 def test_the_sides_of_a_run_are_programs_of_their_own(tmp_path):
     sides = [replace(each, side=side) for side in "ab" for each in recorded(made_up.case(), 14, seed=side)]
     assert len(recordings.read(write(tmp_path / "ab.jsonl", sides)).suites[recordings.UNCHANGED]) == 2
-
-
-def test_files_count_together_and_no_window_reaches_across(tmp_path, capsys):
-    paths = [write(tmp_path / f"{n}.jsonl", recorded(made_up.case("matmul", n=1), 14, seed=n)) for n in (1, 2)]
-    found = answer(capsys, *paths)
-    by_name = {row["decider"]: row for row in found["deciders"]}
-    assert (by_name["dlbench compare --by, 7 rounds"]["windows"], by_name["dlbench compare --by, 7 rounds"]["separate"]) == (2, 2)
-    assert replay.GATE not in by_name
-    assert (
-        "dlbench ab, 14 rounds needs 28 rounds of 1 blocks or more; "
-        "the longest recording has 14 rounds, the fullest 12 blocks in every round" in found["missing"]
-    )
-
-
-def test_too_short_a_recording_is_said_in_a_sentence(tmp_path, capsys):
-    path = write(tmp_path / "short.jsonl", recorded(made_up.case("matmul", n=1), 3, blocks=3))
-    assert replay.main([str(path)]) == 0
-    out = capsys.readouterr().out
-    assert "pyperf compare_to needs 40 rounds of 4 blocks or more; the longest recording has 3 rounds, the fullest 3 blocks" in out
-    assert out.endswith("no recording is long enough to tell whether dlbench's own gate is good enough\n")
-
-
-def test_a_case_without_all_rounds_is_left_out_and_named(tmp_path, capsys):
-    whole, part = made_up.case("matmul", n=1), made_up.case("matmul", n=2)
-    ended = made_up.ended(part, Status.TIMEOUT, "not done within 1 s", 5)
-    path = write(tmp_path / "mine.jsonl", recorded(whole, 14), recorded(part, 5), [ended])
-    assert replay.main([str(path)]) == 0
-    assert f"mine.jsonl: {part.id} is left out, as it has no times in some rounds" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
@@ -149,12 +100,6 @@ def test_a_file_that_is_none_is_2_with_a_sentence(tmp_path, capsys, name, conten
         path.write_bytes(content)
     assert replay.main([str(path)]) == 2
     assert sentence.format(path) in capsys.readouterr().err
-
-
-def test_a_file_without_times_is_2_with_a_sentence(tmp_path, capsys):
-    path = write(tmp_path / "mine.jsonl", [made_up.ended(made_up.case(), Status.CRASHED, "its process was killed")])
-    assert replay.main([str(path)]) == 2
-    assert "no case has times; give a file that dlbench run wrote" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("seed", [1, 2])
@@ -191,13 +136,6 @@ def test_layouts_deal_what_they_say():
     assert recordings.IN_TURNS.deal(2, chance) == ([0, 2], [1, 3])
 
 
-def test_minutes_apart_are_minutes_by_the_clock(tmp_path):
-    recording = recordings.read(write(tmp_path / "mine.jsonl", recorded(made_up.case(), 60)))
-    windows = list(recordings.MINUTES_APART.windows(recording, 10, random.Random(0)))
-    assert [(separate, base[0], new[0], new[-1]) for separate, base, new in windows[:2]] == [(True, 0, 36, 45), (False, 1, 37, 46)]
-    assert windows[-1][2][-1] == 59
-
-
 QUICK = {"pytest-benchmark min:5%", "asv continuous", "nvbench-compare (robust)"}
 
 
@@ -220,22 +158,3 @@ def test_the_page_has_what_the_committed_recording_gives():
     (gate,) = (row for row in replay.rows(report) if row["decider"] == replay.GATE)
     rates = [gate[name] for name in ("case", "suite", "changed", *replay.SLOWER, recordings.TAIL)]
     assert all(low - 0.0006 <= rate <= high + 0.0006 for rate, (low, high) in zip(rates, ranges, strict=True))
-
-
-def test_a_rate_is_the_mean_of_its_deals_with_their_range(tmp_path, capsys):
-    path = write(tmp_path / "mine.jsonl", *(recorded(slowed(program), 30, sd=0.01) for program in PROGRAMS))
-    three = answer(capsys, path, "--deals", "3")
-    (gate,) = (row for row in three["deciders"] if row["decider"] == replay.GATE)
-    report = replay.replay_all([recordings.read(path)], [each for each in replay.DECIDERS if each.name == replay.GATE], deals=3)
-    rates = [tally.rate("+3 %") for tally in report.tallies[replay.GATE]]
-    assert (gate["deals"], len(set(rates)) > 1) == (3, True)
-    assert (gate["+3 %"], gate["+3 %_low"], gate["+3 %_high"]) == (pytest.approx(sum(rates) / 3), min(rates), max(rates))
-    (files,) = (row for row in three["deciders"] if row["decider"] == "dlbench compare of two files, 10 rounds")
-    assert (files["deals"], "+3 %_low" in files) == (1, False)
-
-
-def test_a_case_of_few_blocks_has_no_p10():
-    (few,) = (each for each in replay.DECIDERS if each.name == f"{replay.GATE} of 5 blocks")
-    side = [recordings.process([level * (1 + 0.001 * at) for at in range(12)]) for level in (1.0, 1.01, 0.99)]
-    assert set(few.test(side, side)) == {"median", "mean", "paired"}
-    assert few.test(side, side)["median"].base[0] == pytest.approx(math.log(1.002))

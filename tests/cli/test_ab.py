@@ -440,13 +440,6 @@ def test_one_case_is_measured_on_both_sides(tmp_path):
     assert (done.code, done.out) == (0, "noop[]@cpu\n")
 
 
-def test_an_output_that_exists_is_never_overwritten(tmp_path):
-    (tmp_path / "o.jsonl").write_text("precious")
-    done = ab(tmp_path, "--rounds", "1", benches=['workload = "noop"'], run=shared_hosts.dlbench)
-    assert (done.code, done.err) == (2, "dlbench: o.jsonl exists and is never overwritten; choose another name\n")
-    assert (tmp_path / "o.jsonl").read_text() == "precious"
-
-
 @pytest.mark.parametrize("signals", [1, 2])
 def test_ctrl_c_keeps_what_was_measured_gives_no_verdict_and_cleans_up(checkout, temporary, signals):
     suite = front_door.suite(checkout.parent, f'workload = "waits_for"\naxes.file = "{checkout / "go"}"')

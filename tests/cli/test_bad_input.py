@@ -34,10 +34,9 @@ HEADER = '{"kind":"header","schema":1,"policy":{},"devices":[],"environment":{}}
         (("run", "self", "--plugin", "no_such_module"), 2, "plugin 'no_such_module' does not import: ModuleNotFoundError"),
         (("run", "self", "--plugin", "missing.py"), 2, "there is no plugin file missing.py"),
         (("run", "self", "--plugin", "../mine"), 2, "plugin '../mine' is neither the name of a module nor a path that ends in .py"),
-        (("run", "self", "-o", "."), 2, ". is a folder; give the name of a file in it"),
-        (("run", "self", "-o", "typo/dir/x.jsonl"), 2, "there is no folder typo/dir for x.jsonl; make it, or choose another"),
-        (("ab", "self", "-o", "."), 2, ". is a folder; give the name of a file in it"),
-        (("ab", "self", "--junit", "typo/x.xml"), 2, "there is no folder typo for x.xml; make it, or choose another"),
+        (("run", "self", "-o", "."), 2, "File '.' is a directory."),
+        (("run", "self", "-o", "typo/dir/x.jsonl"), 2, "there is no folder typo/dir to write x.jsonl in; make it, or choose another"),
+        (("ab", "self", "--junit", "typo/x.xml"), 2, "there is no folder typo to write x.xml in; make it, or choose another"),
         (("show", "missing.jsonl"), 2, "cannot read missing.jsonl: No such file or directory"),
         (("frobnicate",), 2, "frobnicate"),
         (("run", "mine.toml"), 2, "cannot read mine.toml: No such file or directory"),
@@ -105,19 +104,11 @@ def test_a_header_that_lacks_what_resuming_needs(tmp_path):
     assert "f.jsonl, line 1: the header lacks what a run needs to go on ('suites'); start a new run" in done.err
 
 
-def test_an_output_that_exists_is_never_overwritten(tmp_path):
-    (tmp_path / "mine.jsonl").write_text("precious")
-    done = shared_hosts.dlbench("run", "self", "-o", "mine.jsonl", cwd=tmp_path)
-    assert done.code == 2
-    assert "mine.jsonl exists and is never overwritten; choose another name" in done.err
-    assert (tmp_path / "mine.jsonl").read_text() == "precious"
-
-
 def test_an_output_that_cannot_be_written(tmp_path):
     (tmp_path / "file").write_text("")
     for output, code, sentence in (
-        ("file/mine.jsonl", 2, "file is a file and no folder; choose another place for mine.jsonl"),
-        ("file/in/mine.jsonl", 2, "there is no folder file/in for mine.jsonl; make it, or choose another"),
+        ("file/mine.jsonl", 2, "there is no folder file to write mine.jsonl in; make it, or choose another"),
+        ("file/in/mine.jsonl", 2, "there is no folder file/in to write mine.jsonl in; make it, or choose another"),
         ("a" * 300, 74, f"cannot write {'a' * 300}: File name too long"),
     ):
         done = shared_hosts.dlbench("run", "self", "-o", output, cwd=tmp_path)

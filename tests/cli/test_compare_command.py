@@ -190,23 +190,6 @@ def test_a_budget_that_left_out_all_of_the_new_file_decides_nothing(folder: Fold
     assert folder.verdicts() == (4, {ONE.id: "not measured"})
 
 
-@pytest.mark.parametrize(
-    ("new", "code"),
-    [
-        (timed(ONE), 0),
-        (timed(TWO), 5),
-        (timed(ONE, 1.2), 3),
-        (timed(ONE, 1, [1.0]), 4),
-    ],
-)
-def test_the_shell_gets_the_code(folder: Folder, new: list[Measurement], code: int) -> None:
-    folder.write("base", timed(ONE))
-    folder.write("new", new)
-    done = folder.program()
-    assert (done.code, done.out.splitlines()[-1].rpartition(" ")[2]) == (code, str(code))
-    assert folder.program("--threshold", "5").code == 2
-
-
 def test_of_several_codes_the_first_of_3_5_4_holds(folder: Folder) -> None:
     three = made_up.case("matmul", n=3)
     folder.write("base", timed(ONE), timed(TWO), timed(three, 1, WIDE))
@@ -548,14 +531,6 @@ def test_junit_says_where_nothing_could_have_failed(folder: Folder) -> None:
     assert folder.compare("--junit", "verdicts.xml").code == 4
     suite = suites(folder.path / "verdicts.xml")[0]
     assert (suite.get("tests"), suite.get("errors")) == ("2", "1")
-
-
-def test_a_junit_file_that_cannot_be_written_is_74(folder: Folder) -> None:
-    folder.write("base", timed(ONE))
-    folder.write("new", timed(ONE))
-    long = "a" * 300
-    done = folder.compare("--junit", long)
-    assert (done.code, done.err.splitlines()[-1]) == (74, f"dlbench: cannot write {long}: File name too long")
 
 
 def test_torch_is_never_imported(folder: Folder) -> None:

@@ -5,7 +5,6 @@ import subprocess
 import sys
 
 import front_door
-import made_up
 import pytest
 import shared_hosts
 
@@ -18,59 +17,48 @@ def offered(folder, *words):
     return [tuple(line.split(",", 1)) for line in done.out.splitlines()]
 
 
-@pytest.fixture
-def folder(tmp_path):
-    (tmp_path / "results").mkdir()
-    for name in ("run", "results/later"):
-        made_up.write(tmp_path / f"{name}.jsonl", [])
-    (tmp_path / "matters.toml").write_text("")
-    (tmp_path / "notes.txt").write_text("")
-    return tmp_path
-
-
 @pytest.mark.parametrize(
     ("line", "words"),
     [
         ("dlbench co", ["compare", "contribute"]),
-        ("dlbench run mat", ["matmul", "matters.toml"]),
+        ("dlbench run mat", ["matmul"]),
         ("dlbench run --rou", ["--rounds"]),
         ("dlbench run --device c", ["cpu", "cuda"]),
-        ("dlbench run --resume r", ["run.jsonl", "results/later.jsonl"]),
         ("dlbench show --topic b", ["bottleneck", "batch"]),
-        ("dlbench show r", ["run.jsonl", "results/later.jsonl"]),
-        ("dlbench compare run.jsonl results/", ["results/later.jsonl"]),
         ("dlbench show run.jsonl --by d", ["device", "device_name", "dtype"]),
         ("dlbench show run.jsonl --format j", ["json"]),
         ("dlbench export run.jsonl --to py", ["pyperf", "pytest-benchmark"]),
     ],
 )
-def test_the_words_that_begin_so_are_offered(folder, line, words):
-    assert offered(folder, *line.split()) == [("plain", word) for word in words]
+def test_the_words_that_begin_so_are_offered(tmp_path, line, words):
+    assert offered(tmp_path, *line.split()) == [("plain", word) for word in words]
 
 
-def test_where_no_file_fits_the_shell_completes_any_path(folder):
-    assert offered(folder, "dlbench", "show", "no") == [("file", "no")]
+@pytest.mark.parametrize("line", ["dlbench show no", "dlbench run no/", "dlbench run --resume no", "dlbench export no"])
+def test_a_path_is_for_the_shell_to_complete(tmp_path, line):
+    words = line.split()
+    assert offered(tmp_path, *words) == [("file", words[-1])]
 
 
-def test_a_broken_file_of_defaults_is_no_trouble_here(folder):
-    (folder / "dlbench.toml").write_text("[run\n")
-    assert offered(folder, "dlbench", "run", "noi") == [("plain", "noise")]
+def test_a_broken_file_of_defaults_is_no_trouble_here(tmp_path):
+    (tmp_path / "dlbench.toml").write_text("[run\n")
+    assert offered(tmp_path, "dlbench", "run", "noi") == [("plain", "noise")]
 
 
 def test_what_no_shell_asks_is_a_usage_error(tmp_path):
     assert shared_hosts.dlbench(cwd=tmp_path, variables={"_DLBENCH_COMPLETE": "nonsense"}).code == 2
 
 
-def test_bash_itself_completes(folder, tmp_path_factory):
+def test_bash_itself_completes(tmp_path, tmp_path_factory):
     program = tmp_path_factory.mktemp("bin") / "dlbench"
     program.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m dlbench "$@"\n')
     program.chmod(0o755)
     script = """
         eval "$(_DLBENCH_COMPLETE=bash_source dlbench)"
-        COMP_WORDS=(dlbench show r) COMP_CWORD=2
+        COMP_WORDS=(dlbench run noi) COMP_CWORD=2
         _dlbench_completion dlbench
         printf '%s\\n' "${COMPREPLY[@]}"
     """
     variables = front_door.environment(PATH=f"{program.parent}{os.pathsep}{os.environ['PATH']}")
-    done = subprocess.run(["bash", "-c", script], cwd=folder, env=variables, capture_output=True, text=True, check=False)
-    assert (done.stdout.split(), done.stderr) == (["run.jsonl", "results/later.jsonl"], "")
+    done = subprocess.run(["bash", "-c", script], cwd=tmp_path, env=variables, capture_output=True, text=True, check=False)
+    assert (done.stdout.split(), done.stderr) == (["noise"], "")

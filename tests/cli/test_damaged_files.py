@@ -192,17 +192,6 @@ def test_what_a_comparison_says_of_a_case_that_lost_rounds(tmp_path, side, numbe
     assert f"note: {side}.jsonl: {len(numbers)} line" in loose.err
 
 
-def test_a_base_that_lost_all_of_its_cases_lets_nothing_pass_under_strict(tmp_path):
-    for name in ("base", "new"):
-        made_up.write(tmp_path / f"{name}.jsonl", made_up.rounds_of(ONE, SEVEN))
-    for number in range(2, 9):
-        damage(tmp_path / "base.jsonl", number)
-    done = front_door.in_process(tmp_path, "compare", "base.jsonl", "new.jsonl", "--format", "json", "--strict")
-    (row,) = json.loads(done.out)
-    assert (done.code, row["compare.verdict"]) == (4, "new")
-    assert "its lines may be among the damaged ones of the base" in row["compare.note"]
-
-
 @pytest.mark.parametrize("new", ["new", "new-confirm"])
 def test_a_first_round_that_no_case_has_was_lost_too(tmp_path, new):
     """In a plain run, whatever its file is called: only on a side of an A/B that confirms a change rounds begin later."""
@@ -244,10 +233,3 @@ def test_a_case_that_ended_badly_and_a_search_have_lost_nothing(tmp_path):
     damage(tmp_path / "new.jsonl", 11)
     done = front_door.in_process(tmp_path, "compare", "base.jsonl", "new.jsonl", "--format", "json", "--strict")
     assert not [row["compare.note"] for row in json.loads(done.out) if "may have lost" in (row["compare.note"] or "")]
-
-
-def test_a_page_on_a_cut_file_has_the_notes_of_show(file):
-    file.write_bytes(file.read_bytes()[:-400])
-    shown, reported = (front_door.in_process(file.parent, command, "o.jsonl") for command in ("show", "report"))
-    assert len(shown.err.splitlines()) >= 1
-    assert reported == front_door.Done(0, "", f"{shown.err}saved in o.html\n")

@@ -334,27 +334,9 @@ def test_a_role_at_the_device_is_a_sentence(tmp_path: Path) -> None:
     assert said == (2, f"dlbench: workload 'wrong', parameter 'device': the first is the device; {right}\n")
 
 
-def test_a_type_that_has_its_values_takes_no_others_in_brackets(tmp_path: Path) -> None:
-    code, said = planned(tmp_path, "", "copies: Copies[Literal['none', 'mine']] = 'none'")
-    right = "it takes no type in brackets, and with values of your own it is Annotated[Literal[…], Role('copies')]"
-    assert (code, said.endswith(f" is not a generic class; {right}\n")) == (2, True), said
-
-
 @pytest.mark.parametrize("parameters", UNBEARABLE)
 def test_a_role_that_its_parameter_cannot_bear_is_a_sentence(tmp_path: Path, parameters: str) -> None:
     assert planned(tmp_path, "", parameters) == (2, f"dlbench: workload 'wrong', {UNBEARABLE[parameters]}\n")
-
-
-@pytest.mark.parametrize(
-    ("mistake", "said"),
-    [
-        ("{}['search']", "KeyError: 'search'"),
-        ("__import__('feeding')", "ModuleNotFoundError: No module named 'feeding'"),
-        ("[].switches", "AttributeError: 'list' object has no attribute 'switches'"),
-    ],
-)
-def test_a_mistake_of_another_kind_is_told_no_spelling(tmp_path: Path, mistake: str, said: str) -> None:
-    assert planned(tmp_path, mistake, "n: int = 1") == (2, f"dlbench: plugin '{tmp_path / 'w.py'}' does not import: {said}\n")
 
 
 def written(path: Path, value: float | Sequence[float], suites: Sequence[object] = ("quick",), **declared: object) -> Path:

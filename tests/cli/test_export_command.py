@@ -153,9 +153,8 @@ def test_nothing_to_export_is_a_usage_error(tmp_path: Path, form: str) -> None:
         (("--to", "parquet"), 2, "parquet is not text, so it needs a name: add -o OUT"),
         (("--to", "github-action-benchmark"), 2, "github-action-benchmark makes two files, so it needs a name: add -o OUT"),
         (("--to", "csv", "-o", "run.jsonl"), 2, "run.jsonl exists and is never overwritten; choose another name"),
-        (("--to", "csv", "-o", "."), 2, ". is a folder; give the name of a file in it"),
-        (("--to", "csv", "-o", "no/such/x.csv"), 2, "there is no folder no/such for x.csv; make it, or choose another"),
-        (("--to", "csv", "-o", "run.jsonl/x.csv"), 2, "run.jsonl is a file and no folder; choose another place for x.csv"),
+        (("--to", "csv", "-o", "no/such/x.csv"), 2, "there is no folder no/such to write x.csv in; make it, or choose another"),
+        (("--to", "csv", "-o", "run.jsonl/x.csv"), 2, "there is no folder run.jsonl to write x.csv in; make it, or choose another"),
     ],
 )
 def test_wrong_outputs(run_file: Path, arguments: tuple[str, ...], code: int, sentence: str) -> None:

@@ -15,7 +15,7 @@ from dlbench.cli.commands import run
 from dlbench.core.conditions import RoundState, Throttling
 from dlbench.core.model import Status
 from dlbench.harness.probe.monitor import Monitor
-from dlbench.harness.probe.programs import OtherPrograms, Process
+from dlbench.harness.probe.programs import OtherPrograms
 
 CALM, LOST, HOT = Throttling(waiting=0.0), Throttling(waiting=0.5), Throttling(thermal=0.5)
 AGAIN = "stop what else runs, and measure again: dlbench run quick"
@@ -149,13 +149,13 @@ def test_the_round_counts_where_the_case_can_not_tell(tmp_path):
 def test_a_run_says_what_takes_the_cpus_before_it_measures_and_where_it_is_not_usable(tmp_path, monkeypatch):
     front_door.suite(tmp_path, 'workload = "noop"', head=FEW_BLOCKS)
     monkeypatch.setattr(Monitor, "throttling", lambda *_: Throttling(waiting=0.5, thermal=0.0))
-    found = "other programs take 1.5 of 2 CPUs: burner 1.5"
+    found = "other programs take 1.5 of 2 CPUs: burner"
     for name, early, late in (("before", 1.5, 0.0), ("meanwhile", 0.1, 1.5), ("never", 0.0, 0.0)):
         machine = iter([0.0, 4.0 * early, 4.0 * early + 4.0 * late])
         times = iter([0.0, 4.0, 4.0, 8.0, 8.0])
 
         def programs(machine=machine, times=times):
-            return OtherPrograms(2, lambda: {9: Process("burner", 0, next(machine))}, lambda: None, lambda: next(times))
+            return OtherPrograms(2, lambda: {"burner": next(machine)}, lambda: None, lambda: next(times))
 
         monkeypatch.setattr(run, "OtherPrograms", programs)
         done = shared_hosts.dlbench("run", "mine.toml", "--device", "cpu", "-o", f"{name}.jsonl", cwd=tmp_path)

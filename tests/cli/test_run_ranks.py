@@ -37,14 +37,15 @@ def run(tmp_path_factory):
     return by_id(folder / "o.jsonl"), folder
 
 
-def test_ranks_that_were_timed_stay_so_where_one_dies_in_its_copies(tmp_path):
-    suite = front_door.suite(tmp_path, 'workload = "dies_copying_in_one"\naxes.ranks = 2', head=HEAD)
+@pytest.mark.parametrize(("dies", "text"), [("true", "rank 1 was killed by SIGKILL"), ("false", "rank 1: ValueError: only here")])
+def test_ranks_that_were_timed_stay_so_where_one_fails_in_its_copies(tmp_path, dies, text):
+    suite = front_door.suite(tmp_path, f'workload = "fails_copying_in_one"\naxes.ranks = 2\naxes.dies = {dies}', head=HEAD)
     plugins = ("--plugin", RANK_FAULTS, "--plugin", PRETEND)
     done = dlbench("run", suite, *plugins, "--rounds", "1", "--device", "pretend", "-o", "o.jsonl", cwd=tmp_path)
     assert done.code == 0, done.err
     (row,) = measurements(tmp_path / "o.jsonl")
     assert (row["status"], len(row["samples"]["block_s"]) > 1, "transfer" in row) == ("ok", True, False)
-    cut_off = [{"reason": "cut_off", "text": "rank 1 was killed by SIGKILL"}]
+    cut_off = [{"reason": "cut_off", "text": text}]
     assert (row["missing_reasons"]["transfer"], row["missing_reasons"]["check"]) == (cut_off, cut_off)
 
 

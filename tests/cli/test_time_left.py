@@ -2,11 +2,12 @@
 
 import math
 from dataclasses import replace
+from types import SimpleNamespace
 
 import made_up
 import pytest
 
-from dlbench.cli.time_left import TimeLeft
+from dlbench.cli import tracker
 from dlbench.core.model import Policy, Status
 from dlbench.harness.schedule import Side, Task
 
@@ -18,8 +19,20 @@ def tasks_of(count, device="cpu"):
 class Clock:
     now = 5.0
 
-    def __call__(self):
+    def monotonic(self):
         return self.now
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    clock = Clock()
+    monkeypatch.setattr(tracker, "time", clock)
+    return clock
+
+
+def following(tasks, rounds, budget_ends=math.inf, done=()):
+    settings = SimpleNamespace(policy=Policy(rounds=rounds), budget_ends=budget_ends)
+    return tracker.Tracker(SimpleNamespace(tasks=tasks, settings=settings, done=done, first_round=0))
 
 
 def measure(left, task, clock, took_s, status=Status.OK):
@@ -29,9 +42,9 @@ def measure(left, task, clock, took_s, status=Status.OK):
     left.case_ended(replace(measured, status=status))
 
 
-def test_the_mean_of_a_case_counts_for_each_that_is_left():
-    clock, tasks = Clock(), tasks_of(4)
-    left = TimeLeft(tasks, Policy(rounds=3), clock)
+def test_the_mean_of_a_case_counts_for_each_that_is_left(clock):
+    tasks = tasks_of(4)
+    left = following(tasks, 3)
     assert left.left_s() is None
     left.round_started(0, [task.series for task in tasks])
     clock.now += 2.0  # the start of its processes
@@ -45,26 +58,26 @@ def test_the_mean_of_a_case_counts_for_each_that_is_left():
 
 
 @pytest.mark.parametrize("status", [Status.OOM, Status.FAILED])
-def test_devices_that_are_not_there_and_cases_that_ended_badly_take_no_time(status):
-    clock, tasks, absent = Clock(), tasks_of(4), tasks_of(100, "cuda:0")
-    left = TimeLeft([*tasks, *absent], Policy(rounds=9), clock)
+def test_devices_that_are_not_there_and_cases_that_ended_badly_take_no_time(clock, status):
+    tasks, absent = tasks_of(4), tasks_of(100, "cuda:0")
+    left = following([*tasks, *absent], 9)
     left.round_started(0, [task.series for task in (*tasks, *absent)])
     for task in tasks:
         measure(left, task, clock, 1.0, status)
     assert left.left_s() == 0.0
 
 
-def test_a_run_takes_no_longer_than_its_budget():
-    clock, tasks = Clock(), tasks_of(4)
-    left = TimeLeft(tasks, Policy(rounds=9), clock, 20.0)
+def test_a_run_takes_no_longer_than_its_budget(clock):
+    tasks = tasks_of(4)
+    left = following(tasks, 9, 20.0)
     left.round_started(0, [task.series for task in tasks])
     measure(left, tasks[0], clock, 5.0)
     assert left.left_s() == 10.0
 
 
-def test_a_run_that_goes_on_takes_what_is_still_pending():
-    clock, tasks = Clock(), tasks_of(3)
-    left = TimeLeft(tasks, Policy(rounds=3), clock, math.inf, [made_up.ended(tasks[2].case, Status.OOM, "no room")])
+def test_a_run_that_goes_on_takes_what_is_still_pending(clock):
+    tasks = tasks_of(3)
+    left = following(tasks, 3, done=[made_up.ended(tasks[2].case, Status.OOM, "no room")])
     left.round_started(2, [task.series for task in tasks[:2]])
     measure(left, tasks[0], clock, 4.0)
     assert left.left_s() == 4.0

@@ -149,7 +149,17 @@ def test_a_summary_that_cannot_be_written_is_74(folder: Folder, monkeypatch: pyt
 @pytest.mark.parametrize("option", ["--verdict", "--junit", "--report"])
 def test_a_file_that_cannot_be_there_is_refused_before_anything_is_read(folder: Folder, option: str) -> None:
     done = folder.compare(option, "no/such/file")
-    assert (done.code, done.err) == (2, "dlbench: there is no folder no/such for file; make it, or choose another\n")
+    assert (done.code, done.err) == (2, "dlbench: there is no folder no/such to write file in; make it, or choose another\n")
+
+
+@pytest.mark.parametrize("option", ["--verdict", "--junit"])
+def test_verdicts_take_the_place_of_no_result_file(folder: Folder, option: str) -> None:
+    for name in ("base", "new"):
+        folder.write(name, timed(ONE))
+    before = (folder.path / "base.jsonl").read_bytes()
+    done = folder.compare(option, "base.jsonl")
+    assert (done.code, done.err) == (2, "dlbench: base.jsonl exists and is never overwritten; choose another name\n")
+    assert (folder.path / "base.jsonl").read_bytes() == before
 
 
 def test_a_full_summary_is_left_as_it_is(folder: Folder, summary: Path) -> None:

@@ -1,5 +1,4 @@
 import math
-import random
 import statistics
 from collections.abc import Sequence
 from fractions import Fraction
@@ -13,7 +12,6 @@ from hypothesis import strategies as st
 from dlbench.core.rank_test import rank_test, shift_interval
 from dlbench.core.stats import (
     Interval,
-    best_length,
     dependent_variance,
     median_interval,
     median_ranks,
@@ -21,10 +19,7 @@ from dlbench.core.stats import (
     proportion_interval,
     quantile,
     relative_half_width,
-    student_p,
-    student_quantile,
     theil_sen,
-    variance_between,
     variation,
 )
 
@@ -228,52 +223,6 @@ def test_the_interval_of_a_proportion_holds_what_was_seen(seen):
 
 
 # Quantiles from the table of Abramowitz and Stegun, 26.10.
-@pytest.mark.parametrize(("freedom", "quantile"), [(1, 12.706), (2, 4.303), (3, 3.182), (4, 2.776), (9, 2.262), (30, 2.042), (120, 1.980)])
-def test_students_t(freedom: int, quantile: float) -> None:
-    assert student_quantile(0.95, freedom) == pytest.approx(quantile, abs=5e-4)
-    assert student_p(student_quantile(0.95, freedom), freedom) == pytest.approx(0.05)
-    assert student_p(0, freedom) == 1
-    assert student_p(-2, freedom) == student_p(2, freedom)
-    assert student_p(1e300, freedom) == pytest.approx(0, abs=1e-15)
-
-
-@given(st.floats(0, 0.999999), st.integers(1, 40))
-def test_the_quantile_is_the_inverse_of_p(confidence: float, freedom: int) -> None:
-    assert student_p(student_quantile(confidence, freedom), freedom) == pytest.approx(1 - confidence, abs=1e-9)
-
-
-def test_groups_without_spread_within_vary_as_their_medians_do() -> None:
-    assert variance_between([[1.0, 1.0], [3.0, 3.0]]) == 2
-    assert variance_between([[1.0], [3.0]]) == 2
-
-
-def test_groups_that_differ_less_than_their_rounds_explain_have_no_variance_of_their_own() -> None:
-    spread = [-1.0, 0.0, 1.0]
-    within = math.pi / 2 * (1.482602 * 1) ** 2 / 3
-    assert variance_between([spread, spread]) == pytest.approx(-within, rel=1e-6)
-    assert variance_between([spread, [each + 4 for each in spread]]) == pytest.approx(8 - within, rel=1e-6)
-
-
-def test_a_wild_round_does_not_hide_how_groups_differ() -> None:
-    calm = [[0.0, 0.01, 0.02, 0.03, 0.04], [0.1, 0.11, 0.12, 0.13, 0.14]]
-    wild = [[*group[:4], 9.0] for group in calm]
-    assert variance_between(wild) == variance_between(calm) > 0.004
-
-
-def test_the_variance_between_groups_is_found_again() -> None:
-    chance = random.Random(7)
-
-    def variance(between: float) -> float:
-        groups = []
-        for _ in range(400):
-            centre = chance.gauss(0, between)
-            groups.append([chance.gauss(centre, 0.03) for _ in range(10)])
-        return variance_between(groups)
-
-    assert math.sqrt(variance(0.05)) == pytest.approx(0.05, rel=0.1)
-    assert abs(variance(0.0)) < 0.01**2
-
-
 @given(st.floats(-5, 5), st.floats(-5, 5), st.lists(st.integers(-100, 100), min_size=2, max_size=12, unique=True))
 def test_a_line_is_found_through_its_own_points(intercept: float, slope: float, x: list[int]) -> None:
     assert theil_sen(x, [intercept + slope * each for each in x]) == pytest.approx((intercept, slope), abs=1e-9)
@@ -305,17 +254,3 @@ def test_dependent_variance_sees_what_lasts(values: list[float], variance: float
 def test_dependent_variance_of_independent_values_is_that_of_their_median() -> None:
     noise = np.random.default_rng(1).normal(size=(2000, 100))
     assert statistics.fmean(map(dependent_variance, noise)) == pytest.approx(np.var(np.median(noise, axis=1)), rel=0.06)
-
-
-POSITIVE = st.floats(1e-6, 1e3)
-
-
-@given(POSITIVE, POSITIVE, POSITIVE, POSITIVE)
-def test_no_other_length_takes_less_time_to_the_same_variance(set_up_s: float, within: float, between: float, other: float) -> None:
-    def cost(seconds: float) -> float:
-        return (set_up_s + seconds) * (between + within / seconds)
-
-    best = best_length(set_up_s, within, between)
-    assert cost(best) <= min(cost(other), cost(best * 1.01), cost(best / 1.01)) * (1 + 1e-12)
-    assert best_length(2 * set_up_s, within, between) > best < best_length(set_up_s, 2 * within, between)
-    assert best_length(set_up_s, within, 2 * between) < best

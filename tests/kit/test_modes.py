@@ -5,12 +5,10 @@ import tempfile
 from collections import Counter
 from functools import partial
 
-import front_door
 import pytest
 import torch
 from small_classifier import tiny_network
 
-from dlbench.analysis.read.table import collect
 from dlbench.core.model import Case, Status
 from dlbench.harness.pool import process_for
 from dlbench.harness.process.worker_process import RequestOutcome
@@ -44,18 +42,6 @@ def compiles_as(monkeypatch, tmp_path, compiled):
 
     monkeypatch.setattr(torch, "compile", compile_)
     monkeypatch.setattr(scratch, "_folder", tmp_path)
-
-
-def test_defaults_leave_case_ids_and_parameters_of_old_files_as_they_are():
-    registry.load_builtins()
-    known = ("train_step", "infer_step")
-    rows = [row for row in collect([front_door.FILES / "intel-xeon-processor" / "cnn.jsonl"]).rows if row.case.workload in known]
-    assert rows
-    for row in rows:
-        params = {**row.params, "dtype": row.case.dtype}
-        case = Case.of("old", registry.get(row.case.workload).signature, params, row.case.device)
-        assert case.id == row.case.id
-        assert case.params["mode"] == row.case.mode == "eager"
 
 
 def test_a_cpu_has_no_cuda_graphs_and_no_cudnn(tiny):

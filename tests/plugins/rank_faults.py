@@ -95,12 +95,19 @@ class Deadly(torch.Tensor):
         os.kill(os.getpid(), signal.SIGKILL)
 
 
+class Faulty(torch.Tensor):
+    """What can't be copied."""
+
+    def clone(self):
+        raise ValueError("only here")
+
+
 @workload()
-def dies_copying_in_one(device: torch.device, *, ranks: Size) -> Work:
-    """Go well until the output of the last rank is copied."""
+def fails_copying_in_one(device: torch.device, *, ranks: Size, dies: bool) -> Work:
+    """Go well until the output of the last rank is copied, which ends it or raises."""
     output = torch.ones(4)
     if dist.get_rank() == ranks - 1:
-        output = output.as_subclass(Deadly)
+        output = output.as_subclass(Deadly if dies else Faulty)
     return Work(call=lambda: (_reduce(), output)[1])
 
 

@@ -12,7 +12,7 @@ import pytest
 import torch
 from torch.utils.data._utils import worker as torch_worker
 
-from dlbench.analysis.read.declared import declaration
+from dlbench.analysis.read.header import declaration
 from dlbench.core.declared_json import to_json
 from dlbench.core.measurement import Measurement, Samples
 from dlbench.core.model import Case, Status

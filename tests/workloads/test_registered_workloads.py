@@ -8,7 +8,7 @@ import made_up
 
 from dlbench import workloads
 from dlbench.analysis.contribute.public import public_records
-from dlbench.analysis.read.declared import declaration
+from dlbench.analysis.read.header import declaration
 from dlbench.core.declarations import Declaration
 from dlbench.core.declared_json import to_json
 from dlbench.core.store import load
@@ -45,30 +45,3 @@ def test_published_copies_keep_every_field_that_a_workload_declares(tmp_path: Pa
 
     found = {name: without_sentences(declaration(payload)) for name, payload in header["workloads"].items()}
     assert found == {name: without_sentences(each) for name, each in declared.items()}
-
-
-def test_signatures_say_what_is_required_and_what_is_valid() -> None:
-    registry.load_builtins()
-    required = {
-        "matmul": ["n"],
-        "conv2d": ["batch", "channels", "size", "filters", "kernel"],
-        "train_step": ["model", "batch"],
-        "infer_step": ["model", "batch"],
-        "data_parallel": ["form", "model", "batch", "ranks"],
-        "model_parallel": ["form", "model", "batch", "ranks"],
-        "noop": [],
-        "spin": [],
-        "slowed": ["program"],
-        "transfer": ["bytes", "direction"],
-        "pin": ["bytes"],
-        "overlap": [],
-    }
-    signature = {name: registry.get(name).signature for name in required}
-    assert {name: [p.name for p in each.parameters if p.required] for name, each in signature.items()} == required
-    model = signature["train_step"].parameter("model")
-    padding = signature["conv2d"].parameter("padding")
-    assert model is not None
-    assert "resnet50" in model.choices
-    assert padding is not None
-    assert (padding.check(0), padding.check(None)) == (0, None)
-    assert all(each.about.endswith(".") for each in signature.values())

@@ -15,7 +15,7 @@ import shared_hosts
 import torch
 
 import dlbench
-from dlbench.analysis.read.declared import declaration
+from dlbench.analysis.read.header import declaration
 from dlbench.core.declared_json import to_json
 from dlbench.harness.worker import registry, scratch, user_definitions
 from dlbench.testing import ManualClock, set_up

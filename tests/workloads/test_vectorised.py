@@ -5,7 +5,7 @@ import sys
 import pytest
 import torch
 
-from dlbench.analysis.read.declared import declaration
+from dlbench.analysis.read.header import declaration
 from dlbench.core.declared_json import to_json
 from dlbench.harness.worker import registry
 from dlbench.workloads.vectorised import vectorised

@@ -8,6 +8,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
+from dlbench.analysis.compare.variances import median_variance, student_p, student_quantile, two_way_variances, variance_between
 from dlbench.analysis.presentation.columns import cells
 from dlbench.analysis.ratios.pairing import grouped
 from dlbench.analysis.read.places import began
@@ -17,7 +18,6 @@ from dlbench.core.errors import ResultFileError
 from dlbench.core.quantities import Bounds
 from dlbench.core.rows.row import Row
 from dlbench.core.schema import Column, Unit
-from dlbench.core.stats import median_variance, student_p, student_quantile, two_way_variances, variance_between
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -36,7 +36,7 @@ from dlbench.analysis.compare.worsening import worsening
 from dlbench.analysis.ratios.pairing import Unpaired
 from dlbench.analysis.read.readings import ClockDifference
 from dlbench.analysis.read.table import Results
-from dlbench.core.conditions import OVERRUN
+from dlbench.core.conditions import BUSY, OVERRUN
 from dlbench.core.rank_test import rank_test
 from dlbench.core.rows.rounds import CaseRounds
 from dlbench.core.rows.row import Row
@@ -61,6 +61,8 @@ class Matched(NamedTuple):
     drifts: Mapping[str, Drift] = MappingProxyType({})
     balanced: bool = False
     """Whether both were measured in turn, in balanced order: what disturbs them then is the same lottery for both."""
+    quiet: bool = False
+    """Whether both were measured while others took hardly any CPU time."""
     tests: Tests = MappingProxyType({})
     """Of the times; empty where they can't be tested."""
     changes: Changes = MappingProxyType({})
@@ -95,8 +97,8 @@ def comparison(
     tests = [{} if _untimed(pair) else rank_tests(pair.base.rounds, pair.new.rounds, pair.drifts, paired) for pair in pairs]
     changes = judge_family(tests, [pair.thresholds.time for pair in pairs])
     quantities = judge_values([pair.quantities for pair in pairs])
-    found = zip(pairs, tests, changes, quantities, strict=True)
-    pairs = [pair._replace(tests=test, changes=change, quantities=each) for pair, test, change, each in found]
+    found, others = zip(pairs, tests, changes, quantities, strict=True), {**sides[0].others, **sides[1].others}
+    pairs = [pair._replace(tests=test, changes=change, quantities=each, quiet=_quiet(pair, others)) for pair, test, change, each in found]
     sound = zip(pairs, _sound_without_spoiled(pairs, paired), _beyond_clocks(pairs), strict=True)
     pairs = [pair._replace(clean=clean, explained=bool(pair.clocks) and not called) for pair, clean, called in sound]
     spent = max([budget for side in sides for budget in side.budgets.values()], key=lambda each: each.seconds(each.enough), default=None)
@@ -262,20 +264,29 @@ def _by_time(found: CaseVerdict, pair: Matched, family: TestFamily, insist: bool
 
 
 def _left_out_apart(pair: Matched) -> str:
-    """Say which share of its blocks each side left out, where these differ; of sides in balanced order, which others disturb alike.
+    """Say which share of its blocks each side left out, where others can't be why these differ.
 
-    Threads of the program itself may wait for each other, and what that costs is in no block that counts.
+    Then threads of the program itself wait for each other, and what that costs is in no block that counts. Others disturb sides in balanced
+    order alike; on machines where they took hardly any CPU time they explain a small difference alone.
     """
     rounds = [row.rounds for row in pair.sides]
-    if not (pair.balanced and any(each.left_out for each in rounds)):
+    if not ((pair.balanced or pair.quiet) and any(each.left_out for each in rounds)):
         return ""
     shares = [
-        [out / (out + count) for out, count in zip(each.left_out or [0] * len(each.numbers), each.blocks.counts, strict=True)]
+        [out / (out + len(blocks)) for out, blocks in zip(each.left_out or [0] * len(each.numbers), each.blocks, strict=True)]
         for each in rounds
     ]
     p, _, _ = rank_test(shares[0], shares[1], ())
-    base, new = (percent(statistics.fmean(each)) for each in shares)
-    return f"threads waited for a CPU in {new} of its blocks and in {base} of those of the base, which are left out" if p < LEVEL else ""
+    base, new = map(statistics.fmean, shares)
+    if p >= LEVEL or (not pair.balanced and abs(new - base) <= BUSY):
+        return ""
+    text = f"threads waited for a CPU in {percent(new)} of its blocks and in {percent(base)} of those of the base, which are left out"
+    return text if pair.balanced else f"{text}, though others took hardly any CPU time"
+
+
+def _quiet(pair: Matched, others: Mapping[str, float]) -> bool:
+    """Whether both were measured while others, of which this is the CPUs that they took by run, took hardly any."""
+    return all(others.get(row.case.run, math.inf) <= BUSY * (row.case.threads or 1) for row in pair.sides)
 
 
 def _untimed(pair: Matched) -> str | None:

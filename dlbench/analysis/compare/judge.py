@@ -179,7 +179,7 @@ def rank_tests(
     tested = {"median": (base, new, base.median_s, new.median_s)}
     weights = {"median": MEDIAN_WEIGHT + P10_WEIGHT}
     if (one := _with_p10(base)) and (other := _with_p10(new)):
-        blocks = min(*one.blocks.counts, *other.blocks.counts)
+        blocks = min(map(len, (*one.blocks, *other.blocks)))
         tested["p10"] = (one, other, _p10s(one, blocks), _p10s(other, blocks))
         weights = {"median": MEDIAN_WEIGHT, "p10": P10_WEIGHT}
     steadiest = "p10" if "p10" in tested else "median"
@@ -204,18 +204,17 @@ def _with_p10(rounds: CaseRounds) -> CaseRounds | None:
     Slow rounds have fewer blocks. Of identical code both sides lose as many, and as slow ones; what is slower loses more, so of many the
     p10 would say too little.
     """
-    counts = rounds.blocks.counts
-    having = [at for at, count in enumerate(counts) if count >= _P10_BLOCKS]
-    if len(having) == len(counts):
+    having = [at for at, blocks in enumerate(rounds.blocks) if len(blocks) >= _P10_BLOCKS]
+    if len(having) == len(rounds.blocks):
         return rounds
-    return rounds.times_at(having) if len(having) >= _P10_ROUNDS * len(counts) else None
+    return rounds.times_at(having) if len(having) >= _P10_ROUNDS * len(rounds.blocks) else None
 
 
 def _p10s(rounds: CaseRounds, blocks: int) -> Sequence[float]:
     """Return the p10 of the first so many blocks of each round."""
-    if max(rounds.blocks.counts) == blocks:  # the fewest of all
+    if max(map(len, rounds.blocks)) == blocks:  # the fewest of all
         return rounds.p10_s
-    return [quantile(sorted(each), 0.1) for each in rounds.blocks.first(blocks)]
+    return [quantile(sorted(each[:blocks]), 0.1) for each in rounds.blocks]
 
 
 def _test_of_means(base: CaseRounds, new: CaseRounds, drifts: Mapping[str, Drift]) -> RankTest:
@@ -223,10 +222,10 @@ def _test_of_means(base: CaseRounds, new: CaseRounds, drifts: Mapping[str, Drift
 
     A slow call in ten is hardly ever among three blocks, and nearly always among forty: identical code would have other means.
     """
-    usual = [statistics.median(each.blocks.counts) for each in (base, new)]
+    usual = [statistics.median(map(len, each.blocks)) for each in (base, new)]
     blocks = math.ceil(min(usual))
     base_s, new_s = (
-        each.mean_s if of_side <= blocks else [statistics.fmean(first) for first in each.blocks.first(blocks)]
+        each.mean_s if of_side <= blocks else [statistics.fmean(taken[:blocks]) for taken in each.blocks]
         for each, of_side in zip((base, new), usual, strict=True)
     )
     return _rank_test(base_s, new_s, EQUIVALENCE, drifts.get(MEAN), weight=MEAN_WEIGHT, only_slower=True)

@@ -15,7 +15,7 @@ from dlbench.analysis.compare.values import ValueChange, energy_change, memory_c
 from dlbench.analysis.compare.verdict import CaseVerdict, Comparison
 from dlbench.analysis.presentation.wording import few, plural, value_name
 from dlbench.analysis.ratios.pairing import DEVICE_NAME, MATH, THREADS, match_rows
-from dlbench.analysis.read.foreign import SESSIONS_FOR_A_VERDICT, TOOL
+from dlbench.analysis.read.pyperf import SESSIONS_FOR_A_VERDICT, TOOL
 from dlbench.analysis.read.readings import clock_difference
 from dlbench.analysis.read.table import Results
 from dlbench.core.declarations import SEARCH_RESOLUTION

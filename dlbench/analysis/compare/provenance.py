@@ -8,7 +8,7 @@ from typing import Any
 
 from dlbench.analysis.compare import calibration
 from dlbench.analysis.presentation.wording import few
-from dlbench.analysis.read import foreign
+from dlbench.analysis.read import pyperf
 from dlbench.analysis.read.places import began
 from dlbench.analysis.read.references import part
 from dlbench.analysis.read.table import Results
@@ -29,7 +29,7 @@ def compare_machines(results: Results, base: str, others: Sequence[str], across_
     notes = [
         f"{name} does not say which machine it is of"
         for name in (base, *others)
-        if not (where[name].get("machine_key") or foreign.machines(where[name]))
+        if not (where[name].get("machine_key") or pyperf.machines(where[name]))
     ]
     for name in others:
         both = where[base], where[name]
@@ -51,7 +51,7 @@ def compare_machines(results: Results, base: str, others: Sequence[str], across_
 
 def _other_tools_notes(results: Results, base: str, others: Sequence[str]) -> list[str]:
     """Say where the rounds of another tool are of several machines or Pythons, on one side or between two, and what differs."""
-    machines = {name: foreign.machines(results.environments[name]) for name in (base, *others)}
+    machines = {name: pyperf.machines(results.environments[name]) for name in (base, *others)}
     both = [(f"the rounds of {name}", found[0], found[1]) for name, found in machines.items() if len(found) > 1]
     both += [(f"{base} and {name}", machines[base][0], machines[name][0]) for name in others if machines[base] and machines[name]]
     found = [(what, differences({"machine": one}, {"machine": other}, ("machine",))) for what, one, other in both]
@@ -113,7 +113,7 @@ def _began_and_ended(environment: Mapping[str, Any]) -> tuple[datetime, datetime
     """Return when a run began, and ended as far as it says how long it took; what is no time is taken for unknown."""
     took_s = environment.get("seconds")
     with suppress(OverflowError):
-        if begin := foreign.in_utc(began(environment)):
+        if begin := pyperf.in_utc(began(environment)):
             return begin, begin + timedelta(seconds=took_s if isinstance(took_s, int | float) and took_s > 0 else 0)
     return None
 

@@ -10,8 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from dlbench.analysis.read.order import by_case
 from dlbench.analysis.read.references import part
+from dlbench.analysis.read.table import by_case
 from dlbench.core.measurement import Measurement, Samples
 from dlbench.core.model import Status
 from dlbench.core.rows.row import Row

@@ -40,10 +40,11 @@ def of_row(field: Callable[[Row], object], heading: str = "", priority: int = 1)
 
 
 def of_side(side: str, field: Callable[[Row], object], heading: str = "", priority: int = 1) -> Column:
-    """Return the column of a side of a pair: ``of_side("base", lambda row: row.time.median_s)`` is ``base.median_s``."""
+    """Return the column of a side of a pair, or of a record of one: ``of_side("base", lambda row: row.time.median_s)``."""
     name = str(field(cast(Row, _Path()))).rpartition(".")[2]
     known = pair_columns.PAIR_COLUMNS[f"{side}.{name}"]
-    return replace(known, of=lambda pair: field(getattr(pair, side)), heading=heading, priority=priority)
+    at = ("base", "other").index(side)
+    return replace(known, of=lambda record: field(record.sides[at]), heading=heading, priority=priority)
 
 
 def value_column(column: Column) -> Column:
@@ -119,14 +120,6 @@ def others(found: Sequence[HasRow]) -> Column:
 def others_than(record: HasRow, found: Iterable[HasRow]) -> int:
     """Return on how many other devices records ran than on that of one."""
     return len({one_device(each.row) for each in found} - {one_device(record.row)})
-
-
-def as_column(entry: Any) -> Column:
-    """Return a column, also of a heading with a column or a field of `fields`."""
-    if isinstance(entry, Column):
-        return entry
-    heading, field = entry
-    return field.headed(heading) if isinstance(field, Column) else cast(Column, field.column.by(field.of, heading))
 
 
 def columns_of(entries: Iterable[Entry], found: Sequence[Any]) -> list[Column]:

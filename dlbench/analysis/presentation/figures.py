@@ -2,9 +2,9 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal, TypeVar
+from typing import Literal, TypeVar
 
-from dlbench.analysis.presentation.columns import as_column, cells, plain
+from dlbench.analysis.presentation.columns import cells, plain
 from dlbench.core.rows.row import Cells
 from dlbench.core.schema import Column, Unit
 
@@ -22,6 +22,11 @@ class Axis:
     column: Column
     """A text or a flag makes a categorical axis, in the order of the rows; any other unit one of numbers."""
     log: bool = False
+
+    @property
+    def has_words(self) -> bool:
+        """Whether it is categorical."""
+        return self.column.unit in (Unit.TEXT, Unit.FLAG)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,12 +67,6 @@ class Figure:
         return tuple(axis for axis in (self.y, self.series, self.place, self.x) if axis)
 
     @property
-    def is_small(self) -> bool:
-        """Whether it is one cloud of dots, which needs no more room on a wide page than on a narrow one."""
-        words = (Unit.TEXT, Unit.FLAG)
-        return self.mark == "dot" and not self.series and self.x.column.unit not in words and self.y.column.unit not in words
-
-    @property
     def columns(self) -> tuple[Column, ...]:
         """What is drawn of a row, and all that the rows keep."""
         return (*(axis.column for axis in self.axes), *(self.interval or ()), *(self.band or ()))
@@ -78,29 +77,31 @@ def figure(
     about: str,
     mark: Mark,
     found: Sequence[T],
-    *axes: Column | tuple[str, Any],
+    *axes: Column,
     log: str = "",
-    interval: Sequence[Any] = (),
+    interval: Sequence[Column] = (),
+    band: Sequence[Column] = (),
     reference: float | None = None,
     bound: tuple[Cells, ...] = (),
     limits: tuple[tuple[str, float], ...] = (),
+    clip: tuple[float, float] | None = None,
     spread: Callable[[T], float] | None = None,
 ) -> Figure:
     """Return the figure of records, a row each. Axes are columns: x, y and, if any, series and place.
 
-    ``log`` names the logarithmic ones: ``xy``. ``interval``: its two ends, by default those of x or y. ``spread``: a number of each
-    record, over whose range those are chosen that are drawn where ``y`` has too many names; without it, or with a ``y`` of numbers, all
-    are drawn.
+    ``log`` names the logarithmic ones: ``xy``. ``interval``: its two ends, by default those of x or y; ``band``: those of a band.
+    ``spread``: a number of each record, over whose range those are chosen that are drawn where ``y`` has too many names; without it, or
+    with a ``y`` of numbers, all are drawn.
     """
-    known = list(map(as_column, axes))
-    ends = [as_column(("", each)) for each in interval]
+    known = list(axes)
+    ends, ends_of_band = list(interval), list(band)
     ends = ends or [*next((each.ends for each in known[:2] if each.ends), ())]
     shown, left_out = drawn(found, spread, known[1].value) if spread and known[1].unit is Unit.TEXT else (found, "")
     x, y, *more = (Axis(each.heading, plain(each), axis in log) for axis, each in zip("xy  ", known, strict=False))
     series, place = [*more, None, None][:2]
-    rows = cells([*(replace(each, ends=None) for each in known), *ends], shown)
-    shown_ends = (plain(ends[0]), plain(ends[1])) if ends else None
-    return Figure(title, f"{about}{left_out}", mark, x, y, rows, series, shown_ends, reference, bound=bound, place=place, limits=limits)
+    rows = cells([*(replace(each, ends=None) for each in known), *ends, *ends_of_band], shown)
+    shown_ends, shown_band = ((plain(each[0]), plain(each[1])) if each else None for each in (ends, ends_of_band))
+    return Figure(title, f"{about}{left_out}", mark, x, y, rows, series, shown_ends, reference, shown_band, bound, place, limits, clip)
 
 
 MOST_DRAWN = 20
@@ -112,9 +113,7 @@ def drawn(rows: Sequence[T], number: Callable[[T], float], name: Callable[[T], o
 
     Those of one name share a line; of the lines as many are chosen as can be drawn, spread evenly over the range of their first numbers.
     """
-    firsts: dict[object, float] = {}
-    for row in rows:
-        firsts.setdefault(name(row), number(row))
+    firsts = {name(row): number(row) for row in reversed(rows)}
     if len(firsts) <= MOST_DRAWN:
         return tuple(rows), ""
     ranked = sorted(firsts, key=firsts.__getitem__)

@@ -2,7 +2,7 @@
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from dlbench.analysis.read.places import Environments
@@ -11,11 +11,11 @@ from dlbench.core.precision import PRECISIONS
 from dlbench.core.rows.columns import MeasuredCeiling, Rates
 from dlbench.core.rows.row import Row
 
-RATES: Mapping[Ceiling, Callable[[Row], float | None]] = {
-    "arithmetic": lambda row: row.rate.flops_per_s,
-    "memory": lambda row: row.rate.bytes_per_s,
-    "launch": lambda row: row.rate.items_per_s,
-    "synchronisation": lambda row: row.rate.items_per_s,
+RATES: Mapping[Ceiling, str] = {
+    "arithmetic": "flops_per_s",
+    "memory": "bytes_per_s",
+    "launch": "items_per_s",
+    "synchronisation": "items_per_s",
 }
 """The rate whose highest number is the ceiling. Copies have more than one: of each way, size and kind of memory."""
 _MOVES = "memory"
@@ -87,8 +87,7 @@ def with_ceilings(rows: Sequence[Row], environments: Environments) -> list[Row]:
     that memory would bound. One that moves them faster than memory does has them from a cache, so it is held against arithmetic. Nothing
     is said of the row that reached the ceiling, of copies, which go over a link, nor of what is implausible.
     """
-    known = measured(rows, environments)
-    if not known:
+    if not (known := measured(rows, environments)):
         return list(rows)
     return [replace(row, rate=_held_against(row, known.get(machine(row, environments), {}))) if _is_held(row) else row for row in rows]
 
@@ -118,5 +117,5 @@ def _moved(row: Row) -> float:
 
 def _rate(row: Row, kind: Ceiling) -> float:
     """Return a rate of each device that takes part, 0 where there is none."""
-    rate = row.per_rank(RATES[kind](row) or 0.0)
+    rate = row.per_rank(getattr(row.rate, RATES[kind]) or 0.0)
     return rate if math.isfinite(rate) else 0.0

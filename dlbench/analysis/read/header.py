@@ -1,18 +1,24 @@
-"""Header of a result file: where and how it was measured, what its suites ask for, and notes on what the file lacks."""
+"""What a result file says besides its rows: where and how it was measured, what its workloads declare, and notes on what it lacks."""
 
 import math
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any, NamedTuple
 
-from dlbench.core.measurement import CONFIRMING, Measurement
+from dlbench.core.declarations import Declaration
+from dlbench.core.decoding import convert
+from dlbench.core.errors import ResultFileError
+from dlbench.core.measurement import CONFIRMING
 from dlbench.core.model import Status
-from dlbench.core.reference.peaks import OTHER_LINK, link_bytes_per_s
 from dlbench.core.rows.row import Row
 from dlbench.core.store import RunFile
 from dlbench.core.thresholds import ThresholdSettings
-from dlbench.core.units import byte_rate
+
+Sides = Mapping[str | None, Mapping[str, Any]]
+"""What a header says of each side; a plain run has the side None."""
+Readings = Mapping[str, Mapping[str, Sequence[float]]]
+"""Device to the name in the file to what was read after each round, in base units."""
+READ = ("clock_hz", "clock_sm_hz", "clock_memory_hz", "temperature_c", "power_w")
 
 
 def run_name(file: str, side: str | None) -> str:
@@ -20,18 +26,13 @@ def run_name(file: str, side: str | None) -> str:
     return file if side is None else f"{file}:{side}"
 
 
-Sides = Mapping[str | None, Mapping[str, Any]]
-"""What a header says of each side; a plain run has the side None."""
-
-
 def of_sides(run: RunFile, measured: Iterable[str | None]) -> Sides:
     """Return what the header says of each side, those that were ``measured`` too.
 
     A side that was measured again is still that side.
     """
-    sides = run.header.get("sides") or {}
-    found = dict.fromkeys([*(sides or [None]), *measured])
-    return {side: sides.get((side or "").removesuffix(CONFIRMING), {}) for side in found}
+    sides = run.header.get("sides", {})
+    return {side: sides.get((side or "").removesuffix(CONFIRMING), {}) for side in (*(sides or [None]), *measured)}
 
 
 def environments(run: RunFile, name: str, sides: Sides) -> dict[str, Mapping[str, Any]]:
@@ -41,9 +42,46 @@ def environments(run: RunFile, name: str, sides: Sides) -> dict[str, Mapping[str
     ``run --gate`` measured it.
     """
     footer = run.footer or {}
-    gate = {} if (asked := run.header.get("gate")) is None else {"gate": asked}
-    after = {key: found for key, name in (("state_after", "state"), ("seconds", "seconds")) if (found := footer.get(name))}
-    return {run_name(name, side): {**(run.header.get("environment") or {}), **gate, **after, **of_side} for side, of_side in sides.items()}
+    told = {"gate": run.header.get("gate"), "state_after": footer.get("state") or None, "seconds": footer.get("seconds") or None}
+    shared = {**run.header.get("environment", {}), **{key: value for key, value in told.items() if value is not None}}
+    return {run_name(name, side): {**shared, **of_side} for side, of_side in sides.items()}
+
+
+def declarations(run: RunFile, side: Mapping[str, Any] | None = None) -> Mapping[str, Declaration]:
+    """Return what each workload of a file declares, or of a ``side`` of it, whose code may be another.
+
+    Raises ResultFileError for a declaration that makes no sense.
+    """
+    found = {}
+    for workload, payload in ((side or {}).get("workloads") or run.header.get("workloads", {})).items():
+        try:
+            found[workload] = declaration(payload)
+        except ValueError as error:
+            where = f"{run.path}, line 1: in the header, workloads.{workload}"
+            raise ResultFileError(f"{where}: {error}; the file was edited or damaged") from error
+    return found
+
+
+def declaration(payload: object) -> Declaration:
+    """Return what a header says of a workload. Raises ValueError with a sentence where that declares nothing, or makes no sense."""
+    found = convert(Declaration, payload)
+    if wrong := found.mistake():
+        raise ValueError(wrong)
+    return found
+
+
+def device_readings(run: RunFile) -> Readings:
+    """Return what devices read right after each round, or of a file without states of its rounds at its end; unknown ones are left out.
+
+    Those before a round are of a device that rests, which tells nothing of its work.
+    """
+    readings: dict[str, dict[str, list[float]]] = {}
+    for state in [each.after for each in run.states] or [(run.footer or {}).get("state") or {}]:
+        for device, reading in {"cpu": state.get("cpu", {}), **state.get("accelerators", {})}.items():
+            for name in READ:
+                if value := reading.get(name):
+                    readings.setdefault(device, {}).setdefault(name, []).append(value)
+    return readings
 
 
 _TIMING = ("round_s", "min_blocks", "max_blocks", "warmup_s", "max_warmup_s")
@@ -56,10 +94,10 @@ def protocol(run: RunFile) -> Mapping[str, str]:
     That is isolation, order of sides, of the policy what a time depends on, and the code of the user's networks and data. In that the sides
     of an A/B may differ.
     """
-    defined = run.header.get("user") or {}
-    code = {} if "sides" in run.header else {f"{name} in {each['file']}": f"SHA-256 {each['sha256'][:8]}" for name, each in defined.items()}
-    policy = run.header.get("policy") or {}
+    defined = {} if "sides" in run.header else run.header.get("user", {})
+    policy = run.header.get("policy", {})
     timing = {f"policy.{name}": "default" if policy[name] is None else str(policy[name]) for name in _TIMING if name in policy}
+    code = {f"{name} in {each['file']}": f"SHA-256 {each['sha256'][:8]}" for name, each in defined.items()}
     return timing | code | {name: setting for name in ("isolation", "order") if isinstance(setting := run.header.get(name), str)}
 
 
@@ -100,40 +138,19 @@ class SpentBudget(NamedTuple):
 
 def spent_budget(run: RunFile, rows: Sequence[Row]) -> SpentBudget | None:
     """Return the budget of a complete run that ended it before its rounds; None where something else did, or there was none."""
-    policy, footer = run.header.get("policy") or {}, run.footer or {}
-    figures = (policy.get("budget_s"), policy.get("rounds"), footer.get("rounds"), footer.get("seconds"))
-    known = [each for each in figures if isinstance(each, int | float) and 0 < each < 2**53]
-    if len(known) < len(figures):
+    policy, footer = run.header.get("policy", {}), run.footer or {}
+    figures = [policy.get("budget_s"), policy.get("rounds"), footer.get("rounds"), footer.get("seconds")]
+    if not all(each and 0 < each < 2**53 for each in figures):
         return None
-    budget_s, planned, rounds, took_s = known
-    devices = {device.get("id") for device in run.header.get("devices", ())}
-    left_out = [row for row in rows if row.case.status == Status.SKIPPED and row.case.device in devices]
+    budget_s, planned, rounds, took_s = figures
+    devices = {device["id"] for device in run.header.get("devices", ())}
     # A search for what has no time is made once a run.
     repeated = [row for row in rows if row.is_ok and (row.time.median_s is not None or not row.case.found)]
-    measured = (*(row.time.rounds or 0 for row in repeated), *[0] * len(left_out))
+    left_out = [row for row in rows if row.case.status is Status.SKIPPED and row.case.device in devices]
+    measured = (*(row.time.rounds or 0 for row in repeated), *(0 for _ in left_out))
     if rounds >= planned or not any(measured):
         return None
-    return SpentBudget(budget_s, int(rounds), int(planned), max(took_s, budget_s), measured)
-
-
-def with_link(row: Row, device: Mapping[str, Any]) -> Row:
-    """Return the row with what the PCIe link of the device carries, as the header describes it, and what part of that pinned copies reach.
-
-    Where there are such copies and the header does not tell, or tells of a link that they don't go over, with why that is.
-    """
-    copies, pinned = row.transfer, row.transfer.pinned_h2d_bytes_per_s
-    generation, lanes, reasons = (device.get(name) for name in ("pcie_generation_max", "pcie_width_max", "reasons"))
-    most = link_bytes_per_s(generation, lanes) if isinstance(generation, int) and isinstance(lanes, int) else None
-    if most and (pinned is None or pinned <= most):
-        return replace(row, transfer=replace(copies, link_bytes_per_s=most, link_fraction=pinned and pinned / most))
-    if pinned is None:
-        return row
-    if most:
-        why = OTHER_LINK.format(rate=byte_rate(most))
-    else:
-        missing = reasons.get("pcie_generation_max") if isinstance(reasons, dict) else None
-        why = str(missing or "the file tells of no PCIe link of this device that dlbench knows")
-    return replace(row, transfer=replace(copies, reason=f"link: {why}" if copies.reason is None else f"{copies.reason}; link: {why}"))
+    return SpentBudget(budget_s, rounds, planned, max(took_s, budget_s), measured)
 
 
 def thresholds(run: RunFile) -> dict[str, ThresholdSettings]:
@@ -149,10 +166,8 @@ def planned_cases(run: RunFile, cases: int) -> int:
 
 def incomplete(run: RunFile, cases: int) -> list[str]:
     """Return a sentence for each thing that a file with so many measured cases lacks, and what to do about it."""
-    going_on = f"continue it with: dlbench run --resume {shlex.quote(str(run.path))}"
-    resume = "start it again, as an A/B can't be resumed" if "sides" in run.header else going_on
-    planned = planned_cases(run, cases)
-    notes = []
+    resume = "start it again, as an A/B can't be resumed" if "sides" in run.header else f"continue it with: {_resume(run)}"
+    planned, notes = planned_cases(run, cases), []
     if run.torn:
         remedy = resume if run.footer is None or cases < planned else "all planned cases are there"
         notes.append(f"{run.path}: the last line was cut while it was written and is left out; {remedy}")
@@ -171,12 +186,15 @@ def left_out(run: RunFile) -> list[str]:
     """Return a sentence on the lines of a file that are not read, where there are any, and what to do about it."""
     if not (lines := run.left_out):
         return []
-    named = [f"line {each.number} ({each.why})" for each in lines[:_NAMED]]
+    named = ", ".join(f"line {each.number} ({each.why})" for each in lines[:_NAMED])
     more = f" and {len(lines) - _NAMED} more" if len(lines) > _NAMED else ""
-    count = "1 line is" if len(lines) == 1 else f"{len(lines)} lines are"
     again = "start it again if a round is missing, as no A/B can be resumed"
-    resume = f"dlbench run --resume {shlex.quote(str(run.path))} measures what is missing, if anything is"
-    return [f"{run.path}: {count} left out: {', '.join(named)}{more}; {again if 'sides' in run.header else resume}"]
+    again = again if "sides" in run.header else f"{_resume(run)} measures what is missing, if anything is"
+    return [f"{run.path}: {'1 line is' if len(lines) == 1 else f'{len(lines)} lines are'} left out: {named}{more}; {again}"]
+
+
+def _resume(run: RunFile) -> str:
+    return f"dlbench run --resume {shlex.quote(str(run.path))}"
 
 
 def short_of_rounds(run: RunFile, name: str, sides: Iterable[str | None], rows: Sequence[Row]) -> dict[str, frozenset[str]]:
@@ -185,17 +203,13 @@ def short_of_rounds(run: RunFile, name: str, sides: Iterable[str | None], rows: 
     Those that lack one before their last, or have fewer than the policy wants and another case has. Empty for any other file. ``sides``
     are those of the file; one of them may have lost all of its rows.
     """
-    if not run.left_out:
-        return {}
-    found = {}
-    for side in sides:
+    found: dict[str, frozenset[str]] = {}
+    for side in sides if run.left_out else ():
         of_run = [row for row in rows if row.case.side == side]
         numbers = [number for row in of_run for number in row.rounds.numbers]
         # Only what is measured again begins later, and of that nothing tells where.
         first = min(numbers, default=0) if (side or "").endswith(CONFIRMING) else 0
-        most = max(numbers, default=0)
-        wanted = run.header.get("policy", {}).get("rounds")
-        least = min(most - first + 1, wanted if isinstance(wanted, int) else 1)
+        least = min(max(numbers, default=0) - first + 1, run.header.get("policy", {}).get("rounds", 1))
         # A search is made once a run, and what did not go well has its own verdict.
         again = [row for row in of_run if row.is_ok and (row.rounds.numbers or not row.case.found)]
         short = [row for row in again if (row.time.rounds or 0) < max(least, max(row.rounds.numbers, default=0) - first + 1)]
@@ -212,22 +226,8 @@ def circumstances(run: RunFile, name: str) -> list[str]:
             f"{name}: the CPU's frequency governor was {' and '.join(slow)}, so the clock followed the load; "
             "as root: cpupower frequency-set -g performance"
         )
-    if run.discarded:
+    if count := len(run.discarded):
         cases = len({each.case.id for each in run.discarded})
-        of = "of one case" if cases == 1 else f"of {cases} cases"
-        again = _held_back(run.discarded)
-        notes.append(f"{name}: {again} discarded, {of}; no number here counts that")
+        of = f"{count} measurement{'s' * (count > 1)} of {cases} case{'s' * (cases > 1)}"
+        notes.append(f"{name}: left out {of} that were throttled or disturbed, here or on the other side, and were made again")
     return notes
-
-
-def _held_back(discarded: Sequence[Measurement]) -> str:
-    """Return for example ``2 throttled and 1 disturbed measurements were``, with those of the other side that go with them."""
-    held_back = [found for each in discarded if (found := each.conditions) and found.held_back]
-    throttled = sum(bool(each.throttled) for each in held_back)
-    counts = {"throttled": throttled, "disturbed": len(held_back) - throttled}
-    parts = [f"{count} {how}" for how, count in counts.items() if count]
-    if parts:
-        parts[-1] += f" measurement{'' if len(held_back) == 1 else 's'}"
-    if of_other := len(discarded) - len(held_back):
-        parts.append(f"{of_other} of the other side")
-    return f"{' and '.join(parts)} {'was' if len(discarded) == 1 else 'were'}"

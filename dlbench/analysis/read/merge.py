@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from dlbench.analysis.read.ceilings import with_ceilings
-from dlbench.analysis.read.places import began, place_names, richest
+from dlbench.analysis.read.places import began, knowledge, place_names
 from dlbench.analysis.read.table import Results
 from dlbench.core.rows.row import Row
 
@@ -19,7 +19,10 @@ def merged(results: Results) -> Results:
         return results
     names = place_names(results.environments)
     rows = [_placed(row, names) for row in _chosen(results, names)]
-    environments = richest(results.environments, names)
+    # Of each place that of the file which knows most of it, and of those the newest.
+    files = sorted(names, key=lambda file: knowledge(results.environments[file]))
+    richest = {names[file]: results.environments[file] for file in files}
+    environments = {name: {**richest[name], "machine_key": name} for name in dict.fromkeys(names.values())}
     return replace(
         results,
         rows=tuple(with_ceilings(rows, environments)),
@@ -36,15 +39,9 @@ def _chosen(results: Results, names: Mapping[str, str]) -> list[Row]:
         cases.setdefault((names[row.case.run], row.case.id), []).append(row)
 
     def worth(row: Row) -> tuple[bool, bool, bool, int, str]:
-        spoiled = row.rounds.spoiled
+        calm = row.is_sound and 2 * sum(row.rounds.spoiled) <= len(row.rounds.spoiled)
         measured = not row.is_unmeasured or bool(row.case.found)
-        return (
-            measured,
-            row.is_sound,
-            row.is_sound and 2 * sum(spoiled) <= len(spoiled),
-            row.time.rounds or 0,
-            began(results.environments[row.case.run]),
-        )
+        return measured, row.is_sound, calm, row.time.rounds or 0, began(results.environments[row.case.run])
 
     return [max(found, key=worth) for found in cases.values()]
 

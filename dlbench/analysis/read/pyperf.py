@@ -1,22 +1,53 @@
 """pyperf's JSON, read and written: a run of pyperf is a round, and its values are the round's blocks."""
 
-import math
+import re
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from functools import partial
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-from dlbench.analysis.read import foreign
-from dlbench.analysis.read.foreign import TOOL
+from dlbench.core.decoding import convert, decode
 from dlbench.core.errors import ResultFileError
-from dlbench.core.measurement import Measurement
-from dlbench.core.model import Case, ParamValue, Status
+from dlbench.core.measurement import Measurement, Samples
+from dlbench.core.model import Case, ParamValue, Status, as_count
+from dlbench.core.quantities import Bounds, Json
 from dlbench.core.store import RunFile
+from dlbench.core.units import one_line
 
 FORMAT = "1.0"
 """What pyperf has written since 1.0 (2017): values and warm-ups in seconds a call."""
+TOOL = "pyperf"
+SESSIONS_FOR_A_VERDICT = 7
+"""Of another tool on each side, each of which is a round: as many as dlbench measures by default."""
 
+_GLANCE = 256  # bytes; our own files may have hundreds of megabytes, and begin with another word
+_BEGINNING = re.compile(rb'\s*\{\s*"(?:benchmarks|metadata|version|machine_info|commit_info|datetime)"\s*:')
+_MACHINES = "sessions_of"
 _MACHINE = {"host": "hostname", "system": "platform", "cpu": "cpu_model_name", "cpus": "cpu_count", "python": "python_version"}
+
+_Seconds = Annotated[float, Bounds(ge=1e-15, le=1e9)]
+"""From a femtosecond to thirty years, so that sums of values stay finite."""
+
+
+@dataclass(frozen=True)
+class _Run:
+    values: Sequence[_Seconds] = ()
+    metadata: Json = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class _Benchmark:
+    runs: Sequence[_Run]
+    metadata: Json = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class _Suite:
+    benchmarks: Sequence[_Benchmark]
+    metadata: Json = field(default_factory=dict)
 
 
 def load(path: Path) -> RunFile | None:
@@ -26,17 +57,57 @@ def load(path: Path) -> RunFile | None:
     benchmark's name is the case's workload and, with ``@cpu``, its id; it has no parameters. Where dlbench exported the file, the
     id and the device are those of the case. What pyperf does not say is unknown: first call, threads, machine.
 
-    Raises ResultFileError for a file that is of another version, in another unit than seconds, or without values.
+    Raises ResultFileError for a file that can't be read, is damaged, of another version, in another unit than seconds, or without values.
     """
-    if (data := foreign.content(path)) is None:
+    if not path.is_file():
+        return None  # a pipe can be read only once; and that a file is missing is said by who reads it next
+    try:
+        with path.open("rb") as file:
+            beginning = file.read(_GLANCE)
+            if not _BEGINNING.match(beginning):
+                return None
+            data = decode(dict, beginning + file.read())
+    except OSError as error:
+        raise ResultFileError(f"cannot read {path}: {error.strerror or error}") from error
+    except ValueError as error:
+        raise ResultFileError(f"{path}: not JSON; the file was cut, edited or damaged") from error
+    if not {"version", "benchmarks"} <= data.keys() or "machine_info" in data:
         return None
     if data["version"] != FORMAT:
         raise ResultFileError(f"{path} is not of pyperf's format {FORMAT}; a file of an older pyperf becomes so by: pyperf convert")
-    rounds = partial(_rounds, data.get("metadata"))
-    return foreign.run_file(path, data, rounds, _machine, "values; give a file of a pyperf run that came to its end")
+    try:
+        suite = convert(_Suite, data)
+        cases = [rounds for benchmark in suite.benchmarks if (rounds := _rounds(suite.metadata, benchmark))]
+        if twice := [name for name, count in Counter(rounds[0].case.id for rounds in cases).items() if count > 1]:
+            raise ValueError(f"two benchmarks are called {twice[0]}")
+    except ValueError as error:
+        raise ResultFileError(f"{path}: {error}; the file was edited or is not pyperf's") from error
+    if not cases:
+        raise ResultFileError(f"{path} has no values; give a file of a pyperf run that came to its end")
+    measurements = tuple(chain.from_iterable(cases))
+    info = {**suite.metadata, **suite.benchmarks[0].metadata}
+    machine = {name: text for name, key in _MACHINE.items() if (text := _text(info.get(key)))}
+    started = sorted(when for each in measurements if (when := in_utc(each.started)))
+    took = {"provenance": {"utc": started[0].isoformat()}, "seconds": (started[-1] - started[0]).total_seconds()} if started else {}
+    return RunFile(path, {"environment": {_MACHINES: [machine] if machine else [], **took}}, measurements, footer={}, torn=False)
 
 
-def dump(cases: Iterable[Sequence[Measurement]], metadata: Mapping[str, ParamValue]) -> foreign.Object:
+def machines(environment: Mapping[str, Any]) -> list[Mapping[str, str]]:
+    """Return the machine that a file of pyperf says it is of; none of a file of dlbench's own."""
+    found = environment.get(_MACHINES)
+    return [each for each in found if isinstance(each, dict)] if isinstance(found, list) else []
+
+
+def in_utc(text: str) -> datetime | None:
+    """Return a time, which without a zone is taken for UTC; None where it is not one."""
+    try:
+        when = datetime.fromisoformat(text)
+        return when.astimezone(UTC) if when.tzinfo else when.replace(tzinfo=UTC)
+    except (ValueError, OverflowError):
+        return None
+
+
+def dump(cases: Iterable[Sequence[Measurement]], metadata: Mapping[str, ParamValue]) -> Json:
     """Return the rounds of each case as the content of a pyperf file, with the metadata that all share.
 
     The inverse of `load`: a round is a run, its blocks are the values, its calls a block are the loops. Warm-ups are left out.
@@ -46,72 +117,48 @@ def dump(cases: Iterable[Sequence[Measurement]], metadata: Mapping[str, ParamVal
     return {"version": FORMAT, "metadata": {"unit": "second", **metadata}, "benchmarks": benchmarks}
 
 
-def _rounds(shared: Any, benchmark: foreign.Object) -> list[Measurement]:
-    """Return the rounds of one benchmark. Raises ValueError, with a sentence, for what pyperf would not have written."""
-    rounds: list[Measurement] = []
-    runs = benchmark.get("runs")
-    if not isinstance(runs, list):
-        raise ValueError("it has no list of runs; the file was edited or is not pyperf's")
-    for run in runs:
-        values = foreign.as_object(run, "a run", TOOL).get("values", [])
-        if not values:
+def _rounds(shared: Json, benchmark: _Benchmark) -> list[Measurement]:
+    """Return the runs with values of a benchmark as rounds. Raises ValueError, with a sentence, for what pyperf would not have written."""
+    rounds = list[Measurement]()
+    for run in benchmark.runs:
+        if not run.values:
             continue
-        # As in pyperf, what stands nearer to the run holds.
-        metadata: foreign.Object = {}
-        for held in (shared, benchmark.get("metadata"), run.get("metadata")):
-            metadata |= foreign.as_object({} if held is None else held, "metadata", TOOL)
-        rounds.append(_measurement(len(rounds), values, metadata))
-        if rounds[-1].case != rounds[0].case:
-            raise ValueError("its runs have different names; the file was edited or is not pyperf's")
+        metadata = {**shared, **benchmark.metadata, **run.metadata}  # as in pyperf, what stands nearer to the run holds
+        if (unit := metadata.get("unit", "second")) != "second":
+            raise ValueError(f"its unit is {one_line(str(unit))[:40]}, and dlbench reads seconds only")
+        loops, inner = (as_count(metadata.get(name, 1)) for name in ("loops", "inner_loops"))
+        if not (name := _text(metadata.get("name"))) or not loops or not inner:
+            raise ValueError("a benchmark has a name, and its loops and inner_loops are positive integers")
+        device = _text(metadata.get("device"))
+        device = device if device and name.endswith(f"@{device}") else "cpu"
+        case = Case(f"{name.removesuffix(f'@{device}')}@{device}", TOOL, name.removesuffix(f"@{device}"), {}, device)
+        if rounds and case != rounds[0].case:
+            raise ValueError(f"a run of {rounds[0].case.workload} is called {case.workload}")
+        # Nothing says that they were unsteady, so they count as steady.
+        samples = Samples(loops * inner, run.values, first_call_s=None, warmup_s=None, steady=True)
+        device_name = _text(metadata.get("device_name", metadata.get("cpu_model_name") if device == "cpu" else None)) or None
+        date = _text(metadata.get("date"))
+        rounds.append(Measurement(case, len(rounds), Status.OK, samples=samples, device_name=device_name, started=date))
     return rounds
 
 
-def _measurement(number: int, values: Any, metadata: Mapping[str, Any]) -> Measurement:
-    unit = metadata.get("unit", "second")
-    if unit != "second":
-        raise ValueError(f"its unit is {foreign.quoted(unit)}; dlbench reads seconds only")
-    if not foreign.are_seconds(values) or min(values) <= 0:
-        raise ValueError("values must be a list of seconds above zero; the file was edited or is not pyperf's")
-    calls = math.prod(foreign.calls(metadata.get(name, 1), name) for name in ("loops", "inner_loops"))
-    case = _case(metadata)
-    device_name = metadata.get("device_name", metadata.get("cpu_model_name") if case.device == "cpu" else None)
-    return Measurement(
-        case,
-        number,
-        Status.OK,
-        samples=foreign.samples(calls, values),
-        device_name=foreign.text(device_name) or None,
-        started=foreign.text(metadata.get("date")),
-    )
-
-
-def _case(metadata: Mapping[str, Any]) -> Case:
-    if not (name := foreign.text(metadata.get("name"))):
-        raise ValueError("it has no name; the file was edited or is not pyperf's")
-    return foreign.case(TOOL, name, foreign.text(metadata.get("device")))
-
-
-def _machine(data: foreign.Object) -> dict[str, str]:
-    """Return what a file says of its machine, in what all its benchmarks share or what the first of them has."""
-    found: foreign.Object = {}
-    for held in (data, *data["benchmarks"][:1]):
-        metadata = held.get("metadata")
-        found |= metadata if isinstance(metadata, dict) else {}
-    return foreign.machine(found, _MACHINE)
-
-
-def _described(measurement: Measurement) -> foreign.Object:
+def _described(measurement: Measurement) -> Json:
     """Return the metadata of a case; pyperf takes no empty text and no line break."""
     case = measurement.case
     texts = {"name": case.id, "device": case.device, "device_name": measurement.device_name, "dtype": case.params.get("dtype")}
     threads = {} if measurement.threads is None else {"threads": measurement.threads}
-    return {**{name: text for name, value in texts.items() if (text := foreign.text(value))}, **threads}
+    return {**{name: text for name, value in texts.items() if (text := _text(value))}, **threads}
 
 
-def _run(measurement: Measurement) -> foreign.Object:
+def _run(measurement: Measurement) -> Json:
     samples = measurement.samples
     if samples is None:
         raise ValueError(f"{measurement.case.id} was not timed in round {measurement.round}")
-    when = foreign.in_utc(measurement.started)
+    when = in_utc(measurement.started)
     date = {"date": when.replace(tzinfo=None).isoformat(" ")} if when else {}  # as pyperf writes a time
     return {"metadata": {"loops": samples.calls, **date}, "values": list(samples.counted_s)}
+
+
+def _text(value: object) -> str:
+    """Return a text, or a number, as one line; empty where it is neither."""
+    return one_line(str(value)).strip() if isinstance(value, str | int) else ""

@@ -1,38 +1,18 @@
-"""Clocks, temperature and power of devices while a file was measured, and whether two files were measured at the same clocks."""
+"""Whether two files were measured at the same clocks."""
 
 import statistics
-from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
+from dlbench.analysis.read.header import Readings
 from dlbench.core.rank_test import smallest_p
-from dlbench.core.store import RunFile
 from dlbench.core.units import hertz
 
 FAR = 0.02
 """Clocks that differ by more than this part make times that say little about the program."""
 _CHANCE = 0.05  # that readings which differ by accident lie wholly apart
 
-Readings = Mapping[str, Mapping[str, Sequence[float]]]
-"""Device to the name in the file to what was read after each round, in base units."""
-
 _OF_CPU = {"clock_hz": "clock"}
 _OF_ACCELERATOR = {"clock_sm_hz": "clock", "clock_memory_hz": "memory clock"}
-_OTHERS = ("temperature_c", "power_w")
-
-
-def device_readings(run: RunFile) -> Readings:
-    """Return what devices read right after each round, or of a file without states of its rounds at its end; unknown ones are left out.
-
-    Those before a round are of a device that rests, which tells nothing of its work.
-    """
-    states = [each.after for each in run.states] or [(run.footer or {}).get("state") or {}]
-    readings: dict[str, dict[str, list[float]]] = {}
-    for state in states:
-        for device, reading in {"cpu": state.get("cpu", {}), **state.get("accelerators", {})}.items():
-            for name in (*_OF_CPU, *_OF_ACCELERATOR, *_OTHERS):
-                if value := reading.get(name):
-                    readings.setdefault(device, {}).setdefault(name, []).append(value)
-    return readings
 
 
 class ClockDifference(NamedTuple):

@@ -77,7 +77,7 @@ def reference_runs() -> tuple[ReferenceRun, ...]:
 
 @cache
 def rows_of(runs: tuple[ReferenceRun, ...]) -> Results:
-    """Read the rows of reference runs of one machine, as far as a comparison reads them; none where a file is damaged."""
+    """Read the rows of reference runs of one machine; none where a file is damaged."""
     with suppress(ResultFileError):  # which is no fault of the run that somebody wants to see
-        return collect([run.path for run in runs], to_compare=True)
+        return collect([run.path for run in runs])
     return Results((), (), {})

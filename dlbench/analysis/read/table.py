@@ -3,36 +3,34 @@
 That is imported when a frame is asked for: it takes longer than most comparisons, which need the rows alone.
 """
 
+import re
 import statistics
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property, partial
+from functools import cache, cached_property
 from itertools import chain
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self
 
-from dlbench.analysis.read import declared, header, pyperf
-from dlbench.analysis.read.arithmetic import flag_unexpected, with_arithmetic
+from dlbench.analysis.read import header, pyperf
 from dlbench.analysis.read.ceilings import Ceilings, Machine, measured, with_ceilings
-from dlbench.analysis.read.order import by_case, order_of
-from dlbench.analysis.read.places import Environments, by_place, labels
-from dlbench.analysis.read.readings import Readings, device_readings
-from dlbench.analysis.read.superlinear import flag_super_linear
+from dlbench.analysis.read.header import Readings
+from dlbench.analysis.read.places import Environments, labels, place_names
 from dlbench.analysis.read.trend import trends
-from dlbench.analysis.read.usability import flag_not_usable, is_set_aside
+from dlbench.analysis.read.usability import flagged, is_set_aside
 from dlbench.core import store
 from dlbench.core.declarations import Declaration
 from dlbench.core.errors import UsageError
-from dlbench.core.model import ParamValue, Policy
+from dlbench.core.measurement import Measurement
+from dlbench.core.model import Case, ParamValue, Policy
 from dlbench.core.prices import NO_PRICES, Prices
 from dlbench.core.quantities import MOST
 from dlbench.core.rows.columns import COLUMNS
-from dlbench.core.rows.rounds import RoundReader
 from dlbench.core.rows.row import Cells, Row, cells
-from dlbench.core.rows.summary import Origin, compared, summarise
+from dlbench.core.rows.summary import Origin, summarise
 from dlbench.core.schema import Column, Unit
 from dlbench.core.stats import known
 from dlbench.core.store import RunFile
@@ -40,8 +38,6 @@ from dlbench.core.thresholds import ThresholdSettings
 
 if TYPE_CHECKING:
     import pandas as pd
-
-T = TypeVar("T")
 
 _DTYPES = {Unit.TEXT: "string", Unit.COUNT: "Int64", Unit.BYTES: "Int64", Unit.FLAG: "boolean"}
 """Types that hold a null as a null; every other unit is a float, whose null is NaN."""
@@ -152,8 +148,7 @@ def of_rows(rows: Sequence[Row], name: str, declarations: Mapping[str, Declarati
     ``declarations`` are those of its workloads, and ``environment`` is what its header says of the machine.
     """
     of_run = [named(row, name, declarations.get(row.case.workload)) for row in rows]
-    flagged = with_ceilings(flag_super_linear(flag_not_usable(of_run)), {})
-    return Results(tuple(flagged), (), {name: environment}, references=False)
+    return Results(tuple(with_ceilings(flagged(of_run), {})), (), {name: environment}, references=False)
 
 
 def named(row: Row, run: str, declaration: Declaration | None = None) -> Row:
@@ -181,76 +176,79 @@ def files_in(paths: Sequence[Path]) -> list[Path]:
     return found
 
 
-def collect(paths: Sequence[Path], each: Map = map, *, to_compare: bool = False) -> Results:
+def collect(paths: Sequence[Path], each: Map = map) -> Results:
     """Read files into one table, with what each round gave; ``each`` reads them, one after the other or side by side.
 
-    ``to_compare``: the rows have what a comparison reads and no more, see `summary.summarise`, and large files take little memory. A folder
-    stands for the result files in it. Raises ResultFileError where one can't be read, UsageError where one is given twice.
+    A folder stands for the result files in it. Raises ResultFileError where one can't be read, UsageError where one is given twice.
     """
     paths = files_in(paths)
-    files = list(each(partial(_read_one, to_compare=to_compare), paths, _names(paths)))
+    files = list(each(_read_one, paths, _names(paths)))
     joined: dict[str, Any] = {field: tuple(chain.from_iterable(getattr(file, field) for file in files)) for field in _JOINED}
     joined |= {field: dict(chain.from_iterable(getattr(file, field).items() for file in files)) for field in _BY_RUN}
     results = Results(**joined)
-    return results if to_compare else replace(results, rows=tuple(with_ceilings(results.rows, by_place(results.environments))))
+    places = place_names(results.environments) if len(files) > 1 else {}
+    return replace(results, rows=tuple(with_ceilings(results.rows, {run: {"machine_key": name} for run, name in places.items()})))
 
 
-def _consumed(items: list[T]) -> Iterator[T]:
-    """Yield items in their order, and forget each."""
-    items.reverse()
-    while items:
-        yield items.pop()
+def _read_one(path: Path, name: str) -> Results:
+    return of_file(load(path), name)  # at the top of the module, for a pool of processes to find
 
 
-def _read_one(path: Path, name: str, to_compare: bool) -> Results:
-    # A file is reduced to its rows before the next is read: raw block times are many, rows are few. So is each round to compare.
-    if not to_compare:
-        return of_file(load(path), name)
-    reduction = RoundReader()
-    run = pyperf.load(path) or store.load(path, reduction.add)
-    for each in run.measurements:
-        reduction.add(each)
-    return of_file(run, name, reduction)
-
-
-def of_file(run: RunFile, name: str, reduction: RoundReader | None = None) -> Results:
-    """Return the rows of a file that was read, which is called so; with a ``reduction`` what a comparison reads of them."""
-    to_compare = reduction is not None
-    cases = filter(None, reduction.cases.values() if reduction else ())
-    reduced = sorted(cases, key=lambda rounds: order_of(rounds[0].stated.case, rounds[0].stated.side))
-    whole, tries = ([], ()) if to_compare else (by_case(run.measurements), run.tries)
-    measured = [*(rounds[0].stated.side for rounds in reduced), *(of_case[0].side for of_case in whole), *(each.side for each in tries)]
-    sides = header.of_sides(run, measured)
-    declarations = {header.run_name(name, side): declared.declarations(run, of_side) for side, of_side in sides.items()}
+def of_file(run: RunFile, name: str) -> Results:
+    """Return the rows of a file that was read, which is called so."""
+    cases, run = by_case(run.measurements), replace(run, measurements=())  # which many blocks then leave as their case has a row
+    sides = header.of_sides(run, [*(rounds[0].side for rounds in cases), *(each.side for each in run.tries)])
     environments = header.environments(run, name, sides)
     devices = {device["id"]: device for device in run.header.get("devices", ())}
-    device_names = {device: each.get("name") or None for device, each in devices.items()}
-    origins = {
-        side: Origin(of_side, device_names, declarations[of_side], run.path if to_compare else None)
-        for side, of_side in [(side, header.run_name(name, side)) for side in sides]
-    }
+    origins = {side: Origin(header.run_name(name, side), devices, header.declarations(run, of)) for side, of in sides.items()}
     target = run.header.get("policy", {}).get("target", Policy().target)
-    rows = [compared(rounds, run.states, origins[rounds[0].stated.side]) for rounds in _consumed(reduced)]
-    rows += [summarise(of_case, target, run.states, origins[of_case[0].side]) for of_case in whole]
-    if not to_compare:
-        told = [(row, devices.get(row.case.device, {})) for row in rows]
-        rows = [with_arithmetic(header.with_link(declared.with_bus_rate(row), device), device) for row, device in told]
-    rows = flag_unexpected(flag_super_linear(flag_not_usable(rows)))
+    rows = []
+    while cases:
+        rounds = cases.pop()
+        rows.append(summarise(rounds, target, run.states, origins[rounds[0].side]))
+    rows = flagged(rows[::-1])
+    lacking = header.planned_cases(run, len(rows)) - len(rows)
+    spent, others = header.spent_budget(run, rows), known(each.other_cpus for each in run.states)
     return Results(
         rows=tuple(rows),
         notes=(*header.left_out(run), *header.incomplete(run, len(rows))),
         environments=environments,
         thresholds=dict.fromkeys(environments, header.thresholds(run)),
-        readings={name: device_readings(run)},
+        readings={name: header.device_readings(run)},
         circumstances=(*header.circumstances(run, name), *trends(run, name, rows)),
         protocols=dict.fromkeys(environments, header.protocol(run)),
-        budgets=dict.fromkeys(environments, spent) if (spent := header.spent_budget(run, rows)) else {},
-        tries=tuple([summarise([each], origin=origins[each.side]) for each in tries]),
-        missing=dict.fromkeys(environments, lacking) if (lacking := header.planned_cases(run, len(rows)) - len(rows)) > 0 else {},
+        budgets=dict.fromkeys(environments, spent) if spent else {},
+        tries=tuple([summarise([each], origin=origins[each.side]) for each in run.tries]),
+        missing=dict.fromkeys(environments, lacking) if lacking > 0 else {},
         lost=header.short_of_rounds(run, name, sides, rows),
-        others=dict.fromkeys(environments, statistics.median(others)) if (others := known(each.other_cpus for each in run.states)) else {},
+        others=dict.fromkeys(environments, statistics.median(others)) if others else {},
         paths=dict.fromkeys(environments, run.path),
     )
+
+
+def by_case(measurements: Iterable[Measurement]) -> list[list[Measurement]]:
+    """Return the rounds of each case, on each side, in the order of the table: rounds shuffle them, so their order means nothing."""
+    cases: dict[tuple[str | None, str], list[Measurement]] = {}
+    for measurement in measurements:
+        cases.setdefault((measurement.side, measurement.case.id), []).append(measurement)
+    return sorted(cases.values(), key=lambda rounds: _order(rounds[0].case, rounds[0].side))
+
+
+def _order(case: Case, side: str | None) -> tuple[Any, ...]:
+    """Return what sorts cases as a reader expects: by work, 8 before 16, fp64 before fp32 before bf16, the CPU first, and by side."""
+    work = tuple(_natural(value, widest_first=name == "dtype") for name, value in case.params.items())
+    return case.workload, work, case.device != "cpu", _natural(case.device), side or ""
+
+
+@cache  # the values of parameters are few
+def _natural(value: ParamValue, widest_first: bool = False) -> tuple[Any, ...]:
+    if not isinstance(value, str):
+        return 0, value
+    parts = re.split(r"(\d+)", value)  # texts at even places, digits at odd ones
+    numbers = [*map(int, parts[1::2]), 0]
+    if widest_first:
+        return 1, [("", -number) for number in numbers], value
+    return 1, list(zip(parts[::2], numbers, strict=True)), value
 
 
 def load(path: Path) -> RunFile:
@@ -280,13 +278,14 @@ def _names(paths: Sequence[Path]) -> list[str]:
     times = Counter(path.resolve() for path in paths)
     if repeated := next((path for path in paths if times[path.resolve()] > 1), None):
         raise UsageError(f"{repeated} is given twice; name each result file once")
-    names = {path: path.stem for path in paths}
-    for stem in (stem for stem, count in Counter(names.values()).items() if count > 1):
-        alike = [path for path in paths if path.stem == stem]
-        names |= {path: f"{stem} {label}" for path, label in zip(alike, labels(list(map(_environment, alike))), strict=True)}
-    while taken := {name for name, count in Counter(names.values()).items() if count > 1}:  # as where a stem ends in such a label
-        names = {path: f"{name} {at}" if name in taken else name for at, (path, name) in enumerate(names.items(), 1)}
-    return list(names.values())
+    names = [path.stem for path in paths]
+    for stem in (stem for stem, count in Counter(names).items() if count > 1):
+        alike = [at for at, path in enumerate(paths) if path.stem == stem]
+        for at, label in zip(alike, labels([_environment(paths[at]) for at in alike]), strict=True):
+            names[at] = f"{stem} {label}"
+    while max((taken := Counter(names)).values(), default=1) > 1:  # as where a stem ends in such a label
+        names = [f"{name} {at}" if taken[name] > 1 else name for at, name in enumerate(names, 1)]
+    return names
 
 
 def _environment(path: Path) -> Mapping[str, Any]:

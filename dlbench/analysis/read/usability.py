@@ -1,27 +1,116 @@
-"""Usability of a run: whether its machine was left alone enough for its numbers to say anything."""
+"""Whether numbers say anything: of a run whose machine was not left alone, and of rows that others of their file contradict."""
 
-from collections import Counter
-from collections.abc import Sequence
+import math
+from collections import Counter, defaultdict
+from collections.abc import Collection, Hashable, Iterable, Sequence
 from dataclasses import replace
+from itertools import pairwise
+from typing import Any
 
-from dlbench.core.rows.row import Row
+from dlbench.core import units
+from dlbench.core.precision import PRECISIONS
+from dlbench.core.rank_test import shift_interval
+from dlbench.core.rows.rates import together
+from dlbench.core.rows.row import WORK, Row, Setting
+from dlbench.core.stats import Interval, known
 
 _WIDE = 0.2
 """Width of an interval over its median from which on a case is noisy."""
+_MARGINS = {"batch": 4.0, "ranks": 1.1}
+"""How much more than the size throughput may grow. A library may take a better algorithm for a larger batch, as oneDNN leaves Winograd's to
+them (https://github.com/uxlfoundation/oneDNN/issues/929), and that needs up to 4 times fewer operations (F(4 x 4, 3 x 3): Lavin and Gray,
+https://arxiv.org/abs/1509.09308, section 4). More ranks do the same work with the same kernels, in caches that are theirs alone."""
+_PLAIN = PRECISIONS["fp32"]
+_MARGIN = math.log(1.1)
+"""How much faster or slower than the plain one a precision must be at least: kernels of equal rates differ by some percent."""
+_LEAST_S = 1e-3
+"""Shorter calls of the plain one say nothing: what a library does ahead of a product takes as long there."""
 
 
-def flag_not_usable(rows: Sequence[Row]) -> list[Row]:
-    """Return the rows of files, each with ``flag.not_usable`` of its ``case.run``; None where no row of that tells of disturbances.
+def flagged(rows: Sequence[Row]) -> list[Row]:
+    """Return the rows of files with the flags that take several of them.
 
-    A run is not usable if more than half of its ok cases were throttled or disturbed in more than half of their rounds.
+    A run is not usable if more than half of its ok cases were throttled or disturbed in more than half of their rounds. Implausible is what
+    has more throughput than its batch or its ranks explain, unexpected a speed against fp32 that is not that of the arithmetic.
     """
     ok = [row for row in rows if row.is_ok]
     cases, spoiled = (Counter(row.case.run for row in some) for some in (ok, filter(mostly_disturbed, ok)))
-    known = {row.case.run for row in ok if row.time.disturbed_rounds is not None}
-    flags = {run: 2 * spoiled[run] > count if run in known else None for run, count in cases.items()}
-    if not known:
-        return [*rows]
-    return [replace(row, flag=replace(row.flag, not_usable=flags.get(row.case.run))) for row in rows]
+    telling = {row.case.run for row in ok if row.time.disturbed_rounds is not None}
+    beyond = _super_linear(ok)
+    doubts = _unexpected([row for row in ok if row not in beyond])
+
+    def flags(row: Row) -> dict[str, Any]:
+        found: dict[str, Any] = {"not_usable": 2 * spoiled[row.case.run] > cases[row.case.run]} if row.case.run in telling else {}
+        if row in beyond:
+            found |= {"implausible": True, "implausible_reason": together([*known([row.flag.implausible_reason]), *beyond[row]])}
+        if row in doubts:
+            found |= {"unexpected": bool(doubts[row]), "reason": together([*known([row.flag.reason]), *doubts[row]])}
+        return found
+
+    return [replace(row, flag=replace(row.flag, **found)) if (found := flags(row)) else row for row in rows]
+
+
+def _super_linear(rows: Sequence[Row]) -> dict[Row, list[str]]:
+    """Return the rows whose throughput grew more than their batch or their ranks, each with the sentences that say so.
+
+    Compared are neighbours in size that are equal in all else. It takes an interval of the ratio, hence four rounds a side,
+    that lies beyond the ratio of the sizes.
+    """
+    found = defaultdict[Row, list[str]](list)
+    for size, margin in _MARGINS.items():
+        if len({row.count(size) for row in rows}) < 2:
+            continue
+        # The more ranks, the fewer threads each has; they still do no more than as many times what one with more threads does.
+        free = {Setting("param", size), *([Setting("case", "threads")] if size == "ranks" else [])}
+        for group in _alike((row for row in rows if row.count(size) and min(row.rounds.items_per_s, default=0) > 0), free):
+            for smaller, larger in pairwise(sorted(group, key=lambda row: row.count(size) or 0)):
+                less, more = float(smaller.count(size) or 0), float(larger.count(size) or 0)
+                rates = [each.rounds.items_per_s for each in (smaller, larger)]
+                least = math.log(more / less * margin)
+                # Most are not even that far apart; the exact interval is not worth its time then.
+                if math.log(max(rates[1]) / min(rates[0])) > least and (grown := _shift(*rates)) and grown[1].low > least:
+                    grew = f"{units.three_digits(math.exp(grown[0]))} times the throughput of {size} {less:g}"
+                    found[larger].append(f"{grew} at {more / less:.3g} times the {size}; see that the larger one does all its work")
+    return found
+
+
+def _unexpected(rows: Iterable[Row]) -> dict[Row, list[str]]:
+    """Return the rows whose speed can be held against that of fp32, with a sentence where it contradicts their arithmetic.
+
+    That is native and slower, or emulated and faster, beyond the interval of their ratio, which takes four rounds a side. Compared are rows
+    that say what a machine can do at most, and that are equal in all but their precision: a step has other work as well.
+    """
+    doubts: dict[Row, list[str]] = {}
+    telling = (row for row in rows if row.case.arithmetic and row.has_times and row.declared.ceiling == "arithmetic")
+    for group in _alike((row for row in telling if not row.copies_within_calls), {WORK[1], Setting("case", "math")}):
+        plain = next((row for row in group if row.case.dtype == _PLAIN.name), None)
+        if plain is None or (plain.time.median_s or 0.0) < _LEAST_S:
+            continue
+        for row in (row for row in group if PRECISIONS[str(row.case.dtype)].roundoff > _PLAIN.roundoff):
+            native, longer = row.case.arithmetic == "native", _shift(plain.rounds.median_s, row.rounds.median_s)
+            doubts[row] = []
+            if longer and (longer[1].low > _MARGIN if native else longer[1].high < -_MARGIN):
+                runs = f"here, yet runs at {units.three_digits(math.exp(-longer[0]))} × {_PLAIN.name}"
+                doubts[row] = [
+                    f"{row.case.dtype} has instructions {runs}: torch does not seem to use them"
+                    if native
+                    else f"{row.case.dtype} is emulated {runs}: the table of precisions may lack an instruction set"
+                ]
+    return doubts
+
+
+def _alike(rows: Iterable[Row], free: Collection[Setting]) -> Iterable[list[Row]]:
+    """Return the rows that differ in these settings alone."""
+    groups = defaultdict[Hashable, list[Row]](list)
+    for row in rows:
+        groups[row.differing_from(free)].append(row)
+    return groups.values()
+
+
+def _shift(base: Sequence[float], new: Sequence[float]) -> tuple[float, Interval] | None:
+    """Return how far the logarithms of new are above those of base, and the interval of that; None of too few."""
+    shift, interval = shift_interval([math.log(each) for each in base], [math.log(each) for each in new])
+    return interval and (shift, interval)
 
 
 def mostly_disturbed(row: Row) -> bool:

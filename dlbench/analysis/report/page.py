@@ -21,13 +21,11 @@ from dlbench.analysis.answers.parts.headline import EXPLANATIONS
 from dlbench.analysis.claims import claims_table
 from dlbench.analysis.compare.verdict import Comparison
 from dlbench.analysis.presentation import names, wording
-from dlbench.analysis.presentation.figures import Figure
 from dlbench.analysis.read.merge import merged
 from dlbench.analysis.read.table import Results
-from dlbench.analysis.report import case_table, compare_terminal, detail_tables, machines, plots, sentences
-from dlbench.analysis.report.forest import forest
-from dlbench.analysis.report.plot_points import brief
-from dlbench.analysis.report.samples import samples
+from dlbench.analysis.report import case_table, compare_terminal, detail_tables, machines, sentences
+from dlbench.analysis.report.chart import STYLE, Chart, brief, chart, script
+from dlbench.analysis.report.figures import forest, samples
 from dlbench.analysis.report.screen import ScreenColumn, columns_of
 from dlbench.core.schema import Unit
 from dlbench.core.units import one_line
@@ -45,12 +43,12 @@ class Page:
     """A page, and what is drawn on it."""
 
     html: str
-    drawings: Mapping[str, plots.Drawing]
+    charts: Mapping[str, Chart]
     """By name, such as ``speed-up``."""
 
     def files(self) -> dict[str, str]:
         """Return each plot as SVG on white by the name of its file, such as ``speed-up.svg``."""
-        files = {f"{name}.svg": plots.standalone(drawing) for name, drawing in self.drawings.items()}
+        files = {f"{name}.svg": chart.standalone() for name, chart in self.charts.items()}
         return {name: content for name, content in files.items() if content}
 
 
@@ -62,11 +60,10 @@ def report(results: Results, notes: Sequence[str] = (), interactive: bool = Fals
     results = merged(results)
     found, marks = every_answer(results), sentences.marks(results.rows, results)
     drawn = [(each.question.topic, figure) for each in found if isinstance(each, Answer) for figure in each.figures]
-    measured = samples(results, found)
-    drawn += [("samples", figure) for figure in measured.figures]
-    plot_names = _plot_names([topic for topic, _ in drawn])
-    drawings = {name: plots.draw(figure, interactive) for name, (_, figure) in zip(plot_names, drawn, strict=True)}
-    views = iter([_plot(name, drawing, interactive) for name, drawing in drawings.items()])
+    measured, not_sampled = samples(results, found)
+    drawn += [("samples", figure) for figure in measured]
+    charts = {name: chart(figure) for name, (_, figure) in zip(_plot_names([topic for topic, _ in drawn]), drawn, strict=True)}
+    views = iter([_plot(name, drawing, interactive) for name, drawing in charts.items()])
     html = _rendered(
         interactive,
         made_from=made_from,
@@ -75,21 +72,20 @@ def report(results: Results, notes: Sequence[str] = (), interactive: bool = Fals
         answers=[_answer(each, views, marks) for each in found],
         claims=_view(claims_table(results)),
         samples=list(views),
-        not_sampled=measured.left_out,
-        level=measured.level,
+        not_sampled=not_sampled,
         cases=_cases(results),
         warnings=[*_short(notes, results), *results.circumstances, *sentences.reasons(results.rows), *sentences.unstated(results)],
         **_measured(results),
     )
-    return Page(html, drawings)
+    return Page(html, charts)
 
 
 def comparison(comparisons: Sequence[Comparison], conclusion: str, notes: Sequence[str], results: Results) -> Page:
     """Return the page on comparisons of these results: for each the verdicts, the worst first, and a forest plot."""
     measured = _measured(results)
     plot_names = _plot_names(["comparison"] * len(comparisons))
-    figures = dict(zip(plot_names, map(forest, comparisons[:_MOST_FORESTS]), strict=False))
-    drawings = {name: plots.draw(figure) for name, figure in figures.items() if figure}
+    forests = zip(plot_names, map(forest, comparisons[:_MOST_FORESTS]), strict=False)
+    charts = {name: chart(figure) for name, figure in forests if figure.rows}
     sides = (side for each in comparisons for case in each.cases for side in (case.base, case.new) if side)
     views = [
         {
@@ -97,7 +93,7 @@ def comparison(comparisons: Sequence[Comparison], conclusion: str, notes: Sequen
             "title": each.title,
             "summary": compare_terminal.summary([each]) if len(comparisons) > 1 else None,
             "doubts": each.doubts,
-            "plot": _plot(name, drawings[name]) if name in drawings else None,
+            "plot": _plot(name, charts[name]) if name in charts else None,
             "table": _verdicts(each),
         }
         for name, each in zip(plot_names, comparisons, strict=True)
@@ -110,7 +106,7 @@ def comparison(comparisons: Sequence[Comparison], conclusion: str, notes: Sequen
         warnings=_short([note for note in notes if note not in measured["not_usable"]], results),
         **measured,
     )
-    return Page(html, drawings)
+    return Page(html, charts)
 
 
 @cache
@@ -144,25 +140,19 @@ _PARTS = {
 
 
 def _rendered(interactive: bool, **content: Any) -> str:
-    content = {**dict.fromkeys((*_PARTS, "comparisons", "not_sampled", "level", "made_from"), ()), **content}
+    content = {**dict.fromkeys((*_PARTS, "comparisons", "not_sampled", "made_from"), ()), **content}
     parts = [(each["name"], each["title"]) for each in content["comparisons"]]
     parts += [part for name, part in _PARTS.items() if content[name] or name == "warnings"]
-    style, script = _style(), _script() if interactive else ""
-    policy = ["default-src 'none'", f"style-src {_hash(style)}", "base-uri 'none'", "form-action 'none'"]
-    policy += [f"script-src {_hash(script)}"] if script else []
-    return _template().render(**content, version=__version__, parts=parts, policy="; ".join(policy), style=style, script=script)
-
-
-def _style() -> str:
-    light, dark = ("".join(f"--{name}:{colour};" for name, colour in each.items()) for each in (plots.LIGHT, plots.DARK))
-    schemes = f":root{{{light}}}\n@media screen and (prefers-color-scheme: dark){{:root{{{dark}}}}}\n"
-    return schemes + _text("page.css")
+    code = _script() if interactive else ""
+    policy = ["default-src 'none'", f"style-src {_hash(STYLE)}", "base-uri 'none'", "form-action 'none'"]
+    policy += [f"script-src {_hash(code)}"] if code else []
+    return _template().render(**content, version=__version__, parts=parts, policy="; ".join(policy), style=STYLE, script=code)
 
 
 @cache
 def _script() -> str:
     # The end of a script, and what would make a browser look for a second one, may only stand there in disguise.
-    return plots.script(_text("page.js")).replace("</script", "<\\/script").replace("<!--", "<\\!--")
+    return script(_text("page.js")).replace("</script", "<\\/script").replace("<!--", "<\\!--")
 
 
 def _hash(content: str) -> str:
@@ -212,21 +202,18 @@ def _of_columns(title: str, columns: Sequence[ScreenColumn], notes: Sequence[str
     return {"title": title, "headings": [(each.heading, each.number) for each in columns], "rows": rows, "notes": notes} if rows else None
 
 
-def _plot(name: str, picture: plots.Drawing, interactive: bool = False) -> dict[str, Any]:
-    return {
-        "name": name,
-        "picture": picture,
-        "svg": plots.svg(picture, name),
-        "specification": picture.specification if interactive else None,
-        "table": _view(_drawn_table(picture.figure)),
-    }
-
-
-def _drawn_table(figure: Figure) -> Table:
-    """Return what is drawn as a table; the ends of an interval, or of a band, share a column."""
+def _plot(name: str, drawn: Chart, interactive: bool = False) -> dict[str, Any]:
+    figure = drawn.figure
     columns = [(axis.title, axis.column) for axis in sorted(figure.axes, key=lambda axis: axis.column.unit is not Unit.TEXT)]
     ends = [(heading, column) for heading, pair in ((wording.INTERVAL, figure.interval), ("band", figure.band)) for column in pair or ()]
-    return Table(figure.title, (*columns, *ends), figure.rows)
+    return {
+        "name": name,
+        "figure": figure,
+        "left_out": drawn.left_out,
+        "svg": drawn.svg(),
+        "specification": drawn.specs[0] if interactive and drawn.specs else None,
+        "table": _view(Table(figure.title, (*columns, *ends), figure.rows)),  # the ends of an interval, or of a band, share a column
+    }
 
 
 def _answer(found: Answer | Missing, views: Iterator[dict[str, Any]], marks: Mapping[str, str]) -> dict[str, Any]:

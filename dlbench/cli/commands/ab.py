@@ -19,7 +19,7 @@ from dlbench.cli.options import (
     planning_options,
     threshold_options,
 )
-from dlbench.cli.output_files import refuse_misplaced, refuse_same_file
+from dlbench.cli.output_files import check_writable, refuse_same_file
 from dlbench.cli.planning import Plan, load_suites, require_sight
 from dlbench.cli.recording import Recording, record
 from dlbench.cli.terminal import say, write_notes
@@ -74,7 +74,7 @@ def command(
     """
     refuse_several("dlbench ab")
     refuse_same_file({"--output": measuring.output, **output.files})
-    refuse_misplaced(measuring.output)
+    check_writable(measuring.output, new=False)
     suites, settings = load_suites(planning), sessions.settings_for(measuring.seed, measuring.isolation)
     require_sight(suites, WITHIN_A_RUN, given)
     suites = tuple(replace(each, thresholds=overridden(each.thresholds, given)) for each in suites)  # so the file has them

@@ -29,8 +29,8 @@ _HUGE = 1 << 30  # bytes; above, one file after the other, as what is read at th
 
 
 @click.command("compare")
-@click.argument("base", type=PATH, shell_complete=completion.result_files)
-@click.argument("new", metavar="[NEW|FOLDER]...", nargs=-1, type=PATH, shell_complete=completion.result_files)
+@click.argument("base", type=PATH)
+@click.argument("new", metavar="[NEW|FOLDER]...", nargs=-1, type=PATH)
 @threshold_options(
     "10% of time, with --by 3%, and 5% of memory",
     "End with 4 if some case doesn't exclude such a slowdown (default: the suite's; else 25%, if --strict or a file of run --gate asks).",
@@ -80,7 +80,7 @@ def command(
     _refuse_contradictions(base, new, by, calibration, across_machines)
     files = files_in((base, *new))
     with _side_by_side(files) as each:
-        results = collect(files, each, to_compare=True)
+        results = collect(files, each)
     if by and by.removeprefix("case.") == "run" and are_sides(results):
         comparisons, notes = [compare_sides(results, given=given)], side_notes(results)
     elif by:

@@ -4,15 +4,15 @@ from pathlib import Path
 
 import click
 
-from dlbench.cli.options import PATH, file_argument
-from dlbench.cli.output_files import create, refuse_existing
+from dlbench.cli.options import OUTPUT_FILE, file_argument
+from dlbench.cli.output_files import check_writable, create
 from dlbench.cli.terminal import say, say_unbroken
 from dlbench.core.errors import UsageError
 
 
 @click.command("contribute")
 @file_argument
-@click.option("-o", "--output", metavar="OUT", type=PATH, help="File to write, never overwritten (default: after the device).")
+@click.option("-o", "--output", metavar="OUT", type=OUTPUT_FILE, help="File to write, never overwritten (default: after the device).")
 def command(file: Path, output: Path | None) -> None:
     """Make a reference run for others out of a result file of `dlbench run`: check it, and strip what is private.
 
@@ -34,7 +34,7 @@ def command(file: Path, output: Path | None) -> None:
     from dlbench.core.store import load
     from dlbench.core.writer import as_line
 
-    refuse_existing(output)
+    check_writable(output)
     run = load(file)
     if not file.is_file():
         raise UsageError(f"{file} is a pipe, and this reads a file twice; write it to a file first, and give that")

@@ -6,7 +6,7 @@ import click
 
 from dlbench.analysis.export import formats
 from dlbench.cli.options import PATH, file_argument
-from dlbench.cli.output_files import create, refuse_existing
+from dlbench.cli.output_files import check_writable, create
 from dlbench.cli.terminal import drop_stdout, write_notes
 from dlbench.core.errors import OutputError, UsageError
 
@@ -48,7 +48,7 @@ def command(file: Path, form: str, output: Path | None) -> None:
     write_notes(notes)
     if not contents:
         raise UsageError(f"{file} has no case with times, so there is nothing to export to {form}")
-    refuse_existing(*contents)  # all or none
+    check_writable(*contents)  # all or none
     for path, content in contents.items():
         if path is None:
             _print(content)

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import click
 
-from dlbench.cli.options import PATH, files_argument, price_options
-from dlbench.cli.output_files import create, is_page_of, made_from, make_folder, page_of, refuse_existing
+from dlbench.cli.options import OUTPUT_FILE, PATH, files_argument, price_options
+from dlbench.cli.output_files import check_writable, create, is_page_of, made_from, page_of, writing
 from dlbench.cli.prices import check_devices
 from dlbench.cli.terminal import say, write_notes
 from dlbench.core.prices import Prices
@@ -17,7 +17,7 @@ from dlbench.core.prices import Prices
 @click.option(
     "-o",
     "--output",
-    type=PATH,
+    type=OUTPUT_FILE,
     metavar="PAGE",
     help="The page; never overwritten (default: called like its file, run.html, and replacing an earlier page on it).",
 )
@@ -44,17 +44,21 @@ def command(files: tuple[Path, ...], output: Path | None, interactive: bool, fig
     path = output or page_of(files)
     replacing = output is None and is_page_of(path, files)
     if not replacing:
-        refuse_existing(path)
+        check_writable(path)
     results = replace(collect(files), prices=given)
     check_devices(given, devices(results))
     notes = notes_on(results, files)
     made = page.report(results, notes, interactive, made_from(files))
     if figures:
-        make_folder(figures)
+        check_writable(figures, new=False)
+        with writing(figures):
+            figures.mkdir(exist_ok=True)
     drawn = {figures / name: picture for name, picture in made.files().items()} if figures else {}
-    refuse_existing(*drawn)
+    check_writable(*drawn)
     for drawing, picture in drawn.items():
         create(drawing, picture.encode(errors="replace"))
-    create(path, made.html.encode(errors="replace"), replacing=replacing)
+    if replacing:
+        path.unlink(missing_ok=True)
+    create(path, made.html.encode(errors="replace"))
     write_notes(notes)
     say(f"saved in {path}" + (f", and {len(drawn)} figures in {figures}" if figures else ""))

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from dlbench.cli import BEGAN, completion, defaults
+from dlbench.cli import BEGAN, defaults
 from dlbench.cli import gate as gates
 from dlbench.cli import session as sessions
 from dlbench.cli.listing import write_plan
@@ -25,7 +25,7 @@ from dlbench.cli.options import (
     planning_options,
     typed_options,
 )
-from dlbench.cli.output_files import refuse_misplaced
+from dlbench.cli.output_files import check_writable
 from dlbench.cli.planning import Plan, left_out, load_suites, plan_suites, require_sight
 from dlbench.cli.recording import record
 from dlbench.cli.terminal import say
@@ -66,7 +66,6 @@ if TYPE_CHECKING:
     "--resume",
     type=PATH,
     metavar="FILE",
-    shell_complete=completion.result_files,
     is_eager=True,
     callback=defaults.without_defaults(),
     help="Go on with a run as it was planned; with one that is complete, to more --rounds or for a --budget.",
@@ -128,7 +127,7 @@ def command(
 def _refuse_contradictions(measuring: MeasureOptions, gate: bool, detect: str | None, resume: Path | None, node: Node | None) -> None:
     """Raise UsageError for options that exclude each other, and for an output that can't be a file."""
     if not (node and node.number):
-        refuse_misplaced(measuring.output)
+        check_writable(measuring.output, new=False)
     if gate and (measuring.rounds or measuring.budget):
         raise UsageError("--gate chooses the rounds itself; give it without --rounds and --budget")
     if detect is not None and not gate:

@@ -1,53 +1,70 @@
-"""Rates of a case, their share of the device's published peak, and whether they can be true."""
+"""Rates of a case, their share of the device's published peak, and whether they can be true; and its energy."""
 
 import statistics
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from dlbench.core import units
-from dlbench.core.measurement import SpotCheck
+from dlbench.core.measurement import Measurement, MeteredWindow, SpotCheck
+from dlbench.core.reference.collectives import OPERATIONS, bus_factor
 from dlbench.core.reference.peaks import TABLE, Share, arithmetic_share, memory_share, peak_of
-from dlbench.core.rows.columns import Rates
-from dlbench.core.rows.rounds import RoundIdentity
-from dlbench.core.stats import known
+from dlbench.core.rows.columns import Energy, Rates, Times
+from dlbench.core.stats import known, known_median, median_interval
 
 ALLOWANCE = 1.25
 """Cards run above the boost clock that their figures are computed from, a TITAN X (Pascal) by a fifth, and a cache may hold an eighth of
 a large working set. A wrong count is off by a factor of two, as a rule."""
 _SAME_OUTPUT = "its output stayed the same on other inputs; see that its call computes, and that Work.inputs are the tensors it reads"
-NO_RATES = Rates()
 NOTHING_STATED = "the workload states neither operations nor bytes"
 EMPTY = 2.0
 """A call that takes less than this many times an empty one did nothing: the least operation of torch takes more than ten times as long."""
 
 
 def rated(
-    counts: Sequence[RoundIdentity], call_s: float | None, dtype: str, fastest_s: float, check: SpotCheck | None, doubt_alone: bool
+    timed: Sequence[Measurement], time: Times, dtype: str, check: SpotCheck | None, uncounted: Sequence[str], collective: str
 ) -> tuple[Rates, str | None]:
     """Return items, operations and bytes a second, the last two with their share of the device's peak, and why they can't be true, if so.
 
-    ``counts`` is what the timed rounds state, ``call_s`` the row's time of a call, and ``fastest_s`` that of the fastest block, as other
-    blocks may have been held up. With ``doubt_alone`` the rates stay empty.
+    Counts are what the rounds state; it is the fastest block that can't be true, as other blocks may have been held up. ``uncounted`` has
+    why operations or bytes are unknown, and ``collective`` the operation of that name, which has a rate on the slowest link.
     """
-    stated, arithmetic, memory, rates = counts[-1], None, None, NO_RATES
-    device, ranks = peak_of(stated.device_name), stated.case.ranks or 1
-    if device or not doubt_alone:
-        flops_per_s, bytes_per_s = _rate([each.flops for each in counts], call_s), _rate([each.bytes for each in counts], call_s)
-        arithmetic = arithmetic_share(device, dtype, flops_per_s / ranks) if device and flops_per_s is not None else None
-        moved = stated.bytes / ranks if stated.bytes else 0.0
-        memory = memory_share(device, moved, bytes_per_s / ranks) if device and moved and bytes_per_s is not None else None
+    stated, call_s = timed[-1], time.median_s
+    ranks = stated.case.ranks or 1
+    device = None if stated.case.device == "cpu" else peak_of(stated.device_name)
+    items_per_s, flops_per_s, bytes_per_s = (
+        _rate([getattr(each, count) for each in timed], call_s) for count in ("items", "flops", "bytes")
+    )
+    arithmetic = arithmetic_share(device, dtype, flops_per_s / ranks) if device and flops_per_s is not None else None
+    moved = stated.bytes / ranks if stated.bytes else 0.0
+    memory = memory_share(device, moved, bytes_per_s / ranks) if device and moved and bytes_per_s is not None else None
     same_output = [_SAME_OUTPUT] if check and check.follows_input is False else []
-    doubt = together([*_no_work(fastest_s, stated, check), *_too_fast(stated, arithmetic, memory), *same_output])
-    if not doubt_alone:
-        nearest = max(filter(None, (arithmetic, memory)), key=lambda share: share.fraction, default=None)
-        rates = Rates(
-            items_per_s=_rate([each.items for each in counts], call_s),
-            flops_per_s=flops_per_s,
-            bytes_per_s=bytes_per_s,
-            peak_fraction=nearest.fraction if nearest else None,
-            peak=nearest,
-            reason=None if nearest else _no_peak(stated, bool(device), dtype),
-        )
+    doubt = together([*_no_work(time.min_s or 0.0, stated, check), *_too_fast(stated, arithmetic, memory), *same_output])
+    nearest = max(filter(None, (arithmetic, memory)), key=lambda share: share.fraction, default=None)
+    reasons = [] if nearest else [_no_peak(stated, bool(device), dtype)]
+    if uncounted and not nearest:
+        reasons = [*(reasons if flops_per_s is not None else []), *uncounted]
+    items = (items_per_s or 0.0) * (call_s or 0.0)
+    low, high = (items / time.ci_high_s, items / time.ci_low_s) if items and time.ci_low_s and time.ci_high_s else (None, None)
+    bus_bytes_per_s = (
+        bytes_per_s * bus_factor(collective, ranks) if bytes_per_s is not None and ranks > 1 and collective in OPERATIONS else None
+    )
+    rates = Rates(
+        items_per_s,
+        low,
+        high,
+        flops_per_s,
+        bytes_per_s,
+        bus_bytes_per_s,
+        nearest.fraction if nearest else None,
+        nearest,
+        together(reasons),
+    )
     return rates, doubt
+
+
+def reported(per_round: Sequence[float]) -> Rates:
+    """Return the throughput that an experiment reported in each round, if it did."""
+    low, high, _ = median_interval(per_round) or (None, None, 0)
+    return Rates(statistics.median(per_round), low, high) if per_round else Rates()
 
 
 def _rate(counts: Sequence[float | None], call_s: float | None) -> float | None:
@@ -61,7 +78,7 @@ def _rate(counts: Sequence[float | None], call_s: float | None) -> float | None:
     return (stated[0] if len(stated) == 1 else statistics.median(stated)) / call_s
 
 
-def _no_peak(stated: RoundIdentity, has_device: bool, dtype: str) -> str:
+def _no_peak(stated: Measurement, has_device: bool, dtype: str) -> str:
     if stated.flops is None and stated.bytes is None:
         return NOTHING_STATED
     if stated.case.device == "cpu":
@@ -74,7 +91,7 @@ def _no_peak(stated: RoundIdentity, has_device: bool, dtype: str) -> str:
     return f"no published {dtype} peak of {stated.device_name} is known" if dtype else "the case names no precision"
 
 
-def _no_work(fastest_s: float, stated: RoundIdentity, check: SpotCheck | None) -> list[str]:
+def _no_work(fastest_s: float, stated: Measurement, check: SpotCheck | None) -> list[str]:
     counts = {"items": stated.items, "operations": stated.flops, "bytes": stated.bytes}
     if not fastest_s:
         return ["its time reads as zero; give it more to do"]
@@ -87,7 +104,7 @@ def _no_work(fastest_s: float, stated: RoundIdentity, check: SpotCheck | None) -
     return []
 
 
-def _too_fast(stated: RoundIdentity, arithmetic: Share | None, memory: Share | None) -> list[str]:
+def _too_fast(stated: Measurement, arithmetic: Share | None, memory: Share | None) -> list[str]:
     flops_advice = "see what its flops count, or state least_flops where an algorithm needs fewer"
     bytes_advice = "see what its bytes count, or state least_bytes where caches hold some of them meanwhile"
     return [
@@ -104,3 +121,50 @@ def _too_fast(stated: RoundIdentity, arithmetic: Share | None, memory: Share | N
 def together(sentences: Sequence[str]) -> str | None:
     """Return all reasons as one text; None where there is none."""
     return "; also, ".join(sentences) or None
+
+
+def joules_per_item(rounds: Sequence[Measurement]) -> tuple[float, ...]:
+    """Return of each round the energy of the device for an item, in J; empty where a round does not tell."""
+    found = known(_over(each.energy.joules, each.energy.items) for each in rounds if each.energy)
+    return tuple(found) if len(found) == len(rounds) else ()
+
+
+def metered(rounds: Sequence[Measurement], reason: str | None, telemetry_reason: str | None) -> Energy:
+    """Return the columns of energy, null where a round has nothing; the reasons are those of the file."""
+    windows, per_item = known(each.energy for each in rounds), joules_per_item(rounds)
+    low, high, _ = median_interval(per_item) or (None, None, 0)
+
+    def median(value: Callable[[MeteredWindow], float | None]) -> float | None:
+        found = known(map(value, windows))
+        return known_median(found) if len(found) == len(rounds) else None
+
+    return Energy(
+        joules_per_item=statistics.median(per_item) if per_item else None,
+        joules_per_item_low=low,
+        joules_per_item_high=high,
+        net_joules_per_item=median(lambda window: _over(_net(window), window.items)),
+        watts=median(lambda window: _over(window.joules, window.seconds)),
+        idle_watts=median(lambda window: window.idle_watts),
+        host_watts=median(lambda window: _over(window.host_joules, window.seconds)),
+        window_s=median(lambda window: window.seconds),
+        source=windows[-1].source if windows else None,
+        reason=reason or (None if per_item else _why_null(windows, len(rounds))),
+        telemetry_reason=telemetry_reason,
+    )
+
+
+def _why_null(windows: Sequence[MeteredWindow], rounds: int) -> str:
+    if len(windows) < rounds or not windows:
+        return f"{len(windows)} of {rounds} rounds were metered" if windows else "measured by dlbench run sustained"
+    return "its window had no item, or no time" if all(window.joules is not None for window in windows) else "not every round tells it"
+
+
+def _net(window: MeteredWindow) -> float | None:
+    """Return the energy beyond that of the idle device; below it, by chance, is zero."""
+    if window.joules is None or window.idle_watts is None:
+        return None
+    return max(0.0, window.joules - window.idle_watts * window.seconds)
+
+
+def _over(joules: float | None, amount: float) -> float | None:
+    return joules / amount if joules is not None and amount else None

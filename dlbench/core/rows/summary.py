@@ -1,24 +1,27 @@
 """Row of the table that the measurements of one case come to, for the live screen and for result files."""
 
+import math
 import statistics
-from array import array
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import astuple, replace
-from functools import lru_cache
+from dataclasses import asdict, fields
+from itertools import chain
 from operator import attrgetter
-from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
-from dlbench.core.conditions import RoundState, circumstances
+from dlbench.core.conditions import Circumstances, RoundState, Throttling, circumstances
 from dlbench.core.declarations import Declaration
-from dlbench.core.measurement import Measurement, Transfer
+from dlbench.core.measurement import STEADY_SHIFT, Measurement, Memory, Transfer
 from dlbench.core.model import Case, Params, Policy, Reported, Status
-from dlbench.core.rows import energy, times
-from dlbench.core.rows.columns import Checks, Copies, Flags, Identity, Peaks, Rates, Times
-from dlbench.core.rows.rates import NO_RATES, rated, together
-from dlbench.core.rows.rounds import Blocks, CaseRounds, Round, RoundIdentity, reduced, stated
+from dlbench.core.precision import PRECISIONS
+from dlbench.core.quantities import Json
+from dlbench.core.reference.peaks import OTHER_LINK, link_bytes_per_s
+from dlbench.core.rows.columns import Checks, Copies, Flags, Identity, Peaks, Times
+from dlbench.core.rows.rates import joules_per_item, metered, rated, reported
+from dlbench.core.rows.rounds import CaseRounds
 from dlbench.core.rows.row import NOTHING_DECLARED, Row
-from dlbench.core.stats import known, variation
+from dlbench.core.stats import known, known_median, median_interval, outliers, quantile, relative_half_width, variation
+from dlbench.core.thresholds import WITHIN_A_RUN
+from dlbench.core.units import byte_rate
 from dlbench.core.unknown import explained
 
 T = TypeVar("T")
@@ -31,15 +34,35 @@ class Origin(NamedTuple):
     """Where the rounds of a case are from: a side of a file."""
 
     run: str = ""
-    device_names: Mapping[str, str | None] = {}
-    """Of each device, for rounds that do not name theirs."""
+    devices: Mapping[str, Json] = {}
+    """What the header says of each device."""
     declarations: Mapping[str, Declaration] = {}
     """Of each workload."""
-    file: Path | None = None
-    """Of rounds to compare, which did not keep their blocks; they have no rates."""
 
 
 _UNKNOWN = Origin()
+
+
+class _Round(NamedTuple):
+    """A measurement that counts, and those of its blocks that do."""
+
+    of: Measurement
+    conditions: Throttling | None
+    blocks: Sequence[float] = ()
+    """In the order they were taken; none where it was not timed."""
+    ordered: Sequence[float] = ()
+    left_out: int | None = None
+    """Blocks besides these, in which a thread waited for a CPU; None where none are left out, whatever happened in them."""
+
+    @classmethod
+    def made_of(cls, measurement: Measurement) -> "_Round":
+        samples = measurement.samples
+        if samples is None:
+            return cls(measurement, measurement.throttling)
+        places = samples.undisturbed
+        blocks = samples.block_s if places is None else [samples.block_s[at] for at in places]
+        left_out = None if places is None else len(samples.block_s) - len(blocks)
+        return cls(measurement, measurement.conditions, blocks, sorted(blocks), left_out)
 
 
 def summarise(
@@ -51,130 +74,82 @@ def summarise(
     around any rounds of the run, for ``flag.disturbed``. A case with failed rounds has the most severe status (on a tie the latest) and
     its reason, and the times of the other rounds. Without an origin ``case.run`` is empty: a measurement does not know its file.
     """
-    rounds = reduced(measurements)
-    row = compared(rounds, states, origin)
-    ok = set(map(id, _counted(rounds)))
-    counted = [each for each, of in zip(measurements, rounds, strict=True) if id(of) in ok]
-    timed = [each for each in rounds if id(each) in ok and each.blocks]
-    medians = [each.median_s for each in timed]
-    mean_s = times.median([each.mean_s for each in timed])
-    check, profile = (_last([getattr(each, group) for each in measurements]) for group in ("check", "profile"))
-    held = known(each.throttling for each in counted)
-    clock_hz, power_w = times.median([each.clock_hz for each in held]), times.median([each.power_w for each in held])
-    reason = _reason("waiting", counted) if row.is_on_cpu else None
-    own = replace(row.time, mean_s=mean_s, clock_hz=clock_hz, power_w=power_w, reason=reason)
-    time = times.distribution(own, [each.samples for each in counted if each.samples])
-    return replace(
-        row,
-        time=time,
-        rate=_rates(times.with_interval(row.rate, time), measurements) if timed else times.reported_rate(row.rate, row.paid_rates),
-        memory=replace(
-            row.memory,
-            reserved_bytes=_most([each.memory.reserved_bytes for each in counted]),
-            host_peak_bytes=_most([each.memory.host_peak_bytes for each in counted]),
-            reason=_reason("memory", measurements),
-        ),
-        transfer=replace(
-            _copies([each.transfer for each in counted if each.transfer], row.time.median_s), reason=_reason("transfer", measurements)
-        ),
-        check=replace(
-            Checks(*astuple(check)) if check else Checks(),
-            reason=_reason("check", [each for each in measurements if each.check]),
-        ),
-        energy=replace(
-            row.energy,
-            reason=_reason("energy", measurements) or row.energy.reason,
-            telemetry_reason=_reason("telemetry", measurements),
-        ),
-        flag=replace(
-            row.flag,
-            noisy=times.is_noisy(medians, target),
-            no_speed=any("speed" in each.missing_reasons for each in counted) if timed else None,
-            tail=None if mean_s is None else times.has_tail(medians, mean_s),
-        ),
-        profile=profile and profile.of_timed(row.time.median_s or 0.0, on_cpu=row.is_on_cpu),
-        not_profiled=_reason("profile", measurements),
+    case, counted = measurements[-1].case, _counted(measurements)
+    on_cpu, device = case.device == "cpu", origin.devices.get(case.device)
+    declared = origin.declarations.get(case.workload, NOTHING_DECLARED)
+    rounds = list(map(_Round.made_of, counted))
+    timed = [each.of for each in rounds if each.blocks]
+    values, scalars = _values(counted)
+    given = _given(rounds, scalars)
+    found, check, profile = (_last(name, measurements) for name in ("found", "check", "profile"))
+    dtype, _ = _chosen(case, found or {})
+    around = circumstances(
+        [(each.of.round, each.conditions) for each in rounds],
+        states,
+        case.device,
+        _last("threads", counted),
+        frozenset([each.of.round for each in rounds if each.left_out is not None]),
     )
-
-
-def _reason(group: str, measurements: Sequence[Measurement]) -> str | None:
-    """Say why a group of columns is null, by the last round that does."""
-    for each in reversed(measurements):
-        if group in each.missing_reasons:
-            return explained(each.missing_reasons[group])
-    return None
-
-
-def _rates(rates: Rates, measurements: Sequence[Measurement]) -> Rates:
-    """Return them with what the workload says of operations and bytes that it does not state, where there is no share of a peak."""
-    flops, moved = _reason("flops", measurements), _reason("bytes", measurements)
-    uncounted = known([flops, moved, _reason("speed", measurements)])
-    if flops and moved and flops.partition(": ")[2] == moved.partition(": ")[2]:
-        uncounted = [flops.replace("its operations are", "its operations and bytes are", 1)]
-    if not uncounted or rates.peak_fraction is not None:
-        return rates
-    stated_work = [rates.reason] if rates.reason and rates.flops_per_s is not None else []
-    return replace(rates, reason=together([*stated_work, *uncounted]))
-
-
-_flags, _peaks = lru_cache(1024)(Flags), lru_cache(1024)(Peaks)
-"""Equal ones of several cases are one object, as in `_shared`."""
-
-
-def compared(rounds: Sequence[Round], states: Sequence[RoundState] = (), origin: Origin = _UNKNOWN) -> Row:
-    """Return of the row of one case what a comparison reads; ``states`` as in `summarise`."""
-    file, identities = origin.file, stated(rounds)
-    well = {each.status for each in identities} == {Status.OK}
-    ok = rounds if well else _counted(rounds)
-    identities_ok = identities if well else stated(ok)
-    timed = [each for each in ok if each.blocks]
-    medians = [each.median_s for each in timed]
-    centre = statistics.median(medians) if timed else None
-    what, rates, doubt = _identity(identities, origin), NO_RATES, None
+    time = _times(rounds, given, around, _reason("waiting", counted) if on_cpu else None)
     if timed:
-        counts = identities_ok if len(identities_ok) == 1 else [each.stated for each in timed]
-        fastest_s, check = min([each.fastest_s for each in timed]), _last([each.check for each in identities])
-        rates, doubt = rated(counts, centre, what.dtype or "", fastest_s, check, doubt_alone=file is not None)
-    throttlings = [(each.number, each.throttling) for each in ok]
-    alone = frozenset([each.number for each in timed if each.left_out is not None])
-    around = circumstances(throttlings, states, what.device, _last([each.threads for each in identities_ok]), alone)
+        operation = str(case.params.get(declared.parameter("collective_op") or ""))
+        rate, doubt = rated(timed, time, dtype or "", check, _uncounted(measurements), operation)
+    else:
+        rate, doubt = reported(scalars.get(getattr(declared.value("steady"), "name", ""), ())), None
+    peaks = {each.name: max(known(getattr(of.memory, each.name) for of in counted), default=None) for each in fields(Memory)}
     return Row(
-        what,
-        _params(identities[-1].case),
-        _values(ok),
-        Times(
-            median_s=centre,
-            rounds=len(ok),
-            sd_between=variation(medians) if timed else None,
-            lost_share=around.lost_share,
-            disturbed_rounds=around.rounds,
-            left_out=sum([each.left_out or 0 for each in timed]) if alone else None,
-        ),
-        rates,
-        _peaks(peak_bytes=_most([each.peak_bytes for each in ok]), limit_bytes=_last([each.limit_bytes for each in identities])),
-        energy=energy.columns(ok),
-        flag=_flags(
+        _identity(measurements, found or {}, origin, states_work=rate.flops_per_s is not None),
+        _params(case),
+        values,
+        time,
+        rate,
+        Peaks(**peaks, limit_bytes=_last("limit_bytes", measurements), reason=_reason("memory", measurements)),
+        _copies(known(each.transfer for each in counted), time.median_s, _reason("transfer", measurements), device),
+        Checks(**(asdict(check) if check else {}), reason=_reason("check", [each for each in measurements if each.check])),
+        metered(counted, _reason("energy", measurements), _reason("telemetry", measurements)),
+        Flags(
+            noisy=None if time.ci_low_s is None else relative_half_width(given.median_s) > target,
+            tail=_has_tail(time),
             throttled=around.throttled,
-            not_steady=times.not_steady(timed) if timed else None,
+            not_steady=_not_steady(rounds) if timed else None,
             power_capped=around.power_capped,
             disturbed=around.disturbed,
             implausible=doubt is not None if timed else None,
             implausible_reason=doubt,
+            no_speed=any("speed" in each.missing_reasons for each in counted) if timed else None,
             reason=around.reason,
         ),
-        declared=origin.declarations.get(what.workload, NOTHING_DECLARED),
-        rounds=_rounds(ok if ok and identities_ok[0].status is Status.OK else [], file),
+        declared,
+        given if counted and counted[0].status is Status.OK else CaseRounds(),
+        profile and profile.of_timed(time.median_s or 0.0, on_cpu=on_cpu),
+        _reason("profile", measurements),
     )
 
 
-def _counted(rounds: Sequence[Round]) -> list[Round]:
-    """Return the rounds that went well; without any those that were timed and whose values alone are not as declared.
-
-    The times of a call that computed something wrong say nothing.
-    """
-    return [each for each in rounds if each.stated.status is Status.OK] or [
-        each for each in rounds if each.blocks and each.stated.check is None
-    ]
+def _identity(measurements: Sequence[Measurement], found: Params, origin: Origin, *, states_work: bool) -> Identity:
+    case, device = measurements[-1].case, origin.devices.get(measurements[-1].case.device) or {}
+    dtype, mode = _chosen(case, found)
+    precision = PRECISIONS.get(str(dtype)) if states_work else None
+    native = precision and precision.is_native(device, on_cpu=case.device == "cpu")
+    ending = max(reversed(measurements), key=lambda each: _SEVERITY.index(each.status))
+    return Identity(
+        case.id,
+        case.suite,
+        case.workload,
+        case.device,
+        _last("device_name", measurements) or device.get("name") or None,
+        dtype,
+        mode,
+        arithmetic=None if native is None else "native" if native else "emulated",
+        threads=_last("threads", measurements),
+        math=dict(sorted((_last("math", measurements) or {}).items())),
+        status=ending.status,
+        reason=ending.reason,
+        found=found,
+        run=origin.run,
+        side=measurements[-1].side,
+        unfinished=bool(ending.unfinished),
+    )
 
 
 def planned_row(case: Case, side: str | None = None) -> Row:
@@ -185,66 +160,116 @@ def planned_row(case: Case, side: str | None = None) -> Row:
 
 def per_round(measurements: Iterable[Measurement]) -> CaseRounds:
     """Return what each round of one case gave; rounds that did not go well are left out."""
-    return _rounds(reduced(each for each in measurements if each.status is Status.OK))
+    ok = [each for each in measurements if each.status is Status.OK]
+    return _given(list(map(_Round.made_of, ok)), _values(ok)[1])
 
 
-def _rounds(ok: Sequence[Round], file: Path | None = None) -> CaseRounds:
-    peaks = _shared("peaks", _all_known([each.peak_bytes for each in ok]))
-    host_peaks = _shared("peaks", _all_known([each.host_peak_bytes for each in ok]))
-    values, timed = _scalars(ok), [each for each in ok if each.blocks]
-    if not timed:
-        return CaseRounds(peak_bytes=peaks, host_peak_bytes=host_peaks, joules_per_item=energy.joules_per_item(ok), values=values)
-    # Columns at once: a large file has hundreds of thousands of rounds.
-    identities, numbers, _, _, _, throttlings, _, counts, median_s, p10_s, mean_s, _, _, steady, device_s, sources, left_out = zip(
-        *timed, strict=True
-    )
-    spoiled = tuple([warm is False or (slowed is not None and slowed.spoiled) for warm, slowed in zip(steady, throttlings, strict=True)])
-    large = file is not None
+def _counted(measurements: Sequence[Measurement]) -> list[Measurement]:
+    """Return the rounds that went well; without any those that were timed and whose values alone are not as declared.
+
+    The times of a call that computed something wrong say nothing.
+    """
+    return [each for each in measurements if each.status is Status.OK] or [
+        each for each in measurements if each.samples and each.check is None
+    ]
+
+
+def _given(rounds: Sequence[_Round], scalars: Mapping[str, tuple[float, ...]]) -> CaseRounds:
+    measurements, timed = [each.of for each in rounds], [each for each in rounds if each.blocks]
+    samples = known(each.samples for each in measurements)
+    left_out = [each.left_out or 0 for each in timed]
+    held = [each.conditions is not None and each.conditions.spoiled for each in timed]
     return CaseRounds(
-        median_s=array("d", median_s) if large else median_s,
-        items=_shared("items", _all_known([each.items for each in identities])),
-        flops=_shared("flops", _all_known([each.flops for each in identities])),
-        p10_s=array("d", p10_s) if large else p10_s,
-        mean_s=array("d", mean_s) if large else mean_s,
-        blocks=Blocks(_shared("counts", counts), array("q", sources) if isinstance(sources[0], int) else sources, file),
-        numbers=_shared("numbers", numbers),
-        left_out=_shared("left out", tuple([each or 0 for each in left_out])) if any(left_out) else (),
-        spoiled=_shared("spoiled", spoiled),
-        peak_bytes=peaks,
-        host_peak_bytes=host_peaks,
-        device_s=_all_known(device_s),
-        values=values,
+        median_s=tuple([quantile(each.ordered, 0.5) for each in timed]),
+        items=_all_known([each.of.items for each in timed]),
+        flops=_all_known([each.of.flops for each in timed]),
+        p10_s=tuple([quantile(each.ordered, 0.1) for each in timed]),
+        mean_s=tuple([math.fsum(each.blocks) / len(each.blocks) for each in timed]),
+        blocks=tuple([each.blocks for each in timed]),
+        numbers=tuple([each.of.round for each in timed]),
+        left_out=tuple(left_out) if any(left_out) else (),
+        spoiled=tuple([each.steady is False or spoiled for each, spoiled in zip(samples, held, strict=True)]),
+        peak_bytes=_all_known([each.memory.peak_bytes for each in measurements]),
+        host_peak_bytes=_all_known([each.memory.host_peak_bytes for each in measurements]),
+        device_s=_all_known([each.device_s for each in samples]),
+        joules_per_item=joules_per_item(measurements),
+        values=scalars,
     )
 
 
-@lru_cache(1024)
-def _shared(what: str, values: tuple[T, ...]) -> tuple[T, ...]:
-    """Return equal values of several cases as one object: a large file has hundreds of thousands, mostly the same few."""
-    return values
-
-
-def _identity(identities: Sequence[RoundIdentity], origin: Origin) -> Identity:
-    ending = max(reversed(identities), key=lambda each: _SEVERITY.index(each.status)) if len(identities) > 1 else identities[0]
-    math, found = _last([each.math or None for each in identities]) or {}, _last([each.found or None for each in identities]) or {}
-    case = identities[-1].case
-    dtype, mode = _chosen(case, found)
-    return Identity(
-        case.id,
-        case.suite,
-        case.workload,
-        case.device,
-        _last([each.device_name for each in identities]) or origin.device_names.get(case.device),
-        dtype,
-        mode,
-        threads=_last([each.threads for each in identities]),
-        math=math,
-        status=ending.status,
-        reason=ending.reason,
-        found=found,
-        run=origin.run,
-        side=identities[-1].side,
-        unfinished=bool(ending.unfinished),
+def _times(rounds: Sequence[_Round], given: CaseRounds, around: Circumstances, reason: str | None) -> Times:
+    """Return the times of a call. They have the reason why it is not known how long threads waited."""
+    held = known(each.conditions for each in rounds)
+    found: dict[str, Any] = {name: known_median(map(attrgetter(name), held)) for name in ("clock_hz", "power_w")}
+    found |= {"rounds": len(rounds), "lost_share": around.lost_share, "disturbed_rounds": around.rounds}
+    timed = [(each, each.of.samples) for each in rounds if each.of.samples]
+    if not timed:
+        return Times(blocks=0, **found)
+    blocks = sorted(chain.from_iterable([each.ordered for each, _ in timed]))  # of sorted pieces, which sort fast
+    (low, high, _), median_s = median_interval(given.median_s) or (None, None, 0), statistics.median(given.median_s)
+    device_s = known_median([samples.device_s for _, samples in timed])
+    if all(samples.wait_s is not None for _, samples in timed):
+        full = sum(each.left_out is None for each, _ in timed)
+        reason = f"in {full} of {len(timed)} rounds too few blocks were undisturbed, so all of them count" if full else None
+    return Times(
+        median_s=median_s,
+        ci_low_s=low,
+        ci_high_s=high,
+        mean_s=statistics.median(given.mean_s),
+        p10_s=quantile(blocks, 0.1),
+        p90_s=quantile(blocks, 0.9),
+        min_s=blocks[0],
+        blocks=len(blocks),
+        outliers=sum([outliers(each.ordered) for each, _ in timed]),
+        cv_within=known_median([variation(each.ordered) for each, _ in timed]),
+        sd_between=variation(given.median_s),
+        first_call_s=known_median([samples.first_call_s for _, samples in timed]),
+        device_s=device_s,
+        launch_bound=median_s / device_s if device_s else None,
+        left_out=None if all(each.left_out is None for each, _ in timed) else sum(given.left_out),
+        reason=reason,
+        **found,
     )
+
+
+def _has_tail(time: Times) -> bool | None:
+    """Whether the mean of all calls lies above the interval of the median, and matters; None where there is no interval."""
+    if time.ci_high_s is None or time.median_s is None or time.mean_s is None:
+        return None
+    # Of many rounds the interval is narrower than any change that matters.
+    return time.mean_s > max(time.ci_high_s, (1 + WITHIN_A_RUN.time) * time.median_s)
+
+
+def _not_steady(rounds: Sequence[_Round]) -> bool | None:
+    """Whether a warm-up ended unsteady, or slow calls, which have none, drifted the same way within the rounds.
+
+    None for slow calls in fewer than six rounds.
+    """
+    steady = [(each.blocks, each.of.samples.steady) for each in rounds if each.of.samples]
+    if any(each is False for _, each in steady):
+        return True
+    slow = [blocks for blocks, each in steady if each is None]
+    if not slow:
+        return False
+    moved = [blocks[-1] / blocks[0] - 1 for blocks in slow if len(blocks) > 1 and blocks[0]]
+    interval = median_interval(moved)
+    if interval is None:
+        return None
+    return abs(statistics.median(moved)) > STEADY_SHIFT and (interval.low > 0 or interval.high < 0)
+
+
+def _reason(group: str, measurements: Sequence[Measurement]) -> str | None:
+    """Say why a group of columns is null, by the last round that does."""
+    found = [each.missing_reasons[group] for each in measurements if group in each.missing_reasons]
+    return explained(found[-1]) if found else None
+
+
+def _uncounted(measurements: Sequence[Measurement]) -> list[str]:
+    """Return what the workload says of operations and bytes that it does not state."""
+    flops, moved, speed = (_reason(group, measurements) for group in ("flops", "bytes", "speed"))
+    if flops and moved and flops.partition(": ")[2] == moved.partition(": ")[2]:
+        return [flops.replace("its operations are", "its operations and bytes are", 1)]
+    return known([flops, moved, speed])
 
 
 def _chosen(case: Case, found: Params) -> tuple[str | None, str]:
@@ -261,47 +286,53 @@ def _all_known(values: Sequence[T | None]) -> tuple[T, ...]:
     return () if None in values else tuple(values)  # type: ignore[arg-type]  # none is None
 
 
-def _most(values: Iterable[int | None]) -> int | None:
-    return max(known(values), default=None)
+def _copies(transfers: Sequence[Transfer], call_s: float | None, reason: str | None, device: Json | None) -> Copies:
+    """Return what copies take, and what part pinned ones reach of what the PCIe link carries that the header tells of the device.
 
-
-def _copies(transfers: Sequence[Transfer], call_s: float | None) -> Copies:
-    if not transfers:
-        return Copies()
+    Where there are such copies, and the header does not tell or tells of a link that they don't go over, with why that is.
+    """
     found: dict[str, Any] = {}
-    for way in ("h2d", "d2h"):
+    for way in ("h2d", "d2h") if transfers else ():
         found[f"{way}_bytes"] = count = getattr(transfers[-1], f"{way}_bytes")
         for copy in (way, f"pinned_{way}"):
-            found[f"{copy}_s"] = copy_s = times.median(map(attrgetter(f"{copy}_s"), transfers))
+            found[f"{copy}_s"] = copy_s = known_median(map(attrgetter(f"{copy}_s"), transfers))
             found[f"{copy}_bytes_per_s"] = count / copy_s if count and copy_s else None
-    copies_s = found["h2d_s"] + found["d2h_s"]
-    whole_s = found["h2d_s"] + call_s + found["d2h_s"] if call_s is not None else 0.0
-    return Copies(**found, share=copies_s / whole_s if whole_s else None)
+    if transfers and call_s is not None:
+        copies_s, whole_s = found["h2d_s"] + found["d2h_s"], found["h2d_s"] + call_s + found["d2h_s"]
+        found["share"] = copies_s / whole_s if whole_s else None
+    pinned, why = found.get("pinned_h2d_bytes_per_s"), ""
+    if device is not None:
+        generation, lanes, reasons = (device.get(name) for name in ("pcie_generation_max", "pcie_width_max", "reasons"))
+        most = link_bytes_per_s(generation, lanes) if isinstance(generation, int) and isinstance(lanes, int) else None
+        if most and (pinned is None or pinned <= most):
+            found |= {"link_bytes_per_s": most, "link_fraction": pinned and pinned / most}
+        elif most:
+            why = OTHER_LINK.format(rate=byte_rate(most))
+        elif pinned is not None:
+            missing = reasons.get("pcie_generation_max") if isinstance(reasons, dict) else None
+            why = str(missing or "the file tells of no PCIe link of this device that dlbench knows")
+    return Copies(**found, reason="; ".join([*known([reason]), *([f"link: {why}"] if why else [])]) or None)
 
 
-def _scalars(ok: Sequence[Round]) -> Mapping[str, tuple[float, ...]]:
-    """Return the scalars that every round reported, each with its value in every round."""
-    rounds = {name: [each.values.get(name) for each in ok] for name in (ok[0].values if ok else ())}
-    return {name: tuple(scalars) for name, found in rounds.items() if len(scalars := _numbers(found)) == len(ok)}
-
-
-def _numbers(reported: Iterable[Reported | None]) -> list[float]:
-    return [each for each in reported if isinstance(each, int | float)]
-
-
-def _values(ok: Sequence[Round]) -> Mapping[str, Reported]:
-    """Return the median over rounds of each scalar, and of each point of a series, cut to the shortest round."""
+def _values(rounds: Sequence[Measurement]) -> tuple[dict[str, Reported], dict[str, tuple[float, ...]]]:
+    """Return the median over rounds of each scalar, and of each point of a series, cut to the shortest round; then of each scalar that
+    every round reported its value in every round.
+    """
     found: dict[str, Reported] = {}
-    for name in dict.fromkeys([name for each in ok for name in each.values]):
-        reported = [value for each in ok if (value := each.values.get(name)) is not None]
-        scalars = _numbers(reported)
+    scalars: dict[str, tuple[float, ...]] = {}
+    for name in dict.fromkeys([name for each in rounds for name in each.values]):
+        reported = [each.values[name] for each in rounds if name in each.values]
+        numbers = tuple([each for each in reported if isinstance(each, int | float)])
         points = zip(*(each for each in reported if not isinstance(each, int | float)), strict=False)
-        found[name] = statistics.median(scalars) if scalars else tuple(map(statistics.median, points))
-    return found
+        found[name] = statistics.median(numbers) if numbers else tuple(map(statistics.median, points))
+        if len(numbers) == len(rounds):
+            scalars[name] = numbers
+    return found, scalars
 
 
-def _last(values: Sequence[T | None]) -> T | None:
-    for value in reversed(values):  # a generator takes three times as long
-        if value is not None:
+def _last(name: str, measurements: Sequence[Measurement]) -> Any:
+    """Return a field of the last measurement that has it."""
+    for each in reversed(measurements):  # a generator takes three times as long
+        if (value := getattr(each, name)) not in (None, {}):
             return value
     return None

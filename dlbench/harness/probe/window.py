@@ -4,7 +4,7 @@ import math
 import statistics
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, get_args
 
 from dlbench.core.conditions import POWER_CAPS, SLOWDOWNS, Throttling
@@ -33,61 +33,6 @@ class Idle(NamedTuple):
 
 
 @dataclass
-class Telemeter:
-    """Clock, temperature, power and throttling of a device, as it tells them; the first reading is the beginning."""
-
-    ask: Callable[[tuple[str, ...]], nvml.Readings] | None
-    """Asks NVML; None where it can't be."""
-    meter: Meter | None
-    """Of its energy."""
-    of_processor: bool
-    slowed_by: set[str] = field(default_factory=set)
-    """NVML's reasons for a low clock so far, of `SLOWDOWNS` and `POWER_CAPS`."""
-
-    def __post_init__(self) -> None:
-        self._hot_s = processor.thermal_throttle_s() if self.of_processor else {}
-        self._before: tuple[float, float] | None = None
-
-    def read(self, at_s: float) -> Telling:
-        """Return what the device tells, at that time."""
-        if self.of_processor:
-            return self._processor(at_s)
-        return self._card(self.ask(nvml.TELEMETRY).values) if self.ask else {}
-
-    def _card(self, values: Mapping[str, Any]) -> Telling:
-        reasons = values.get("throttle_reasons")
-        held = None if reasons is None else SLOWDOWNS.union(POWER_CAPS).intersection(reasons)
-        self.slowed_by |= held or set()
-        throttle = None if held is None else SLOWED_DOWN if SLOWDOWNS & held else AT_POWER_LIMIT if held else 0.0
-        clock, temperature, power = (values.get(name) for name in ("clock_sm_hz", "temperature_c", "power_w"))
-        return {"clock": clock, "temperature": temperature, "power": power, "throttle": throttle}
-
-    def _processor(self, at_s: float) -> Telling:
-        hot_s, before_s = processor.thermal_throttle_s(), self._hot_s
-        self._hot_s = hot_s
-        slowed = any(hot_s[name] > before_s.get(name, 0.0) for name in hot_s)
-        return {
-            # A hypervisor shows the nominal clock.
-            "clock": None if processor.is_virtual() else processor.clock_hz(),
-            "temperature": processor.temperature_c(),
-            "power": self._power(at_s),
-            "throttle": (SLOWED_DOWN if slowed else 0.0) if hot_s else None,
-        }
-
-    def _power(self, at_s: float) -> float | None:
-        """Return the mean power since the last reading; None where its meter does not tell."""
-        if self.meter is None or self._before is None:
-            self._before = at_s, 0.0  # the first reading is the beginning
-            return None
-        try:
-            joules = self.meter.joules()
-        except Unavailable:
-            return None
-        (before_s, before), self._before = self._before, (at_s, joules)
-        return (joules - before) / (at_s - before_s) if at_s > before_s else None
-
-
-@dataclass
 class Window:
     """What is read of a device during one case, whose worker says by messages when it is timed, or metered."""
 
@@ -110,15 +55,17 @@ class Window:
         self._interval_s = math.inf
         self._meters: dict[str, Meter] = {}
         self._reasons: dict[str, Reason] = {}
-        self._telemeter: Telemeter | None = None
         self._series: list[Telling] = []
-        self._timed_s = math.inf
-        """When to read next while blocks are timed."""
+        self._slowed_by: set[str] = set()
+        """NVML's reasons for a low clock so far, of `SLOWDOWNS` and `POWER_CAPS`."""
+        self._hot_s: Mapping[str, float] = {}
+        self._power_since: tuple[float, float] | None = None
+        """When the host's energy was read last, and what it was."""
 
     @property
     def due_s(self) -> float:
         """When to read next, on the scale of `time.monotonic`; infinite where nothing is timed or metered."""
-        return min(self._timed_s, self._begun_s + (len(self._series) + 1) * self._interval_s)
+        return self._begun_s + (len(self._series) + 1) * self._interval_s
 
     @property
     def _on_host(self) -> bool:
@@ -130,44 +77,40 @@ class Window:
         Blocks are ``timed`` from one message to the next; a window within takes the place of these readings.
         """
         if "interval_s" in message:
-            self._begin(message["interval_s"])
+            self._begin(message["interval_s"], {"": self.make_meter, "host": self.make_host_meter})
         elif "items" in message:
             self._end(message["items"], message["seconds"])
         elif message["timed"] and self.ask:
-            self._telemeter = Telemeter(self.ask, None, of_processor=False)
+            self._begin(TIMED_S, {})
+            self._begun_s -= TIMED_S  # so that the first reading is due at once
             self.read()
         else:
-            self._timed_s = math.inf
+            self._interval_s = math.inf
 
     def _end(self, items: float, seconds: float) -> None:
         """End the window. The worker's series have a point for each whole interval of its ``seconds``, and these get as many."""
         at_s, points = self._read_meters(), max(1, int(seconds / self._interval_s + 1e-9))
-        if len(self._series) < points and self._telemeter:  # the worker's clock began first, by as long as its message took
-            self._series += [self._telemeter.read(at_s)] * (points - len(self._series))
+        if len(self._series) < points:  # the worker's clock began first, by as long as its message took
+            self._series += [self._tell(at_s)] * (points - len(self._series))
         del self._series[points:]
         self._seconds, self._items, self._interval_s = at_s - self._begun_s, items, math.inf
 
-    def _begin(self, interval_s: float) -> None:
+    def _begin(self, interval_s: float, kinds: Mapping[str, Callable[[], Meter] | None]) -> None:
         self._clear()
-        kinds = {"": self.make_meter, "host": self.make_host_meter}
         for part, make in kinds.items():
             if make:
                 try:
                     self._meters[part] = make()
                 except Unavailable as unavailable:
                     self._reasons[part] = unavailable.reason
-        self._telemeter = Telemeter(self.ask, self._meters.get(""), self._on_host)
         self._begun_s, self._interval_s = self._read_meters(), interval_s
-        self._telemeter.read(self._begun_s)
+        self._hot_s = processor.thermal_throttle_s() if self._on_host else {}
+        self._tell(self._begun_s)
 
     def read(self) -> None:
         """Take the reading that is due. One that comes late stands for those that it missed, so that points keep their time."""
-        metered = self._interval_s < math.inf
-        at_s = self._read_meters() if metered else self.now()
-        told = self._telemeter.read(at_s) if self._telemeter else {}
-        if not metered:
-            self._series.append(told)
-            self._timed_s = at_s + TIMED_S
+        at_s = self._read_meters()
+        told = self._tell(at_s)
         while self.due_s <= at_s:
             self._series.append(told)
 
@@ -179,9 +122,42 @@ class Window:
             except Unavailable as unavailable:
                 self._reasons[part] = unavailable.reason
                 del self._meters[part]
-                if self._telemeter and not part:
-                    self._telemeter.meter = None
         return at_s
+
+    def _tell(self, at_s: float) -> Telling:
+        """Return what the device tells, at that time; the first time is the beginning."""
+        if self._on_host:
+            return self._processor(at_s)
+        return self._card(self.ask(nvml.TELEMETRY).values) if self.ask else {}
+
+    def _card(self, values: Mapping[str, Any]) -> Telling:
+        reasons = values.get("throttle_reasons")
+        held = None if reasons is None else SLOWDOWNS.union(POWER_CAPS).intersection(reasons)
+        self._slowed_by |= held or set()
+        throttle = None if held is None else SLOWED_DOWN if SLOWDOWNS & held else AT_POWER_LIMIT if held else 0.0
+        clock, temperature, power = (values.get(name) for name in ("clock_sm_hz", "temperature_c", "power_w"))
+        return {"clock": clock, "temperature": temperature, "power": power, "throttle": throttle}
+
+    def _processor(self, at_s: float) -> Telling:
+        hot_s, before_s = processor.thermal_throttle_s(), self._hot_s
+        self._hot_s = hot_s
+        slowed = any(hot_s[name] > before_s.get(name, 0.0) for name in hot_s)
+        return {
+            # A hypervisor shows the nominal clock.
+            "clock": None if processor.is_virtual() else processor.clock_hz(),
+            "temperature": processor.temperature_c(),
+            "power": self._power(at_s),
+            "throttle": (SLOWED_DOWN if slowed else 0.0) if hot_s else None,
+        }
+
+    def _power(self, at_s: float) -> float | None:
+        """Return the mean power since the last reading; None where its meter does not tell."""
+        try:
+            now = at_s, self._meters[""].joules() if self._power_since else 0.0  # the first reading is the beginning
+        except (KeyError, Unavailable):
+            return None
+        since, self._power_since = self._power_since, now
+        return (now[1] - since[1]) / (at_s - since[0]) if since and at_s > since[0] else None
 
     def added_to(self, measurement: Measurement) -> Measurement:
         """Return a measurement with its energy, with the series that its workload declares, and with the reasons for what is null."""
@@ -197,14 +173,14 @@ class Window:
 
     def _under_load(self, lost: Throttling | None) -> Throttling | None:
         """Return what the case's process saw of its CPUs, with what a card told meanwhile."""
-        if self._telemeter is None or self._on_host:
+        if self._on_host or not self._series:
             return lost
         clock, power, throttle = (
             [each for told in self._series if (each := told.get(role)) is not None] for role in ("clock", "power", "throttle")
         )
         return replace(
             lost or Throttling(),
-            reasons=tuple(sorted(self._telemeter.slowed_by)) if throttle else None,
+            reasons=tuple(sorted(self._slowed_by)) if throttle else None,
             clock_hz=statistics.median(clock) if clock else None,
             power_w=statistics.median(power) if power else None,
         )

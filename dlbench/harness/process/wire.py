@@ -184,7 +184,7 @@ class Reply:
     """Whether the device is at fault, which leaves the process unfit for another case."""
     error: str | None = None
     missing: tuple[str, ...] = ()
-    """Groups of columns that are still to be added to the measurement."""
+    """Groups of columns that are still to be added to what was timed; with an error those that never will be."""
 
     @property
     def status(self) -> Status:

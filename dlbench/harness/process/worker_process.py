@@ -88,7 +88,9 @@ class RequestOutcome:
     """What there was before the last reply, or instead of it."""
 
     def ending(self, timeout_s: float, *, memory_ran_out: bool) -> tuple[Status, str]:
-        """Return status and reason of a case without a reply."""
+        """Return status and reason of a case without a reply, or with one that has only an error."""
+        if self.reply:
+            return self.reply.status, self.reply.error or ""
         if self.how in ("budget", "interrupted"):
             return Status.SKIPPED, "the budget was spent" if self.how == "budget" else "the run was interrupted"
         if self.how == "deadline":

@@ -5,7 +5,6 @@ import importlib
 import importlib.util
 import inspect
 import pkgutil
-import re
 import sys
 import types
 import typing
@@ -123,10 +122,6 @@ def workload(function: WorkloadFunction | None = None, /, **declared: Any) -> An
     return lambda decorated: _registered(decorated, declared)
 
 
-_WITHOUT_BRACKETS = re.compile(r"Role\(name='(\w+)'.* is not a generic class")
-"""What it says where a type that has its role and its values is given others: ``Copies[Literal["none", "mine"]]``."""
-
-
 def _registered(function: WorkloadFunction, given: Mapping[str, Any]) -> WorkloadFunction:
     """Register a function with what it declares, and return it. Raises UsageError as `workload` does."""
     known = _workloads.get(function.__name__)
@@ -193,10 +188,7 @@ def load_plugin(plugin: str) -> None:
     except UsageError:
         raise
     except Exception as error:  # whatever a stranger's module raises is a sentence about that module
-        hint = ""
-        if closed := _WITHOUT_BRACKETS.search(str(error)):
-            hint = f"; it takes no type in brackets, and with values of your own it is Annotated[Literal[…], Role('{closed[1]}')]"
-        raise UsageError(f"plugin '{plugin}' does not import: {type(error).__name__}: {error}{hint}") from error
+        raise UsageError(f"plugin '{plugin}' does not import: {type(error).__name__}: {error}") from error
 
 
 def refuse_imports_from(folder: str | None) -> None:

@@ -11,11 +11,6 @@ from dlbench.core.unknown import Reasons, Unknown
 from dlbench.harness.probe import cgroup
 from dlbench.harness.probe.memory import TICK_S, cpu_times, memory_field
 
-try:
-    import resource
-except ImportError:  # Windows has none
-    resource = None  # type: ignore[assignment]  # as it is absent
-
 SHORTEST_S = 0.1
 """Another thread's time slice lasts some milliseconds: more than 5 % of a shorter time."""
 
@@ -48,18 +43,20 @@ class LostTime:
 
     def __init__(self, now: Callable[[], float] = time.perf_counter) -> None:
         self._now = now
+        self._waits = thread_waits()
         self._begun = self._read()
 
     def _read(self) -> tuple[Mapping[str, float], Mapping[str, float], float, float]:
-        """Return the waiting of each thread and the theft from each CPU, the CPU time of children that have ended, and the time, in s."""
+        """Return the waiting of each thread in ns; in s the theft from each CPU, the CPU time of children that have ended, and the time."""
         spent = os.times()
-        return _waited_s(), _stolen_s(), spent.children_user + spent.children_system, self._now()
+        return self._waits() if self._waits else {}, _stolen_s(), spent.children_user + spent.children_system, self._now()
 
     def shares(self) -> tuple[Throttling, dict[str, Reasons]]:
         """Return ``waiting`` and ``stolen`` so far as shares of the time, and for each that is None why."""
         waits, thefts, children_s, begun_s = self._begun
         waits_now, thefts_now, children_now_s, now_s = self._read()
-        waited_s, stolen_s, seconds = _most(waits, waits_now), _most(thefts, thefts_now), max(now_s - begun_s, 1e-9)
+        waited_ns, stolen_s, seconds = _most(waits, waits_now), _most(thefts, thefts_now), max(now_s - begun_s, 1e-9)
+        waited_s = None if waited_ns is None else waited_ns / 1e9
         missing_reasons: dict[str, Reasons] = {}
         if children_now_s > children_s:
             waited_s, missing_reasons["waiting"] = None, [Unknown.WAITING_OF_CHILDREN.reason()]
@@ -79,7 +76,7 @@ class LostTime:
 class BlockWaits:
     """Longest waits for a CPU of any thread of this process, block by block. ``read`` tells of each how many nanoseconds it has waited."""
 
-    def __init__(self, read: Callable[[], Mapping[str, int]]) -> None:
+    def __init__(self, read: Callable[[], Mapping[str, float]]) -> None:
         self._read = read
         self.restart()
 
@@ -91,30 +88,39 @@ class BlockWaits:
         """Return the longest wait since it was last asked, for a block that took so long."""
         before = self._waited_ns
         self.restart()
-        longest_ns = max(waited_ns - before.get(thread, 0) for thread, waited_ns in self._waited_ns.items())
-        return min(block_s, round(longest_ns / 1e9, 6))
+        return min(block_s, round((_most(before, self._waited_ns) or 0.0) / 1e9, 6))
 
 
 class ThreadWaits:
-    """What each thread of this process has waited for so far; 6 µs for four, as their files stay open for as long as this is in use."""
+    """What each thread of this process has waited for so far; 6 µs for four, as their files stay open for as long as this is in use.
 
-    def __init__(self) -> None:
-        self._folder = os.open(cgroup.ROOT / "proc/self/task", os.O_RDONLY)
+    A file has nanoseconds on a CPU, nanoseconds in a run queue, and turns on a CPU (docs.kernel.org: scheduler/sched-stats).
+    """
+
+    def __init__(self, folder: int) -> None:
+        self._folder = folder
+        """Open; it has a link for each thread."""
         self._links = 0
-        """Of the folder, which has one for each thread."""
         self._files: dict[str, int] = {}
 
-    def __call__(self) -> Mapping[str, int]:
+    def __call__(self) -> Mapping[str, float]:
         """Return the nanoseconds of each."""
-        with suppress(OSError):  # one has ended, and another begun
-            if _links(self._folder) == self._links:
-                return {thread: _waited_ns(file) for thread, file in self._files.items()}
-        self._close()
-        self._links = _links(self._folder)
-        for thread in os.listdir(self._folder):  # noqa: PTH208  # of an open folder
-            with suppress(OSError):  # it has ended meanwhile
-                self._files[thread] = os.open(f"{thread}/schedstat", os.O_RDONLY, dir_fd=self._folder)
-        return {thread: _waited_ns(file) for thread, file in self._files.items()}
+        while True:
+            try:
+                if _links(self._folder) == self._links:
+                    return {thread: int(os.pread(file, 80, 0).split()[1]) for thread, file in self._files.items()}
+            except OSError:  # one has ended, and another begun
+                self._links = 0
+            self._close()
+            self._links = _links(self._folder)
+            for thread in os.listdir(self._folder):  # noqa: PTH208  # of an open folder
+                with suppress(OSError):  # it has ended meanwhile
+                    self._files[thread] = os.open(f"{thread}/schedstat", os.O_RDONLY, dir_fd=self._folder)
+
+    def counts(self) -> bool:
+        """Whether the kernel does: otherwise it shows zeros, also for the thread that reads them."""
+        self()
+        return any(int(os.pread(file, 80, 0).split()[2]) for file in self._files.values())
 
     def _close(self) -> None:
         while self._files:
@@ -125,14 +131,23 @@ class ThreadWaits:
         os.close(self._folder)
 
 
+def thread_waits() -> ThreadWaits | None:
+    """Return what tells how long threads of this process wait for a CPU; None where nothing does."""
+    with suppress(OSError, ValueError):  # not Linux, or hidden by a sandbox
+        waits = ThreadWaits(os.open(cgroup.ROOT / "proc/self/task", os.O_RDONLY))
+        if waits.counts():
+            return waits
+    return None
+
+
 def block_waits() -> BlockWaits | None:
     """Return what tells how long threads of this process wait for a CPU; None where nothing does.
 
     Where the kernel counts none, all of a block in which a thread had to leave its CPU for another is wait.
     """
-    if _waited_s():
-        return BlockWaits(ThreadWaits())
-    if resource is None or not sum(_switches()):  # a sandbox that does not count shows zeros
+    if waits := thread_waits():
+        return BlockWaits(waits)
+    if not sum(_switches()):
         return None
     return BlockWaits(lambda: {"": _switches()[1] * 10**18})  # each longer than any block
 
@@ -141,35 +156,19 @@ def _links(folder: int) -> int:
     return os.fstat(folder).st_nlink
 
 
-def _waited_ns(file: int) -> int:
-    return int(os.pread(file, 80, 0).split()[1])  # three numbers of 64 bits
-
-
 def _switches() -> tuple[int, int]:
-    """Return how often a thread of this process left its CPU by itself so far, and how often it had to."""
+    """Return how often a thread of this process left its CPU by itself so far, and how often it had to; zeros where nothing counts."""
+    try:
+        import resource
+    except ImportError:  # Windows has none
+        return 0, 0
     spent = resource.getrusage(resource.RUSAGE_SELF)
     return spent.ru_nvcsw, spent.ru_nivcsw
 
 
 def _most(before: Mapping[str, float], after: Mapping[str, float]) -> float | None:
     """Return the largest gain, None where nothing is counted; a thread that was not there before began with nothing."""
-    return max((value - before.get(name, 0.0) for name, value in after.items()), default=None)
-
-
-def _waited_s() -> dict[str, float]:
-    """Return for how long each thread of this process has waited in a run queue so far; empty where the kernel does not count it.
-
-    The fields are nanoseconds on a CPU, nanoseconds in a run queue, and turns on a CPU (docs.kernel.org: scheduler/sched-stats).
-    """
-    waited_s, counted, folder = {}, False, str(cgroup.ROOT / "proc/self/task")
-    with suppress(OSError):  # not Linux, or hidden by a sandbox
-        for thread in os.listdir(folder):  # noqa: PTH208  # pathlib takes five times as long, between set-up and first call
-            with suppress(OSError, ValueError), open(f"{folder}/{thread}/schedstat", "rb", 0) as file:  # noqa: PTH123  # pathlib is slow here, too
-                _, waited_ns, turns = map(int, file.read().split())
-                waited_s[thread] = waited_ns / 1e9
-                counted |= turns > 0
-    # A kernel that does not count shows zeros, also for the thread that reads them.
-    return waited_s if counted else {}
+    return max([value - before.get(name, 0) for name, value in after.items()], default=None)  # a list is quicker, and blocks wait
 
 
 def _stolen_s() -> dict[str, float]:

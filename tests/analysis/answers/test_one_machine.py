@@ -14,7 +14,7 @@ from click.testing import CliRunner
 
 from dlbench.analysis.answers import answers
 from dlbench.analysis.answers.parts.base import Answer, Table
-from dlbench.analysis.presentation.fields import PLACE
+from dlbench.analysis.presentation.columns import PLACE
 from dlbench.analysis.read.merge import merged
 from dlbench.analysis.read.table import collect
 from dlbench.analysis.report import page
@@ -113,10 +113,10 @@ PLACES = {
         [place(torch=version, python=f"3.{number}") for number, version in enumerate(("2.13.0", "2.11.0"))],
         ["cpu (torch 2.13.0)", "cpu (torch 2.11.0)"],
     ),
-    "the next of the stack": ([place(stack={"blas": name}) for name in ("mkl", "openblas")], ["cpu (blas mkl)", "cpu (blas openblas)"]),
+    "the rest of the stack by the file": ([place(stack={"blas": name}) for name in ("mkl", "openblas")], ["cpu (run0)", "cpu (run1)"]),
     "two of the stack": (
         [place(torch=torch, python=python) for torch, python in (("2.13.0", "3.11"), ("2.13.0", "3.12"), ("2.11.0", "3.12"))],
-        ["cpu (torch 2.13.0, python 3.11)", "cpu (torch 2.13.0, python 3.12)", "cpu (torch 2.11.0)"],
+        ["cpu (torch 2.13.0, python 3.11)", "cpu (torch 2.13.0, python 3.12)", "cpu (torch 2.11.0, python 3.12)"],
     ),
     "a variable that only one has": (
         [place(stack={"environ": {"OMP_NUM_THREADS": "2"}}), place("2026-11-22")],
@@ -124,7 +124,7 @@ PLACES = {
     ),
     "vector units": (
         [place(cpu={"isa": isa}, torch=torch) for isa, torch in (("AVX512", "2.13.0"), ("AVX512, AMX", "2.11.0"))],
-        ["cpu (AVX512)", "cpu (AMX)"],
+        ["cpu (AVX512)", "cpu (AVX512, AMX)"],
     ),
     "cores": ([place(cpu={"physical_cores": count}) for count in (2, 4)], ["cpu (2-core)", "cpu (4-core)"]),
     "memory": ([place(cpu={"memory_gib": size}) for size in (24, 96)], ["cpu (24 GiB)", "cpu (96 GiB)"]),

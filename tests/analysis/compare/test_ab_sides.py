@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dlbench.cli.main import dlbench
-from dlbench.core.conditions import Throttling
+from dlbench.core.conditions import RoundState, Throttling
 from dlbench.core.errors import DlbenchError
 from dlbench.core.measurement import BALANCED, Measurement
 from dlbench.core.model import Status
@@ -172,10 +172,8 @@ def test_an_ab_file_is_not_gone_on_with(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("sides", "wrong"),
     [
-        (3, "Expected `object`, got `int` - at `$.sides`"),
-        ({"a": {}}, "sides must be two, not 1"),
-        ({"a": {}, "b": 3}, "Expected `object`, got `int` - at `$.sides[...]`"),
-        ({"a": {}, "b": {"stack": []}}, "Expected `object`, got `array` - at `$.sides[...].stack`"),
+        (3, "sides: Expected `object`, got `int`"),
+        ({"a": {}, "b": {"stack": []}}, "sides: Expected `object`, got `array` - at `$[...].stack`"),
     ],
 )
 def test_sides_that_are_none_are_a_damaged_header(tmp_path: Path, sides: Any, wrong: str) -> None:
@@ -234,6 +232,18 @@ def test_taken_cpus_strike_sides_in_balanced_order_alike_so_a_change_stands_and_
     assert (done.code, done.out.splitlines()[-1]) == (4, "1 inconclusive; exit 4")
 
 
+def spinning(side: str | None, left_out: int) -> list[Measurement]:
+    """Rounds of a case of which a thread of its own spins in so many blocks more, which do not count."""
+    rounds = made_up.rounds_of(ONE, [[each] * 10 + [3 * each] * left_out for each in TEN], side=side)
+    for each in rounds:
+        assert each.samples
+        each.samples = replace(each.samples, wait_s=(0.0,) * 10 + (1.0,) * left_out)
+    return rounds
+
+
+APART = "threads waited for a CPU in 9.1 % of its blocks and in 0.0 % of those of the base, which are left out"
+
+
 @pytest.mark.parametrize(
     ("left_out", "order", "verdict"),
     [(1, BALANCED, "inconclusive"), (0, BALANCED, "same"), (1, None, "same")],
@@ -241,16 +251,24 @@ def test_taken_cpus_strike_sides_in_balanced_order_alike_so_a_change_stands_and_
 def test_sides_that_leave_out_different_shares_of_their_blocks_are_not_the_same(
     tmp_path: Path, left_out: int, order: str | None, verdict: str
 ) -> None:
-    """A thread of the program that spins now and then strikes side b alone, and only blocks that do not count."""
-    sides = []
-    for side, more in (("a", 0), ("b", left_out)):
-        rounds = made_up.rounds_of(ONE, [[each] * 10 + [3 * each] * more for each in TEN], side=side)
-        for each in rounds:
-            assert each.samples
-            each.samples = replace(each.samples, wait_s=(0.0,) * 10 + (1.0,) * more)
-        sides.append(rounds)
-    write(tmp_path, *sides, order=order)
+    write(tmp_path, spinning("a", 0), spinning("b", left_out), order=order)
     _, by_case = verdicts(tmp_path)
     assert by_case[ONE.id][0] == verdict
-    apart = "threads waited for a CPU in 9.1 % of its blocks and in 0.0 % of those of the base, which are left out"
-    assert (apart in by_case[ONE.id][1]) == (verdict == "inconclusive")
+    assert (APART in by_case[ONE.id][1]) == (verdict == "inconclusive")
+
+
+@pytest.mark.parametrize(
+    ("other_cpus", "verdict"),
+    [
+        pytest.param((0.02, 0.01), "inconclusive", id="others took hardly anything"),
+        pytest.param((0.02, 0.5), "same", id="others were there, and are reason enough"),
+        pytest.param((0.02, None), "same", id="nothing tells what others took"),
+    ],
+)
+def test_so_are_stored_runs_unless_others_may_be_why(tmp_path: Path, other_cpus: tuple[float | None, ...], verdict: str) -> None:
+    for name, left_out, cpus in zip(("base", "new"), (0, 1), other_cpus, strict=True):
+        states = [RoundState(number, 9.0, cpus, 0.0) for number in range(len(TEN))]
+        made_up.write(tmp_path / f"{name}.jsonl", spinning(None, left_out), states=states)
+    done = call(tmp_path, "compare", "base.jsonl", "new.jsonl")
+    assert done.out.splitlines()[-1] == f"1 {verdict}; exit {4 if verdict == 'inconclusive' else 0}"
+    assert (f"{APART}, though others took hardly any CPU time" in " ".join(done.out.split())) == (verdict == "inconclusive")

@@ -14,14 +14,13 @@ import pytest
 from dlbench.analysis.compare.calibration import Calibration, Common, Drift, Noise, estimate, load
 from dlbench.analysis.compare.judge import Verdict, rank_tests
 from dlbench.analysis.compare.pairs import compare
+from dlbench.analysis.compare.variances import two_way_variances
 from dlbench.analysis.compare.verdict import CaseVerdict, Comparison
-from dlbench.analysis.read.order import by_case
-from dlbench.analysis.read.table import Results, named
+from dlbench.analysis.read.table import Results, by_case, named
 from dlbench.core.errors import ResultFileError
 from dlbench.core.measurement import Measurement
 from dlbench.core.model import Status
 from dlbench.core.rows.summary import per_round, summarise
-from dlbench.core.stats import two_way_variances
 
 TEN = (1.00, 1.01, 0.99, 1.02, 0.98, 1.005, 0.995, 1.015, 0.985, 1.001)
 ONE, TWO, THREE, FOUR = (made_up.case("matmul", n=n) for n in (1, 2, 3, 4))

@@ -15,8 +15,7 @@ from dlbench.analysis.compare.judge import Verdict, judge, rank_tests, together
 from dlbench.analysis.compare.pairs import compare, compare_by
 from dlbench.analysis.compare.power import detectable, rounds_needed
 from dlbench.analysis.compare.verdict import CaseVerdict, Comparison
-from dlbench.analysis.read.order import by_case
-from dlbench.analysis.read.table import Results, named
+from dlbench.analysis.read.table import Results, by_case, named
 from dlbench.core.measurement import Measurement, Memory
 from dlbench.core.rows.summary import per_round, summarise
 from dlbench.core.stats import holm

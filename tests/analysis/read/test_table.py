@@ -1,9 +1,12 @@
 import json
 import math
 import shlex
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
+import front_door
 import made_up
 import pandas as pd
 import pytest
@@ -22,6 +25,27 @@ def test_a_row_a_case_and_the_columns_of_the_schema_in_order(tmp_path: Path) -> 
     assert list(frame.columns) == [column.name for column in COLUMNS] + ["param.model", "param.batch"]
     assert len(frame) == 8
     assert list(frame["case.run"].unique()) == ["run"]
+
+
+def test_a_file_becomes_rows_by_way_of_24_modules_at_most() -> None:
+    """docs/design.md says so. In a process of its own, as what an earlier reading keeps would not be called again."""
+    code = """
+import os, sys
+import dlbench.analysis.read.table
+called = set()
+def watch(frame, event, _):
+    if event == "call" and frame.f_code.co_name != "<module>":
+        called.add(frame.f_code.co_filename)
+sys.setprofile(watch)
+dlbench.read(sys.argv[1])
+sys.setprofile(None)
+package = os.path.dirname(dlbench.__file__)
+print(*sorted(os.path.relpath(name, package) for name in called if name.startswith(package + os.sep)), sep="\\n")
+"""
+    quick = front_door.ROOT / "results" / "reference" / "intel-xeon-processor" / "quick.jsonl"
+    called = subprocess.run([sys.executable, "-c", code, str(quick)], capture_output=True, text=True, check=True).stdout.split()
+    assert {"core/store.py", "analysis/read/table.py", "core/rows/summary.py"} <= {*called}
+    assert len(called) <= 24, called
 
 
 def test_rows_stand_in_the_order_of_a_reader_and_not_of_the_shuffled_rounds(tmp_path: Path) -> None:

@@ -19,13 +19,13 @@ def length(bar, side):
 
 def test_bars_are_as_long_as_the_logarithms():
     shown = bars([100.0, 10.0, 1.0, None])
-    assert shown == ["│██████████████", "│███████       ", "│              ", ""]
+    assert shown == ["       │███████", "       │███▌   ", "       │       ", ""]
 
 
 def test_slower_goes_to_the_left_and_twice_is_as_long_as_half():
     twice, half = bars([2.0, 0.5])
     assert (twice, half) == ("       │███████", "███████│       ")
-    assert bars([8.0, 0.5]) == ["    │██████████", "▐███│          "]
+    assert bars([8.0, 0.5]) == ["       │███████", "    ▐██│       "]
 
 
 @given(RATIOS)

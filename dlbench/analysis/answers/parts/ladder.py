@@ -2,26 +2,25 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
+from operator import attrgetter
 from typing import NamedTuple
 
-from dlbench.analysis.answers.parts.base import Table, table
-from dlbench.analysis.answers.parts.convergence import FormatCount, FormatTraining, counted
+from dlbench.analysis.answers.parts.convergence import FormatTraining
 from dlbench.analysis.answers.parts.headline import by_kind
 from dlbench.analysis.answers.parts.sustained import series
-from dlbench.analysis.presentation import pair_columns
-from dlbench.analysis.presentation.fields import KEY, Field, Fields, Headed, of_row, own, place, value_fields, whole_row
+from dlbench.analysis.presentation.columns import RATIO, Entry, of_row, place, value_columns, with_ends
 from dlbench.analysis.presentation.figures import Figure, figure
-from dlbench.analysis.presentation.names import HasRow, by_device
-from dlbench.analysis.presentation.wording import INTERVAL, short, value_words
+from dlbench.analysis.presentation.names import by_device
+from dlbench.analysis.presentation.wording import short
 from dlbench.analysis.ratios.pairing import DTYPE, Pair, grouped, label
 from dlbench.analysis.ratios.ratio import Ratio, itself, middle
 from dlbench.core.declarations import ValueRole
 from dlbench.core.precision import ARITHMETIC
 from dlbench.core.rows.row import Row
-from dlbench.core.schema import Unit
+from dlbench.core.schema import Column, Unit
 from dlbench.core.stats import Interval
 
-_NOTE = (
+NOTE = (
     "gap: accuracy less that in the plain format with the same seeds; converges: its whole interval lies above minus one point, or the "
     "margin that is declared; a format without a row on speed is numerics, and no claim on speed"
 )
@@ -32,7 +31,12 @@ def error_of(row: Row) -> float | None:
     return next(iter(series(row, "error")), row.check.error)
 
 
-ERROR: Field[HasRow] = Field(of_row(lambda row: row.check.error).column, lambda record: error_of(record.row))
+def most_off(row: Row) -> float | None:
+    """Return how far off its results are at most, over all operands that its workload tells of."""
+    return max(series(row, "error"), default=row.check.error)
+
+
+ERROR = of_row(lambda row: row.check.error, "error").by(lambda record: error_of(record.row))
 
 
 class Rung(NamedTuple):
@@ -78,40 +82,24 @@ class Rung(NamedTuple):
         return 100 * self.interval.high if self.interval else None
 
 
-class OnDevice(NamedTuple):
-    """What tells of precisions on one device."""
-
-    where: str
-    pairs: list[Pair]
-    trained: list[FormatTraining]
-
-
-def on_devices(pairs: Sequence[Pair], trained: Sequence[FormatTraining]) -> list[OnDevice]:
-    """Return pairs and trainings by their device; accelerators first."""
-    both: list[Pair | FormatTraining] = [*pairs, *trained]
-    return [
-        OnDevice(where, [each for each in found if isinstance(each, Pair)], [each for each in found if isinstance(each, FormatTraining)])
-        for where, found in by_device(both).items()
-    ]
-
-
-def rungs(devices: Sequence[OnDevice]) -> list[Rung]:
-    """Return the rungs of each device, the widest precision first and formats that are none behind them.
+def rungs(pairs: Sequence[Pair], trained: Sequence[FormatTraining]) -> list[Rung]:
+    """Return the rungs of each device, the widest precision first and formats that are none behind them; accelerators first.
 
     The speed is that of the case in the middle of the kind of work that most precisions were timed in.
     """
-    return [rung for found in devices for rung in _of_device(found)]
+    both: list[Pair | FormatTraining] = [*pairs, *trained]
+    return [rung for found in by_device(both).values() for rung in _of_device(found)]
 
 
-def _of_device(found: OnDevice) -> Iterator[Rung]:
-    timed, trained = _timed(found.pairs), grouped(found.trained, lambda each: each.name)
+def _of_device(found: Sequence[Pair | FormatTraining]) -> Iterator[Rung]:
+    timed = _timed([each for each in found if isinstance(each, Pair)])
+    trained = grouped((each for each in found if isinstance(each, FormatTraining)), lambda each: each.name)
     known = {name: at for at, name in enumerate(ARITHMETIC)}
     for name in sorted(dict.fromkeys((*timed, *trained)), key=lambda name: known.get(name, len(known))):
         row, ratio = timed.get(name, (None, None))
         for each in trained.get(name, [None]):
-            place_of = row or (each.row if each else None)
-            if place_of:
-                yield Rung(name, place_of, row, ratio, each)
+            if where := row or (each and each.row):
+                yield Rung(name, where, row, ratio, each)
 
 
 def _timed(pairs: Sequence[Pair]) -> dict[str, tuple[Row, Ratio]]:
@@ -127,103 +115,93 @@ def _timed(pairs: Sequence[Pair]) -> dict[str, tuple[Row, Ratio]]:
     }
 
 
-def _told(rung: Rung) -> HasRow:
-    """Return what reports values of a rung: its training, if there is one."""
-    return rung.training or rung
+def of_values(found: Sequence[Rung]) -> list[Column]:
+    """Return the columns of what trainings report."""
+    return [each.on(_TRAINING) for each in value_columns([rung.training for rung in found if rung.training])]
 
 
-def ladder(found: Sequence[Rung]) -> list[Table]:
-    """Return the tables of all rungs: how fast each precision is and how far off its results are, and the trainings in each format."""
-    timed = {(each.row.case.run, each.row.case.device, each.name): each for each in found if each.timed}
-    cases = {each.timed and label(each.timed, (DTYPE.name,)): None for each in timed.values()}
-    of_case: Fields[Rung] = (
-        own("speed of", "ladder.case", Unit.TEXT, "the case that was timed", lambda each: each.timed and label(each.timed, (DTYPE.name,))),
-    )
-    notes = [f"ratio and error: of {short(case)}" for case in cases if case and len(cases) == 1]
-    trained = [each for each in found if each.training]
-    name: Headed[Rung] = own("precision", "ladder.name", Unit.TEXT, "precision, or format of numbers", lambda each: each.name)
-    fields: Fields[Rung] = (
-        name,
-        place([*timed.values()]),
-        *(of_case if len(cases) > 1 else ()),
-        own("arithmetic", "ladder.arithmetic", Unit.TEXT, "native or emulated", lambda each: each.timed and each.timed.case.arithmetic),
-        ("ratio", Field(pair_columns.SPEEDUP, lambda each: each.ratio and each.ratio.speedup)),
-        (INTERVAL, Field(pair_columns.LOW, lambda each: each.ratio and each.ratio.low)),
-        (INTERVAL, Field(pair_columns.HIGH, lambda each: each.ratio and each.ratio.high)),
-        own("error", "ladder.error", Unit.FRACTION, "distance from the result in fp64", better="lower"),
-        own("of the product", "ladder.product_error", Unit.FRACTION, "the same without the rounding of the operands", better="lower"),
-    )
-    return [
-        table("The ladder: speed and error of each precision", fields, [*timed.values()], notes, whole=whole_row),
-        table("The ladder: trainings in each format", (name, place(trained), *_of_trainings(trained)), trained, (_NOTE,), whole=whole_row),
-    ]
+def timed_case(found: Sequence[Rung]) -> list[Column]:
+    """Return the column of the case that was timed, where that is not the same for all."""
+    cases = {_case_of(each) for each in found}
+    return [Column("ladder.case", Unit.TEXT, "the case that was timed", heading="speed of").by(_case_of)] if len(cases) > 1 else []
 
 
-def _of_trainings(found: Sequence[Rung]) -> Fields[Rung]:
-    """Return what trainings have; what weighs least goes last, where a narrow terminal leaves it out."""
-    values = value_fields([each.training.row for each in found if each.training])
-    return (
-        own("training", "ladder.training", Unit.TEXT, "what was trained in it", lambda each: each.training and each.training.brief),
-        own("converges", "ladder.converges", Unit.TEXT, "yes, no, or not shown", lambda each: each.training and each.training.converges),
-        own("gap, points", "ladder.gap", Unit.NUMBER, "accuracy less that in the plain format, in percentage points", better="higher"),
-        own(INTERVAL, "ladder.gap_low", Unit.NUMBER, "lower end of its exact interval over seeds"),
-        own(INTERVAL, "ladder.gap_high", Unit.NUMBER, "upper end of it"),
-        own("accuracy", "ladder.accuracy", Unit.FRACTION, "median over seeds", lambda each: each.training and each.training.accuracy),
-        own("loss", "ladder.loss", Unit.NUMBER, "median over seeds", lambda each: each.training and each.training.loss, "lower"),
-        own(
-            "diverged",
-            "ladder.diverged",
-            Unit.COUNT,
-            "seeds that diverged",
-            lambda each: each.training and (each.training.diverged or None),
-        ),
-        *((value_words(each.column), each.on(_told)) for each in values),
-    )
+def of_case(found: Sequence[Rung]) -> list[str]:
+    """Return the note on the case that was timed, where that is the same for all."""
+    cases = {_case_of(each) for each in found}
+    return [f"ratio and error: of {short(case)}" for case in cases if case and len(cases) == 1]
 
 
-def speed_and_gap(found: Sequence[Rung]) -> list[Figure]:
-    """Return the figures of the speed of precisions against what they cost in accuracy, of each device one."""
+def _case_of(rung: Rung) -> str | None:
+    return label(rung.timed, (DTYPE.name,)) if rung.timed else None
+
+
+_TRAINING = attrgetter("training")
+NAME = Column("ladder.name", Unit.TEXT, "precision, or format of numbers", heading="precision", priority=0)
+_GAP = with_ends(
+    Column(
+        "ladder.gap",
+        Unit.NUMBER,
+        "accuracy less that in the plain format, in percentage points",
+        "higher",
+        heading="gap, points",
+        priority=0,
+    ),
+    Column("ladder.gap_low", Unit.NUMBER, "lower end of its exact interval over seeds"),
+    Column("ladder.gap_high", Unit.NUMBER, "upper end of it"),
+)
+SPEEDS: list[Entry] = [
+    NAME,
+    place,
+    timed_case,
+    Column(
+        "ladder.arithmetic",
+        Unit.TEXT,
+        "native or emulated",
+        heading="arithmetic",
+        of=lambda rung: rung.timed and rung.timed.case.arithmetic,
+    ),
+    RATIO,
+    Column("ladder.error", Unit.FRACTION, "distance from the result in fp64", "lower", heading="error"),
+    Column("ladder.product_error", Unit.FRACTION, "the same without the rounding of the operands", "lower", heading="of the product"),
+]
+TRAININGS: list[Entry] = [
+    NAME,
+    place,
+    Column("ladder.training", Unit.TEXT, "what was trained in it", heading="training", priority=0).by(lambda rung: rung.training.brief),
+    _GAP,
+    Column("ladder.converges", Unit.TEXT, "yes, no, or not shown", heading="converges", priority=0).on(_TRAINING),
+    Column("ladder.accuracy", Unit.FRACTION, "median over seeds", heading="accuracy").on(_TRAINING),
+    Column("ladder.loss", Unit.NUMBER, "median over seeds", "lower", heading="loss", priority=0).on(_TRAINING),
+    Column("ladder.diverged", Unit.COUNT, "seeds that diverged", heading="diverged", priority=0).by(
+        lambda rung: rung.training.diverged or None
+    ),
+    of_values,
+]
+
+
+def speed_and_gap(found: Sequence[Rung]) -> Iterator[Figure]:
+    """Yield the figures of the speed of precisions against what they cost in accuracy, of each device one."""
     devices = by_device([each for each in found if each.ratio and each.gap is not None])
-    return [_speed_and_gap(f"Speed against accuracy{f': {where}' if len(devices) > 1 else ''}", rungs) for where, rungs in devices.items()]
-
-
-def _speed_and_gap(title: str, found: Sequence[Rung]) -> Figure:
-    ends: list[Headed[Rung]] = [own("", f"ladder.gap_{end}", Unit.NUMBER, f"{end} end of its interval") for end in ("low", "high")]
-    return figure(
-        title,
-        "A dot for each precision and training: further up is faster, left of zero less accurate; the lines are exact 95 % intervals.",
-        "dot",
-        found,
-        own("gap to the plain format, points", "ladder.gap", Unit.NUMBER, "accuracy less that in the plain format"),
-        ("times as fast", Field(pair_columns.SPEEDUP, lambda each: each.ratio and each.ratio.speedup)),
-        own("precision", "ladder.name", Unit.TEXT, "precision", lambda each: each.name),
-        log="y",
-        interval=[end for _, end in ends],
-        reference=0.0,
-    )
-
-
-def counts(trained: Sequence[FormatTraining]) -> Table:
-    """Return how many formats converge on each device."""
-    found = list(map(counted, by_device(trained).values()))
-    fields: Fields[FormatCount] = (
-        place(found),
-        own("converge", "converge.like", Unit.COUNT, "formats that do in each training of theirs", lambda each: each.like, "higher"),
-        own("open", "converge.open", Unit.COUNT, "formats of which it is not shown", lambda each: each.open),
-        own("formats", "converge.formats", Unit.COUNT, "formats held against the plain one", lambda each: each.formats),
-        own("trainings", "converge.trainings", Unit.COUNT, "trainings, whatever their format", lambda each: each.trainings),
-        own("of each format", "converge.each", Unit.TEXT, "how many of them each format has", lambda each: each.each),
-        own("seeds", "converge.seeds", Unit.COUNT, "seeds of each, the fewest", lambda each: each.seeds),
-    )
-    return table("Formats that converge as the plain one does", fields, found)
+    for where, alike in devices.items():
+        yield figure(
+            f"Speed against accuracy{f': {where}' if len(devices) > 1 else ''}",
+            "A dot for each precision and training: further up is faster, left of zero less accurate; the lines are exact 95 % intervals.",
+            "dot",
+            alike,
+            _GAP.headed("gap to the plain format, points"),
+            RATIO.headed("times as fast"),
+            NAME,
+            log="y",
+            reference=0.0,
+        )
 
 
 _ERRORS: Mapping[ValueRole, str] = {"error": "", "product_error": "of the product, "}
 
 
-def error_table(rows: Sequence[Row]) -> Table:
-    """Return how far off the results of rows are for each kind of operands that their workloads declare."""
-    found = [row for row in rows if series(row, "error")]
+def errors_by_operands(found: Sequence[Row]) -> Iterator[Column]:
+    """Yield how far off results are for each kind of operands that workloads declare."""
     points = {
         (role, at): f"{words}{point}"
         for row in found
@@ -231,15 +209,9 @@ def error_table(rows: Sequence[Row]) -> Table:
         if (value := row.declared.value(role))
         for at, point in enumerate(value.points)
     }
-    fields: Fields[Row] = (
-        ("case", KEY),
-        place(found),
-        *(
-            own(heading, f"error.{role}_{at}", Unit.FRACTION, "distance from the result in fp64", partial(_point, role, at), "lower")
-            for (role, at), heading in points.items()
-        ),
-    )
-    return table("How far off results are, by operands", fields, found, whole=whole_row)
+    for (role, at), heading in points.items():
+        column = Column(f"error.{role}_{at}", Unit.FRACTION, "distance from the result in fp64", "lower", heading=heading)
+        yield column.by(partial(_point, role, at))
 
 
 def _point(role: ValueRole, at: int, row: Row) -> float | None:

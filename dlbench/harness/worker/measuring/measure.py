@@ -103,36 +103,34 @@ def take_samples(
     try:
         begun = clock.now()
         first_call_s = block(1)
-        warm = [block(1)]
-        if warm[0] > SLOW_CALL_S:
+        blocks, calls = [block(1)], 1
+        settled: bool | None = None
+        if blocks[0] > SLOW_CALL_S:
             # A cold disk or a compiler may be in the second as well, so a third decides.
-            refuse_behind_deadline(warm[0], 1)
-            warm.append(block(1))
-            fastest_s = min(warm)
-            if fastest_s > SLOW_CALL_S:
-                if policy.min_blocks == 1 or max(warm) - fastest_s > WARM_CALLS_AGREE * fastest_s:
-                    del warm[0]  # the third alone counts
-                warmup_s = clock.now() - begun - sum(warm)
-                refuse_behind_deadline(fastest_s, policy.min_blocks - len(warm))
-                with timed_part():
-                    while not enough(warm, block.last_waits(len(warm)), 1, policy):
-                        if len(warm) >= policy.min_blocks and clock.now() + fastest_s > deadline:
-                            break
-                        warm.append(block(1))
-                wait_s = block.last_waits(len(warm))
-                least = policy.min_blocks if wait_s else None
-                return Samples(1, tuple(warm), first_call_s, warmup_s, None, wait_s=wait_s, min_blocks=least)
-        least_s = max(backend.block_s, least_block_s) if work.before is None else 0.0
-        calls, blocks, settled = _warm_up(block, warm, least_s, backend, policy, clock)
+            refuse_behind_deadline(blocks[0], 1)
+            blocks.append(block(1))
+        fastest_s = min(blocks)
+        if slow := fastest_s > SLOW_CALL_S:
+            if policy.min_blocks == 1 or max(blocks) - fastest_s > WARM_CALLS_AGREE * fastest_s:
+                del blocks[0]  # the third alone counts
+            refuse_behind_deadline(fastest_s, policy.min_blocks - len(blocks))
+        else:
+            least_s = max(backend.block_s, least_block_s) if work.before is None else 0.0
+            calls, blocks, settled = _warm_up(block, blocks, least_s, backend, policy, clock)
         warmup_s = clock.now() - begun - calls * sum(blocks)
         if work.before is not None:  # which takes as long again for each block of a longer round
             policy = replace(policy, max_blocks=min(policy.max_blocks, Policy().max_blocks))
         with timed_part():
             while not (blocks and enough(blocks, block.last_waits(len(blocks)), calls, policy)):
+                if slow and len(blocks) >= policy.min_blocks and clock.now() + fastest_s > deadline:
+                    break
                 blocks.append(block(calls))
     finally:
         gc.enable()
-    return Samples(calls, tuple(blocks), first_call_s, warmup_s, settled, wait_s=block.last_waits(len(blocks)))
+    wait_s = block.last_waits(len(blocks))
+    return Samples(
+        calls, tuple(blocks), first_call_s, warmup_s, settled, wait_s=wait_s, min_blocks=policy.min_blocks if slow and wait_s else None
+    )
 
 
 def _warm_up(

@@ -253,7 +253,7 @@ def _measure_case(begun: Measurement, request: MeasureRequest, rank_process: Ran
 
 
 def _with_extras(timed: Measurement, extras: Extras) -> Reply:
-    """Add to what was timed, which the parent keeps should this process not come to reply."""
+    """Add groups of columns to what was timed, which the parent keeps should this process not come to reply."""
     missing = [*extras]
     for group, extra in extras.items():
         keep_timed(Reply(measurement=timed, missing=tuple(missing)).to_json())
@@ -261,12 +261,10 @@ def _with_extras(timed: Measurement, extras: Extras) -> Reply:
             timed = extra(timed)
         except Unavailable as unavailable:
             timed = timed.with_reasons(group, unavailable.reason)
-        except Exception as error:
-            if "ranks" in timed.case.params:  # of which the others wait for this one
-                raise
-            text = f"{type(error).__name__}: {first_line(error)}"
-            if failure_of(error, torch.__version__)[0] is Status.CRASHED:
-                return Reply(measurement=Reply(measurement=timed, missing=tuple(missing)).cut_off(text), fault=True)
+        except Exception as error:  # noqa: BLE001  # what was timed stands
+            text, crashed = f"{type(error).__name__}: {first_line(error)}", failure_of(error, torch.__version__)[0] is Status.CRASHED
+            if crashed or "ranks" in timed.case.params:  # of which the others wait for this one
+                return Reply(error=text, missing=tuple(missing), fault=crashed)
             timed = timed.with_reasons(group, Unknown.EXCEPTION.reason(text=text))
         missing.remove(group)
     return Reply(measurement=timed)

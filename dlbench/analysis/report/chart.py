@@ -1,0 +1,201 @@
+"""Figures as Vega-Lite, which lays them out, and as SVG. The door to vl-convert.
+
+Colours are custom properties of page.css, such as ``var(--ink)``, so one drawing serves light and dark pages; a file of its own gets the
+light ones.
+"""
+
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import vl_convert
+
+from dlbench.analysis.presentation.figures import MOST_DRAWN, Axis, Figure, Mark
+from dlbench.analysis.presentation.names import without_folders
+from dlbench.analysis.presentation.wording import cell, plural
+from dlbench.core import units
+from dlbench.core.rows.row import Cells
+from dlbench.core.schema import Unit
+
+Spec = dict[str, Any]
+"""A part of Vega-Lite."""
+
+STYLE = Path(__file__).with_name("page.css").read_text(encoding="utf-8")
+_VEGA: Spec = json.loads(Path(__file__).with_name("vega.json").read_text(encoding="utf-8"))
+"""How all charts look, every layer that one may have, in their order, and labels.
+
+A layer is called like the mark, or the field of the points, that asks for it. The label of a number is in the format of d3 that its unit
+has, or with a prefix of the SI; empty where Vega leaves a line of a logarithmic axis without its number. Of a long name it is the
+beginning and the end, as what tells it from others may be either.
+"""
+WIDE, NARROW = 590, 316
+"""Pixels that a chart may take: half of a screen, and a telephone."""
+_MOST_SERIES = 15
+"""Series of a figure that can still be told apart."""
+_MARKED = 120
+"""Points of lines from which on they are no longer marked one by one."""
+_LETTER = 6
+"""Pixels of a letter, at most on average."""
+_VERDICTS = ("faster", "slower", "same", "inconclusive")
+"""Series that look the same on every chart, whichever of them occur."""
+
+
+@dataclass(frozen=True, slots=True)
+class Chart:
+    """A figure, as far as it is drawn."""
+
+    figure: Figure
+    left_out: tuple[str, ...]
+    """A sentence for each thing that is in its table only."""
+    specs: tuple[Spec, ...]
+    """As Vega-Lite: none where there is nothing to draw, one, or one for wide pages and one for narrow ones."""
+
+    def svg(self) -> list[str]:
+        """Return each as an element for a page."""
+        return list(map(_rendered, self.specs))
+
+    def standalone(self) -> str:
+        """Return the one for wide pages as a file of its own, with its title on white, or an empty text."""
+        if not self.specs:
+            return ""
+        drawn = _rendered({**self.specs[0], "title": {"text": brief(self.figure.title), "limit": WIDE}, "background": "var(--paper)"})
+        light = dict(re.findall(r"--(\w+): (#\w+)", STYLE.partition("@media")[0]))
+        return re.sub(r"<[^>]*>", lambda tag: re.sub(r"var\(--(\w+)\)", lambda name: light[name[1]], tag[0]), drawn) + "\n"
+
+
+def chart(figure: Figure) -> Chart:
+    """Return the chart of a figure, in as many categories and series as can be told apart."""
+    points = _points(figure)
+    lacking, left_out = len(figure.rows) - len(points), list[str]()
+    for name, axis, most in (("y", figure.y, MOST_DRAWN), ("series", figure.series, _MOST_SERIES)):
+        names = _names(points, name)
+        if axis and axis.has_words and len(names) > most:
+            left_out.append(f"{len(names) - most} of {len(names)}, behind the first {most} by {axis.title}")
+            points = [point for point in points if point[name] in names[:most]]
+    if lacking:
+        left_out.append(f"{plural(lacking, 'row')} without a number to draw")
+    widths = ((WIDE, NARROW) if figure.series or figure.y.has_words else (NARROW,)) if points else ()
+    return Chart(figure, tuple(left_out), tuple(_spec(figure, points, width) for width in widths))
+
+
+def script(snippet: str) -> str:
+    """Return one script of Vega, Vega-Lite and Vega-Embed as vl-convert brings them, that ends with a snippet of ours."""
+    return str(vl_convert.javascript_bundle(snippet))
+
+
+def brief(words: str) -> str:
+    """Return a text as one line without folders of the user's, of a very long one the beginning and the end."""
+    line = without_folders(units.one_line(words))
+    return line if len(line) <= 90 else f"{line[:60]}…{line[-29:]}"
+
+
+def _names(points: Sequence[Spec], field: str) -> list[str]:
+    return list(dict.fromkeys(point[field] for point in points if field in point))
+
+
+def _words(row: Cells, axis: Axis) -> str:
+    return brief(cell(row.get(axis.column.name), axis.column)) or "none"
+
+
+def _place(row: Cells, axis: Axis) -> Any:
+    """Return where a row is on an axis; None where it has no number, or one that a logarithmic axis has no place for."""
+    value = row.get(axis.column.name)
+    if axis.has_words:
+        return _words(row, axis)
+    return None if value is None or (axis.log and value <= 0) else float(value)
+
+
+def _points(figure: Figure) -> list[Spec]:
+    """Return plain fields for each row that can be drawn; what is of several places has a series for each."""
+    found = list[Spec]()
+    told = [axis for axis in (figure.series, figure.place) if axis and len({_words(row, axis) for row in figure.rows}) > 1]
+    for rank, row in enumerate(figure.rows):
+        point: Spec = {"x": _place(row, figure.x), "y": _place(row, figure.y), "rank": rank}
+        if None in point.values():
+            continue
+        point["hint"] = " · ".join(_words(row, axis) for axis in figure.axes)
+        if figure.series:
+            point["series"] = " on ".join(_words(row, axis) for axis in told or [figure.series])
+        for name, ends in (("y" if figure.mark == "line" else "x", figure.interval), ("band", figure.band)):
+            known = [row.get(end.name) for end in ends or ()]
+            point |= {} if None in known else dict(zip((f"{name}_low", f"{name}_high"), known, strict=False))
+        if figure.mark == "bar":  # what it is of stands at its name as well, so that colour never tells alone
+            point |= {"from": figure.reference if figure.x.log else 0, "words": _words(row, figure.x)}
+            point["end"] = max(point["from"], point["x"], point.get("x_high", 0))
+            point["y"] = " · ".join([point["y"], *(_words(row, axis) for axis in told)])
+        found.append(point)
+    return found
+
+
+def _spec(figure: Figure, points: Sequence[Spec], width: int) -> Spec:
+    """Return points as Vega-Lite, laid out in so many pixels."""
+    axes = {name: _numbers(name, axis) for name, axis in (("x", figure.x), ("y", figure.y)) if not axis.has_words}
+    if figure.clip:
+        list(axes.values())[-1]["scale"] |= {"domain": figure.clip, "clamp": True}
+    rows, height, room = _rows(points, width) if figure.y.has_words else ({}, 220 if figure.series else 150, width)
+    told = {"color": _series(points, figure.mark, room)} if figure.series else {}
+    levels = [{"at": at, "name": brief(name)} for name, at in (("", figure.reference), *figure.limits) if at is not None]
+    parts = {
+        "dot": figure.mark == "line" and len(points) < _MARKED,
+        "bound": figure.bound,
+        "level_y" if figure.mark == "line" else "level_x": levels,
+        **dict.fromkeys((figure.mark, *set().union(*points)), True),
+    }
+    layers = {name: layer for name, layer in _VEGA["layers"].items() if parts.get(name)}
+    for name, channel in (("line", "strokeDash"), ("dot", "shape")):
+        if told and name in layers:
+            encoding = layers[name]["encoding"]
+            layers[name] = {**layers[name], "encoding": {channel: {**encoding.get(channel, {}), **told["color"]}}}
+    return {
+        "data": {"name": "points"},
+        "datasets": {"points": points, "levels": levels, "bound": _points(replace(figure, rows=figure.bound))},
+        "width": width,
+        "height": height,
+        "encoding": {**axes, **rows, "tooltip": {"field": "hint"}, **told},
+        "layer": list(layers.values()),
+        "config": _VEGA["config"],
+    }
+
+
+def _numbers(name: str, axis: Axis) -> Spec:
+    """Return the encoding of an axis of numbers."""
+    form, unit = _VEGA["formats"].get(axis.column.unit.value, ["'.4~s'", axis.column.unit.value])
+    scale: Spec = {"type": "log", "base": 2 if axis.column.unit is Unit.COUNT else 10} if axis.log else {}
+    label = {"labelExpr": _VEGA["label"].format(form, unit)}
+    return {"field": name, "type": "quantitative", "title": brief(axis.title), "scale": {**scale, "nice": False}, "axis": label}
+
+
+def _rows(points: Sequence[Spec], width: int) -> tuple[Spec, int, int]:
+    """Return the encoding of an axis of words, its height and the width that it leaves; long names stand above their marks."""
+    names, most = _names(points, "y"), width // _LETTER
+    is_above = max(map(len, names)) > most // 2
+    step = 36 if is_above else 20
+    scale = {"type": "band", "paddingInner": 1 - 15 / step, "paddingOuter": 0.5 - 7.5 / step, "align": int(is_above)}
+    axis = {"style": ["above"] * is_above, "labelLimit": width, "labelExpr": _VEGA["cut"].format(most, most // 2)}
+    rows = {"field": "y", "type": "nominal", "title": None, "sort": None, "scale": scale, "axis": axis}
+    return {"y": rows}, step * len(names), width if is_above else width // 2
+
+
+def _series(points: Sequence[Spec], mark: Mark, room: int) -> Spec:
+    """Return the encoding of series, by whatever tells them apart; of a stack of those that are more than nothing."""
+    drawn = {point.get("series") for point in points if point["x"] or mark != "stack"}
+    names, most = [name for name in _names(points, "series") if name in drawn], room // _LETTER - 5
+    names = list(_VERDICTS) if names and set(names) <= set(_VERDICTS) else names
+    legend = {"columns": max(1, (most - 10) // (5 + max(map(len, names), default=0))), "labelExpr": _VEGA["cut"].format(most, most // 2)}
+    return {"field": "series", "scale": {"domain": names}, "legend": {**legend, "labelLimit": room}}
+
+
+def _rendered(spec: Spec) -> str:
+    """Return the SVG that Vega makes, without what does not show."""
+    drawn = re.sub(r'<path [^>]*(?:d="M0,0h0v0h0Z"|display="none")[^>]*/>', "", vl_convert.vegalite_to_svg(spec))
+    return re.sub(r"<[^>]*>", _slim, drawn)
+
+
+def _slim(tag: re.Match[str]) -> str:
+    kept = re.sub(
+        r' (?:xmlns:xlink|version|class|role|aria-[a-z]+|pointer-events|stroke-miterlimit)="[^"]*"| (?:fill-)?opacity="1"', "", tag[0]
+    )
+    return re.sub(r"\d+\.\d{2,}", lambda found: f"{float(found[0]):.1f}".removesuffix(".0"), kept)

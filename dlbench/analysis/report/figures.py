@@ -1,0 +1,125 @@
+"""Figures that no answer has: rounds, timed blocks, what devices read meanwhile, and the changes of a comparison."""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from operator import itemgetter
+from typing import Any
+
+from dlbench.analysis.answers.parts.base import Answer, Missing
+from dlbench.analysis.compare.verdict import Comparison
+from dlbench.analysis.presentation.figures import Figure, figure
+from dlbench.analysis.presentation.names import device_label, several_runs
+from dlbench.analysis.presentation.wording import short
+from dlbench.analysis.ratios.pairing import grouped
+from dlbench.analysis.read.table import Results
+from dlbench.core.rows.row import Row
+from dlbench.core.schema import Column, Unit
+from dlbench.core.stats import fences
+
+MOST_CASES = 20
+"""Cases whose samples are drawn."""
+_ROUND = Column("sample.round", Unit.NUMBER, "the round, counted from 1, and how far its blocks had got", of=itemgetter(1), heading="round")
+_RELATIVE = Column("sample.relative", Unit.RATIO, "time over the median of the case", "lower", of=itemgetter(2)).headed(
+    "time over the median"
+)
+_READINGS = (
+    ("clock_hz", "Clock of the CPU", Unit.HERTZ),
+    ("clock_sm_hz", "Clock", Unit.HERTZ),
+    ("clock_memory_hz", "Memory clock", Unit.HERTZ),
+    ("temperature_c", "Temperature", Unit.CELSIUS),
+    ("power_w", "Power", Unit.WATTS),
+)
+_LEVEL = 1.01
+"""How many times the lowest reading the highest is at least where a plot shows something."""
+_ARROWS = " A time far beyond the others is an arrow at the end of the axis."
+_NEAR = (0.98, 1.02)
+"""Times over the median that are never far, however alike the others are."""
+
+
+def samples(results: Results, found: Iterable[Answer | Missing]) -> tuple[list[Figure], list[str]]:
+    """Return the figures of some cases, those that most answers rest on, and the ids of the cases that are left out."""
+    answered = Counter(case for each in found if isinstance(each, Answer) for case in each.cases)
+    timed = [row for row in results.rows if row.rounds.median_s and (row.time.median_s or 0) > 0]
+    ranked = sorted(timed, key=lambda row: -answered[row.case.id])
+    drawn, several = ranked[:MOST_CASES], several_runs(timed)
+    named = [(f"{short(row.key)} on {device_label(row, several)}", row) for row in drawn]
+    figures = [_rounds(named), *(_blocks(*each) for each in named)] if drawn else []
+    return [*figures, *_readings(results, dict.fromkeys(row.file for row in drawn))], [row.case.id for row in ranked[MOST_CASES:]]
+
+
+def forest(comparison: Comparison) -> Figure:
+    """Return the figure of the changes of the cases whose times were tested, the worst first."""
+    tested = [
+        (
+            short(case.case),
+            case.verdict.value,
+            1 + change.change,
+            *((1 + change.interval.low, 1 + change.interval.high) if change.interval else (None, None)),
+            1 / (1 + limits.time),
+            1 + limits.time,
+        )
+        for case in comparison.cases
+        if (change := case.shown) and (limits := case.thresholds)
+    ]
+    return figure(
+        "Change of each case",
+        "Right of 1 takes more time than the base. A line is a 95 % interval; in the band a change is smaller than the threshold.",
+        "dot",
+        tested,
+        Column("compare.times", Unit.RATIO, "1.1 is 10 % more", "lower", of=itemgetter(2), heading="time over that of base"),
+        Column("compare.case", Unit.TEXT, "the case", of=itemgetter(0), heading="case"),
+        Column("compare.verdict", Unit.TEXT, "slower, faster, same or undecided", of=itemgetter(1), heading="verdict"),
+        log="x",
+        interval=_ends("compare.times", 3),
+        band=_ends("compare.band", 5),
+        reference=1.0,
+    )
+
+
+def _ends(name: str, at: int) -> list[Column]:
+    return [Column(f"{name}_{end}", Unit.RATIO, f"{end} end", of=itemgetter(at + place)) for place, end in enumerate(("low", "high"))]
+
+
+def _rounds(named: Sequence[tuple[str, Row]]) -> Figure:
+    found = list[tuple[Any, ...]]()
+    for name, row in named:
+        median = row.time.median_s or 1.0
+        ends = [end and end / median for end in (row.time.ci_low_s, row.time.ci_high_s)]
+        found += [(name, None, seconds / median, *ends) for seconds in row.rounds.median_s]
+    about = "Each dot is the median of one fresh process, over that of all; the line is the 95 % interval, where rounds are enough for one."
+    case = Column("sample.case", Unit.TEXT, "the case, and where it ran", of=itemgetter(0), heading="case")
+    ends_of, clip = _ends("sample", 3), _clip(found)
+    return figure("Rounds and their interval", about + _ARROWS, "dot", found, _RELATIVE, case, interval=ends_of, reference=1.0, clip=clip)
+
+
+def _blocks(name: str, row: Row) -> Figure:
+    """Return the figure of every timed block of a case, by the round that it was taken in."""
+    median = row.time.median_s or 1.0
+    found = [
+        (name, number + 1 + at / len(of_round), seconds / median)
+        for number, of_round in zip(row.rounds.numbers, row.rounds.blocks, strict=True)
+        for at, seconds in enumerate(of_round)
+    ]
+    about = "Each dot is a timed block; a trend or steps show a machine that changes while it is measured."
+    return figure(f"Samples of {name}", about + _ARROWS, "dot", found, _ROUND, _RELATIVE, clip=_clip(found))
+
+
+def _clip(found: Sequence[tuple[Any, ...]]) -> tuple[float, float]:
+    """Return the ends of what is drawn: all, or less where some numbers of a case are far beyond its others, and would flatten these."""
+    cases = [sorted(map(itemgetter(2), alike)) for alike in grouped(found, itemgetter(0)).values()]
+    lows, highs = zip(_NEAR, *map(fences, cases), strict=True)
+    return max(min(cases)[0], min(lows)), min(max(each[-1] for each in cases), max(highs))
+
+
+def _readings(results: Results, runs: Iterable[str]) -> Iterator[Figure]:
+    """Yield a figure for each kind of reading of each of these files that changed: a line a device, a point after each round."""
+    about = "Read right after each round, while the measuring process still held the device; one that stayed level is not drawn."
+    device = Column("sample.device", Unit.TEXT, "the device", of=itemgetter(0), heading="device")
+    for run in runs:
+        for kind, title, unit in _READINGS:
+            read = {name: of.get(kind, [1.0]) for name, of in results.readings.get(run, {}).items()}
+            changed = {name: values for name, values in read.items() if max(values) >= _LEVEL * min(values)}
+            found = [(name, at, each) for name, values in changed.items() for at, each in enumerate(values, 1)]
+            value = Column("sample.reading", unit, "what the device read right after the round", of=itemgetter(2), heading=title.lower())
+            if found:
+                yield figure(f"{title} after each round of {run}", about, "line", found, _ROUND, value, device)
