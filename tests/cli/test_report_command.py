@@ -116,7 +116,7 @@ def test_the_page_has_every_case_and_the_environment(page: Page) -> None:
     command = "dlbench run quick --rounds 7 --case 'train_step[model=resnet18,batch=8,dtype=fp32]@cuda:0'"
     assert [each for each in page.all("code") if each.startswith("dlbench run quick --rounds")].count(command) == 1
     assert page.all("summary").count("Commands that measure each case again") == 1
-    name = cells.index("cpu.memory_bytes")
+    name = cells.index("cpu.memory")
     assert cells[name + 1] == "16.0 GiB"
     load = cells.index("cpu.load_1min")
     assert cells[load + 1 : load + 3] == ["0.5", "2.5"]
