@@ -1,28 +1,24 @@
 """Health of a machine: against its published peak, against others like it, and by what was in the way."""
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from dlbench.analysis.answers.parts.base import Answer, AnswerPart, Missing, Question, answered, table
-from dlbench.analysis.answers.parts.elsewhere import Elsewhere, against_references
-from dlbench.analysis.answers.parts.headline import Headline, Tag
-from dlbench.analysis.answers.parts.published import beside_published
-from dlbench.analysis.answers.parts.sustained import burst_figure, burst_table, sustained_steps
-from dlbench.analysis.compare.outliers import Outlier, kinds, sentences
-from dlbench.analysis.presentation.fields import KEY, Field, Fields, device_column, of_row, own, place, whole_row
+from dlbench.analysis.answers.parts import elsewhere, published, sustained
+from dlbench.analysis.answers.parts.base import Question, Section
+from dlbench.analysis.answers.parts.headline import Tag, by_kind
+from dlbench.analysis.compare.outliers import Kind, Outlier, kinds, sentences
+from dlbench.analysis.presentation.columns import KEY, PLACE, of_row, place
 from dlbench.analysis.presentation.names import by_device
-from dlbench.analysis.presentation.wording import brief, few, plural, short
+from dlbench.analysis.presentation.wording import brief, few, plural
 from dlbench.analysis.ratios.ratio import middle
 from dlbench.analysis.read.table import Results
 from dlbench.analysis.read.usability import is_noisy, is_set_aside, mostly_disturbed
-from dlbench.core.rows.row import Row
-from dlbench.core.schema import Unit
+from dlbench.core.rows.row import Row, cells
+from dlbench.core.schema import Column, Unit
 from dlbench.core.units import percent, ratio
 
-ORDER = 100
-QUESTION = Question("health", "Is this machine healthy: against its peak, against the same hardware elsewhere, against itself?")
 _SIGNS: Mapping[str, Callable[[Row], bool | None]] = {
     "not usable": lambda row: row.flag.not_usable and mostly_disturbed(row),
     "failed": lambda row: not row.is_ok,
@@ -34,149 +30,177 @@ _SIGNS: Mapping[str, Callable[[Row], bool | None]] = {
     "noisy": is_noisy,
 }
 """Signs of trouble by the words behind a number of cases, the gravest first; the first is of all cases of a run."""
-_BURSTS = 2
-"""Steps of which a sentence says how far their burst was too good; the table has all."""
 _GRAVE = ("failed", "implausible", "throttled")
 _MINOR = ("disturbed", "not steady", "noisy")
 """Signs that the numbers of a run survive where at most half of its cases show them."""
 
 
-class Trouble(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Trouble:
     """A sign of trouble, and the cases that show it, of all or of a device."""
 
     sign: str
     rows: Sequence[Row]
     """Those that show it."""
-    measured: int
+    tried: Sequence[Row]
     """Cases there."""
-    place: str = ""
+    place: str = "all"
+    verdict: str = ""
+    """Of the first what is said of the machine, in one line, and of what that is."""
+    about: str = ""
 
+    @property
+    def row(self) -> Row:
+        """The first of these."""
+        return (*self.rows, *self.tried)[0]
 
-_TROUBLE: Fields[Trouble] = (
-    device_column(),
-    own("sign", "sign", Unit.TEXT, "what was the matter"),
-    own("cases", "cases", Unit.COUNT, "cases with it", lambda trouble: len(trouble.rows), "lower"),
-    own("measured", "measured", Unit.COUNT, "cases that were measured"),
-    ("such as", Field(KEY.column, lambda trouble: trouble.rows[0].key if trouble.rows else None)),
-)
-
-
-_STRANGERS: Fields[Outlier] = (
-    own("file", "outlier.file", Unit.TEXT, "the file", lambda outlier: outlier.row.case.run),
-    ("case", Field(KEY.column, lambda outlier: outlier.row.case.id)),
-    own(
-        "time", "outlier.times", Unit.RATIO, "its time over the median of its kind of machine", lambda outlier: 1 + outlier.change, "lower"
-    ),
-)
-
-
-def answer(results: Results) -> Answer | Missing:
-    """Return how many cases show a sign of trouble, the share of its published peak that each device reaches, and how others do."""
-    tried = [row for row in (*results.rows, *results.set_aside) if row.is_ok or row.is_failure]
-    if not tried:
-        return Missing(QUESTION, "no case was measured", "dlbench run")
-    devices = by_device(tried)
-    trouble, by_place = _trouble(tried), [each for where, found in devices.items() for each in _trouble(found, where)]
-    peaks = {
-        where: max(known, key=lambda row: row.rate.peak_fraction or 0.0)
-        for where, found in devices.items()
-        if (known := [row for row in found if not (is_set_aside(row) or row.flag.implausible or row.rate.peak_fraction is None)])
-    }
-    several = len(results.files.environments) > 1
-    elsewhere, of_references = against_references(results, by_device(results.rows)) if results.references else ({}, AnswerPart())
-    machines = kinds(results.files) if several else []
-    outliers = [each for kind in machines for each in kind.outliers]
-    others = sentences(machines)
-    weaknesses = [*results.circumstances, *others[1:]]
-    weaknesses += [] if peaks else ["no published peak of these devices is known for what was measured"]
-    weaknesses += of_references.weaknesses
-    weaknesses += [] if several else ["one file says nothing of other days: dlbench compare"]
-    of_peaks = (
-        place(tried),
-        ("reached by", KEY),
-        ("peak", of_row(lambda row: row.rate.peak_fraction)),
-        ("of", of_row(lambda row: row.rate.peak)),
-    )
-    bursts = sustained_steps(results.rows)
-    tables = [
-        table("Signs of trouble", _TROUBLE[1:], trouble or [Trouble("none", (), len(tried))]),
-        table("Signs of trouble by device", _TROUBLE, by_place if len(devices) > 1 else ()),
-        table("Files that stand out among their kind", _STRANGERS, outliers),
-        table("Shares of published peaks", of_peaks, list(peaks.values()), whole=whole_row),
-        *([burst_table(bursts)] if bursts else []),
-        *of_references.tables,
-        *beside_published(results),
-    ]
-    counts, measured = ", ".join(f"{len(each.rows)} {each.sign}" for each in trouble), plural(len(tried), "case")
-    summary = f"Signs of trouble among {measured}: {counts}." if trouble else f"No sign of trouble in {measured}."
-    of_devices = ((*_of_peak(where, peaks.get(where)), *(elsewhere[where].sentences() if where in elsewhere else ())) for where in devices)
-    of_bursts = tuple(sentence for each in bursts[:_BURSTS] for sentence in each.sentences(several))
-    paragraphs = [(summary, *(f"{line}." for line in others[:1])), *filter(None, (of_bursts, *of_devices))]
-    others_like_it = list(elsewhere.values())
-    headline = _headline(tried, trouble, others_like_it, outliers, _of_machine(peaks, others_like_it))
-    headline = replace(headline, tags={Tag.UNFINISHED: True}) if results.files.missing else headline
-    figures = [burst_figure(bursts)] if bursts else []
-    return answered(QUESTION, AnswerPart(paragraphs, tried, tables, figures, weaknesses, headline), flags_told=True)
-
-
-def _of_peak(where: str, row: Row | None) -> tuple[str, ...]:
-    """Say what share of its published peak a device reaches, and what that peak is."""
-    if row is None:
+    @property
+    def sides(self) -> tuple[Row, ...]:
+        """None, as flags are what it tells."""
         return ()
-    share = percent(row.rate.peak_fraction or 0.0)
-    return f"{where} reaches {share} of its published peak in {short(row.key)}.", f"That peak is {row.rate.peak}."
 
 
-def _headline(
-    tried: Sequence[Row],
-    trouble: Sequence[Trouble],
-    elsewhere: Sequence[Elsewhere],
-    outliers: Sequence[Outlier],
-    of_machine: Sequence[str],
-) -> Headline:
-    """Return the gravest trouble with how many cases show it, and its worst case where there is one; health tells flags by itself.
+class Health(NamedTuple):
+    """What rows say of a machine."""
 
-    ``of_machine`` qualifies what has no case of its own.
-    """
-    measured, showing = plural(len(tried), "case"), {each.sign: each.rows for each in trouble}
-    counts = Counter({sign: len(rows) for sign, rows in showing.items()})
-    if unusable := showing.get("not usable"):
-        if all(row.flag.not_usable for row in tried):
-            most = max(("disturbed", "throttled"), key=counts.__getitem__)
-            return Headline([f"not usable: {len(unusable)} of {len(tried)} {most}"], of_machine)
-        return Headline([f"not usable: {len(unusable)} of {measured}"], [few(dict.fromkeys(row.file for row in unusable), 1)])
-    if grave := next(filter(showing.get, _GRAVE), None):
-        worst = showing[grave][0]
-        name = f"{brief(worst.key)}: {worst.case.reason}" if worst.is_failure and worst.case.reason else brief(worst.key)
-        return Headline([f"{counts[grave]} of {measured} {grave}"], [name])
-    off = sorted((each for found in elsewhere for each in found.off), key=lambda each: each.ratio.speedup)
-    if off and off[0].ratio.speedup < 1:
-        return Headline([f"{off[0].ratio.brief} as fast as this hardware elsewhere"], [brief(off[0].row.key)])
-    if slow := next((each for each in outliers if each.change > 0), None):
-        text = f"{ratio(1 + slow.change).replace(' ', '')} the time of others of its kind"
-        return Headline([text], [f"{slow.row.case.run}: {brief(slow.row.key)}", slow.row.case.run])
-    minor = max(_MINOR, key=counts.__getitem__)
-    text = f"{counts[minor]} of {measured} {minor}" if counts[minor] else f"no trouble in {measured}"
-    return Headline([f"usable{';' if 2 * counts[minor] <= len(tried) else ', but'} {text}"], of_machine)
+    trouble: Sequence[Trouble]
+    outliers: Sequence[Outlier]
+    peaks: Sequence[Row]
+    """Of each device the case with the largest share of its published peak, the lowest first."""
+    bursts: Sequence[sustained.Sustained]
+    same: Sequence[elsewhere.SameCase]
+    alone: Sequence[Row]
+    """A row of each device that no reference run has a case of."""
+    kinds: Sequence[Kind]
+    rows: Sequence[Row]
 
 
-def _of_machine(peaks: Mapping[str, Row], elsewhere: Sequence[Elsewhere]) -> Sequence[str]:
-    """Return texts of the lowest share of a published peak, or else of the kind of work that is slowest beside a reference run."""
-    if peaks:
-        where, row = min(peaks.items(), key=lambda peak: peak[1].rate.peak_fraction or 0.0)
-        share = percent(row.rate.peak_fraction or 0.0)
-        text = f"{share} of the published peak"
-        return [f"{where}: {text}", f"{where}: {share} of peak", text] if len(peaks) > 1 else [text]
-    if not elsewhere:
-        return [""]
-    of_kinds = ((each.device, kind, middle(found).ratio) for each in elsewhere for kind, found in each.kinds.items())
-    device, kind, lowest = min(of_kinds, key=lambda found: found[2].speedup)
-    if lowest.is_undecided:
-        return f"no difference shown to {device}", "no difference shown to the reference"
-    return f"{kind} {lowest.brief} the reference {device}", f"{kind} {lowest.brief} the reference", f"{lowest.brief} the reference"
+def _read(results: Results) -> Health:
+    tried = [row for row in (*results.rows, *results.set_aside) if row.is_ok or row.is_failure]
+    devices = by_device(tried)
+    held = ([row for row in found if not (is_set_aside(row) or row.flag.implausible)] for found in devices.values())
+    shares = ([row for row in found if row.rate.peak_fraction is not None] for found in held)
+    peaks = sorted((max(found, key=_share) for found in shares if found), key=_share)
+    machines = kinds(results.files) if len(results.files.environments) > 1 else []
+    same, alone = elsewhere.against_references(results)
+    of_all = _trouble(tried) or [Trouble("none", (), tried)]
+    by_place = [each for where, found in devices.items() for each in _trouble(found, where)] if len(devices) > 1 else []
+    outliers = [each for kind in machines for each in kind.outliers]
+    bursts = sustained.sustained_steps(results.rows)
+    found = Health([*of_all, *by_place] if tried else [], outliers, peaks, bursts, same, alone, machines, results.rows)
+    return found._replace(trouble=[_judged(found), *found.trouble[1:]]) if tried else found
 
 
-def _trouble(rows: Sequence[Row], where: str = "") -> list[Trouble]:
+def _share(row: Row) -> float:
+    return row.rate.peak_fraction or 0.0
+
+
+def _trouble(rows: Sequence[Row], where: str = "all") -> list[Trouble]:
     """Return the signs of trouble that any of these rows show, the gravest first."""
     showing = {sign: list(filter(shows, rows)) for sign, shows in _SIGNS.items()}
-    return [Trouble(sign, found, len(rows), where) for sign, found in showing.items() if found]
+    return [Trouble(sign, found, rows, where) for sign, found in showing.items() if found]
+
+
+def _judged(found: Health) -> Trouble:
+    """Return the first sign with the gravest trouble of all, how many cases show it, and its worst case where there is one."""
+    first, showing = found.trouble[0], {each.sign: each.rows for each in found.trouble if each.place == "all"}
+    counts, tried = Counter({sign: len(rows) for sign, rows in showing.items()}), first.tried
+    measured, of_machine = plural(len(tried), "case"), _of_machine(found)
+    off = sorted(elsewhere.off(found.same), key=lambda each: each.ratio.speedup)
+    if unusable := showing.get("not usable"):
+        most = max(("disturbed", "throttled"), key=counts.__getitem__)
+        whole = all(row.flag.not_usable for row in tried)
+        verdict = f"not usable: {len(unusable)} of {f'{len(tried)} {most}' if whole else measured}"
+        about = of_machine if whole else few(dict.fromkeys(row.file for row in unusable), 1)
+    elif grave := next(filter(showing.get, _GRAVE), None):
+        worst = showing[grave][0]
+        reason = f": {worst.case.reason}" if worst.is_failure and worst.case.reason else ""
+        verdict, about = f"{counts[grave]} of {measured} {grave}", f"{brief(worst.key)}{reason}"
+    elif off and off[0].ratio.speedup < 1:
+        verdict, about = f"{off[0].ratio.brief} as fast as this hardware elsewhere", brief(off[0].row.key)
+    elif slow := next((each for each in found.outliers if each.change > 0), None):
+        verdict, about = f"{ratio(1 + slow.change).replace(' ', '')} the time of others of its kind", slow.row.case.run
+    else:
+        minor = max(_MINOR, key=counts.__getitem__)
+        text = f"{counts[minor]} of {measured} {minor}" if counts[minor] else f"no trouble in {measured}"
+        verdict, about = f"usable{';' if 2 * counts[minor] <= len(tried) else ', but'} {text}", of_machine
+    return replace(first, verdict=verdict, about=about)
+
+
+def _of_machine(found: Health) -> str:
+    """Return the lowest share of a published peak, or else the kind of work that is slowest beside a reference run."""
+    if found.peaks:
+        where = f"{found.peaks[0].case.device}: " if len(found.peaks) > 1 else ""
+        return f"{where}{percent(_share(found.peaks[0]))} of the published peak"
+    middles = {kind: middle(cases).ratio for kind, cases in by_kind(found.same).items()}
+    if not middles:
+        return ""
+    kind = min(middles, key=lambda kind: middles[kind].speedup)
+    return "no difference shown to the reference" if middles[kind].is_undecided else f"{kind} {middles[kind].brief} the reference"
+
+
+def _cautions(results: Results) -> Iterator[str]:
+    found = _read(results)
+    yield from results.circumstances
+    yield from sentences(found.kinds)
+    if not found.peaks:
+        yield "no published peak of these devices is known for what was measured"
+    yield from elsewhere.unpaired(found.alone, results)
+    if not found.kinds:
+        yield "one file says nothing of other days: dlbench compare"
+
+
+ORDER = 100
+QUESTION = Question(
+    "health",
+    "Is this machine healthy: against its peak, against the same hardware elsewhere, against itself?",
+    command="dlbench run",
+    missing=["no case was measured"],
+    read=_read,
+    cautions=_cautions,
+    tells_flags=True,
+    tags={Tag.UNFINISHED: lambda results: bool(results.files.missing)},
+    sections=[
+        Section(
+            records="trouble",
+            title="Signs of trouble",
+            columns=[
+                Column("sign", Unit.TEXT, "what was the matter", heading="sign", priority=0),
+                PLACE,
+                Column("cases", Unit.COUNT, "cases with it", "lower", of=lambda each: len(each.rows), heading="cases", priority=0),
+                Column("measured", Unit.COUNT, "cases that were measured", of=lambda each: len(each.tried), heading="measured", priority=0),
+                KEY.by(lambda each: each.rows[0].key if each.rows else None, "such as"),
+            ],
+            rows=lambda each: each.tried,
+            foremost=lambda found: [each for each in found if each.place == "all"],
+            headline={"": "{verdict}"},
+            qualifier=("{about:38}", ""),
+        ),
+        Section(
+            records="outliers",
+            title="Files that stand out among their kind",
+            columns=[
+                Column("outlier.file", Unit.TEXT, "the file", of=lambda each: each.row.case.run, heading="file"),
+                KEY.by(lambda each: each.row.case.id),
+                Column("outlier.times", Unit.RATIO, "its time over the median of its kind of machine", "lower", heading="time").by(
+                    lambda each: 1 + each.change
+                ),
+            ],
+        ),
+        Section(
+            records="peaks",
+            title="Shares of published peaks",
+            columns=[
+                place,
+                KEY.headed("reached by"),
+                of_row(lambda row: row.rate.peak_fraction, "peak", 0),
+                of_row(lambda row: row.rate.peak, "of", 0),
+            ],
+            whole=cells,
+            headline={"": "{peak_fraction} of the published peak"},
+        ),
+        sustained.SECTION,
+        elsewhere.SECTION,
+        *published.SECTIONS,
+    ],
+)

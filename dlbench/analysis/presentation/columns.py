@@ -40,10 +40,11 @@ def of_row(field: Callable[[Row], object], heading: str = "", priority: int = 1)
 
 
 def of_side(side: str, field: Callable[[Row], object], heading: str = "", priority: int = 1) -> Column:
-    """Return the column of a side of a pair: ``of_side("base", lambda row: row.time.median_s)`` is ``base.median_s``."""
+    """Return the column of a side of a pair, or of a record of one: ``of_side("base", lambda row: row.time.median_s)``."""
     name = str(field(cast(Row, _Path()))).rpartition(".")[2]
     known = pair_columns.PAIR_COLUMNS[f"{side}.{name}"]
-    return replace(known, of=lambda pair: field(getattr(pair, side)), heading=heading, priority=priority)
+    at = ("base", "other").index(side)
+    return replace(known, of=lambda record: field(record.sides[at]), heading=heading, priority=priority)
 
 
 def value_column(column: Column) -> Column:

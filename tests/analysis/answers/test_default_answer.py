@@ -81,16 +81,11 @@ def test_each_switch_alone_and_the_best_stand_beside_the_plain_default(found):
     )
     assert line(answer) == ("4.00× left on the table (3.84…4.16)", "step b8: built, columns", ["chosen as best"])
     assert answer["sentences"] == [
-        "On cpu the plain default is the fastest in 0 of 1 cases.",
-        "step batch=8 runs fastest with built, columns.",
-        "That is 4.00 × (3.84…4.16) the throughput of its default at batch=8.",
-        "It is the best of what was planned.",
-        "Alone in step: built 2.00×, columns 1.25×.",
-        "built pays off after 200 steps in step rows batch=8.",
+        "step batch=8: best 32.0 /s, at built, columns, ratio 4.00 × (3.84…4.16).",
+        "step rows batch=8, mode, built: ratio 2.00 × (1.94…2.06), spent once 100 s, pays off after 200.",
     ]
     few = found(plain()[:3], built(0.5)[:3])
     assert line(few) == ("2.00× left on the table", "step b8: built", ["few rounds"])
-    assert few["sentences"][2] == "That is 2.00 × (no interval before 4 rounds) the throughput of its default at batch=8."
     rows = table_of(answer, "The same case")
     assert [(row["default.setting"], row["default.alone"], row.get("default.break_even_steps")) for row in rows] == [
         ("built", True, 200),
@@ -114,8 +109,8 @@ def test_a_default_that_did_not_go_well_is_no_base(asked):
 
 def test_a_switch_beside_others_is_not_said_to_be_alone(found):
     both, more = (step(seconds, mode=mode, order="columns", batch=8) for seconds, mode in ((0.5, "plain"), (0.1, "built")))
-    sentences = found(plain(), both, more)["sentences"]
-    assert sentences[-2:] == ["Alone in step: columns 2.00×.", "With step columns batch=8, built brings 5.00 ×."]
+    rows = table_of(found(plain(), both, more), "The same case")
+    assert [(row["default.switch"], row["default.alone"]) for row in rows] == [("order", True), ("mode", False)]
 
 
 def test_another_optimizer_has_a_default_of_its_own(found):
@@ -138,7 +133,8 @@ def test_what_both_sides_spend_once_is_no_cost_of_the_switch(found):
 
 @pytest.mark.parametrize("seconds", [1.0, 1.02, 2.0])
 def test_what_saves_nothing_never_pays_off(found, seconds):
-    assert found(plain(), built(seconds, built_cold_s=100.0))["sentences"][-1] == "built never pays off in step rows batch=8."
+    (row,) = table_of(found(plain(), built(seconds, built_cold_s=100.0)), "The same case")
+    assert (row["default.spent_s"], row["default.break_even_steps"]) == (100.0, None)
 
 
 def test_a_search_takes_part_with_what_it_found_at_any_batch(found):
@@ -149,16 +145,7 @@ def test_a_search_takes_part_with_what_it_found_at_any_batch(found):
         step(0.25, "search", "cuda:0", found={"batch": 16, "mode": "built", "order": "columns"}, items=16),
     )
     assert line(answer) == ("4.00× left on the table (3.88…4.12)", "search: built, columns, batch=16", [])
-    assert answer["sentences"] == [
-        "On cuda:0 the plain default is the fastest in 0 of 1 cases.",
-        "search runs fastest with built, columns, batch=16.",
-        "That is 4.00 × (3.88…4.12) the throughput of its default at batch=8.",
-        "A search found it.",
-        "On cpu the plain default is the fastest in 0 of 1 cases.",
-        "search runs fastest with built, batch=64.",
-        "That is 8.00 × (7.76…8.25) the throughput of its default at batch=8.",
-        "A search found it.",
-    ]
+    assert answer["sentences"] == ["search, cuda:0: best 64.0 /s, at built, columns, batch=16, ratio 4.00 × (3.88…4.12)."]
     assert [(row["other.batch"], row["other.mode"], row["default.searched"]) for row in table_of(answer, "Each step")] == [
         (16, "built", True),
         (64, "built", True),
@@ -193,22 +180,13 @@ def test_a_search_that_was_cut_short_says_what_is_the_fastest_so_far(found):
 def test_where_the_default_is_the_fastest_it_says_so(found):
     answer = found(plain(), built(2.0))
     assert line(answer) == ("1.00×: nothing left on the table", "step b8", [])
-    assert answer["sentences"] == [
-        "On cpu the plain default is the fastest in 1 of 1 cases.",
-        "step batch=8 runs fastest as it is.",
-        "Alone in step: built 0.500×.",
-    ]
+    assert answer["sentences"][0] == "step batch=8: best 8.00 /s, ratio 1.00 ×."
 
 
 def test_where_another_may_be_as_fast_as_the_default_no_gain_is_shown(found):
     answer = found(plain(), built(1.01))
     assert line(answer) == ("no gain shown over the default", "step b8: built", ["noisy"])
-    assert answer["sentences"] == [
-        "On cpu the plain default is the fastest in 1 of 1 cases.",
-        "step batch=8 runs fastest as it is.",
-        "With built it has 0.990 × (0.960…1.02) the throughput, which shows no gain.",
-        "Alone in step: built 0.990×.",
-    ]
+    assert answer["sentences"][1] == "step rows batch=8, mode, built: ratio 0.990 × (0.960…1.02)."
     (of_itself,) = table_of(answer, "Each step")
     assert [of_itself[f"ratio.{name}"] for name in ("speedup", "ci_low", "ci_high", "reason")] == [1.0, None, None, None]
 
@@ -240,8 +218,8 @@ def test_without_a_throughput_each_switch_alone_is_told(found):
     answer = found(timed)
     assert line(answer) == ("2.00× left on the table (1.94…2.06)", "step plain b8: columns", [])
     assert answer["sentences"] == [
-        "On cpu no throughput is known to choose the best by.",
-        "Alone in step: columns 2.00×, built 1.25×.",
+        "step plain batch=8, order, columns: ratio 2.00 × (1.94…2.06).",
+        "step rows batch=8, mode, built: ratio 1.25 × (1.21…1.29).",
     ]
 
 
@@ -250,9 +228,10 @@ def test_an_option_that_is_on_or_off_is_named_without_true_and_false(found):
     on, off = (step(seconds, name="n" * 200, pinned=pinned, order="rows") for pinned, seconds in ((True, 0.5), (False, 1.0)))
     answer = found(on, off, workloads=declared)
     assert line(answer) == ("2.00× left on the table (1.94…2.06)", f"{cut('n' * 200, 18)}: pinned", [])
-    assert answer["sentences"][-1] == "Alone in step: pinned 2.00×."
+    assert [row["default.choice"] for row in table_of(answer, "Each step")] == ["pinned"]
     declared["step"]["parameters"]["pinned"]["switch"] = "True"
-    assert found(on, off, workloads=declared)["sentences"][-1] == "Alone in step: no pinned 0.500×."
+    (row,) = table_of(found(on, off, workloads=declared), "The same case")
+    assert (row["default.switch"], row["default.setting"]) == ("pinned", "false")
 
 
 def test_of_several_devices_the_most_is_told_with_its_name(asked):

@@ -22,27 +22,23 @@ def line(answer):
 def test_a_quiet_machine_shows_no_sign_and_says_what_share_of_its_peak_it_reaches(asked):
     answer = asked(products(1.0, 2.0, flops=33.5e12))["health"]
     assert answer["sentences"] == [
-        "No sign of trouble in 2 cases.",
-        "cuda:0 reaches 50.0 % of its published peak in matmul n=0 fp32.",
-        "That peak is arithmetic: 67.0 TFLOP/s, dense fp32 on the ordinary cores of NVIDIA H200.",
+        "none: cases 0, measured 2.",
+        "matmul n=0 fp32: peak 50.0 %, of arithmetic: 67.0 TFLOP/s, dense fp32 on the ordinary cores of NVIDIA H200.",
     ]
     assert line(answer) == ("usable; no trouble in 2 cases", "50.0 % of the published peak", [])
     (row,) = answer["tables"][0]["rows"]
-    assert row == {"sign": "none", "cases": 0, "measured": 2, "case.id": None}
+    assert row == {"sign": "none", "place": "all", "cases": 0, "measured": 2, "case.id": None}
     assert answer["weaknesses"] == [
         "no reference run has a case of cuda:0 (NVIDIA H200); dlbench contribute makes one",
         "one file says nothing of other days: dlbench compare",
     ]
 
 
-def test_of_two_devices_with_a_peak_the_second_is_said_to_be_in_the_table(asked):
+def test_of_two_devices_with_a_peak_the_lower_one_is_told(asked):
     answer = asked(products(1.0, flops=33.5e12), products(1.0, flops=6.7e12))["health"]
-    assert [each for each in answer["sentences"] if "reaches" in each] == [
-        "cuda:0 (run0) reaches 50.0 % of its published peak in matmul n=0 fp32."
-    ]
-    assert "1 more device: in the table only" in answer["weaknesses"]
+    assert [row["place"] for row in answer["tables"][1]["rows"]] == ["cuda:0 (run1)", "cuda:0 (run0)"]
     assert answer["cases"] == ["matmul[n=0,dtype=fp32]@cuda:0"]
-    assert line(answer) == ("usable; no trouble in 2 cases", "cuda:0 (run1): 10.0 % of peak", [])
+    assert line(answer) == ("usable; no trouble in 2 cases", "cuda:0: 10.0 % of the published peak", [])
 
 
 def test_signs_are_counted_and_what_can_not_be_true_is_no_share(asked):
@@ -51,40 +47,37 @@ def test_signs_are_counted_and_what_can_not_be_true_is_no_share(asked):
     failed = made_up.ended(made_up.case("matmul", "cpu", n=9), Status.FAILED, "it broke")
     oom = made_up.ended(made_up.case("matmul", "cpu", n=10), Status.OOM, "full")
     answer = asked([*hot, *fast, failed, oom])["health"]
-    assert answer["sentences"][0] == "Signs of trouble among 3 cases: 1 failed, 1 implausible, 1 throttled."
-    assert answer["sentences"][1] == "cuda:0 reaches 10.0 % of its published peak in matmul n=0 fp32."
+    assert answer["sentences"][:2] == [
+        "failed, all: cases 1, measured 3, such as matmul n=9.",
+        "implausible, all: cases 1, measured 3, such as conv2d fp32.",
+    ]
     assert line(answer) == ("1 of 3 cases failed", "matmul n=9: it broke", [])
-    total, trouble, _ = answer["tables"]
-    assert [tuple(row.values()) for row in total["rows"]] == [
-        ("failed", 1, 3, "matmul[n=9]"),
-        ("implausible", 1, 3, "conv2d[dtype=fp32]"),
-        ("throttled", 1, 3, "matmul[n=0,dtype=fp32]"),
+    trouble, peaks = answer["tables"]
+    assert [tuple(row.values()) for row in trouble["rows"]] == [
+        ("failed", "all", 1, 3, "matmul[n=9]"),
+        ("implausible", "all", 1, 3, "conv2d[dtype=fp32]"),
+        ("throttled", "all", 1, 3, "matmul[n=0,dtype=fp32]"),
+        ("implausible", "cuda:0", 1, 2, "conv2d[dtype=fp32]"),
+        ("throttled", "cuda:0", 1, 2, "matmul[n=0,dtype=fp32]"),
+        ("failed", "cpu", 1, 1, "matmul[n=9]"),
     ]
-    assert [(row["place"], row["sign"], row["cases"], row["measured"]) for row in trouble["rows"]] == [
-        ("cuda:0", "implausible", 1, 2),
-        ("cuda:0", "throttled", 1, 2),
-        ("cpu", "failed", 1, 1),
-    ]
+    assert [row["rate.peak_fraction"] for row in peaks["rows"]] == [pytest.approx(0.1)]
 
 
 def test_of_many_files_the_one_that_stands_out_is_named(asked):
     answer = asked(*([*products(factor, flops=None)] for factor in (1.0, 1.0, 1.0, 1.0, 1.0, 1.5)))["health"]
-    assert answer["sentences"] == [
-        "No sign of trouble in 6 cases.",
-        "run5 is slower than others with NVIDIA H200 in 1 of 1 case, most in matmul[n=0,dtype=fp32]@cuda:0: +50.0 % of their median.",
-    ]
-    assert line(answer) == ("1.50× the time of others of its kind", "run5: matmul n=0", [])
+    assert answer["weaknesses"][0] == (
+        "run5 is slower than others with NVIDIA H200 in 1 of 1 case, most in matmul[n=0,dtype=fp32]@cuda:0: +50.0 % of their median"
+    )
+    assert line(answer) == ("1.50× the time of others of its kind", "run5", [])
     (outlier,) = answer["tables"][-1]["rows"]
     assert outlier == {"outlier.file": "run5", "case.id": "matmul[n=0,dtype=fp32]@cuda:0", "outlier.times": pytest.approx(1.5)}
 
 
 def test_few_files_are_too_few_and_a_cpu_has_no_peak(asked):
     answer = asked(products(1.0, device="cpu"), products(1.5, device="cpu"))["health"]
-    assert answer["sentences"] == [
-        "No sign of trouble in 2 cases.",
-        "2 files with AMD EPYC 7B13: too few to compare; it takes 5 with the same case.",
-    ]
     assert answer["weaknesses"] == [
+        "2 files with AMD EPYC 7B13: too few to compare; it takes 5 with the same case",
         "no published peak of these devices is known for what was measured",
         "no reference run has a case of cpu (AMD EPYC 7B13, 2 threads, run0) and 1 more; dlbench contribute makes one",
     ]
@@ -119,4 +112,4 @@ def test_failures_only_are_an_answer_whatever_they_are_called(asked):
     failed = [made_up.ended(made_up.case("w" * 200, n=n), Status.FAILED, f"broke {n}") for n in range(17)]
     answer = asked(failed)["health"]
     assert line(answer) == ("17 of 17 cases failed", f"{'w' * 37}…", [])
-    assert answer["sentences"] == ["Signs of trouble among 17 cases: 17 failed."]
+    assert answer["sentences"] == [f"failed: cases 17, measured 17, such as {'w' * 200} n=0."]

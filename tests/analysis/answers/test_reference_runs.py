@@ -43,9 +43,7 @@ def line(answer):
 
 def test_as_fast_as_the_same_hardware_is_normal(health):
     answer = health()
-    assert answer["sentences"][1] == f"cpu is compared with the reference run on the same {XEON}."
-    assert [each.partition(" ×")[0] for each in answer["sentences"][2:4]] == ["It runs training 1.00", "It runs inference 1.00"]
-    assert answer["sentences"][4:] == ["None is shown to be off by more than 1.25 ×, its whole interval counted."]
+    assert answer["sentences"][-1].startswith("train_step alexnet batch=8 fp32: ratio 1.00 × (")
     assert line(answer) == ("usable; 6 of 14 cases noisy", "no difference shown to the reference", [])
     rows = beside(answer)["rows"]
     assert len(rows) == 14
@@ -56,17 +54,9 @@ def test_as_fast_as_the_same_hardware_is_normal(health):
 def test_what_is_off_is_counted_and_the_farthest_named(health):
     factors = {"matmul[n=512,dtype=fp32]@cpu": 3.0, "train_step[model=alexnet,batch=8,dtype=fp32]@cpu": 2.0}
     answer = health(lambda case: factors.get(case, 1.0))
-    assert answer["sentences"][4:] == [
-        "Off by more than 1.25 × are 2 of 14 cases, most matmul n=512 fp32: 0.333 ×.",
-    ]
     assert line(answer) == ("0.333× as fast as this hardware elsewhere", "matmul n=512", [])
     off = {row["case.id"]: round(row["ratio.speedup"], 6) for row in beside(answer)["rows"] if row["reference.off"]}
     assert off == {case: pytest.approx(1 / factor, abs=1e-6) for case, factor in factors.items()}
-
-
-def test_of_too_few_rounds_it_says_how_many_there_have_to_be(health):
-    answer = health(edit=lambda lines: lines.__setitem__(slice(None), [each for each in lines if each.get("round", 0) < 1]))
-    assert " × (no interval before 4 rounds) as fast: " in answer["sentences"][2]
 
 
 def rename(lines, name, threads=2):

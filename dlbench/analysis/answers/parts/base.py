@@ -35,8 +35,8 @@ class Lack(NamedTuple):
 
 def sides(record: Any) -> Iterable[Row]:
     """Return the rows that a record is of: its ``sides``, or else its ``row``."""
-    found: Iterable[Row] = getattr(record, "sides", None) or (record.row,)
-    return found
+    found: Iterable[Row] | None = getattr(record, "sides", None)
+    return (record.row,) if found is None else found
 
 
 Texts = str | Sequence[str]
@@ -121,13 +121,15 @@ class Question:
     missing: Sequence[str | Lack | Callable[[Results], Lack | None]] = field(default=(), kw_only=True)
     """Why no section has a record: the first reason that holds; a function may return one."""
     cautions: Callable[[Results], Iterable[str]] | None = field(default=None, kw_only=True)
+    tags: Mapping[Tag, Callable[[Results], bool]] = field(default_factory=dict, kw_only=True)
+    """Limits of all answers to it by their condition."""
     tells_flags: bool = field(default=False, kw_only=True)
     """Whether the flags of rows are what it answers, and so weaken nothing."""
 
     def __post_init__(self) -> None:
         read = get_type_hints(self.read).get("return") if self.read else None
         for each in self.sections:
-            of, name = (each.records, "return") if callable(each.records) else (read, each.records)
+            of, name = (getattr(each.records, "func", each.records), "return") if callable(each.records) else (read, each.records)
             each.check(next(iter(get_args(get_type_hints(of).get(name))), None))
 
     def found(self, results: Results) -> list[tuple[Section[Any], Sequence[Any]]]:

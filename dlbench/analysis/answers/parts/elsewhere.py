@@ -1,32 +1,29 @@
 """Same hardware elsewhere: each case against that of a reference run on a device of the same name."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple
 
-from dlbench.analysis.answers.parts.base import AnswerPart, table
+from dlbench.analysis.answers.parts.base import Section
 from dlbench.analysis.answers.parts.headline import by_kind
-from dlbench.analysis.presentation.fields import RATIO, WORK_OF_ROW, Fields, device_column, of_row, own, whole_row
-from dlbench.analysis.presentation.names import hardware, several_runs
+from dlbench.analysis.presentation.columns import CASE, PLACE, RATIO, of_row
+from dlbench.analysis.presentation.names import by_device, hardware, several_runs
 from dlbench.analysis.presentation.pair_columns import of_ratio
-from dlbench.analysis.presentation.wording import few, middle_of, plural, short
+from dlbench.analysis.presentation.wording import few, plural
 from dlbench.analysis.ratios.pairing import RUN, grouped, pair_of
 from dlbench.analysis.ratios.ratio import Ratio, middle
 from dlbench.analysis.read.references import ReferenceRun, origin, part, reference_runs, rows_of
 from dlbench.analysis.read.table import Results
 from dlbench.core.model import kind_of
 from dlbench.core.reference.peaks import name_words
-from dlbench.core.rows.row import Row
-from dlbench.core.schema import Unit
+from dlbench.core.rows.row import Row, cells
+from dlbench.core.schema import Column, Unit
 from dlbench.core.units import one_line
 
 NORMAL = 1.25
 """Factor within which a case is as on the same hardware elsewhere: room, memory and drivers of two machines of one kind make 10 % often,
 and a wrong setting costs more than a quarter, as a rule."""
-_KINDS = 2
-"""Kinds of work that sentences tell; the table has all."""
 _MOST_MACHINES = 4
 """Machines that are held against references; more are a fleet, which is held against itself."""
 
@@ -39,6 +36,13 @@ class SameCase:
     row: Row
     """Here."""
     there: Row
+    about: Sequence[str]
+    """Which reference it is."""
+
+    @property
+    def case(self) -> str:
+        """The case."""
+        return self.row.key
 
     @cached_property
     def ratio(self) -> Ratio:
@@ -52,77 +56,33 @@ class SameCase:
         return (ratio.high or ratio.speedup) < 1 / NORMAL or (ratio.low or ratio.speedup) > NORMAL
 
 
-_OFF = f"whether it is beyond a factor of {NORMAL:g}, all of its interval"
-_FIELDS: Fields[SameCase] = (
-    ("case", WORK_OF_ROW),
-    device_column(),
-    ("here", of_row(lambda row: row.time.median_s)),
-    own("there", "reference.median_s", Unit.SECONDS, "one call in the reference run", lambda case: case.there.time.median_s),
-    *RATIO,
-    own("off", "reference.off", Unit.TEXT, _OFF, lambda case: "off" if case.is_off else None),
-)
+def off(found: Sequence[SameCase]) -> list[SameCase]:
+    """Return the cases beyond what is normal, the farthest first."""
+    return sorted((case for case in found if case.is_off), key=lambda case: -abs(math.log(case.ratio.speedup)))
 
 
-class Elsewhere(NamedTuple):
-    """A device against a reference run of another machine with the same."""
-
-    device: str
-    """That of the reference."""
-    cases: Sequence[SameCase]
-
-    @property
-    def kinds(self) -> dict[str, list[SameCase]]:
-        """The cases of each kind of work: a middle of all would depend on the suites that ran."""
-        return by_kind(self.cases)
-
-    @property
-    def off(self) -> list[SameCase]:
-        """Cases beyond what is normal, the farthest first."""
-        return sorted((case for case in self.cases if case.is_off), key=lambda case: -abs(math.log(case.ratio.speedup)))
-
-    def sentences(self) -> tuple[str, ...]:
-        """Say how the device compares with that of the reference, in the middle of each of its first kinds of work, and what is off."""
-        told = [f"{self.cases[0].place} is compared with the reference run on the same {self.device}."]
-        for kind, found in list(self.kinds.items())[:_KINDS]:
-            case = middle(found)
-            told.append(f"It runs {kind} {case.ratio} as fast: {short(case.row.key)}, {middle_of(len(found))}.")
-        if not self.off:
-            return (*told, f"None is shown to be off by more than {NORMAL:g} ×, its whole interval counted.")
-        farthest = self.off[0]
-        count = f"{len(self.off)} of {plural(len(self.cases), 'case')}"
-        most = f"most {short(farthest.row.key)}: {farthest.ratio.times}"
-        return (*told, f"Off by more than {NORMAL:g} × {'is' if len(self.off) == 1 else 'are'} {count}, {most}.")
+def against_references(results: Results) -> tuple[list[SameCase], list[Row]]:
+    """Return the cases that a reference run on a device of the same name has, too, and a row of each device that none has a case of."""
+    if len(results.environments) > _MOST_MACHINES or not results.references:
+        return [], []
+    others = [run for run in reference_runs() if run.machine not in _themselves(results)]
+    found, alone = list[SameCase](), list[Row]()
+    for where, rows in by_device(results.rows).items():
+        if mine := [row for row in rows if row.has_times]:
+            same = _of_same(where, mine, others, results)
+            found += same
+            alone += [] if same else mine[:1]
+    return found, alone
 
 
-def against_references(results: Results, devices: Mapping[str, Sequence[Row]]) -> tuple[dict[str, Elsewhere], AnswerPart]:
-    """Return each of these devices that a reference run has cases of with these, and the table of all these cases.
-
-    Those are of a device of the same name. Weaknesses say why other devices are not compared.
-    """
-    if len(results.environments) > _MOST_MACHINES:
-        return {}, AnswerPart()
+def _themselves(results: Results) -> set[str]:
+    """Return the machines of the reference runs that these are."""
     own = {origin(environment) for environment in results.files.environments.values()} - {None}
-    runs = reference_runs()
-    themselves = {run.machine for run in runs if origin(run.environment) in own}
-    others = [run for run in runs if run.machine not in themselves]
-    found, notes, alone = dict[str, Elsewhere](), dict[str, None](), list[Row]()
-    for place, rows in devices.items():
-        if not (mine := [row for row in rows if row.has_times]):
-            continue
-        device, of_device, about = _of_same(place, mine, others, results)
-        if of_device:
-            found[place] = Elsewhere(device, of_device)
-            notes |= dict.fromkeys(about)
-        else:
-            alone.append(mine[0])
-    title = "Beside reference runs: how many times as fast"
-    cases = [case for each in found.values() for case in each.cases]
-    of_cases = table(title, _FIELDS, cases, tuple(notes), whole=lambda case: whole_row(case) | of_ratio(case))
-    return found, AnswerPart(tables=[of_cases], weaknesses=_alone(alone, bool(themselves)))
+    return {run.machine for run in reference_runs() if origin(run.environment) in own}
 
 
-def _of_same(place: str, mine: Sequence[Row], runs: Sequence[ReferenceRun], results: Results) -> tuple[str, list[SameCase], list[str]]:
-    """Return the first machine with the same device that has any of these cases: the device, the cases, and notes; empty without one."""
+def _of_same(where: str, mine: Sequence[Row], runs: Sequence[ReferenceRun], results: Results) -> list[SameCase]:
+    """Return the cases of the first machine with the same device that has any of these."""
     kind, environment = kind_of(mine[0].case.device), results.environments[mine[0].case.run]
     threads = max(row.case.threads or 1 for row in mine)
     workloads = frozenset(row.case.workload for row in mine)
@@ -130,11 +90,12 @@ def _of_same(place: str, mine: Sequence[Row], runs: Sequence[ReferenceRun], resu
     for machine in grouped(alike, lambda run: run.machine).values():
         # Of a case that the reference has several times its last.
         theirs = {row.key: row for row in rows_of(tuple(machine)).rows if row.has_times and kind_of(row.case.device) == kind}
-        cases = [SameCase(place, row, there) for row in mine if (there := theirs.get(row.key)) and there.case.found == row.case.found]
-        if cases:
-            device = ", ".join([machine[0].name_of(kind) or "", *([plural(threads, "thread")] if kind == "cpu" else [])])
-            return device, cases, _notes(device, machine, environment)
-    return "", [], []
+        device = ", ".join([machine[0].name_of(kind) or "", *([plural(threads, "thread")] if kind == "cpu" else [])])
+        about = _notes(device, machine, environment)
+        both = [(row, there) for row in mine if (there := theirs.get(row.key)) and there.case.found == row.case.found]
+        if both:
+            return [SameCase(where, row, there, about) for row, there in both]
+    return []
 
 
 def _is_same(run: ReferenceRun, here: Row, threads: int, environment: object) -> bool:
@@ -163,11 +124,36 @@ def _notes(device: str, machine: Sequence[ReferenceRun], environment: object) ->
     return list(map(one_line, notes))
 
 
-def _alone(rows: Sequence[Row], is_reference: bool) -> list[str]:
+def unpaired(rows: Sequence[Row], results: Results) -> list[str]:
     """Say why these devices are compared with no reference."""
     if not rows:
         return []
     several = several_runs(rows)
     what = one_line(few((f"{row.case.device} ({hardware(row, several)})" for row in rows), 1))
     itself = f"the reference run is shown here itself, and no other has a case of {what}"
-    return [itself if is_reference else f"no reference run has a case of {what}; dlbench contribute makes one"]
+    return [itself if _themselves(results) else f"no reference run has a case of {what}; dlbench contribute makes one"]
+
+
+def _foremost(found: Sequence[SameCase]) -> list[SameCase]:
+    """Return the case in the middle of each kind of work: a middle of all would depend on the suites that ran."""
+    return [middle(kind) for kind in by_kind(found).values()]
+
+
+SECTION = Section(
+    records="same",
+    title="Beside reference runs: how many times as fast",
+    columns=[
+        CASE,
+        PLACE,
+        of_row(lambda row: row.time.median_s, "here"),
+        Column("reference.median_s", Unit.SECONDS, "one call in the reference run").by(lambda case: case.there.time.median_s, "there"),
+        RATIO,
+        Column("reference.off", Unit.TEXT, f"whether it is beyond a factor of {NORMAL:g}, all of its interval", heading="off").by(
+            lambda case: "off" if case.is_off else None
+        ),
+    ],
+    notes=lambda found: dict.fromkeys(note for case in found for note in case.about),
+    whole=lambda case: {**cells(case.row), **of_ratio(case)},
+    foremost=_foremost,
+    headline={"": "{speedup} as fast as the reference{span}"},
+)

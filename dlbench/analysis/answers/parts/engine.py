@@ -79,7 +79,8 @@ def answer(question: Question, results: Results) -> Answer | Missing:
         return _missing(question, results)
     rows = unique(row for each in found for record in each.records for row in each.section.rows(record))
     first = next((each for each in found if each.section.headline), None)
-    tags = _tags(first) if first else ()
+    of_files = {tag for tag, holds in question.tags.items() if holds(results)}
+    tags = _tags(first, of_files) if first else ()
     text, interval = _headline(first) if first else (MISSING, "")
     of_case = grouped(rows, lambda row: row.case.id)
     files = {case: tuple(dict.fromkeys(filter(None, (row.case.file for row in each)))) for case, each in of_case.items()}
@@ -190,14 +191,14 @@ def _qualifier(found: _Found) -> str:
     return fitting(*_filled(found.section.qualifier, words), *cases, most=MOST_OF_QUALIFIER)
 
 
-def _tags(found: _Found) -> tuple[Tag, ...]:
+def _tags(found: _Found, of_files: set[Tag]) -> tuple[Tag, ...]:
     """Return the limits of the headline, the gravest first."""
     told, conditions = found.foremost[:2] if found.section.more else found.foremost[:1], found.section.tags
     holding = {tag for tag, holds in conditions.items() if any(map(holds, told))}
     of_rows = {tag for each in told for row in sides(each) for tag in tags_of(row)}
     if Tag.FEW_ROUNDS in conditions:
         of_rows.discard(Tag.FEW_ROUNDS)  # a ratio has an interval from four rounds on, a case alone from six
-    return tuple(tag for tag in Tag if tag in holding | of_rows)
+    return tuple(tag for tag in Tag if tag in holding | of_rows | of_files)
 
 
 def _sentences(found: Sequence[_Found]) -> Iterator[str]:

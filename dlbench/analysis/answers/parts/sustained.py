@@ -1,18 +1,17 @@
 """Burst against steady: what sustained steps kept of the throughput that a short measurement shows."""
 
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from dlbench.analysis.answers.parts.base import Table, table
-from dlbench.analysis.presentation.fields import KEY, THROUGHPUT, Fields, of_row, own, place, whole_row
+from dlbench.analysis.answers.parts.base import Section
+from dlbench.analysis.presentation.columns import KEY, of_row, place, spanned
 from dlbench.analysis.presentation.figures import Figure, figure
-from dlbench.analysis.presentation.names import device_label, hardware, several_runs
-from dlbench.analysis.presentation.wording import INTERVAL, brief
-from dlbench.core import units
+from dlbench.analysis.presentation.names import device_label, several_runs
+from dlbench.analysis.presentation.wording import brief
 from dlbench.core.declarations import ValueRole
-from dlbench.core.rows.row import Row
-from dlbench.core.schema import Unit
+from dlbench.core.rows.row import Row, cells
+from dlbench.core.schema import Column, Unit
 from dlbench.core.stats import Interval, median_interval
 
 EVEN = 0.03
@@ -34,16 +33,6 @@ class Sustained(NamedTuple):
         return median_interval(self.rounds)
 
     @property
-    def low(self) -> float | None:
-        """Lower end of the interval."""
-        return self.interval and self.interval.low
-
-    @property
-    def high(self) -> float | None:
-        """Upper end of it."""
-        return self.interval and self.interval.high
-
-    @property
     def onset_s(self) -> float | None:
         """Seconds after which throughput had fallen for good; None where it did not.
 
@@ -55,18 +44,6 @@ class Sustained(NamedTuple):
         smooth = [statistics.median(points[max(0, at - 1) : at + 2]) for at in range(len(points))]
         fallen = max((at + 1 for at, each in enumerate(smooth) if each >= (1 - EVEN) * burst), default=0)
         return fallen * window_s / len(points) if fallen < len(points) else None
-
-    def sentences(self, several: bool) -> list[str]:
-        """Say what it kept, and how far short measurements of it are off where they are."""
-        return [f"{hardware(self.row, several)} kept {units.percent(self.kept)} of the burst of {brief(self.row.key)}.", *self.warning()]
-
-    def warning(self) -> list[str]:
-        """Say how far short measurements of it are off; nothing where they are not."""
-        if abs(self.kept - 1) <= EVEN:
-            return []
-        off, onset_s = units.percent(abs(1 / self.kept - 1)), self.onset_s
-        onset = f", as it fell after {units.seconds(onset_s)}" if onset_s else ""
-        return [f"Short measurements of it tell {off} too {'much' if self.kept < 1 else 'little'}{onset}."]
 
 
 class Point(NamedTuple):
@@ -94,36 +71,18 @@ def sustained(row: Row) -> Sustained | None:
     return Sustained(row, statistics.median(kept), kept) if kept else None
 
 
-def burst_table(found: Sequence[Sustained]) -> Table:
-    """Return burst and steady throughput of these, and from when on it had fallen."""
-    fields: Fields[Sustained] = (
-        place(found),
-        ("step", KEY),
-        own("burst", "sustained.burst", Unit.ITEMS_PER_S, "throughput at the beginning", lambda each: each.row.in_role("burst"), "higher"),
-        ("steady", THROUGHPUT[0]),
-        own("kept", "sustained.kept", Unit.FRACTION, "steady over burst: median over rounds", better="higher"),
-        own(INTERVAL, "sustained.low", Unit.FRACTION, "lower end of its 95 % order-statistic interval over rounds"),
-        own(INTERVAL, "sustained.high", Unit.FRACTION, "upper end of it"),
-        own("fell after", "sustained.onset_s", Unit.SECONDS, "time after which it stayed more than 3 % below its burst"),
-        ("power", of_row(lambda row: row.energy.watts)),
-    )
-    return table("Burst against steady throughput", fields, found, whole=whole_row)
-
-
-def burst_figure(found: Sequence[Sustained]) -> Figure:
-    """Return throughput and, where the machine tells it, the clock of these over their windows."""
+def _figures(found: Sequence[Sustained]) -> Iterator[Figure]:
+    """Yield throughput and, where the machine tells it, the clock of these over their windows."""
     several = several_runs(found)
     devices = {device_label(each, several) for each in found}
-    points = [point for each in found for role in _DRAWN for point in _points(each.row, role, several, len(devices) > 1)]
-    about = "Throughput over that of the first second, and the device's clock over its first reading, in the course of the window."
-    return figure(
+    yield figure(
         "Sustained throughput and clock",
-        about,
+        "Throughput over that of the first second, and the device's clock over its first reading, in the course of the window.",
         "line",
-        points,
-        own("time", "sustained.at_s", Unit.SECONDS, "of the window that had passed"),
-        own("over its beginning", "sustained.share", Unit.RATIO, "over the burst, or the first clock"),
-        own("what", "sustained.line", Unit.TEXT, "which step where, and of it what"),
+        [point for each in found for role in _DRAWN for point in _points(each.row, role, several, len(devices) > 1)],
+        Column("sustained.at_s", Unit.SECONDS, "of the window that had passed", heading="time"),
+        Column("sustained.share", Unit.RATIO, "over the burst, or the first clock", heading="over its beginning"),
+        Column("sustained.line", Unit.TEXT, "which step where, and of it what", heading="what"),
         reference=1.0,
     )
 
@@ -146,3 +105,31 @@ def series(row: Row, role: ValueRole) -> Sequence[float]:
     declared = row.declared.value(role)
     found = row.values.get(declared.name) if declared else None
     return found if isinstance(found, Sequence) else ()
+
+
+SECTION = Section(
+    records="bursts",
+    title="Burst against steady throughput",
+    columns=[
+        KEY.headed("step"),
+        place,
+        Column("sustained.burst", Unit.ITEMS_PER_S, "throughput at the beginning", "higher", heading="burst").by(
+            lambda each: each.row.in_role("burst")
+        ),
+        of_row(lambda row: row.rate.items_per_s, "steady"),
+        spanned(
+            Column("sustained.kept", Unit.FRACTION, "steady over burst: median over rounds", "higher", heading="kept", priority=0).by(
+                lambda each: each.kept
+            ),
+            lambda each: (each.interval.low, each.interval.high) if each.interval else (None, None),
+            "sustained.",
+        ),
+        Column("sustained.onset_s", Unit.SECONDS, "time after which it stayed more than 3 % below its burst", priority=0).by(
+            lambda each: each.onset_s, "fell after"
+        ),
+        of_row(lambda row: row.energy.watts, "power"),
+    ],
+    whole=lambda each: cells(each.row),
+    headline={"": "{kept} kept of the burst"},
+    figures=[_figures],
+)
