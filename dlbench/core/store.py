@@ -178,7 +178,7 @@ _HEADER: Mapping[str, Any] = {
 
 def _compact(found: Measurement, first: Measurement) -> Measurement:
     """Share what hardly ever differs between the rounds of a case with its first one, which saves most of the memory of a large file."""
-    for name in _SHARED:
+    for name in _SHARED if found is not first else ():
         if (same := getattr(first, name)) == getattr(found, name):
             setattr(found, name, same)
     if samples := found.samples:
@@ -187,10 +187,7 @@ def _compact(found: Measurement, first: Measurement) -> Measurement:
     return found
 
 
-_SHARED = (
-    *("case", "device_name", "memory", "items", "flops", "least_flops", "bytes", "least_bytes"),
-    *("values", "found", "math", "missing_reasons"),
-)
+_SHARED = ("case", "device_name", "memory", "values", "found", "math", "missing_reasons")
 
 
 def read_header(path: Path) -> Record:

@@ -22,7 +22,7 @@ from dlbench.core.rows.row import NOTHING_DECLARED, Row
 from dlbench.core.stats import known, known_median, median_interval, outliers, quantile, relative_half_width, variation
 from dlbench.core.thresholds import WITHIN_A_RUN
 from dlbench.core.units import byte_rate
-from dlbench.core.unknown import explained
+from dlbench.core.unknown import Reasons, explained
 
 T = TypeVar("T")
 
@@ -77,7 +77,7 @@ def summarise(
     case, counted = measurements[-1].case, _counted(measurements)
     on_cpu, device = case.device == "cpu", origin.devices.get(case.device)
     declared = origin.declarations.get(case.workload, NOTHING_DECLARED)
-    rounds = list(map(_Round.made_of, counted))
+    rounds, why = list(map(_Round.made_of, counted)), _reasons(measurements)
     timed = [each.of for each in rounds if each.blocks]
     values, scalars = _values(counted)
     given = _given(rounds, scalars)
@@ -90,10 +90,10 @@ def summarise(
         _last("threads", counted),
         frozenset([each.of.round for each in rounds if each.left_out is not None]),
     )
-    time = _times(rounds, given, around, _reason("waiting", counted) if on_cpu else None)
+    time = _times(rounds, given, around, _reasons(counted).get("waiting") if on_cpu else None)
     if timed:
         operation = str(case.params.get(declared.parameter("collective_op") or ""))
-        rate, doubt = rated(timed, time, dtype or "", check, _uncounted(measurements), operation)
+        rate, doubt = rated(timed, time, dtype or "", check, _uncounted(why), operation)
     else:
         rate, doubt = reported(scalars.get(getattr(declared.value("steady"), "name", ""), ())), None
     peaks = {each.name: max(known(getattr(of.memory, each.name) for of in counted), default=None) for each in fields(Memory)}
@@ -103,10 +103,10 @@ def summarise(
         values,
         time,
         rate,
-        Peaks(**peaks, limit_bytes=_last("limit_bytes", measurements), reason=_reason("memory", measurements)),
-        _copies(known(each.transfer for each in counted), time.median_s, _reason("transfer", measurements), device),
-        Checks(**(asdict(check) if check else {}), reason=_reason("check", [each for each in measurements if each.check])),
-        metered(counted, _reason("energy", measurements), _reason("telemetry", measurements)),
+        Peaks(**peaks, limit_bytes=_last("limit_bytes", measurements), reason=why.get("memory")),
+        _copies(known(each.transfer for each in counted), time.median_s, why.get("transfer"), device),
+        Checks(**(asdict(check) if check else {}), reason=_reasons(each for each in measurements if each.check).get("check")),
+        metered(counted, why.get("energy"), why.get("telemetry")),
         Flags(
             noisy=None if time.ci_low_s is None else relative_half_width(given.median_s) > target,
             tail=_has_tail(time),
@@ -122,7 +122,7 @@ def summarise(
         declared,
         given if counted and counted[0].status is Status.OK else CaseRounds(),
         profile and profile.of_timed(time.median_s or 0.0, on_cpu=on_cpu),
-        _reason("profile", measurements),
+        why.get("profile"),
     )
 
 
@@ -258,18 +258,20 @@ def _not_steady(rounds: Sequence[_Round]) -> bool | None:
     return abs(statistics.median(moved)) > STEADY_SHIFT and (interval.low > 0 or interval.high < 0)
 
 
-def _reason(group: str, measurements: Sequence[Measurement]) -> str | None:
-    """Say why a group of columns is null, by the last round that does."""
-    found = [each.missing_reasons[group] for each in measurements if group in each.missing_reasons]
-    return explained(found[-1]) if found else None
+def _reasons(measurements: Iterable[Measurement]) -> Mapping[str, str]:
+    """Say why groups of columns are null, by the last round that does of each."""
+    found: dict[str, Reasons] = {}
+    for each in measurements:
+        found |= each.missing_reasons
+    return {group: explained(reasons) for group, reasons in found.items()}
 
 
-def _uncounted(measurements: Sequence[Measurement]) -> list[str]:
+def _uncounted(why: Mapping[str, str]) -> list[str]:
     """Return what the workload says of operations and bytes that it does not state."""
-    flops, moved, speed = (_reason(group, measurements) for group in ("flops", "bytes", "speed"))
+    flops, moved = why.get("flops"), why.get("bytes")
     if flops and moved and flops.partition(": ")[2] == moved.partition(": ")[2]:
         return [flops.replace("its operations are", "its operations and bytes are", 1)]
-    return known([flops, moved, speed])
+    return known([flops, moved, why.get("speed")])
 
 
 def _chosen(case: Case, found: Params) -> tuple[str | None, str]:
