@@ -3,14 +3,14 @@
 import math
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, fields
+from dataclasses import asdict
 from itertools import chain
 from operator import attrgetter
 from typing import Any, NamedTuple, TypeVar
 
 from dlbench.core.conditions import Circumstances, RoundState, Throttling, circumstances
 from dlbench.core.declarations import Declaration
-from dlbench.core.measurement import STEADY_SHIFT, Measurement, Memory, Transfer
+from dlbench.core.measurement import STEADY_SHIFT, Measurement, Transfer
 from dlbench.core.model import Case, Params, Policy, Reported, Status
 from dlbench.core.precision import PRECISIONS
 from dlbench.core.quantities import Json
@@ -22,12 +22,15 @@ from dlbench.core.rows.row import NOTHING_DECLARED, Row
 from dlbench.core.stats import known, known_median, median_interval, outliers, quantile, relative_half_width, variation
 from dlbench.core.thresholds import WITHIN_A_RUN
 from dlbench.core.units import byte_rate
-from dlbench.core.unknown import Reasons, explained
+from dlbench.core.unknown import explained
 
 T = TypeVar("T")
 
 _SEVERITY = (Status.SKIPPED, Status.OK, Status.UNSUPPORTED, Status.OOM, Status.TIMEOUT, Status.CRASHED, Status.FAILED)
 """From the least severe on. A skipped round says nothing of the case, so any other counts before it."""
+
+
+_PEAKS = ("peak_bytes", "reserved_bytes", "host_peak_bytes")
 
 
 class Origin(NamedTuple):
@@ -77,7 +80,7 @@ def summarise(
     case, counted = measurements[-1].case, _counted(measurements)
     on_cpu, device = case.device == "cpu", origin.devices.get(case.device)
     declared = origin.declarations.get(case.workload, NOTHING_DECLARED)
-    rounds, why = list(map(_Round.made_of, counted)), _reasons(measurements)
+    rounds = list(map(_Round.made_of, counted))
     timed = [each.of for each in rounds if each.blocks]
     values, scalars = _values(counted)
     given = _given(rounds, scalars)
@@ -90,23 +93,23 @@ def summarise(
         _last("threads", counted),
         frozenset([each.of.round for each in rounds if each.left_out is not None]),
     )
-    time = _times(rounds, given, around, _reasons(counted).get("waiting") if on_cpu else None)
+    time = _times(rounds, given, around, _reason("waiting", counted) if on_cpu else None)
     if timed:
         operation = str(case.params.get(declared.parameter("collective_op") or ""))
-        rate, doubt = rated(timed, time, dtype or "", check, _uncounted(why), operation)
+        rate, doubt = rated(timed, time, dtype or "", check, _uncounted(measurements), operation)
     else:
         rate, doubt = reported(scalars.get(getattr(declared.value("steady"), "name", ""), ())), None
-    peaks = {each.name: max(known(getattr(of.memory, each.name) for of in counted), default=None) for each in fields(Memory)}
+    peaks = {name: max(known([getattr(each.memory, name) for each in counted]), default=None) for name in _PEAKS}
     return Row(
         _identity(measurements, found or {}, origin, states_work=rate.flops_per_s is not None),
         _params(case),
         values,
         time,
         rate,
-        Peaks(**peaks, limit_bytes=_last("limit_bytes", measurements), reason=why.get("memory")),
-        _copies(known(each.transfer for each in counted), time.median_s, why.get("transfer"), device),
-        Checks(**(asdict(check) if check else {}), reason=_reasons(each for each in measurements if each.check).get("check")),
-        metered(counted, why.get("energy"), why.get("telemetry")),
+        Peaks(**peaks, limit_bytes=_last("limit_bytes", measurements), reason=_reason("memory", measurements)),
+        _copies(known(each.transfer for each in counted), time.median_s, _reason("transfer", measurements), device),
+        Checks(**(asdict(check) if check else {}), reason=_reason("check", [each for each in measurements if each.check])),
+        metered(counted, _reason("energy", measurements), _reason("telemetry", measurements)),
         Flags(
             noisy=None if time.ci_low_s is None else relative_half_width(given.median_s) > target,
             tail=_has_tail(time),
@@ -122,7 +125,7 @@ def summarise(
         declared,
         given if counted and counted[0].status is Status.OK else CaseRounds(),
         profile and profile.of_timed(time.median_s or 0.0, on_cpu=on_cpu),
-        why.get("profile"),
+        _reason("profile", measurements),
     )
 
 
@@ -184,7 +187,7 @@ def _given(rounds: Sequence[_Round], scalars: Mapping[str, tuple[float, ...]]) -
         items=_all_known([each.of.items for each in timed]),
         flops=_all_known([each.of.flops for each in timed]),
         p10_s=tuple([quantile(each.ordered, 0.1) for each in timed]),
-        mean_s=tuple([math.fsum(each.blocks) / len(each.blocks) for each in timed]),
+        mean_s=tuple([math.fsum(each.ordered) / len(each.ordered) for each in timed]),  # exact, in any order
         blocks=tuple([each.blocks for each in timed]),
         numbers=tuple([each.of.round for each in timed]),
         left_out=tuple(left_out) if any(left_out) else (),
@@ -258,20 +261,20 @@ def _not_steady(rounds: Sequence[_Round]) -> bool | None:
     return abs(statistics.median(moved)) > STEADY_SHIFT and (interval.low > 0 or interval.high < 0)
 
 
-def _reasons(measurements: Iterable[Measurement]) -> Mapping[str, str]:
-    """Say why groups of columns are null, by the last round that does of each."""
-    found: dict[str, Reasons] = {}
-    for each in measurements:
-        found |= each.missing_reasons
-    return {group: explained(reasons) for group, reasons in found.items()}
+def _reason(group: str, measurements: Sequence[Measurement]) -> str | None:
+    """Say why a group of columns is null, by the last round that does."""
+    for each in reversed(measurements):
+        if group in each.missing_reasons:
+            return explained(each.missing_reasons[group])
+    return None
 
 
-def _uncounted(why: Mapping[str, str]) -> list[str]:
+def _uncounted(measurements: Sequence[Measurement]) -> list[str]:
     """Return what the workload says of operations and bytes that it does not state."""
-    flops, moved = why.get("flops"), why.get("bytes")
+    flops, moved, speed = (_reason(group, measurements) for group in ("flops", "bytes", "speed"))
     if flops and moved and flops.partition(": ")[2] == moved.partition(": ")[2]:
         return [flops.replace("its operations are", "its operations and bytes are", 1)]
-    return known([flops, moved, why.get("speed")])
+    return known([flops, moved, speed])
 
 
 def _chosen(case: Case, found: Params) -> tuple[str | None, str]:
