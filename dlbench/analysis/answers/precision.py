@@ -1,6 +1,6 @@
 """Precision: how much faster each is, and how far off its results are."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from operator import itemgetter
 from typing import NamedTuple
@@ -85,17 +85,17 @@ class Fastest(OfPair):
     @property
     def error(self) -> float | None:
         """How far its results are off, in the case that is off most."""
-        return _most(map(ladder.error_of, (each.other for each in self.alike)))
+        return ladder.most(ladder.error_of, (each.other for each in self.alike))
 
     @property
     def most_error(self) -> float | None:
         """The same with the operands that are worst for it."""
-        return _most(map(ladder.most_off, (each.other for each in self.alike)))
+        return ladder.most(ladder.most_off, (each.other for each in self.alike))
 
     @property
     def base_error(self) -> float | None:
         """How far those of the plain one are off, with the operands that are worst for it; None where those in the other aren't known."""
-        return _most(map(ladder.most_off, (each.base for each in self.alike))) if self.error is not None else None
+        return ladder.most(ladder.most_off, (each.base for each in self.alike)) if self.error is not None else None
 
     @property
     def converges(self) -> str | None:
@@ -161,10 +161,6 @@ def _is_wider(pair: Pair) -> bool:
     return base is not None and other is not None and other.bytes > base.bytes
 
 
-def _most(errors: Iterable[float | None]) -> float | None:
-    return max((each for each in errors if each is not None), default=None)
-
-
 def _nothing(results: Results) -> Lack:
     no_speed = next((f"; {row.rate.reason}" for row in results.rows if row.flag.no_speed), "")
     wider = match_rows(results, "dtype").rows
@@ -217,10 +213,15 @@ def _off(pairs: Sequence[Pair]) -> Iterator[Figure]:
     )
 
 
-def _curves(found: Sequence[Rung]) -> Iterator[Figure]:
-    yield from convergence.loss_curves([each.training for each in found if each.training])
-
-
+_ENDS = (
+    "{interval}, error {error}, {converges}",
+    ", error {error}, {converges}",
+    ", {converges}",
+    "{interval}, error {error}",
+    "{interval}",
+    ", error {error}",
+    "",
+)
 _COUNTED = "{like} of {formats} formats converge"
 ORDER = 50
 QUESTION = Question(
@@ -266,15 +267,7 @@ QUESTION = Question(
             foremost=_foremost,
             by=lambda each: each.outcome,
             headline={
-                "gain": (
-                    "{name:11} {speedup} {base:11}{interval}, error {error}, {converges}",
-                    "{name:11} {speedup} {base:11}, error {error}, {converges}",
-                    "{name:11} {speedup} {base:11}, {converges}",
-                    "{name:11} {speedup} {base:11}{interval}, error {error}",
-                    "{name:11} {speedup} {base:11}{interval}",
-                    "{name:11} {speedup} {base:11}, error {error}",
-                    "{name:11} {speedup} {base:11}",
-                ),
+                "gain": [f"{{name:11}} {{speedup}} {{base:11}}{end}" for end in _ENDS],
                 "loss": "none beats {base:11}: {speedup}{span}, {name:11}",
                 "open": "no gain shown by {name:11} over {base:11}",
             },
@@ -325,7 +318,7 @@ QUESTION = Question(
             whole=lambda each: cells(each.row),
             foremost=_furthest_behind,
             headline={"": "{name} {gap} points in {training}"},
-            figures=[ladder.speed_and_gap, _curves],
+            figures=[ladder.speed_and_gap, ladder.curves],
         ),
         Section(
             records="timed",

@@ -1,11 +1,11 @@
 """The ladder of precisions, from the widest down: how fast each is, how far off its results are, and whether training converges in it."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from operator import attrgetter
 from typing import NamedTuple
 
-from dlbench.analysis.answers.parts.convergence import FormatTraining
+from dlbench.analysis.answers.parts.convergence import FormatTraining, loss_curves
 from dlbench.analysis.answers.parts.headline import by_kind
 from dlbench.analysis.answers.parts.sustained import series
 from dlbench.analysis.presentation.columns import RATIO, Entry, of_row, place, value_columns, with_ends
@@ -34,6 +34,11 @@ def error_of(row: Row) -> float | None:
 def most_off(row: Row) -> float | None:
     """Return how far off its results are at most, over all operands that its workload tells of."""
     return max(series(row, "error"), default=row.check.error)
+
+
+def most(error: Callable[[Row], float | None], rows: Iterable[Row]) -> float | None:
+    """Return the largest error of rows; None where none is known."""
+    return max((each for each in map(error, rows) if each is not None), default=None)
 
 
 ERROR = of_row(lambda row: row.check.error, "error").by(lambda record: error_of(record.row))
@@ -195,6 +200,11 @@ def speed_and_gap(found: Sequence[Rung]) -> Iterator[Figure]:
             log="y",
             reference=0.0,
         )
+
+
+def curves(found: Sequence[Rung]) -> Iterator[Figure]:
+    """Yield the loss over each training."""
+    yield from loss_curves([each.training for each in found if each.training])
 
 
 _ERRORS: Mapping[ValueRole, str] = {"error": "", "product_error": "of the product, "}
