@@ -1,94 +1,90 @@
 """Precision: how much faster each is, and how far off its results are."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
-from itertools import chain
+from dataclasses import dataclass, replace
+from functools import partial
 from operator import itemgetter
+from typing import NamedTuple
 
-from dlbench.analysis.answers.parts import convergence, ladder
-from dlbench.analysis.answers.parts.base import Answer, AnswerPart, Missing, Question, answered
-from dlbench.analysis.answers.parts.convergence import FormatTraining
-from dlbench.analysis.answers.parts.headline import (
-    Headline,
-    Tag,
-    by_kind,
-    cut,
-    foremost,
-    kind_of_work,
-    limits,
-    names_of,
-    of_the_middle,
-    qualifiers,
-    span_of,
-)
-from dlbench.analysis.answers.parts.ladder import OnDevice, error_of
-from dlbench.analysis.answers.parts.pair_tables import (
-    declared_values,
-    furthest,
-    on_its_device,
-    ratio_figure,
-    reported,
-    reported_headline,
-    same_case,
-)
-from dlbench.analysis.presentation.columns import CASE, as_column
-from dlbench.analysis.presentation.fields import of_row
+from dlbench.analysis.answers.parts import convergence, pair_tables
+from dlbench.analysis.answers.parts.base import Lack, Question, Section
+from dlbench.analysis.answers.parts.headline import Tag, by_kind, foremost, span_of
+from dlbench.analysis.answers.parts.sustained import series
+from dlbench.analysis.presentation import pair_columns
+from dlbench.analysis.presentation.columns import CASE, KEY, RATIO, of_row, place
 from dlbench.analysis.presentation.figures import Figure, figure
-from dlbench.analysis.presentation.names import by_device
-from dlbench.analysis.presentation.wording import few, plural, short
-from dlbench.analysis.ratios.pairing import Pair, both_sides, grouped, match_rows, one_device
-from dlbench.analysis.ratios.ratio import speedup_of
+from dlbench.analysis.presentation.names import HasRow, by_device, device_label, several_runs
+from dlbench.analysis.presentation.wording import few
+from dlbench.analysis.ratios.pairing import DTYPE, OfPair, Pair, from_widest, grouped, match_rows, one_device
+from dlbench.analysis.ratios.ratio import middle, speedup_of
 from dlbench.analysis.read.table import Results
+from dlbench.core.declarations import ValueRole
 from dlbench.core.model import Status
-from dlbench.core.precision import ARITHMETIC, PRECISIONS
-from dlbench.core.rows.row import Row
-from dlbench.core.units import fraction
+from dlbench.core.precision import PRECISIONS
+from dlbench.core.rows.row import Row, cells
+from dlbench.core.schema import Column, Unit
 
-_PRECISION = of_row(lambda row: row.case.dtype)
-ORDER = 50
-QUESTION = Question("precision", "Which precision; how much faster is it, and how far off are its results?")
-
-_CONVERGES = "whether training still converges in it was not measured"
-_PRECISION_NAME = 11
-"""Characters of the name of a precision in the headline, so that the ratio begins within the first 30."""
-_EACH_ALONE = "95 % interval: of that pair alone; above the table it is wider, as it allows for choosing the best of several"
-_MOST_TOLD = 3
-"""Kinds of work of a device in sentences; the table has all."""
+_OPERANDS: Mapping[ValueRole, str] = {"error": "", "product_error": "of the product, "}
 
 
-def answer(results: Results) -> Answer | Missing:
-    """Return the fastest precision of each device and kind of work against fp32, in its middle case, and how far off its results are.
+@dataclass(frozen=True, slots=True)
+class Rung(OfPair):
+    """A precision in one kind of work of a device, against the base."""
 
-    Where trainings in formats of numbers were measured it says whether they converge, too.
-    """
-    pairs, (with_values, values, reports) = match_rows(results, "dtype"), reported(results, "dtype")
-    trained = convergence.trainings(results.rows)
-    narrower = [each for each in pairs.rows if not _is_wider(each)]
-    if not narrower and not reports and not trained:
-        others = ("dlbench run cnn", convergence.COMMAND)
-        no_speed = next((f"; {row.rate.reason}" for row in results.rows if row.flag.no_speed), "")
-        lacking = "only wider precisions were measured" if pairs.rows else f"no two rows differ in their precision alone{no_speed}"
-        return Missing(QUESTION, lacking, "dlbench run precision", others=others)
-    table = same_case(pairs, as_column(("error", ladder.ERROR)))
-    if len({each.value(each.other) for each in pairs.rows if each.ratio.interval}) > 1:
-        table = replace(table, notes=(*table.notes, _EACH_ALONE))
-    devices = ladder.on_devices(pairs.rows, trained)
-    late = [row for row in results.rows if row.case.status is Status.TIMEOUT and row.case.dtype in ARITHMETIC]
-    paragraphs = list(filter(None, (_paragraph(each, late) for each in devices)))
-    rows = both_sides(results, (*pairs.rows, *(with_values.rows if reports else ())))
-    rungs = ladder.rungs(devices) if trained else []
-    of_trained = [*ladder.ladder(rungs), ladder.counts(trained)] if trained else []
-    tables = [table, values, ladder.error_table(_with_errors(results, rows)), *of_trained]
-    figures = [ratio_figure(table.title, pairs.rows), _errors(pairs.rows), *ladder.speed_and_gap(rungs), *convergence.loss_curves(trained)]
-    if narrower:
-        headline = _headline(by_device(narrower), trained)
-    elif trained:
-        headline = convergence.headline(by_device(trained))
-    else:
-        headline = reported_headline(with_values)
-    of_trainings = [each.row for each in trained]
-    found = AnswerPart(paragraphs, [*rows, *of_trainings], tables, figures, _cautions(devices), headline)
-    return answered(QUESTION, found, reports)
+    kind: str
+    name: str
+    """The precision."""
+    pair: Pair
+    """The case in the middle."""
+    pairs: Sequence[Pair]
+    """All cases in it."""
+    is_fastest: bool
+    trained: Sequence[convergence.FormatTraining]
+    """Trainings in it on that device."""
+
+    @property
+    def among(self) -> str:
+        """Between which ratios its cases are, where there is little room."""
+        return span_of(self.pairs)
+
+    @property
+    def outcome(self) -> str:
+        """Whether a gain is shown in any of its cases."""
+        return "open" if self.ratio.is_undecided else "gain" if max(map(speedup_of, self.pairs)) > 1 else "loss"
+
+
+class Precisions(NamedTuple):
+    """What rows say of precisions and formats."""
+
+    rungs: Sequence[Rung] = ()
+    same: Sequence[Pair] = ()
+    errors: Sequence[Row] = ()
+    counts: Sequence[convergence.FormatCount] = ()
+    trained: Sequence[convergence.FormatTraining] = ()
+    values: Sequence[Pair] = ()
+
+
+def _read(results: Results) -> Precisions:
+    pairs, values = match_rows(results, DTYPE.name).rows, pair_tables.reported_pairs(results, DTYPE.name).rows
+    trained = sorted(convergence.trainings(results.rows), key=lambda each: (each.row.is_on_cpu, from_widest(each.name), each.name))
+    rungs = [*_rungs(pairs, trained)]
+    if not (rungs or values or trained):
+        return Precisions()
+    errors = [row for row in results.rows if series(row, "error")]
+    return Precisions(rungs, pairs, errors, [*map(convergence.counted, by_device(trained).values())], trained, values)
+
+
+def _rungs(pairs: Sequence[Pair], trained: Sequence[convergence.FormatTraining]) -> Iterator[Rung]:
+    """Yield the precisions of each kind of work from the widest down, of kinds that another than a wider one was timed in."""
+    in_format = grouped(trained, lambda each: (one_device(each.row), each.name))
+    for found in by_device(sorted(pairs, key=lambda each: from_widest(each.other.case.dtype))).values():
+        for kind, of_kind in by_kind(found).items():
+            if narrower := [each for each in of_kind if not _is_wider(each)]:
+                best = pair_tables.furthest(narrower)
+                for name, cases in grouped(of_kind, lambda each: str(each.other.case.dtype)).items():
+                    is_fastest = name == best[0].other.case.dtype
+                    chosen = best if is_fastest else (middle(cases), cases)
+                    yield Rung(kind, name, *chosen, is_fastest, in_format.get((one_device(cases[0].row), name), []))
 
 
 def _is_wider(pair: Pair) -> bool:
@@ -97,130 +93,160 @@ def _is_wider(pair: Pair) -> bool:
     return base is not None and other is not None and other.bytes > base.bytes
 
 
-def _with_errors(results: Results, rows: Iterable[Row]) -> list[Row]:
-    """Return these rows with those whose results count and whose time does not, in the order of the table."""
-    of_pairs = set(rows)
-    return [row for row in results.rows if row in of_pairs or row.flag.no_speed]
+def _foremost(found: Sequence[Rung]) -> list[Rung]:
+    """Return the fastest of each kind of work of the device that is fastest in the first."""
+    fastest = [rung for rung in found if rung.is_fastest]
+    here = one_device(foremost(by_device(fastest))[0][0].row)
+    return [rung for rung in fastest if one_device(rung.row) == here]
 
 
-def _cautions(devices: Sequence[OnDevice]) -> tuple[str, ...]:
-    """Say on which devices no training tells whether it converges in another precision."""
-    left = [each.where for each in devices if not each.trained]
-    where = f" on {few(left, 3)}" if len(left) < len(devices) else ""
-    return (f"{_CONVERGES}{where}: {convergence.COMMAND}",) if left else ()
+def _error(row: Row) -> float | None:
+    """Return how far a result is from that in fp64: the first of the errors that its workload declares, else what the check found."""
+    return next(iter(series(row, "error")), row.check.error)
 
 
-def _errors(pairs: Sequence[Pair]) -> Figure:
-    """Return the figure of how far off results are, a dot for each precision."""
+def _largest(rows: Iterable[Row]) -> float | None:
+    return max((error for row in rows if (error := _error(row)) is not None), default=None)
+
+
+def _error_columns(rows: Sequence[Row]) -> list[Column]:
+    """Return a column for each kind of operands that workloads declare errors of."""
+    found = [(role, value) for row in rows for role in _OPERANDS if (value := row.declared.value(role))]
+    points = {(role, at): f"{_OPERANDS[role]}{point}" for role, value in found for at, point in enumerate(value.points)}
+    column = partial(Column, unit=Unit.FRACTION, meaning="distance from the result in fp64", better="lower")
+    return [column(f"error.{role}_{at}", of=partial(_point, role, at), heading=heading) for (role, at), heading in points.items()]
+
+
+def _point(role: ValueRole, at: int, record: HasRow) -> float | None:
+    """Return one point of a series; None where that is shorter."""
+    return next(iter(series(record.row, role)[at:]), None)
+
+
+def _cautions(found: Sequence[Rung]) -> Iterator[str]:
+    if left := [where for where, alike in by_device(found).items() if not any(rung.trained for rung in alike)]:
+        yield f"whether training still converges in it was not measured on {few(left, 3)}: {convergence.COMMAND}"
+
+
+def _timeouts(results: Results) -> Iterator[str]:
+    for reason, late in grouped((row for row in results.rows if row.case.status is Status.TIMEOUT), lambda row: row.case.reason).items():
+        yield f"{few(dict.fromkeys(str(row.case.dtype) for row in late))}: {reason}"
+
+
+def _nothing(results: Results) -> Lack:
+    if match_rows(results, DTYPE.name).rows:
+        return Lack("only wider precisions were measured")
+    no_speed = next((f"; {row.rate.reason}" for row in results.rows if row.flag.no_speed), "")
+    return Lack(f"no two rows differ in their precision alone{no_speed}")
+
+
+def _speed_and_gap(found: Sequence[Rung]) -> Iterator[Figure]:
+    """Yield the speed of precisions against what they cost in accuracy, for each kind of work of a device."""
+    several = several_runs(found)
+    for title, alike in grouped(found, lambda rung: f"{rung.kind} on {device_label(rung, several)}").items():
+        yield figure(
+            f"Speed against accuracy: {title}",
+            "A dot for each precision and training: further up is faster, left of zero less accurate; the lines are exact 95 % intervals.",
+            "dot",
+            [(rung, each) for rung in alike for each in rung.trained if each.gap],
+            convergence.GAP.on(itemgetter(1)).headed("gap to the plain format, points"),
+            RATIO.on(itemgetter(0)).headed("times as fast"),
+            convergence.NAME.on(itemgetter(0)),
+            log="y",
+            reference=0.0,
+        )
+
+
+def _errors(pairs: Sequence[Pair]) -> Iterator[Figure]:
+    """Yield how far off results are, a dot for each precision."""
     sides = {(each.case, each.other.case.run, side.case.id): (each, side) for each in pairs for side in reversed(each.sides)}
-    return figure(
+    yield figure(
         "How far off the results are",
         "Relative distance from the result in fp64 on the CPU, in the 2-norm; further left is nearer.",
         "dot",
-        [each for each in sides.values() if error_of(each[1])],  # zero has no logarithm
-        ("error", ladder.ERROR.on(itemgetter(1))),
-        ("case", on_its_device(CASE, pairs).on(itemgetter(0))),
-        ("precision", _PRECISION.on(itemgetter(1))),
+        [each for each in sides.values() if _error(each[1])],  # zero has no logarithm
+        _ERROR.on(itemgetter(1)),
+        pair_tables.on_its_device(CASE, pairs).on(itemgetter(0)),
+        of_row(lambda row: row.case.dtype, "precision").on(itemgetter(1)),
         log="x",
-        spread=lambda each: error_of(each[1]) or 0.0,
+        spread=lambda each: _error(each[1]) or 0.0,
     )
 
 
-def _headline(devices: Mapping[str, list[Pair]], trained: Sequence[FormatTraining]) -> Headline:
-    """Return whether another precision is faster, how far off its results are, and whether training converges in it, if that is known."""
-    found, where = foremost(devices)
-    best, fastest = furthest(found)
-    ratio, (base, other) = best.ratio, (cut(str(best.value(side)), _PRECISION_NAME) for side in best.sides)
-    errors = _errors_of(each.other for each in fastest)
-    spans, gains = (ratio.span, ""), ratio.speedup > 1 and not ratio.is_undecided
-    if gains or (ratio.is_behind and max(map(speedup_of, fastest)) > 1):
-        off = "".join(f", error {error}" for error in errors)
-        trainings = _in_precision(best, trained)
-        converges = convergence.verdict(trainings) if trainings else ""
-        ends = [(f"{ratio.span}{off}", converges), (off, converges), ("", converges), ("", converges.removesuffix(" trainings"))]
-        told = [f"{end}, {how}" for end, how in ends if trainings]
-        texts = [f"{other} {ratio.brief} {base}{end}" for end in (*told, f"{ratio.span}{off}", *spans)]
-    else:
-        texts = [f"none beats {base}: {ratio.brief}{span}, {other}" for span in spans]
-    if ratio.is_undecided:
-        texts = [f"no gain shown by {other} over {base}"]
-    tags = limits(ratio) | {Tag.NOT_CHECKED: not errors}
-    return Headline(texts, qualifiers(names_of(best.case), where, span_of(fastest)), ratio.span, best.sides, tags)
-
-
-def _in_precision(best: Pair, trained: Iterable[FormatTraining]) -> list[FormatTraining]:
-    """Return the trainings in the other precision of a pair, on its device."""
-    return [each for each in trained if each.name == best.value(best.other) and one_device(each.row) == one_device(best.other)]
-
-
-def _paragraph(found: OnDevice, late: Iterable[Row]) -> tuple[str, ...]:
-    """Return which precision is the fastest in the first kind of work, how far off its results are, and what the other kinds say.
-
-    Behind that stand the trainings of the device. ``late`` has the rows that timed out.
-    """
-    where, trained = found.where, found.trained
-    pairs = [each for each in found.pairs if not _is_wider(each)]
-    of_trainings = tuple(convergence.sentences(where, trained)) if trained else ()
-    if not pairs:
-        return of_trainings
-    kinds = by_kind(pairs)
-    bests = [furthest(of_kind) for of_kind in kinds.values()]
-    more = len(kinds) - _MOST_TOLD
-    left_out = [f"The table has {plural(more, 'more kind')} of work: {few([*kinds][_MOST_TOLD:], 3)}."] if more > 0 else []
-    devices = {one_device(each.other) for each in pairs}
-    of_device = grouped((row for row in late if one_device(row) in devices), kind_of_work)
-    told = ((*_case(*best), *_timeouts(of_device.get(kind, ()))) for kind, best in zip(kinds, bests[:_MOST_TOLD], strict=False))
-    first = _verdict(where, next(iter(kinds)), bests[0][0])
-    line = _with_convergence(first, *bests[0], trained) if trained else first
-    return f"{line}.", *chain.from_iterable(told), *left_out, *of_trainings
-
-
-def _with_convergence(said: str, best: Pair, fastest: Sequence[Pair], trained: Sequence[FormatTraining]) -> str:
-    """Return a verdict with speed, error if it has room, and convergence: ``…: 2.00×, error 0.4 %, converges``."""
-    trainings = _in_precision(best, trained)
-    converges = convergence.verdict(trainings) if trainings else "not trained in"
-    errors = (f", error {error}" for error in _errors_of(each.other for each in fastest))
-    whole, shorter = (f"{said}: {best.ratio.brief}{error}, {converges}" for error in ("".join(errors), ""))
-    return whole if len(whole.split()) <= convergence.MOST_WORDS else shorter
-
-
-def _verdict(where: str, kind: str, best: Pair) -> str:
-    ratio, base, other = best.ratio, best.value(best.base), best.value(best.other)
-    if ratio.is_ahead:
-        return f"On {where} the fastest precision in {kind} is {other}"
-    if ratio.interval is None and ratio.speedup > 1:
-        return f"On {where} the fastest precision measured in {kind} is {other}, of too few rounds to tell"
-    shown = " is shown to beat" if ratio.is_undecided else " beats"
-    return f"On {where} no precision{shown} {base} in {kind}, and the closest is {other}"
-
-
-def _case(best: Pair, fastest: Sequence[Pair]) -> Iterator[str]:
-    """Yield how fast the case in the middle is, how far off the results of all are, and the values that its workload declares."""
-    yield f"{short(best.case)} runs {best.ratio} as fast in {best.value(best.other)}."
-    yield from of_the_middle(fastest)
-    other, base = ((best.value(side), _errors_of(rows)) for side, rows in _sides(best, fastest))
-    if other[1]:
-        off = " and ".join(f"{error} in {name}" for name, errors in (other, base) for error in errors)
-        yield f"Results are off there by up to {off}."
-    elif base[1]:
-        yield f"How far off results are in {other[0]} was not measured there."
-    yield from (f"It reports {each}." for each in declared_values(best))
-
-
-def _sides(best: Pair, fastest: Sequence[Pair]) -> tuple[tuple[Row, list[Row]], ...]:
-    """Return the other side and the base of the case in the middle, each with those of all cases."""
-    return (best.other, [each.other for each in fastest]), (best.base, [each.base for each in fastest])
-
-
-def _timeouts(late: Iterable[Row]) -> Iterator[str]:
-    """Yield in which precisions a kind of work timed out: ``fp16 and amp_fp16 did not finish within 60 s.``."""
-    for reason, alike in grouped(late, lambda row: row.reason.partition(";")[0]).items():
-        *first, last = sorted({str(row.case.dtype) for row in alike}, key=[*ARITHMETIC].index)
-        names = f"{', '.join(first)} and {last}" if first else last
-        yield f"{names} {reason.replace('not done', 'did not finish') if reason.startswith('not done within') else 'timed out'}."
-
-
-def _errors_of(rows: Iterable[Row]) -> list[str]:
-    """Return how far off the results of rows are at most; nothing where none was checked."""
-    errors = [error for row in rows if (error := error_of(row)) is not None]
-    return [fraction(max(errors))] if errors else []
+_ERROR = of_row(lambda row: row.check.error).by(lambda record: _error(record.row), "error")
+ORDER = 50
+QUESTION = Question(
+    "precision",
+    "Which precision; how much faster is it, and how far off are its results?",
+    command="dlbench run precision",
+    others=("dlbench run cnn", convergence.COMMAND),
+    missing=[_nothing],
+    read=_read,
+    cautions=_timeouts,
+    sections=[
+        Section(
+            records="rungs",
+            title="The ladder: speed and error of each precision",
+            columns=[
+                Column("ladder.kind", Unit.TEXT, "the kind of work: training, inference, or the workload", heading="work", priority=0),
+                place,
+                convergence.NAME,
+                CASE.headed("case in the middle"),
+                Column("ladder.cases", Unit.COUNT, "cases in it").by(lambda rung: len(rung.pairs), "cases"),
+                Column("ladder.arithmetic", Unit.TEXT, "native or emulated").by(lambda rung: rung.row.case.arithmetic, "arithmetic"),
+                Column("ladder.base", Unit.TEXT, "what it is held against").by(lambda rung: rung.pair.base.case.dtype, "against"),
+                RATIO,
+                Column("ladder.error", Unit.FRACTION, "largest distance from the result in fp64", "lower", priority=0).by(
+                    lambda rung: _largest(each.other for each in rung.pairs), "error"
+                ),
+                Column("ladder.base_error", Unit.FRACTION, "the same of what it is held against", "lower", priority=0).by(
+                    lambda rung: _largest(each.base for each in rung.pairs), "error of the base"
+                ),
+                Column("ladder.product_error", Unit.FRACTION, "without the rounding of the operands", "lower").by(
+                    partial(_point, "product_error", 0), "of the product"
+                ),
+                Column("ladder.verdict", Unit.TEXT, "whether trainings in it do", priority=0).by(
+                    lambda rung: convergence.verdict(rung.trained), "training"
+                ),
+            ],
+            notes=("95 % interval: of the fastest it allows for choosing the best of several",),
+            whole=lambda rung: cells(rung.row) | pair_columns.cells(rung.pair),
+            foremost=_foremost,
+            by=lambda rung: rung.outcome,
+            headline={
+                "gain": (
+                    "{name:11} {speedup} {base}{span}, error {error}, {verdict}",
+                    "{name:11} {speedup} {base}, error {error}, {verdict}",
+                    "{name:11} {speedup} {base}{span}, {verdict}",
+                    "{name:11} {speedup} {base}, {verdict}",
+                    "{name:11} {speedup} {base}{span}, error {error}",
+                    "{name:11} {speedup} {base}{span}",
+                ),
+                "loss": "none beats {base:11}: {speedup}{span}, {name:11}",
+                "open": "no gain shown by {name:11} over {base:11}",
+            },
+            qualifier="{case}{where}{among}",
+            tags={
+                Tag.FEW_ROUNDS: lambda rung: rung.ratio.interval is None,
+                Tag.NOISY: lambda rung: rung.ratio.is_undecided,
+                Tag.NOT_CHECKED: lambda rung: _largest(each.other for each in rung.pairs) is None,
+            },
+            cautions=_cautions,
+            figures=[_speed_and_gap],
+        ),
+        replace(
+            pair_tables.SAME,
+            columns=[lambda found: pair_tables.same_columns(found, _ERROR)],
+            figures=[*pair_tables.SAME.figures, _errors],
+        ),
+        Section(
+            records="errors",
+            title="How far off results are, by operands",
+            columns=[KEY, place, _error_columns],
+            whole=cells,
+            rows=lambda _: (),
+        ),
+        convergence.COUNTS,
+        convergence.TRAININGS,
+        pair_tables.VALUES,
+    ],
+)
