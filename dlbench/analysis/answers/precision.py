@@ -1,158 +1,90 @@
 """Precision: how much faster each is, and how far off its results are."""
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 from operator import itemgetter
 from typing import NamedTuple
 
-from dlbench.analysis.answers.parts import convergence, ladder
+from dlbench.analysis.answers.parts import convergence, pair_tables
 from dlbench.analysis.answers.parts.base import Lack, Question, Section
-from dlbench.analysis.answers.parts.convergence import Convergence, FormatCount, FormatTraining
-from dlbench.analysis.answers.parts.headline import Tag, by_kind, foremost, kind_of_work, span_of
-from dlbench.analysis.answers.parts.ladder import Rung
-from dlbench.analysis.answers.parts.pair_tables import (
-    furthest,
-    on_its_device,
-    ratio_figure,
-    reported_pairs,
-    reported_texts,
-    same_columns,
-    same_notes,
-    same_title,
-)
+from dlbench.analysis.answers.parts.headline import Tag, by_kind, foremost, span_of
 from dlbench.analysis.answers.parts.sustained import series
 from dlbench.analysis.presentation import pair_columns
 from dlbench.analysis.presentation.columns import CASE, KEY, RATIO, of_row, place
 from dlbench.analysis.presentation.figures import Figure, figure
-from dlbench.analysis.presentation.names import by_device
+from dlbench.analysis.presentation.names import HasRow, by_device, device_label, several_runs
 from dlbench.analysis.presentation.wording import few
-from dlbench.analysis.ratios.paired import ENOUGH_PAIRS
-from dlbench.analysis.ratios.pairing import OfPair, Pair, both_sides, match_rows, one_device
-from dlbench.analysis.ratios.ratio import speedup_of
+from dlbench.analysis.ratios.pairing import DTYPE, OfPair, Pair, from_widest, grouped, match_rows, one_device
+from dlbench.analysis.ratios.ratio import middle, speedup_of
 from dlbench.analysis.read.table import Results
+from dlbench.core.declarations import ValueRole
 from dlbench.core.model import Status
-from dlbench.core.precision import ARITHMETIC, PRECISIONS
+from dlbench.core.precision import PRECISIONS
 from dlbench.core.rows.row import Row, cells
 from dlbench.core.schema import Column, Unit
 
-_CONVERGES = "whether training still converges in it was not measured"
-_EACH_ALONE = "95 % interval: of that pair alone; above the table it is wider, as it allows for choosing the best of several"
+_OPERANDS: Mapping[ValueRole, str] = {"error": "", "product_error": "of the product, "}
 
 
 @dataclass(frozen=True, slots=True)
-class Fastest(OfPair):
-    """The fastest precision of a kind of work on a device against the plain one, in the middle of its cases."""
+class Rung(OfPair):
+    """A precision in one kind of work of a device, against the base."""
 
+    kind: str
+    name: str
+    """The precision."""
     pair: Pair
-    alike: Sequence[Pair]
-    """Of all cases, in that precision."""
-    trained: Sequence[FormatTraining]
-    """Trainings in it, on that device."""
-    here: bool
-    """Whether there was any training in formats on that device."""
-    timeouts: Sequence[str]
+    """The case in the middle."""
+    pairs: Sequence[Pair]
+    """All cases in it."""
+    is_fastest: bool
+    trained: Sequence[convergence.FormatTraining]
+    """Trainings in it on that device."""
 
     @property
-    def kind(self) -> str:
-        """The kind of work."""
-        return kind_of_work(self.row)
-
-    @property
-    def name(self) -> str:
-        """The precision."""
-        return str(self.pair.value(self.row))
-
-    @property
-    def base(self) -> str:
-        """The plain one."""
-        return str(self.pair.value(self.pair.base))
-
-    @property
-    def cases(self) -> int:
-        """How many ran in both."""
-        return len(self.alike)
-
-    @property
-    def interval(self) -> str:
-        """Of the ratio, where there is little room."""
-        return self.ratio.span
-
-    @property
-    def among(self) -> str | None:
-        """Between which ratios the cases are, where there is little room."""
-        return span_of(self.alike) or None
-
-    @property
-    def error(self) -> float | None:
-        """How far its results are off, in the case that is off most."""
-        return ladder.most(ladder.error_of, (each.other for each in self.alike))
-
-    @property
-    def most_error(self) -> float | None:
-        """The same with the operands that are worst for it."""
-        return ladder.most(ladder.most_off, (each.other for each in self.alike))
-
-    @property
-    def base_error(self) -> float | None:
-        """How far those of the plain one are off, with the operands that are worst for it; None where those in the other aren't known."""
-        return ladder.most(ladder.most_off, (each.base for each in self.alike)) if self.error is not None else None
-
-    @property
-    def converges(self) -> str | None:
-        """Whether trainings in it converge."""
-        return convergence.verdict(self.trained) if self.trained else None
-
-    @property
-    def late(self) -> str | None:
-        """Other precisions that did not finish in time."""
-        return few(self.timeouts) or None
+    def among(self) -> str:
+        """Between which ratios its cases are, where there is little room."""
+        return span_of(self.pairs)
 
     @property
     def outcome(self) -> str:
-        """Whether it is faster: in the middle case, or in any."""
-        ahead = self.ratio.speedup > 1 or (self.ratio.is_behind and max(map(speedup_of, self.alike)) > 1)
-        return "open" if self.ratio.is_undecided else "gain" if ahead else "loss"
+        """Whether a gain is shown in any of its cases."""
+        return "open" if self.ratio.is_undecided else "gain" if max(map(speedup_of, self.pairs)) > 1 else "loss"
 
 
 class Precisions(NamedTuple):
-    """What tells of precisions."""
+    """What rows say of precisions and formats."""
 
-    fastest: Sequence[Fastest] = ()
-    pairs: Sequence[Pair] = ()
-    counts: Sequence[FormatCount] = ()
-    trainings: Sequence[Rung] = ()
-    timed: Sequence[Rung] = ()
+    rungs: Sequence[Rung] = ()
+    same: Sequence[Pair] = ()
     errors: Sequence[Row] = ()
+    counts: Sequence[convergence.FormatCount] = ()
+    trained: Sequence[convergence.FormatTraining] = ()
     values: Sequence[Pair] = ()
 
 
 def _read(results: Results) -> Precisions:
-    """Return the fastest of each device and kind of work, all pairs, and where there are trainings in formats what they came to."""
-    pairs, values = match_rows(results, "dtype").rows, reported_pairs(results, "dtype").rows
-    trained = convergence.trainings(results.rows)
-    narrower = [each for each in pairs if not _is_wider(each)]
-    if not narrower and not values and not trained:
+    pairs, values = match_rows(results, DTYPE.name).rows, pair_tables.reported_pairs(results, DTYPE.name).rows
+    trained = sorted(convergence.trainings(results.rows), key=lambda each: (each.row.is_on_cpu, from_widest(each.name), each.name))
+    rungs = [*_rungs(pairs, trained)]
+    if not (rungs or values or trained):
         return Precisions()
-    rungs = ladder.rungs(pairs, trained) if trained else []
-    timed = {(each.row.case.run, each.row.case.device, each.name): each for each in rungs if each.timed}
-    of_pairs = {*both_sides(results, (*pairs, *values))}
-    off = [row for row in results.rows if (row in of_pairs or row.flag.no_speed) and series(row, "error")]
-    counts = [FormatCount(alike) for alike in by_device(trained).values()]
-    return Precisions(
-        [*_fastest(results, narrower, trained)], pairs, counts, [each for each in rungs if each.training], [*timed.values()], off, values
-    )
+    errors = [row for row in results.rows if series(row, "error")]
+    return Precisions(rungs, pairs, errors, [*map(convergence.counted, by_device(trained).values())], trained, values)
 
 
-def _fastest(results: Results, pairs: Sequence[Pair], trained: Sequence[FormatTraining]) -> Iterator[Fastest]:
-    late = [row for row in results.rows if row.case.status is Status.TIMEOUT and row.case.dtype in ARITHMETIC]
-    for found in by_device(pairs).values():
+def _rungs(pairs: Sequence[Pair], trained: Sequence[convergence.FormatTraining]) -> Iterator[Rung]:
+    """Yield the precisions of each kind of work from the widest down, of kinds that another than a wider one was timed in."""
+    in_format = grouped(trained, lambda each: (one_device(each.row), each.name))
+    for found in by_device(sorted(pairs, key=lambda each: from_widest(each.other.case.dtype))).values():
         for kind, of_kind in by_kind(found).items():
-            best, alike = furthest(of_kind)
-            device = one_device(best.other)
-            here = [each for each in trained if one_device(each.row) == device]
-            names = {str(row.case.dtype) for row in late if one_device(row) == device and kind_of_work(row) == kind}
-            in_it = [each for each in here if each.name == best.value(best.other)]
-            yield Fastest(best, alike, in_it, bool(here), sorted(names, key=[*ARITHMETIC].index))
+            if narrower := [each for each in of_kind if not _is_wider(each)]:
+                best = pair_tables.furthest(narrower)
+                for name, cases in grouped(of_kind, lambda each: str(each.other.case.dtype)).items():
+                    is_fastest = name == best[0].other.case.dtype
+                    chosen = best if is_fastest else (middle(cases), cases)
+                    yield Rung(kind, name, *chosen, is_fastest, in_format.get((one_device(cases[0].row), name), []))
 
 
 def _is_wider(pair: Pair) -> bool:
@@ -161,68 +93,86 @@ def _is_wider(pair: Pair) -> bool:
     return base is not None and other is not None and other.bytes > base.bytes
 
 
+def _foremost(found: Sequence[Rung]) -> list[Rung]:
+    """Return the fastest of each kind of work of the device that is fastest in the first."""
+    fastest = [rung for rung in found if rung.is_fastest]
+    here = one_device(foremost(by_device(fastest))[0][0].row)
+    return [rung for rung in fastest if one_device(rung.row) == here]
+
+
+def _error(row: Row) -> float | None:
+    """Return how far a result is from that in fp64: the first of the errors that its workload declares, else what the check found."""
+    return next(iter(series(row, "error")), row.check.error)
+
+
+def _largest(rows: Iterable[Row]) -> float | None:
+    return max((error for row in rows if (error := _error(row)) is not None), default=None)
+
+
+def _error_columns(rows: Sequence[Row]) -> list[Column]:
+    """Return a column for each kind of operands that workloads declare errors of."""
+    found = [(role, value) for row in rows for role in _OPERANDS if (value := row.declared.value(role))]
+    points = {(role, at): f"{_OPERANDS[role]}{point}" for role, value in found for at, point in enumerate(value.points)}
+    column = partial(Column, unit=Unit.FRACTION, meaning="distance from the result in fp64", better="lower")
+    return [column(f"error.{role}_{at}", of=partial(_point, role, at), heading=heading) for (role, at), heading in points.items()]
+
+
+def _point(role: ValueRole, at: int, record: HasRow) -> float | None:
+    """Return one point of a series; None where that is shorter."""
+    return next(iter(series(record.row, role)[at:]), None)
+
+
+def _cautions(found: Sequence[Rung]) -> Iterator[str]:
+    if left := [where for where, alike in by_device(found).items() if not any(rung.trained for rung in alike)]:
+        yield f"whether training still converges in it was not measured on {few(left, 3)}: {convergence.COMMAND}"
+
+
+def _timeouts(results: Results) -> Iterator[str]:
+    for reason, late in grouped((row for row in results.rows if row.case.status is Status.TIMEOUT), lambda row: row.case.reason).items():
+        yield f"{few(dict.fromkeys(str(row.case.dtype) for row in late))}: {reason}"
+
+
 def _nothing(results: Results) -> Lack:
+    if match_rows(results, DTYPE.name).rows:
+        return Lack("only wider precisions were measured")
     no_speed = next((f"; {row.rate.reason}" for row in results.rows if row.flag.no_speed), "")
-    wider = match_rows(results, "dtype").rows
-    return Lack("only wider precisions were measured" if wider else f"no two rows differ in their precision alone{no_speed}")
+    return Lack(f"no two rows differ in their precision alone{no_speed}")
 
 
-def _foremost(found: Sequence[Fastest]) -> list[Fastest]:
-    """Return the first kind of work of the first device, and the other kinds of that."""
-    first = foremost(by_device(found))[0][0]
-    return [first, *(each for each in found if each is not first and one_device(each.row) == one_device(first.row))]
+def _speed_and_gap(found: Sequence[Rung]) -> Iterator[Figure]:
+    """Yield the speed of precisions against what they cost in accuracy, for each kind of work of a device."""
+    several = several_runs(found)
+    for title, alike in grouped(found, lambda rung: f"{rung.kind} on {device_label(rung, several)}").items():
+        yield figure(
+            f"Speed against accuracy: {title}",
+            "A dot for each precision and training: further up is faster, left of zero less accurate; the lines are exact 95 % intervals.",
+            "dot",
+            [(rung, each) for rung in alike for each in rung.trained if each.gap],
+            convergence.GAP.on(itemgetter(1)).headed("gap to the plain format, points"),
+            RATIO.on(itemgetter(0)).headed("times as fast"),
+            convergence.NAME.on(itemgetter(0)),
+            log="y",
+            reference=0.0,
+        )
 
 
-def _furthest_behind(found: Sequence[Rung]) -> list[Rung]:
-    """Return the training that is furthest behind of those that don't converge, and that which diverged most often; else nothing."""
-    behind = [each for each in found if each.training and each.training.converges is Convergence.NO]
-    diverged = [each for each in found if each.training and each.training.diverged]
-    last = sorted(behind, key=lambda each: each.gap or 0.0)[:1]
-    return last or sorted(diverged, key=lambda each: -(each.training.diverged or 0) if each.training else 0)[:1]
-
-
-def _cautions(found: Sequence[Fastest]) -> Iterator[str]:
-    """Say on which devices no training tells whether it converges in another precision."""
-    if left := [where for where, alike in by_device(found).items() if not alike[0].here]:
-        yield f"{_CONVERGES} on {few(left, 3)}: {convergence.COMMAND}"
-
-
-def _notes(found: Sequence[Pair]) -> Iterator[str]:
-    yield from same_notes(found)
-    if len({each.value(each.other) for each in found if each.ratio.interval}) > 1:
-        yield _EACH_ALONE
-
-
-def _ratios(found: Sequence[Pair]) -> Iterator[Figure]:
-    yield ratio_figure(same_title(found), found)
-
-
-def _off(pairs: Sequence[Pair]) -> Iterator[Figure]:
-    """Yield the figure of how far off results are, a dot for each precision."""
+def _errors(pairs: Sequence[Pair]) -> Iterator[Figure]:
+    """Yield how far off results are, a dot for each precision."""
     sides = {(each.case, each.other.case.run, side.case.id): (each, side) for each in pairs for side in reversed(each.sides)}
     yield figure(
         "How far off the results are",
         "Relative distance from the result in fp64 on the CPU, in the 2-norm; further left is nearer.",
         "dot",
-        [each for each in sides.values() if ladder.error_of(each[1])],  # zero has no logarithm
-        ladder.ERROR.on(itemgetter(1)),
-        on_its_device(CASE, pairs).on(itemgetter(0)),
+        [each for each in sides.values() if _error(each[1])],  # zero has no logarithm
+        _ERROR.on(itemgetter(1)),
+        pair_tables.on_its_device(CASE, pairs).on(itemgetter(0)),
         of_row(lambda row: row.case.dtype, "precision").on(itemgetter(1)),
         log="x",
-        spread=lambda each: ladder.error_of(each[1]) or 0.0,
+        spread=lambda each: _error(each[1]) or 0.0,
     )
 
 
-_ENDS = (
-    "{interval}, error {error}, {converges}",
-    ", error {error}, {converges}",
-    ", {converges}",
-    "{interval}, error {error}",
-    "{interval}",
-    ", error {error}",
-    "",
-)
-_COUNTED = "{like} of {formats} formats converge"
+_ERROR = of_row(lambda row: row.check.error).by(lambda record: _error(record.row), "error")
 ORDER = 50
 QUESTION = Question(
     "precision",
@@ -231,115 +181,72 @@ QUESTION = Question(
     others=("dlbench run cnn", convergence.COMMAND),
     missing=[_nothing],
     read=_read,
+    cautions=_timeouts,
     sections=[
         Section(
-            records="fastest",
-            title="The fastest precision by kind of work",
+            records="rungs",
+            title="The ladder: speed and error of each precision",
             columns=[
-                Column("fastest.kind", Unit.TEXT, "the kind of work: training, inference, or the workload", heading="work", priority=0),
+                Column("ladder.kind", Unit.TEXT, "the kind of work: training, inference, or the workload", heading="work", priority=0),
                 place,
-                Column("fastest.name", Unit.TEXT, "the precision that is furthest ahead of the plain one", heading="precision", priority=0),
+                convergence.NAME,
                 CASE.headed("case in the middle"),
-                Column("fastest.base", Unit.TEXT, "the plain precision", heading="against"),
-                Column("fastest.cases", Unit.COUNT, "cases that ran in both", heading="cases"),
+                Column("ladder.cases", Unit.COUNT, "cases in it").by(lambda rung: len(rung.pairs), "cases"),
+                Column("ladder.arithmetic", Unit.TEXT, "native or emulated").by(lambda rung: rung.row.case.arithmetic, "arithmetic"),
+                Column("ladder.base", Unit.TEXT, "what it is held against").by(lambda rung: rung.pair.base.case.dtype, "against"),
                 RATIO,
-                Column("fastest.error", Unit.FRACTION, "distance from the result in fp64, at most of its cases", "lower", heading="error"),
-                Column(
-                    "fastest.most_error",
-                    Unit.FRACTION,
-                    "the same with the operands that are worst for it",
-                    "lower",
-                    heading="off by up to",
-                    priority=0,
+                Column("ladder.error", Unit.FRACTION, "largest distance from the result in fp64", "lower", priority=0).by(
+                    lambda rung: _largest(each.other for each in rung.pairs), "error"
                 ),
-                Column(
-                    "fastest.base_error",
-                    Unit.FRACTION,
-                    "that of the plain precision",
-                    "lower",
-                    heading="plain by up to",
-                    priority=0,
+                Column("ladder.base_error", Unit.FRACTION, "the same of what it is held against", "lower", priority=0).by(
+                    lambda rung: _largest(each.base for each in rung.pairs), "error of the base"
                 ),
-                Column("fastest.converges", Unit.TEXT, "whether trainings in it converge", heading="training", priority=0),
-                Column("fastest.late", Unit.TEXT, "precisions that did not finish in time", heading="timed out", priority=0),
+                Column("ladder.product_error", Unit.FRACTION, "without the rounding of the operands", "lower").by(
+                    partial(_point, "product_error", 0), "of the product"
+                ),
+                Column("ladder.verdict", Unit.TEXT, "whether trainings in it do", priority=0).by(
+                    lambda rung: convergence.verdict(rung.trained), "training"
+                ),
             ],
-            whole=lambda each: pair_columns.cells(each.pair),
+            notes=("95 % interval: of the fastest it allows for choosing the best of several",),
+            whole=lambda rung: cells(rung.row) | pair_columns.cells(rung.pair),
             foremost=_foremost,
-            by=lambda each: each.outcome,
+            by=lambda rung: rung.outcome,
             headline={
-                "gain": [f"{{name:11}} {{speedup}} {{base:11}}{end}" for end in _ENDS],
+                "gain": (
+                    "{name:11} {speedup} {base}{span}, error {error}, {verdict}",
+                    "{name:11} {speedup} {base}, error {error}, {verdict}",
+                    "{name:11} {speedup} {base}{span}, {verdict}",
+                    "{name:11} {speedup} {base}, {verdict}",
+                    "{name:11} {speedup} {base}{span}, error {error}",
+                    "{name:11} {speedup} {base}{span}",
+                ),
                 "loss": "none beats {base:11}: {speedup}{span}, {name:11}",
                 "open": "no gain shown by {name:11} over {base:11}",
             },
             qualifier="{case}{where}{among}",
             tags={
-                Tag.FEW_ROUNDS: lambda each: each.ratio.interval is None,
-                Tag.NOISY: lambda each: each.ratio.is_undecided,
-                Tag.NOT_CHECKED: lambda each: each.error is None,
+                Tag.FEW_ROUNDS: lambda rung: rung.ratio.interval is None,
+                Tag.NOISY: lambda rung: rung.ratio.is_undecided,
+                Tag.NOT_CHECKED: lambda rung: _largest(each.other for each in rung.pairs) is None,
             },
             cautions=_cautions,
+            figures=[_speed_and_gap],
         ),
-        Section(
-            records="pairs",
-            title=same_title,
-            columns=[lambda found: same_columns(found, ladder.ERROR)],
-            notes=_notes,
-            whole=pair_columns.cells,
-            figures=[_ratios, _off],
-        ),
-        Section(
-            records="counts",
-            title="Formats that converge as the plain one does",
-            columns=[
-                place,
-                Column("converge.like", Unit.COUNT, "formats that do in each training of theirs", "higher", heading="converge", priority=0),
-                Column("converge.plain", Unit.TEXT, "the plain format", heading="like", priority=0),
-                Column("converge.open", Unit.COUNT, "formats of which it is not shown", heading="open", priority=0),
-                Column("converge.formats", Unit.COUNT, "formats held against the plain one", heading="formats", priority=0),
-                Column("converge.behind", Unit.TEXT, "formats that don't, in some training at least", heading="behind", priority=0),
-                Column("converge.trainings", Unit.COUNT, "trainings, whatever their format", heading="trainings"),
-                Column("converge.each", Unit.TEXT, "how many of them each format has", heading="of each format"),
-                Column("converge.seeds", Unit.COUNT, "seeds of each, the fewest", heading="seeds", priority=0),
-            ],
-            rows=lambda count: [each.row for each in count.of],
-            by=lambda count: count.outcome,
-            headline={
-                "few": f"too few seeds to tell, {ENOUGH_PAIRS} would do",
-                "open": (f"{_COUNTED} like {{plain}}, {{open}} open", f"{_COUNTED}, {{open}} open"),
-                "": (f"{_COUNTED} like {{plain}}", _COUNTED),
-            },
-            qualifier=("{about}, {seeds} seeds{where}", "{about}, {seeds} seeds"),
-        ),
-        Section(
-            records="trainings",
-            title="The ladder: trainings in each format",
-            columns=ladder.TRAININGS,
-            notes=[ladder.NOTE],
-            whole=lambda each: cells(each.row),
-            foremost=_furthest_behind,
-            headline={"": "{name} {gap} points in {training}"},
-            figures=[ladder.speed_and_gap, ladder.curves],
-        ),
-        Section(
-            records="timed",
-            title="The ladder: speed and error of each precision",
-            columns=ladder.SPEEDS,
-            notes=ladder.of_case,
-            whole=lambda each: cells(each.row),
+        replace(
+            pair_tables.SAME,
+            columns=[lambda found: pair_tables.same_columns(found, _ERROR)],
+            figures=[*pair_tables.SAME.figures, _errors],
         ),
         Section(
             records="errors",
             title="How far off results are, by operands",
-            columns=[KEY, place, ladder.errors_by_operands],
+            columns=[KEY, place, _error_columns],
             whole=cells,
-            rows=lambda row: (),
+            rows=lambda _: (),
         ),
-        Section(
-            records="values",
-            title=same_title,
-            columns=[same_columns],
-            whole=pair_columns.cells,
-            headline=reported_texts,
-        ),
+        convergence.COUNTS,
+        convergence.TRAININGS,
+        pair_tables.VALUES,
     ],
 )

@@ -10,16 +10,14 @@ from dlbench.analysis.answers.parts.best import best
 from dlbench.analysis.answers.parts.headline import Tag, by_kind, span_of
 from dlbench.analysis.answers.parts.pair_tables import (
     OWN_BEST,
+    SAME,
+    VALUES,
     best_columns,
     machines_of,
     no_accelerator,
     one_kind_of_device,
     ratio_figure,
     reported_pairs,
-    reported_texts,
-    same_columns,
-    same_notes,
-    same_title,
     standing,
 )
 from dlbench.analysis.presentation import pair_columns
@@ -118,10 +116,6 @@ def _foremost(found: Sequence[Family]) -> list[Family]:
     return [alike[0], *(each for each in alike[1:] if each.ratio.outcome == "gain")]
 
 
-def _ratios(found: Sequence[Pair]) -> Iterator[Figure]:
-    yield ratio_figure(same_title(found), found)
-
-
 def _best_ratios(found: Sequence[Pair]) -> Iterator[Figure]:
     yield ratio_figure(OWN_BEST, found, WORK)
 
@@ -175,21 +169,8 @@ QUESTION = Question(
             qualifier=("{work}{where}{among}", "{work}{where}"),
             tags={Tag.NOISY: lambda family: family.ratio.is_undecided, Tag.FEW_ROUNDS: lambda family: family.ratio.interval is None},
         ),
-        Section(
-            records="same",
-            title=same_title,
-            columns=[same_columns],
-            notes=same_notes,
-            whole=pair_columns.cells,
-            figures=[_ratios],
-        ),
+        SAME,
         Section(records="bests", title=OWN_BEST, columns=[best_columns], whole=pair_columns.cells, figures=[_best_ratios]),
-        Section(
-            records="values",
-            title=same_title,
-            columns=[same_columns],
-            whole=pair_columns.cells,
-            headline=reported_texts,
-        ),
+        VALUES,
     ],
 )

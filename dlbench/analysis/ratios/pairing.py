@@ -175,7 +175,7 @@ def match_rows(results: Results, by: str, base: str | None = None, *, timed: boo
         bases = [row for row in fit if setting.of_row(row) == base_value]
         others = [row for row in fit if setting.of_row(row) != base_value]
         if setting == DTYPE:
-            others.sort(key=lambda row: _PRECISIONS.get(str(row.case.dtype), len(_PRECISIONS)))
+            others.sort(key=lambda row: from_widest(row.case.dtype))
         if not bases:
             unpaired += [left_out(row, f"nothing to pair it with at {setting.name} = {base_value}") for row in others]
         if not others:
@@ -190,6 +190,11 @@ def pair_of(base: Row, other: Row, by: Setting, *hidden: str, timed: bool = True
     on_device = timed and by == _CACHE and all(min(each.device_s, default=0) > 0 for each in both)
     speeds = [[1 / seconds for seconds in (each.device_s if on_device else each.median_s)] for each in both] if timed else None
     return Pair(base, other, by, (by.name, *hidden), (speeds[0], speeds[1]) if speeds else None, on_device)
+
+
+def from_widest(precision: str | None) -> int:
+    """Return what sorts precisions from the widest down, with names that are none at the end."""
+    return _PRECISIONS.get(str(precision), len(_PRECISIONS))
 
 
 def launch_bound(row: Row) -> bool | None:

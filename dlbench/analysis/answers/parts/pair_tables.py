@@ -1,13 +1,13 @@
 """Tables of pairs: how many times as fast one side is, or how many times its throughput."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from itertools import chain
 from operator import itemgetter
 from typing import Literal, TypeVar
 
-from dlbench.analysis.answers.parts.base import Lack, Table, table
+from dlbench.analysis.answers.parts.base import Lack, Section, Table, table
 from dlbench.analysis.answers.parts.headline import cut
 from dlbench.analysis.presentation import pair_columns
 from dlbench.analysis.presentation.columns import CASE, PLACE, RATIO, WORK, of_side, value_columns
@@ -262,3 +262,15 @@ def _side(pairs: Sequence[Pair], name: Side, value: Column) -> list[Column]:
     label, shared = _shared(pairs, name)
     labels = Column(f"{name}.label", Unit.TEXT, f"{name}: which it is", of=label, heading=name)
     return [value.headed(shared)] if shared else [labels, value]
+
+
+def _ratios(found: Sequence[Pair]) -> Iterator[Figure]:
+    yield ratio_figure(same_title(found), found)
+
+
+SAME: Section[Pair] = Section(
+    records="same", title=same_title, columns=[same_columns], notes=same_notes, whole=pair_columns.cells, figures=[_ratios]
+)
+"""Rows that differ in one setting."""
+VALUES: Section[Pair] = replace(SAME, records="values", headline=reported_texts)
+"""The same of rows that report values, not times."""
