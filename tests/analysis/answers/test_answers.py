@@ -126,7 +126,7 @@ def test_markdown_has_a_section_for_each_question(run_file):
 def test_every_row_of_markdown_is_as_wide_as_its_head(run_file):
     blocks = show(run_file, "--answers", "--format", "md").out.split("\n\n")
     widths = [[line.replace("\\|", "").count("|") for line in block.splitlines()] for block in blocks if block.startswith("| ")]
-    assert len(widths) == 10
+    assert len(widths) == 11
     assert [set(each) for each in widths] == [{each[0]} for each in widths]
 
 
