@@ -13,6 +13,7 @@ from dlbench.core.measurement import Measurement, Memory, Samples, measurement_t
 from dlbench.core.model import Case, Status
 from dlbench.core.store import SCHEMA
 from dlbench.core.units import byte_count
+from dlbench.core.unknown import Unknown
 
 MINUTES = 4
 TARGET_S = 10.0
@@ -96,7 +97,7 @@ def _measurement(case: Case, number: int, chance: random.Random) -> Measurement:
         flops=1e9,
         bytes=1e6,
         math={"fp32_matmul": "ieee", "fp32_conv": "ieee", "cudnn_benchmark": False, "deterministic": False},
-        missing_reasons={"memory": "a CPU has no memory of its own", "transfer": "inputs and output are in host memory already"},
+        missing_reasons={"memory": [Unknown.NO_OWN_MEMORY.reason()], "transfer": [Unknown.ON_HOST.reason()]},
         started="2026-01-31T12:00:00.000+00:00",
     )
 

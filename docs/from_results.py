@@ -182,8 +182,8 @@ def _here(claim: str) -> str:
     """Return what the rows say to what others claim, for each kind of work or format that has any, or that they say nothing."""
     of_claim = [each for each in _claims() if each["claim.id"] == claim and each["claim.measured"]]
     found = {_kind(each["claim.case"]): each["claim.measured"] for each in of_claim}
-    texts = [f"`{kind}` {measured}" if len(found) > 1 else measured for kind, measured in found.items()]
-    return ", ".join(texts) or "unknown: no committed run tells"
+    text = ", ".join(f"`{kind}` {measured}" if len(found) > 1 else measured for kind, measured in found.items())
+    return text.replace(" points", "", text.count(" points") - 1) or "unknown: no committed run tells"
 
 
 def _kind(case: str) -> str:

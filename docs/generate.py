@@ -62,7 +62,7 @@ TABLES = {
     ),
     "Calibration": (
         "What `dlbench calibrate --format json|csv|md` writes: a row a case. See [calibrate.md](../calibrate.md).",
-        [each.column for each in calibration.FIELDS],
+        list(calibration.FIELDS),
     ),
     "Fitness of a machine": (
         "What `dlbench doctor --format json|csv|md` writes: a row a check. See [doctor.md](../doctor.md).",

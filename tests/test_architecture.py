@@ -37,7 +37,7 @@ ROOMS = {
     "harness": "observer rounds schedule pool searches tries runner",
     "analysis.read": "pyperf usability places ceilings trend header readings declared table merge references",
     "analysis.ratios": "ratio pairing paired",
-    "analysis.presentation": "wording names pair_columns columns fields figures",
+    "analysis.presentation": "wording names pair_columns columns figures",
     "analysis.scaling": "speedup projection columns",
     "analysis.compare": "variances outliers calibration judge power doubts values seeds worsening verdict comparison pairs ab provenance",
     "analysis.answers.parts": "headline base engine best lines step_bottleneck pair_tables "
@@ -45,7 +45,7 @@ ROOMS = {
     "analysis.answers.bottleneck": "* __init__",
     "analysis.answers": "* __init__",
     "analysis": "claims",
-    "analysis.report": "figures sentences screen detail_tables case_table strips ten_lines compare_terminal terminal "
+    "analysis.report": "figures sentences screen detail_tables strips case_table ten_lines compare_terminal terminal "
     "doctor_text chart machines page",
     "analysis.export": "tabular cases exported compare_export answers_export card junit github",
     "analysis.export.formats": "__init__ *",

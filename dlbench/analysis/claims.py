@@ -15,7 +15,6 @@ from dlbench.analysis.answers.parts.memory import peak_bytes
 from dlbench.analysis.answers.parts.money import devices_of
 from dlbench.analysis.answers.parts.training_time import best_steps, estimates
 from dlbench.analysis.presentation import wording
-from dlbench.analysis.presentation.fields import Fields, own
 from dlbench.analysis.presentation.names import device_label, several_runs
 from dlbench.analysis.ratios.pairing import DEVICE, Pair, grouped, match_rows, one_device
 from dlbench.analysis.read.merge import merged
@@ -24,7 +23,7 @@ from dlbench.core.errors import UsageError
 from dlbench.core.prices import Prices
 from dlbench.core.reference.claims import Claim, ClaimTest, claims
 from dlbench.core.rows.row import Cells, Row, cell
-from dlbench.core.schema import Unit
+from dlbench.core.schema import Column, Unit
 
 _SPEEDS: Mapping[str, Callable[[Row, Prices], Sequence[float]]] = {
     "time": lambda row, _: [1 / each for each in row.rounds.median_s if each > 0],
@@ -71,14 +70,20 @@ class Tested(NamedTuple):
         return text(self.found.value) + ("" if low is None or high is None else f" ({wording.span(low, high, text)})")
 
 
-_FIELDS: Fields[Tested] = (
-    own("claim", "claim.id", Unit.TEXT, "what the claim is called", lambda each: each.claim.id),
-    own("stated", "claim.stated", Unit.TEXT, "the number that others state", lambda each: each.claim.stated),
-    own("measured", "claim.measured", Unit.TEXT, "the number here, with its 95 % interval"),
-    own("case", "claim.case", Unit.TEXT, "what that is of: of several the one in the middle", lambda each: each.found and each.found.case),
-    own("among", "claim.among", Unit.COUNT, "how many were measured"),
-    own("device", "claim.device", Unit.TEXT, "where it was measured"),
-    own("verdict", "claim.verdict", Unit.TEXT, "how that compares with the number stated, or why nothing does"),
+_COLUMNS = (
+    Column("claim.id", Unit.TEXT, "what the claim is called", heading="claim", of=lambda each: each.claim.id),
+    Column("claim.stated", Unit.TEXT, "the number that others state", heading="stated", of=lambda each: each.claim.stated),
+    Column("claim.measured", Unit.TEXT, "the number here, with its 95 % interval", heading="measured"),
+    Column(
+        "claim.case",
+        Unit.TEXT,
+        "what that is of: of several the one in the middle",
+        heading="case",
+        of=lambda each: each.found and each.found.case,
+    ),
+    Column("claim.among", Unit.COUNT, "how many were measured", heading="among"),
+    Column("claim.device", Unit.TEXT, "where it was measured", heading="device"),
+    Column("claim.verdict", Unit.TEXT, "how that compares with the number stated, or why nothing does", heading="verdict"),
 )
 
 
@@ -90,7 +95,7 @@ def claims_table(results: Results) -> Table:
     results = merged(results)
     found = [record for claim in claims() for record in _tested(claim, results)]
     said = (f"{each.id}: {each.says} ({each.who}, {each.when}){f'; {each.test.command}' if each.test else ''}" for each in claims())
-    return table("Claims of others, and what was measured here", _FIELDS, found, (_NOTE, *said), whole=_data)
+    return table("Claims of others, and what was measured here", _COLUMNS, found, (_NOTE, *said), whole=_data)
 
 
 def _tested(claim: Claim, results: Results) -> Iterator[Tested]:

@@ -12,7 +12,7 @@ import click
 from dlbench.analysis.answers import answers
 from dlbench.analysis.answers.parts.base import Answer, Missing
 from dlbench.analysis.answers.parts.money import devices_of
-from dlbench.analysis.answers.parts.pair_tables import reported
+from dlbench.analysis.answers.parts.pair_tables import reported_pairs, same_case
 from dlbench.analysis.claims import claims_table
 from dlbench.analysis.compare.ab import are_sides
 from dlbench.analysis.compare.outliers import fleet_notes
@@ -85,8 +85,8 @@ def write_pairs(results: Results, by: str, form: str, *, pictures: bool) -> None
     pairs = pairing.match_rows(results, by)
     unpaired = pairs.unpaired
     if form == "table":
-        with_values, values, _ = reported(results, by)
-        draw(terminal.paired(results, pairs, values, pictures=pictures))
+        with_values = reported_pairs(results, by)
+        draw(terminal.paired(results, pairs, same_case(with_values), pictures=pictures))
         shown = {(row.case.id, row.file) for row in pairing.both_sides(results, with_values.rows)}
         unpaired = tuple(each for each in unpaired if (each.case, each.run) not in shown)
     else:

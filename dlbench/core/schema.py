@@ -88,11 +88,6 @@ class Column:
         return self.of(record) if self.of else getattr(record, self.attribute)
 
     @property
-    def column(self) -> "Column":
-        """Itself: where a field of a record does, a column does, too."""
-        return self
-
-    @property
     def attribute(self) -> str:
         """Its name behind the last dot."""
         return self.name.rpartition(".")[2]

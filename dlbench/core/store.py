@@ -5,6 +5,7 @@ Measurements that were repeated are kept as discarded, and what a search tried a
 A line that can't be decoded takes no other with it; a header does, as nothing tells what the lines are of.
 """
 
+import re
 from array import array
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
@@ -74,20 +75,20 @@ def load(path: Path) -> RunFile:
         if torn := not text.endswith(b"\n"):  # also where only that is missing: going on with the run cuts it off
             break
         try:
-            kind = decode(_Kind, text).kind
+            kind = found[1].decode() if (found := _FIRST.match(text)) else decode(_Kind, text).kind
             if kind in measured:
-                found = decode(Measurement, text)
+                each = decode(Measurement, text)
                 # A case that was skipped may be measured in that round yet.
-                if kind == "measurement" and found.status is not Status.SKIPPED:
-                    if found.round in (rounds := taken[found.series]):
-                        raise ValueError(f"round {found.round} of its case stands above already")
-                    rounds.add(found.round)
-                measured[kind].append(_compact(found, of_case.setdefault(found.case.id, found)))
+                if kind == "measurement" and each.status is not Status.SKIPPED:
+                    if each.round in (rounds := taken[each.series]):
+                        raise ValueError(f"round {each.round} of its case stands above already")
+                    rounds.add(each.round)
+                measured[kind].append(_compact(each, of_case.setdefault(each.case.id, each)))
                 footer = None
             elif kind == "round":
                 state = decode(RoundState, text)
-                for each in (state.before, state.after):
-                    convert(_State, each)
+                for around in (state.before, state.after):
+                    convert(_State, around)
                 states.append(state)
             elif kind == "footer":
                 last: Record = decode(Record, text)
@@ -105,6 +106,10 @@ def load(path: Path) -> RunFile:
     counted = {(each.series, each.round, each.started) for each in measurements if each.started} if discarded else ()
     discarded = [each for each in discarded if (each.series, each.round, each.started) not in counted]
     return RunFile(path, header, tuple(measurements), footer, torn, tuple(states), tuple(discarded), tuple(tries), tuple(left_out))
+
+
+_FIRST = re.compile(rb'\{"kind": ?"([a-z]+)"[,}]')
+"""As a run writes a line; to look for the kind anywhere in it takes as long as half of its decoding."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,7 +183,7 @@ _HEADER: Mapping[str, Any] = {
 
 def _compact(found: Measurement, first: Measurement) -> Measurement:
     """Share what hardly ever differs between the rounds of a case with its first one, which saves most of the memory of a large file."""
-    for name in _SHARED:
+    for name in _SHARED if found is not first else ():
         if (same := getattr(first, name)) == getattr(found, name):
             setattr(found, name, same)
     if samples := found.samples:
@@ -187,10 +192,7 @@ def _compact(found: Measurement, first: Measurement) -> Measurement:
     return found
 
 
-_SHARED = (
-    *("case", "device_name", "memory", "items", "flops", "least_flops", "bytes", "least_bytes"),
-    *("values", "found", "math", "missing_reasons"),
-)
+_SHARED = ("case", "device_name", "memory", "values", "found", "math", "missing_reasons")
 
 
 def read_header(path: Path) -> Record:

@@ -1,6 +1,5 @@
 """Answers to questions about a machine, from the rows of result files: a module of this folder with an ``ORDER`` is one question."""
 
-from collections.abc import Callable
 from types import ModuleType
 
 from dlbench.analysis.answers.parts import engine
@@ -26,8 +25,7 @@ def answers(results: Results) -> tuple[Answer | Missing, ...]:
 
 def answer_to(question: ModuleType, results: Results) -> Answer | Missing:
     """Return the answer to the question of one module by all of these rows."""
-    own: Callable[[Results], Answer | Missing] | None = getattr(question, "answer", None)
-    return own(results) if own else engine.answer(question.QUESTION, results)
+    return engine.answer(question.QUESTION, results)
 
 
 def _answer(question: ModuleType, results: Results) -> Answer | Missing:

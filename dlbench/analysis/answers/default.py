@@ -110,30 +110,30 @@ class Effect(OfPair):
         return math.ceil(steps) if steps < _NEVER else None
 
 
-class Defaults(NamedTuple):
+class BesideDefaults(NamedTuple):
     """Steps at their best, and with one switch set, against their plain defaults."""
 
     bests: Sequence[Best]
     effects: Sequence[Effect]
 
 
-def _read(results: Results) -> Defaults:
+def _read(results: Results) -> BesideDefaults:
     found = _measured(results)
     tried = _tried(found) - {DTYPE.name}
-    return found if tried else Defaults((), ())
+    return found if tried else BesideDefaults((), ())
 
 
-def _measured(results: Results) -> Defaults:
+def _measured(results: Results) -> BesideDefaults:
     switched = results.where(lambda row: bool(row.declared.having("switch")))
     # Of a search nobody knows what its switches bring alone.
     planned = switched.where(lambda row: row.is_ok and not row.case.found)
     effects = [Effect(pair) for pairs in beside_defaults(planned, "switch") for pair in pairs.rows]
     effects.sort(key=lambda effect: (not effect.alone, effect.switch, effect.pair.value(effect.pair.base) or ""))
     by_place = by_device(_bests(switched)), by_device(effects)
-    return Defaults([*chain(*by_place[0].values())], [*chain(*by_place[1].values())])
+    return BesideDefaults([*chain(*by_place[0].values())], [*chain(*by_place[1].values())])
 
 
-def _tried(found: Defaults) -> set[str]:
+def _tried(found: BesideDefaults) -> set[str]:
     """Return the switches that were set to something else."""
     return {*(effect.switch for effect in found.effects), *chain.from_iterable(best.tried for best in found.bests)}
 

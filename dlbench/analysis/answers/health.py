@@ -83,7 +83,7 @@ def _read(results: Results) -> Health:
     peaks = sorted((max(found, key=_share) for found in shares if found), key=_share)
     machines = kinds(results.files) if len(results.files.environments) > 1 else []
     same, alone = elsewhere.against_references(results)
-    of_all = _trouble(tried) or [Trouble("none", (), tried)]
+    of_all = _trouble(tried) or [Trouble("no trouble", (), tried)]
     by_place = [each for where, found in devices.items() for each in _trouble(found, where)] if len(devices) > 1 else []
     outliers = [each for kind in machines for each in kind.outliers]
     bursts = sustained.sustained_steps(results.rows)

@@ -122,14 +122,6 @@ def others_than(record: HasRow, found: Iterable[HasRow]) -> int:
     return len({one_device(each.row) for each in found} - {one_device(record.row)})
 
 
-def as_column(entry: Any) -> Column:
-    """Return a column, also of a heading with a column or a field of `fields`."""
-    if isinstance(entry, Column):
-        return entry
-    heading, field = entry
-    return field.headed(heading) if isinstance(field, Column) else cast(Column, field.column.by(field.of, heading))
-
-
 def columns_of(entries: Iterable[Entry], found: Sequence[Any]) -> list[Column]:
     """Return the columns that a table declares, those that depend on its records made of them."""
     columns = list[Column]()

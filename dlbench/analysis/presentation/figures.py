@@ -2,9 +2,9 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal, TypeVar
+from typing import Literal, TypeVar
 
-from dlbench.analysis.presentation.columns import as_column, cells, plain
+from dlbench.analysis.presentation.columns import cells, plain
 from dlbench.core.rows.row import Cells
 from dlbench.core.schema import Column, Unit
 
@@ -77,10 +77,10 @@ def figure(
     about: str,
     mark: Mark,
     found: Sequence[T],
-    *axes: Column | tuple[str, Any],
+    *axes: Column,
     log: str = "",
-    interval: Sequence[Any] = (),
-    band: Sequence[Any] = (),
+    interval: Sequence[Column] = (),
+    band: Sequence[Column] = (),
     reference: float | None = None,
     bound: tuple[Cells, ...] = (),
     limits: tuple[tuple[str, float], ...] = (),
@@ -93,8 +93,8 @@ def figure(
     ``spread``: a number of each record, over whose range those are chosen that are drawn where ``y`` has too many names; without it, or
     with a ``y`` of numbers, all are drawn.
     """
-    known = list(map(as_column, axes))
-    ends, ends_of_band = ([as_column(("", each)) for each in columns] for columns in (interval, band))
+    known = list(axes)
+    ends, ends_of_band = list(interval), list(band)
     ends = ends or [*next((each.ends for each in known[:2] if each.ends), ())]
     shown, left_out = drawn(found, spread, known[1].value) if spread and known[1].unit is Unit.TEXT else (found, "")
     x, y, *more = (Axis(each.heading, plain(each), axis in log) for axis, each in zip("xy  ", known, strict=False))

@@ -77,17 +77,6 @@ def plural(count: int, noun: str) -> str:
     return f"{count} {noun}{'' if count == 1 else 's'}"
 
 
-def middle_of(count: int, noun: str = "case") -> str:
-    """Return what the one in the middle is of an ordered row, of an even number the lower: ``the lower middle of 4 cases``."""
-    which = "the lower" if count == 2 else "the middle" if count % 2 else "the lower middle"
-    return f"{which} of {plural(count, noun)}"
-
-
-def more_devices(count: int) -> str:
-    """Return of how many devices the table alone has the numbers: ``3 more devices: in the table only``; an empty text for none."""
-    return f"{plural(count, 'more device')}: in the table only" if count > 0 else ""
-
-
 def few(names: Iterable[str], most: int = 4, noun: str = "") -> str:
     """Return the first names, and how many more there are, if need be of what: ``a, b, c, d and 3 more devices``."""
     known = list(names)
@@ -125,11 +114,6 @@ def short(label: ParamValue | None, width: float = math.inf) -> str:
 def brief(label: ParamValue | None) -> str:
     """Return ``train resnet18 b8``: for a line that has little room."""
     return short(label, 0)
-
-
-def with_interval(value: float, low: float | None, high: float | None, text: Callable[[float], str]) -> str:
-    """Return a value with its interval in a sentence, ``63 days (60…66 days)``, or why there is none; ``text`` writes each number."""
-    return f"{text(value)} ({'too few rounds for an interval' if low is None or high is None else span(low, high, text)})"
 
 
 def entry(name: str, value: object) -> tuple[str, str]:

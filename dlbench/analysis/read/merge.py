@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from dlbench.analysis.read.ceilings import with_ceilings
-from dlbench.analysis.read.places import began, knowledge, place_names
+from dlbench.analysis.read.places import began, keyed, knowledge, place_names
 from dlbench.analysis.read.table import Results
 from dlbench.core.rows.row import Row
 
@@ -22,7 +22,7 @@ def merged(results: Results) -> Results:
     # Of each place that of the file which knows most of it, and of those the newest.
     files = sorted(names, key=lambda file: knowledge(results.environments[file]))
     richest = {names[file]: results.environments[file] for file in files}
-    environments = {name: {**richest[name], "machine_key": name} for name in dict.fromkeys(names.values())}
+    environments = {name: keyed(richest[name], name) for name in dict.fromkeys(names.values())}
     return replace(
         results,
         rows=tuple(with_ceilings(rows, environments)),

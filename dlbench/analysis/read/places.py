@@ -44,6 +44,11 @@ def place_names(environments: Environments) -> dict[str, str]:
     return {run: run for run in environments} | {run: names[place[0]] for place in places for run in place}
 
 
+def keyed(environment: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    """Return an environment with the name of its place as ``machine_key``, where it says its machine and software."""
+    return {**environment, "machine_key": name} if facts(environment) else environment
+
+
 def labels(environments: Sequence[Mapping[str, Any]]) -> list[str]:
     """Return for each of several files what tells it from the others, machine, software or day; at last its number."""
     return list(_names({str(number): _texts(each) for number, each in enumerate(environments, 1)}).values())

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Self
 from dlbench.analysis.read import header, pyperf
 from dlbench.analysis.read.ceilings import Ceilings, Machine, measured, with_ceilings
 from dlbench.analysis.read.header import Readings
-from dlbench.analysis.read.places import Environments, labels, place_names
+from dlbench.analysis.read.places import Environments, keyed, labels, place_names
 from dlbench.analysis.read.trend import trends
 from dlbench.analysis.read.usability import flagged, is_set_aside
 from dlbench.core import store
@@ -186,8 +186,9 @@ def collect(paths: Sequence[Path], each: Map = map) -> Results:
     joined: dict[str, Any] = {field: tuple(chain.from_iterable(getattr(file, field) for file in files)) for field in _JOINED}
     joined |= {field: dict(chain.from_iterable(getattr(file, field).items() for file in files)) for field in _BY_RUN}
     results = Results(**joined)
-    places = place_names(results.environments) if len(files) > 1 else {}
-    return replace(results, rows=tuple(with_ceilings(results.rows, {run: {"machine_key": name} for run, name in places.items()})))
+    names = place_names(results.environments) if len(files) > 1 else {}
+    places = {run: keyed(results.environments[run], name) for run, name in names.items()}
+    return replace(results, rows=tuple(with_ceilings(results.rows, places)))
 
 
 def _read_one(path: Path, name: str) -> Results:

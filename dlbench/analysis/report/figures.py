@@ -7,20 +7,21 @@ from typing import Any
 
 from dlbench.analysis.answers.parts.base import Answer, Missing
 from dlbench.analysis.compare.verdict import Comparison
-from dlbench.analysis.presentation.fields import Field, own
 from dlbench.analysis.presentation.figures import Figure, figure
 from dlbench.analysis.presentation.names import device_label, several_runs
 from dlbench.analysis.presentation.wording import short
 from dlbench.analysis.ratios.pairing import grouped
 from dlbench.analysis.read.table import Results
 from dlbench.core.rows.row import Row
-from dlbench.core.schema import Unit
+from dlbench.core.schema import Column, Unit
 from dlbench.core.stats import fences
 
 MOST_CASES = 20
 """Cases whose samples are drawn."""
-_ROUND = own("round", "sample.round", Unit.NUMBER, "the round, counted from 1, and how far its blocks had got", itemgetter(1))
-_RELATIVE = own("time over the median", "sample.relative", Unit.RATIO, "time over the median of the case", itemgetter(2), "lower")
+_ROUND = Column("sample.round", Unit.NUMBER, "the round, counted from 1, and how far its blocks had got", of=itemgetter(1), heading="round")
+_RELATIVE = Column("sample.relative", Unit.RATIO, "time over the median of the case", "lower", of=itemgetter(2)).headed(
+    "time over the median"
+)
 _READINGS = (
     ("clock_hz", "Clock of the CPU", Unit.HERTZ),
     ("clock_sm_hz", "Clock", Unit.HERTZ),
@@ -65,9 +66,9 @@ def forest(comparison: Comparison) -> Figure:
         "Right of 1 takes more time than the base. A line is a 95 % interval; in the band a change is smaller than the threshold.",
         "dot",
         tested,
-        own("time over that of base", "compare.times", Unit.RATIO, "1.1 is 10 % more", itemgetter(2), "lower"),
-        own("case", "compare.case", Unit.TEXT, "the case", itemgetter(0)),
-        own("verdict", "compare.verdict", Unit.TEXT, "slower, faster, same or undecided", itemgetter(1)),
+        Column("compare.times", Unit.RATIO, "1.1 is 10 % more", "lower", of=itemgetter(2), heading="time over that of base"),
+        Column("compare.case", Unit.TEXT, "the case", of=itemgetter(0), heading="case"),
+        Column("compare.verdict", Unit.TEXT, "slower, faster, same or undecided", of=itemgetter(1), heading="verdict"),
         log="x",
         interval=_ends("compare.times", 3),
         band=_ends("compare.band", 5),
@@ -75,8 +76,8 @@ def forest(comparison: Comparison) -> Figure:
     )
 
 
-def _ends(name: str, at: int) -> list[Field[Any]]:
-    return [own("", f"{name}_{end}", Unit.RATIO, f"{end} end", itemgetter(at + place))[1] for place, end in enumerate(("low", "high"))]
+def _ends(name: str, at: int) -> list[Column]:
+    return [Column(f"{name}_{end}", Unit.RATIO, f"{end} end", of=itemgetter(at + place)) for place, end in enumerate(("low", "high"))]
 
 
 def _rounds(named: Sequence[tuple[str, Row]]) -> Figure:
@@ -86,8 +87,8 @@ def _rounds(named: Sequence[tuple[str, Row]]) -> Figure:
         ends = [end and end / median for end in (row.time.ci_low_s, row.time.ci_high_s)]
         found += [(name, None, seconds / median, *ends) for seconds in row.rounds.median_s]
     about = "Each dot is the median of one fresh process, over that of all; the line is the 95 % interval, where rounds are enough for one."
-    case = own("case", "sample.case", Unit.TEXT, "the case, and where it ran", itemgetter(0))
-    ends_of, clip = _ends("sample", 3), _clip(found)
+    case = Column("sample.case", Unit.TEXT, "the case, and where it ran", of=itemgetter(0), heading="case")
+    ends_of, clip = _ends("sample.time", 3), _clip(found)
     return figure("Rounds and their interval", about + _ARROWS, "dot", found, _RELATIVE, case, interval=ends_of, reference=1.0, clip=clip)
 
 
@@ -113,12 +114,12 @@ def _clip(found: Sequence[tuple[Any, ...]]) -> tuple[float, float]:
 def _readings(results: Results, runs: Iterable[str]) -> Iterator[Figure]:
     """Yield a figure for each kind of reading of each of these files that changed: a line a device, a point after each round."""
     about = "Read right after each round, while the measuring process still held the device; one that stayed level is not drawn."
-    device = own("device", "sample.device", Unit.TEXT, "the device", itemgetter(0))
+    device = Column("sample.device", Unit.TEXT, "the device", of=itemgetter(0), heading="device")
     for run in runs:
         for kind, title, unit in _READINGS:
             read = {name: of.get(kind, [1.0]) for name, of in results.readings.get(run, {}).items()}
             changed = {name: values for name, values in read.items() if max(values) >= _LEVEL * min(values)}
             found = [(name, at, each) for name, values in changed.items() for at, each in enumerate(values, 1)]
-            value = own(title.lower(), "sample.reading", unit, "what the device read right after the round", itemgetter(2))
+            value = Column("sample.reading", unit, "what the device read right after the round", of=itemgetter(2), heading=title.lower())
             if found:
                 yield figure(f"{title} after each round of {run}", about, "line", found, _ROUND, value, device)

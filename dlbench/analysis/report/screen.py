@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 _GAP = 2
 """Blanks between columns; under headings one stands before the first."""
-PICTURE = 9
+PICTURE = 99
 """Priority of columns that plain characters can't draw."""
 
 
@@ -35,12 +35,12 @@ class ScreenColumn:
 
 
 def columns_of(table: "Table") -> list[ScreenColumn]:
-    """Return the columns of a table of data; texts stay longer than numbers of the same priority, as they fold."""
+    """Return the columns of a table of data: what it is about goes last, numbers behind texts; else texts stay longer, as they fold."""
     columns, shown = dict(table.columns), list[ScreenColumn]()
     for heading, texts in table.cells():
         column = columns[heading]
         number = column.unit not in (Unit.TEXT, Unit.FLAG) and not column.series
-        shown.append(ScreenColumn(heading, texts, number, column.priority - (not number)))
+        shown.append(ScreenColumn(heading, texts, number, 2 * column.priority + (bool(column.priority) == number)))
     return shown
 
 
@@ -82,7 +82,7 @@ class ScreenTable:
 
 
 def _widths(texts: Mapping[ScreenColumn, Sequence[str]], room: int) -> dict[ScreenColumn, int]:
-    """Return the columns that there is room for and how wide each is; what is left of the room goes to the first ones that fold."""
+    """Return the columns that there is room for and how wide each is; what is left of the room goes to the narrowest."""
     whole = {each: max(map(cell_len, found)) for each, found in texts.items()}
     if _left(whole, room) >= 0:
         return whole
@@ -94,9 +94,8 @@ def _widths(texts: Mapping[ScreenColumn, Sequence[str]], room: int) -> dict[Scre
         widths[each] = whole[each] if each.number or each.priority == PICTURE else min(longest, max(words, default=0))
     while len(widths) > 1 and _left(widths, room) < 0:
         del widths[max(reversed([*widths][1:]), key=lambda each: each.priority)]
-    for each in widths:
-        widths[each] = min(whole[each], widths[each] + _left(widths, room))
-    return widths
+    limits = ({each: min(whole[each], max(width, limit)) for each, width in widths.items()} for limit in range(room, 0, -1))
+    return next((wider for wider in limits if _left(wider, room) >= 0), widths)
 
 
 def _left(widths: Mapping[ScreenColumn, int], room: int) -> int:

@@ -123,7 +123,7 @@ _PROJECTED = (PROJECTED_S, PROJECTED_COPIES_S, PROJECTED_ITEMS_PER_S, ERROR)
 
 VERDICT = _of_step("verdict", Unit.TEXT, "base, scales, helps, slows, undecided, implausible, projection, or how the case ended")
 _REASON = _of_step("reason", Unit.TEXT, "why there is no speed-up, no interval, or no measured bubble")
-COLUMNS: dict[str, Column] = {each.name: each.column for each in (_CASE, *_SHARED, *_MEASURED, *_PROJECTED, VERDICT, _REASON)}
+COLUMNS: dict[str, Column] = {each.name: each for each in (_CASE, *_SHARED, *_MEASURED, *_PROJECTED, VERDICT, _REASON)}
 
 
 def frame(steps: Sequence[Step], projections: Sequence[Projected]) -> "pd.DataFrame":

@@ -3,14 +3,14 @@
 import math
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, fields
+from dataclasses import asdict
 from itertools import chain
 from operator import attrgetter
 from typing import Any, NamedTuple, TypeVar
 
 from dlbench.core.conditions import Circumstances, RoundState, Throttling, circumstances
 from dlbench.core.declarations import Declaration
-from dlbench.core.measurement import STEADY_SHIFT, Measurement, Memory, Transfer
+from dlbench.core.measurement import STEADY_SHIFT, Measurement, Transfer
 from dlbench.core.model import Case, Params, Policy, Reported, Status
 from dlbench.core.precision import PRECISIONS
 from dlbench.core.quantities import Json
@@ -28,6 +28,9 @@ T = TypeVar("T")
 
 _SEVERITY = (Status.SKIPPED, Status.OK, Status.UNSUPPORTED, Status.OOM, Status.TIMEOUT, Status.CRASHED, Status.FAILED)
 """From the least severe on. A skipped round says nothing of the case, so any other counts before it."""
+
+
+_PEAKS = ("peak_bytes", "reserved_bytes", "host_peak_bytes")
 
 
 class Origin(NamedTuple):
@@ -96,7 +99,7 @@ def summarise(
         rate, doubt = rated(timed, time, dtype or "", check, _uncounted(measurements), operation)
     else:
         rate, doubt = reported(scalars.get(getattr(declared.value("steady"), "name", ""), ())), None
-    peaks = {each.name: max(known(getattr(of.memory, each.name) for of in counted), default=None) for each in fields(Memory)}
+    peaks = {name: max(known([getattr(each.memory, name) for each in counted]), default=None) for name in _PEAKS}
     return Row(
         _identity(measurements, found or {}, origin, states_work=rate.flops_per_s is not None),
         _params(case),
@@ -184,7 +187,7 @@ def _given(rounds: Sequence[_Round], scalars: Mapping[str, tuple[float, ...]]) -
         items=_all_known([each.of.items for each in timed]),
         flops=_all_known([each.of.flops for each in timed]),
         p10_s=tuple([quantile(each.ordered, 0.1) for each in timed]),
-        mean_s=tuple([math.fsum(each.blocks) / len(each.blocks) for each in timed]),
+        mean_s=tuple([math.fsum(each.ordered) / len(each.ordered) for each in timed]),  # exact, in any order
         blocks=tuple([each.blocks for each in timed]),
         numbers=tuple([each.of.round for each in timed]),
         left_out=tuple(left_out) if any(left_out) else (),
@@ -260,8 +263,10 @@ def _not_steady(rounds: Sequence[_Round]) -> bool | None:
 
 def _reason(group: str, measurements: Sequence[Measurement]) -> str | None:
     """Say why a group of columns is null, by the last round that does."""
-    found = [each.missing_reasons[group] for each in measurements if group in each.missing_reasons]
-    return explained(found[-1]) if found else None
+    for each in reversed(measurements):
+        if group in each.missing_reasons:
+            return explained(each.missing_reasons[group])
+    return None
 
 
 def _uncounted(measurements: Sequence[Measurement]) -> list[str]:

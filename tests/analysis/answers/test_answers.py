@@ -104,7 +104,7 @@ def test_off_a_terminal_nothing_is_cut_and_what_is_missing_names_its_command(tmp
     )
     assert lines[lines.index("health: usable; no trouble in 1 case") :] == [
         "health: usable; no trouble in 1 case",
-        "No sign of trouble in 1 case.",
+        "no trouble: cases 0, measured 1.",
         "no published peak of these devices is known for what was measured",
         "no reference run has a case of cpu (AMD EPYC 7B13, 2 threads); dlbench contribute makes one",
         "one file says nothing of other days: dlbench compare",
@@ -119,8 +119,12 @@ def test_markdown_has_a_section_for_each_question(run_file):
         "## For serving: CPU or accelerator, at which batch and latency?\n\n"
         "**–** not measured by dlbench yet\n\nNot answered: no built-in suite measures requests under a bound of latency yet.\n"
     ) in text
-    assert "| work | device | batch | items/s | of the best | smallest | ratio | 95 % interval | fits | too large |\n" in text
-    assert "| train_step resnet18 fp32 | cuda:0 | 64 | 2.00 k/s | 100.0 % | 8 | 2.50 × | 2.42…2.58 | 64 | 512 |\n" in text
+    assert (
+        "| work | device | batch | items/s | 95 % interval | of the best | smallest | ratio | 95 % interval | fits | too large |\n" in text
+    )
+    assert (
+        "| train_step resnet18 fp32 | cuda:0 | 64 | 2.00 k/s | 1.94 k/s…2.06 k/s | 100.0 % | 8 | 2.50 × | 2.42…2.58 | 64 | 512 |\n" in text
+    )
 
 
 def test_every_row_of_markdown_is_as_wide_as_its_head(run_file):
@@ -143,12 +147,11 @@ def test_text_of_a_file_can_not_end_a_cell_or_steer_a_terminal(tmp_path):
     assert "\x1b" not in show(path, "--answers").out
 
 
-def test_the_name_of_a_device_is_text_and_no_tag_in_a_sentence_either(tmp_path):
+def test_the_name_of_a_device_is_text_and_no_tag(tmp_path):
     case = made_up.case("train_step", "cuda:0", model="resnet50", batch=8, dtype="amp_fp16")
     named = [replace(each, device_name="<b>\x1b[2J\u202e card") for each in made_up.rounds_of(case, made_up.flat(made_up.SEVEN))]
     path = made_up.write(tmp_path / "run.jsonl", named)
     text = show(path, "--answers", "--format", "md").out
-    assert "On &lt;b>[2J card that takes " in text
     assert "no reference run has a case of cuda:0 (&lt;b>[2J card); " in text
     assert [part for part in ("<b>", "\x1b", "\u202e") if part in text] == []
     assert not {"\x1b", "\u202e"} & set(show(path, "--answers").out)

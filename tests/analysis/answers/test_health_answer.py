@@ -22,12 +22,12 @@ def line(answer):
 def test_a_quiet_machine_shows_no_sign_and_says_what_share_of_its_peak_it_reaches(asked):
     answer = asked(products(1.0, 2.0, flops=33.5e12))["health"]
     assert answer["sentences"] == [
-        "none: cases 0, measured 2.",
+        "no trouble: cases 0, measured 2.",
         "matmul n=0 fp32: peak 50.0 %, of arithmetic: 67.0 TFLOP/s, dense fp32 on the ordinary cores of NVIDIA H200.",
     ]
     assert line(answer) == ("usable; no trouble in 2 cases", "50.0 % of the published peak", [])
     (row,) = answer["tables"][0]["rows"]
-    assert row == {"sign": "none", "place": "all", "cases": 0, "measured": 2, "case.id": None}
+    assert row == {"sign": "no trouble", "place": "all", "cases": 0, "measured": 2, "case.id": None}
     assert answer["weaknesses"] == [
         "no reference run has a case of cuda:0 (NVIDIA H200); dlbench contribute makes one",
         "one file says nothing of other days: dlbench compare",

@@ -15,7 +15,7 @@ DECLARED = {
     "step": {"tags": ["training"]},
     "fed": {"tags": ["training"], "parameters": {"source": {"feeding": ""}}},
 }
-HEADER = {"workloads": DECLARED, "environment": {"machine_key": "a"}}
+HEADER = {"workloads": DECLARED, "environment": {"machine_key": "a", "stack_key": "b"}}
 LAYERS = (LayerTime("conv1", "Conv2d", 0.1, 0.2), LayerTime("", "Sequential", 0.01, 0.0))
 KINDS = (
     KindTime("products", 0.71, 40, 3e8),

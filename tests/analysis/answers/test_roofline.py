@@ -33,7 +33,7 @@ def tops(device="cpu", times=1):
 
 @pytest.fixture
 def found(tmp_path):
-    header = {"workloads": DECLARED, "environment": {"machine_key": "a"}}
+    header = {"workloads": DECLARED, "environment": {"machine_key": "a", "stack_key": "b"}}
 
     def read(*files):
         folder = tmp_path / str(len(list(tmp_path.iterdir())))

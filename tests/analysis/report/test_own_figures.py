@@ -28,7 +28,9 @@ def noisy(name, rounds=((1.0, 2.0), (2.0, 4.0), (3.0, 3.0))):
 def test_each_round_stands_in_the_interval_relative_to_the_median(drawn):
     (rounds, _), _ = drawn(noisy("mine", made_up.flat((1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0))))
     assert [row["sample.relative"] for row in rounds.rows] == [each / 4 for each in range(1, 8)]
-    assert {(row["sample.case"], row["sample.low"], row["sample.high"]) for row in rounds.rows} == {("mine n=1 on cpu", 0.25, 1.75)}
+    assert {(row["sample.case"], row["sample.time_low"], row["sample.time_high"]) for row in rounds.rows} == {
+        ("mine n=1 on cpu", 0.25, 1.75)
+    }
 
 
 def test_blocks_stand_in_the_order_taken_by_round(drawn):

@@ -33,7 +33,7 @@ COLUMNS = (
     [
         (90, "case time rounds rate share notes", ""),
         (60, "case time rate share notes", ""),
-        (50, "case time rate notes", "share"),
+        (44, "case time rate notes", "share"),
         (38, "case time rate", "share, notes"),
         (20, "case time", "rate, share, notes"),
     ],
@@ -56,10 +56,9 @@ ANY = st.builds(ScreenColumn, st.text("ab ", max_size=9), CELLS, priority=st.int
 def test_no_line_of_a_table_is_wider_than_the_screen_and_no_number_is_cut(columns: list[ScreenColumn], width: int) -> None:
     lines = drawn(ScreenTable(columns, below={1: "why it failed"}), width)
     assert max(map(cell_len, lines), default=0) <= width
-    text = "\n".join(lines)
-    gone = text.partition("not shown at this width: ")[2]
-    numbers = [each for each in columns[1:] if each.number and not gone]
-    assert all(cell in text for each in numbers for cell in each.texts)
+    text = " ".join(" ".join(lines).split())
+    numbers = [each for each in columns[1:] if each.number and each.heading.strip()]  # of one without a heading nothing says that it went
+    assert "not shown at" in text or all(cell in text for each in numbers for cell in each.texts)
     assert "\x1b" not in text
     assert "why it failed" in text
 
@@ -69,7 +68,7 @@ def test_no_line_of_a_table_is_wider_than_the_screen_and_no_number_is_cut(column
     [
         (
             "it took 161 ms and 21.0 % of /a/long/path-with-hyphens",
-            14,
+            13,
             False,
             "it took|  161 ms and|  21.0 % of|  /a/long/path-with-hyphens",
         ),

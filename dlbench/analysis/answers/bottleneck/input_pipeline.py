@@ -100,8 +100,8 @@ def _figures(found: Sequence[Fed]) -> Iterator[Figure]:
     for where, ways in by_workload_and_device(found).items():
         one = len({each.case for each in ways}) == 1
         axes = THROUGHPUT.headed("throughput"), _WAY, *([] if one else [CASE.headed("work")])
-        title, mark = f"Throughput by how a step gets its batch: {where}", "bar" if one else "dot"
-        yield figure(title, about, mark, ways, *axes, spread=lambda each: each.row.throughput)
+        title = f"Throughput by how a step gets its batch: {where}"
+        yield figure(title, about, "bar" if one else "dot", ways, *axes, spread=lambda each: each.row.throughput)
 
 
 def _reported(found: Sequence[Fed]) -> Iterator[Column]:

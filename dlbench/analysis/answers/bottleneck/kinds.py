@@ -6,6 +6,7 @@ What a kind would take at the measured ceiling that bounds it says how far it is
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 from dlbench.analysis.answers.parts.base import Section
 from dlbench.analysis.presentation.columns import TIME, place
@@ -193,12 +194,14 @@ def doubts(results: Results) -> Iterator[str]:
         yield f"no profile of {plural(len(alike), 'step')}: {reason}"
 
 
+def _share_of(kind: str, step: ProfiledStep) -> float | None:
+    return next((each.share for each in step.kinds if each.kind == kind and each.share >= _LEAST), None)
+
+
 def _shares(_: Sequence[ProfiledStep]) -> Iterator[Column]:
     """Yield a column for each kind, empty where it takes next to nothing."""
     for kind, name in NAMES.items():
-        yield Column(f"kinds.{kind}", Unit.FRACTION, f"share of its time: {name}", heading=str(kind)).by(
-            lambda step, kind=kind: next((each.share for each in step.kinds if each.kind == kind and each.share >= _LEAST), None)
-        )
+        yield Column(f"kinds.{kind}", Unit.FRACTION, f"share of its time: {name}", heading=str(kind)).by(partial(_share_of, kind))
 
 
 _SHARE = Column("kind.share", Unit.FRACTION, "share of the time of the step", heading="share")

@@ -41,7 +41,7 @@ class Placed(NamedTuple):
     def launch(self) -> str | None:
         """What a launch takes at the quickest."""
         ceiling = self.ceilings.get(("launch", ""))
-        return ceiling and seconds(1 / ceiling.per_s)
+        return seconds(1 / ceiling.per_s) if ceiling else None
 
     @property
     def precision(self) -> str | None:

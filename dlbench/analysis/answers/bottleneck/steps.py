@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 from dlbench.analysis.answers.parts.base import Section
 from dlbench.analysis.answers.parts.step_bottleneck import ADDS_UP, REMEDIES, REPORTED, Diagnosis, Parts, Resource, diagnose
@@ -174,12 +175,16 @@ def _foremost(found: Sequence[JudgedStep]) -> list[JudgedStep]:
     return [kind[0] for kind in grouped(alike, lambda step: step.kind).values()]
 
 
+def _seconds_of(part: Resource, step: JudgedStep) -> float | None:
+    return step.found.seconds.get(part)
+
+
 def _parts_of(found: Sequence[JudgedStep]) -> Iterator[Column]:
     """Yield the columns of parts, of the step itself only where that was measured, and of the rest."""
     for part, name in _NAMES.items():
         if part != "step" or any(part in step.found.seconds for step in found):
             column = Column(f"step.{part}_s", Unit.SECONDS, f"of its time: {name}", heading=name)
-            yield column.by(lambda step, part=part: step.found.seconds.get(part))
+            yield column.by(partial(_seconds_of, part))
     yield Column("step.unexplained_s", Unit.SECONDS, "of its time: kernels below the ceilings, and what nothing measures").by(
         lambda step: step.found.unexplained_s, _REST
     )

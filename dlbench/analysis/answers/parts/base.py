@@ -3,26 +3,22 @@
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
-from itertools import chain, starmap
+from itertools import chain
 from operator import itemgetter
 from string import Formatter
 from typing import Any, Generic, NamedTuple, TypeVar, get_args, get_type_hints
 
-from dlbench.analysis.answers.parts.headline import DOUBTS, EXPLANATIONS, MISSING, MOST_TAGS, Headline, Tag, counts_time, tags_of
-from dlbench.analysis.presentation.columns import Entry, as_column, cells, columns_of, plain, with_intervals
-from dlbench.analysis.presentation.fields import PLACE, Fields, Headed, place
+from dlbench.analysis.answers.parts.headline import DOUBTS, EXPLANATIONS, MISSING, Tag, tags_of
+from dlbench.analysis.presentation.columns import PLACE, Entry, cells, columns_of, plain, with_intervals
 from dlbench.analysis.presentation.figures import Figure
-from dlbench.analysis.presentation.names import HasRow, by_device, flat
-from dlbench.analysis.presentation.wording import cell, more_devices, plural
+from dlbench.analysis.presentation.wording import cell, plural
 from dlbench.analysis.ratios.pairing import grouped
 from dlbench.analysis.read.table import Results
-from dlbench.core import units
 from dlbench.core.errors import nearest
 from dlbench.core.rows.row import Cells, Row
 from dlbench.core.schema import Column
 
 R = TypeVar("R")
-P = TypeVar("P", bound=HasRow)
 
 
 class Lack(NamedTuple):
@@ -166,14 +162,14 @@ class Table:
 
 def table(
     title: str,
-    columns: Iterable[Entry | Headed[Any]],
+    columns: Iterable[Entry],
     found: Sequence[R],
     notes: Iterable[str] = (),
     *,
     whole: Callable[[R], Cells] | None = None,
 ) -> Table:
     """Return the table of records; ``whole`` is what programs get of each in front of what is shown."""
-    known = columns_of((as_column(each) if isinstance(each, tuple) else each for each in columns), found)
+    known = columns_of(columns, found)
     return Table(title, tuple((each.heading, plain(each)) for each in with_intervals(known)), cells(known, found, whole), tuple(notes))
 
 
@@ -202,20 +198,6 @@ class Answer:
     tables: tuple[Table, ...]
     figures: tuple[Figure, ...] = ()
     """What a page draws; the tables hold the same numbers."""
-
-
-@dataclass(frozen=True, slots=True)
-class AnswerPart:
-    """What rows say to a question, or to a part of one."""
-
-    paragraphs: Sequence[tuple[str, ...]] = ()
-    """Sentences of each device or subject."""
-    rows: Sequence[HasRow] = ()
-    """Those of the tidy table that it rests on, or records of one."""
-    tables: Sequence[Table] = ()
-    figures: Sequence[Figure] = ()
-    weaknesses: Sequence[str] = ()
-    headline: Headline | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -257,74 +239,6 @@ def as_data(found: Answer | Missing) -> dict[str, Any]:
 
 def _without_code(values: list[tuple[str, Any]]) -> dict[str, Any]:
     return {name: value for name, value in values if name not in ("of", "heading", "priority", "ends")}
-
-
-def together(parts: Iterable[AnswerPart]) -> AnswerPart:
-    """Return what parts say, one behind the other, under the first of their headlines."""
-    parts = list(parts)
-    return AnswerPart(
-        [paragraph for part in parts for paragraph in part.paragraphs],
-        [row for part in parts for row in part.rows],
-        [each for part in parts for each in part.tables],
-        [each for part in parts for each in part.figures],
-        [weakness for part in parts for weakness in part.weaknesses],
-        next((part.headline for part in parts if part.headline), None),
-    )
-
-
-def of_devices(
-    title: str,
-    fields: Fields[P],
-    found: Sequence[P],
-    paragraph: Callable[[str, list[P]], tuple[str, ...]],
-    notes: Sequence[str] = (),
-    *,
-    whole: Callable[[P], Cells] | None = None,
-    rows: Sequence[Row] | None = None,
-    figures: Sequence[Figure] = (),
-    weaknesses: Sequence[str] = (),
-    headline: Callable[[dict[str, list[P]]], Headline] | None = None,
-) -> AnswerPart:
-    """Return a paragraph on the records of each device, and the table of all, with the column of devices behind the first of ``fields``.
-
-    Accelerators come first. ``rows`` are those that it rests on, by default the records' own. Without records only weaknesses are left.
-    """
-    if not found:
-        return AnswerPart(weaknesses=tuple(weaknesses))
-    devices = by_device(found)
-    columns: Fields[P] = (fields[0], place(found), *fields[1:])
-    shown = table(title, columns, flat(devices), notes, whole=whole)
-    paragraphs = list(starmap(paragraph, devices.items()))
-    return AnswerPart(paragraphs, found if rows is None else rows, [shown], figures, weaknesses, headline(devices) if headline else None)
-
-
-def answered(question: Question, found: AnswerPart, reports: Sequence[tuple[str, ...]] = (), *, flags_told: bool = False) -> Answer:
-    """Return the answer: headline, the first two paragraphs, and two of those on reported values, the tables and figures that have rows.
-
-    Flags of the rows that it rests on weaken it, unless they are what it tells.
-    """
-    rows = [each.row for each in found.rows]
-    doubts = [] if flags_told else doubts_of(list(filter(counts_time, unique(rows))))
-    counted = (("", found.paragraphs), ("what is reported on ", reports))
-    more = [f"{what}{devices}" for what, each in counted if (devices := more_devices(len(each) - 2))]
-    of_case = grouped(rows, lambda row: row.case.id)
-    files = {case: tuple(dict.fromkeys(filter(None, (row.case.file for row in each)))) for case, each in of_case.items()}
-    headline = found.headline or Headline([MISSING], [f"{plural(len(found.tables), 'table')}: --topic {question.topic}"])
-    tags = headline.all_tags()
-    return Answer(
-        question,
-        headline.text,
-        headline.qualifier,
-        headline.interval,
-        tags[:MOST_TAGS],
-        tuple(map(units.one_line, chain(*found.paragraphs[:2], *reports[:2]))),
-        tuple(of_case),
-        (*doubts, *found.weaknesses, *explained(tags[MOST_TAGS:]), *more),
-        tuple(each for each in found.tables if each.rows),
-        tuple(each for each in found.figures if each.rows),
-        files={case: names for case, names in files.items() if names},
-        foremost=tuple(dict.fromkeys(each.row.case.id for each in headline.rows)),
-    )
 
 
 def unique(rows: Iterable[Row]) -> list[Row]:

@@ -177,8 +177,7 @@ def _headline(found: _Found) -> tuple[str, str]:
 
 def _span(record: Any) -> str:
     """Return the interval of a record, or of its ratio, where there is little room: `` (40.1…42.0)``."""
-    found: str = getattr(record, "span", None) or getattr(getattr(record, "ratio", None), "span", "")
-    return found
+    return str(getattr(record, "span", None) or getattr(getattr(record, "ratio", None), "span", ""))
 
 
 def _qualifier(found: _Found) -> str:

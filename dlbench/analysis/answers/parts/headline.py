@@ -2,15 +2,14 @@
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from enum import StrEnum
 from itertools import chain
 from typing import TypeVar
 
 from dlbench.analysis.presentation.names import HasRow, several_runs
-from dlbench.analysis.presentation.wording import brief, middle_of
+from dlbench.analysis.presentation.wording import brief
 from dlbench.analysis.ratios.pairing import grouped
-from dlbench.analysis.ratios.ratio import HasRatio, Ratio, least_and_most
+from dlbench.analysis.ratios.ratio import HasRatio, least_and_most
 from dlbench.analysis.read.header import ENOUGH_ROUNDS
 from dlbench.analysis.read.usability import is_noisy
 from dlbench.core import units
@@ -39,7 +38,6 @@ class Tag(StrEnum):
     NOISY = "noisy"
     UNFINISHED = "unfinished"
     FEW_ROUNDS = "few rounds"
-    SEVERAL_FILES = "several files"
     CHOSEN = "chosen as best"
     STEPS_ALONE = "steps alone"
     SHARED_CORES = "shared cores"
@@ -54,58 +52,17 @@ EXPLANATIONS: Mapping[str, str] = {
     Tag.NOISY: "the interval is wider than 20 % of the median, or spans no difference; add rounds",
     Tag.UNFINISHED: "it ended early, so cases are missing, or more may fit; give a larger --budget, or --resume",
     Tag.FEW_ROUNDS: f"too few for a 95 % interval of a case; give --rounds {ENOUGH_ROUNDS}",
-    Tag.SEVERAL_FILES: "measured in several sessions, whose difference no interval covers",
     Tag.CHOSEN: "the best of several, so its ratio is on the high side",
     Tag.STEPS_ALONE: "without reading data, validation and clocks that fall over hours",
     Tag.SHARED_CORES: "ranks on a CPU share its cores; accelerators scale otherwise",
     Tag.TAIL: "some calls are far slower than the median; look for what holds them up",
-    Tag.NOT_CHECKED: "nothing compared these results with fp64, so their error is unknown",
+    Tag.NOT_CHECKED: "nothing compared the results of the headline with fp64, so their error is unknown",
 }
 """Meaning of each tag, and what to do about it."""
 
 
 DOUBTS = (Tag.THROTTLED, Tag.DISTURBED, Tag.UNSTEADY, Tag.NOISY)
 """Tags that make an answer doubtful, in the order in which they are told: each line keeps its own, however many others have them."""
-
-
-@dataclass(frozen=True, slots=True)
-class Headline:
-    """Answer in one line: the first of its texts, and of its qualifiers, that has room; at last the last of them, cut at a word."""
-
-    texts: Sequence[str]
-    """With a number within the first 30 characters, unless they say that no gain is shown: then no ratio stands there."""
-    qualifiers: Sequence[str] = ("",)
-    """The case that it is of, or what it stands among."""
-    span: str = ""
-    """The interval as texts that have room for it show it: `` (12.8…13.4)``."""
-    rows: Sequence[HasRow] = ()
-    """Those that it rests on."""
-    tags: Mapping[Tag, bool] = field(default_factory=dict)
-    """Of limits that the rows don't tell, whether they hold."""
-    has_intervals: bool = False
-    """Whether it has them where no text shows one."""
-
-    @property
-    def text(self) -> str:
-        """What is answered, in at most 48 characters."""
-        return fitting(*self.texts)
-
-    @property
-    def qualifier(self) -> str:
-        """At most 38 characters."""
-        return fitting(*self.qualifiers, most=MOST_OF_QUALIFIER)
-
-    @property
-    def interval(self) -> str:
-        """Part of the text that says nothing without the qualifier, which names its case."""
-        return self.span if self.span in self.text else ""
-
-    def all_tags(self) -> tuple[Tag, ...]:
-        """Return the tags of the answer, the gravest first."""
-        found = {tag for each in self.rows for tag in tags_of(each.row)}.union(tag for tag, holds in self.tags.items() if holds)
-        if self.span or self.has_intervals:
-            found.discard(Tag.FEW_ROUNDS)  # a ratio has an interval from four rounds on, a case alone from six
-        return tuple(tag for tag in Tag if tag in found)
 
 
 def fitting(*texts: str, most: int = MOST) -> str:
@@ -182,11 +139,6 @@ def which(row: Row, found: Iterable[HasRow], others: int) -> str:
     return f" on {cut(apart(named, names), _LABEL)} and {others} more" if others else ""
 
 
-def nearer(where: str) -> str:
-    """Return what `which` gives without how many others there are, for where there is no room: `` on cuda:0``."""
-    return where.rpartition(" and ")[0]
-
-
 def apart(name: str, names: Iterable[str]) -> str:
     """Return the words of a name that not all of several have: ``7763`` of ``AMD EPYC 7763`` and ``AMD EPYC 7543``."""
     shared = set.intersection(*(set(each.split(" ")) for each in names))
@@ -199,27 +151,8 @@ def names_of(case: str) -> tuple[str, str]:
     return name, name.partition(" ")[2] or name
 
 
-def qualifiers(names: Sequence[str], where: str, *details: str) -> list[str]:
-    """Return texts for a qualifier: the first name and where it ran with each detail, all names without any, and the last of them cut."""
-    ends = [f"{where}{detail}" for detail in details]
-    cut_name = cut(names[-1], MOST_OF_QUALIFIER - len(where))
-    return [*(f"{names[0]}{end}" for end in ends), *(f"{name}{where}" for name in (*names, cut_name))]
-
-
-def limits(ratio: Ratio) -> dict[Tag, bool]:
-    """Return whether a ratio has no interval, or one that holds both a gain and a loss."""
-    # Of its rows alone it is not known: one that was chosen among several takes more rounds.
-    return {Tag.FEW_ROUNDS: ratio.interval is None, Tag.NOISY: ratio.is_undecided}
-
-
 def span_of(found: Sequence[HasRatio]) -> str:
     """Return between which ratios cases are, where there is little room: ``; cases 1.04…3.19×``; nothing of one, or if one may be 1."""
     least, most = least_and_most(found)
     shown = least.times != most.times and not (least.is_undecided or most.is_undecided)
     return f"; cases {least.brief.removesuffix('×')}…{most.brief}" if shown else ""
-
-
-def of_the_middle(found: Sequence[HasRatio]) -> tuple[str, ...]:
-    """Return the sentence that says between which ratios the case in the middle stands; none of one ratio alone."""
-    least, most = least_and_most(found)
-    return (f"This is {middle_of(len(found))}, from {least.times} to {most.times}.",) if least.times != most.times else ()

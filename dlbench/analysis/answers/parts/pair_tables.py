@@ -5,16 +5,15 @@ from contextlib import suppress
 from dataclasses import replace
 from itertools import chain
 from operator import itemgetter
-from typing import TypeVar
+from typing import Literal, TypeVar
 
 from dlbench.analysis.answers.parts.base import Lack, Section, Table, table
-from dlbench.analysis.answers.parts.headline import Headline, cut
+from dlbench.analysis.answers.parts.headline import cut
 from dlbench.analysis.presentation import pair_columns
-from dlbench.analysis.presentation.columns import CASE, PLACE, RATIO, WORK, as_column, of_side, value_columns
-from dlbench.analysis.presentation.fields import SIDES, Field, Headed, Side
+from dlbench.analysis.presentation.columns import CASE, PLACE, RATIO, WORK, of_side, value_columns
 from dlbench.analysis.presentation.figures import Figure, Mark, figure
-from dlbench.analysis.presentation.names import by_device, choice, device_label, several_runs
-from dlbench.analysis.presentation.wording import brief, cell, plural, short, value_words
+from dlbench.analysis.presentation.names import choice, device_label, several_runs
+from dlbench.analysis.presentation.wording import cell, short, value_words
 from dlbench.analysis.ratios.pairing import DEVICE, DTYPE, MODE, RUN, Pair, Pairs, grouped, match_rows, one_device
 from dlbench.analysis.ratios.ratio import HasRatio, middle, speedup_of
 from dlbench.analysis.read.table import Results
@@ -25,6 +24,8 @@ from dlbench.core.rows.row import Row, Setting
 from dlbench.core.schema import Column, Unit
 
 S = TypeVar("S", bound=HasRatio)
+Side = Literal["base", "other"]
+SIDES: Mapping[Side, Callable[[Pair], Row]] = {"base": lambda pair: pair.base, "other": lambda pair: pair.other}
 
 _ELSEWHERE = "no accelerator took part; run the same suite on a machine that has one, and give both files to dlbench show"
 """Reason why nothing is compared with an accelerator. A file lists the devices that were asked for, so the machine may have one."""
@@ -35,8 +36,6 @@ _OVER_ROUNDS = (
 )
 _APART = 0.05
 """Difference between the two from which on a reader would wonder."""
-_MOST_VALUES = 4
-"""Values of a device that sentences tell; the table has all."""
 _NAME = 20
 """Characters of a name in a headline."""
 
@@ -151,41 +150,9 @@ def reported_pairs(results: Results, by: str) -> Pairs:
     return match_rows(results, by, timed=False) if any(row.values for row in results.rows) else Pairs()
 
 
-def reported(results: Results, by: str) -> tuple[Pairs, Table, list[tuple[str, ...]]]:
-    """Return those pairs, their table, and what each device's first reports: a sentence a value, of many for the first ones."""
-    pairs = reported_pairs(results, by)
-    with_values = ((each, declared_values(each)) for each in _firsts(pairs))
-    return pairs, same_case(pairs), [tuple(_reports(each, values)) for each, values in with_values if values]
-
-
 def reported_texts(pair: Pair) -> list[str]:
     """Return the first value that a pair reports as a headline: ``p99_s 12.3 ms in bf16 and 12.5 ms in fp32``."""
     return [f"{cut(name, _NAME)} {value}" for name, *each in _declared(pair)[:1] for value in (" and ".join(each), each[0])]
-
-
-def _firsts(pairs: Pairs) -> list[Pair]:
-    """Return the first pair of each device."""
-    return [found[0] for found in by_device(pairs.rows).values()]
-
-
-def _reports(pair: Pair, values: Sequence[str]) -> Iterable[str]:
-    yield from (f"{short(pair.case)} reports {value}." for value in values[:_MOST_VALUES])
-    if (more := len(values) - _MOST_VALUES) > 0:
-        yield f"The table has {plural(more, 'more value')}."
-
-
-def reported_headline(pairs: Pairs) -> Headline:
-    """Return the first value that the first device's first pair reports as a headline: ``p99_s 12.3 ms in bf16 and 12.5 ms in fp32``.
-
-    Raises StopIteration where no pair reports a number.
-    """
-    pair = next(filter(_declared, _firsts(pairs)))
-    return Headline(reported_texts(pair), [brief(pair.case)], rows=pair.sides)
-
-
-def declared_values(pair: Pair) -> list[str]:
-    """Return for example ``p99_s 12.3 ms in bf16 and 12.5 ms in fp32``, for each value that the workload of a pair declares."""
-    return [f"{name} {other} and {base}" for name, other, base in _declared(pair)]
 
 
 def _declared(pair: Pair) -> list[tuple[str, str, str]]:
@@ -269,13 +236,12 @@ def has_own_base(pair: Pair) -> bool:
     return pair.base.case.run == pair.other.case.run
 
 
-def mark_of(named: Column | Field[S], found: Sequence[S]) -> Mark:
+def mark_of(named: Column, found: Sequence[S]) -> Mark:
     """Return how to draw a row for each record: as dots where several have one name."""
-    column = as_column(("", named))
-    return "dot" if len(found) > len({str(column.value(each)) for each in found}) else "bar"
+    return "dot" if len(found) > len({str(named.value(each)) for each in found}) else "bar"
 
 
-def of_ratios(title: str, about: str, times: str, mark: Mark, found: Sequence[S], *named: Column | Headed[S]) -> Figure:
+def of_ratios(title: str, about: str, times: str, mark: Mark, found: Sequence[S], *named: Column) -> Figure:
     """Return the figure of the ratios of records, a row each, by their name and the series that they are of; ``times`` says of what."""
     return figure(title, about, mark, found, RATIO.headed(times), *named, log="x", reference=1.0, spread=speedup_of)
 
