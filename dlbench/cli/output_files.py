@@ -4,6 +4,7 @@ import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from hashlib import sha256
 from html import unescape
 from pathlib import Path
 
@@ -68,8 +69,12 @@ def page_of(files: Sequence[Path]) -> Path:
 
 
 def made_from(files: Sequence[Path]) -> str:
-    """Return what a page says of the files that it was made from: their names, but for those of folders, as pages are sent."""
-    return one_line(", ".join("a folder" if path.is_dir() else path.name for path in files))
+    """Return what a page says of the files that it was made from: their names, and of a folder a hash of its name, as pages are sent."""
+    return one_line(", ".join(f"folder {_hash(path.resolve().name)}" if path.is_dir() else path.name for path in files))
+
+
+def _hash(name: str) -> str:
+    return sha256(os.fsencode(name)).hexdigest()[:12]
 
 
 def is_page_of(page: Path, files: Sequence[Path]) -> bool:

@@ -31,7 +31,7 @@ _LEFT_OUT = "reading and decoding images, validation, checkpoints and clocks tha
 _CONVERGES = "whether it converges at that batch and in that precision is open"
 
 
-class Plan(NamedTuple):
+class RentOrBuy(NamedTuple):
     """Devices that may be rented or bought, as a row took them."""
 
     row: Row
@@ -46,7 +46,7 @@ class Costs(NamedTuple):
     others: Sequence[Estimate]
     published: Sequence[Estimate]
     money: Sequence[Cost]
-    plans: Sequence[Plan]
+    plans: Sequence[RentOrBuy]
     forward: Sequence[Estimate]
 
 
@@ -58,7 +58,7 @@ def _read(results: Results) -> Costs:
     order = [*(model for model in of_model if model not in published), *published]
     every = [each for model in order for found in of_model[model] for each in found]
     asked = [each for each in every if results.prices.samples and not each.schedule.source]
-    plans = [Plan(each.row, each.hour, each) for each in every if each.hour.rent is not None and each.hour.price is not None]
+    plans = [RentOrBuy(each.row, each.hour, each) for each in every if each.hour.rent is not None and each.hour.price is not None]
     # Networks differ in nothing but the power that they take here, so one line is enough where that is not known.
     once = [alike[0] for alike in grouped(plans, lambda each: (each.row.case.run, devices_of(each.row), each.hour)).values()]
     others = [each for each in every if not each.schedule.source and each not in asked]
@@ -158,7 +158,7 @@ def _sources(found: Sequence[Estimate]) -> Iterator[str]:
     yield from dict.fromkeys(f"{each.took}: {each.took_source}" for each in chosen if each.took)
 
 
-def _priced(title: str) -> Callable[[Sequence[Cost] | Sequence[Plan]], str]:
+def _priced(title: str) -> Callable[[Sequence[Cost] | Sequence[RentOrBuy]], str]:
     return lambda found: f"{title}{found[0].estimate.prices.heading}"
 
 

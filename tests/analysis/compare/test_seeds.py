@@ -99,7 +99,7 @@ def test_the_table_has_the_value_that_decides(tmp_path, what, line, counts):
     written(tmp_path, "base")
     written(tmp_path, "new", SIDES[what][0])
     done = front_door.in_process(tmp_path, "compare", "base.jsonl", "new.jsonl")
-    shown = next(each.split() for each in done.out.splitlines() if each.startswith(BF16))
+    shown = next(each.split() for each in done.out.splitlines() if each.startswith(f" {BF16}"))
     assert shown[1:] == line
     assert done.out.splitlines()[-1] == counts
 
