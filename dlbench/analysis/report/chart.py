@@ -172,7 +172,7 @@ def _rows(points: Sequence[Spec], width: int) -> tuple[Spec, int, int]:
     """Return the encoding of an axis of words, its height and the width that it leaves; long names stand above their marks."""
     names, most = _names(points, "y"), width // _LETTER
     is_above = max(map(len, names)) > most // 2
-    step = 36 if is_above else 20
+    step = 30 if is_above else 20
     scale = {"type": "band", "paddingInner": 1 - 15 / step, "paddingOuter": 0.5 - 7.5 / step, "align": int(is_above)}
     axis = {"style": ["above"] * is_above, "labelLimit": width, "labelExpr": _VEGA["cut"].format(most, most // 2)}
     rows = {"field": "y", "type": "nominal", "title": None, "sort": None, "scale": scale, "axis": axis}

@@ -197,17 +197,17 @@ COUNTS: Section[FormatCount] = Section(
         ),
         Column("converge.open", Unit.COUNT, "formats of which it is not shown", priority=0).by(_count(_OPEN), "open"),
         Column("converge.fail", Unit.TEXT, "formats that don't in some training", priority=0).by(
-            lambda each: few(each.formats.get(_NO, ())), "fail"
+            lambda each: few(each.formats.get(_NO, ()), 3), "fail"
         ),
         Column("converge.furthest", Unit.TEXT, "the training whose accuracy is furthest behind", priority=0).by(
-            lambda each: f"{each.furthest.name} in {each.furthest.brief}", "furthest behind"
+            lambda each: f"{each.furthest.name} in {each.furthest.brief}", "furthest"
         ),
         GAP.on(lambda each: each.furthest),
         Column("converge.trainings", Unit.COUNT, "trainings, whatever their format").by(
             lambda each: len({one.case for one in each.found}), "trainings"
         ),
         Column("converge.each", Unit.TEXT, "how many of them each format has").by(
-            lambda each: span(each.sizes[0], each.sizes[-1], "{:.0f}".format), "of each format"
+            lambda each: span(each.sizes[0], each.sizes[-1], "{:.0f}".format), "of each"
         ),
         Column("converge.seeds", Unit.COUNT, "seeds of each, the fewest").by(
             lambda each: min(len(series(row, "seed_accuracy")) for row in each.sides), "seeds"
