@@ -124,7 +124,7 @@ def _point(role: ValueRole, at: int, record: HasRow) -> float | None:
 
 def _cautions(found: Sequence[Rung]) -> Iterator[str]:
     if left := [where for where, alike in by_device(found).items() if not any(rung.trained for rung in alike)]:
-        yield f"whether training still converges in it was not measured on {few(left, 3)}: {convergence.COMMAND}"
+        yield f"whether training still converges in it was not measured on {few(left, 1)}: {convergence.COMMAND}"
 
 
 def _timeouts(results: Results) -> Iterator[str]:

@@ -61,7 +61,7 @@ def test_each_kind_has_its_share_its_time_and_its_limit(asked):
     assert [(each["layer.name"], each["layer.class"]) for each in layers] == [("conv1", "Conv2d"), ("the network itself", "Sequential")]
     # Half as long under the profiler, so a time is twice what was seen there, and its share of the step is as it says.
     assert [layers[0][f"layer.{name}"] for name in ("forward_s", "backward_s", "share")] == pytest.approx([0.2, 0.4, 0.3])
-    assert (found["headline"], found["qualifier"]) == ("products 71.0 %, at 0.55 of its limit", "step")
+    assert (found["headline"], found["qualifier"]) == ("products 71.0 %, at 55.0 % of its limit", "step")
     assert found["sentences"][:2] == [
         "step fp32: time 2.00 s, most products, share 71.0 %, reaches 55.0 %, of its best product in fp32, slowest layer conv1.",
         "step fp32: of the step 30.0 %.",
@@ -71,7 +71,7 @@ def test_each_kind_has_its_share_its_time_and_its_limit(asked):
 
 def test_what_takes_most_is_the_headline_whatever_bounds_the_step(asked):
     found = asked(rounds("step", "cpu", 2.0, KINDS, flops=7.1e9), ceilings("cpu"), **HEADER)["bottleneck"]
-    assert found["headline"] == "products 71.0 %, at 0.05 of its limit"
+    assert found["headline"] == "products 71.0 %, at 5.0 % of its limit"
     assert found["qualifier"] == "step"
 
 
@@ -95,7 +95,7 @@ def test_an_accelerator_waits_for_launches(asked):
     # 500 launches of 1 ms, of which it works 0.4 s.
     assert (waiting["kind.limit_s"], waiting["kind.limit"]) == (pytest.approx(0.1), "launch latency")
     assert (elementwise["kind.limit_s"], elementwise["kind.limit"]) == (pytest.approx(0.1), "memory bandwidth")
-    assert found["headline"] == "waiting 60.0 %, at 0.17 of its limit"
+    assert found["headline"] == "waiting 60.0 %, at 16.7 % of its limit"
 
 
 @pytest.mark.parametrize(

@@ -25,8 +25,8 @@ DECLARED = {
     "serve": {"tags": ["inference", "self"]},
 }
 HEADER = {"workloads": DECLARED, "environment": {"machine_key": "a", "stack_key": "b"}}
-MEMORY = "a narrower precision, or operations fused by torch.compile, so that fewer bytes move"
-HINT = "a larger batch, CUDA graphs or torch.compile, so that fewer launches do the same"
+MEMORY = "a narrower precision, or operations fused by torch.compile"
+HINT = "a larger batch, CUDA graphs or torch.compile"
 
 
 def rounds(workload, device, seconds, device_s=None, operations=None, values=None, **fields):

@@ -19,6 +19,7 @@ from dlbench.core.declarations import Ceiling
 from dlbench.core.rows.row import Cells, Row
 from dlbench.core.schema import Column, Unit
 from dlbench.core.step_profile import KindTime, LayerTime, OperationKind, StepProfile
+from dlbench.core.units import percent
 
 ORDER = 5
 NAMES: Mapping[str, str] = {
@@ -99,7 +100,7 @@ class ProfiledStep:
     def near(self) -> str | None:
         """How near the kind that takes most comes to its ceiling; None where it is faster than that."""
         reached = self.kinds[0].reached
-        return None if reached is None or reached > 1 else f"{reached:.2f}"
+        return None if reached is None or reached > 1 else percent(reached)
 
     def limits(self) -> Cells:
         """Return what programs get of it: seconds of each kind, and at its ceiling."""

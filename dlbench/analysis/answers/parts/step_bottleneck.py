@@ -25,8 +25,8 @@ ADDS_UP = 0.1
 
 REMEDIES: dict[Resource, str] = {
     "arithmetic": "a narrower precision where that is faster, or a faster device",
-    "memory": "a narrower precision, or operations fused by torch.compile, so that fewer bytes move",
-    "launch": "a larger batch, CUDA graphs or torch.compile, so that fewer launches do the same",
+    "memory": "a narrower precision, or operations fused by torch.compile",
+    "launch": "a larger batch, CUDA graphs or torch.compile",
     "transfer": "data kept on the device, or copied from page-locked memory meanwhile",
     "input": "data prepared beforehand or kept on the device, or more loader workers",
     "host": "less Python between operations, and no .item() that waits",
