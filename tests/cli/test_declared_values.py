@@ -74,9 +74,8 @@ def test_an_answer_has_the_values_of_a_workload_that_reports_no_times(tmp_path: 
     done = dlbench("run", "serving.toml", "--plugin", "serving.py", "--device", "cpu", "--rounds", "2", "-o", "run.jsonl", cwd=tmp_path)
     assert done.code == 0, done.err
     sentences = [
-        "serve reports p99 12.5 ms in bf16 and 25.0 ms in fp32.",
-        "serve reports hits 50.0 % in bf16 and 50.0 % in fp32.",
-        "serve reports served 12 in bf16 and 12 in fp32.",
+        "serve: p99 in fp32 25.0 ms, p99 in bf16 12.5 ms, hits in fp32 50.0 %, hits in bf16 50.0 %, served in fp32 12.",
+        "serve: served in bf16 12.",
     ]
     shown = in_process(tmp_path, "show", "run.jsonl", "--topic", "precision").out
     assert [each for each in sentences if f"  {each}\n" not in shown] == []
@@ -377,7 +376,7 @@ def test_the_table_has_a_value_where_a_case_has_no_times(tmp_path: Path) -> None
     for name, side in zip(("one", "two"), OVERLAPPING, strict=True):
         written(tmp_path / f"{name}.jsonl", side)
     lines = in_process(tmp_path, "compare", "one.jsonl", "two.jsonl").out.splitlines()
-    assert next(line.split()[1:] for line in lines if line.startswith("serve[")) == ["1.02", "s", "1.53", "s", "+50.0", "%", "worse"]
+    assert next(line.split()[1:] for line in lines if line.startswith(" serve[")) == ["1.02", "s", "1.53", "s", "+50.0", "%", "worse"]
     assert lines[-1] == "1 worse; exit 3"
 
 

@@ -237,7 +237,7 @@ def test_the_times_that_are_shown_are_those_that_were_tested(tmp_path):
     (row,) = json.loads(compare(tmp_path, "--format", "json").out)
     assert (row["compare.verdict"], row["compare.statistic"]) == ("slower", "p10")
     assert row["base.p10_s"] * (1 + row["p10.change"]) == pytest.approx(row["new.p10_s"], rel=0.02)
-    cells = re.split("  +", next(line for line in compare(tmp_path).out.splitlines() if line.startswith("matmul")))
+    cells = re.split("  +", next(line for line in compare(tmp_path).out.splitlines() if line.startswith(" matmul")))
     assert cells[1:4] == [units.seconds(row["base.p10_s"]), units.seconds(row["new.p10_s"]), f"{100 * row['p10.change']:+.1f} %"]
 
 
