@@ -239,7 +239,7 @@ QUESTION = Question(
         ),
         Section(
             records="forward",
-            title="Inference on 1000 samples",
+            title=lambda found: f"Inference on 1000 samples{found[0].prices.heading if any(each.costs for each in found) else ''}",
             columns=[_MODEL, place, *_step("inference"), *map(_way, Payment)],
             whole=lambda each: cells(each.row),
             headline={"": ("{paid} for 1000 samples of inference", "{paid} for 1000 samples")},
