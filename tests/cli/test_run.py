@@ -192,6 +192,8 @@ def test_the_cases_come_first_and_then_ten_lines_which_say_how_much_faster(two_d
     # How much that is depends on who else runs here.
     assert re.search(r"\nspeed-up {4}(.*\b\S+× \(\S+…\S+\)|no gain shown in).*\n(.+\n){8}health ", done.out)
     reasons = front_door.in_process(folder, "show", "out.jsonl", "--topic", "speed-up").out
+    assert re.search(r"^cpu: .+, \d+ threads?$", reasons, re.MULTILINE)
+    assert "\npretend:0: Pretend [/0] accelerator" in f"\n{reasons}"
     ratio = r"\S+ × \(\S+…\S+\)"
     assert re.search(rf"^  matmul, matmul n=64 fp32: ratio {ratio}, each at its best {ratio}\.$", reasons, re.MULTILINE)
     assert re.search(r"^ work +cpu  at +pretend:0  at +ratio  95 % interval$", reasons, re.MULTILINE)

@@ -95,11 +95,11 @@ _TABLE_LINES = 12
 
 
 def reasoning(results: Results, topic: str | None = None, *, pictures: bool = False) -> RenderableType:
-    """Return the reasoning of each answer, or of that on one topic with the tables that it stands on."""
+    """Return the devices and the reasoning of each answer, or of that on one topic with the tables that it stands on."""
     results = merged(results)
     found = [each for each in every_answer(results) if topic in (None, each.question.topic)]
     tables = [table for each in found if topic and isinstance(each, Answer) for table in each.tables]
-    return _screen(results, _reasons(results, *found), tables, pictures)
+    return _screen(results, [*_notes(sentences.devices(results.rows)), *_reasons(results, *found)], tables, pictures)
 
 
 def more_devices(results: Results, *, pictures: bool = False) -> RenderableType:
