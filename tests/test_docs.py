@@ -140,7 +140,13 @@ def test_lines_wrap_at_120(page):
 
 
 def test_every_example_in_python_sql_and_yaml_is_on_a_page_that_is_run():
-    assert {each.values[0] for each in blocks("python")} == {"docs/data.md", "docs/my-network.md", "docs/results.md", "docs/workloads.md"}
+    assert {each.values[0] for each in blocks("python")} == {
+        "docs/data.md",
+        "docs/design.md",
+        "docs/my-network.md",
+        "docs/results.md",
+        "docs/workloads.md",
+    }
     assert {each.values[0] for each in blocks("sql")} == {"docs/data.md"}
     assert {each.values[0] for each in blocks("yaml")} == {"docs/ci.md", "docs/export.md"}  # by test_workflows.py
     languages = {language for text in PAGES.values() for language in re.findall(r"^ *```(\w*)\n.*?^ *```$", text, re.MULTILINE | re.DOTALL)}

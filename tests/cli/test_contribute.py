@@ -49,6 +49,7 @@ ENVIRONMENT = {
         "dlbench": "0.1.0",
         "git": {"sha": "a" * 40, "dirty": False},
         "argv": ["dlbench", "run", "quick"],
+        "command": [["run", "quick"], ["--device", "cpu"]],
         "cards": {"cuda:0": "0011223344556677"},
         "utc": "2026-11-21T15:40:55+00:00",
     },

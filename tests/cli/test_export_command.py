@@ -191,7 +191,8 @@ def test_a_full_disk_behind_stdout_is_74(run_file: Path, form: str) -> None:
 def test_a_bad_file_is_a_sentence(tmp_path: Path) -> None:
     (tmp_path / "f.json").write_text('{"version": "1.0", "benchmarks": [{}]}')
     done = in_process(tmp_path, "export", "f.json", "--to", "csv")
-    sentence = "dlbench: f.json, benchmark 1: it has no list of runs; the file was edited or is not pyperf's\n"
+    missing = "Object missing required field `runs` - at `$.benchmarks[0]`"
+    sentence = f"dlbench: f.json: {missing}; the file was edited or is not pyperf's\n"
     assert (done.code, done.out, done.err) == (2, "", sentence)
 
 

@@ -68,7 +68,7 @@ def test_devices_shows_what_cannot_be_used_and_why(tmp_path, cards, reasons):
 
 def test_devices_leaves_out_what_is_not_known_of_such_a_device(tmp_path):
     done = with_cards("old-driver", "devices", cwd=tmp_path)
-    assert done.out.partition("\n\n")[2] == f"id: cuda:0\nkind: cuda\nunusable: {OLD_DRIVER}\n"
+    assert done.out.partition("\n\n")[2] == f"cuda:0\nkind      cuda\nunusable  {OLD_DRIVER}\n\n"
 
 
 @pytest.fixture(scope="module")

@@ -123,7 +123,7 @@ def test_the_code_of_a_network_is_part_of_what_a_comparison_holds_equal(tmp_path
         (tmp_path / "mine.py").write_text(LINEAR.format(name="mine", outputs=outputs))
         options = ("--plugin", "mine.py", "--device", "cpu", "--rounds", "1", "-o", f"{number}.jsonl")
         assert shared_hosts.dlbench("run", suite, *options, cwd=tmp_path).code == 0
-    first, other = (front_door.lines(tmp_path / f"{number}.jsonl")[0]["user_definitions"]["mine"] for number in (0, 2))
+    first, other = (front_door.lines(tmp_path / f"{number}.jsonl")[0]["user"]["mine"] for number in (0, 2))
     assert first["file"] == other["file"] == "mine.py"
     alike, unlike = (front_door.in_process(tmp_path, "compare", "0.jsonl", f"{number}.jsonl").out for number in (1, 2))
     sentence = f"mine in mine.py: SHA-256 {first['sha256'][:8]} against SHA-256 {other['sha256'][:8]}; measure both alike"

@@ -89,4 +89,4 @@ def test_the_table_marks_it_and_health_counts_it(tmp_path):
     assert "1 case: bf16 has instructions here, yet runs at 0.500 × fp32: torch does not seem to use them" in done.out
     answers = json.loads(front_door.in_process(tmp_path, "show", "run.jsonl", "--answers", "--format", "json").out)
     (health,) = [each for each in answers["answers"] if each["question"]["topic"] == "health"]
-    assert "1 unexpected" in health["sentences"][0]
+    assert health["sentences"][0] == "unexpected: cases 1, measured 2, such as matmul n=1024 bf16."
