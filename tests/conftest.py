@@ -31,6 +31,8 @@ if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
 # Defaults that whoever runs the tests has set for their own commands are none for these.
 for name in [name for name in os.environ if name.startswith("DLBENCH_")]:
     del os.environ[name]
+# The workers of pytest-xdist have a width, which screens heed.
+os.environ.pop("COLUMNS", None)
 
 SLOW = ("cli", "benchmarks", "workloads", "kit")
 """Folders whose tests start processes."""

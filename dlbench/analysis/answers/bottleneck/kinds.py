@@ -236,7 +236,7 @@ SECTIONS = [
             _of_most(_REACHED, "kinds.reached"),
             _of_most(_LIMIT, "kinds.limit"),
             _of_slowest(_LAYER, "kinds.layer", "slowest layer"),
-            _of_slowest(_OF_STEP, "kinds.layer_share", "of the step"),
+            _of_slowest(_OF_STEP, "kinds.layer_share", "share of that layer"),
         ],
         whole=ProfiledStep.limits,
         foremost=longest,
