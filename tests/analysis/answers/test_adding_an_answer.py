@@ -50,7 +50,8 @@ def show(run_file, *options):
 def test_it_is_found_by_every_screen_page_and_document(with_launches, run_file):
     assert answers.topics().index("launches") == 3
     assert "launches    2.00 µs to start an operation" in show(run_file)
-    assert show(run_file, "--topic", "launches").splitlines()[:2] == [
+    assert show(run_file, "--topic", "launches").splitlines()[:3] == [
+        "cpu: AMD EPYC 7B13, 2 threads",
         "launches: 2.00 µs to start an operation  start n=1",
         "  start n=1: time 2.00 µs (1.94…2.06 µs).",
     ]

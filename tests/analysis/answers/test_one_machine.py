@@ -176,7 +176,9 @@ def test_a_cpu_in_one_file_and_an_accelerator_in_another_are_one_machine(shown):
         "cpus": (place(), products(*made_up.SEVEN)),
         "cards": (place(cards=["NVIDIA H200"]), products(*made_up.SEVEN, device="cuda:0")),
     }
-    assert shown(files, "--topic", "speed-up").splitlines()[:3] == [
+    assert shown(files, "--topic", "speed-up").splitlines()[:5] == [
+        "cpu: AMD EPYC 7B13, 2 threads",
+        "cuda:0: NVIDIA H200, 2 threads",
         "speed-up: no gain shown in matmul  n=64  noisy",
         "  matmul, matmul n=64 fp32: ratio 1.00 × (0.970…1.03), each at its best 1.00 × (0.970…1.03).",
         "  its cases are from 2 files of one machine: no interval holds what changed there between them",
