@@ -452,7 +452,7 @@ UNFIT = {
                      f"{FIRST} had fewer than 6 rounds; add some: dlbench run --resume run.jsonl --budget 70s"),
     "not usable": (lambda: hot(quiet()), {},
                    "it is not usable: 4 of 4 cases were throttled in most rounds; cool the device or raise its CPU quota, "
-                   "and measure again: dlbench run quick"),
+                   "and measure again: dlbench run quick --device cpu"),
     "throttled": (lambda: [*hot(quiet()[:14]), *quiet()[14:]], {},
                   "2 of 4 cases are throttled, which is more than 25.0 %; cool the machine or raise its quota, and measure again"),
     "noisy": (lambda: wide(quiet()), {},
