@@ -51,7 +51,7 @@ TABLES = {
     ),
     "Scaling": (
         "What `dlbench show --by ranks --format json|csv|md` writes: a row a case of several ranks. See "
-        "[parallel.md](parallel.md#speed-up-and-efficiency).",
+        "[scaling-reference.md](../scaling-reference.md#speed-up-and-efficiency).",
         scaling_columns.COLUMNS.values(),
     ),
     "Comparisons": (

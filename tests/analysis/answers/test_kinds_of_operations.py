@@ -64,7 +64,7 @@ def test_each_kind_has_its_share_its_time_and_its_limit(asked):
     assert (found["headline"], found["qualifier"]) == ("products 71.0 %, at 55.0 % of its limit", "step")
     assert found["sentences"][:2] == [
         "step fp32: time 2.00 s, most products, share 71.0 %, reaches 55.0 %, of its best product in fp32, slowest layer conv1.",
-        "step fp32: of the step 30.0 %.",
+        "step fp32: share of that layer 30.0 %.",
     ]
     assert max(len(each.split()) for each in found["sentences"]) <= 25
 
