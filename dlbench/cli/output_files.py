@@ -52,7 +52,7 @@ def create(path: Path, content: bytes) -> None:
         try:
             with file:
                 file.write(content)
-        except BaseException:
+        except BaseException:  # Ctrl-C, too, must leave no half of a file
             path.unlink(missing_ok=True)
             raise
 

@@ -1,4 +1,4 @@
-"""How far a run is, and how long it will still take."""
+"""Progress of a run, and its time left."""
 
 import time
 from collections.abc import Sequence

@@ -92,7 +92,7 @@ def _sweep(group: Sequence[Row]) -> BatchSweep | None:
 
 def _foremost(found: Sequence[BatchSweep]) -> list[BatchSweep]:
     """Return the work in the middle of each kind on the first device."""
-    alike, _ = foremost(by_device(found))
+    alike = foremost(found)
     one = middle(alike)
     kinds = by_kind([each for each in found if each.row.case.device == one.row.case.device and each.row.case.run == one.row.case.run])
     return [one, *(middle(kind) for kind in kinds.values() if alike[0] not in kind)]

@@ -186,7 +186,7 @@ def _is_plain(row: Row) -> bool:
 
 def _foremost_bests(found: Sequence[Best]) -> list[Best]:
     """Return the case in the middle of the first kind of work, of those that a search chose if any, and that of each other kind."""
-    alike, _ = foremost(by_device(found))
+    alike = foremost(found)
     # Of a step that was tried in another precision alone little is known.
     chosen = [best for best in alike if best.searched] or [best for best in alike if best.pair.among > 1] or alike
     kinds = by_kind([best for best in found if best.row.case.device == alike[0].row.case.device]).values()
@@ -195,7 +195,7 @@ def _foremost_bests(found: Sequence[Best]) -> list[Best]:
 
 def _foremost_effects(found: Sequence[Effect]) -> list[Effect]:
     """Return of each switch what its best setting brings in its middle case, that which brings most first; without one the first."""
-    alike, _ = foremost(by_device(found))
+    alike = foremost(found)
     alone = [effect for effect in alike if effect.alone] or alike
     middles = [middle(each) for each in grouped(alone, lambda effect: (effect.switch, effect.setting)).values()]
     of_switch = grouped(middles, lambda effect: effect.switch).values()

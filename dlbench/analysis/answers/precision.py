@@ -96,7 +96,7 @@ def _is_wider(pair: Pair) -> bool:
 def _foremost(found: Sequence[Rung]) -> list[Rung]:
     """Return the fastest of each kind of work of the device that is fastest in the first."""
     fastest = [rung for rung in found if rung.is_fastest]
-    here = one_device(foremost(by_device(fastest))[0][0].row)
+    here = one_device(foremost(fastest)[0].row)
     return [rung for rung in fastest if one_device(rung.row) == here]
 
 

@@ -93,14 +93,12 @@ def figure(
     ``spread``: a number of each record, over whose range those are chosen that are drawn where ``y`` has too many names; without it, or
     with a ``y`` of numbers, all are drawn.
     """
-    known = list(axes)
-    ends, ends_of_band = list(interval), list(band)
-    ends = ends or [*next((each.ends for each in known[:2] if each.ends), ())]
-    shown, left_out = drawn(found, spread, known[1].value) if spread and known[1].unit is Unit.TEXT else (found, "")
-    x, y, *more = (Axis(each.heading, plain(each), axis in log) for axis, each in zip("xy  ", known, strict=False))
+    ends = interval or next((each.ends for each in axes[:2] if each.ends), ())
+    shown, left_out = drawn(found, spread, axes[1].value) if spread and axes[1].unit is Unit.TEXT else (found, "")
+    x, y, *more = (Axis(each.heading, plain(each), axis in log) for axis, each in zip("xy  ", axes, strict=False))
     series, place = [*more, None, None][:2]
-    rows = cells([*(replace(each, ends=None) for each in known), *ends, *ends_of_band], shown)
-    shown_ends, shown_band = ((plain(each[0]), plain(each[1])) if each else None for each in (ends, ends_of_band))
+    rows = cells([*(replace(each, ends=None) for each in axes), *ends, *band], shown)
+    shown_ends, shown_band = ((plain(each[0]), plain(each[1])) if each else None for each in (ends, band))
     return Figure(title, f"{about}{left_out}", mark, x, y, rows, series, shown_ends, reference, shown_band, bound, place, limits, clip)
 
 

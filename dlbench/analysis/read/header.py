@@ -1,4 +1,4 @@
-"""What a result file says besides its rows: where and how it was measured, what its workloads declare, and notes on what it lacks."""
+"""Header of a result file as readers use it: machine, protocol, declarations of workloads, and notes on what the file lacks."""
 
 import math
 import shlex

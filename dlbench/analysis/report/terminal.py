@@ -1,4 +1,4 @@
-"""What result files say to a person, on a terminal or in a pipe."""
+"""Screens of result files: cases, ten lines, answers and details, on a terminal or in a pipe."""
 
 import re
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence

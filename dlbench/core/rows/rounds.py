@@ -1,4 +1,4 @@
-"""What the rounds of a case gave."""
+"""Rounds of a case: one value a round of each quantity."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple

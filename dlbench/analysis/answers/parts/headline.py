@@ -6,7 +6,7 @@ from enum import StrEnum
 from itertools import chain
 from typing import TypeVar
 
-from dlbench.analysis.presentation.names import HasRow, several_runs
+from dlbench.analysis.presentation.names import HasRow, by_device, several_runs
 from dlbench.analysis.presentation.wording import brief
 from dlbench.analysis.ratios.pairing import grouped
 from dlbench.analysis.ratios.ratio import HasRatio, least_and_most
@@ -114,18 +114,17 @@ def by_kind(found: Iterable[T]) -> dict[str, list[T]]:
     return {name: kinds[name] for name in dict.fromkeys(order) if name in kinds}
 
 
-def foremost(devices: Mapping[str, list[T]]) -> tuple[list[T], str]:
-    """Return the records that a headline is of, and what tells their device from others: `` on cuda:0 and 3 more``; nothing of one alone.
+def foremost(found: Sequence[T]) -> list[T]:
+    """Return the records that a headline is of.
 
     They are of an accelerator rather than of a CPU, of the first kind of work there is, and of the device that is the fastest in the
     first case of it.
     """
-    found = [*devices.values()]
-    alike = [each for each in found if not each[0].row.is_on_cpu] or found
+    devices = [*by_device(found).values()]
+    alike = [each for each in devices if not each[0].row.is_on_cpu] or devices
     first = next(iter(by_kind(chain(*alike))))
     of_first = (kinds[first] for kinds in map(by_kind, alike) if first in kinds)
-    best = min(of_first, key=lambda records: records[0].row.time.median_s or math.inf)
-    return best, which(best[0].row, chain(*alike), len(alike) - 1)
+    return min(of_first, key=lambda records: records[0].row.time.median_s or math.inf)
 
 
 def which(row: Row, found: Iterable[HasRow], others: int) -> str:

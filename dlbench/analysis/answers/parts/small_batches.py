@@ -66,7 +66,7 @@ def _of_one(rows: Sequence[Row]) -> list[Training]:
 
 def _foremost(found: Sequence[Training]) -> list[Training]:
     """Return the training in the middle at the smallest batch, and the first that diverged there, which was timed over few samples."""
-    alike, _ = foremost(by_device(found))
+    alike = foremost(found)
     least = min(each.batch for each in alike)
     smallest = [each for each in alike if each.batch == least]
     diverged = sorted((each for each in smallest if each.diverged_at is not None), key=lambda each: each.diverged_at or 0)
