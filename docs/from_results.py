@@ -18,17 +18,18 @@ from pathlib import Path
 from typing import Any
 
 from dlbench.analysis.answers import answers as answers_of
-from dlbench.analysis.answers.parts.base import Answer, Missing
+from dlbench.analysis.answers.parts.base import Answer
 from dlbench.analysis.export.tabular import markdown_table
+from dlbench.analysis.read.merge import merged
 from dlbench.analysis.read.references import ReferenceRun, reference_runs
-from dlbench.analysis.read.table import collect
-from dlbench.analysis.report import ten_lines
+from dlbench.analysis.read.table import Results, collect
+from dlbench.analysis.report import ending
 from dlbench.core import units
 
 ROOT = Path(__file__).resolve().parent.parent
 PICTURE = "docs/pictures/bottleneck.svg"
 WIDTH = 120
-"""Columns of a line of prose, and of the screen that shows the ten lines."""
+"""Columns of a line of prose, and of the screen that shows how a run ends."""
 _SGD = ("tower", "ddp", "async", "hogwild")
 _PARALLEL = ("ddp", "tensor", "layers", "gpipe", "1f1b")
 _ACCELERATORS = ("cuda", "xpu", "mps")
@@ -90,34 +91,34 @@ def steps() -> Iterator[str]:
 
 
 def lines() -> Iterator[str]:
-    """Yield the ten lines that a run of quick ends with: of README.md."""
+    """Yield how a run of quick ends: of README.md."""
     run = first_shown()
     gpu = "" if any(run.name_of(kind) for kind in _ACCELERATORS) else ", which has no GPU"
-    yield _wrapped(f"`dlbench run` ends with ten lines, a question each. On {_device(run)}{gpu}:")
-    yield _ten_lines(answers_of(collect([run.path])))
+    yield _wrapped(f"`dlbench run` ends with what it can say. On {_device(run)}{gpu}:")
+    yield _end(collect([run.path]))
 
 
 def answers() -> Iterator[str]:
-    """Yield the ten lines on all files of one machine, and the reasoning: of reference/answers.md."""
-    run, found = _answered()
+    """Yield the end on all files of one machine, and the reasoning: of reference/answers.md."""
+    run, results = _answered()
     yield f"```sh\ndlbench show {_place(run.path.parent)} --answers\n```"
     yield _wrapped(f"says of {_device(run)}:")
-    yield _ten_lines(found)
+    yield _end(results)
     yield "and reasons:"
-    given = [each for each in found if isinstance(each, Answer)]
+    given = [each for each in answers_of(results) if isinstance(each, Answer)]
     yield "\n".join(_wrapped(f"- **{each.question.topic}**: {' '.join(each.sentences)}", "  ") for each in given)
 
 
 @cache
-def _answered() -> tuple[ReferenceRun, tuple[Answer | Missing, ...]]:
-    """Return the run of the machine that pages show which was measured last, and what all its files answer."""
+def _answered() -> tuple[ReferenceRun, Results]:
+    """Return the run of the machine that pages show which was measured last, and all its files."""
     run = max(shown().values(), key=_began)
-    return run, answers_of(collect([run.path.parent]))
+    return run, collect([run.path.parent])
 
 
-def _ten_lines(found: tuple[Answer | Missing, ...]) -> str:
-    texts = (f"{topic:<{ten_lines.TOPIC_WIDTH}}{text}" for topic, text in ten_lines.lines(found, WIDTH))
-    return "\n".join(("```text", *texts, "```"))
+def _end(results: Results) -> str:
+    texts = (f"{label:<{ending.LABEL}}{text}" for label, text in ending.lines(answers_of(results), WIDTH))
+    return "\n".join(("```text", *ending.packed(ending.run_in_words(merged(results)), WIDTH), *texts, "```"))
 
 
 def pairs() -> Iterator[str]:

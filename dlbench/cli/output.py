@@ -25,7 +25,7 @@ from dlbench.analysis.read.table import Results
 from dlbench.analysis.read.usability import all_disturbed
 from dlbench.analysis.report import sentences, terminal
 from dlbench.analysis.scaling import columns, projection, speedup
-from dlbench.cli.next_step import after
+from dlbench.cli.next_step import after, left_open
 from dlbench.cli.terminal import draw, say_unbroken, unread, write_notes
 from dlbench.core.errors import UsageError
 from dlbench.core.model import Status
@@ -51,7 +51,8 @@ def write_results(
         behind = sum(len(wrap(f"note: {note}", screen.columns)) for note in notes) + 2
         height = max(1, screen.lines - behind) if sys.stdout.isatty() else None
         more = shlex.join(["dlbench", "show", *map(str, files), "--details"]) if saved else "--details"
-        draw(terminal.overview(results, found, details=details, pictures=pictures, height=height, more=more))
+        asked = left_open(found) if any(row.is_ok for row in results.rows) else ""
+        draw(terminal.overview(results, found, details=details, pictures=pictures, height=height, more=more, left_open=asked))
     else:
         click.echo(tabular.render(results.frame, form), nl=False)
         notes = (*sentences.not_usable(results), *notes)
@@ -62,15 +63,26 @@ def write_results(
 
 
 def _first_of_all(results: Results, files: Sequence[Path]) -> str | None:
-    """Return the command before all answers: of a run that is not usable, or disturbed in all cases, or in which nothing was measured."""
+    """Return what goes before what answers leave open: of a run that is not usable, failed, measured nothing, or is a first one."""
     if sentences.not_usable(results) or all_disturbed(results.rows):
         return "dlbench doctor"
     if any(row.case.status is not Status.SKIPPED for row in results.rows):
-        return None
+        return _own_network(results)
     if results.rows and not any(row.has_device for row in results.rows):
         return "dlbench devices"
     if len(files) == 1 and files[0].is_file() and "sides" not in read_header(files[0]):
         return shlex.join(["dlbench", "run", "--resume", str(files[0])])
+    return None
+
+
+def _own_network(results: Results) -> str | None:
+    """Return what to do with a network of one's own: mend the file that failed, or after a run of quick bring one."""
+    if {row.case.suite for row in results.rows} == {"quick"}:
+        return "dlbench run mine.py"
+    if failed := [row for row in results.rows if row.is_failure]:
+        command = sentences.measuring_command(failed, results.environments.get(failed[0].case.run, {}))
+        if file := next((word for word in shlex.split(command) if word.endswith(".py")), None):
+            return f"mend {shlex.quote(file)}, then {command}"
     return None
 
 

@@ -145,7 +145,7 @@ def _training(records: str) -> Section[Estimate]:
             "": ("{seconds}{span} for {what}, {model}", "{seconds}{span} for {what}"),
         },
         qualifier=("{model} {at}{where}", "{at}{where}"),
-        tags={Tag.STEPS_ALONE: lambda _: True},
+        tags={Tag.ESTIMATE: lambda _: True},
     )
 
 
@@ -244,7 +244,7 @@ QUESTION = Question(
             whole=lambda each: cells(each.row),
             headline={"": ("{paid} for 1000 samples of inference", "{paid} for 1000 samples")},
             qualifier=("{model} {at}{where}", "{at}{where}"),
-            tags={Tag.STEPS_ALONE: lambda _: True},
+            tags={Tag.ESTIMATE: lambda _: True},
         ),
     ],
 )

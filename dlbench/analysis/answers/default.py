@@ -273,7 +273,7 @@ QUESTION = Question(
             tags={
                 Tag.FEW_ROUNDS: lambda best: best.ratio.reason is not None,
                 Tag.NOISY: lambda best: best.outcome == "open",
-                Tag.CHOSEN: lambda best: best.outcome == "gain" and best.ratio.among > 1,
+                Tag.ESTIMATE: lambda best: best.outcome == "gain" and best.ratio.among > 1,
             },
             figures=[_best_ratios],
         ),

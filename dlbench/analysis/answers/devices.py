@@ -149,8 +149,7 @@ QUESTION = Question(
             tags={
                 Tag.FEW_ROUNDS: lambda each: not each.ratio or each.ratio.interval is None,
                 Tag.NOISY: lambda each: bool(each.ratio and each.ratio.is_undecided),
-                Tag.CHOSEN: lambda each: bool(each.ratio and each.ratio.among > 1),
-                Tag.SHARED_CORES: lambda each: each.is_on_cpu,
+                Tag.ESTIMATE: lambda each: each.is_on_cpu or bool(each.ratio and each.ratio.among > 1),
             },
             figures=[_figures],
         )

@@ -1,6 +1,5 @@
 """Health of a machine: against its published peak, against others like it, and by what was in the way."""
 
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
@@ -25,13 +24,12 @@ _SIGNS: Mapping[str, Callable[[Row], bool | None]] = {
     "implausible": lambda row: row.flag.implausible,
     "throttled": lambda row: row.flag.throttled,
     "disturbed": lambda row: row.flag.disturbed,
-    "not steady": lambda row: row.flag.not_steady,
     "unexpected": lambda row: row.flag.unexpected,
     "noisy": is_noisy,
 }
 """Signs of trouble by the words behind a number of cases, the gravest first; the first is of all cases of a run."""
 _GRAVE = ("failed", "implausible", "throttled")
-_MINOR = ("disturbed", "not steady", "noisy")
+_MINOR = ("throttled", "disturbed", "noisy")
 """Signs that the numbers of a run survive where at most half of its cases show them."""
 
 
@@ -48,6 +46,8 @@ class Trouble:
     verdict: str = ""
     """Of the first what is said of the machine, in one line, and of what that is."""
     about: str = ""
+    is_standing: bool = False
+    """Whether that is its `standing` alone, with which a screen begins."""
 
     @property
     def row(self) -> Row:
@@ -88,7 +88,7 @@ def _read(results: Results) -> Health:
     outliers = [each for kind in machines for each in kind.outliers]
     bursts = sustained.sustained_steps(results.rows)
     found = Health([*of_all, *by_place] if tried else [], outliers, peaks, bursts, same, alone, machines, results.rows)
-    return found._replace(trouble=[_judged(found), *found.trouble[1:]]) if tried else found
+    return found._replace(trouble=[_judged(found, results), *found.trouble[1:]]) if tried else found
 
 
 def _share(row: Row) -> float:
@@ -101,30 +101,40 @@ def _trouble(rows: Sequence[Row], where: str = "all") -> list[Trouble]:
     return [Trouble(sign, found, rows, where) for sign, found in showing.items() if found]
 
 
-def _judged(found: Health) -> Trouble:
+def standing(results: Results) -> str:
+    """Return whether the numbers of results are usable, and what most of the doubtful cases are: ``usable; 4 of 17 cases noisy``."""
+    tried = [row for row in (*results.rows, *results.set_aside) if row.is_ok or row.is_failure]
+    counts, measured = {sign: sum(map(bool, map(shows, tried))) for sign, shows in _SIGNS.items()}, plural(len(tried), "case")
+    if unusable := counts["not usable"]:
+        whole = all(row.flag.not_usable for row in tried)
+        most = max(("disturbed", "throttled"), key=counts.__getitem__)
+        return f"not usable: {unusable} of {f'{len(tried)} {most}' if whole else measured}"
+    if len(tried) == counts["failed"]:
+        return "nothing measured"
+    minor = max(_MINOR, key=counts.__getitem__)
+    but = ";" if 2 * counts[minor] <= len(tried) else ", but"
+    return f"usable{but} {counts[minor]} of {measured} {minor}" if counts[minor] else "usable"
+
+
+def _judged(found: Health, results: Results) -> Trouble:
     """Return the first sign with the gravest trouble of all, how many cases show it, and its worst case where there is one."""
     first, showing = found.trouble[0], {each.sign: each.rows for each in found.trouble if each.place == "all"}
-    counts, tried = Counter({sign: len(rows) for sign, rows in showing.items()}), first.tried
-    measured, of_machine = plural(len(tried), "case"), _of_machine(found)
+    measured, of_machine = plural(len(first.tried), "case"), _of_machine(found)
     off = sorted(elsewhere.off(found.same), key=lambda each: each.ratio.speedup)
     if unusable := showing.get("not usable"):
-        most = max(("disturbed", "throttled"), key=counts.__getitem__)
-        whole = all(row.flag.not_usable for row in tried)
-        verdict = f"not usable: {len(unusable)} of {f'{len(tried)} {most}' if whole else measured}"
+        whole = all(row.flag.not_usable for row in first.tried)
         about = of_machine if whole else few(dict.fromkeys(row.file for row in unusable), 1)
-    elif grave := next(filter(showing.get, _GRAVE), None):
+        return replace(first, verdict=standing(results), about=about, is_standing=True)
+    if grave := next(filter(showing.get, _GRAVE), None):
         worst = showing[grave][0]
         reason = f": {worst.case.reason}" if worst.is_failure and worst.case.reason else ""
-        verdict, about = f"{counts[grave]} of {measured} {grave}", f"{brief(worst.key)}{reason}"
-    elif off and off[0].ratio.speedup < 1:
-        verdict, about = f"{off[0].ratio.brief} as fast as this hardware elsewhere", brief(off[0].row.key)
-    elif slow := next((each for each in found.outliers if each.change > 0), None):
-        verdict, about = f"{ratio(1 + slow.change).replace(' ', '')} the time of others of its kind", slow.row.case.run
-    else:
-        minor = max(_MINOR, key=counts.__getitem__)
-        text = f"{counts[minor]} of {measured} {minor}" if counts[minor] else f"no trouble in {measured}"
-        verdict, about = f"usable{';' if 2 * counts[minor] <= len(tried) else ', but'} {text}", of_machine
-    return replace(first, verdict=verdict, about=about)
+        return replace(first, verdict=f"{len(showing[grave])} of {measured} {grave}", about=f"{brief(worst.key)}{reason}")
+    if off and off[0].ratio.speedup < 1:
+        return replace(first, verdict=f"{off[0].ratio.brief} as fast as this hardware elsewhere", about=brief(off[0].row.key))
+    if slow := next((each for each in found.outliers if each.change > 0), None):
+        return replace(first, verdict=f"{ratio(1 + slow.change).replace(' ', '')} the time of others of its kind", about=slow.row.case.run)
+    usable = standing(results)
+    return replace(first, verdict=f"usable; no trouble in {measured}" if usable == "usable" else usable, about=of_machine, is_standing=True)
 
 
 def _of_machine(found: Health) -> str:
@@ -174,6 +184,7 @@ QUESTION = Question(
             rows=lambda each: each.tried,
             foremost=lambda found: [each for each in found if each.place == "all"],
             headline={"": "{verdict}"},
+            lines=lambda found: 0 if found[0].is_standing else 1,
             qualifier=("{about:38}", ""),
         ),
         Section(

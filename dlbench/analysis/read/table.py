@@ -69,6 +69,8 @@ class Results:
     """Of each ``case.run`` that is not complete how many planned cases its file lacks."""
     lost: Mapping[str, frozenset[str]] = field(default_factory=dict)
     """Of each ``case.run`` with damaged lines the cases that may have lost a round with them; a sound one is not in it."""
+    seconds: Mapping[str, float] = field(default_factory=dict)
+    """How long each file took that was measured to its end, by its own name."""
     others: Mapping[str, float] = field(default_factory=dict)
     """Of each ``case.run`` whose file tells, the CPUs that other processes kept busy, in the median of its rounds."""
     paths: Mapping[str, Path] = field(default_factory=dict)
@@ -125,7 +127,7 @@ class Results:
 
 _JOINED = ("rows", "notes", "circumstances", "tries")
 """Fields of `Results` in which what files have stands one behind the other."""
-_BY_RUN = ("environments", "thresholds", "readings", "protocols", "missing", "lost", "budgets", "others", "paths")
+_BY_RUN = ("environments", "thresholds", "readings", "protocols", "missing", "lost", "budgets", "seconds", "others", "paths")
 """Fields of `Results` that are keyed by ``case.run``."""
 
 
@@ -222,6 +224,7 @@ def of_file(run: RunFile, name: str) -> Results:
         tries=tuple([summarise([each], origin=origins[each.side]) for each in run.tries]),
         missing=dict.fromkeys(environments, lacking) if lacking > 0 else {},
         lost=header.short_of_rounds(run, name, sides, rows),
+        seconds={name: float(took)} if (took := (run.footer or {}).get("seconds")) else {},
         others=dict.fromkeys(environments, statistics.median(others)) if others else {},
         paths=dict.fromkeys(environments, run.path),
     )

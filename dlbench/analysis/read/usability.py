@@ -138,6 +138,10 @@ def all_disturbed(rows: Sequence[Row]) -> bool:
 
 
 def is_noisy(row: Row) -> bool:
-    """Whether the 95 % interval of a case is wider than a fifth of its median; of too few rounds there is none."""
+    """Whether the 95 % interval of a case is wider than a fifth of its median, or it still changed speed after its warm-up.
+
+    Of too few rounds there is no interval.
+    """
     time = row.time
-    return time.ci_low_s is not None and (time.ci_high_s or 0) - time.ci_low_s > _WIDE * (time.median_s or 0)
+    wide = time.ci_low_s is not None and (time.ci_high_s or 0) - time.ci_low_s > _WIDE * (time.median_s or 0)
+    return wide or bool(row.flag.not_steady)

@@ -17,12 +17,12 @@ from dlbench.analysis.presentation import wording
 from dlbench.analysis.ratios.pairing import DEVICE, Pairs
 from dlbench.analysis.read.merge import merged
 from dlbench.analysis.read.table import Results
-from dlbench.analysis.report import case_table, compare_terminal, detail_tables, sentences, strips, ten_lines
+from dlbench.analysis.report import case_table, compare_terminal, detail_tables, ending, sentences, strips
 from dlbench.analysis.report.screen import PICTURE, Note, ScreenColumn, ScreenTable, columns_of, fitting, lines_of
 from dlbench.analysis.scaling.projection import projected
 from dlbench.analysis.scaling.speedup import scaling
-from dlbench.core.model import Status
 from dlbench.core.rows.row import Row
+from dlbench.core.units import fold
 
 _BAR = "bar (log)"
 _BAR_NOTE = f"{_BAR}: how many times as fast, on a logarithmic scale; to the right of │ faster, to the left slower"
@@ -36,12 +36,13 @@ def overview(
     pictures: bool = False,
     height: int | None = None,
     more: str = "--details",
+    left_open: str = "",
 ) -> RenderableType:
-    """Return what result files say to a person: the cases, and a line for each of the ten questions.
+    """Return what result files say to a person: the cases, and behind them the run in one line with a line for each answer.
 
-    ``found``: their answers, where they are known already.
+    ``found``: the answers, where they are known already. ``left_open``: what was not asked, and the command for it.
     With ``details`` all tables stand between them. With ``pictures`` there are bars and strips of rounds. On a screen of ``height`` lines
-    there are as many cases as leave the lines of answers on it, and notes on how they were measured are left to ``more``.
+    there are as many cases as leave the end on it, and notes on how they were measured are left to ``more``.
     """
     results = merged(results)
     found = every_answer(results) if found is None else found
@@ -58,14 +59,11 @@ def overview(
     many, shared = sentences.many_alike(rows), sentences.shared_marks(rows)
     shown = case_table.ordered([row for row in rows if row.ending not in many])
     failures = sentences.many_failures(shown)
-    machines = sentences.devices(rows)
-    if folded and len(machines) > _MOST_DEVICES:
-        machines[_MOST_DEVICES - 1 :] = [f"{len(machines) - _MOST_DEVICES + 1} more devices: {more}"]
-    above = [*_not_usable(results), Note(sentences.count(rows), ""), *_notes(machines)]
+    machines = [] if folded else [Note(sentences.count(rows), ""), *_notes(sentences.devices(rows))]
+    above = [*_not_usable(results), *machines]
     notes = [*_on_notes(shown, details), *sentences.reasons(rows), *sentences.unstated(results), *results.circumstances]
     below = [*_notes([*failures.values(), *many.values()], "yellow"), *([] if folded else _notes(notes)), *_drawn(tables, pictures)]
-    if not rows or any(row.case.status is not Status.SKIPPED for row in rows):  # else the lines are dashes alone
-        below += [TenLines(found, shared), *_notes(ten_lines.explanations(found, sentences.marks(shown, results), shared))]
+    below += [End(results, found, ending.explanations(found, sentences.marks(shown, results), shared), shared, left_open, folded)]
 
     def chosen(rows: Sequence[Row]) -> ScreenTable:
         legends = None if folded else sentences.legends(shown)
@@ -88,9 +86,7 @@ def _on_notes(rows: Sequence[Row], details: bool) -> list[str]:
     return [f"notes: {'; '.join(parts)}"] if parts else []
 
 
-_MOST_DEVICES = 4
-"""Lines on devices above a folded table."""
-_TABLE_LINES = 12
+_TABLE_LINES = 6
 """Lines that the table of cases has on a screen that is too small for all."""
 
 
@@ -146,19 +142,46 @@ _NUMBER = re.compile(r"(?<![\w.])\d+(?:[.,]\d+)*(?: ?[×%])?(?!\w)")
 
 
 @dataclass(frozen=True)
-class TenLines:
-    """Answers on a screen of any width, a line each, with the number of each in colour."""
+class Lines:
+    """What is answered, on a screen of any width, with the first number of each line in colour."""
 
     found: Sequence[Answer | Missing]
     shared: Container[str] = ()
     """Tags that all cases have, which no line repeats."""
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        for topic, text in ten_lines.lines(self.found, options.max_width, self.shared):
-            line = Text(f"{topic:<{ten_lines.TOPIC_WIDTH}}{text}", no_wrap=True, overflow="crop")
+        for label, text in ending.lines(self.found, options.max_width, self.shared):
+            line = Text(f"{label:<{ending.LABEL}}{text}", no_wrap=True, overflow="crop")
             if number := _NUMBER.search(line.plain):
                 line.stylize("bold cyan", *number.span())
             yield line
+
+
+@dataclass(frozen=True)
+class End:
+    """The end of a screen: the run in one line, what it answers, what is open, and of the explanations those that there is room for."""
+
+    results: Results
+    found: Sequence[Answer | Missing]
+    explanations: Sequence[str] = ()
+    shared: Container[str] = ()
+    left_open: str = ""
+    height: int | None = None
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        run = ending.run_in_words(self.results)
+        lines = [
+            *(Text(each, style="bold") for each in ending.packed(run, options.max_width)),
+            *Lines(self.found, self.shared).__rich_console__(console, options),
+            *(Text(each) for each in ending.hanging("open", self.left_open, options.max_width)),
+        ]
+        yield from lines
+        room = None if self.height is None else min(self.height, ending.MOST) - len(lines)
+        for each in self.explanations:
+            folded = fold(each, options.max_width)
+            if room is not None and (room := room - len(folded)) < 0:
+                break
+            yield Note(each)
 
 
 def _reasons(results: Results, *found: Answer | Missing) -> list[RenderableType]:
@@ -176,7 +199,7 @@ def _reasons(results: Results, *found: Answer | Missing) -> list[RenderableType]
         parts.append(Text())
     of_answers = {tag for each in found if isinstance(each, Answer) for tag in each.tags}
     marks = {mark: meaning for mark, meaning in sentences.marks(results.rows, results).items() if mark in of_answers}
-    return [*parts, *_notes(ten_lines.explanations(found, marks))]
+    return [*parts, *_notes(ending.explanations(found, marks))]
 
 
 def _drawn(tables: Iterable[Table], pictures: bool) -> Iterator[RenderableType]:

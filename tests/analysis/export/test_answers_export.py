@@ -12,7 +12,7 @@ FOUND = (
         "bf16 2.7× fp32 (2.6…2.8)",
         "train res|net50",
         " (2.6…2.8)",
-        (Tag.FEW_ROUNDS, Tag.CHOSEN),
+        (Tag.FEW_ROUNDS, Tag.ESTIMATE),
         ("It is faster.", "It is off by 0.3 %."),
         ("train_step[n=1]@cpu",),
         ("whether it converges was not measured",),
@@ -31,7 +31,7 @@ def test_json_has_headline_qualifier_and_tags_of_each_and_of_what_is_missing_too
         "bf16 2.7× fp32 (2.6…2.8)",
         "train res|net50",
         " (2.6…2.8)",
-        ["few rounds", "chosen as best"],
+        ["few rounds", "estimate"],
         ["It is faster.", "It is off by 0.3 %."],
         ["whether it converges was not measured"],
     ]
@@ -56,8 +56,8 @@ It is faster. It is off by 0.3 %.
 
 Caution:
 
-- few rounds: too few for a 95 % interval of a case; give --rounds 7
-- chosen as best: the best of several, so its ratio is on the high side
+- few rounds: too few for a 95 % interval of a case; --rounds 7
+- estimate: of the best of several, of steps alone, or of ranks that share a CPU; see --answers
 - whether it converges was not measured
 
 ## Does another device help?

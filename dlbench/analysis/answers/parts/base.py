@@ -69,8 +69,8 @@ class Section(Generic[R]):
     line of a screen the first that it has room for."""
     label: str | Callable[[Sequence[R]], str] = ""
     """Words in front of its lines on a screen; the topic where there are none."""
-    lines: int = 1
-    """How many of the foremost have a line each."""
+    lines: int | Callable[[Sequence[R]], int] = 1
+    """How many of the foremost have a line each; none of what a screen says elsewhere."""
     by: Callable[[R], str] | None = None
     """The outcome of a record; where there is one alone, it has no name."""
     more: Mapping[str, Texts] = field(default_factory=dict)

@@ -68,6 +68,12 @@ class _Found:
             whole=self.section.whole,
         )
 
+    @property
+    def told(self) -> Sequence[Any]:
+        """Those that have a line each."""
+        most = self.section.lines
+        return self.foremost[: most(self.records) if callable(most) else most]
+
     def outcome(self, record: Any) -> str:
         """Return by which its texts are chosen."""
         return self.section.by(record) if self.section.by else ""
@@ -83,7 +89,6 @@ def answer(question: Question, results: Results) -> Answer | Missing:
     of_files = {tag for tag, holds in question.tags.items() if holds(results)}
     tags = _tags(first, of_files) if first else ()
     text, interval = _headline(first) if first else (MISSING, "")
-    told = first.foremost[: first.section.lines] if first else ()
     of_case = grouped(rows, lambda row: row.case.id)
     files = {case: tuple(dict.fromkeys(filter(None, (row.case.file for row in each)))) for case, each in of_case.items()}
     cautions = chain.from_iterable(each.section.cautions(each.records) for each in found if each.section.cautions)
@@ -103,9 +108,9 @@ def answer(question: Question, results: Results) -> Answer | Missing:
         tuple(each.table() for each in found),
         tuple(figure for each in found for drawn in each.section.figures for figure in drawn(each.records) if figure.rows),
         files={case: names for case, names in files.items() if names},
-        foremost=tuple(dict.fromkeys(row.case.id for each in told for row in sides(each))),
+        foremost=tuple(dict.fromkeys(row.case.id for each in (first.told or first.foremost[:1]) for row in sides(each))) if first else (),
         label=_label(first, question) if first else "",
-        lines=tuple(tuple(_line(first, each)) for each in told) if first else (),
+        lines=tuple(tuple(_line(first, each)) for each in first.told) if first else (),
     )
 
 
@@ -177,7 +182,7 @@ def _made(found: _Found, record: Any) -> list[str]:
     section = found.section
     if callable(section.headline):
         return [*texts(section.headline(record))] or [MISSING]
-    following = found.foremost[1:2] if section.lines == 1 else ()
+    following = found.foremost[1:2] if len(found.told) < 2 else ()
     more = [text for each in following for text in _filled(section.more.get(found.outcome(each), ()), _Names(found, each))]
     written = product(_spans(record), texts(section.headline[found.outcome(record)]), (*more, ""))
     made = [text for around, each, end in written for text in _filled(each, _Names(found, record, span=around, more=end))]
@@ -220,7 +225,7 @@ def _qualifier(found: _Found, record: Any) -> str:
 
 def _tags(found: _Found, of_files: set[Tag]) -> tuple[Tag, ...]:
     """Return the limits of the headline, the gravest first."""
-    told, conditions = found.foremost[: 2 if found.section.more else found.section.lines], found.section.tags
+    told, conditions = found.foremost[:2] if found.section.more else found.told or found.foremost[:1], found.section.tags
     holding = {tag for tag, holds in conditions.items() if any(map(holds, told))}
     of_rows = {tag for each in told for row in sides(each) for tag in tags_of(row)}
     if Tag.FEW_ROUNDS in conditions:

@@ -36,34 +36,28 @@ class Tag(StrEnum):
 
     THROTTLED = "throttled"
     DISTURBED = "disturbed"
-    UNSTEADY = "unsteady"
     NOISY = "noisy"
     UNFINISHED = "unfinished"
     FEW_ROUNDS = "few rounds"
-    CHOSEN = "chosen as best"
-    STEPS_ALONE = "steps alone"
-    SHARED_CORES = "shared cores"
+    ESTIMATE = "estimate"
     TAIL = "tail"
     NOT_CHECKED = "not checked"
 
 
 EXPLANATIONS: Mapping[str, str] = {
-    Tag.THROTTLED: "the device was held back; cool it or raise its limits, and measure again",
-    Tag.DISTURBED: "other programs took part of the device or CPUs; dlbench doctor names them",
-    Tag.UNSTEADY: "still changing speed after the warm-up; give the suite a longer max_warmup_s",
-    Tag.NOISY: "the interval is wider than 20 % of the median, or spans no difference; add rounds",
-    Tag.UNFINISHED: "it ended early, so cases are missing, or more may fit; give a larger --budget, or --resume",
-    Tag.FEW_ROUNDS: f"too few for a 95 % interval of a case; give --rounds {ENOUGH_ROUNDS}",
-    Tag.CHOSEN: "the best of several, so its ratio is on the high side",
-    Tag.STEPS_ALONE: "without reading data, validation and clocks that fall over hours",
-    Tag.SHARED_CORES: "ranks on a CPU share its cores; accelerators scale otherwise",
-    Tag.TAIL: "some calls are far slower than the median; look for what holds them up",
-    Tag.NOT_CHECKED: "nothing compared the results of the headline with fp64, so their error is unknown",
+    Tag.THROTTLED: "the device was held back; cool it, or raise its limits, and run again",
+    Tag.DISTURBED: "other programs took part of it; dlbench doctor names them",
+    Tag.NOISY: f"uncertain by 20 % or more, or still changing speed; --rounds {2 * ENOUGH_ROUNDS}",
+    Tag.UNFINISHED: "it ended early, so more may fit; a larger --budget, or --resume",
+    Tag.FEW_ROUNDS: f"too few for a 95 % interval of a case; --rounds {ENOUGH_ROUNDS}",
+    Tag.ESTIMATE: "of the best of several, of steps alone, or of ranks that share a CPU; see --answers",
+    Tag.TAIL: "some calls take far longer than the median; --details has which",
+    Tag.NOT_CHECKED: "no result was compared with fp64, so the error is unknown",
 }
-"""Meaning of each tag, and what to do about it."""
+"""Meaning of each tag, and what to do about it: the one place that says so."""
 
 
-DOUBTS = (Tag.THROTTLED, Tag.DISTURBED, Tag.UNSTEADY, Tag.NOISY)
+DOUBTS = (Tag.THROTTLED, Tag.DISTURBED, Tag.NOISY)
 """Tags that make an answer doubtful, in the order in which they are told: each line keeps its own, however many others have them."""
 
 
@@ -92,7 +86,6 @@ def tags_of(row: Row) -> tuple[Tag, ...]:
         Tag.UNFINISHED: row.case.unfinished,
         Tag.NOISY: is_noisy(row),
         Tag.FEW_ROUNDS: row.time.median_s is not None and row.time.ci_low_s is None,
-        Tag.UNSTEADY: flag.not_steady,
         Tag.TAIL: flag.tail,
     }
     return tuple(tag for tag, shown in signs.items() if shown)

@@ -79,11 +79,11 @@ def test_a_name_with_a_number_is_cut_to_so_many_characters(answered):
 
 def test_of_few_rounds_the_declared_condition_decides_and_others_add_to_those_of_the_rows(answered):
     assert answered(made_up.SEVEN[:3]).tags == (Tag.FEW_ROUNDS,)
-    assert answered(made_up.SEVEN[:3], tags={Tag.FEW_ROUNDS: lambda _: False, Tag.CHOSEN: lambda _: True}).tags == (Tag.CHOSEN,)
+    assert answered(made_up.SEVEN[:3], tags={Tag.FEW_ROUNDS: lambda _: False, Tag.ESTIMATE: lambda _: True}).tags == (Tag.ESTIMATE,)
     wide = (0.5, 0.7, 0.9, 1.0, 1.2, 1.4, 1.6)
-    every = {tag: lambda _: True for tag in (Tag.NOT_CHECKED, Tag.TAIL, Tag.CHOSEN)}
+    every = {tag: lambda _: True for tag in (Tag.NOT_CHECKED, Tag.TAIL, Tag.ESTIMATE)}
     answer = answered(wide, tags=every)
-    assert answer.tags == (Tag.NOISY, Tag.CHOSEN, Tag.TAIL)  # unusable, then what it rests on
+    assert answer.tags == (Tag.NOISY, Tag.ESTIMATE, Tag.TAIL)  # unusable, then what it rests on
     assert answer.weaknesses == (
         "2 of 2 cases it rests on are noisy",
         "not checked: nothing compared the results of the headline with fp64, so their error is unknown",

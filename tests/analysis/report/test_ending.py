@@ -21,8 +21,8 @@ from dlbench.analysis.answers import answers, topics
 from dlbench.analysis.answers.parts.base import Answer, Missing, Question, Table
 from dlbench.analysis.answers.parts.headline import DOUBTS, MOST, MOST_OF_QUALIFIER, MOST_TAGS, Tag, cut, fitting
 from dlbench.analysis.read.table import collect
-from dlbench.analysis.report import ten_lines
-from dlbench.analysis.report.terminal import TenLines
+from dlbench.analysis.report import ending
+from dlbench.analysis.report.terminal import Lines
 from dlbench.core.measurement import Measurement, SpotCheck
 from dlbench.core.model import Status
 from dlbench.core.schema import Column, Unit
@@ -124,7 +124,7 @@ def answered_of(folder: Path, runs: Sequence[Sequence[Measurement]]) -> Sequence
 def rendered(found: Sequence[Answer | Missing], width: int) -> list[str]:
     """The lines of a screen so wide, in characters of one column."""
     file = StringIO()
-    Console(file=file, width=width, force_terminal=False).print(TenLines(found))
+    Console(file=file, width=width, force_terminal=False).print(Lines(found))
     return file.getvalue().splitlines()
 
 
@@ -239,8 +239,8 @@ def test_there_is_a_line_for_each_and_none_is_wider_than_the_screen(found: list[
 
 @given(st.lists(answered(st.text("ab 1×", max_size=30).map(lambda text: f"a{text}")), min_size=1, max_size=4), st.integers(20, 130))
 def test_what_says_nothing_alone_goes_first(found: list[Answer | Missing], width: int) -> None:
-    for each, (topic, text) in zip(found, ten_lines.lines(found, width), strict=True):
-        room = width - ten_lines.TOPIC_WIDTH
+    for each, (topic, text) in zip(found, ending.lines(found, width), strict=True):
+        room = width - ending.LABEL
         assert topic == each.question.topic
         assert len(text) <= room
         if isinstance(each, Missing):
@@ -282,7 +282,7 @@ def test_a_doubt_that_all_answers_share_stays_on_each_line(width: int, expected:
         ),
         make(Question("default", "?"), "27.8× left on the table", "resnet18 b8", "", (Tag.DISTURBED, Tag.FEW_ROUNDS)),
     ]
-    told = [re.sub(" {2,}", "  ", text) for _, text in ten_lines.lines(found, width, {Tag.DISTURBED, Tag.FEW_ROUNDS})]
+    told = [re.sub(" {2,}", "  ", text) for _, text in ending.lines(found, width, {Tag.DISTURBED, Tag.FEW_ROUNDS})]
     assert told == expected
 
 

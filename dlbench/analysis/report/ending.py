@@ -1,0 +1,132 @@
+"""The end of a screen, of any width: the run in one line, what it answers a line each, and what its words of trouble mean."""
+
+from collections import Counter
+from collections.abc import Container, Iterator, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any
+
+from dlbench.analysis.answers.health import standing
+from dlbench.analysis.answers.parts.base import Answer, Missing
+from dlbench.analysis.answers.parts.headline import DOUBTS, EXPLANATIONS, Tag, cut
+from dlbench.analysis.presentation import names
+from dlbench.analysis.presentation.wording import few, plural
+from dlbench.analysis.read.references import part
+from dlbench.analysis.read.table import Results
+from dlbench.core.model import Status
+from dlbench.core.units import clock_time, fold, one_line
+
+LABEL = 11
+"""Columns of a label, with the gap behind it."""
+MOST = 24
+"""Lines of a small screen, which an ending does not exceed."""
+_WITH_TAGS = 60
+"""Columns of a screen from which on a line has more than doubts behind it."""
+_NAMED = 2
+"""Devices and suites that are named."""
+_HIDING = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES")
+_DOT = " · "
+
+
+def run_in_words(results: Results) -> list[str]:
+    """Return what was measured on, what and for how long, and whether the numbers are usable: a part each of one line."""
+    rows = results.rows
+    ended = Counter(names.status(row) for row in rows if row.case.status and row.case.status is not Status.OK)
+    outcomes = f" ({', '.join(f'{count} {status}' for status, count in ended.items())})" if ended else ""
+    files = results.files
+    took = clock_time(sum(files.seconds.values())) if len(files.seconds) == len({*files.paths.values()}) > 0 else ""
+    suites = few(dict.fromkeys(row.case.suite for row in rows), _NAMED, "suite")
+    asked = ", ".join(filter(None, (suites, f"{plural(len(rows), 'case')}{outcomes}", took)))
+    return [one_line(each) for each in (_machines(results), asked, standing(results)) if each]
+
+
+def _machines(results: Results) -> str:
+    """Return what was measured on, with the reason where there is no accelerator: ``RTX 4090 against Ryzen 7950X, 16 threads``."""
+    most_threads_last = sorted(results.rows, key=lambda row: row.case.threads or 0)  # ranks on a CPU have a share of them each
+    devices = {(row.case.run, row.case.device): row for row in most_threads_last if row.case.device_name}
+    cpus, accelerators = (
+        Counter(names.described(row) if on_cpu else str(row.case.device_name) for row in devices.values() if row.is_on_cpu is on_cpu)
+        for on_cpu in (True, False)
+    )
+    if cpus and accelerators:
+        return f"{_counted(accelerators)} against {_counted(cpus)}"
+    environments = [*results.environments.values()]
+    why = "" if accelerators or len(environments) != 1 else _no_accelerator(environments[0])
+    return f"{_counted(accelerators or cpus)}{f', no GPU: {why}' if why else ''}"
+
+
+def _counted(devices: Counter[str]) -> str:
+    return few([name if count == 1 else f"{count} × {name}" for name, count in devices.items()], _NAMED)
+
+
+def _no_accelerator(environment: Mapping[str, Any]) -> str:
+    """Return why torch had no accelerator; empty where a file does not say, or there is one that nobody asked for."""
+    versions, hidden = part(environment, "stack", "versions"), part(environment, "stack", "environ") or {}
+    if not versions or part(environment, "identity", "accelerators"):
+        return ""
+    if name := next((name for name in _HIDING if hidden.get(name) in ("", "-1")), ""):
+        return f"hidden by {name}"
+    if not any(versions.get(each) for each in ("cuda", "hip", "xpu")):
+        return "a CPU build of torch"
+    return "torch finds none" if part(environment, "stack", "driver") else "no driver"
+
+
+def packed(parts: Sequence[str], width: int) -> list[str]:
+    """Return parts with a dot between them, on as few lines as they fit on."""
+    lines = [""]
+    for each in parts:
+        longer = f"{lines[-1]}{_DOT}{each}" if lines[-1] else each
+        if len(longer) <= width or not lines[-1]:
+            lines[-1] = longer
+        else:
+            lines.append(each)
+    return [folded for line in lines for folded in fold(line, width, cell=True)]
+
+
+def hanging(label: str, text: str, width: int) -> list[str]:
+    """Return a text behind its label, folded below itself."""
+    folded = fold(text, max(1, width - LABEL), cell=True)
+    return [f"{'' if number else label:<{LABEL}}{line}" for number, line in enumerate(folded)]
+
+
+def lines(found: Sequence[Answer | Missing], width: int, shared: Container[str] = ()) -> list[tuple[str, str]]:
+    """Return label and text of each line that is answered, together at most as wide as the screen where that is wider than a label.
+
+    A line says as much as it has room for with all its tags, but for those that all cases have (``shared``), then with its doubts alone:
+    these stay at any width, or the worst run would have the cleanest lines. A label stands once.
+    """
+    room, told = max(1, width - LABEL), list[tuple[str, str]]()
+    before = ""
+    for each in found:
+        if not isinstance(each, Answer):
+            continue
+        for number, texts in enumerate(each.lines):
+            label = each.label or each.question.topic
+            tags = [] if number else [tag for tag in each.tags if tag in DOUBTS or (tag not in shared and width >= _WITH_TAGS)]
+            told.append(("" if label == before else label, _fitting(texts, tags, room)))
+            before = label
+    return told
+
+
+def _fitting(texts: Sequence[str], tags: Sequence[Tag], room: int) -> str:
+    """Return the text, with tags behind it, that says the most of those that have room; else the last, cut at a word."""
+    made = list(_tagged(texts, tags))
+    return next((text for text in made if len(text) <= room), cut(made[-1], room))
+
+
+def _tagged(texts: Sequence[str], tags: Sequence[Tag]) -> Iterator[str]:
+    doubts = max((at for at, tag in enumerate(tags, 1) if tag in DOUBTS), default=0)
+    for text in texts:
+        yield from ("  ".join(filter(None, (text, ", ".join(tags[:count])))) for count in range(len(tags), doubts - 1, -1))
+    yield from ("  ".join(filter(None, (texts[-1], ", ".join(tags[:count])))) for count in range(doubts - 1, -1, -1))
+
+
+def explanations(
+    found: Sequence[Answer | Missing], marks: Mapping[str, str] = MappingProxyType({}), shared: Container[str] = ()
+) -> list[str]:
+    """Return a line for each tag of the answers, and for each of the ``marks`` of cases: its meaning, and what to do about it.
+
+    ``shared``: marks that all cases have, which no line repeats.
+    """
+    of_answers = {tag for each in found if isinstance(each, Answer) for tag in each.tags}
+    told: dict[str, str] = {tag: EXPLANATIONS[tag] for tag in Tag if tag in marks or tag in of_answers} | dict(marks)
+    return [f"{mark}{' (all cases)' if mark in shared else ''}: {meaning}" for mark, meaning in told.items()]
