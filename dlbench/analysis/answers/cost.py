@@ -23,11 +23,14 @@ from dlbench.analysis.presentation.columns import place, spanned
 from dlbench.analysis.presentation.wording import few
 from dlbench.analysis.ratios.pairing import grouped
 from dlbench.analysis.read.table import Results
+from dlbench.core.reference.networks import PARAMETERS
 from dlbench.core.reference.schedules import schedules
 from dlbench.core.rows.row import Row, Setting, cells
 from dlbench.core.schema import Column, Unit
 
 _LEFT_OUT = "reading and decoding images, validation, checkpoints and clocks that change over hours are left out"
+_FAMILIAR = ("resnet50", "resnet18")
+"""Networks that stand for others where nobody brought one: what is most trained among those that suites have."""
 _CONVERGES = "whether it converges at that batch and in that precision is open"
 
 
@@ -40,10 +43,9 @@ class RentOrBuy(NamedTuple):
 
 
 class Costs(NamedTuple):
-    """What rows say of costs: trainings by what they pass over, their money, plans, and inference."""
+    """What rows say of costs: trainings on samples that are asked for, and the published ones, their money, plans, and inference."""
 
-    asked: Sequence[Estimate]
-    others: Sequence[Estimate]
+    wanted: Sequence[Estimate]
     published: Sequence[Estimate]
     money: Sequence[Cost]
     plans: Sequence[RentOrBuy]
@@ -51,20 +53,21 @@ class Costs(NamedTuple):
 
 
 def _read(results: Results) -> Costs:
-    """Return networks of one's own first, and then the published ones, that which was measured on the most devices first."""
+    """Return networks of one's own first, then the most familiar, and then those that were measured on the most devices."""
     of_model = estimates(best_steps(results), results.prices)
-    published = [model for model in schedules() if model in of_model]
-    published.sort(key=lambda model: -sum(each.is_alone for each in of_model[model][0]))
-    order = [*(model for model in of_model if model not in published), *published]
+
+    def standing(model: str) -> tuple[bool, int, int]:
+        familiar = _FAMILIAR.index(model) if model in _FAMILIAR else len(_FAMILIAR)
+        return model in PARAMETERS, familiar, -sum(each.is_alone for each in of_model[model][0])
+
+    order = sorted(dict.fromkeys((*(each for each in schedules() if each in of_model), *of_model)), key=standing)
     every = [each for model in order for found in of_model[model] for each in found]
-    asked = [each for each in every if results.prices.samples and not each.schedule.source]
+    wanted, published = ([each for each in every if bool(each.schedule.source) is known] for known in (False, True))
     plans = [RentOrBuy(each.row, each.hour, each) for each in every if each.hour.rent is not None and each.hour.price is not None]
     # Networks differ in nothing but the power that they take here, so one line is enough where that is not known.
     once = [alike[0] for alike in grouped(plans, lambda each: (each.row.case.run, devices_of(each.row), each.hour)).values()]
-    others = [each for each in every if not each.schedule.source and each not in asked]
-    money = [cost for each in every for cost in each.costs]
     forward = sorted(inference(results), key=lambda each: -each.row.paid_rate)
-    return Costs(asked, others, [each for each in every if each.schedule.source], money, once, forward)
+    return Costs(wanted, published, [cost for each in every for cost in each.costs], once, forward)
 
 
 def _nothing(results: Results) -> Lack:
@@ -75,7 +78,7 @@ def _nothing(results: Results) -> Lack:
 
 def _cautions(results: Results) -> Iterator[str]:
     found = _read(results)
-    every = [*found.asked, *found.others, *found.published]
+    every = [*found.wanted, *found.published]
     if every:
         yield from (_LEFT_OUT, SEE_PRECISION if trainings(results.rows) else _CONVERGES)
         yield from map(str, faster_steps(results))
@@ -114,8 +117,13 @@ def _step(of: str) -> list[Column]:
     ]
 
 
+def _label(found: Sequence[Estimate]) -> str:
+    return "CPU only?" if all(each.row.is_on_cpu for each in found) else "your data"
+
+
 def _training(records: str) -> Section[Estimate]:
     """Return the section of times on one set of samples: ImageNet with its published schedules, or another."""
+    text, short = "{model:15} trains at {items_per_s}: {what} in {seconds}{span}", "{seconds}{span} for {what}, {model}"
     seconds = Column("train.seconds", Unit.SECONDS, "all steps of the schedule at that rate", "lower", heading="time to train", priority=0)
     return Section(
         records=records,
@@ -141,9 +149,12 @@ def _training(records: str) -> Section[Estimate]:
         foremost=_foremost,
         by=lambda each: "paid" if each.paid else "",
         headline={
-            "paid": ("{seconds}{span}, {paid} for {what}, {model}", "{seconds}{span}, {paid} for {what}"),
-            "": ("{seconds}{span} for {what}, {model}", "{seconds}{span} for {what}"),
+            "paid": (f"{text}, {{paid}}{{more}}", f"{short}, {{paid}}", "{seconds}{span}, {paid} for {what}"),
+            "": (f"{text}{{more}}", short),
         },
+        more=dict.fromkeys(("paid", ""), "; {seconds} {where_else}"),
+        label=_label,
+        lines=lambda found: 1 if found[0].is_wanted or _label(found) == "CPU only?" else 0,
         qualifier=("{model} {at}{where}", "{at}{where}"),
         tags={Tag.ESTIMATE: lambda _: True},
     )
@@ -193,7 +204,7 @@ QUESTION = Question(
     read=_read,
     cautions=_cautions,
     sections=[
-        *map(_training, ("asked", "others", "published")),
+        *map(_training, ("wanted", "published")),
         Section(
             records="money",
             title=_priced("What training costs"),

@@ -33,7 +33,7 @@ def test_a_price_of_electricity_that_changes_nothing_is_told(cost):
     assert weaknesses(answer, "electricity") == [
         "--price-per-kwh changes no amount here, as rent includes electricity: give --price for what a bought device costs"
     ]
-    assert [row["cost.electricity"] for row in rows_of(answer, "What training costs")] == [None]
+    assert [row["cost.electricity"] for row in rows_of(answer, "What training costs")] == [None, None]
     planned = ("--price", "9", "--years", "cpu=4", "--hours-per-day", "8", "--price-per-kwh", "cpu=1")
     bought = cost([*steps(100), *steps(10, "cpu")], *planned)
     assert weaknesses(bought, "electricity", "is open: give") == [

@@ -153,9 +153,9 @@ class _Name(str):
 
 
 def _written(column: Column, record: Any) -> str:
-    """Return what a record has of a column where there is little room: ``41.2×``."""
+    """Return what a record has of a column where there is little room: ``41.2×``, ``16.2/s``."""
     text = cell_text(cell(column.value(record)), column)
-    return text.replace(" ×", "×") if column.unit is Unit.RATIO else text
+    return text.replace(" ×", "×").replace(" /s", "/s") if column.unit in (Unit.RATIO, Unit.ITEMS_PER_S) else text
 
 
 def _filled(of: Texts, words: _Names) -> Iterator[str]:

@@ -18,8 +18,8 @@ from dlbench.core.reference.schedules import Schedule, schedules
 from dlbench.core.rows.row import Row
 from dlbench.core.stats import median_interval
 
-MANY = 1_000_000
-"""Samples that the time of a network without a published schedule is stated for."""
+MANY = 50_000
+"""Samples that the time of each network is stated for where no others are asked for: a pass over a small set."""
 THOUSAND = 1000
 IMAGENET = "ImageNet"
 _STEP = frozenset(("training", "imagenet"))
@@ -90,6 +90,16 @@ class Estimate(NamedTuple):
     def devices(self) -> int:
         """How many it takes at once."""
         return len(devices_of(self.row))
+
+    @property
+    def where_else(self) -> str:
+        """Where it is, as opposed to on one accelerator."""
+        return "on the CPU" if self.row.is_on_cpu else f"on {self.devices} devices"
+
+    @property
+    def is_wanted(self) -> bool:
+        """Whether it is of a network of one's own, or of a training that somebody asked for."""
+        return self.model not in PARAMETERS or self.prices.samples is not None
 
     @property
     def is_alone(self) -> bool:
@@ -224,12 +234,11 @@ def _trained(results: Results) -> dict[str, list[list[Row]]]:
     alone = [row for row in sound if row.is_single_rank and _STEP.issubset(row.declared.tags)]
     models = {*schedules(), *(str(row.params["model"]) for row in alone)}
     several = [row for row in sound if _trains_together(row) and str(row.params["model"]) in models]
-    found = {}
-    for model, rows in grouped([*alone, *several], lambda row: str(row.params["model"])).items():
-        if model in schedules() or model not in PARAMETERS or results.prices.samples:
-            places = [of_ranks for of_place in names.by_device(rows).values() for of_ranks in grouped(of_place, _ranks).values()]
-            found[model] = places
-    return found
+    by_model = grouped([*alone, *several], lambda row: str(row.params["model"]))
+    return {
+        model: [of_ranks for of_place in names.by_device(rows).values() for of_ranks in grouped(of_place, _ranks).values()]
+        for model, rows in by_model.items()
+    }
 
 
 def _ranks(row: Row) -> int:
@@ -260,13 +269,9 @@ def inference(results: Results) -> list[Estimate]:
 
 
 def works(model: str, prices: Prices) -> list[Schedule]:
-    """Return the trainings that a network is estimated for: that which is asked for, then its published one.
-
-    A million samples stand for those of a network that has neither.
-    """
-    asked = [Schedule(model, prices.samples, prices.epochs, "", None, None)] if prices.samples else []
-    published = [schedules()[model]] if model in schedules() else []
-    return [*asked, *published] or [Schedule(model, MANY, 1, "", None, None)]
+    """Return the trainings that a network is estimated for: that which is asked for or a pass over few samples, then its published one."""
+    wanted = Schedule(model, prices.samples or MANY, prices.epochs if prices.samples else 1, "", None, None)
+    return [wanted, *([schedules()[model]] if model in schedules() else [])]
 
 
 def estimates(found: Mapping[str, Sequence[Row]], prices: Prices) -> dict[str, list[list[Estimate]]]:
@@ -277,15 +282,14 @@ def estimates(found: Mapping[str, Sequence[Row]], prices: Prices) -> dict[str, l
 
 
 def dataset(schedule: Schedule) -> str:
-    """Return what a training is on: ``ImageNet``, ``a million samples``, ``50,000 samples, 30 epochs``."""
+    """Return what a training is on: ``ImageNet``, ``50,000 samples``, ``50,000 samples, 30 epochs``."""
     if schedule.source:
         return IMAGENET
-    epochs = "" if schedule.epochs == 1 else f", {schedule.epochs:,} epochs"
-    return f"{'a million' if schedule.images == MANY else f'{schedule.images:,}'} samples{epochs}"
+    return f"{schedule.images:,} samples{'' if schedule.epochs == 1 else f', {schedule.epochs:,} epochs'}"
 
 
 def words(schedule: Schedule) -> str:
-    """Return what a training passes over: ``90 epochs of ImageNet``, ``a million samples``, ``30 epochs of 50,000 samples``."""
+    """Return what a training passes over: ``90 epochs of ImageNet``, ``50,000 samples``, ``30 epochs of 50,000 samples``."""
     data, _, _ = dataset(schedule).partition(" samples,")
     if schedule.source:
         return f"{schedule.epochs} epochs of {data}"
@@ -293,7 +297,7 @@ def words(schedule: Schedule) -> str:
 
 
 def short_words(schedule: Schedule) -> str:
-    """Return the same where there is little room: ``ImageNet``, ``a million samples``, ``30 × 50,000 samples``."""
+    """Return the same where there is little room: ``ImageNet``, ``50,000 samples``, ``30 × 50,000 samples``."""
     if schedule.source or schedule.epochs == 1:
         return dataset(schedule)
     return f"{schedule.epochs} × {schedule.images:,} samples"
