@@ -1,7 +1,6 @@
 """What follows a screen: all that was not asked with one command, and the last line with the files and what to type next."""
 
 import shlex
-from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,37 +10,25 @@ from dlbench.core.units import one_line
 if TYPE_CHECKING:
     from dlbench.analysis.answers.parts.base import Answer, Missing
 
-_RUN = "dlbench run"
-_PLAIN = "quick"
-"""The suite of a run that names none."""
 
+def left_open(found: Sequence["Answer | Missing"], *, with_time: bool) -> str:
+    """Return what was not asked and one command for all of it: ``batch, default: dlbench run batch modes, 20 min``.
 
-def left_open(found: Iterable["Answer | Missing"]) -> str:
-    """Return the topics that no case was measured for and one command for all of them, with its minutes where suites have a budget.
-
-    ``batch, default: dlbench run batch modes, 20 min``
+    The time is that of the suites' budgets, where all have one. Reading suites takes the run tower, which showing a file does without.
     """
-    from dlbench.analysis.answers.parts.base import Missing
+    from dlbench.analysis.report.ending import left_open as lacking
+    from dlbench.analysis.report.ending import run_command
+
+    topics, suites = lacking(found)
+    return f"{topics}: {run_command(suites)}{_minutes(suites) if with_time else ''}" if suites else ""
+
+
+def _minutes(suites: Sequence[str]) -> str:
     from dlbench.harness.plan.suite import builtin_names, load
 
-    lacking = [each for each in found if isinstance(each, Missing) and each.commands]
-    suites, left = list[str](), list(lacking)
-    while left:
-        command = _most_wanted(left)
-        suites.append(command.removeprefix(_RUN).strip() or _PLAIN)
-        left = [each for each in left if command not in each.commands]
-    if not suites:
-        return ""
     budgets = [load(name).policy.budget_s if name in builtin_names() else None for name in suites]
     known = [each for each in budgets if each is not None]
-    minutes = f", {round(sum(known) / 60)} min" if len(known) == len(budgets) else ""
-    named = " ".join(suites) if suites != [_PLAIN] else ""
-    return f"{', '.join(each.question.topic for each in lacking)}: {f'{_RUN} {named}'.rstrip()}{minutes}"
-
-
-def _most_wanted(lacking: Sequence["Missing"]) -> str:
-    """Return the command that would answer the most."""
-    return Counter(command for each in lacking for command in each.commands).most_common(1)[0][0]
+    return f", {round(sum(known) / 60)} min" if len(known) == len(budgets) else ""
 
 
 def after(
@@ -52,7 +39,7 @@ def after(
     Where no command would, that is the one for a page. ``first``: what goes before all these. ``saved``: the files were written just now.
     """
     from dlbench.analysis.answers.parts.base import Missing
-    from dlbench.analysis.report.ending import LABEL
+    from dlbench.analysis.report.ending import LABEL, most_wanted
 
     named = one_line(", ".join(map(str, files)))
     command = one_line(shlex.join(["dlbench", "show", *map(str, files), "--answers"]))
@@ -61,7 +48,7 @@ def after(
     if first:
         following = one_line(first)
     elif lacking:
-        following = _most_wanted(lacking)
+        following = most_wanted(lacking)
     else:
         following = page if width is None or len(page) + LABEL <= width else "dlbench report, with the same files"
     short = named if len(files) == 1 else f"{len(files)} files"

@@ -51,7 +51,7 @@ def write_results(
         behind = sum(len(wrap(f"note: {note}", screen.columns)) for note in notes) + 2
         height = max(1, screen.lines - behind) if sys.stdout.isatty() else None
         more = shlex.join(["dlbench", "show", *map(str, files), "--details"]) if saved else "--details"
-        asked = left_open(found) if any(row.is_ok for row in results.rows) else ""
+        asked = left_open(found, with_time=saved) if any(row.is_ok for row in results.rows) else ""
         draw(terminal.overview(results, found, details=details, pictures=pictures, height=height, more=more, left_open=asked))
     else:
         click.echo(tabular.render(results.frame, form), nl=False)

@@ -98,7 +98,7 @@ def _foremost(found: Sequence[BatchSweep]) -> list[BatchSweep]:
     return [one, *(middle(kind) for kind in kinds.values() if alike[0] not in kind)]
 
 
-ORDER = 40
+ORDER = 50
 QUESTION = Question(
     "batch",
     "Which batch size; what is the largest that fits; what does a small batch cost?",

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from dlbench.analysis.answers.parts.base import Lack, Question, Section
 from dlbench.analysis.answers.parts.convergence import SEE_PRECISION, trainings
-from dlbench.analysis.answers.parts.headline import Tag
+from dlbench.analysis.answers.parts.headline import CPU_ONLY, Tag
 from dlbench.analysis.answers.parts.money import Hour, Payment, devices_of
 from dlbench.analysis.answers.parts.open_costs import what_stays_open
 from dlbench.analysis.answers.parts.training_time import (
@@ -118,7 +118,7 @@ def _step(of: str) -> list[Column]:
 
 
 def _label(found: Sequence[Estimate]) -> str:
-    return "CPU only?" if all(each.row.is_on_cpu for each in found) else "your data"
+    return CPU_ONLY if all(each.row.is_on_cpu for each in found) else "your data"
 
 
 def _training(records: str) -> Section[Estimate]:
@@ -154,7 +154,7 @@ def _training(records: str) -> Section[Estimate]:
         },
         more=dict.fromkeys(("paid", ""), "; {seconds} {where_else}"),
         label=_label,
-        lines=lambda found: 1 if found[0].is_wanted or _label(found) == "CPU only?" else 0,
+        lines=lambda found: 1 if found[0].is_wanted or _label(found) == CPU_ONLY else 0,
         qualifier=("{model} {at}{where}", "{at}{where}"),
         tags={Tag.ESTIMATE: lambda _: True},
     )

@@ -239,7 +239,7 @@ _HEADLINE = {
     "open": "no gain shown over the default",
 }
 _QUALIFIER = ("{case}{where}: {options}", "{short}{where}: {options}", "{short:18}{where}: {options}")
-ORDER = 60
+ORDER = 70
 QUESTION = Question(
     "default",
     "What does the default leave on the table?",

@@ -123,7 +123,7 @@ _COLUMNS = (
     columns.THEORY.headed("in theory"),
     columns.VERDICT.headed("verdict", 0),
 )
-ORDER = 70
+ORDER = 60
 QUESTION = Question(
     "devices",
     "Does another device help, and under which parallelism?",

@@ -173,7 +173,7 @@ def _errors(pairs: Sequence[Pair]) -> Iterator[Figure]:
 
 
 _ERROR = of_row(lambda row: row.check.error).by(lambda record: _error(record.row), "error")
-ORDER = 50
+ORDER = 40
 QUESTION = Question(
     "precision",
     "Which precision; how much faster is it, and how far off are its results?",

@@ -1,9 +1,8 @@
-"""Card to paste into a discussion: machine, what it was made with, the headline of each answer, and the commands that measure it again."""
+"""Card to paste into a discussion: machine, what it was made with, a line for each answer, and the commands that measure it again."""
 
 from collections.abc import Iterator
 
 from dlbench.analysis.answers import answers
-from dlbench.analysis.answers.parts.base import Answer
 from dlbench.analysis.answers.parts.headline import cut
 from dlbench.analysis.export.tabular import code, markdown
 from dlbench.analysis.presentation.names import without_folders
@@ -11,7 +10,7 @@ from dlbench.analysis.presentation.wording import few
 from dlbench.analysis.ratios.pairing import grouped
 from dlbench.analysis.read.merge import merged
 from dlbench.analysis.read.table import Results
-from dlbench.analysis.report import machines, sentences
+from dlbench.analysis.report import ending, machines, sentences
 from dlbench.core.errors import UsageError
 
 _MOST = 300
@@ -30,7 +29,7 @@ def card(results: Results) -> str:
     about = [*sentences.not_usable(results)[:1], f"{', '.join(filter(None, made))}; {sentences.count(results.rows)}"]
     devices, named = sentences.devices(results.rows), 2 * _NAMED
     more = [f"and {len(devices) - named} more"] if len(devices) > named else []
-    lines = [f"**{_line('; '.join([*devices[:named], *more]))}**", *map(_line, about), "", *_headlines(results), ""]
+    lines = [f"**{_line('; '.join([*devices[:named], *more]))}**", *map(_line, about), "", *_lines(results), ""]
     return "\n".join([*lines, f"Measured again by {few(_commands(results.files), _NAMED, 'command')}", ""])
 
 
@@ -38,10 +37,12 @@ def _line(text: str) -> str:
     return markdown(without_folders(cut(text, _MOST)))
 
 
-def _headlines(results: Results) -> Iterator[str]:
-    for each in answers(results):
-        if isinstance(each, Answer):
-            yield f"- {each.question.topic}: {markdown('; '.join(filter(None, (each.headline, each.qualifier, ', '.join(each.tags)))))}"
+def _lines(results: Results) -> Iterator[str]:
+    """Yield the lines of a screen that has room for all of them."""
+    label = ""
+    for named, text in ending.lines(answers(results), _MOST):
+        label = named or label
+        yield f"- {label}: {markdown('; '.join(text.split('  ')))}"
 
 
 def _commands(files: Results) -> dict[str, None]:

@@ -23,6 +23,9 @@ _WITH_TAGS = 60
 """Columns of a screen from which on a line has more than doubts behind it."""
 _NAMED = 2
 """Devices and suites that are named."""
+_RUN = "dlbench run"
+_PLAIN = "quick"
+"""The suite of a run that names none."""
 _HIDING = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES")
 _DOT = " · "
 
@@ -86,6 +89,27 @@ def hanging(label: str, text: str, width: int) -> list[str]:
     """Return a text behind its label, folded below itself."""
     folded = fold(text, max(1, width - LABEL), cell=True)
     return [f"{'' if number else label:<{LABEL}}{line}" for number, line in enumerate(folded)]
+
+
+def left_open(found: Sequence[Answer | Missing]) -> tuple[str, list[str]]:
+    """Return the topics that nothing was measured for, and the suites that together measure all of it; both empty where all is told."""
+    lacking = [each for each in found if isinstance(each, Missing) and each.commands]
+    suites, left = list[str](), lacking
+    while left:
+        command = most_wanted(left)
+        suites.append(command.removeprefix(_RUN).strip() or _PLAIN)
+        left = [each for each in left if command not in each.commands]
+    return ", ".join(each.question.topic for each in lacking), suites
+
+
+def most_wanted(lacking: Sequence[Missing]) -> str:
+    """Return the command that answers most of what is missing."""
+    return Counter(command for each in lacking for command in each.commands).most_common(1)[0][0]
+
+
+def run_command(suites: Sequence[str]) -> str:
+    """Return the command that measures suites; the plain one needs no name."""
+    return _RUN if list(suites) == [_PLAIN] else f"{_RUN} {' '.join(suites)}"
 
 
 def lines(found: Sequence[Answer | Missing], width: int, shared: Container[str] = ()) -> list[tuple[str, str]]:

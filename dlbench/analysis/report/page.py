@@ -23,7 +23,7 @@ from dlbench.analysis.compare.verdict import Comparison
 from dlbench.analysis.presentation import names, wording
 from dlbench.analysis.read.merge import merged
 from dlbench.analysis.read.table import Results
-from dlbench.analysis.report import case_table, compare_terminal, detail_tables, machines, sentences
+from dlbench.analysis.report import case_table, compare_terminal, detail_tables, ending, machines, sentences
 from dlbench.analysis.report.chart import STYLE, Chart, brief, chart, script
 from dlbench.analysis.report.figures import forest, samples
 from dlbench.analysis.report.screen import ScreenColumn, columns_of
@@ -68,7 +68,9 @@ def report(results: Results, notes: Sequence[str] = (), interactive: bool = Fals
         interactive,
         made_from=made_from,
         head=_head((row.case.suite for row in results.rows), (row.case.device_name for row in results.rows), results),
-        lead=[sentences.count(results.rows), *_where(results)],
+        lead=[*ending.run_in_words(results), *_where(results)],
+        tiles=_tiles(found),
+        left_open=_left_open(found),
         answers=[_answer(each, views, marks) for each in found],
         claims=_view(claims_table(results)),
         samples=list(views),
@@ -140,7 +142,7 @@ _PARTS = {
 
 
 def _rendered(interactive: bool, **content: Any) -> str:
-    content = {**dict.fromkeys((*_PARTS, "comparisons", "not_sampled", "made_from"), ()), **content}
+    content = {**dict.fromkeys((*_PARTS, "comparisons", "not_sampled", "made_from", "tiles", "left_open"), ()), **content}
     parts = [(each["name"], each["title"]) for each in content["comparisons"]]
     parts += [part for name, part in _PARTS.items() if content[name] or name == "warnings"]
     code = _script() if interactive else ""
@@ -214,6 +216,18 @@ def _plot(name: str, drawn: Chart, interactive: bool = False) -> dict[str, Any]:
         "specification": drawn.specs[0] if interactive and drawn.specs else None,
         "table": _view(Table(figure.title, (*columns, *ends), figure.rows)),  # the ends of an interval, or of a band, share a column
     }
+
+
+def _tiles(found: Sequence[Answer | Missing]) -> list[dict[str, Any]]:
+    """Return the lines of a screen, a tile each: of an answer the headline, and below it what has a line of its own."""
+    shown = [each for each in found if isinstance(each, Answer) and each.lines]
+    return [{"label": each.label or each.question.topic, "found": each, "more": [line[0] for line in each.lines[1:]]} for each in shown]
+
+
+def _left_open(found: Sequence[Answer | Missing]) -> tuple[str, str] | None:
+    """Return what was not asked, and the command for it; None where all is told."""
+    topics, suites = ending.left_open(found)
+    return (topics, ending.run_command(suites)) if suites else None
 
 
 def _answer(found: Answer | Missing, views: Iterator[dict[str, Any]], marks: Mapping[str, str]) -> dict[str, Any]:

@@ -63,7 +63,8 @@ def overview(
     above = [*_not_usable(results), *machines]
     notes = [*_on_notes(shown, details), *sentences.reasons(rows), *sentences.unstated(results), *results.circumstances]
     below = [*_notes([*failures.values(), *many.values()], "yellow"), *([] if folded else _notes(notes)), *_drawn(tables, pictures)]
-    below += [End(results, found, ending.explanations(found, sentences.marks(shown, results), shared), shared, left_open, folded)]
+    if rows:
+        below += [End(results, found, ending.explanations(found, sentences.marks(shown, results), shared), shared, left_open, folded)]
 
     def chosen(rows: Sequence[Row]) -> ScreenTable:
         legends = None if folded else sentences.legends(shown)

@@ -16,7 +16,7 @@ from dlbench.core.measurement import SpotCheck
 from dlbench.core.model import Status
 from dlbench.harness.probe.monitor import Monitor
 
-TOPICS = ["speed-up", "crossover", "bottleneck", "batch", "precision", "default", "devices", "serving", "cost", "health"]
+TOPICS = ["speed-up", "crossover", "bottleneck", "precision", "batch", "devices", "default", "serving", "cost", "health"]
 
 
 def everything():

@@ -13,7 +13,7 @@ from dlbench.core.measurement import Measurement
 from dlbench.core.model import Status
 
 LONG = "<b>\"it's\" & 'that'</b>" + "n" * 180
-TOPICS = ["speed-up", "crossover", "bottleneck", "batch", "precision", "default", "devices", "serving", "cost", "health"]
+TOPICS = ["speed-up", "crossover", "bottleneck", "precision", "batch", "devices", "default", "serving", "cost", "health"]
 
 
 def saved(folder: Path, *files: Path) -> Page:

@@ -25,6 +25,8 @@ MOST_OF_QUALIFIER = 38
 MOST_TAGS = 3
 MISSING = "–"
 """Headline of a question that rows don't answer."""
+CPU_ONLY = "CPU only?"
+"""Label of the line that goes first on a machine without accelerator."""
 _STEPS = ("training", "inference")
 """Tags that are kinds of their own, the first to be told."""
 _LABEL = 12

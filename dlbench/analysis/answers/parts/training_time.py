@@ -98,8 +98,8 @@ class Estimate(NamedTuple):
 
     @property
     def is_wanted(self) -> bool:
-        """Whether it is of a network of one's own, or of a training that somebody asked for."""
-        return self.model not in PARAMETERS or self.prices.samples is not None
+        """Whether it is of a network of one's own, or somebody asked for its samples or its price."""
+        return self.model not in PARAMETERS or self.prices.samples is not None or self.prices.has_amounts
 
     @property
     def is_alone(self) -> bool:
