@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from rich.live import Live
 
     from dlbench.analysis.report.screen import ScreenTable
-    from dlbench.analysis.report.terminal import Lines
+    from dlbench.analysis.report.terminal import End
 
 _REST = 50
 """Times what answering took before it is done again: 2 % of the time between cases at most."""
@@ -132,7 +132,7 @@ class _LiveTable(Tracker):
         """What was measured and does not count, since the last case that did."""
         self._doing = self._opening
         """What is done while no case is measured; empty: writing the file."""
-        self._answers: Lines | None = None
+        self._answers: End | None = None
         self._answers_due_s = 0.0
         self._answer()
 
@@ -202,13 +202,13 @@ class _LiveTable(Tracker):
         from dlbench.analysis.answers import answers
         from dlbench.analysis.answers.parts.base import Answer
         from dlbench.analysis.read.table import of_rows
-        from dlbench.analysis.report.terminal import Lines
+        from dlbench.analysis.report.terminal import End
 
         declared = {name: each.declared for name, each in self.session.signatures.items()}
         cards = [{"kind": each.kind, "name": each.name} for each in self.session.devices if each.kind != "cpu"]
         results = of_rows(measured, self._path.stem, declared, {"identity": {"accelerators": cards}})
         found = answers(results)
-        self._answers = Lines(found) if any(isinstance(each, Answer) for each in found) else None
+        self._answers = End(results, found) if any(isinstance(each, Answer) for each in found) else None
         ended_s = time.monotonic()
         self._answers_due_s = ended_s + _REST * (ended_s - started_s)
         return True

@@ -20,7 +20,6 @@ import pytest
 from front_door import under_titles
 from rich.cells import cell_len
 
-from dlbench.analysis.answers import topics
 from dlbench.cli.commands import doctor
 from dlbench.cli.terminal import wrapped
 from dlbench.core.conditions import Throttling
@@ -223,11 +222,12 @@ def test_devices(tmp_path: Path, snapshot: Snapshot, monkeypatch: pytest.MonkeyP
 
 
 @pytest.mark.parametrize(("columns", "most"), [(100, 39), (80, 39), (40, 54), (20, 92)])
-def test_cases_are_folded_so_that_the_ten_lines_stay_on_the_screen(tmp_path: Path, columns: int, most: int) -> None:
+def test_cases_are_folded_so_that_the_end_stays_on_the_screen(tmp_path: Path, columns: int, most: int) -> None:
     (name,) = written(tmp_path, many(30))
     lines = front_door.in_process(tmp_path, "show", name, columns=columns, lines=40).out.splitlines()
     assert len(lines) <= most
-    assert [line.partition(" ")[0] for line in lines if line.partition(" ")[0] in topics()] == topics()
+    assert "60 cases" in " ".join(lines)
+    assert sum(line.startswith(("open ", "open:")) for line in lines) == 1
     whole = front_door.in_process(tmp_path, "show", name, "--details", columns=columns, lines=40).out
     assert whole.count("n=") >= 60
 
@@ -236,7 +236,10 @@ def test_a_run_without_a_measured_case_is_to_go_on(tmp_path: Path) -> None:
     made_up.write(tmp_path / "begun.jsonl", [], planned=2, finished=False)
     done = front_door.in_process(tmp_path, "show", "begun.jsonl", columns=120)
     assert (done.out.splitlines()[0], done.out.count("──")) == ("No cases.", 0)
-    assert done.err.splitlines()[-1] == "begun.jsonl · next: dlbench run --resume begun.jsonl · why: dlbench show begun.jsonl --answers"
+    assert (
+        done.err.splitlines()[-1]
+        == "next       dlbench run --resume begun.jsonl · of begun.jsonl · why: dlbench show begun.jsonl --answers"
+    )
 
 
 def test_where_all_cases_were_disturbed_in_some_round_the_doctor_comes_next(tmp_path: Path) -> None:
@@ -246,8 +249,8 @@ def test_where_all_cases_were_disturbed_in_some_round_the_doctor_comes_next(tmp_
     ends = [front_door.in_process(tmp_path, "show", name, columns=140) for name in written(tmp_path, measured, some)]
     assert not [each for each in ends if "not usable" in each.out]
     assert [each.err.splitlines()[-1].partition(" · why")[0] for each in ends] == [
-        "run0.jsonl · next: dlbench doctor",
-        "run1.jsonl · next: dlbench run cnn",
+        "next       dlbench doctor · of run0.jsonl",
+        "next       dlbench run mine.py · of run1.jsonl",
     ]
 
 
@@ -263,8 +266,8 @@ def test_of_several_files_the_one_without_intervals_is_named(tmp_path: Path, bud
     made_up.write(tmp_path / "short.jsonl", made_up.both_kinds(rounds=3), policy=policy, footer=footer)
     made_up.write(tmp_path / "whole.jsonl", made_up.both_kinds())
     text = front_door.in_process(tmp_path, "show", "short.jsonl", "whole.jsonl").out
-    line = next(line for line in text.splitlines() if line.startswith("few rounds ("))
-    assert line.partition("): ")[2] == f"too few for a 95 % interval of a case; {advice}"
+    line = next(line for line in text.splitlines() if line.startswith("few rounds: "))
+    assert line.partition(": ")[2] == f"too few for a 95 % interval of a case; {advice}"
 
 
 def test_a_pipe_is_as_wide_as_its_variable_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -86,7 +86,9 @@ def packed(parts: Sequence[str], width: int) -> list[str]:
 
 
 def hanging(label: str, text: str, width: int) -> list[str]:
-    """Return a text behind its label, folded below itself."""
+    """Return a text behind its label, folded below itself where that leaves most of the screen."""
+    if width < 3 * LABEL:
+        return fold(f"{label}: {text}", width)
     folded = fold(text, max(1, width - LABEL), cell=True)
     return [f"{'' if number else label:<{LABEL}}{line}" for number, line in enumerate(folded)]
 

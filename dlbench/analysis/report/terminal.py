@@ -21,6 +21,7 @@ from dlbench.analysis.report import case_table, compare_terminal, detail_tables,
 from dlbench.analysis.report.screen import PICTURE, Note, ScreenColumn, ScreenTable, columns_of, fitting, lines_of
 from dlbench.analysis.scaling.projection import projected
 from dlbench.analysis.scaling.speedup import scaling
+from dlbench.core.model import Status
 from dlbench.core.rows.row import Row
 from dlbench.core.units import fold
 
@@ -59,12 +60,21 @@ def overview(
     many, shared = sentences.many_alike(rows), sentences.shared_marks(rows)
     shown = case_table.ordered([row for row in rows if row.ending not in many])
     failures = sentences.many_failures(shown)
-    machines = [] if folded else [Note(sentences.count(rows), ""), *_notes(sentences.devices(rows))]
+    machines = [] if folded and rows else [Note(sentences.count(rows), ""), *_notes(sentences.devices(rows))]
     above = [*_not_usable(results), *machines]
     notes = [*_on_notes(shown, details), *sentences.reasons(rows), *sentences.unstated(results), *results.circumstances]
     below = [*_notes([*failures.values(), *many.values()], "yellow"), *([] if folded else _notes(notes)), *_drawn(tables, pictures)]
-    if rows:
-        below += [End(results, found, ending.explanations(found, sentences.marks(shown, results), shared), shared, left_open, folded)]
+    if rows and (folded or any(row.case.status is not Status.SKIPPED for row in rows)):  # else the count says it all
+        below += [
+            End(
+                results,
+                found,
+                ending.explanations([each for each in answered if each.lines], sentences.marks(shown, results), shared),
+                shared,
+                left_open,
+                folded,
+            )
+        ]
 
     def chosen(rows: Sequence[Row]) -> ScreenTable:
         legends = None if folded else sentences.legends(shown)
@@ -174,7 +184,7 @@ class End:
         lines = [
             *(Text(each, style="bold") for each in ending.packed(run, options.max_width)),
             *Lines(self.found, self.shared).__rich_console__(console, options),
-            *(Text(each) for each in ending.hanging("open", self.left_open, options.max_width)),
+            *(Text(each) for each in (ending.hanging("open", self.left_open, options.max_width) if self.left_open else ())),
         ]
         yield from lines
         room = None if self.height is None else min(self.height, ending.MOST) - len(lines)

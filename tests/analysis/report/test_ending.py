@@ -1,10 +1,11 @@
-"""Answers as ten lines: what each may say, on a screen of any width, of the committed references and of made-up files."""
+"""The end of a screen: what it may say, at any width, of the committed references and of made-up files."""
 
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from io import StringIO
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -15,17 +16,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
-from rich.console import Console
+from rich.console import Console, RenderableType
 
 from dlbench.analysis.answers import answers, topics
 from dlbench.analysis.answers.parts.base import Answer, Missing, Question, Table
-from dlbench.analysis.answers.parts.headline import DOUBTS, MOST, MOST_OF_QUALIFIER, MOST_TAGS, Tag, cut, fitting
-from dlbench.analysis.read.table import collect
-from dlbench.analysis.report import ending
-from dlbench.analysis.report.terminal import Lines
+from dlbench.analysis.answers.parts.headline import CPU_ONLY, MOST, MOST_OF_QUALIFIER, MOST_TAGS, Tag, cut
+from dlbench.analysis.read.merge import merged
+from dlbench.analysis.read.table import Results, collect
+from dlbench.analysis.report import ending, sentences
+from dlbench.analysis.report.ending import MOST as MOST_LINES
+from dlbench.analysis.report.terminal import End, Lines
+from dlbench.cli import next_step
 from dlbench.core.measurement import Measurement, SpotCheck
 from dlbench.core.model import Status
 from dlbench.core.schema import Column, Unit
+from dlbench.core.units import one_line
 
 TOPICS = topics()
 WIDTHS = (100, 80, 60, 40, 20)
@@ -110,31 +115,56 @@ SCENES = {
 """Measurements of each file, by what the files are of."""
 
 
-def answered_of(folder: Path, runs: Sequence[Sequence[Measurement]]) -> Sequence[Answer | Missing]:
-    """Return the answers on files, each of a machine that its header tells."""
+def results_of(folder: Path, runs: Sequence[Sequence[Measurement]]) -> Results:
+    """Files, each of a machine that its header tells."""
     paths = []
     for number, run in enumerate(runs):
         cpu = {"name": next(each.device_name for each in run if each.case.device == "cpu"), "physical_cores": 2, "memory_gib": 24}
         environment = {"identity": {"os": "Linux", "cpu": cpu}, "stack": {"versions": {"python": "3.11.7", "torch": "2.13.0"}}}
         workloads = {"convergence": formats.CONVERGENCE}
         paths.append(made_up.write(folder / f"run{number}.jsonl", run, environment=environment, workloads=workloads))
-    return answers(collect(paths))
+    return collect(paths)
 
 
-def rendered(found: Sequence[Answer | Missing], width: int) -> list[str]:
+def printed(shown: RenderableType, width: int) -> list[str]:
     """The lines of a screen so wide, in characters of one column."""
     file = StringIO()
-    Console(file=file, width=width, force_terminal=False).print(Lines(found))
+    Console(file=file, width=width, force_terminal=False).print(shown)
     return file.getvalue().splitlines()
 
 
-def hold(found: Sequence[Answer | Missing]) -> None:
-    """Hold what is to be true of ten lines, whatever was measured."""
-    assert [each.question.topic for each in found] == TOPICS
+def rendered(found: Sequence[Answer | Missing], width: int) -> list[str]:
+    """The lines of answers."""
+    return printed(Lines(found), width)
+
+
+def end_of(results: Results, width: int) -> list[str]:
+    """The end of a screen of 24 rows, as a run has it."""
+    found, every = answers(results), merged(results)
+    shared, marks = sentences.shared_marks(every.rows), sentences.marks(every.rows, every)
+    asked = next_step.left_open(found, with_time=True)
+    return printed(End(every, found, ending.explanations(found, marks, shared), shared, asked, MOST_LINES), width)
+
+
+def hold(results: Results) -> None:
+    """Hold what is to be true of an end, whatever was measured."""
+    found = answers(results)
+    first = [each.question.topic for each in found if isinstance(each, Answer) and each.label == CPU_ONLY]
+    assert [each.question.topic for each in found] == [*first, *(topic for topic in TOPICS if topic not in first)]
+    labels = [each.label or each.question.topic for each in found if isinstance(each, Answer) and each.lines]
     for width in WIDTHS:
-        lines = rendered(found, width)
-        assert [line[:12].rstrip() for line in lines] == TOPICS
-        assert max(map(len, lines)) <= width
+        end = end_of(results, width)
+        assert max(map(cell_len, end)) <= max(width, 12)
+        assert width == 20 or len(end) <= MOST_LINES
+        at = [
+            next(number for number, line in enumerate(end) if line.startswith(label.ljust(ending.LABEL))) for label in dict.fromkeys(labels)
+        ]
+        assert at == sorted(at)
+        opened = [number for number, line in enumerate(end) if line.startswith(("open ", "open:"))]
+        assert len(opened) == any(isinstance(each, Missing) and bool(each.commands) for each in found)
+        assert not at or not opened or at[-1] < opened[0]
+        assert not [line for line in end if line.startswith("serving") or "–" in line]
+    assert " · ".join(end_of(results, 10_000)[:1]).rpartition(" · ")[2].startswith(("usable", "not usable", "nothing measured"))
     broken = [f"{each.question.topic}: {rule}" for each in found for rule in broken_rules(each)]
     assert broken == []
 
@@ -158,7 +188,8 @@ def broken_rules(found: Answer | Missing) -> Iterator[str]:
     if len(found.tags) > MOST_TAGS or not set(found.tags) <= set(Tag):
         yield f"tags: {found.tags}"
     yield from (f"{len(each.split())} words: {each}" for each in (*found.sentences, *found.weaknesses) if len(each.split()) > 25)
-    yield from (f"in no table: {token} of {found.headline} | {found.qualifier}" for token in not_in_tables(found))
+    for text in (f"{found.headline} {found.qualifier}", *chain(*found.lines)):
+        yield from (f"in no table: {token} of {text}" for token in not_in_tables(found, text))
 
 
 NUMBER = re.compile(r"(?<![\w.])\d+(?:\.\d+)?(?:e[-+]\d+)?(?![\w.]*[A-Za-z])")
@@ -171,15 +202,15 @@ def plain(text: str) -> str:
     return re.sub(r"(?<=\d),(?=\d{3})", "", text)
 
 
-def not_in_tables(found: Answer) -> list[str]:
-    """The numbers and the names with digits of an answer's line that stand in none of its tables, as people see them."""
+def not_in_tables(found: Answer, line: str) -> list[str]:
+    """The numbers and the names with digits of a line of an answer that stand in none of its tables, as people see them."""
     shown = [plain(text) for table in found.tables for heading, cells in table.cells() for text in (table.title, heading, *cells)]
     numbers = {number for text in shown for number in NUMBER.findall(text)}
     # An interval that allows for having been chosen among several is wider than the pair's own in the table; sentences have it, too.
     numbers |= {
         number for text in found.sentences if found.interval and found.interval.strip() in text for number in NUMBER.findall(found.interval)
     }
-    line = re.sub(r"and \d+ more", "", plain(f"{found.headline} {found.qualifier}"))  # devices, whose rows a reader may count
+    line = re.sub(r"and \d+ more", "", plain(line))  # devices, whose rows a reader may count
     names = (name for name in NAME.findall(line) if not any(name in text for text in shown))
     # b64 is short for batch=64
     return [each for each in (*NUMBER.findall(line), *(name.removeprefix("b") for name in names)) if each not in numbers]
@@ -189,101 +220,112 @@ def not_in_tables(found: Answer) -> list[str]:
     "paths", [*([path] for path in REFERENCES), REFERENCES], ids=lambda paths: paths[0].stem if paths[1:] == [] else "all"
 )
 def test_of_each_reference_and_of_all_together(paths: list[Path]) -> None:
-    hold(answers(collect(paths)))
+    hold(collect(paths))
 
 
 @pytest.mark.parametrize("scene", SCENES)
 def test_of_made_up_files(tmp_path: Path, scene: str) -> None:
-    hold(answered_of(tmp_path, SCENES[scene]()))
+    hold(results_of(tmp_path, SCENES[scene]()))
 
 
 def test_a_number_and_a_name_that_no_table_has_are_found() -> None:
     columns = (("case", Column("case", Unit.TEXT, "")), ("n", Column("n", Unit.COUNT, "")))
     table = Table("Sizes", columns, ({"case": "train_step resnet50 batch=64", "n": 1024},))
     answer = partial(Answer, Question("batch", "?"), interval="", tags=(), sentences=(), cases=(), weaknesses=(), tables=(table,))
-    assert not_in_tables(answer("1,024 (64), and 3 more", "resnet50 b64")) == []
-    assert not_in_tables(answer("1,025 of 50", "resnet18 b8")) == ["1025", "50", "resnet18", "8"]
+    made = answer("", "")
+    assert not_in_tables(made, "1,024 (64), and 3 more resnet50 b64") == []
+    assert not_in_tables(made, "1,025 of 50 resnet18 b8") == ["1025", "50", "resnet18", "8"]
 
 
 @pytest.mark.parametrize("scene", ["one card", "two machines", "trainings in formats", "failures alone"])
 def test_what_they_look_like(tmp_path: Path, snapshot: Callable[[str, str], None], scene: str) -> None:
-    found = answered_of(tmp_path, SCENES[scene]())
-    texts = {f"{width} columns": "\n".join(rendered(found, width)) for width in (120, 80, 20)}
-    snapshot(f"ten-lines-{scene.replace(' ', '-')}", front_door.under_titles(texts))
+    results = results_of(tmp_path, SCENES[scene]())
+    texts = {f"{width} columns": "\n".join(end_of(results, width)) for width in (120, 80, 20)}
+    snapshot(f"ending-{scene.replace(' ', '-')}", front_door.under_titles(texts))
 
 
 def answered(headlines: st.SearchStrategy[str]) -> st.SearchStrategy[Answer | Missing]:
-    """Answers under such headlines, some of them missing; letters tell headlines, intervals and qualifiers apart."""
-    question, qualifier = (
-        st.sampled_from([Question(topic, "?") for topic in TOPICS]),
-        st.text("q ", max_size=36).map(lambda text: f"q{text}q"),
-    )
+    """Answers under such lines, some of them missing."""
+    question = st.sampled_from([Question(topic, "?") for topic in TOPICS])
     tags = st.lists(st.sampled_from(Tag), max_size=MOST_TAGS, unique=True).map(tuple)
-    of_case = st.tuples(headlines, st.just(" (12.8…13.4)"), qualifier) | st.tuples(headlines, st.just(""), qualifier | st.just(""))
-    found = st.builds(
-        lambda question, line, tags: Answer(question, fitting(line[0] + line[1]), line[2], line[1], tags, (), (), (), ()),
-        question,
-        of_case,
-        tags,
-    )
-    return found | st.builds(Missing, question, st.just("as it is"), st.none(), qualifier)
+    lines = st.lists(st.lists(headlines, min_size=1, max_size=4).map(tuple), max_size=2).map(tuple)
+    found = st.builds(lambda question, lines, tags: Answer(question, "", "", "", tags, (), (), (), (), lines=lines), question, lines, tags)
+    return found | st.builds(Missing, question, st.just("as it is"), st.none())
 
 
-@given(st.lists(answered(st.text(max_size=60)), min_size=10, max_size=10), st.integers(1, 130))
-def test_there_is_a_line_for_each_and_none_is_wider_than_the_screen(found: list[Answer | Missing], width: int) -> None:
+@given(st.lists(answered(st.text(max_size=60).map(one_line)), max_size=10), st.integers(1, 130))
+def test_there_is_a_line_for_each_that_is_answered_and_none_is_wider_than_the_screen(found: list[Answer | Missing], width: int) -> None:
     lines = rendered(found, width)
-    assert len(lines) == 10
-    assert max(map(cell_len, lines)) <= width
-    assert max(len(each.headline) for each in found) <= MOST
+    assert len(lines) == sum(len(each.lines) for each in found if isinstance(each, Answer))
+    assert max(map(cell_len, lines), default=0) <= width
 
 
-@given(st.lists(answered(st.text("ab 1×", max_size=30).map(lambda text: f"a{text}")), min_size=1, max_size=4), st.integers(20, 130))
-def test_what_says_nothing_alone_goes_first(found: list[Answer | Missing], width: int) -> None:
-    for each, (topic, text) in zip(found, ending.lines(found, width), strict=True):
-        room = width - ending.LABEL
-        assert topic == each.question.topic
-        assert len(text) <= room
-        if isinstance(each, Missing):
-            assert re.fullmatch(rf"– *({each.qualifier}|.*…)", text)
-            continue
-        bare = each.headline.replace(each.interval, "")
-        own = [tag for tag in each.tags if width >= 60 or tag in DOUBTS]
-        shown = [tag for tag in own if tag in text]
-        if "q" in text:
-            assert width >= 100
-            assert {*own} & {*DOUBTS} <= {*shown}
-            assert (text.startswith(each.headline), each.qualifier in text, shown) == (True, True, own[: len(shown)])
-        else:
-            assert "(" not in text
-            assert re.sub(" {2,}", "  ", text) == (
-                "  ".join(filter(None, (bare, ", ".join(shown)))) if len(bare) <= room else cut(bare, room)
-            )
-            assert shown == own[: len(shown)]
+LONG_LINE = ("34.4× fp32 (30.1…38.2) in training ResNet-18", "34.4× fp32 (30.1…38.2)  train resnet18 b8", "34.4× fp32")
+TAGS = (Tag.DISTURBED, Tag.FEW_ROUNDS)
 
 
 @pytest.mark.parametrize(
-    ("width", "expected"),
+    ("width", "shared", "expected"),
     [
-        (120, ["34.4× fp32 (30.1…38.2)  train resnet18 b8  disturbed, unsteady", "27.8× left on the table  resnet18 b8  disturbed"]),
-        (60, ["34.4× fp32  disturbed, unsteady", "27.8× left on the table  disturbed"]),
-        (40, ["34.4× fp32  disturbed", "27.8× left on the table"]),
+        (120, (), "34.4× fp32 (30.1…38.2) in training ResNet-18  disturbed, few rounds"),
+        (120, TAGS, "34.4× fp32 (30.1…38.2) in training ResNet-18  disturbed"),
+        (70, (), "34.4× fp32 (30.1…38.2) in training ResNet-18  disturbed"),
+        (59, (), "34.4× fp32  disturbed"),
+        (40, (), "34.4× fp32  disturbed"),
+        (30, (), "34.4× fp32"),
+        (20, (), "34.4×…"),
     ],
 )
-def test_a_doubt_that_all_answers_share_stays_on_each_line(width: int, expected: list[str]) -> None:
+def test_a_line_says_the_most_that_has_room_and_its_doubt_stays_the_longest(width: int, shared: Sequence[Tag], expected: str) -> None:
     """Or the worse a run is, the cleaner are its lines."""
-    make = partial(Answer, sentences=(), cases=(), weaknesses=(), tables=())
-    found = [
-        make(
-            Question("precision", "?"),
-            "34.4× fp32 (30.1…38.2)",
-            "train resnet18 b8",
-            " (30.1…38.2)",
-            (Tag.DISTURBED, Tag.FEW_ROUNDS, Tag.UNSTEADY),
-        ),
-        make(Question("default", "?"), "27.8× left on the table", "resnet18 b8", "", (Tag.DISTURBED, Tag.FEW_ROUNDS)),
-    ]
-    told = [re.sub(" {2,}", "  ", text) for _, text in ending.lines(found, width, {Tag.DISTURBED, Tag.FEW_ROUNDS})]
-    assert told == expected
+    found = Answer(Question("precision", "?"), "", "", "", TAGS, (), (), (), (), lines=(LONG_LINE,))
+    assert ending.lines([found], width, shared) == [("precision", expected)]
+
+
+def test_a_label_stands_once_over_the_lines_that_have_it() -> None:
+    def of(topic: str, label: str, *lines: str) -> Answer:
+        return Answer(Question(topic, "?"), "", "", "", (), (), (), (), (), label=label, lines=tuple((line,) for line in lines))
+
+    found = [of("speed-up", "worth it", "38×", "9.1×"), of("crossover", "worth it", "from 256"), of("batch", "", "64")]
+    assert ending.lines(found, 80) == [("worth it", "38×"), ("", "9.1×"), ("", "from 256"), ("batch", "64")]
+
+
+@pytest.mark.parametrize(
+    ("stack", "why"),
+    [
+        ({"versions": {"torch": "2.13.0+cpu", "cuda": None, "hip": None}, "driver": None}, "a CPU build of torch"),
+        ({"versions": {"torch": "2.13.0", "cuda": "13.0"}, "driver": None}, "no driver"),
+        ({"versions": {"torch": "2.13.0", "cuda": "13.0"}, "driver": "580.1"}, "torch finds none"),
+        ({"versions": {"torch": "2.13.0", "cuda": "13.0"}, "environ": {"CUDA_VISIBLE_DEVICES": ""}}, "hidden by CUDA_VISIBLE_DEVICES"),
+        ({}, ""),
+    ],
+)
+def test_a_machine_without_accelerator_says_why(tmp_path: Path, stack: dict[str, Any], why: str) -> None:
+    run = timed(0.1, "train_step", "cpu", model="resnet18", batch=8)
+    path = made_up.write(tmp_path / "run.jsonl", run, environment={"identity": {"accelerators": []}, "stack": stack})
+    parts = ending.run_in_words(collect([path]))
+    assert parts == [f"AMD EPYC 7B13, 2 threads{f', no GPU: {why}' if why else ''}", "quick, 1 case", "usable"]
+
+
+def test_how_long_it_took_and_how_cases_ended_stand_in_the_first_line(tmp_path: Path) -> None:
+    run = [*timed(0.1, "train_step", "cpu", batch=8), made_up.ended(made_up.case("train_step", "cpu", batch=9), Status.OOM, "no")]
+    paths = [made_up.write(tmp_path / f"{name}.jsonl", run, footer={"rounds": 7, "seconds": 61.0}) for name in "ab"]
+    assert ending.run_in_words(collect(paths[:1]))[1:] == ["quick, 2 cases (1 oom), 1:01", "usable"]
+    assert ending.run_in_words(collect(paths))[1] == "quick, 4 cases (2 oom), 2:02"
+
+
+def test_what_is_open_is_one_command_of_the_fewest_suites() -> None:
+    def lack(topic: str, *commands: str) -> Missing:
+        return Missing(Question(topic, "?"), "", *commands[:1], others=commands[1:])
+
+    found = [lack("batch", "dlbench run batch", "dlbench run cnn"), lack("cost", "dlbench run cnn", "dlbench run"), lack("serving")]
+    assert next_step.left_open(found, with_time=True) == "batch, cost: dlbench run cnn"
+    assert (
+        next_step.left_open([*found[1:], lack("default", "dlbench run modes")], with_time=False) == "cost, default: dlbench run cnn modes"
+    )
+    budgeted = [lack("speed-up", "dlbench run"), lack("default", "dlbench run modes")]
+    assert next_step.left_open(budgeted, with_time=True) == "speed-up, default: dlbench run quick modes, 18 min"
+    assert next_step.left_open(found[2:], with_time=True) == ""
 
 
 @pytest.mark.parametrize(
