@@ -1,12 +1,13 @@
-"""Tables shown on request: projections, bandwidths of collectives, and the values of workloads that report many."""
+"""Tables shown on request: slowest layers, projections, bandwidths of collectives, and the values of workloads that report many."""
 
 from collections.abc import Sequence
 
+from dlbench.analysis.answers.bottleneck.steps import ProfiledLayer, layers
 from dlbench.analysis.answers.devices import what
 from dlbench.analysis.answers.parts.base import Table, table
 from dlbench.analysis.presentation import wording
 from dlbench.analysis.presentation.columns import KEY, Entry, of_row, place, value_column
-from dlbench.analysis.presentation.wording import plural, value_name
+from dlbench.analysis.presentation.wording import brief, plural, value_name
 from dlbench.analysis.ratios.pairing import grouped
 from dlbench.analysis.read import declared
 from dlbench.analysis.read.table import Results
@@ -60,6 +61,31 @@ def projection(found: Sequence[Projected]) -> Table:
     title = "Projection, not measured: a data-parallel step on more devices"
     distinguishing = [each.on(_step) for each in what([each.step for each in found])]
     return table(title, (*distinguishing, *_PROJECTED), found, notes)
+
+
+_LAYERS: Sequence[Entry] = (
+    Column("layer.step", Unit.TEXT, "the step whose time shares are of", of=lambda found: found.row.key, heading="step", priority=0),
+    place,
+    of_row(lambda row: row.time.median_s, "its time"),
+    Column("layer.name", Unit.TEXT, "as the network calls it", heading="layer", priority=0),
+    Column("layer.class", Unit.TEXT, "its class", of=lambda found: found.layer.kind, heading="class"),
+    Column("layer.forward_s", Unit.SECONDS, "without the layers in it", of=lambda found: found.layer.forward_s, heading="forward"),
+    Column("layer.backward_s", Unit.SECONDS, "the same", of=lambda found: found.layer.backward_s, heading="backward"),
+    Column("layer.seconds", Unit.SECONDS, "forward and backward", heading="both"),
+    Column("layer.share", Unit.FRACTION, "both over the time of the step", heading="of the step", priority=0),
+)
+
+
+def slowest_layers(results: Results) -> Table:
+    """Return the table of the slowest layers of the steps that the answer on the bottleneck names; no rows where none was profiled."""
+    found = layers(results)
+    by_step = grouped(found, lambda each: each.row)
+    notes = [f"of {brief(row.key)} they take {units.percent(sum(map(_share, alike)))}" for row, alike in by_step.items()]
+    return table("Slowest layers of a step", _LAYERS, found, notes)
+
+
+def _share(layer: ProfiledLayer) -> float:
+    return layer.share
 
 
 def _operation(row: Row) -> object:

@@ -52,6 +52,7 @@ def overview(
     if details:
         tables = [
             *(table for each in answered for table in each.tables),
+            detail_tables.slowest_layers(results),
             detail_tables.projection(projected(scaling(results), results)),
             *detail_tables.values(results),
             detail_tables.bandwidths(results),

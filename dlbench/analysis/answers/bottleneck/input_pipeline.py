@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from itertools import chain
 
 from dlbench.analysis.answers.parts.base import Section
-from dlbench.analysis.answers.parts.step_bottleneck import Alone, alone
 from dlbench.analysis.presentation.columns import CASE, RATIO, THROUGHPUT, place, value_column
 from dlbench.analysis.presentation.figures import Figure, figure
 from dlbench.analysis.presentation.names import by_device, by_workload_and_device
@@ -18,6 +17,16 @@ from dlbench.core.rows.row import Row, cells
 from dlbench.core.schema import Column, Unit
 
 ORDER = 50
+
+
+@dataclass(frozen=True, slots=True)
+class Alone:
+    """What a loader of the user's gives by itself, and what the step takes that it feeds."""
+
+    supply_per_s: float
+    """Samples that it gives in a second where no step is made."""
+    need_per_s: float
+    """Samples that the step takes in a second of batches that are there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,8 +45,10 @@ class Fed:
 
     @property
     def alone(self) -> Alone | None:
-        """What a loader of the user's that feeds it, and the step itself, come to alone."""
-        return alone(self.row)
+        """What loader and step come to alone; None where that was not measured, as of data that is no user's."""
+        input_s, step_s = self.row.in_role("input_alone"), self.row.in_role("step_alone")
+        items = self.row.throughput * (self.row.time.median_s or 0.0)
+        return Alone(items / input_s, items / step_s) if input_s and step_s else None
 
     @property
     def waits(self) -> float | None:

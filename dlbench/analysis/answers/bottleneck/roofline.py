@@ -31,6 +31,8 @@ class Placed(NamedTuple):
     ceilings: Ceilings
     kind: Ceiling | None = None
     """The ceiling that it reached, or that of memory where it only measures it; None of a row below them."""
+    below: Sequence[Row] = ()
+    """All rows of its device, where it is one that reached a ceiling."""
 
     @property
     def what(self) -> str | None:
@@ -65,23 +67,15 @@ def tops(results: Results) -> list[Placed]:
     """Return what each device can do at most: the best of each kind, the fastest precision first, and of memory each case at its best."""
     found, kinds = list[Placed](), list(_SHOWN)
     for ceilings, rows in _roofs(results):
-        best = [Placed(reached_by(each, rows), ceilings, each.kind) for each in ceilings.values()]
+        best = [Placed(reached_by(each, rows), ceilings, each.kind, rows) for each in ceilings.values()]
         moves = [row for row in rows if row.declared.ceiling == "memory"]
         moves += [top.row for top in best if top.kind == "memory"]  # which may declare no ceiling
         each_best = {row.key: row for row in sorted(moves, key=lambda row: row.rate.bytes_per_s or 0.0)}
-        best = [top for top in best if top.kind != "memory"] + [Placed(row, ceilings, "memory") for row in reversed(each_best.values())]
+        best = [top for top in best if top.kind != "memory"] + [Placed(row, ceilings, "memory", rows) for row in reversed(each_best.values())]
         found += sorted(
             best, key=lambda top: (kinds.index(top.kind or "memory"), -(top.row.rate.flops_per_s or 0.0) * (top.kind == kinds[0]))
         )
     return found
-
-
-def below(results: Results) -> list[Placed]:
-    """Return the cases of one rank that state both operations and bytes, of which caches have none."""
-    placed = (Placed(row, ceilings) for ceilings, rows in _roofs(results) for row in rows)
-    return [
-        each for each in placed if each.row.is_single_rank and each.intensity and not from_caches(each.row, each.ceilings["memory", ""])
-    ]
 
 
 def _foremost(found: Sequence[Placed]) -> list[Placed]:
@@ -95,9 +89,15 @@ def _of_its_kind(column: Column) -> Column:
 
 
 def _figures(found: Sequence[Placed]) -> Iterator[Figure]:
-    """Yield a roofline for each device and precision that has a roof and rows below it, those with the most rows first."""
+    """Yield a roofline for each device and precision that has a roof and rows below it, those with the most rows first.
+
+    Rows are of one rank and state both operations and bytes, of which caches have none.
+    """
     where = place(found)
-    groups = grouped(found, lambda point: (where.value(point), point.precision))
+    devices = [alike[0] for alike in grouped(found, lambda top: id(top.ceilings)).values()]
+    points = [Placed(row, top.ceilings) for top in devices for row in top.below if row.is_single_rank]
+    shown = [each for each in points if each.intensity and not from_caches(each.row, each.ceilings["memory", ""])]
+    groups = grouped(shown, lambda point: (where.value(point), point.precision))
     for (device, precision), alike in sorted(groups.items(), key=lambda group: -len(group[1]))[:_MOST_FIGURES]:
         ceilings = alike[0].ceilings
         arithmetic, bandwidth = ceilings.get(("arithmetic", precision or "")), ceilings["memory", ""].per_s
@@ -117,8 +117,6 @@ def _figures(found: Sequence[Placed]) -> Iterator[Figure]:
 
 
 _INTENSITY = Column("roofline.intensity", Unit.NUMBER, "stated operations over stated bytes", heading="FLOP/byte")
-_WORK = CASE.by(lambda placed: placed.row.key)
-_SHARE = of_row(lambda row: row.rate.ceiling_fraction)
 SECTIONS = [
     Section(
         records=tops,
@@ -133,11 +131,11 @@ SECTIONS = [
                 priority=0,
                 of=lambda top: top.what,
             ),
-            _WORK.headed("reached by"),
+            CASE.by(lambda top: top.row.key, "reached by"),
             _of_its_kind(_FLOPS),
             _of_its_kind(_BYTES),
             _of_its_kind(_TIME),
-            _SHARE.headed("of the best"),
+            of_row(lambda row: row.rate.ceiling_fraction, "of the best"),
             of_row(lambda row: row.rate.peak_fraction, "peak", 0),
             of_row(lambda row: row.rate.peak, "of"),
         ],
@@ -150,25 +148,6 @@ SECTIONS = [
         },
         more={"memory": ", {bytes_per_s} memory at most"},
         qualifier=("{peak_fraction} of the published peak{where}", "{launch} a launch{where}"),
-    ),
-    Section(
-        records=below,
-        title="Cases below the measured ceilings",
-        columns=[
-            _WORK,
-            place,
-            _INTENSITY,
-            _FLOPS,
-            _BYTES,
-            _SHARE.headed("ceiling"),
-            Column("roofline.nearest", Unit.TEXT, "the nearest ceiling", heading="of").by(
-                lambda point: point.row.rate.ceiling and point.row.rate.ceiling.kind
-            ),
-        ],
-        notes=[
-            "FLOP/byte is what the workload states of both; caches that hold what a call comes back to, and layers that are fused, move "
-            "fewer bytes, so that such a case belongs further right."
-        ],
         figures=[_figures],
     ),
 ]

@@ -63,6 +63,11 @@ def readings(results: Results) -> list[Row]:
     return sorted(found, key=lambda row: row.throughput)
 
 
+def unneeded(results: Results) -> list[Row]:
+    """Return them where no training step consumes such samples."""
+    return [] if supplied(results) else readings(results)
+
+
 def supplied(results: Results) -> list[Supplied]:
     """Return of each training step the slowest and the fastest way to read what it consumes, of the one first that consumes most."""
 
@@ -123,7 +128,7 @@ SECTIONS = [
         figures=[_figures],
     ),
     Section(
-        records=readings,
+        records=unneeded,
         title="Samples read from storage",
         columns=[
             CASE.by(lambda row: row.key, "reading"),
