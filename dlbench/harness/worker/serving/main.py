@@ -244,7 +244,7 @@ def _measure_case(begun: Measurement, request: MeasureRequest, rank_process: Ran
             return Reply(measurement=replace(result, status=Status.FAILED, reason=wrong))
         own_copies = workload.resident(case.params) != case.params
         extras: Extras = {"transfer": lambda result: _with_transfer(result, work, backend, device, clock, deadline, own_copies)}
-        if is_profiled(result, declared, policy.rounds):
+        if is_profiled(result, declared):
             extras["profile"] = lambda result: with_profile(result, work, declared, device, clock, deadline)
         if work.call and not result.round:
             subject = partial(Subject, work=work, workload=workload, params=case.params, seed=request.seed, backend=backend, device=device)
