@@ -1,6 +1,7 @@
 """Suites and planned cases on stdout: a table on a terminal, else an id a line or rows in a format."""
 
 import itertools
+import math
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -14,8 +15,8 @@ from dlbench.cli.terminal import draw, say
 from dlbench.core.model import Case, Policy
 from dlbench.core.units import seconds
 from dlbench.harness.plan.adaptive import AdaptivePlan, policy_of_tries
-from dlbench.harness.plan.cases import estimate
-from dlbench.harness.plan.suite import builtin_names, load
+from dlbench.harness.plan.cases import estimate, forecast_s
+from dlbench.harness.plan.suite import Suite, builtin_names, load
 from dlbench.harness.ranks.placement import NodeCapacity, place_ranks
 
 _TABLE_AT_MOST = 300
@@ -63,9 +64,17 @@ def estimated_s(policy: Policy, cases: int, tries: int) -> float:
     return cases_s + tries_s if policy.budget_s is None else max(cases_s, min(cases_s + tries_s, policy.budget_s))
 
 
+def minutes(suite: Suite, devices: Sequence[str]) -> int:
+    """Return the minutes of a suite on these devices, rounded up."""
+    return math.ceil(forecast_s(suite, devices) / 60)
+
+
 def write_suites(form: str) -> None:
-    """Write every built-in suite to stdout: its name, number of benches and question. Needs neither torch nor a process."""
-    rows = [{"suite": suite.name, "benches": len(suite.benches), "about": suite.about} for suite in map(load, builtin_names())]
+    """Write every built-in suite to stdout: its name, minutes on the devices here and question. Needs neither torch nor a process."""
+    from dlbench.harness.probe.installed import Gpus, versions  # not at the top, so that --help stays quick
+
+    devices = Gpus.found(versions()).ids
+    rows = [{"suite": suite.name, "minutes": minutes(suite, devices), "about": suite.about} for suite in map(load, builtin_names())]
     if form == "table":
         _draw(rows)
     else:

@@ -17,7 +17,9 @@ from dlbench.cli import main as front_door
 from dlbench.core.declared_json import signature_to_json
 from dlbench.core.model import Parameter, Signature
 from dlbench.harness import runner
+from dlbench.harness.probe import installed
 from dlbench.harness.probe.devices import Processor
+from dlbench.harness.probe.installed import Gpus
 
 MATMUL = Signature(
     "matmul",
@@ -57,9 +59,11 @@ def asked(monkeypatch):
             "signatures": [signature_to_json(MATMUL), signature_to_json(NOOP)],
             "kinds": ["cpu"],
             "devices": [{"id": "cpu", "kind": "cpu"}],
+            "versions": {"torch": None},
         }
 
     monkeypatch.setattr(runner, "ask_hello", hello)
+    monkeypatch.setattr(installed.Gpus, "found", lambda versions: Gpus())
     return questions
 
 
@@ -83,16 +87,26 @@ def test_without_names_the_suites_are_listed_and_nothing_is_started(dlbench, ask
     assert (code, err, asked) == (0, "", [])
     lines = out.splitlines()
     assert [line.split()[0] for line in lines] == sorted(path.stem for path in (ROOT / "suites").glob("*.toml"))
-    assert ["self", "2", SELF] in [line.split(maxsplit=2) for line in lines]
+    assert ["self", "1", SELF] in [line.split(maxsplit=2) for line in lines]
+
+
+def test_its_minutes_are_those_of_the_devices_here(dlbench, monkeypatch):
+    def minutes():
+        rows = json.loads(dlbench("list", "--format", "json")[1])
+        return {row["suite"]: row["minutes"] for row in rows if row["suite"] in ("quick", "network", "scaling", "self")}
+
+    assert minutes() == {"quick": 3, "network": 10, "scaling": 22, "self": 1}  # of those with a budget that, and of self its rounds
+    monkeypatch.setattr(installed.Gpus, "found", lambda versions: Gpus((("RTX 4090", 24 << 30),) * 2, "580.65"))
+    assert minutes() == {"quick": 9, "network": 29, "scaling": 66, "self": 3}
 
 
 def test_the_list_of_suites_in_every_format(dlbench):
     rows = json.loads(dlbench("list", "--format", "json")[1])
-    assert {"suite": "self", "benches": 2, "about": SELF} in rows
+    assert {"suite": "self", "minutes": 1, "about": SELF} in rows
     table = list(csv.DictReader(io.StringIO(dlbench("list", "--format", "csv")[1])))
-    assert [{**row, "benches": int(row["benches"])} for row in table] == rows
+    assert [{**row, "minutes": int(row["minutes"])} for row in table] == rows
     lines = dlbench("list", "--format", "md")[1].splitlines()
-    assert lines[:2] == ["| suite | benches | about |", "| --- | --- | --- |"]
+    assert lines[:2] == ["| suite | minutes | about |", "| --- | --- | --- |"]
     assert len(lines) == 2 + len(rows)
 
 
@@ -144,13 +158,13 @@ def test_cases_in_every_format(dlbench):
         (["dense.toml", "--case", IDS[0], "-k", "bf16"], 2, "-k and --case both choose cases; give one of them"),
         (["dense.toml", "--set", "m=1"], 2, "--set m: no workload of dense has such a parameter; valid: dtype, n"),
         (["dense.toml", "--set", "n=x"], 2, "--set n=x (matmul): n must be a positive integer, not 'x'"),
-        (["dense.toml", "--device", "cuda"], 69, "there is no device 'cuda' here; this machine has: cpu"),
+        (["dense.toml", "--device", "cuda"], 69, "there is no device 'cuda' here; this machine has: cpu; torch is not installed"),
         (["-k", "vgg"], 2, "-k, --case, --set, --device and --plugin need a SUITE, such as dlbench list quick -k resnet18"),
         (["conv"], 2, "conv.toml, bench 1: no workload is called 'conv2d'; valid: matmul, noop (one of your own comes with --plugin)"),
         (
             ["dense.toml", "--device", "gpu"],
             69,
-            "there is no GPU here, be it cuda (NVIDIA, AMD), xpu (Intel) or mps (Apple); this machine has: cpu",
+            "there is no GPU here, be it cuda (NVIDIA, AMD), xpu (Intel) or mps (Apple); this machine has: cpu; torch is not installed",
         ),
     ],
 )
@@ -176,7 +190,7 @@ from dlbench.harness.probe.devices import Processor
 from dlbench.core.model import Parameter, Signature
 from dlbench.core.declared_json import signature_to_json
 noop = Signature("matmul", "", (Parameter("n", "integer", True, minimum=1),))
-cpu = {"kinds": ["cpu"], "devices": [{"id": "cpu", "kind": "cpu"}]}
+cpu = {"kinds": ["cpu"], "devices": [{"id": "cpu", "kind": "cpu"}], "versions": {}}
 runner.ask_hello = lambda plugins, workloads: {"signatures": [signature_to_json(noop)], **cpu}
 from dlbench.cli.main import main
 sys.argv = ["dlbench", "list", sys.argv[1]]
@@ -229,7 +243,7 @@ def test_a_terminal_gets_a_table_of_few_cases_and_plain_lines_of_many(tmp_path):
 
 def test_a_terminal_gets_a_table_of_suites():
     out, _ = on_terminal([sys.executable, "-m", "dlbench", "list"])
-    assert [line.split()[:3] for line in out.splitlines() if "self" in line] == [["self", "2", "What"]]
+    assert [line.split()[:3] for line in out.splitlines() if "self" in line] == [["self", "1", "What"]]
 
 
 @pytest.mark.parametrize(("rounds", "said"), [("3", "in 3 rounds (estimated"), ("1", "in 1 round (estimated")])
