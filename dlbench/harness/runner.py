@@ -300,7 +300,7 @@ class Runner:
 def _in_order(tasks: Sequence[Task], settings: RunSettings, number: int) -> list[Task]:
     """Return a round's cases in random order, those that share a group of ranks next to each other and behind all others.
 
-    The first round of a budget, which may end in it, is in the order of the suites; not with sides or copies, as none may gain by its place.
+    The first round of a budget, which may end in it, is in the order of the suites, unless sides or copies share it.
     """
     alone = len({(task.case.copied, task.case.device) for task in tasks}) == len(tasks)
     in_budget = not number and settings.policy.budget_s is not None

@@ -286,13 +286,13 @@ def test_a_reference_whose_plugin_does_not_import_is_named_without_its_folder(ch
     done = dlbench("ab", "self", "-o", "../o.jsonl", *QUICKLY, "--plugin", "plug/sides.py", "--b-ref", "main", *BOTH, cwd=checkout)
     assert (done.code, done.err) == (
         2,
-        "dlbench: side a: plugin 'plug/sides.py' does not import: ModuleNotFoundError: No module named 'no_such_package'\n",
+        "dlbench: side a: plug/sides.py, line 1: ModuleNotFoundError: No module named 'no_such_package'\n",
     )
     git(checkout, "checkout", "-q", "state2")
     done = dlbench("ab", "self", "-o", "../o.jsonl", *QUICKLY, "--plugin", "plug/sides.py", "--b-ref", "main", *BOTH, cwd=checkout)
     assert (done.code, done.err) == (
         2,
-        "dlbench: side b: plugin 'plug/sides.py' does not import: ModuleNotFoundError: No module named 'no_such_package'\n",
+        "dlbench: side b: plug/sides.py, line 1: ModuleNotFoundError: No module named 'no_such_package'\n",
     )
 
 
@@ -386,7 +386,7 @@ def test_an_interpreter_that_was_asked_for_does_not_import_from_the_folder_one_s
     done = dlbench("ab", "self", "--plugin", "mine.py", "--a-python", sys.executable, cwd=tmp_path)
     assert (done.code, done.err) == (
         2,
-        "dlbench: side a: plugin 'mine.py' does not import: ModuleNotFoundError: No module named 'installed'\n",
+        "dlbench: side a: mine.py, line 1: ModuleNotFoundError: No module named 'installed'\n",
     )
 
 

@@ -98,7 +98,8 @@ def test_a_bare_call_says_what_is_here_and_what_to_type(tmp_path, snapshot, monk
 
 
 def test_a_bare_call_imports_no_torch(tmp_path):
-    program = "import sys; from dlbench.cli.main import dlbench; dlbench([], standalone_mode=False); sys.exit(str({'torch', 'pandas'} & {*sys.modules}))"
+    call = "from dlbench.cli.main import dlbench; dlbench([], standalone_mode=False)"
+    program = f"import sys; {call}; sys.exit(str({{'torch', 'pandas'}} & {{*sys.modules}}))"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False, cwd=tmp_path)
     assert done.stderr.strip() == "set()"
     assert len(done.stdout.splitlines()) >= 5
