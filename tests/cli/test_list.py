@@ -14,10 +14,12 @@ import shared_hosts
 from front_door import ROOT
 
 from dlbench.cli import main as front_door
+from dlbench.cli import session
 from dlbench.core.declared_json import signature_to_json
 from dlbench.core.model import Parameter, Signature
 from dlbench.harness import runner
 from dlbench.harness.probe import installed
+from dlbench.harness.probe import programs as programs_of_others
 from dlbench.harness.probe.devices import Processor
 from dlbench.harness.probe.installed import Gpus
 
@@ -46,6 +48,22 @@ IDS = [
     "matmul[n=128,dtype=fp32]@cpu",
     "matmul[n=128,dtype=bf16]@cpu",
 ]
+
+
+class Idle:
+    """In place of the other programs of this machine: it has none."""
+
+    found = ""
+
+    def named(self, lost=0.0):
+        return self.found or None
+
+
+@pytest.fixture(autouse=True)
+def programs(monkeypatch):
+    for module in (session, programs_of_others):
+        monkeypatch.setattr(module, "OtherPrograms", Idle)
+    return Idle
 
 
 @pytest.fixture
@@ -115,6 +133,30 @@ def test_cases_are_one_id_a_line_and_the_estimate_goes_to_stderr(dlbench, asked)
     assert (code, out.splitlines()) == (0, IDS)
     assert err == "4 cases, about 28.0 s in 7 rounds (estimated from the policy; slow steps take longer)\n"
     assert asked == [(("mine",), ("matmul",))]
+
+
+ABSENT = """
+[[bench]]
+workload = "noop"
+devices = ["cpu", "accelerator"]
+"""
+
+
+def test_what_is_not_here_is_counted_and_not_listed(dlbench, tmp_path):
+    (tmp_path / "all.toml").write_text(ABSENT)
+    code, out, err = dlbench("list", "all.toml")
+    assert (code, out) == (0, "noop[]@cpu\n")
+    assert err.splitlines()[1:] == ["not listed: 1 case of what is not here: accelerator"]
+
+
+def test_a_budget_is_the_most_that_it_takes_and_who_takes_the_cpus_is_said(dlbench, tmp_path, monkeypatch, programs):
+    monkeypatch.setattr(programs, "found", "other programs take 1.5 of 2 CPUs: python")
+    (tmp_path / "paid.toml").write_text(f"[policy]\nbudget_s = 300\n{ABSENT}")
+    most = "and at most 300 s with what is left for wide intervals"
+    assert dlbench("list", "paid.toml", "--device", "cpu")[2].splitlines() == [
+        f"1 case, about 10.5 s in 7 rounds (estimated from the policy; slow steps take longer, {most})",
+        "busy: other programs take 1.5 of 2 CPUs: python; times would be too long, and forecasts are those of a quiet machine",
+    ]
 
 
 def test_the_options_narrow_and_change_the_plan(dlbench):
@@ -272,7 +314,7 @@ def test_a_dry_run_counts_the_tries_of_searches(tmp_path, bench, said):
     assert (done.code, done.err) == (0, f"{said} in 2 rounds (estimated from the policy; slow steps take longer)\n")
 
 
-@pytest.mark.parametrize(("cpus", "said"), [(2, "2 skipped: no such device, or too few devices or cores for their ranks"), (8, "")])
+@pytest.mark.parametrize(("cpus", "said"), [(2, "2 skipped: too few devices or cores for their ranks"), (8, "")])
 def test_a_dry_run_takes_no_time_for_more_ranks_than_cores(tmp_path, monkeypatch, cpus, said):
     monkeypatch.setattr(Processor, "usable_threads", lambda _: cpus)
     policy = "[policy]\nrounds = 2\nround_s = 0.5\nwarmup_s = 0.2\n"
@@ -296,7 +338,7 @@ def test_a_dry_run_of_a_baseline_has_the_rounds_that_its_cases_need(tmp_path):
 
 def test_a_dry_run_says_both_ends_in_one_unit(tmp_path):
     (tmp_path / "s.toml").write_text('[policy]\nround_s = 4.0\nwarmup_s = 1.0\n[[bench]]\nworkload = "noop"\n')
-    done = shared_hosts.dlbench("ab", "s.toml", "--device", "cpu", "--dry-run", "--isolation", "none", cwd=tmp_path)
+    done = shared_hosts.dlbench("ab", "s.toml", "--same", "--device", "cpu", "--dry-run", "--isolation", "none", cwd=tmp_path)
     assert "28 to 120 process starts, about 2.5 min to 11 min (" in done.err, done.err
 
 
@@ -313,7 +355,7 @@ def test_a_dry_run_says_both_ends_in_one_unit(tmp_path):
 )
 def test_a_dry_run_of_an_a_b_says_what_it_takes_at_least_and_at_most(tmp_path, arguments, said):
     (tmp_path / "s.toml").write_text('[policy]\nround_s = 0.05\nwarmup_s = 0.001\n[[bench]]\nworkload = "noop"\n')
-    done = shared_hosts.dlbench("ab", "s.toml", "--device", "cpu", "--dry-run", *arguments, cwd=tmp_path)
+    done = shared_hosts.dlbench("ab", "s.toml", "--same", "--device", "cpu", "--dry-run", *arguments, cwd=tmp_path)
     assert (done.code, done.out) == (0, "noop[]@cpu\n")
     assert done.err == f"{said} (estimated from the policy; slow steps take longer)\n"
     assert [each.name for each in tmp_path.iterdir()] == ["s.toml"]
