@@ -9,6 +9,7 @@ import shared_hosts
 
 from dlbench.cli import session
 from dlbench.core.errors import UsageError
+from dlbench.core.prices import Prices
 from dlbench.core.model import OWN
 from dlbench.harness.worker import user_definitions
 
@@ -297,3 +298,60 @@ def test_a_decorator_that_is_written_wrongly_is_told(written, sentence):
     with pytest.raises(UsageError) as refused:
         written()
     assert str(refused.value) == sentence
+
+
+def test_what_is_wanted_first_stands_first(tmp_path):
+    (tmp_path / "mine.py").write_text(LINEAR.format(name="mine", outputs=3))
+    listed = shared_hosts.dlbench("list", "mine.py", "--device", "cpu", cwd=tmp_path)
+    ids = listed.out.split()
+    batches = [f"{step}[model=mine,batch={2**exponent},dtype=fp32]@cpu" for step in ("train_step", "infer_step") for exponent in range(7)]
+    assert ids[: len(batches)] == batches
+    workloads = [each.partition("[")[0] for each in ids[len(batches) :]]
+    assert workloads[:4] == ["matmul", "matmul", "stream", "launch_kernel"]
+    assert workloads[4:].index("largest_batch") > ids[len(batches) + 4 :].index(
+        "train_step[model=mine,batch=8,dtype=fp32,mode=compile]@cpu"
+    )
+
+
+@pytest.mark.parametrize("file", ["mine.py", "other.py"])
+@pytest.mark.parametrize("inputs", ["images", "tokens", "example"])
+def test_a_new_file_runs_as_it_is_and_is_never_overwritten(tmp_path, inputs, file):
+    made = front_door.in_process(tmp_path, "new", file, "--inputs", inputs)
+    assert (made.code, made.out, made.err) == (0, "", f"wrote {file}; put your network into it, then: dlbench run {file}\n")
+    text = (tmp_path / file).read_text()
+    again = front_door.in_process(tmp_path, "new", file)
+    assert (again.code, again.err) == (2, f"dlbench: {file} exists and is never overwritten; choose another name\n")
+    assert (tmp_path / file).read_text() == text
+    suite = front_door.suite(tmp_path, *STEPS)
+    done = shared_hosts.dlbench("run", suite, "--plugin", file, "--device", "cpu", "--rounds", "1", "--format", "json", cwd=tmp_path)
+    assert {row["case.status"] for row in json.loads(done.out)} == {"ok"}, done.err
+
+
+@pytest.mark.parametrize(
+    ("file", "sentence"),
+    [
+        ("mine.txt", "mine.txt: the file becomes a module of Python; call it like a name that ends in .py, such as mine.py"),
+        ("my-net.py", "my-net.py: the file becomes a module of Python; call it like a name that ends in .py, such as mine.py"),
+        ("torch.py", "torch.py: Python has a module 'torch' already, which this one would hide; choose another name"),
+        ("none/mine.py", "there is no folder none to write mine.py in; make it, or choose another"),
+    ],
+)
+def test_a_name_that_is_no_module_is_refused(tmp_path, file, sentence):
+    done = front_door.in_process(tmp_path, "new", file)
+    assert (done.code, done.out, done.err) == (2, "", f"dlbench: {sentence}\n")
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_training_of_ones_own_is_for_the_answers_and_is_not_stored(tmp_path, monkeypatch):
+    told = []
+    monkeypatch.setattr("dlbench.cli.output.write_results", lambda results, *_, **__: told.append(results.prices))
+    (tmp_path / "mine.py").write_text(LINEAR.format(name="mine", outputs=3))
+    suite = front_door.suite(tmp_path, *STEPS)
+    options = ("--plugin", "mine.py", "--device", "cpu", "--rounds", "1", "-o", "o.jsonl")
+    done = shared_hosts.dlbench("run", suite, *options, "--samples", "50000", "--epochs", "7", cwd=tmp_path)
+    assert (done.code, told) == (0, [Prices(samples=50000, epochs=7)]), done.err
+    assert "samples" not in str(front_door.lines(tmp_path / "o.jsonl")[0]["environment"]["provenance"]["command"])
+    again = shared_hosts.dlbench("run", "--resume", "o.jsonl", "--samples", "9", cwd=tmp_path)
+    assert (again.code, told[1:]) == (0, [Prices(samples=9)]), again.err
+    alone = front_door.in_process(tmp_path, "run", suite, "--epochs", "7")
+    assert (alone.code, alone.err) == (2, "dlbench: --epochs says how often a training passes over --samples; give that, too\n")
