@@ -110,6 +110,15 @@ class FakeNvml:
     def nvmlSystemGetDriverVersion(self) -> str:  # noqa: N802  # the name is pynvml's
         return self.driver
 
+    def nvmlSystemGetCudaDriverVersion(self) -> int:  # noqa: N802  # the name is pynvml's
+        return 13000
+
+    def nvmlDeviceGetCount(self) -> int:  # noqa: N802  # the name is pynvml's
+        return len(self.cards)
+
+    def nvmlDeviceGetHandleByIndex(self, index: int) -> Any:  # noqa: N802  # the name is pynvml's
+        return self.cards[index]
+
     def nvmlDeviceGetHandleByUUID(self, uuid: str) -> Any:  # noqa: N802  # the name is pynvml's
         return self._found(uuid if uuid in self.mig else None, next((card for card in self.cards if card.uuid == uuid), None))
 

@@ -1,7 +1,7 @@
 """A machine with a card, by a script: the real command plans, schedules and writes, and only its measuring processes and clock are made up.
 
 A process takes so long to start, and a case its set-up, its warm-up and the blocks that the policy asks for, compiling, the profile of a
-step in its second round, and a product's copies in its first two; a case on the CPU takes what it took in a committed run.
+step in its first round, and a product's copies in its first two; a case on the CPU takes what it took in a committed run.
 """
 
 import functools
@@ -123,7 +123,7 @@ class ScriptedCard:
         m, n, k = (case.params.get(name) or case.params.get("n", 0) for name in "mnk")
         of_8192 = (m * k + k * n + m * n) / (3 * 8192**2) if case.workload == "matmul" and number < 2 else 0.0
         more_s = (
-            PROFILE_S * (number == 1 and case.workload in ("train_step", "infer_step"))
+            PROFILE_S * (number == 0 and case.workload in ("train_step", "infer_step"))
             + COPIES_S.get(case.params.get("dtype"), 0) * of_8192
         )
         return SET_UP_S + warm_up_s + policy.round_s + compile_s + more_s

@@ -24,7 +24,7 @@ ROOMS = {
     "core.reference": "collectives networks peaks schedules published claims",
     "core.rows": "rounds columns row rates summary",
     "harness.plan": "suite selection cases adaptive known_cases",
-    "harness.probe": "cgroup memory topology processor nvml energy window devices fingerprint monitor programs",
+    "harness.probe": "cgroup memory topology processor nvml installed energy window devices fingerprint monitor programs",
     "harness.probe.checks": "__init__ *",
     "harness.process": "interrupt scratch wire checkout worker_process",
     "harness.worker": "lifecycle usage scratch stages user_definitions signature_checks registry failures",

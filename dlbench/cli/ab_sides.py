@@ -65,13 +65,20 @@ def _options_of(name: str) -> tuple[Decorator, ...]:
 
 
 def _sides(
-    a_python: str | None, a_env: Sequence[str], a_ref: str | None, b_python: str | None, b_env: Sequence[str], b_ref: str | None
+    a_python: str | None, a_env: Sequence[str], a_ref: str | None, b_python: str | None, b_env: Sequence[str], b_ref: str | None, same: bool
 ) -> tuple[SideOptions, SideOptions]:
+    given = any((a_python, a_env, a_ref, b_python, b_env, b_ref))
+    if same and given:
+        raise UsageError("--same measures the same code on both sides; give it without an option of a or b")
+    if not (same or given):
+        apart = "--b-python PYTHON, --b-env NAME=VALUE or --b-ref REF"
+        raise UsageError(f"a and b are the same code here; say in what b differs: {apart} (--same measures the same code twice)")
     return SideOptions.of("a", a_python, a_env, a_ref), SideOptions.of("b", b_python, b_env, b_ref)
 
 
-side_options = option_group("sides", _sides, *_options_of("a"), *_options_of("b"))
-"""Adds --a-python, --a-env and --a-ref, and the same of b; the command gets ``sides``, the `SideOptions` of each."""
+_SAME = click.option("--same", is_flag=True, help="Measure the same code on both sides: what differs then is noise.")
+side_options = option_group("sides", _sides, *_options_of("a"), *_options_of("b"), _SAME)
+"""Adds --a-python, --a-env and --a-ref, the same of b, and --same; the command gets ``sides``, the `SideOptions` of each."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,22 +1,27 @@
 """Suites and planned cases on stdout: a table on a terminal, else an id a line or rows in a format."""
 
 import itertools
+import math
 import sys
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from shutil import get_terminal_size
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dlbench.analysis.export import tabular
 from dlbench.analysis.presentation.wording import plural
 from dlbench.cli.planning import Plan, left_out
-from dlbench.cli.terminal import draw, say
+from dlbench.cli.terminal import busy_line, draw, say
 from dlbench.core.model import Case, Policy
 from dlbench.core.units import seconds
 from dlbench.harness.plan.adaptive import AdaptivePlan, policy_of_tries
-from dlbench.harness.plan.cases import estimate
-from dlbench.harness.plan.suite import builtin_names, load
+from dlbench.harness.plan.cases import estimate, forecast_s
+from dlbench.harness.plan.suite import Suite, builtin_names, load
 from dlbench.harness.ranks.placement import NodeCapacity, place_ranks
+
+if TYPE_CHECKING:
+    from dlbench.harness.probe.programs import OtherPrograms
 
 _TABLE_AT_MOST = 300
 """Cases that one still scrolls through; more are plain lines on a terminal, too."""
@@ -25,34 +30,45 @@ _GAPS = 4
 _COLUMNS = ("id", "suite", "workload", "device", "params")
 
 
-def write_plan(plan: Plan, form: str, policy: Policy) -> None:
-    """Write the cases of a plan to stdout as they come, and to stderr how many there are and about how long they take by this policy."""
+def write_plan(plan: Plan, form: str, policy: Policy, programs: "OtherPrograms") -> None:
+    """Write the cases of a plan to stdout as they come, and to stderr how many there are and about how long they take by this policy.
+
+    Cases of devices that are not here are counted only. ``programs``: those that take the CPUs, as a forecast is of a quiet machine.
+    """
     from dlbench.harness.probe.devices import describe_cpu  # not at the top, so that --help stays quick
 
-    count, absent, crowded, searches, tries, present = 0, 0, 0, 0, 0, {device.id for device in plan.devices}
+    listed, crowded, searches, tries, present = 0, 0, 0, 0, {device.id for device in plan.devices}
     chosen: list[Case] = []
+    absent: Counter[str] = Counter()
     here = NodeCapacity(dict.fromkeys(present), describe_cpu().usable_threads())
 
     def counted() -> Iterator[Case]:
-        nonlocal count, absent, crowded, searches, tries
+        nonlocal listed, crowded, searches, tries
         for case in plan.cases:
-            count += 1
-            absent += case.device not in present
-            crowded += case.device in present and len(place_ranks(case, (here,)).devices) < (case.ranks or 1)
-            if case.device in present and (search := AdaptivePlan.of(case, plan.signatures[case.workload])):
-                searches += 1
-                tries += search.usual_tries()
             if plan.options.expression is not None:
                 chosen.append(case)
+            if case.device not in present:
+                absent[case.device] += 1
+                continue
+            listed += 1
+            crowded += len(place_ranks(case, (here,)).devices) < (case.ranks or 1)
+            if search := AdaptivePlan.of(case, plan.signatures[case.workload]):
+                searches += 1
+                tries += search.usual_tries()
             yield case
 
     write_cases(counted(), form)
-    time = seconds(estimated_s(policy, count - absent - crowded, tries))
-    ranks = ", or too few devices or cores for their ranks" if crowded else ""
-    skipped = f" ({absent + crowded:,} skipped: no such device{ranks})" if absent + crowded else ""
+    skipped = f" ({crowded:,} skipped: too few devices or cores for their ranks)" if crowded else ""
     tried = f", {searches:,} search{'' if searches == 1 else 'es'} with about {tries:,} tries" if searches else ""
-    rounds = f"in {plural(policy.rounds, 'round')} (estimated from the policy; slow steps take longer)"
-    say(f"{count:,} case{'' if count == 1 else 's'}{skipped}{tried}, about {time} {rounds}")
+    most = "" if policy.budget_s is None else f", and at most {seconds(policy.budget_s)} with what is left for wide intervals"
+    say(
+        f"{listed:,} case{'' if listed == 1 else 's'}{skipped}{tried}, about {seconds(estimated_s(policy, listed - crowded, tries))} in "
+        f"{plural(policy.rounds, 'round')} (estimated from the policy; slow steps take longer{most})"
+    )
+    if absent:
+        say(f"not listed: {plural(absent.total(), 'case')} of what is not here: {', '.join(absent)}")
+    if busy := busy_line(programs):
+        say(busy)
     if note := left_out(plan, chosen):
         say(f"note: {note}")
 
@@ -63,9 +79,17 @@ def estimated_s(policy: Policy, cases: int, tries: int) -> float:
     return cases_s + tries_s if policy.budget_s is None else max(cases_s, min(cases_s + tries_s, policy.budget_s))
 
 
+def minutes(suite: Suite, devices: Sequence[str]) -> int:
+    """Return the minutes of a suite on these devices, rounded up."""
+    return math.ceil(forecast_s(suite, devices) / 60)
+
+
 def write_suites(form: str) -> None:
-    """Write every built-in suite to stdout: its name, number of benches and question. Needs neither torch nor a process."""
-    rows = [{"suite": suite.name, "benches": len(suite.benches), "about": suite.about} for suite in map(load, builtin_names())]
+    """Write every built-in suite to stdout: its name, minutes on the devices here and question. Needs neither torch nor a process."""
+    from dlbench.harness.probe.installed import Gpus, versions  # not at the top, so that --help stays quick
+
+    devices = Gpus.found(versions()).ids
+    rows = [{"suite": suite.name, "minutes": minutes(suite, devices), "about": suite.about} for suite in map(load, builtin_names())]
     if form == "table":
         _draw(rows)
     else:

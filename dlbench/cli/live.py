@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from dlbench.analysis.presentation.wording import plural
 from dlbench.cli.session import Session
-from dlbench.cli.terminal import on_screen, say
+from dlbench.cli.terminal import busy_line, on_screen, say
 from dlbench.cli.tracker import Tracker
 from dlbench.core import units
 from dlbench.core.conditions import BUSY
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 
 _REST = 50
 """Times what answering took before it is done again: 2 % of the time between cases at most."""
-_TOO_LONG = "times would be too long, and forecasts are those of a quiet machine"
 _TICK_S = 1.0
 _LONG_S = 5.0
 """Seconds without a case that starts or ends, from which on the clock moves by itself: a screen that stands still looks like a hang."""
@@ -39,7 +38,7 @@ _LONG_S = 5.0
 @contextmanager
 def screen(session: Session, path: Path, programs: OtherPrograms) -> Iterator[Observer]:
     """Show the run on stderr for as long as it lasts, and first whether other programs take the CPUs."""
-    busy = f"busy: {found}; {_TOO_LONG}" if (found := programs.named()) else ""
+    busy = busy_line(programs)
     if not on_screen():
         if busy:
             say(busy)

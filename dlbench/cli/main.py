@@ -1,6 +1,7 @@
 """The ``dlbench`` command: its table of contents, and the one place where errors become exit codes."""
 
 import os
+import shlex
 import sys
 import time
 from functools import partial
@@ -16,6 +17,7 @@ from dlbench.core.errors import DlbenchError, ExitCode, UsageError, nearest
 
 # Static text, so that --help imports none of the commands.
 COMMANDS = {
+    "new": "Write the file of a network of your own, for run.",
     "devices": "What is in this machine: CPU and every accelerator.",
     "list": "Suites; with names, the planned cases and an estimate of the time.",
     "run": "Measure: run suites (default: quick), and answer ten questions in a line each.",
@@ -31,8 +33,8 @@ COMMANDS = {
 
 _REPORT_NEEDS = ("vl_convert", "jinja2")
 """Modules of the extra that makes pages."""
-
-
+_OF_FILES = {".jsonl": "show", ".py": "run", ".toml": "run"}
+"""What is nearly always meant by a file in place of a command."""
 _COMPLETE = "_DLBENCH_COMPLETE"
 """The variable in which a shell says how it asks for completions, by Click's convention."""
 
@@ -48,10 +50,16 @@ class LazyGroup(click.Group):
         """Import the module called as the command is and return its ``command``."""
         return load(cmd_name) if cmd_name in COMMANDS else None
 
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Take ``help`` and ``help run`` as the option."""
+        return super().parse_args(ctx, [*args[1:], "--help"] if args[:1] == ["help"] else args)
+
     def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[str | None, click.Command | None, list[str]]:
         """Find the command, and the defaults that the user has set for its options; help is given without them."""
         if args[0] not in COMMANDS and not args[0].startswith("-") and not ctx.resilient_parsing:
-            raise UsageError(f"there is no command '{args[0]}'{nearest(args[0], list(COMMANDS))}")
+            wanted = next((command for ending, command in _OF_FILES.items() if args[0].endswith(ending)), None)
+            right = f"; did you mean dlbench {wanted} {shlex.quote(args[0])}?" if wanted else nearest(args[0], list(COMMANDS))
+            raise UsageError(f"there is no command '{args[0]}'{right}")
         name, command, rest = super().resolve_command(ctx, args)
         if command is not None and not ctx.resilient_parsing and not {*rest} & {*ctx.help_option_names}:
             from dlbench.cli import defaults  # not at the top, so that --help stays quick
@@ -94,7 +102,9 @@ def dlbench(context: click.Context) -> None:
     for other shells zsh_source or fish_source.
     """
     if context.invoked_subcommand is None:
-        click.echo(context.get_help())
+        from dlbench.cli import first_screen  # not at the top, so that --help stays quick
+
+        first_screen.write()
 
 
 def main() -> None:

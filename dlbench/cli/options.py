@@ -263,16 +263,21 @@ def _per_device(name: str, range_: Range, meaning: str) -> Decorator:
     return click.option(name, multiple=True, type=prices.figure_in(range_), metavar="[DEVICE=]NUMBER", help=meaning)
 
 
+_TRAINING = (
+    click.option("--samples", type=click.IntRange(1, 10**15), help="Samples of a training of your own, for how long it takes."),
+    click.option("--epochs", type=click.IntRange(1, 10**6), help="How often it passes over them (default: 1)."),
+)
+training_options = option_group("prices", prices.training, *_TRAINING)
+"""Adds --samples and --epochs; the command gets ``prices``, without any."""
 price_options = option_group(
     "given",
     prices.made,
     _per_device("--price-per-hour", AMOUNT, "Rent of a device for an hour, of all or of one: 2.50, cuda=2.50, cuda:0=2.50. Repeatable."),
-    _per_device("--price-per-kwh", AMOUNT, "Of electricity, in the same way. Repeatable."),
-    _per_device("--price", AMOUNT, "To buy a device, in the same way. Repeatable."),
-    _per_device("--years", YEARS, "In which a device that was bought is used. Repeatable."),
-    _per_device("--hours-per-day", HOURS, "In which it is used on each day of these. Repeatable."),
-    click.option("--currency", type=prices.currency, metavar="LABEL", help="Behind all amounts, such as EUR (default: none)."),
-    click.option("--samples", type=click.IntRange(1, 10**15), help="Of a training of your own, told next to the published ones."),
-    click.option("--epochs", type=click.IntRange(1, 10**6), help="How often that passes over them (default: 1)."),
+    _per_device("--price-per-kwh", AMOUNT, "Price of electricity, in the same way. Repeatable."),
+    _per_device("--price", AMOUNT, "Price of a device, in the same way. Repeatable."),
+    _per_device("--years", YEARS, "Years in which a device that was bought is used. Repeatable."),
+    _per_device("--hours-per-day", HOURS, "Hours of use on each day of these. Repeatable."),
+    click.option("--currency", type=prices.currency, metavar="LABEL", help="Currency behind all amounts, such as EUR (default: none)."),
+    *_TRAINING,
 )
 """Adds what things cost and a training of one's own, none of which is stored; the command gets ``given``, `core.prices.Prices`."""

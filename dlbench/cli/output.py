@@ -100,7 +100,8 @@ def write_pairs(results: Results, by: str, form: str, *, pictures: bool) -> None
         with_values = reported_pairs(results, by)
         draw(terminal.paired(results, pairs, same_case(with_values), pictures=pictures))
         shown = {(row.case.id, row.file) for row in pairing.both_sides(results, with_values.rows)}
-        unpaired = tuple(each for each in unpaired if (each.case, each.run) not in shown)
+        # Where nothing is paired, that is said already, and no list of all cases says more.
+        unpaired = tuple(each for each in unpaired if (each.case, each.run) not in shown) if shown or pairs.rows else ()
     else:
         click.echo(tabular.render(pair_columns.frame(pairs.rows), form), nl=False)
         write_notes(sentences.not_usable(results))

@@ -1,6 +1,7 @@
 """Plans: suites and their cases on this machine, chosen by the options of planning."""
 
 import itertools
+import shlex
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -58,6 +59,9 @@ def load_suites(options: PlanOptions) -> tuple[Suite, ...]:
         if options.case_ids:
             raise UsageError("-k and --case both choose cases; give one of them")
         compile_expression(options.expression)
+    if results := [name for name in options.names if name.endswith(".jsonl")]:
+        file = shlex.quote(results[0])
+        raise UsageError(f"{results[0]} is a result file: dlbench show {file} shows it, dlbench run --resume {file} goes on with it")
     return load_all(options.names or (DEFAULT_SUITE,))
 
 
@@ -71,13 +75,13 @@ def plan_suites(suites: tuple[Suite, ...], hello: Json, options: PlanOptions) ->
 
     Raises SuiteError, UsageError or DeviceAbsent for any mistake in an option or a suite, and for a plan without cases.
     """
-    from dlbench.harness.probe import devices  # not at the top, so that --help stays quick
+    from dlbench.harness.probe import devices, installed  # not at the top, so that --help stays quick
 
     only = None if options.expression is None else compile_expression(options.expression)
     signatures = signatures_of(hello)
-    suites = with_user_names(overridden(suites, options.overrides, signatures), signatures)
+    suites = with_user_names(overridden(suites, options.overrides, signatures), signatures, options.plugins)
     check(suites, signatures, hello["kinds"])
-    chosen = devices.select(devices.describe(hello), options.device_words)
+    chosen = devices.select(devices.describe(hello), options.device_words, installed.why_none(hello["versions"]))
     ids = [device.id for device in chosen]
     cases = all_cases(suites, signatures, ids, only=only, case_ids=options.case_ids, include_absent=not options.device_words)
     first = next(cases)

@@ -1,6 +1,7 @@
 """Prices on the command line and among its defaults: read, checked against what was measured, and refused where they would do nothing."""
 
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 
 import click
 
@@ -49,15 +50,14 @@ def made(
 
     Raises UsageError for a figure that is given twice for one device, and where an option that was typed would do nothing.
     """
-    found = Prices(
-        _by_device("--price-per-hour", price_per_hour),
-        _by_device("--price-per-kwh", price_per_kwh),
-        _by_device("--price", price),
-        _by_device("--years", years),
-        _by_device("--hours-per-day", hours_per_day),
-        currency or "",
-        samples,
-        epochs or 1,
+    found = replace(
+        training(samples, epochs),
+        per_hour=_by_device("--price-per-hour", price_per_hour),
+        per_kwh=_by_device("--price-per-kwh", price_per_kwh),
+        price=_by_device("--price", price),
+        years=_by_device("--years", years),
+        hours_per_day=_by_device("--hours-per-day", hours_per_day),
+        currency=currency or "",
     )
     typed = typed_prices()
     spread = next((name for name in ("--years", "--hours-per-day") if name in typed), None)
@@ -65,9 +65,14 @@ def made(
         raise UsageError(f"{spread} spreads what a device costs to buy over its use; give --price, too")
     if "--currency" in typed and not found.has_amounts:
         raise UsageError("--currency is a label of amounts; give --price-per-hour, --price-per-kwh or --price, too")
+    return found
+
+
+def training(samples: int | None, epochs: int | None) -> Prices:
+    """Return a training of the user's own, without prices. Raises UsageError for epochs of no samples."""
     if epochs is not None and samples is None:
         raise UsageError("--epochs says how often a training passes over --samples; give that, too")
-    return found
+    return Prices(samples=samples, epochs=epochs or 1)
 
 
 def _by_device(option: str, figures: Figures) -> PerDevice:

@@ -32,6 +32,7 @@ from dlbench.harness.plan.suite import Suite
 from dlbench.harness.pool import Isolation, layout_seed
 from dlbench.harness.probe import devices as machine
 from dlbench.harness.probe import fingerprint
+from dlbench.harness.probe.programs import OtherPrograms
 from dlbench.harness.process.interrupt import Interruption
 from dlbench.harness.process.scratch import refuse_unwritable
 from dlbench.harness.process.worker_process import Mode, WorkerProcess, handshake
@@ -56,6 +57,8 @@ class OpenSide:
     """Without its devices: which of them take part is for a plan to say."""
     worker: WorkerProcess
     hello: Json
+    programs: OtherPrograms
+    """Those that took CPUs since before the worker was started."""
 
     def tasks(self, plan: Plan) -> list[Task]:
         """Return the tasks of a round of the plan on this side."""
@@ -66,12 +69,13 @@ class OpenSide:
 @contextmanager
 def open_side(side: Side, suites: Sequence[Suite], settings: RunSettings, interruption: Interruption) -> Iterator[OpenSide]:
     """Start a worker and ask it for its devices and workloads; end it afterwards. Raises WorkerError where it can't say."""
+    programs = OtherPrograms()
     announce(f"starting torch{'' if side.name is None else f' of side {side.name}'} …")
     mode: Mode = "fork" if settings.isolation == "fork" else "stay"
     layout = layout_seed(settings.seed, 0, side.name)
     with WorkerProcess(mode, settings.threads, layout, interruption, side.interpreter) as worker:
         hello = handshake(worker, side.plugins, workload_names(suites), settings.threads, side.not_from)
-        yield OpenSide(replace(side, imports_once=_imported_once(hello["trials"])), worker, hello)
+        yield OpenSide(replace(side, imports_once=_imported_once(hello["trials"])), worker, hello, programs)
 
 
 _LONG_IMPORT_S = 0.5
@@ -158,7 +162,7 @@ def start(
     return Session(tuple(tasks), settings, plan.devices, plan.signatures, lambda: ResultWriter.create(path, header), gate=gate)
 
 
-_ELSEWHERE = frozenset(("output", "resume", "form", "junit", "verdict", "report", "github", "dry_run", "strict"))
+_ELSEWHERE = frozenset(("output", "resume", "form", "junit", "verdict", "report", "github", "dry_run", "strict", "samples", "epochs"))
 """Parameters that say where results go, or how."""
 _CHOSEN = (ParameterSource.COMMANDLINE, ParameterSource.DEFAULT_MAP)
 

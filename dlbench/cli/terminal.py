@@ -16,6 +16,8 @@ from dlbench.core.units import fold
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
+    from dlbench.harness.probe.programs import OtherPrograms
+
 _UNBOUNDED = 100_000
 """Columns for output that goes to a file or a pipe, so that nothing is folded or cut."""
 _ALIKE = {"×": "x", "…": "~", "–": "-", "µ": "u", "·": "-"}
@@ -42,6 +44,11 @@ def say(text: str) -> None:
 def say_unbroken(line: str) -> None:
     """Write a line to stderr as it is: a program reads it, or it is to be copied."""
     click.echo(line, err=True)
+
+
+def busy_line(programs: "OtherPrograms") -> str:
+    """Return what takes the CPUs and what that means for what is measured or forecast now; empty where nothing does."""
+    return f"busy: {found}; times would be too long, and forecasts are those of a quiet machine" if (found := programs.named()) else ""
 
 
 def write_notes(notes: Iterable[str]) -> None:

@@ -298,15 +298,17 @@ class Runner:
 
 
 def _in_order(tasks: Sequence[Task], settings: RunSettings, number: int) -> list[Task]:
-    """Return a round's cases in random order, those that share a group of ranks next to each other and behind all others."""
+    """Return a round's cases in random order, those that share a group of ranks next to each other and behind all others.
 
-    def group(task: Task) -> str:
-        return f"{task.case.ranks} {kind_of(task.case.device)}" if task.case.ranks else ""
-
-    shuffled = in_balanced_order(tasks, settings.seed, number)
+    The first round of a budget, which may end in it, is in the order of the suites, unless sides or copies share it.
+    """
+    alone = len({(task.case.copied, task.case.device) for task in tasks}) == len(tasks)
+    in_budget = not number and settings.policy.budget_s is not None
+    ordered = tasks if alone and in_budget else in_balanced_order(tasks, settings.seed, number)
     # Ranks that wait for their next case would only disturb those of one process, and take memory from them.
-    groups = ["", *dict.fromkeys(map(group, shuffled))]
-    return sorted(shuffled, key=lambda task: groups.index(group(task)))
+    group = {task.case.id: f"{ranks} {kind_of(task.case.device)}" if (ranks := task.case.ranks) else "" for task in ordered}
+    groups = ["", *dict.fromkeys(group.values())]
+    return sorted(ordered, key=lambda task: groups.index(group[task.case.id]))
 
 
 def _measure(request: MeasureRequest, side: Side, placement: Placement, pool: WorkerPool, window: Window) -> Measured | None:

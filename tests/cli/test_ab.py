@@ -24,7 +24,8 @@ QUICKLY = ("--device", "cpu", "--isolation", "none")
 
 def ab(folder, *arguments, benches=('workload = "tells"',), run=dlbench, **more):
     (folder / "here.txt").touch()
-    return run("ab", front_door.suite(folder, *benches, **more), "-o", "o.jsonl", *QUICKLY, *arguments, cwd=folder)
+    same = () if any(re.match("--[ab]-", str(each)) for each in arguments) else ("--same",)
+    return run("ab", front_door.suite(folder, *benches, **more), "-o", "o.jsonl", *QUICKLY, *same, *arguments, cwd=folder)
 
 
 def told(folder, name):
@@ -162,7 +163,7 @@ def test_what_fails_on_side_b_is_a_row_and_5(tmp_path):
 def test_both_sides_share_a_device_and_each_has_a_process_there(tmp_path):
     benches = ('workload = "which_process"\naxes.n = [1, 2]', 'workload = "faulty"')
     suite = front_door.suite(tmp_path, *benches)
-    options = ("--plugin", PRETEND, "--device", "pretend:0", "--isolation", "none", "--rounds", "2", "--seed", "1")
+    options = ("--plugin", PRETEND, "--device", "pretend:0", "--isolation", "none", "--rounds", "2", "--seed", "1", "--same")
     done = dlbench("ab", suite, *options, "-o", "o.jsonl", cwd=tmp_path)
     assert done.code == 5, done.err
     # The case that faults does so on both sides, one right after the other, and that is no device that fails twice in a row.
@@ -286,13 +287,13 @@ def test_a_reference_whose_plugin_does_not_import_is_named_without_its_folder(ch
     done = dlbench("ab", "self", "-o", "../o.jsonl", *QUICKLY, "--plugin", "plug/sides.py", "--b-ref", "main", *BOTH, cwd=checkout)
     assert (done.code, done.err) == (
         2,
-        "dlbench: side a: plugin 'plug/sides.py' does not import: ModuleNotFoundError: No module named 'no_such_package'\n",
+        "dlbench: side a: plug/sides.py, line 1: ModuleNotFoundError: No module named 'no_such_package'\n",
     )
     git(checkout, "checkout", "-q", "state2")
     done = dlbench("ab", "self", "-o", "../o.jsonl", *QUICKLY, "--plugin", "plug/sides.py", "--b-ref", "main", *BOTH, cwd=checkout)
     assert (done.code, done.err) == (
         2,
-        "dlbench: side b: plugin 'plug/sides.py' does not import: ModuleNotFoundError: No module named 'no_such_package'\n",
+        "dlbench: side b: plug/sides.py, line 1: ModuleNotFoundError: No module named 'no_such_package'\n",
     )
 
 
@@ -386,7 +387,7 @@ def test_an_interpreter_that_was_asked_for_does_not_import_from_the_folder_one_s
     done = dlbench("ab", "self", "--plugin", "mine.py", "--a-python", sys.executable, cwd=tmp_path)
     assert (done.code, done.err) == (
         2,
-        "dlbench: side a: plugin 'mine.py' does not import: ModuleNotFoundError: No module named 'installed'\n",
+        "dlbench: side a: mine.py, line 1: ModuleNotFoundError: No module named 'installed'\n",
     )
 
 
@@ -418,7 +419,8 @@ def test_sides_that_make_no_sense_are_one_sentence(tmp_path, arguments, sentence
     }.items():
         (tmp_path / name).parent.mkdir()
         (tmp_path / f"{name}.py").write_text(text)
-    done = shared_hosts.dlbench("ab", "self", "-o", "o.jsonl", *arguments, cwd=tmp_path)
+    same = () if any(re.match("--[ab]-", each) for each in arguments) else ("--same",)
+    done = shared_hosts.dlbench("ab", "self", "-o", "o.jsonl", *same, *arguments, cwd=tmp_path)
     assert (done.code, done.out) == (69 if "--device" in arguments else 2, "")
     assert sentence in done.err
     assert done.err.count("\n") == 1
@@ -430,13 +432,29 @@ def test_sides_that_make_no_sense_are_one_sentence(tmp_path, arguments, sentence
     [(("qick",), "dlbench: no suite is called 'qick'; did you mean 'quick'?"), (("self", "-k", "(noop"), "dlbench: -k")],
 )
 def test_a_mistake_that_is_no_sides_is_not_told_as_one(tmp_path, arguments, sentence):
-    done = shared_hosts.dlbench("ab", *arguments, cwd=tmp_path)
+    done = shared_hosts.dlbench("ab", "--same", *arguments, cwd=tmp_path)
     assert (done.code, done.out) == (2, "")
     assert done.err.startswith(sentence)
 
 
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (
+            (),
+            "a and b are the same code here; say in what b differs: --b-python PYTHON, --b-env NAME=VALUE or --b-ref REF "
+            "(--same measures the same code twice)",
+        ),
+        (("--same", "--b-env", "A=1"), "--same measures the same code on both sides; give it without an option of a or b"),
+    ],
+)
+def test_a_side_is_asked_for_before_anything_starts(tmp_path, arguments, sentence):
+    done = in_process(tmp_path, "ab", *arguments)
+    assert (done.code, done.out, done.err) == (2, "", f"dlbench: {sentence}\n")
+
+
 def test_one_case_is_measured_on_both_sides(tmp_path):
-    done = shared_hosts.dlbench("ab", "self", "--case", "noop[]@cpu", "--dry-run", cwd=tmp_path)
+    done = shared_hosts.dlbench("ab", "self", "--same", "--case", "noop[]@cpu", "--dry-run", cwd=tmp_path)
     assert (done.code, done.out) == (0, "noop[]@cpu\n")
 
 

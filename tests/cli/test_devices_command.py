@@ -11,8 +11,10 @@ from click.testing import CliRunner, Result
 from dlbench.cli.commands import devices
 from dlbench.cli.main import dlbench
 from dlbench.core.errors import WorkerError
+from dlbench.harness.probe import installed
 
 HELLO = {
+    "versions": {"torch": "2.11.0+rocm6.4", "hip": "6.4"},
     "parallel": {"threads": 2, "isa": "AVX512"},
     "devices": [
         {"id": "cpu", "kind": "cpu", "name": None},
@@ -41,7 +43,9 @@ def run(*words: str) -> Result:
 @pytest.mark.usefixtures("hello")
 def test_json() -> None:
     result = run("--format", "json")
-    cpu, gpu = json.loads(result.stdout)["devices"]
+    said = json.loads(result.stdout)
+    assert (said["torch"], said["why_no_gpu"]) == (HELLO["versions"], None)
+    cpu, gpu = said["devices"]
     assert (result.exit_code, result.stderr) == (0, "")
     assert (cpu["id"], cpu["isa"].partition(",")[0], cpu["kind"]) == ("cpu", "AVX512", "cpu")
     assert cpu["usable_threads"] >= 1
@@ -49,6 +53,26 @@ def test_json() -> None:
     assert gpu["memory_bytes"] == 64 * 2**30
     assert gpu["power_limit_w"] is None
     assert gpu["reasons"]["power_limit_w"] == "NVML reads NVIDIA devices only"
+
+
+@pytest.mark.parametrize(
+    ("found", "why", "said"),
+    [
+        ([], "there is no NVIDIA driver for torch 2", "none: there is no NVIDIA driver for torch 2"),
+        ([], None, "none: torch finds none that it can use"),
+        ([{"id": "cuda:0", "kind": "cuda"}], "not asked", "cuda:0"),
+    ],
+)
+def test_first_comes_torch_and_whether_it_uses_a_gpu(monkeypatch: pytest.MonkeyPatch, found: list[Any], why: str | None, said: str) -> None:
+    hello = {**HELLO, "devices": [{"id": "cpu", "kind": "cpu"}, *found]}
+    monkeypatch.setitem(sys.modules, "dlbench.harness.runner", SimpleNamespace(ask_hello=lambda plugins: hello))
+    monkeypatch.setattr(installed, "why_none", lambda versions: why)
+    assert [line.split(maxsplit=1) for line in run().stdout.splitlines()[:4]] == [
+        ["torch"],
+        ["version", "2.11.0+rocm6.4"],
+        ["gpu", said],
+        [],
+    ]
 
 
 @pytest.mark.parametrize(

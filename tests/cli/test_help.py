@@ -2,13 +2,19 @@
 
 import re
 import shlex
+import subprocess
+import sys
+from types import SimpleNamespace
 
 import front_door
 import made_up
 import pytest
 
+from dlbench.cli import first_screen
 from dlbench.cli.main import COMMANDS, load
 from dlbench.harness.plan.suite import builtin_names
+from dlbench.harness.probe.devices import Processor
+from dlbench.harness.probe.installed import Gpus
 
 
 def examples(name):
@@ -49,6 +55,51 @@ def test_it_names_a_file_without_what_would_steer_the_terminal(tmp_path):
     assert "\x1b" not in front_door.in_process(tmp_path).out
 
 
-def test_a_bare_call_shows_the_help(tmp_path):
-    done, asked = (front_door.in_process(tmp_path, *words) for words in ((), ("--help",)))
-    assert (done.code, done.err, done.out) == (0, "", asked.out)
+@pytest.mark.parametrize(("words", "same"), [(("help",), ("--help",)), (("help", "run"), ("run", "--help"))])
+def test_help_is_a_word_too(tmp_path, words, same):
+    assert front_door.in_process(tmp_path, *words) == front_door.in_process(tmp_path, *same)
+
+
+@pytest.mark.parametrize(("file", "right"), [("x.jsonl", "show x.jsonl"), ("a b.py", "run 'a b.py'"), ("s.toml", "run s.toml")])
+def test_a_file_in_place_of_a_command_is_told_what_to_do_with_it(tmp_path, file, right):
+    done = front_door.in_process(tmp_path, file)
+    assert (done.code, done.err) == (2, f"dlbench: there is no command '{file}'; did you mean dlbench {right}?\n")
+
+
+def test_a_result_file_among_suites_is_to_be_shown(tmp_path):
+    done = front_door.in_process(tmp_path, "run", "quick", "x.jsonl")
+    right = "dlbench show x.jsonl shows it, dlbench run --resume x.jsonl goes on with it"
+    assert (done.code, done.err) == (2, f"dlbench: x.jsonl is a result file: {right}\n")
+
+
+CPU = Processor(name="AMD EPYC", physical_cores=2, threads=2, memory_bytes=24 << 30)
+CARD = ("RTX 4090", 24 << 30)
+
+
+@pytest.mark.parametrize(
+    ("gpus", "busy", "name"),
+    [
+        (Gpus(why_none="torch 2.13.0+cpu is built for CPUs alone, and there is no NVIDIA driver"), "python takes 1.3 of 2 CPUs", "cpu"),
+        (Gpus((CARD,), "580.65"), None, "card"),
+        (Gpus((CARD, CARD), "580.65"), None, "cards"),
+        (Gpus(), None, "unknown"),
+    ],
+    ids=["cpu", "card", "cards", "unknown"],
+)
+def test_a_bare_call_says_what_is_here_and_what_to_type(tmp_path, snapshot, monkeypatch, gpus, busy, name):
+    monkeypatch.setattr(first_screen, "versions", lambda: {"torch": "2.13.0"})
+    monkeypatch.setattr(first_screen, "describe_cpu", lambda: CPU)
+    monkeypatch.setattr(first_screen, "OtherPrograms", lambda **_: SimpleNamespace(named=lambda: busy))
+    monkeypatch.setattr(first_screen, "time", SimpleNamespace(monotonic=lambda: 0.0, sleep=lambda _: None))
+    monkeypatch.setattr(first_screen.Gpus, "found", lambda _: gpus)
+    shown = {f"{columns or 'no'} columns": front_door.in_process(tmp_path, columns=columns) for columns in (100, 60, None)}
+    assert {(done.code, done.err) for done in shown.values()} == {(0, "")}
+    snapshot(f"bare-{name}", front_door.under_titles({title: done.out for title, done in shown.items()}))
+
+
+def test_a_bare_call_imports_no_torch(tmp_path):
+    call = "from dlbench.cli.main import dlbench; dlbench([], standalone_mode=False)"
+    program = f"import sys; {call}; sys.exit(str({{'torch', 'pandas'}} & {{*sys.modules}}))"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False, cwd=tmp_path)
+    assert done.stderr.strip() == "set()"
+    assert len(done.stdout.splitlines()) >= 5

@@ -14,10 +14,14 @@ import shared_hosts
 from front_door import ROOT
 
 from dlbench.cli import main as front_door
+from dlbench.cli import session
 from dlbench.core.declared_json import signature_to_json
 from dlbench.core.model import Parameter, Signature
 from dlbench.harness import runner
+from dlbench.harness.probe import installed
+from dlbench.harness.probe import programs as programs_of_others
 from dlbench.harness.probe.devices import Processor
+from dlbench.harness.probe.installed import Gpus
 
 MATMUL = Signature(
     "matmul",
@@ -46,6 +50,22 @@ IDS = [
 ]
 
 
+class Idle:
+    """In place of the other programs of this machine: it has none."""
+
+    found = ""
+
+    def named(self, lost=0.0):
+        return self.found or None
+
+
+@pytest.fixture(autouse=True)
+def programs(monkeypatch):
+    for module in (session, programs_of_others):
+        monkeypatch.setattr(module, "OtherPrograms", Idle)
+    return Idle
+
+
 @pytest.fixture
 def asked(monkeypatch):
     """What was asked of the measuring process, which is never started."""
@@ -57,9 +77,11 @@ def asked(monkeypatch):
             "signatures": [signature_to_json(MATMUL), signature_to_json(NOOP)],
             "kinds": ["cpu"],
             "devices": [{"id": "cpu", "kind": "cpu"}],
+            "versions": {"torch": None},
         }
 
     monkeypatch.setattr(runner, "ask_hello", hello)
+    monkeypatch.setattr(installed.Gpus, "found", lambda versions: Gpus())
     return questions
 
 
@@ -83,16 +105,26 @@ def test_without_names_the_suites_are_listed_and_nothing_is_started(dlbench, ask
     assert (code, err, asked) == (0, "", [])
     lines = out.splitlines()
     assert [line.split()[0] for line in lines] == sorted(path.stem for path in (ROOT / "suites").glob("*.toml"))
-    assert ["self", "2", SELF] in [line.split(maxsplit=2) for line in lines]
+    assert ["self", "1", SELF] in [line.split(maxsplit=2) for line in lines]
+
+
+def test_its_minutes_are_those_of_the_devices_here(dlbench, monkeypatch):
+    def minutes():
+        rows = json.loads(dlbench("list", "--format", "json")[1])
+        return {row["suite"]: row["minutes"] for row in rows if row["suite"] in ("quick", "network", "scaling", "self")}
+
+    assert minutes() == {"quick": 3, "network": 10, "scaling": 22, "self": 1}  # of those with a budget that, and of self its rounds
+    monkeypatch.setattr(installed.Gpus, "found", lambda versions: Gpus((("RTX 4090", 24 << 30),) * 2, "580.65"))
+    assert minutes() == {"quick": 9, "network": 29, "scaling": 66, "self": 3}
 
 
 def test_the_list_of_suites_in_every_format(dlbench):
     rows = json.loads(dlbench("list", "--format", "json")[1])
-    assert {"suite": "self", "benches": 2, "about": SELF} in rows
+    assert {"suite": "self", "minutes": 1, "about": SELF} in rows
     table = list(csv.DictReader(io.StringIO(dlbench("list", "--format", "csv")[1])))
-    assert [{**row, "benches": int(row["benches"])} for row in table] == rows
+    assert [{**row, "minutes": int(row["minutes"])} for row in table] == rows
     lines = dlbench("list", "--format", "md")[1].splitlines()
-    assert lines[:2] == ["| suite | benches | about |", "| --- | --- | --- |"]
+    assert lines[:2] == ["| suite | minutes | about |", "| --- | --- | --- |"]
     assert len(lines) == 2 + len(rows)
 
 
@@ -101,6 +133,30 @@ def test_cases_are_one_id_a_line_and_the_estimate_goes_to_stderr(dlbench, asked)
     assert (code, out.splitlines()) == (0, IDS)
     assert err == "4 cases, about 28.0 s in 7 rounds (estimated from the policy; slow steps take longer)\n"
     assert asked == [(("mine",), ("matmul",))]
+
+
+ABSENT = """
+[[bench]]
+workload = "noop"
+devices = ["cpu", "accelerator"]
+"""
+
+
+def test_what_is_not_here_is_counted_and_not_listed(dlbench, tmp_path):
+    (tmp_path / "all.toml").write_text(ABSENT)
+    code, out, err = dlbench("list", "all.toml")
+    assert (code, out) == (0, "noop[]@cpu\n")
+    assert err.splitlines()[1:] == ["not listed: 1 case of what is not here: accelerator"]
+
+
+def test_a_budget_is_the_most_that_it_takes_and_who_takes_the_cpus_is_said(dlbench, tmp_path, monkeypatch, programs):
+    monkeypatch.setattr(programs, "found", "other programs take 1.5 of 2 CPUs: python")
+    (tmp_path / "paid.toml").write_text(f"[policy]\nbudget_s = 300\n{ABSENT}")
+    most = "and at most 300 s with what is left for wide intervals"
+    assert dlbench("list", "paid.toml", "--device", "cpu")[2].splitlines() == [
+        f"1 case, about 10.5 s in 7 rounds (estimated from the policy; slow steps take longer, {most})",
+        "busy: other programs take 1.5 of 2 CPUs: python; times would be too long, and forecasts are those of a quiet machine",
+    ]
 
 
 def test_the_options_narrow_and_change_the_plan(dlbench):
@@ -144,13 +200,13 @@ def test_cases_in_every_format(dlbench):
         (["dense.toml", "--case", IDS[0], "-k", "bf16"], 2, "-k and --case both choose cases; give one of them"),
         (["dense.toml", "--set", "m=1"], 2, "--set m: no workload of dense has such a parameter; valid: dtype, n"),
         (["dense.toml", "--set", "n=x"], 2, "--set n=x (matmul): n must be a positive integer, not 'x'"),
-        (["dense.toml", "--device", "cuda"], 69, "there is no device 'cuda' here; this machine has: cpu"),
+        (["dense.toml", "--device", "cuda"], 69, "there is no device 'cuda' here; this machine has: cpu; torch is not installed"),
         (["-k", "vgg"], 2, "-k, --case, --set, --device and --plugin need a SUITE, such as dlbench list quick -k resnet18"),
         (["conv"], 2, "conv.toml, bench 1: no workload is called 'conv2d'; valid: matmul, noop (one of your own comes with --plugin)"),
         (
             ["dense.toml", "--device", "gpu"],
             69,
-            "there is no GPU here, be it cuda (NVIDIA, AMD), xpu (Intel) or mps (Apple); this machine has: cpu",
+            "there is no GPU here, be it cuda (NVIDIA, AMD), xpu (Intel) or mps (Apple); this machine has: cpu; torch is not installed",
         ),
     ],
 )
@@ -176,7 +232,7 @@ from dlbench.harness.probe.devices import Processor
 from dlbench.core.model import Parameter, Signature
 from dlbench.core.declared_json import signature_to_json
 noop = Signature("matmul", "", (Parameter("n", "integer", True, minimum=1),))
-cpu = {"kinds": ["cpu"], "devices": [{"id": "cpu", "kind": "cpu"}]}
+cpu = {"kinds": ["cpu"], "devices": [{"id": "cpu", "kind": "cpu"}], "versions": {}}
 runner.ask_hello = lambda plugins, workloads: {"signatures": [signature_to_json(noop)], **cpu}
 from dlbench.cli.main import main
 sys.argv = ["dlbench", "list", sys.argv[1]]
@@ -229,7 +285,7 @@ def test_a_terminal_gets_a_table_of_few_cases_and_plain_lines_of_many(tmp_path):
 
 def test_a_terminal_gets_a_table_of_suites():
     out, _ = on_terminal([sys.executable, "-m", "dlbench", "list"])
-    assert [line.split()[:3] for line in out.splitlines() if "self" in line] == [["self", "2", "What"]]
+    assert [line.split()[:3] for line in out.splitlines() if "self" in line] == [["self", "1", "What"]]
 
 
 @pytest.mark.parametrize(("rounds", "said"), [("3", "in 3 rounds (estimated"), ("1", "in 1 round (estimated")])
@@ -258,7 +314,7 @@ def test_a_dry_run_counts_the_tries_of_searches(tmp_path, bench, said):
     assert (done.code, done.err) == (0, f"{said} in 2 rounds (estimated from the policy; slow steps take longer)\n")
 
 
-@pytest.mark.parametrize(("cpus", "said"), [(2, "2 skipped: no such device, or too few devices or cores for their ranks"), (8, "")])
+@pytest.mark.parametrize(("cpus", "said"), [(2, "2 skipped: too few devices or cores for their ranks"), (8, "")])
 def test_a_dry_run_takes_no_time_for_more_ranks_than_cores(tmp_path, monkeypatch, cpus, said):
     monkeypatch.setattr(Processor, "usable_threads", lambda _: cpus)
     policy = "[policy]\nrounds = 2\nround_s = 0.5\nwarmup_s = 0.2\n"
@@ -282,7 +338,7 @@ def test_a_dry_run_of_a_baseline_has_the_rounds_that_its_cases_need(tmp_path):
 
 def test_a_dry_run_says_both_ends_in_one_unit(tmp_path):
     (tmp_path / "s.toml").write_text('[policy]\nround_s = 4.0\nwarmup_s = 1.0\n[[bench]]\nworkload = "noop"\n')
-    done = shared_hosts.dlbench("ab", "s.toml", "--device", "cpu", "--dry-run", "--isolation", "none", cwd=tmp_path)
+    done = shared_hosts.dlbench("ab", "s.toml", "--same", "--device", "cpu", "--dry-run", "--isolation", "none", cwd=tmp_path)
     assert "28 to 120 process starts, about 2.5 min to 11 min (" in done.err, done.err
 
 
@@ -299,7 +355,7 @@ def test_a_dry_run_says_both_ends_in_one_unit(tmp_path):
 )
 def test_a_dry_run_of_an_a_b_says_what_it_takes_at_least_and_at_most(tmp_path, arguments, said):
     (tmp_path / "s.toml").write_text('[policy]\nround_s = 0.05\nwarmup_s = 0.001\n[[bench]]\nworkload = "noop"\n')
-    done = shared_hosts.dlbench("ab", "s.toml", "--device", "cpu", "--dry-run", *arguments, cwd=tmp_path)
+    done = shared_hosts.dlbench("ab", "s.toml", "--same", "--device", "cpu", "--dry-run", *arguments, cwd=tmp_path)
     assert (done.code, done.out) == (0, "noop[]@cpu\n")
     assert done.err == f"{said} (estimated from the policy; slow steps take longer)\n"
     assert [each.name for each in tmp_path.iterdir()] == ["s.toml"]

@@ -11,7 +11,7 @@ import pytest
 import shared_hosts
 
 from dlbench.analysis.answers import topics as topics_asked
-from dlbench.cli.commands import run
+from dlbench.cli import session
 from dlbench.core.conditions import RoundState, Throttling
 from dlbench.core.model import Status
 from dlbench.harness.probe.monitor import Monitor
@@ -155,7 +155,7 @@ def test_a_run_says_what_takes_the_cpus_before_it_measures_and_where_it_is_not_u
         def programs(machine=machine, times=times):
             return OtherPrograms(2, lambda: {"burner": next(machine)}, lambda: None, lambda: next(times))
 
-        monkeypatch.setattr(run, "OtherPrograms", programs)
+        monkeypatch.setattr(session, "OtherPrograms", programs)
         done = shared_hosts.dlbench("run", "mine.toml", "--device", "cpu", "-o", f"{name}.jsonl", cwd=tmp_path)
         assert done.code == 0
         told = [line for line in done.err.splitlines() if "burner" in line]

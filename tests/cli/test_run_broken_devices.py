@@ -68,7 +68,7 @@ def test_devices_shows_what_cannot_be_used_and_why(tmp_path, cards, reasons):
 
 def test_devices_leaves_out_what_is_not_known_of_such_a_device(tmp_path):
     done = with_cards("old-driver", "devices", cwd=tmp_path)
-    assert done.out.partition("\n\n")[2] == f"cuda:0\nkind      cuda\nunusable  {OLD_DRIVER}\n\n"
+    assert done.out.split("\n\n", 2)[2] == f"cuda:0\nkind      cuda\nunusable  {OLD_DRIVER}\n\n"
 
 
 @pytest.fixture(scope="module")
@@ -123,7 +123,7 @@ def test_a_device_in_exclusive_mode_that_another_process_uses_says_so(tmp_path):
 
 def test_both_sides_of_an_ab_take_turns_on_a_device_in_exclusive_mode(tmp_path):
     (tmp_path / "pynvml.py").write_text(EXCLUSIVE_NVML)
-    arguments = ("ab", front_door.suite(tmp_path, ADDS), "--rounds", "1", "--device", "cuda", "-o", "o.jsonl")
+    arguments = ("ab", front_door.suite(tmp_path, ADDS), "--same", "--rounds", "1", "--device", "cuda", "-o", "o.jsonl")
     done = with_cards("fine", *arguments, cwd=tmp_path, run=dlbench, EXCLUSIVE=str(tmp_path / "card"))
     ended = [(each["side"], each["status"]) for each in measurements(tmp_path / "o.jsonl")]
     assert sorted(ended) == [("a", "ok"), ("b", "ok")], done.err
@@ -178,7 +178,7 @@ def test_a_resumed_run_gives_its_cases_another_chance(retired):
 
 def test_no_verdict_on_an_ab_in_which_a_device_kept_failing(tmp_path):
     suite = front_door.suite(tmp_path, 'workload = "faults"\naxes.n = [1, 2, 3]', ADDS)
-    arguments = ("ab", suite, "--rounds", "1", "--device", "cuda", "--confirm", "-o", "o.jsonl", "--seed", "1")
+    arguments = ("ab", suite, "--same", "--rounds", "1", "--device", "cuda", "--confirm", "-o", "o.jsonl", "--seed", "1")
     done = with_cards("fine", *arguments, cwd=tmp_path)
     assert done.code == 75, done.err
     assert "verdict" not in done.out

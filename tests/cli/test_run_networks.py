@@ -9,6 +9,7 @@ import shared_hosts
 
 from dlbench.cli import session
 from dlbench.core.errors import UsageError
+from dlbench.core.prices import Prices
 from dlbench.core.model import OWN
 from dlbench.harness.worker import user_definitions
 
@@ -63,26 +64,43 @@ def test_every_kind_of_network_is_trained_and_run_forward(tmp_path):
     assert checks["dropping"] == "fp64: its call draws random numbers, which are others on each device"
 
 
+def at(text):
+    """Where this stands in the plugin, behind a reason."""
+    lines = (front_door.ROOT / "tests" / "plugins" / "bad_networks.py").read_text().splitlines()
+    return f" (bad_networks.py, line {next(number for number, line in enumerate(lines, 1) if text in line)})"
+
+
+def defined(name):
+    """Where the decorator of a network stands, in which nothing of the user's was running."""
+    lines = (front_door.ROOT / "tests" / "plugins" / "bad_networks.py").read_text().splitlines()
+    return f" (bad_networks.py, line {lines.index(f'def {name}() -> nn.Module:')})"
+
+
 def test_what_a_network_gets_wrong_is_a_row_with_a_sentence_and_the_others_are_measured(tmp_path):
     rows = measured(tmp_path, "bad_networks.py")
     trained, inferred = (
         {case.partition(",")[0].rpartition("=")[2]: reason for case, (_, reason, _) in rows.items() if case.startswith(step)}
         for step in ("train_step", "infer_step")
     )
+    misfit = "does not take its input, (2, 7): mat1 and mat2 shapes cannot be multiplied (2x7 and 6x3)"
     wrong = {
-        "unbuilt": "ValueError: network 'unbuilt' does not build: KeyError: 'depth'",
+        "unbuilt": "ValueError: network 'unbuilt' does not build: KeyError: 'depth'" + at('KeyError("depth")'),
         "no_module": "TypeError: network 'no_module' returns object; it has to return a torch.nn.Module",
-        "misfit": "ValueError: network 'misfit' does not take its input, (2, 7): mat1 and mat2 shapes cannot be multiplied (2x7 and 6x3)",
+        "misfit": f"ValueError: network 'misfit' {misfit}",
         "other_batch": "ValueError: network 'other_batch': example(2) has to return a batch of 2, and returned (3, 6)",
     }
-    assert {name: reason for name, reason in trained.items() if reason} == wrong | {
+    untrained = {
         "weightless": "ValueError: network 'weightless' has no weights to train; infer_step measures it",
         "no_loss": "ValueError: network 'no_loss' has neither classes nor a loss to be trained by; give @dlbench.network one",
         "many_losses": "ValueError: network 'many_losses': its loss has to be one number, a tensor without dimensions, not (2, 3)",
         "no_optimizer": "TypeError: network 'no_optimizer': optimizer returns str, not a torch.optim.Optimizer",
-        "overflowing": NOT_FINITE,
     }
-    assert {name: reason for name, reason in inferred.items() if reason} == wrong | {"overflowing": NOT_FINITE}
+    wrong, untrained = (
+        {name: said if "line" in said else f"{said}{defined(name)}" for name, said in found.items()} for found in (wrong, untrained)
+    )
+    overflowing = {"overflowing": NOT_FINITE}
+    assert {name: reason for name, reason in trained.items() if reason} == wrong | untrained | overflowing
+    assert {name: reason for name, reason in inferred.items() if reason} == wrong | overflowing
     assert set(inferred) == set(trained) >= {"sound", "loud"}
 
 
@@ -108,13 +126,61 @@ def test_one_of_several_networks_is_chosen_that_has_an_optimizer_of_its_own(tmp_
     assert (alone.code, alone.out.split()) == (0, ["infer_step[model=second,batch=2,dtype=fp32]@cpu"]), alone.err
 
 
-@pytest.mark.parametrize("arguments", [("network",), ("empty.py",)])
-def test_a_suite_for_networks_without_one_says_how_to_bring_it(tmp_path, arguments):
+NONE = "bench 1 (train_step): model = own means one of your own, and there is none; name a file that has it: dlbench run mine.py"
+LACKS = "put @dlbench.network(inputs=…, classes=…) above the function that returns yours (dlbench new example.py shows one)"
+
+
+@pytest.mark.parametrize(
+    ("argument", "sentence"),
+    [
+        ("network", f"network.toml, {NONE} (docs/my-network.md shows one)"),
+        ("empty.py", f"empty.py: no network is registered there; {LACKS}"),
+    ],
+)
+def test_a_suite_for_networks_without_one_says_how_to_bring_it(tmp_path, argument, sentence):
     (tmp_path / "empty.py").write_text("import dlbench\n")
-    done = shared_hosts.dlbench("run", *arguments, cwd=tmp_path)
-    assert (done.code, done.out) == (2, "")
-    sentence = "model = own means one of your own, and there is none; name a file that has it: dlbench run mine.py"
-    assert f"network.toml, bench 1 (train_step): {sentence}" in done.err
+    done = shared_hosts.dlbench("run", argument, cwd=tmp_path)
+    assert (done.code, done.out, done.err) == (2, "", f"dlbench: {sentence}\n")
+
+
+FORWARD = """
+class Net(nn.Linear):
+    def forward(self, features):
+        return super().forward(features.view(-1, 5))
+
+
+@dlbench.network(inputs=(6,), classes=3)
+def mine() -> nn.Module:
+    return Net(5, 3)
+"""
+
+
+@pytest.mark.parametrize(
+    ("source", "line", "said"),
+    [
+        ("x = = 3\n", 4, "SyntaxError: invalid syntax"),
+        ("import no_such_package\n", 4, "ModuleNotFoundError: No module named 'no_such_package'"),
+        ("@dlbench.network(input=(3,))\ndef mine(): ...\n", 4, "@dlbench.network has no input=; did you mean 'inputs'?"),
+        (
+            "@dlbench.network(inputs=(3,))\nclass Net(nn.Module): ...\n",
+            4,
+            "@dlbench.network stands above a function, and Net is a class; "
+            "write @dlbench.network(…) and below it def my_network(): return Net()",
+        ),
+    ],
+)
+def test_a_file_that_is_wrong_is_named_with_its_line(tmp_path, source, line, said):
+    (tmp_path / "mine.py").write_text(f"import dlbench\nfrom torch import nn\n\n{source}")
+    done = shared_hosts.dlbench("run", "mine.py", cwd=tmp_path)
+    # The process that answers has the file by its whole path.
+    assert (done.code, done.err.replace(f"{tmp_path}/", "")) == (2, f"dlbench: mine.py, line {line}: {said}\n")
+
+
+def test_a_network_that_raises_is_answered_with_the_line_that_raised(tmp_path):
+    (tmp_path / "mine.py").write_text(f"import dlbench\nfrom torch import nn\n{FORWARD}")
+    rows = measured(tmp_path, str(tmp_path / "mine.py"))
+    raised = "network 'mine' does not take its input, (2, 6): shape '[-1, 5]' is invalid for input of size 12"
+    assert {(status, reason) for status, reason, _ in rows.values()} == {("failed", f"ValueError: {raised} (mine.py, line 6)")}
 
 
 def test_the_code_of_a_network_is_part_of_what_a_comparison_holds_equal(tmp_path):
@@ -219,7 +285,11 @@ def test_what_a_network_declares_wrongly_is_a_sentence(function, given, sentence
             lambda: user_definitions.network(build),
             "@dlbench.network needs to know the inputs; write @dlbench.network(inputs=(3, 224, 224), classes=1000)",
         ),
-        (lambda: user_definitions.network(inputs=(3,), classes=2)(dict), "@dlbench.network stands before a function, not type"),
+        (
+            lambda: user_definitions.network(inputs=(3,), classes=2)(dict),
+            "@dlbench.network stands above a function, and dict is a class; "
+            "write @dlbench.network(…) and below it def my_network(): return dict()",
+        ),
         (lambda: user_definitions.data(lambda size: []), "data '<lambda>': its parameters can be batch and workers, not 'size'"),
         (lambda: user_definitions.data(own), "data 'own': the name is dlbench's own; give the function another"),
     ],
@@ -228,3 +298,60 @@ def test_a_decorator_that_is_written_wrongly_is_told(written, sentence):
     with pytest.raises(UsageError) as refused:
         written()
     assert str(refused.value) == sentence
+
+
+def test_what_is_wanted_first_stands_first(tmp_path):
+    (tmp_path / "mine.py").write_text(LINEAR.format(name="mine", outputs=3))
+    listed = shared_hosts.dlbench("list", "mine.py", "--device", "cpu", cwd=tmp_path)
+    ids = listed.out.split()
+    batches = [f"{step}[model=mine,batch={2**exponent},dtype=fp32]@cpu" for step in ("train_step", "infer_step") for exponent in range(7)]
+    assert ids[: len(batches)] == batches
+    workloads = [each.partition("[")[0] for each in ids[len(batches) :]]
+    assert workloads[:4] == ["matmul", "matmul", "stream", "launch_kernel"]
+    assert workloads[4:].index("largest_batch") > ids[len(batches) + 4 :].index(
+        "train_step[model=mine,batch=8,dtype=fp32,mode=compile]@cpu"
+    )
+
+
+@pytest.mark.parametrize("file", ["mine.py", "other.py"])
+@pytest.mark.parametrize("inputs", ["images", "tokens", "example"])
+def test_a_new_file_runs_as_it_is_and_is_never_overwritten(tmp_path, inputs, file):
+    made = front_door.in_process(tmp_path, "new", file, "--inputs", inputs)
+    assert (made.code, made.out, made.err) == (0, "", f"wrote {file}; put your network into it, then: dlbench run {file}\n")
+    text = (tmp_path / file).read_text()
+    again = front_door.in_process(tmp_path, "new", file)
+    assert (again.code, again.err) == (2, f"dlbench: {file} exists and is never overwritten; choose another name\n")
+    assert (tmp_path / file).read_text() == text
+    suite = front_door.suite(tmp_path, *STEPS)
+    done = shared_hosts.dlbench("run", suite, "--plugin", file, "--device", "cpu", "--rounds", "1", "--format", "json", cwd=tmp_path)
+    assert {row["case.status"] for row in json.loads(done.out)} == {"ok"}, done.err
+
+
+@pytest.mark.parametrize(
+    ("file", "sentence"),
+    [
+        ("mine.txt", "mine.txt: the file becomes a module of Python; call it like a name that ends in .py, such as mine.py"),
+        ("my-net.py", "my-net.py: the file becomes a module of Python; call it like a name that ends in .py, such as mine.py"),
+        ("torch.py", "torch.py: Python has a module 'torch' already, which this one would hide; choose another name"),
+        ("none/mine.py", "there is no folder none to write mine.py in; make it, or choose another"),
+    ],
+)
+def test_a_name_that_is_no_module_is_refused(tmp_path, file, sentence):
+    done = front_door.in_process(tmp_path, "new", file)
+    assert (done.code, done.out, done.err) == (2, "", f"dlbench: {sentence}\n")
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_training_of_ones_own_is_for_the_answers_and_is_not_stored(tmp_path, monkeypatch):
+    told = []
+    monkeypatch.setattr("dlbench.cli.output.write_results", lambda results, *_, **__: told.append(results.prices))
+    (tmp_path / "mine.py").write_text(LINEAR.format(name="mine", outputs=3))
+    suite = front_door.suite(tmp_path, *STEPS)
+    options = ("--plugin", "mine.py", "--device", "cpu", "--rounds", "1", "-o", "o.jsonl")
+    done = shared_hosts.dlbench("run", suite, *options, "--samples", "50000", "--epochs", "7", cwd=tmp_path)
+    assert (done.code, told) == (0, [Prices(samples=50000, epochs=7)]), done.err
+    assert "samples" not in str(front_door.lines(tmp_path / "o.jsonl")[0]["environment"]["provenance"]["command"])
+    again = shared_hosts.dlbench("run", "--resume", "o.jsonl", "--samples", "9", cwd=tmp_path)
+    assert (again.code, told[1:]) == (0, [Prices(samples=9)]), again.err
+    alone = front_door.in_process(tmp_path, "run", suite, "--epochs", "7")
+    assert (alone.code, alone.err) == (2, "dlbench: --epochs says how often a training passes over --samples; give that, too\n")

@@ -216,7 +216,7 @@ def test_devices(tmp_path: Path, snapshot: Snapshot, monkeypatch: pytest.MonkeyP
     reasons = {"power_limit_w": "NVML reads NVIDIA devices only"}
     card = SimpleNamespace(to_json=lambda: {"id": "cuda:0", **known, "reasons": reasons})
     broken = SimpleNamespace(to_json=lambda: {"id": "cuda:1", "kind": "cuda", "name": None, "unusable": "driver too old", "reasons": {}})
-    monkeypatch.setattr("dlbench.harness.runner.ask_hello", lambda _: None)
+    monkeypatch.setattr("dlbench.harness.runner.ask_hello", lambda _: {"versions": {"torch": "2.11.0+cu130", "cuda": "13.0"}})
     monkeypatch.setattr("dlbench.harness.probe.devices.describe", lambda _: [card, broken])
     snapshot("devices", under_titles(at_widths(tmp_path, "devices")))
 

@@ -64,8 +64,8 @@ def command(
     """Measure two sides alternately on this machine: interpreters, environments, or states of your code; then judge b against a.
 
     In each round both sides of every case are measured one after the other, each in processes of its own; every second round reverses
-    their order. The sides differ in what the options of a and b say; a side without an option is as things are here. The result file
-    holds both. Verdicts and exit codes are those of compare, which gives them again with --by run.
+    their order. The sides differ in what the options of a and b say, at least one; a side without an option is as things are here. The
+    result file holds both. Verdicts and exit codes are those of compare, which gives them again with --by run.
 
     \b
       dlbench ab --b-python ../next/.venv/bin/python
@@ -90,7 +90,7 @@ def command(
             if alike:
                 write_notes(["nothing that is recorded differs between the sides, so this is an A/A"])
             gate.announce(session, goes_on)
-            recording.measure(session, {each.opened.side.name: each.opened.worker for each in opened})
+            recording.measure(session, {each.opened.side.name: each.opened.worker for each in opened}, opened[0].opened.programs)
             if goes_on:
                 gate.measure_until_seen(recording, session, _judge, measuring.budget)
             if confirm and not recording.stopped:

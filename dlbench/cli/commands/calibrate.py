@@ -70,7 +70,7 @@ def _measure(planning: PlanOptions, interruption: Interruption) -> Recording:
         path = CALIBRATIONS / sessions.default_name(plan.suites)
         session = sessions.start(plan, opened.tasks(plan), settings, plan.policy, path)
         with record(session, interruption) as recording:
-            recording.measure(session, {None: opened.worker})
+            recording.measure(session, {None: opened.worker}, opened.programs)
         return recording
 
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 @device_plugin_option
 @click.option("--format", "form", type=click.Choice(["table", "json"]), default="table", help="What to write to stdout.")
 def command(plugins: tuple[str, ...], form: str) -> None:
-    """Show what is in this machine: the CPU and every accelerator that torch finds.
+    """Show what is in this machine: torch and whether it uses a GPU, the CPU and every accelerator that torch finds.
 
     A field that the device or its driver does not tell is shown as – with the reason. A device that can't compute is listed with the
     reason, too.
@@ -29,13 +29,18 @@ def command(plugins: tuple[str, ...], form: str) -> None:
       dlbench devices --format json
     """
     from dlbench.harness.probe.devices import describe
+    from dlbench.harness.probe.installed import why_none
     from dlbench.harness.runner import ask_hello
 
-    devices = [device.to_json() for device in describe(ask_hello(plugins))]
+    hello = ask_hello(plugins)
+    versions, devices = hello["versions"], [device.to_json() for device in describe(hello)]
+    uses = [device["id"] for device in devices if device["kind"] != "cpu" and "unusable" not in device]
+    why = None if uses else why_none(versions) or "torch finds none that it can use"
     if form == "json":
-        click.echo(json.dumps({"devices": devices}, indent=2, allow_nan=False))
-    else:
-        draw(*(part for device in devices for part in _parts(device)))
+        click.echo(json.dumps({"torch": versions, "why_no_gpu": why, "devices": devices}, indent=2, allow_nan=False))
+        return
+    torch = {"id": "torch", "version": versions["torch"], "gpu": f"none: {why}" if why else ", ".join(uses)}
+    draw(*(part for device in (torch, *devices) for part in _parts(device)))
 
 
 def _parts(device: Json) -> "Iterator[RenderableType]":

@@ -76,7 +76,7 @@ def command(device_words: tuple[str, ...], rounds: int | None, plugins: tuple[st
         tasks, policy = (_selftest if selftest else _twice)(plan, opened.side.on(plan.devices), rounds)
         session = sessions.start(plan, tasks, settings, policy, path, sides=None if selftest else {"a": {}, "b": {}})
         with record(session, interruption) as recording:
-            recording.measure(session, {session.tasks[0].side.name: opened.worker})
+            recording.measure(session, {session.tasks[0].side.name: opened.worker}, opened.programs)
         if interruption.requested:
             say("interrupted; nothing was judged")
             return interruption.exit_code

@@ -28,8 +28,10 @@ def command(planning: PlanOptions, form: str) -> None:
             raise UsageError("-k, --case, --set, --device and --plugin need a SUITE, such as dlbench list quick -k resnet18")
         write_suites(form)
         return
-    from dlbench.harness.runner import ask_hello  # not at the top: without a SUITE no process starts, and --help needs none
+    # Not at the top: without a SUITE no process starts, and --help needs none.
+    from dlbench.harness.probe.programs import OtherPrograms
+    from dlbench.harness.runner import ask_hello
 
-    suites = load_suites(planning)
+    suites, programs = load_suites(planning), OtherPrograms()
     plan = plan_suites(suites, ask_hello(planning.plugins, workload_names(suites)), planning)
-    write_plan(plan, form, plan.policy)
+    write_plan(plan, form, plan.policy, programs)

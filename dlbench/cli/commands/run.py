@@ -23,6 +23,7 @@ from dlbench.cli.options import (
     measuring_options,
     parse_thresholds,
     planning_options,
+    training_options,
     typed_options,
 )
 from dlbench.cli.output_files import check_writable
@@ -31,13 +32,12 @@ from dlbench.cli.recording import record
 from dlbench.cli.terminal import say
 from dlbench.core.errors import DeviceAbsent, ExitCode, UsageError
 from dlbench.core.model import Status
+from dlbench.core.prices import Prices
 from dlbench.core.rank_test import TESTS_A_CASE, rounds_for_gate
 from dlbench.core.store import RunFile, load
 from dlbench.core.thresholds import ACROSS_RUNS, ThresholdSettings
 from dlbench.core.writer import ResultWriter
-from dlbench.harness.probe.programs import OtherPrograms
 from dlbench.harness.process.interrupt import Interruption
-from dlbench.harness.process.worker_process import WorkerProcess
 from dlbench.harness.ranks.cluster import Node, RemoteNode, connected_nodes, serve
 from dlbench.harness.ranks.placement import NodeCapacity
 from dlbench.harness.runner import RunSettings
@@ -71,6 +71,7 @@ if TYPE_CHECKING:
     help="Go on with a run as it was planned; with one that is complete, to more --rounds or for a --budget.",
 )
 @click.option("--dry-run", is_flag=True, help="Only print what would be measured, and an estimate of the time.")
+@training_options
 @format_option
 def command(
     planning: PlanOptions,
@@ -79,6 +80,7 @@ def command(
     detect: str | None,
     resume: Path | None,
     dry_run: bool,
+    prices: Prices,
     form: str,
 ) -> ExitCode:
     """Measure: run suites and answer ten questions.
@@ -89,6 +91,7 @@ def command(
     \b
       dlbench run
       dlbench run cnn -k "resnet and not bf16" --device cuda
+      dlbench run mine.py --samples 50000 --epochs 30
       dlbench run mine.py --set batch=8,64 --rounds 10 -o mine.jsonl
       dlbench run --resume results/quick-20260131-120000.jsonl
     """
@@ -99,7 +102,7 @@ def command(
         # From before it is read no other process writes it.
         writer = stack.enter_context(closing(ResultWriter.resume(resume))) if resume else None
         unfinished = load(resume) if resume else None
-        interruption, programs = stack.enter_context(Interruption()), OtherPrograms()  # which looks again when torch has started
+        interruption = stack.enter_context(Interruption())
         if node and node.number:
             return _take_part(node, planning, measuring, interruption)
         machines = _other_machines(node, stack) if node else ()
@@ -112,16 +115,16 @@ def command(
         if unfinished and writer:
             session = sessions.resume(unfinished, writer, suites, opened, settings)
             if not (measuring.rounds or measuring.budget) and sessions.is_complete(unfinished, session):
-                return _write_complete(unfinished, session.gate, form)
+                return _write_complete(unfinished, session.gate, form, prices)
         else:
             plan = plan_suites(suites, opened.hello, planning)
             if dry_run and given is None:
-                write_plan(plan, form, sessions.policy_for(plan, measuring.policy))
+                write_plan(plan, form, sessions.policy_for(plan, measuring.policy), opened.programs)
                 return ExitCode.OK
             session = _new_session(plan, opened, settings, measuring, given)
             if dry_run:
                 return gates.write_gate(session, True, form)
-        return _measure(session, opened.worker, interruption, form, programs, not (measuring.rounds or measuring.budget))
+        return _measure(session, opened, interruption, form, prices, not (measuring.rounds or measuring.budget))
 
 
 def _refuse_contradictions(measuring: MeasureOptions, gate: bool, detect: str | None, resume: Path | None, node: Node | None) -> None:
@@ -132,9 +135,10 @@ def _refuse_contradictions(measuring: MeasureOptions, gate: bool, detect: str | 
         raise UsageError("--gate chooses the rounds itself; give it without --rounds and --budget")
     if detect is not None and not gate:
         raise UsageError("--detect says which slowdown a baseline has to exclude; give it with --gate")
-    if resume and typed_options() - {"resume", "rounds", "budget", "timeout", "form"}:
+    if resume and typed_options() - {"resume", "rounds", "budget", "timeout", "samples", "epochs", "form"}:
         raise UsageError(
-            "--resume goes on with what the file planned; with it only --rounds, --budget, --timeout and --format can be given"
+            "--resume goes on with what the file planned; with it only --rounds, --budget, --timeout, --samples, --epochs and --format "
+            "can be given"
         )
     if resume and node:
         raise UsageError("--resume goes on with a run on one machine; give it without torchrun")
@@ -175,39 +179,39 @@ def _new_session(
     return sessions.start(plan, tasks, settings, policy, measuring.output, gate=gate)
 
 
-def _write_complete(run: RunFile, gate: ThresholdSettings | None, form: str) -> ExitCode:
+def _write_complete(run: RunFile, gate: ThresholdSettings | None, form: str, prices: Prices) -> ExitCode:
     """Write the results of a run that a plain --resume has nothing to measure of, say how to go on, and return its exit code."""
     from dlbench.analysis.read.table import collect
     from dlbench.cli.output import write_results
 
-    results, file = collect((run.path,)), shlex.quote(str(run.path))
+    results, file = replace(collect((run.path,)), prices=prices), shlex.quote(str(run.path))
     write_results(results, form, [run.path])
     say(f"{run.path} is complete; for more rounds: dlbench run --resume {file} --rounds N, or --budget TIME")
     return _conclude(results, gate, file)
 
 
 def _measure(
-    session: sessions.Session, worker: WorkerProcess, interruption: Interruption, form: str, programs: OtherPrograms, goes_on: bool
+    session: sessions.Session, opened: sessions.OpenSide, interruption: Interruption, form: str, prices: Prices, goes_on: bool
 ) -> ExitCode:
     """Run the rounds, of a baseline that ``goes_on`` also those that it lacks, write the results, and return the exit code."""
     with record(session, interruption) as recording:
         gate = session.gate if goes_on else None
         if gate is not None:
             gates.announce(session, goes_on)
-        recording.measure(replace(session, answered=True), {None: worker}, programs)
+        recording.measure(replace(session, answered=True), {None: opened.worker}, opened.programs)
         if gate is not None:
             gates.measure_until_seen(recording, session, partial(_with_itself, gate))
     from dlbench.analysis.presentation.wording import few
     from dlbench.analysis.report.sentences import left_out
     from dlbench.cli.output import write_results  # not before the rounds, whose budget it would take from
 
-    results, file = recording.results(), shlex.quote(str(recording.path))
+    results, file = replace(recording.results(), prices=prices), shlex.quote(str(recording.path))
     nothing = all(row.case.status is Status.SKIPPED for row in results.rows)
     if interruption.requested and nothing and not recording.fault and form == "table":
         say(f"interrupted before any case was done\ngo on with: dlbench run --resume {file}")
         return interruption.exit_code
     share = max((row.time.lost_share or 0.0 for row in results.rows if row.flag.not_usable), default=0.0)
-    others = (programs.found or programs.named(share)) if share else None
+    others = (opened.programs.found or opened.programs.named(share)) if share else None
     write_results(results, form, [recording.path], [others] if others else [], saved=True)
     if recording.out_of_budget and (topics := left_out(results.rows)):
         say(f"note: the budget left out every case on {few(topics, 9)}; go on with: dlbench run --resume {file} --budget TIME")

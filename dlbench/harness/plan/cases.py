@@ -51,16 +51,16 @@ def overridden(suites: Suites, settings: Sequence[str], signatures: Signatures) 
     return tuple(replace(suite, benches=tuple(map(with_settings, suite.benches))) for suite in suites)
 
 
-def with_user_names(suites: Suites, signatures: Signatures) -> tuple[Suite, ...]:
+def with_user_names(suites: Suites, signatures: Signatures, files: Sequence[str] = ()) -> tuple[Suite, ...]:
     """Replace the value ``own`` of an axis by all that the user brings for that parameter.
 
     Where that is nothing the value is left out; with its last value goes the axis of a parameter that has a default, or else the bench.
-    Raises SuiteError where none is left of a suite's benches with ``own``.
+    Raises SuiteError where none is left of a suite's benches with ``own``, with what the user's ``files`` lack.
     """
-    return tuple(replace(suite, benches=tuple(_with_user_names(suite, signatures))) for suite in suites)
+    return tuple(replace(suite, benches=tuple(_with_user_names(suite, signatures, files))) for suite in suites)
 
 
-def _with_user_names(suite: Suite, signatures: Signatures) -> Iterator[Bench]:
+def _with_user_names(suite: Suite, signatures: Signatures, files: Sequence[str]) -> Iterator[Bench]:
     lacking, found = "", False
     for where, bench, signature in _benches([suite], signatures):
         axes = {axis: _replaced(values, signature.parameter(axis)) for axis, values in bench.axes.items()}
@@ -71,6 +71,9 @@ def _with_user_names(suite: Suite, signatures: Signatures) -> Iterator[Bench]:
         # With --set model=NAME no axis changes: the optimizer that a network has of its own is called `own`, too.
         found = found or axes != bench.axes or any((parameter := signature.parameter(axis)) and parameter.user for axis in axes)
         yield replace(bench, axes={axis: values for axis, values in axes.items() if values})
+    if lacking and not found and files:
+        right = "put @dlbench.network(inputs=…, classes=…) above the function that returns yours (dlbench new example.py shows one)"
+        raise SuiteError(f"{', '.join(files)}: no network is registered there; {right}")
     if lacking and not found:
         raise SuiteError(f"{lacking}; name a file that has it: dlbench run mine.py (docs/my-network.md shows one)")
 
@@ -167,6 +170,14 @@ def policy_of(suites: Suites, signatures: Signatures, devices: Sequence[str]) ->
         return policy
     measured = {device for suite in suites for bench in suite.benches for device in _devices_of(suite, bench, signatures, devices, False)}
     return replace(policy, budget_s=policy.budget_s * max(1, len(measured)))
+
+
+def forecast_s(suite: Suite, devices: Sequence[str]) -> float:
+    """Guess the seconds of a suite on these devices from its file alone: its budget for each that it is measured on, or else its rounds."""
+    measured = {device for bench in suite.benches for device in _resolved(suite, bench, devices, False)}
+    if suite.policy.budget_s is not None:
+        return suite.policy.budget_s * len(measured)
+    return estimate(suite.policy, count([suite], devices, include_absent=False))
 
 
 def estimate(policy: Policy, cases: int) -> float:

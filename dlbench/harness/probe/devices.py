@@ -207,9 +207,9 @@ def read_accelerators(accelerators: Sequence[Accelerator], wanted: Sequence[str]
 _GPUS = "cuda (NVIDIA, AMD), xpu (Intel) or mps (Apple)"
 
 
-def select(devices: Devices, wanted: Sequence[str]) -> tuple[Device, ...]:
+def select(devices: Devices, wanted: Sequence[str], why_no_gpu: str | None = None) -> tuple[Device, ...]:
     """Return the devices that the user asked for, in the machine's order: ids, kinds (all of that kind), ``gpu`` (every device but the
-    CPU) or ``all``; none asked is all.
+    CPU) or ``all``; none asked is all. ``why_no_gpu``: what keeps torch from using one, for the error.
 
     Raises DeviceAbsent for a device that could be and is not, and where all that a word names can't be computed on; UsageError for a word
     that names no device.
@@ -220,10 +220,12 @@ def select(devices: Devices, wanted: Sequence[str]) -> tuple[Device, ...]:
     chosen: set[str] = set()
     for word in wanted or ("all",):
         found = {device.id for device in devices if word in (device.id, device.kind, "all") or (word == "gpu" and device.kind != "cpu")}
+        why = f"; {why_no_gpu}" if why_no_gpu and word.startswith(("gpu", "cuda")) else ""
+        has = f"this machine has: {', '.join(present)}{why}"
         if not found and word == "gpu":
-            raise DeviceAbsent(f"there is no GPU here, be it {_GPUS}; this machine has: {', '.join(present)}")
+            raise DeviceAbsent(f"there is no GPU here, be it {_GPUS}; {has}")
         if not found and re.sub(r":\d+$", "", word) in kinds:
-            raise DeviceAbsent(f"there is no device '{word}' here; this machine has: {', '.join(present)}")
+            raise DeviceAbsent(f"there is no device '{word}' here; {has}")
         if not found:
             raise UsageError(f"'{word}' is no device{nearest(word, list(dict.fromkeys([*present, *kinds, 'gpu', 'all'])))}")
         if found <= broken.keys():

@@ -93,6 +93,17 @@ class Nvml:
                 refusal = f"NVML: {error}"
         raise NvmlUnavailable(f"NVML does not find this device by its UUID or PCI address ({refusal})")
 
+    def cards(self) -> tuple[str, tuple[int, int], list[tuple[str, int]]]:
+        """Return the versions of the driver and of its CUDA, and each card's name and bytes of memory. Raises NvmlUnavailable."""
+        nvml = self._pynvml
+        try:
+            handles = map(nvml.nvmlDeviceGetHandleByIndex, range(nvml.nvmlDeviceGetCount()))
+            cards = [(nvml.nvmlDeviceGetName(each), int(nvml.nvmlDeviceGetMemoryInfo(each).total)) for each in handles]
+            cuda = nvml.nvmlSystemGetCudaDriverVersion()
+            return nvml.nvmlSystemGetDriverVersion(), (cuda // 1000, cuda % 1000 // 10), cards
+        except nvml.NVMLError as error:
+            raise NvmlUnavailable(f"NVML: {error}") from error
+
     def read(self, handle: Handle, wanted: Collection[str]) -> Readings:
         """Ask a device for each of the fields on its own, so that a refusal costs one field."""
         values: dict[str, Value] = {}

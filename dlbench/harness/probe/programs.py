@@ -51,9 +51,10 @@ class OtherPrograms:
         running: Callable[[], Mapping[str, float]] = cpu_s_by_name,
         machine: Callable[[], CpuTime | None] = processor.cpu_time,
         now: Callable[[], float] = time.monotonic,
+        shortest_s: float = _SHORTEST_S,
     ) -> None:
         self._cpus = cpus or len(processor.affinity() or ()) or os.cpu_count() or 1
-        self._running, self._machine, self._now = running, machine, now
+        self._running, self._machine, self._now, self._shortest_s = running, machine, now, shortest_s
         self.found = ""
         """What takes the CPUs, once it was named."""
         self._before = self._look()
@@ -65,7 +66,7 @@ class OtherPrograms:
         one it takes more to be named, and a look that is not too old.
         """
         seconds = self._now() - self._before.at_s
-        if self.found or seconds < _SHORTEST_S:
+        if self.found or seconds < self._shortest_s:
             return None
         before, self._before = self._before, self._look()
         if seconds > _LONGEST_S and lost <= BUSY:

@@ -4,6 +4,7 @@ import re
 
 from dlbench.core.errors import DlbenchError
 from dlbench.core.model import Status
+from dlbench.harness.worker.user_definitions import place_of
 
 NO_ENGINE = "unable to find an engine"
 """In torch's error where none of cuDNN's plans for a convolution ran, be it for want of support or of memory."""
@@ -61,8 +62,11 @@ class Unmeasurable(Exception):
         self.status = status
 
 
-def failure_of(error: Exception, torch_version: str) -> tuple[Status, str]:
-    """Return how a case ended, out of memory, unsupported, crashed by a fault of the device or failed, and why in one line."""
+def failure_of(error: Exception, torch_version: str, network: str = "") -> tuple[Status, str]:
+    """Return how a case ended, out of memory, unsupported, crashed by a fault of the device or failed, and why in one line.
+
+    Of what failed that ends with the place in the user's own code, or that of the ``network``.
+    """
     if isinstance(error, Unmeasurable):
         return error.status, str(error)
     text, whole = first_line(error), str(error).lower()
@@ -71,7 +75,8 @@ def failure_of(error: Exception, torch_version: str) -> tuple[Status, str]:
         return Status.OOM, f"out of memory: {text}"
     if isinstance(error, NotImplementedError) or status is Status.UNSUPPORTED:
         return Status.UNSUPPORTED, f"{text} (torch {torch_version})"
-    return status, f"{type(error).__name__}: {text}"
+    place = place_of(error, network) if status is Status.FAILED else ""
+    return status, f"{type(error).__name__}: {text}{f' ({place})' if place else ''}"
 
 
 _STARTS = (

@@ -6,6 +6,7 @@ import importlib.util
 import inspect
 import pkgutil
 import sys
+import traceback
 import types
 import typing
 from collections.abc import Callable, Iterator, Mapping
@@ -178,8 +179,10 @@ def load_plugin(plugin: str) -> None:
             sys.modules[path.stem] = module = importlib.util.module_from_spec(spec)
             try:
                 spec.loader.exec_module(module)
-            except BaseException:
+            except BaseException as error:
                 del sys.modules[path.stem]
+                if isinstance(error, Exception):  # whatever a stranger's file raises is a sentence about its line
+                    raise UsageError(f"{plugin}{_line_of(error, str(path))}: {_said(error)}") from error
                 raise
         elif all(part.isidentifier() for part in plugin.split(".")):
             importlib.import_module(plugin)
@@ -189,6 +192,17 @@ def load_plugin(plugin: str) -> None:
         raise
     except Exception as error:  # whatever a stranger's module raises is a sentence about that module
         raise UsageError(f"plugin '{plugin}' does not import: {type(error).__name__}: {error}") from error
+
+
+def _line_of(error: Exception, file: str) -> str:
+    lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == file]
+    if isinstance(error, SyntaxError) and error.filename == file:
+        lines.append(error.lineno)
+    return f", line {lines[-1]}" if lines else ""
+
+
+def _said(error: Exception) -> str:
+    return str(error) if isinstance(error, UsageError) else f"{type(error).__name__}: {getattr(error, 'msg', error)}"
 
 
 def refuse_imports_from(folder: str | None) -> None:

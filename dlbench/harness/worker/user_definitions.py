@@ -2,13 +2,15 @@
 
 import hashlib
 import inspect
+import sysconfig
+import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import Any, Literal
 
-from dlbench.core.errors import UsageError
+from dlbench.core.errors import UsageError, nearest
 from dlbench.core.model import OWN
 
 Kind = Literal["network", "data", "optimizer"]
@@ -86,6 +88,7 @@ def network(
     example: Callable[[int], Any] | None = None,
     loss: Callable[..., Any] | None = None,
     optimizer: Callable[[Any], Any] | None = None,
+    **others: object,
 ) -> Callable[[Callable[[], Any]], Callable[[], Any]]:
     """Register a function without parameters that returns an `nn.Module` as a network of its name: ``--set model=NAME``.
 
@@ -94,6 +97,8 @@ def network(
     with one. ``optimizer``: from weights to an optimizer, where it is none of dlbench's. Raises UsageError for what does not go together,
     and for a name that is taken.
     """
+    for name in others:
+        raise UsageError(f"@dlbench.network has no {name}={nearest(name, ['inputs', 'classes', 'example', 'loss', 'optimizer'])}")
     shape = tuple(inputs) if isinstance(inputs, list | tuple) else inputs
 
     def register(build: Callable[[], Any]) -> Callable[[], Any]:
@@ -149,6 +154,29 @@ def names(kind: Kind) -> tuple[str, ...]:
     return tuple(_registry.networks if kind == "network" else _registry.data)
 
 
+def place_of(error: BaseException, network: str = "") -> str:
+    """Return where the user's own code raised it, ``mine.py, line 12``, or else where the network of that name is defined.
+
+    Empty where the user has brought nothing.
+    """
+    if not (_registry.networks or _registry.data):
+        return ""
+    cause: BaseException | None = error
+    while cause:
+        if own := [frame for frame in traceback.extract_tb(cause.__traceback__) if _is_own(frame.filename)]:
+            return f"{Path(own[-1].filename).name}, line {own[-1].lineno}"
+        cause = cause.__cause__ or cause.__context__
+    defined = _registry.networks.get(network)
+    code = getattr(defined and inspect.unwrap(defined.build), "__code__", None)
+    return f"{Path(code.co_filename).name}, line {code.co_firstlineno}" if code else ""
+
+
+def _is_own(file: str) -> bool:
+    """Whether a file belongs to the user, and not to Python, dlbench or an installed package."""
+    libraries = (sysconfig.get_path("stdlib"), str(Path(__file__).parents[2]))
+    return not file.startswith((*libraries, "<")) and not {"site-packages", "dist-packages"} & {*Path(file).parts}
+
+
 def reserve(taken: Sequence[str]) -> None:
     """Keep names of dlbench's own from being given to something else."""
     _registry.taken |= set(taken)
@@ -166,8 +194,11 @@ def _source(path: str) -> dict[str, str]:
 
 
 def _name_of(function: Any, what: str) -> str:
+    if inspect.isclass(function):
+        below = f"write @dlbench.{what}(…) and below it def my_{what}(): return {function.__name__}()"
+        raise UsageError(f"@dlbench.{what} stands above a function, and {function.__name__} is a class; {below}")
     if not inspect.isfunction(function):
-        raise UsageError(f"@dlbench.{what} stands before a function, not {type(function).__name__}")
+        raise UsageError(f"@dlbench.{what} stands above a function, not {type(function).__name__}")
     return function.__name__
 
 

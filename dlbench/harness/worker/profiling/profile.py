@@ -32,9 +32,9 @@ _DETACHES_FROM = (12, 6)
 (https://github.com/pytorch/pytorch/pull/146604); kineto 1264 made that its default there."""
 
 
-def is_profiled(result: Measurement, declared: Declaration, rounds: int) -> bool:
-    """Whether it is a step's second round, or of a single planned one that: the first of several brings the first answers."""
-    return result.round == min(1, rounds - 1) and result.samples is not None and declared.is_step
+def is_profiled(result: Measurement, declared: Declaration) -> bool:
+    """Whether it is a step's first round: a budget may end before there is another."""
+    return not result.round and result.samples is not None and declared.is_step
 
 
 def with_profile(

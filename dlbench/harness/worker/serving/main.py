@@ -185,7 +185,7 @@ def measure(request: MeasureRequest, rank_process: RankProcess | None = None, *,
     try:
         return _measure_case(begun, request, rank_process, fresh)
     except Exception as error:  # noqa: BLE001  # any error of a workload or of torch is a row with a sentence
-        status, reason = failure_of(error, torch.__version__)
+        status, reason = failure_of(error, torch.__version__, str(request.case.params.get("model")))
         # After a crash neither the device nor this process on it is of use.
         return Reply(measurement=replace(begun, status=status, reason=reason), fault=status is Status.CRASHED)
 
@@ -244,7 +244,7 @@ def _measure_case(begun: Measurement, request: MeasureRequest, rank_process: Ran
             return Reply(measurement=replace(result, status=Status.FAILED, reason=wrong))
         own_copies = workload.resident(case.params) != case.params
         extras: Extras = {"transfer": lambda result: _with_transfer(result, work, backend, device, clock, deadline, own_copies)}
-        if is_profiled(result, declared, policy.rounds):
+        if is_profiled(result, declared):
             extras["profile"] = lambda result: with_profile(result, work, declared, device, clock, deadline)
         if work.call and not result.round:
             subject = partial(Subject, work=work, workload=workload, params=case.params, seed=request.seed, backend=backend, device=device)
