@@ -20,7 +20,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_map_only
 
 from dlbench.models.productless import PRODUCTLESS
-from dlbench.models.shapes import fake, shapes_of, tensors_of
+from dlbench.models.shapes import shapes_of, tensors_of
 
 FASTER_CONVOLUTION = 4
 """How many times fewer operations the fastest algorithm in use takes for a convolution: Winograd's F(4 x 4, 3 x 3) multiplies 36 times
@@ -83,7 +83,8 @@ class StepCounter(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch 
         self.fake = FakeTensorMode(allow_fallback_kernels=False, allow_non_fake_inputs=True)
         self._uncounted: dict[str, None] = {}
         self._results: dict[Hashable, Any] = {}
-        """Shapes of what operators gave: to find them out takes most of the time, and networks have many layers alike."""
+        """Shapes of what operators gave: to find them out takes most of the time, and networks have many layers alike. A view need not be
+        one, where there are no numbers."""
 
     @property
     def reason(self) -> str | None:
@@ -114,7 +115,7 @@ class StepCounter(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch 
         return output
 
     def _run(self, func: Any, args: Any, kwargs: Any) -> Any:
-        key = None if _aliases(func) else _key((func, args, *sorted(kwargs.items())))
+        key = None if func._schema.is_mutable else _key((func, args, *sorted(kwargs.items())))
         if key in self._results:
             return tree_map_only(_Result, lambda each: each.fake(self.fake), self._results[key])
         with self.fake:
@@ -136,7 +137,7 @@ class _Result:
         return cls(tuple(tensor.shape), tensor.stride(), tensor.dtype, tensor.device)
 
     def fake(self, mode: FakeTensorMode) -> Tensor:
-        return fake(mode, torch.empty_strided(self.shape, self.stride, dtype=self.dtype, device="meta"), self.device)
+        return FakeTensor(mode, torch.empty_strided(self.shape, self.stride, dtype=self.dtype, device="meta"), self.device)
 
 
 def _key(value: Any) -> Hashable:
@@ -224,15 +225,11 @@ def _name(func: Any) -> str:
 
 
 @cache
-def _aliases(func: Any) -> bool:
-    """Whether an operator changes its operands, or gives views of them."""
-    return bool(func._schema.is_mutable) or any(each.alias_info for each in func._schema.returns)
-
-
-@cache
 def _is_productless(func: Any) -> bool:
     forward = re.sub("_backward.*", "", _name(func))
-    return func.is_view or not _HARMLESS.isdisjoint(func.tags) or not PRODUCTLESS.isdisjoint((_name(func), forward))
+    overloads = getattr(torch.ops.aten, forward, None)
+    tags = {tag for name in (overloads.overloads() if overloads else ()) for tag in getattr(overloads, name).tags}
+    return func.is_view or not _HARMLESS.isdisjoint((*func.tags, *tags)) or not PRODUCTLESS.isdisjoint((_name(func), forward))
 
 
 _HARMLESS = {torch.Tag.pointwise, torch.Tag.inplace_view}
@@ -261,7 +258,7 @@ def _as_written(compiling: bool) -> Iterator[None]:
         for owner, name, stand_in in stand_ins:
             stack.callback(setattr, owner, name, getattr(owner, name))
             setattr(owner, name, stand_in)
-        stack.enter_context(torch.autograd.set_multithreading_enabled(False))  # type: ignore[no-untyped-call]  # the mode is this thread's
+        stack.enter_context(torch.autograd.set_multithreading_enabled(False))  # the mode is of this thread alone
         yield
 
 

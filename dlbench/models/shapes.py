@@ -21,16 +21,14 @@ def shapes_of(mode: FakeTensorMode, network: nn.Module, given: Any) -> tuple[Any
     """
 
     def shape_of(tensor: Tensor) -> Tensor:
-        shape = fake(mode, torch.empty_like(tensor.detach(), device="meta"), tensor.device)
-        return nn.Parameter(shape, tensor.requires_grad) if isinstance(tensor, nn.Parameter) else shape.requires_grad_(tensor.requires_grad)
+        shape = FakeTensor(mode, torch.empty_like(tensor.detach(), device="meta"), home if tensor.is_meta else tensor.device)
+        if isinstance(tensor, nn.Parameter):
+            shape._is_param = True  # by which torch knows one; its class would take a copy
+        return shape.requires_grad_(tensor.requires_grad)
 
     network = getattr(network, "_orig_mod", network)  # what torch.compile wraps, which would compile all of this, too
     held = tensors_of([vars(each) for each in network.modules()])
+    home = next((each.device for each in held if not each.is_meta), torch.device("cpu"))
     # Of tensors that deepcopy finds here it takes these copies instead of making one, which would take their memory again.
     copies: dict[int, Any] = {id(each): shape_of(each) for each in held}
     return deepcopy(network, copies), *tree_map_only(Tensor, shape_of, given)
-
-
-def fake(mode: FakeTensorMode, shape: Tensor, device: torch.device) -> Tensor:
-    """Return a tensor of the meta device as one that says it is on another."""
-    return FakeTensor(mode, shape, torch.device("cpu") if device.type == "meta" else device)
