@@ -1,6 +1,8 @@
-"""Bytes that layers move, against counts by hand."""
+"""Bytes of steps: exactly those of closed formulas and of what these leave out, operator by operator, and counts by hand."""
 
-import re
+from collections import Counter
+from collections.abc import Callable
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -9,163 +11,254 @@ from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812  # what everybody calls it
 
 from dlbench.models import MODELS
-from dlbench.models.traffic import LayersTraffic, Traffic, count_traffic, forward_bytes, layer_traffic, train_bytes, weight_bytes
+from dlbench.models.operations import count_step
+from dlbench.models.resnet import BasicBlock, Bottleneck
 
-IMAGE = (3, 8, 8)
-CONVOLUTION = 4 * 3 * 9 * 4  # bytes of 4 x 3 x 3 x 3 weights
-NORM = 2 * 4 * 4
-
-
-@pytest.fixture
-def network() -> nn.Module:
-    layers = nn.Conv2d(3, 4, 3, bias=False), nn.BatchNorm2d(4), nn.ReLU(), nn.Dropout(), nn.MaxPool2d(2), nn.Flatten()
-    return nn.Sequential(*layers, nn.Linear(4 * 3 * 3, 2, bias=False))
+BATCH, CLASSES = 2, 1000
+SCALAR = 4
 
 
-@pytest.fixture
-def same(network: nn.Module) -> list[Traffic]:
-    return layer_traffic(network.eval(), IMAGE)
+@torch.no_grad()
+def forward(network: nn.Module, *given: Any) -> None:
+    network(*given)
 
 
-def test_each_layer_reads_its_input_and_weights_and_writes_its_output(network: nn.Module) -> None:
-    expected = [
-        Traffic(3 * 64, 4 * 36, CONVOLUTION, multiplies=True, needs_input_gradient=False),
-        Traffic(4 * 36, 4 * 36, NORM, multiplies=False),
-        Traffic(4 * 36, 4 * 36, 0, multiplies=False),
-        Traffic(4 * 36, 4 * 36, 0, multiplies=False),
-        Traffic(4 * 36, 4 * 9, 0, multiplies=False),
-        Traffic(36, 2, 36 * 2 * 4, multiplies=True),
-    ]
-    assert layer_traffic(network.train(), IMAGE) == expected
-    assert layer_traffic(network.eval(), IMAGE) == [*expected[:3], *expected[4:]]  # a dropout passes on what it gets
-    assert not any(layer._forward_hooks for layer in network.modules())
-    assert weight_bytes(network) == CONVOLUTION + NORM + 36 * 2 * 4
+def train(network: nn.Module, *given: Any) -> None:
+    network(*given).sum().backward()
 
 
-def test_a_forward_pass_over_a_batch_reads_the_weights_once(same: list[Traffic]) -> None:
-    values = (192 + 144) + (144 + 144) + (144 + 144) + (144 + 36) + (36 + 2)
-    assert forward_bytes(same, 5, 4) == 5 * 4 * values + CONVOLUTION + NORM + 288
-    assert forward_bytes(same, 5, 2) == 5 * 2 * values + CONVOLUTION + NORM + 288
+def train_classifier(network: nn.Module, images: Tensor, labels: Tensor) -> None:
+    F.cross_entropy(network(images), labels).backward()
 
 
-def test_backward_takes_two_products_a_layer_and_of_the_others_three_tensors(same: list[Traffic]) -> None:
-    convolution = 5 * 4 * (192 + 144) + CONVOLUTION  # of the image no gradient is needed
-    norm, relu, pooling = 5 * 4 * (144 + 2 * 144) + NORM, 5 * 4 * (144 + 2 * 144), 5 * 4 * (36 + 2 * 144)
-    linear = 2 * (5 * 4 * (36 + 2) + 288)
-    assert train_bytes(same, 5, 4, 1000) == forward_bytes(same, 5, 4) + convolution + norm + relu + pooling + linear + 1000
+def layers_of(network: nn.Module) -> list[tuple[nn.Module, int, int, int]]:
+    """Each layer of a network on the meta device as it runs, with the bytes of its input, its output and its weights."""
+    found: list[tuple[nn.Module, int, int, int]] = []
+
+    def note(layer: nn.Module, inputs: tuple[Tensor], output: Tensor) -> None:
+        found.append((layer, inputs[0].nbytes, output.nbytes, sum(each.nbytes for each in layer.parameters())))
+
+    noted = [each for each in network.modules() if not list(each.children()) or isinstance(each, BasicBlock | Bottleneck)]
+    hooks = [each.register_forward_hook(note) for each in noted]
+    network(torch.empty(BATCH, 3, 224, 224, device="meta"))
+    for each in hooks:
+        each.remove()
+    return found
 
 
-def test_a_layer_that_runs_twice_counts_twice() -> None:
-    relu = nn.ReLU()
-    assert len(layer_traffic(nn.Sequential(nn.Linear(4, 4), relu, nn.Linear(4, 4), relu), (4,))) == 4
+def closed_formula(layers: list[tuple[nn.Module, int, int, int]], *, training: bool) -> int:
+    """Each layer reads its input and its weights and writes its output.
+
+    Backward of a convolution or a linear layer is two products over tensors of these sizes, less the first one's gradient of its input; any
+    other layer reads the gradient of its output and its input, and writes the gradients of its input and of its weights.
+    """
+    moved, first = 0, True
+    for layer, taken, given, weights in layers:
+        if isinstance(layer, BasicBlock | Bottleneck) or (isinstance(layer, nn.Dropout) and not training):
+            continue
+        moved += taken + given + weights
+        if training and isinstance(layer, nn.Conv2d | nn.Linear):
+            moved += (1 if first else 2) * (taken + given + weights)
+            first = False
+        elif training:
+            moved += given + 2 * taken + weights
+    return moved
+
+
+def left_out(layers: list[tuple[nn.Module, int, int, int]], *, training: bool) -> Counter[str]:
+    """What the closed formula leaves out or takes twice, by operator."""
+    by: Counter[str] = Counter()
+    first = True
+    for layer, taken, given, weights in layers:
+        match layer:
+            case nn.Conv2d():
+                bias = 0 if layer.bias is None else layer.bias.nbytes
+                # One operator for both products: it reads the gradient of the output once, and writes that of the bias once.
+                by["convolution_backward"] += weights - bias if first else -given - bias
+                first = False
+            case nn.Linear():
+                # Two products without the bias, and a sum over the gradient of the output for that of the bias.
+                by["addmm: sum for the bias"] += given - layer.bias.nbytes
+            case nn.BatchNorm2d():
+                channels = layer.weight.nbytes
+                by["native_batch_norm: running averages"] += 2 * channels
+                if training:
+                    by["native_batch_norm: saved averages"] += 2 * channels
+                    by["native_batch_norm_backward: both, and the weight"] += 5 * channels
+                    by["add_: batches tracked"] += 2 * 8
+            case nn.ReLU():
+                pass  # in place it reads and writes as much
+            case nn.Dropout():
+                by["bernoulli_, div_ and mul: the mask"] += 4 * given
+            case nn.MaxPool2d():
+                indices = 2 * given  # int64, where values have 4 bytes
+                by["max_pool2d_with_indices"] += indices
+                by["max_pool2d_with_indices_backward"] += indices
+            case nn.AdaptiveAvgPool2d(output_size=1):
+                by["mean: its gradient is that of the output, divided"] -= taken
+            case BasicBlock() | Bottleneck():
+                by["add_: shortcut"] += 3 * given
+                by["add: sum of the gradients of both branches"] += 3 * taken
+    logits, labels = BATCH * CLASSES * 4, BATCH * 8
+    by["_log_softmax"] += 2 * logits
+    by["nll_loss_forward"] += logits + labels + 2 * SCALAR
+    by["ones_like"] += SCALAR
+    by["nll_loss_backward"] += 2 * logits + labels + 2 * SCALAR
+    by["_log_softmax_backward_data"] += 3 * logits
+    if training:
+        return by
+    kept = ("native_batch_norm: running averages", "max_pool2d_with_indices", "add_: shortcut")
+    return Counter({name: by[name] for name in kept})
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_counting_the_traffic_of_any_network_agrees_on_the_published_ones(name: str) -> None:
+def test_bytes_of_published_networks_are_those_of_the_formula_and_of_what_it_leaves_out(name: str) -> None:
     with torch.device("meta"):
-        network = MODELS[name]()
-    found = count_traffic(network, (torch.empty(2, 3, 224, 224, device="meta"),), {})
-    expected = layer_traffic(network, (3, 224, 224))
-    assert (found.reason, len(found.layers or ())) == (None, len(expected))
-    assert forward_bytes(found.layers or (), 1, 2) == forward_bytes(expected, 2, 2)
-    assert train_bytes(found.layers or (), 1, 2, 10) == train_bytes(expected, 2, 2, 10)
+        network, images = MODELS[name](), torch.empty(BATCH, 3, 224, 224)
+        labels = torch.empty(BATCH, dtype=torch.int64)
+    layers = layers_of(network)
+    trained, formula = count_step(train_classifier, network, images, labels).bytes, closed_formula(layers, training=True)
+    assert trained == formula + left_out(layers, training=True).total()
+    assert trained == pytest.approx(formula, rel=0.15)
+    inferred, formula = count_step(forward, network.eval(), images).bytes, closed_formula(layers, training=False)
+    assert inferred == formula + left_out(layers, training=False).total()
 
 
-def test_layers_of_one_and_three_dimensions_move_what_theirs_of_two_do() -> None:
-    network = nn.Sequential(nn.Conv1d(2, 3, 3), nn.BatchNorm1d(3), nn.GELU(), nn.Dropout1d(), nn.AdaptiveAvgPool1d(1), nn.Flatten())
-    found = count_traffic(network, (torch.zeros(4, 2, 7),), {})
-    expected = (
-        Traffic(4 * 2 * 7, 4 * 3 * 5, (18 + 3) * 4, multiplies=True, needs_input_gradient=False),
-        Traffic(4 * 3 * 5, 4 * 3 * 5, 6 * 4, multiplies=False),
-        *[Traffic(4 * 3 * 5, 4 * 3 * 5, 0, multiplies=False, needs_weight_gradient=False)] * 2,
-        Traffic(4 * 3 * 5, 4 * 3, 0, multiplies=False, needs_weight_gradient=False),
-    )
-    assert found == LayersTraffic(expected)
-    without = count_traffic(network.eval(), (torch.zeros(4, 2, 7),), {})
-    assert without == LayersTraffic((*expected[:3], *expected[4:]))
+N = 3 * 4 * 4
 
 
-def test_an_embedding_reads_the_rows_it_takes_and_has_a_gradient_of_all() -> None:
-    network, words = nn.Sequential(nn.Embedding(100, 8), nn.LayerNorm(8), nn.Linear(8, 3)), 2 * 5
-    found = count_traffic(network, (torch.zeros(2, 5, dtype=torch.int64),), {}).layers or ()
-    rows, linear = 2 * words * 8 * 4, (words * (8 + 3)) * 4 + 27 * 4
-    norm = 2 * words * 8 * 4 + 16 * 4
-    assert forward_bytes(found, 1, 4) == rows + norm + linear
-    backward = (rows + 100 * 8 * 4) + (norm + words * 8 * 4) + 2 * linear
-    assert train_bytes(found, 1, 4, 7) == forward_bytes(found, 1, 4) + backward + 7
-    sparse = count_traffic(nn.Embedding(100, 8, sparse=True), (torch.zeros(2, 5, dtype=torch.int64),), {}).layers or ()
-    assert train_bytes(sparse, 1, 4, 0) == 2 * rows
+class Call(nn.Module):
+    """A network that is one function of its input and of a weight of four by four."""
 
-
-def test_frozen_layers_move_less_in_backward() -> None:
-    network = nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.LayerNorm(4), nn.Linear(4, 4))
-    network[0].requires_grad_(False)
-    network[3].requires_grad_(False)
-    found = count_traffic(network, (torch.zeros(3, 4),), {}).layers or ()
-    linear, values = 24 * 4 + 20 * 4, 24 * 4
-    # Of the first two layers nothing, of the norm the gradient of its weights, of the last that of its input.
-    assert train_bytes(found, 1, 4, 0) == forward_bytes(found, 1, 4) + (values + 8 * 4) + linear
-
-
-class Residual(nn.Module):
-    def __init__(self) -> None:
+    def __init__(self, function: Any) -> None:
         super().__init__()
-        self.layer = nn.Linear(4, 4)
+        self.weight = nn.Parameter(torch.empty(4, 4))
+        self.function = function
 
-    def forward(self, first: Tensor, *, second: Tensor) -> dict[str, Tensor]:
-        return {"sum": F.relu(self.layer(input=first)) + second}
-
-
-def test_functions_between_layers_are_left_out() -> None:
-    found = count_traffic(Residual(), (torch.zeros(3, 4),), {"second": torch.zeros(3, 4)})
-    assert found == LayersTraffic((Traffic(12, 12, 20 * 4, multiplies=True, needs_input_gradient=False),))
+    def forward(self, *given: Any) -> Any:
+        return self.function(self.weight, *given)
 
 
-class Gate(nn.Module):
-    """Holds a weight, or multiplies, beside a layer."""
-
-    def __init__(self, function: Any, *weights: Tensor) -> None:
-        super().__init__()
-        self.weight = nn.ParameterList(weights)[0] if weights else None
-        self.function, self.layer = function, nn.Linear(4, 4)
-
-    def forward(self, x: Tensor) -> Tensor:
-        output: Tensor = self.function(self.layer(x), self.weight)
-        return output
-
-
-class Swish(nn.Module):
-    def forward(self, x: Tensor) -> Tensor:
-        return x * x.sigmoid()
-
-
-class Standardised(nn.Linear):
-    def forward(self, x: Tensor) -> Tensor:
-        return F.linear(x, self.weight - self.weight.mean())
+X, WEIGHT, ROWS = torch.zeros(3, 4), 16 * 4, torch.tensor([0, 2])
 
 
 @pytest.mark.parametrize(
-    ("network", "what"),
+    ("function", "moved"),
     [
-        (nn.Sequential(nn.Linear(4, 4), nn.Sequential(nn.Linear(4, 4), Swish())), "1.1 (Swish)"),
-        (nn.Sequential(Standardised(4, 4), Swish(), Swish()), "0 (Standardised), 1 (Swish)"),
-        (Gate(lambda x, weight: x * weight, torch.ones(4)), "Gate"),
-        (Gate(lambda x, weight: x @ x.T), "Gate"),
-        (Gate(lambda x, weight: torch.fft.rfft(x).abs()), "Gate"),
-        (nn.Sequential(nn.Linear(4, 4), nn.LSTM(4, 4)), "1 (LSTM)"),
-        (nn.TransformerEncoderLayer(4, 2, 8), "self_attn (MultiheadAttention)"),
-        (nn.utils.parametrizations.weight_norm(nn.Linear(4, 4)), "ParametrizedLinear"),
+        (lambda w, x: x.view(2, 6)[0].unsqueeze(0).expand(5, 6).T.detach(), 0),
+        (lambda w, x: x.T.reshape(-1), 2 * N),
+        (lambda w, x: x.relu_(), 2 * N),
+        (lambda w, x: x.mul_(2).add_(1).clamp_(0, 1), 3 * 2 * N),
+        (lambda w, x: x.add_(w[0]), 2 * N + 16),
+        (lambda w, x: x + w[0].expand(3, 4), 2 * N + 16),
+        (lambda w, x: x * x, 2 * N),
+        (lambda w, x: torch.add(x, x, out=torch.empty(3, 4)), 2 * N),
+        (lambda w, x: torch.empty(3, 4).copy_(x), 2 * N),
+        (lambda w, x: torch.zeros(3, 4), N),
+        (lambda w, x: torch.zeros_like(x), N),
+        (lambda w, x: torch.empty(3, 4).fill_(1), N),
+        (lambda w, x: torch.empty(3, 4).normal_(), N),
+        (lambda w, x: x.bernoulli_(0.5), N),
+        (lambda w, x: x.index_select(0, ROWS), 2 * 2 * 16 + 16),
+        (lambda w, x: x[ROWS], 2 * 2 * 16 + 16),
+        (lambda w, x: F.embedding(ROWS, w), 2 * 2 * 16 + 16),
+        (lambda w, x: torch.cat((x, x[:1])), 2 * (N + 16)),
+        (lambda w, x: x.to(torch.float64), N + 2 * N),
+        (lambda w, x: x.shape[0] * x.dim() * len(x), 0),
     ],
-    ids=["unknown-layer", "derived", "weight", "product", "fft", "lstm", "attention", "parametrized"],
+    ids=lambda value: None,
 )
-def test_what_computes_outside_of_known_layers_makes_all_unknown(network: nn.Module, what: str) -> None:
-    found = count_traffic(network, (torch.zeros(3, 4),), {})
-    assert found.layers is None
-    assert found.reason is not None
-    assert re.match(re.escape(f"no formula for {what}"), found.reason)
+def test_an_operator_reads_its_operands_and_writes_its_results_once(function: Callable[..., Any], moved: int) -> None:
+    assert count_step(forward, Call(function), X).bytes == moved
 
 
-def test_a_network_that_needs_numbers_has_no_traffic() -> None:
-    found = count_traffic(Gate(lambda x, weight: x * x.sum().item()), (torch.zeros(3, 4),), {})
-    reason = "its forward pass does not run on shapes alone, without numbers: RuntimeError: Tensor.item() cannot be called on meta tensors"
-    assert found == LayersTraffic(reason=reason)
+def test_a_network_whose_outputs_are_in_place_reads_and_writes_its_activations_once_a_layer() -> None:
+    network = nn.Sequential(nn.ReLU(True), nn.Hardtanh(inplace=True), nn.LeakyReLU(inplace=True), nn.Threshold(0, 1, True))
+    assert count_step(forward, network, X).bytes == 4 * 2 * N
+
+
+def test_frozen_layers_move_less_in_backward() -> None:
+    network = nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 4, bias=False))
+    inferred = (2 * N + WEIGHT + 16) + 2 * N + (2 * N + WEIGHT) + (N + SCALAR)  # the last to be summed
+    last = SCALAR + (SCALAR + N + WEIGHT)  # the gradient of the sum is one number
+    assert count_step(train, network, X).bytes == inferred + last + (SCALAR + N + WEIGHT) + 3 * N + (2 * N + WEIGHT) + (N + 16)
+    network[0].requires_grad_(False)
+    assert count_step(train, network, X).bytes == inferred + last
+
+
+def encoder(dropout: float) -> nn.Module:
+    return nn.TransformerEncoder(nn.TransformerEncoderLayer(16, 4, 32, dropout, batch_first=True), 2)
+
+
+def test_attention_counts_as_the_operator_that_its_device_runs() -> None:
+    x = torch.zeros(BATCH, 10, 16)
+    tokens, heads = BATCH * 10 * 16 * 4, BATCH * 4 * 10 * 4
+    fused, apart = (count_step(forward, nn.Sequential(Attention(dropout)), x) for dropout in (0.0, 0.5))
+    assert fused.bytes == 2 * tokens + heads  # queries, keys and values are one tensor here; the logarithms of sums are kept
+    assert apart.bytes is not None
+    assert apart.bytes > 2 * tokens + 4 * BATCH * 4 * 10 * 10 * 4  # a CPU has none with dropout: scores go to memory and back
+    assert fused.flops == apart.flops == 2 * 2 * BATCH * 4 * 10 * 10 * 4
+
+
+class Attention(nn.Module):
+    def __init__(self, dropout: float = 0.0) -> None:
+        super().__init__()
+        self.dropout = dropout
+
+    def forward(self, x: Tensor) -> Tensor:
+        heads = x.view(len(x), -1, 4, 4).transpose(1, 2)
+        output: Tensor = F.scaled_dot_product_attention(heads, heads, heads, dropout_p=self.dropout)
+        return output
+
+
+class Recurrent(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.words, self.layer, self.head = nn.Embedding(50, 8), nn.LSTM(8, 16, batch_first=True), nn.Linear(16, 3)
+
+    def forward(self, words: Tensor) -> Tensor:
+        output: Tensor = self.head(self.layer(self.words(words))[0][:, -1])
+        return output
+
+
+class Graph(nn.Module):
+    """Two sums over the neighbours of each node, as in a graph convolution."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList([nn.Linear(8, 16), nn.Linear(16, 3)])
+
+    def forward(self, nodes: Tensor, edges: Tensor) -> Tensor:
+        for layer in self.layers:
+            messages = layer(nodes)
+            nodes = torch.zeros_like(messages).index_add_(0, edges[1], messages[edges[0]])
+        return nodes
+
+
+@pytest.mark.parametrize(
+    ("network", "given"),
+    [
+        (encoder(0.0), (torch.zeros(BATCH, 10, 16),)),
+        (encoder(0.1), (torch.zeros(BATCH, 10, 16),)),
+        (Recurrent(), (torch.zeros(BATCH, 6, dtype=torch.int64),)),
+        (nn.Sequential(nn.Conv2d(3, 16, 4, 4), nn.Flatten(2), nn.GELU(), nn.LayerNorm(4)), (torch.zeros(BATCH, 3, 8, 8),)),
+        (Graph(), (torch.zeros(7, 8), torch.zeros(2, 20, dtype=torch.int64))),
+    ],
+    ids=["encoder", "dropout", "lstm", "patches", "graph"],
+)
+def test_networks_beyond_layers_of_one_tensor_have_bytes(network: nn.Module, given: tuple[Tensor, ...]) -> None:
+    weights = sum(each.nbytes for each in network.parameters())
+    inferred, trained = (count_step(step, network, *given) for step in (forward, train))
+    assert (inferred.unknown, trained.unknown) == ({}, {})
+    assert inferred.bytes is not None
+    assert trained.bytes is not None
+    assert inferred.bytes > sum(each.nbytes for each in given)
+    # Backward reads each weight or what it was multiplied by once more, and writes its gradient.
+    assert trained.bytes > 2 * inferred.bytes > weights
+
+
+def test_a_batch_of_twice_as_many_moves_twice_as_much_but_for_the_weights() -> None:
+    network = nn.Sequential(nn.Linear(4, 4, bias=False), nn.GELU())
+    once, twice, four = (count_step(forward, network, torch.zeros(rows, 4)).bytes for rows in (3, 6, 12))
+    moved = [each - WEIGHT for each in (once, twice, four) if each]
+    assert [second / first for first, second in pairwise(moved)] == [2, 2]
