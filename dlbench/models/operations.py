@@ -1,70 +1,95 @@
-"""Floating-point operations of a call of any network: those of its products, whatever layers or functions they are in."""
+"""Operations and bytes of a step of any network: of each operator of ATen that it runs, forward and backward, on shapes alone.
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+torch's fake tensors are on the meta device, where nothing is computed, and say that they are on the network's: so attention and autocast
+run the operators that they run there.
+"""
+
+import re
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from math import prod
-from typing import Any, Generic, TypeVar
+from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.utils import checkpoint
 from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_map_only
 
 from dlbench.models.productless import PRODUCTLESS
-from dlbench.models.shapes import Shapes, tensors_of
+from dlbench.models.shapes import shapes_of, tensors_of
+
+FASTER_CONVOLUTION = 4
+"""How many times fewer operations the fastest algorithm in use takes for a convolution: Winograd's F(4 x 4, 3 x 3) multiplies 36 times
+where the formula says 144 (Lavin and Gray, https://arxiv.org/abs/1509.09308, section 4)."""
 
 
 @dataclass(frozen=True, slots=True)
-class Operations:
-    """What one call of a network takes, one multiply-add being two operations."""
+class Counted:
+    """What one step of a network takes."""
 
-    forward: int | None = None
-    """None where the reason says why."""
-    train: int | None = None
-    """Of forward and backward, each part once where a checkpoint runs it twice; None as above, and where the backward pass is unknown."""
-    uncounted: tuple[str, ...] = ()
-    """Operators that may compute products and have no formula, such as ``aten._fft_r2c``."""
-    reason: str | None = None
+    flops: int | None = None
+    """Operations of its products, such as matrix products and convolutions, one multiply-add being two."""
+    bytes: int | None = None
+    """Of the operands and the results of all its operators, each run alone: from memory to memory, as in eager mode.
+
+    Caches that hold a tensor from one operator to the next, and kernels that do the work of several, move less; kernels that need scratch
+    memory, or go over a tensor several times as normalisation does, move more."""
+    unknown: Mapping[str, str] = field(default_factory=dict)
     """Why a count is None, such as ``no formula for aten._fft_r2c``."""
 
 
+Step = Callable[..., Any]
+"""A step of a network, given as the first argument, on what it is called with."""
+
+
 @torch.inference_mode(mode=False)  # in which no tensor needs a gradient
-def count_operations(network: nn.Module, arguments: tuple[Any, ...], keywords: Mapping[str, Any]) -> Operations:
-    """Count the products of one call, such as matrix products and convolutions; the rest is not counted.
+def count_step(step: Step, network: nn.Module, *given: Any) -> Counted:
+    """Count what one step takes: ``step(network, *given)`` on shapes, of a copy of the network, which is left as it is.
 
-    Backward takes a product's operations once more for each of its two operands that needs a gradient: neither the weight of a frozen layer
-    does nor the input of the first. Each product is taken to be one that the loss depends on. The network is left as it is, in its mode.
+    A step that fails is called once more, as if it were being compiled: then, too, there are no numbers, and networks such as those of
+    transformers leave out the shortcuts that look at some.
     """
-    called = call_on_meta(network, arguments, keywords, _ProductCounter)
-    counter = called.watch
-    if counter.uncounted:
-        return Operations(uncounted=tuple(counter.uncounted), reason=no_formula(counter.uncounted))
-    if called.error:
-        return Operations(reason=needs_numbers(called.error))
-    if own := _own_backwards(called.output) if counter.hidden else []:
-        return Operations(counter.forward, reason=f"no formula for the backward pass of {', '.join(own)}")
-    return Operations(counter.forward, counter.forward + counter.backward)
+    first, *_ = tries = [_try(step, network, given, compiling=False)]
+    if "bytes" in first.unknown:
+        tries.append(_try(step, network, given, compiling=True))
+    return next((each for each in tries if each.bytes is not None), first)
 
 
-def no_formula(operators: Sequence[str]) -> str:
-    """Return the reason that goes with operators that have no formula."""
-    return f"no formula for {', '.join(operators)}"
+def _try(step: Step, network: nn.Module, given: Sequence[Any], *, compiling: bool) -> Counted:
+    counter = StepCounter()
+    try:
+        network, *given = shapes_of(counter.fake, network, given)
+        with _as_written(compiling), counter:
+            step(network, *given)
+    except Exception as error:  # noqa: BLE001  # whatever a network raises without numbers
+        first_line = str(error).strip().partition("\n")[0]
+        reason = f"it does not run on shapes alone, without numbers: {type(error).__name__}: {first_line}".rstrip(": ")
+        return Counted(unknown={"flops": counter.reason or reason, "bytes": reason})
+    if counter.reason:
+        return Counted(None, counter.bytes, {"flops": counter.reason})
+    return Counted(counter.flops, counter.bytes)
 
 
-def needs_numbers(error: Exception) -> str:
-    """Return the reason that goes with a network that does not run on shapes alone."""
-    first_line = str(error).strip().partition("\n")[0]
-    return f"its forward pass does not run on shapes alone, without numbers: {type(error).__name__}: {first_line}".rstrip(": ")
-
-
-class ProductWatch(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch leaves it untyped
-    """Sees each product below autograd: functions are down to operators of ATen there, whose operands tell whether they need a gradient."""
+class StepCounter(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch leaves it untyped
+    """Counts below autograd, where functions and their gradients are down to operators of ATen."""
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]  # torch leaves it untyped
-        self.uncounted: list[str] = []
+        self.flops = self.bytes = 0
+        self.fake = FakeTensorMode(allow_fallback_kernels=False, allow_non_fake_inputs=True)
+        self._uncounted: dict[str, None] = {}
+        self._results: dict[Hashable, Any] = {}
+        """Shapes of what operators gave: to find them out takes most of the time, and networks have many layers alike. A view need not be
+        one, where there are no numbers."""
+
+    @property
+    def reason(self) -> str | None:
+        """Why operations are unknown: operators may compute products and have no formula."""
+        return f"no formula for {', '.join(self._uncounted)}" if self._uncounted else None
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
@@ -72,64 +97,125 @@ class ProductWatch(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch
         return False
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func is torch.ops.prim.device.default:  # as autograd asks of each tensor
+            return args[0].fake_device
         kwargs, name = kwargs or {}, _name(func)
-        if name in _PRODUCTS:
-            output = func(*args, **kwargs)
-            first = _PRODUCTS[name]
-            self.see(args[first], args[first + 1], _product(name, args, output))
-            return output
-        if _is_pointwise_in_place(func):
-            return args[0]  # whose shape stays; to find that out takes half of the time of a recurrent network
-        if not _is_productless(func):
+        has_formula = name in _PRODUCTS or "attention" in name
+        if not has_formula and not _is_productless(func):
             with self:  # in inference mode an operator that is made of others gets here as a whole
                 output = func.decompose(*args, **kwargs)
             if output is not NotImplemented:
                 return output
-            self.see_unknown(str(func._overloadpacket))
-        return func(*args, **kwargs)
+            self._uncounted[str(func._overloadpacket)] = None
+        output = self._run(func, args, kwargs)
+        if not func.is_view and name not in _MOVE_NOTHING:
+            self.bytes += _moved(func, {**dict(zip(_arguments(func), args, strict=False)), **kwargs}, tensors_of(output))
+        if has_formula:
+            self.flops += _attention(name, args) if "attention" in name else _product(name, args, output)
+        return output
 
-    def follow(self, network: nn.Module) -> None:
-        """Prepare for a call of this network."""
+    def _run(self, func: Any, args: Any, kwargs: Any) -> Any:
+        key = None if func._schema.is_mutable else _key((func, args, *sorted(kwargs.items())))
+        if key in self._results:
+            return tree_map_only(_Result, lambda each: each.fake(self.fake), self._results[key])
+        with self.fake:
+            output = func(*args, **kwargs)
+        if key:
+            self._results[key] = tree_map_only(Tensor, _Result.of, output)
+        return output
 
-    def see(self, first: Tensor, second: Tensor, operations: int) -> None:
-        """Take note of a product of two operands."""
 
-    def see_unknown(self, operator: str) -> None:
-        """Take note of an operator without a formula, ahead of its call: one that brings none for shapes raises."""
-        if operator not in self.uncounted:
-            self.uncounted.append(operator)
+@dataclass(frozen=True, slots=True)
+class _Result:
+    shape: tuple[int, ...]
+    stride: tuple[int, ...]
+    dtype: torch.dtype
+    device: torch.device
+
+    @classmethod
+    def of(cls, tensor: Tensor) -> "_Result":
+        return cls(tuple(tensor.shape), tensor.stride(), tensor.dtype, tensor.device)
+
+    def fake(self, mode: FakeTensorMode) -> Tensor:
+        return FakeTensor(mode, torch.empty_strided(self.shape, self.stride, dtype=self.dtype, device="meta"), self.device)
 
 
-class _ProductCounter(ProductWatch):  # type: ignore[no-untyped-call]  # as above
-    forward = 0
-    backward = 0
-    hidden = False
-    """Whether there were products that autograd does not see: in ``no_grad``, or in a function that brings its own backward pass."""
-
-    def see(self, first: Tensor, second: Tensor, operations: int) -> None:
-        self.forward += operations
-        if torch.is_grad_enabled():
-            self.backward += operations * (first.requires_grad + second.requires_grad)
-        else:
-            self.hidden = True
+def _key(value: Any) -> Hashable:
+    """Return what the shapes of an operator's results depend on, None where they may depend on more."""
+    if isinstance(value, Tensor):
+        return _Result.of(value) if isinstance(value, FakeTensor) and value.constant is None else None
+    if not isinstance(value, list | tuple):
+        return type(value), value  # 1 equals 1.0, and gives results of another type
+    parts = tuple(map(_key, value))
+    return None if None in parts else parts
 
 
 _PRODUCTS = {
     **dict.fromkeys(("mm", "bmm", "mv", "dot", "vdot", "_scaled_mm", "convolution"), 0),
-    **dict.fromkeys(("addmm", "baddbmm", "addbmm", "addmv"), 1),
+    **dict.fromkeys(("addmm", "baddbmm", "addbmm", "addmv", "convolution_backward"), 1),
 }
 """Operators of ATen whose operations are counted, and where among the arguments the first of their two operands stands."""
 
 
-def _product(name: str, args: Sequence[Any], output: Tensor) -> int:
-    """Return the operations of a product; one of complex numbers takes four times those of a real one."""
+def _product(name: str, args: Sequence[Any], output: Any) -> int:
+    """Return the operations of a product; one of complex numbers takes four times those of a real one.
+
+    Backward a convolution is one product for each gradient of an operand.
+    """
     first, second = args[_PRODUCTS[name] :][:2]
     if name == "convolution":
         transposed = args[6]
         count: int = (first if transposed else output).numel() * prod(second.shape[1:])
+    elif name == "convolution_backward":
+        transposed, wanted = args[7], args[10]
+        count = (first if transposed else args[0]).numel() * prod(second.shape[1:]) * sum(wanted[:2])
     else:
         count = first.numel() * (second.shape[-1] if second.dim() > 1 else 1)
-    return 2 * count * (4 if output.is_complex() else 1)
+    return 2 * count * (4 if first.is_complex() else 1)
+
+
+def _attention(name: str, args: Sequence[Any]) -> int:
+    """Return the products of fused attention: queries with keys, (…, s, d) and (…, t, d), and what comes of that with values, (…, t, e).
+
+    Backward each has one for the gradient of each of its operands; kernels that compute some again do more.
+    """
+    backward = "backward" in name
+    query, key, value = tensors_of(args)[backward:][:3]  # behind the gradient of the output
+    return 2 * (1 + backward) * prod(query.shape[:-1]) * key.shape[-2] * (query.shape[-1] + value.shape[-1])
+
+
+def _moved(func: Any, arguments: Mapping[str, Any], results: Sequence[Tensor]) -> int:
+    """Return the bytes that an operator reads of its operands and writes of its results, each tensor once."""
+    if not results:  # it tells something of a tensor
+        return 0
+    written = sum(map(_bytes, results))
+    read = {id(each): each for name, value in arguments.items() if name not in _not_read(func) for each in tensors_of(value)}
+    return written * (2 if _name(func) in _READ_IN_PART else 1) + sum(map(_bytes, read.values()))
+
+
+_READ_IN_PART = ("embedding", "gather", "index", "index_select", "_unsafe_index")
+"""Operators that read of their first operand as much as they write."""
+_MOVE_NOTHING = ("empty", "empty_like", "empty_permuted", "empty_strided", "new_empty", "new_empty_strided", "_unsafe_view")
+
+
+@cache
+def _not_read(func: Any) -> frozenset[str]:
+    """Return the arguments that an operator only writes, takes the shape of, or reads in part."""
+    name, first = func._schema.name.removeprefix("aten::"), next(iter(_arguments(func)), "")
+    is_overwritten = name in ("copy_", "fill_", "zero_") or (name.endswith("_") and torch.Tag.nondeterministic_seeded in func.tags)
+    takes_shape = name.endswith("_like") or name.startswith("new_")
+    skipped = [first] if is_overwritten or takes_shape or name in _READ_IN_PART else []
+    return frozenset([*skipped, *(name for name, each in _arguments(func).items() if each.is_out)])
+
+
+@cache
+def _arguments(func: Any) -> Mapping[str, Any]:
+    return {each.name: each for each in func._schema.arguments}
+
+
+def _bytes(tensor: Tensor) -> int:
+    """Return those in memory: a tensor that was expanded has fewer than its shape says."""
+    return prod(size for size, stride in zip(tensor.shape, tensor.stride(), strict=True) if stride) * tensor.element_size()
 
 
 @cache
@@ -139,80 +225,40 @@ def _name(func: Any) -> str:
 
 
 @cache
-def _is_pointwise_in_place(func: Any) -> bool:
-    return torch.Tag.pointwise in func.tags and func._schema.name.endswith("_")
-
-
-@cache
 def _is_productless(func: Any) -> bool:
-    return func.is_view or not _HARMLESS.isdisjoint(func.tags) or _name(func) in PRODUCTLESS
+    forward = re.sub("_backward.*", "", _name(func))
+    overloads = getattr(torch.ops.aten, forward, None)
+    tags = {tag for name in (overloads.overloads() if overloads else ()) for tag in getattr(overloads, name).tags}
+    return func.is_view or not _HARMLESS.isdisjoint((*func.tags, *tags)) or not PRODUCTLESS.isdisjoint((_name(func), forward))
 
 
 _HARMLESS = {torch.Tag.pointwise, torch.Tag.inplace_view}
 
 
-Watch = TypeVar("Watch", bound=ProductWatch)
-
-
-@dataclass(frozen=True, slots=True)
-class Called(Generic[Watch]):
-    """What came of a call on shapes."""
-
-    watch: Watch
-    output: Any = None
-    error: Exception | None = None
-    """What the network raised, most likely as it computes with numbers, of which there are none."""
-
-
-def call_on_meta(
-    network: nn.Module, arguments: tuple[Any, ...], keywords: Mapping[str, Any], watch_of: Callable[[], Watch]
-) -> Called[Watch]:
-    """Call a network on shapes, with a graph for gradients, under a new watch that follows the copy of the network which has them.
-
-    One that fails is called once more, as if it were being compiled: then, too, there are no numbers, and networks such as those of
-    transformers leave out the shortcuts that look at some.
-    """
-    first, *_ = calls = [_call_on_meta(network, arguments, keywords, watch_of, compiling=False)]
-    if first.error:
-        calls.append(_call_on_meta(network, arguments, keywords, watch_of, compiling=True))
-    return next((each for each in calls if not each.error), first)
-
-
-def _call_on_meta(
-    network: nn.Module, arguments: tuple[Any, ...], keywords: Mapping[str, Any], watch_of: Callable[[], Watch], *, compiling: bool
-) -> Called[Watch]:
-    watch = watch_of()
-    try:
-        shapes = Shapes.of(network, arguments, keywords)
-        watch.follow(shapes.network)
-        with torch.enable_grad(), _layers_as_written(compiling), torch.device("meta"), watch:
-            return Called(watch, shapes.network(*shapes.arguments, **shapes.keywords))
-    except Exception as error:  # noqa: BLE001  # whatever a network raises without numbers
-        return Called(watch, error=error)
-
-
 @contextmanager
-def _layers_as_written(compiling: bool) -> Iterator[None]:
-    """Keep attention from its fused operator, checkpoints from hiding what they hold, and autocast from refusing the meta device.
+def _as_written(compiling: bool) -> Iterator[None]:
+    """Keep layers from operators of their own for attention and recurrent networks, and checkpoints from running what they hold twice.
 
     ``compiling``: what networks are told that ask whether they are being compiled.
     """
-    autocast = torch.autocast.__init__
-
-    def autocast_anywhere(context: torch.autocast, device_type: str, *args: Any, **keywords: Any) -> None:
-        autocast(context, "cpu" if device_type == "meta" else device_type, *args, **keywords)
-
+    switches = (
+        (torch.backends.mha.set_fastpath_enabled, torch.backends.mha.get_fastpath_enabled()),
+        (torch._C._set_mkldnn_enabled, torch._C._get_mkldnn_enabled()),
+        (torch._C._set_cudnn_enabled, torch._C._get_cudnn_enabled()),
+    )
+    stand_ins: tuple[tuple[Any, str, Any], ...] = (
+        (checkpoint, "CheckpointFunction", _Plain),
+        (checkpoint, "_checkpoint_without_reentrant_generator", _plain),
+        *([(torch.compiler, "_is_compiling_flag", True)] if compiling else []),
+    )
     with ExitStack() as stack:
-        stack.callback(torch.backends.mha.set_fastpath_enabled, torch.backends.mha.get_fastpath_enabled())
-        torch.backends.mha.set_fastpath_enabled(False)
-        stand_ins: tuple[tuple[Any, str, Any], ...] = (
-            (checkpoint, "CheckpointFunction", _Plain),
-            (torch.autocast, "__init__", autocast_anywhere),
-            *([(torch.compiler, "_is_compiling_flag", True)] if compiling else []),
-        )
+        for switch, before in switches:
+            stack.callback(switch, before)
+            switch(False)
         for owner, name, stand_in in stand_ins:
             stack.callback(setattr, owner, name, getattr(owner, name))
             setattr(owner, name, stand_in)
+        stack.enter_context(torch.autograd.set_multithreading_enabled(False))  # the mode is of this thread alone
         yield
 
 
@@ -225,16 +271,6 @@ class _Plain:
         return function(*args)
 
 
-def _own_backwards(output: Any) -> list[str]:
-    """Return the names of functions in the graph of an output whose backward pass is code of their authors, which may do anything."""
-    pending = [each.grad_fn for each in tensors_of(output)]
-    seen, found = set(pending), set[str]()
-    while pending:
-        if (node := pending.pop()) is None:
-            continue
-        if isinstance(node, torch.autograd.function.BackwardCFunction):
-            found.add(type(node).__name__.removesuffix("Backward"))
-        behind = {each for each, _ in node.next_functions} - seen
-        seen |= behind
-        pending += behind
-    return sorted(found)
+def _plain(*given: Any, **more: Any) -> Iterator[None]:
+    """Stand for what goes around the function of any other checkpoint."""
+    yield

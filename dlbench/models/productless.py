@@ -25,6 +25,10 @@ _BY_KIND = {
         "is_same_size isin kthvalue _linalg_check_errors _local_scalar_dense mode multinomial nonzero nonzero_static searchsorted sort "
         "sym_numel sym_size sym_stride topk _unique _unique2 unique_consecutive unique_dim"
     ),
+    "gradients whose operators are called otherwise than those that they are of": (
+        "diagonal_backward embedding_dense embedding_sparse evenly_distribute mkldnn_max_pool nll_loss nll_loss2d select select_backward "
+        "slice slice_backward _thnn_fused_gru_cell _thnn_fused_lstm_cell unfold value_selecting_reduction"
+    ),
     "notes for a profiler": ("profiler::_record_function_enter_new profiler::_record_function_exit"),
     "sums and other reductions, also such as go along a dimension": (
         "all amax amin aminmax any argmax argmin count_nonzero cummax _cummax_helper cummin _cummin_helper cumprod cumsum dist "

@@ -2,11 +2,12 @@
 
 from collections.abc import Iterator, Sequence
 from functools import cache
-from itertools import islice, pairwise
+from itertools import pairwise
 
-from torch import nn
+import torch
+from torch import Tensor, nn
 
-from dlbench.models.flops import Counted, layer_flops
+from dlbench.models.operations import count_step
 
 
 def stages(network: nn.Module, input_shape: tuple[int, ...], number: int) -> list[nn.Sequential]:
@@ -17,7 +18,7 @@ def stages(network: nn.Module, input_shape: tuple[int, ...], number: int) -> lis
     row = layers(network)
     if len(row) < number:
         raise ValueError(f"the network has {len(row)} layers, too few for {number} ranks; take {len(row)} at most")
-    begins = cut(train_costs(row, layer_flops(network, input_shape)), number)
+    begins = cut(train_costs(row, input_shape), number)
     return [nn.Sequential(*row[begin:end]) for begin, end in pairwise((*begins, len(row)))]
 
 
@@ -30,7 +31,7 @@ def layers(network: nn.Module) -> list[nn.Sequential]:
     found: list[nn.Sequential] = []
     flat = False
     for module in _opened(network):
-        if not found or any(isinstance(each, Counted) for each in module.modules()):
+        if not found or any(isinstance(each, nn.Conv2d | nn.Linear) for each in module.modules()):
             if isinstance(module, nn.Linear) and found and not flat:
                 found[-1].append(nn.Flatten())
             found.append(nn.Sequential())
@@ -44,14 +45,22 @@ def _opened(module: nn.Module) -> Iterator[nn.Module]:
         yield from _opened(child) if isinstance(child, nn.Sequential) else (child,)
 
 
-def train_costs(row: Sequence[nn.Module], counts: Sequence[int]) -> list[int]:
-    """Return the operations that each layer takes in training, from those of the forward passes of all that is counted in them.
+def train_costs(row: Sequence[nn.Module], input_shape: tuple[int, ...]) -> list[int]:
+    """Return the operations that each layer takes in training for one input, backward one forward pass for the gradient of each operand.
 
-    The first needs no gradient of its input, as in `train_flops`.
+    The first layer, a single product, needs no gradient of its input.
     """
-    remaining = iter(counts)
-    forward = [sum(islice(remaining, sum(isinstance(each, Counted) for each in layer.modules()))) for layer in row]
-    return [3 * forward[0] - counts[0], *(3 * each for each in forward[1:])]
+    costs: list[int] = []
+    shape: tuple[int, ...] = (1, *input_shape)
+
+    def step(layer: nn.Module, x: Tensor) -> None:
+        nonlocal shape
+        shape = tuple(layer(x).shape)
+
+    for layer in row:
+        forward = count_step(step, layer, torch.empty(shape, device="meta")).flops or 0
+        costs.append((3 if costs else 2) * forward)
+    return costs
 
 
 def cut(costs: Sequence[int], parts: int) -> tuple[int, ...]:

@@ -70,7 +70,7 @@ def train_step(
     step = training_step(device, update, dtype, execution.forward(loss), scaler)
     eager = training_step(device, update, dtype, loss, scaler)
     passes = UPDATE_PASSES.get(optimizer if optimizer in OPTIMIZERS else usual_optimizer(model))
-    counts = train_counts(network, model, inputs, batch, dtype, passes)
+    counts = train_counts(network, model, partial(loss_of, model=model, inputs=inputs), (inputs, targets), dtype, passes)
     given = (*tensors_of(inputs), *tensors_of(targets))
     work = Work(call=partial(step, inputs, targets), inputs=given, items=batch, **counts.of_work())
     labels = targets if is_classifier(model) else None
@@ -100,7 +100,7 @@ def infer_step(
             return executed(inputs)
 
     eager = autocast(device, dtype, lambda: forward(inputs))
-    work = Work(call=step, inputs=tensors_of(inputs), items=batch, **forward_counts(network, model, inputs, batch, dtype).of_work())
+    work = Work(call=step, inputs=tensors_of(inputs), items=batch, **forward_counts(network, model, inputs, dtype).of_work())
     return execution.begin(work, eager, StepParts(network, tensors_of(inputs), dtype))
 
 

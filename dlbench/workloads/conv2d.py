@@ -10,7 +10,7 @@ from torch.nn import functional as F  # noqa: N812  # what everybody calls it
 from dlbench import Cache, Copies, Dtype, Layout, Least, Probed, Size, Sweep, Work, with_copies, workload
 from dlbench.kit.cache import before_call
 from dlbench.kit.precision import autocast, operands, output
-from dlbench.models.flops import FASTER_CONVOLUTION
+from dlbench.models.operations import FASTER_CONVOLUTION
 
 Padding = Annotated[int, Least(0)]
 

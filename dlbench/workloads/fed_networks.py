@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -11,14 +12,12 @@ from torch.utils._pytree import tree_flatten, tree_unflatten
 from dlbench import Dtype, find_network, operands
 from dlbench.kit.batches import Batch
 from dlbench.kit.host_memory import gibibytes
-from dlbench.kit.precision import output, storage
+from dlbench.kit.precision import storage
 from dlbench.kit.step_counts import Counts, train_counts
 from dlbench.kit.user_batches import Given
 from dlbench.kit.user_networks import Loss
 from dlbench.models import initialise
-from dlbench.models.flops import train_flops
 from dlbench.models.shapes import tensors_of
-from dlbench.models.traffic import layer_traffic, train_bytes, weight_bytes
 from dlbench.workloads.cnn import OPTIMIZERS, UPDATE_PASSES, build_on, cross_entropy, loss_of, optimizer_of, training_step, usual_optimizer
 
 IMAGE = (3, 32, 32)
@@ -41,17 +40,14 @@ def perceptron(width: int) -> nn.Sequential:
 
 def perceptron_step(device: torch.device, width: int, batch: int, dtype: Dtype) -> tuple[Loss, Counts]:
     """Return the training step of the perceptron, and what it states of itself."""
-    network = perceptron(width)
-    flops = batch * train_flops(network, IMAGE)
-    network = network.to(device=device, dtype=storage(dtype))
+    network = perceptron(width).to(device=device, dtype=storage(dtype))
     step = training_step(device, OPTIMIZERS["sgd"](network.parameters()), dtype, cross_entropy(network))
-    updated = UPDATE_PASSES["sgd"] * weight_bytes(network)
-    moved = train_bytes(layer_traffic(network, IMAGE), batch, output(dtype).itemsize, updated)
-    least = batch * math.prod(IMAGE) * storage(dtype).itemsize + updated  # were all else in caches
-    return step, Counts(flops=flops, least_flops=None, bytes=moved, least_bytes=least)
+    with torch.device("meta"):
+        example = torch.empty(batch, *IMAGE, dtype=storage(dtype)), torch.empty(batch, dtype=torch.int64)
+    return step, train_counts(network, "perceptron", cross_entropy, example, dtype, UPDATE_PASSES["sgd"])
 
 
-def network_step(device: torch.device, model: str, example: Given, batch: int, dtype: Dtype) -> tuple[Loss, Counts]:
+def network_step(device: torch.device, model: str, example: Given, dtype: Dtype) -> tuple[Loss, Counts]:
     """Return the training step of a network by name on batches such as the example, and what it states of itself."""
     network = build_on(device, model, dtype, "nchw")
     network.train()
@@ -59,7 +55,7 @@ def network_step(device: torch.device, model: str, example: Given, batch: int, d
     optimizer = usual_optimizer(model)
     update = optimizer_of(network, optimizer, "default", in_graph=False, user_network=find_network(model))
     step = training_step(device, update, dtype, loss_of(network, model, inputs))
-    return step, train_counts(network, model, inputs, batch, dtype, UPDATE_PASSES.get(optimizer))
+    return step, train_counts(network, model, partial(loss_of, model=model, inputs=inputs), example, dtype, UPDATE_PASSES.get(optimizer))
 
 
 def takes_targets(model: str) -> bool:

@@ -110,7 +110,7 @@ def feed(
             data, together = draw_samples(lies_on, samples, dtype), tuple
         order = EpochSampler(samples, batch, lies_on)
         way = batch_source(source, data, order, device, workers)
-    step, counts = network_step(device, model, example, batch, dtype) if model else perceptron_step(device, width, batch, dtype)
+    step, counts = network_step(device, model, example, dtype) if model else perceptron_step(device, width, batch, dtype)
     fetches = FetchTimer(order)
 
     def call() -> Tensor:

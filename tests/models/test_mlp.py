@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 from torch import nn
 
 from dlbench.models import initialise
-from dlbench.models.flops import forward_flops, train_flops
 from dlbench.models.mlp import WIDTH, mlp, width_for
+from dlbench.models.operations import count_step
 
 
 def on_meta(width: int) -> nn.Module:
@@ -20,8 +20,10 @@ def test_parameters_and_operations_are_those_of_eight_blocks_of_two_matrices() -
     network = on_meta(WIDTH)
     matrix = 1024 * 4096
     assert sum(p.numel() for p in network.parameters()) == 8 * (2 * matrix + 4096 + 1024) == 67_149_824
-    assert forward_flops(network, (WIDTH,)) == 8 * 2 * 2 * matrix
-    assert train_flops(network, (WIDTH,)) == 3 * 8 * 2 * 2 * matrix - 2 * matrix
+    x = torch.empty(1, WIDTH, device="meta")
+    with torch.no_grad():
+        assert count_step(lambda network, x: network(x), network, x).flops == 8 * 2 * 2 * matrix
+    assert count_step(lambda network, x: network(x).sum().backward(), network, x).flops == 3 * 8 * 2 * 2 * matrix - 2 * matrix
 
 
 def test_activations_neither_explode_nor_vanish() -> None:

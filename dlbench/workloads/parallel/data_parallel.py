@@ -16,7 +16,7 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from dlbench import Communicates, Dtype, Duration, Layout, Least, Parallel, Size, Spread, Work, find_network, workload
-from dlbench.kit.step_counts import training_operations
+from dlbench.kit.step_counts import train_counts
 from dlbench.models import Model
 from dlbench.models.shapes import tensors_of
 from dlbench.workloads.cnn import TRAINING, build_on, draw_batch, loss_of, optimizer_of, training_step, usual_optimizer
@@ -82,7 +82,8 @@ def data_parallel(
     items = share * ranks
     torch.manual_seed(torch.initial_seed() + dist.get_rank())  # from here on each rank draws numbers of its own
     inputs, targets = draw_batch(device, model, share, dtype, layout)
-    counts = training_operations(network, model, inputs, share)
+    counts = train_counts(network, model, partial(loss_of, model=model, inputs=inputs), (inputs, targets), dtype, None)
+    unknown = {name: reason for name, reason in counts.unknown.items() if name == "flops"}  # no bytes are stated
     flops, least_flops = (each and each * ranks for each in (counts.flops, counts.least_flops))
     network.train()
     if form in EXPERIMENTS:
@@ -90,7 +91,7 @@ def data_parallel(
         # The last rank is the slow one, as the first has the weights to look after.
         behind = straggler if dist.get_rank() == ranks - 1 else 0
         learner = Learner(network, loss_of(network, model, inputs), (inputs, targets), share, dtype, behind)
-        return Work(observe=EXPERIMENTS[form](learner, experiment), items=items, flops=flops, unknown=counts.unknown)
+        return Work(observe=EXPERIMENTS[form](learner, experiment), items=items, flops=flops, unknown=unknown)
     if form == "fsdp":
         _shard(network, device)
     parallel = _replicate(network, device, bucket_mb, gradients) if form == "ddp" else network
@@ -105,7 +106,7 @@ def data_parallel(
         items=items,
         flops=flops,
         least_flops=least_flops,
-        unknown=counts.unknown,
+        unknown=unknown,
     )
 
 

@@ -16,8 +16,8 @@ from torch.nn import functional as F  # noqa: N812  # what everybody calls it
 
 from dlbench import Dtype, Parallel, Size, Spread, Work, workload
 from dlbench.kit.precision import autocast, operands, scales_gradients, storage
+from dlbench.kit.step_counts import train_counts
 from dlbench.models import MODELS, ModelName, initialise
-from dlbench.models.flops import FASTER_CONVOLUTION, train_flops
 from dlbench.models.mlp import EXPANSION, WIDTH, mlp, width_for
 from dlbench.models.stages import stages
 from dlbench.workloads.cnn import CLASSES, IMAGE, OPTIMIZERS, TRAINING, cross_entropy, training_step
@@ -61,7 +61,9 @@ def model_parallel(
         network: nn.Module = mlp(width) if model == "mlp" else MODELS[model]()
     network.train()
     shape, classes = ((width,), width) if model == "mlp" else (IMAGE, CLASSES)
-    flops = batch * train_flops(network, shape)
+    with torch.device("meta"):
+        whole = torch.empty(batch, *shape), torch.empty(batch, dtype=torch.int64)
+    counts = train_counts(network, model, cross_entropy, whole, "fp32", None)
     stage = None if form == "tensor" else stages(network, shape, ranks)[dist.get_rank()]
     rank = dist.get_rank()
     samples: tuple[Tensor, ...] = operands(device, (batch, *shape), dtype=dtype) if stage is None or rank == 0 else ()
@@ -71,8 +73,7 @@ def model_parallel(
     else:
         torch.manual_seed(torch.initial_seed() + rank)  # no stage has the weights of another
         step = _pipelined_step(form, stage, device, samples, labels, dtype, microbatches)
-    least = None if model == "mlp" else flops / FASTER_CONVOLUTION
-    return Work(call=step, inputs=(*samples, *labels), items=batch, flops=flops, least_flops=least)
+    return Work(call=step, inputs=(*samples, *labels), items=batch, flops=counts.flops, least_flops=counts.least_flops)
 
 
 def _width(device: torch.device, model: str, dtype: Dtype, percent: int) -> int:
