@@ -7,7 +7,7 @@ from functools import cache
 from pathlib import Path
 
 from dlbench.core import units
-from dlbench.core.errors import SuiteError
+from dlbench.core.errors import SuiteError, UsageError, did_you_mean
 from dlbench.core.precision import ARITHMETIC
 from dlbench.core.quantities import Json
 from dlbench.core.toml import parse_toml, read_text
@@ -60,6 +60,10 @@ class DevicePeak:
     bytes_per_s: float
     """Bandwidth of its memory."""
     last_cache_bytes: int
+    memory_bytes: float | None = None
+    """None where no source tells it."""
+    lacks: tuple[str, ...] = ()
+    """Precisions that it has no matrix units for: these have no figure for that, and not for want of a source."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +87,20 @@ def peak_of(device_name: str | None) -> DevicePeak | None:
     Raises SuiteError where an entry of the table lacks something, a source above all.
     """
     return _table().get(name_words(device_name or ""))
+
+
+def card_of(text: str) -> DevicePeak:
+    """Return the device that a user means: by its name, or by words that only one name has. Raises UsageError for another."""
+    cards, words = _table(), name_words(text)
+    if found := cards.get(words):
+        return found
+    having = [card for name, card in cards.items() if words and set(words) <= set(name)]
+    if len(having) == 1:
+        return having[0]
+    names = [card.name for card in cards.values()]
+    quoted = " or ".join(f"'{each.name}'" for each in having)
+    near = f"; did you mean {quoted}?" if having else did_you_mean(text, names, least=0.4)
+    raise UsageError(f"no peaks of a card '{text}' are in {TABLE}, where an entry with its sources adds them{near}")
 
 
 def arithmetic_share(device: DevicePeak, dtype: str, flops_per_s: float) -> Share | None:
@@ -135,7 +153,7 @@ def read_table(path: Path) -> Mapping[tuple[str, ...], DevicePeak]:
             if name_words(name) in found:
                 raise SuiteError(f"{TABLE}, '{device['names'][0]}': '{name}' is a device of another entry too; name each device once")
             figures = device["flops"], tuple(device["matrix"]), device["bandwidth"], device["last_cache"]
-            found[name_words(name)] = DevicePeak(name, *figures)
+            found[name_words(name)] = DevicePeak(name, *figures, device.get("memory"), tuple(device.get("lacks", ())))
     return found
 
 

@@ -1,11 +1,13 @@
 """Figures that others published: what they measured, in which configuration, and when."""
 
+import re
 import tomllib
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 
 from dlbench.core.model import Params
+from dlbench.core.precision import ARITHMETIC
 from dlbench.core.quantities import Json
 
 _TABLE = Path(__file__).with_name("published.toml")
@@ -32,6 +34,18 @@ class PublishedFigure:
     source: str
     date: str
     caution: str | None
+    update: bool | None
+    """Whether the optimizer's update is in a step; None where the source does not say, or what it is a figure of is no step."""
+
+    @property
+    def peak(self) -> str | None:
+        """The column of the peaks that its products count by."""
+        return ARITHMETIC.get(self.dtype or "")
+
+    @property
+    def year(self) -> str | None:
+        """The last year that its date names."""
+        return max(re.findall(r"\b20\d\d\b", self.date), default=None)
 
 
 @cache
@@ -54,4 +68,5 @@ def _figure(source: Json, data: Json) -> PublishedFigure:
         source=source["name"],
         date=source["date"],
         caution=source.get("caution"),
+        update=source.get("update"),
     )

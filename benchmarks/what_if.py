@@ -1,0 +1,292 @@
+"""What a card would bring: the constants of the estimate, fitted to published training figures, and how far held-out figures are off.
+
+``python -m benchmarks.what_if`` writes dlbench/core/reference/what_if.toml and docs/reference/what-if.md; ``--check`` says whether they
+are what it would write. It measures nothing: counts of networks come from the meta device, figures from dlbench/core/reference.
+"""
+
+import argparse
+import math
+import statistics
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import cache
+from itertools import count
+from typing import Any, NamedTuple
+
+import torch
+from torch import nn
+from torch.nn import functional as F  # noqa: N812  # what everybody calls it
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from benchmarks.alternate import ROOT
+from dlbench.analysis.export.tabular import markdown_table
+from dlbench.core.precision import PRECISIONS, Dtype
+from dlbench.core.reference.peaks import DevicePeak, peak_of
+from dlbench.core.reference.published import PublishedFigure, published_figures
+from dlbench.core.reference.what_if import TABLE, Counts, Fit, Line
+from dlbench.kit.step_counts import forward_counts, train_counts
+from dlbench.models import MODELS
+from dlbench.workloads.cnn import CLASSES, IMAGE, UPDATE_PASSES
+
+PAGE = ROOT / "docs" / "reference" / "what-if.md"
+SHARE = 0.9
+"""Of held-out figures that the range holds."""
+_BATCH = 64
+"""Where a source states none."""
+_PASSES = UPDATE_PASSES["sgd"]
+
+
+class Sample(NamedTuple):
+    """A published figure that the constants are fitted to, as times of a sample."""
+
+    figure: PublishedFigure
+    arithmetic_s: float
+    """Were it at the peak."""
+    memory_s: float
+    """Were it at the bandwidth."""
+    taken_s: float
+
+    @property
+    def model(self) -> str:
+        """The network."""
+        return str(self.figure.params["model"])
+
+
+WAYS: Mapping[str, Callable[[Sample, Sample], bool]] = {
+    "card": lambda one, other: one.figure.device == other.figure.device,
+    "network": lambda one, other: one.model == other.model,
+    "source": lambda one, other: one.figure.source == other.figure.source,
+    "card and network": lambda one, other: one.figure.device == other.figure.device or one.model == other.model,
+}
+"""What is held out with a figure: all of these are left out of the fit that it is predicted by."""
+
+
+def left_out(figure: PublishedFigure) -> str | None:
+    """Return why a figure is not one of those that the fit is to; None of those that are."""
+    if figure.on_cpu:
+        return "a CPU's"
+    if "collective" in figure.tags:
+        return "collectives and copies move data and compute nothing"
+    if "training" not in figure.tags:
+        return "collectives and copies move data and compute nothing" if figure.dtype is None else "DeepBench has products by themselves"
+    if figure.dtype == "fp64":
+        return "fp64 has no matrix units on these cards, and nobody trains in it"
+    if figure.peak in peak(figure).lacks:
+        return "16 bits on Maxwell, which stores them and computes in fp32"
+    if figure.dtype == "fp16":
+        return "pure fp16 has weights of 16 bits, and none of torch's autocast"
+    return None if figure.peak in peak(figure).flops_per_s else "no peak is listed for its precision"
+
+
+def peak(figure: PublishedFigure) -> DevicePeak:
+    """Return the peaks of its card."""
+    found = peak_of(figure.device)
+    if found is None:
+        raise ValueError(f"{figure.device} has no peaks")
+    return found
+
+
+@cache
+def network(model: str) -> nn.Module:
+    """Return a network of which there are only shapes."""
+    with torch.device("meta"):
+        return MODELS[model]()
+
+
+def images(batch: int) -> torch.Tensor:
+    """Return a batch of which there is only the shape."""
+    return torch.empty(batch, *IMAGE, device="meta")
+
+
+def samples() -> list[Sample]:
+    """Return the figures that the constants are fitted to."""
+    return [sample(each) for each in published_figures() if left_out(each) is None]
+
+
+def sample(figure: PublishedFigure) -> Sample:
+    """Return a training figure as times."""
+    model, dtype, batch, card = str(figure.params["model"]), _dtype(figure), figure.batch or _BATCH, peak(figure)
+    counted = train_counts(network(model), model, images(batch), batch, dtype, 0 if figure.update is False else _PASSES)
+    if not (counted.flops and counted.bytes and figure.peak):
+        raise ValueError(f"{model} in {dtype} has no counts")
+    arithmetic, memory = counted.flops / card.flops_per_s[figure.peak], counted.bytes / card.bytes_per_s
+    return Sample(figure, arithmetic / batch, memory / batch, 1 / figure.value)
+
+
+def _dtype(figure: PublishedFigure) -> Dtype:
+    return next(each for each in PRECISIONS if each == figure.dtype)  # type: ignore[return-value]  # of training steps one of Dtype
+
+
+def fit(found: Sequence[Sample]) -> tuple[float, float]:
+    """Return a and b with the least squares of logarithms of estimated over taken times, by Gauss and Newton's steps."""
+    logs = [0.0, 1.0]  # of 1/a and 1/b
+    for _ in range(100):
+        squares, slopes = [[0.0, 0.0], [0.0, 0.0]], [0.0, 0.0]
+        for each in found:
+            parts = math.exp(logs[0]) * each.arithmetic_s, math.exp(logs[1]) * each.memory_s
+            shares, off = [part / sum(parts) for part in parts], math.log(sum(parts) / each.taken_s)
+            for row in (0, 1):
+                slopes[row] -= shares[row] * off
+                for column in (0, 1):
+                    squares[row][column] += shares[row] * shares[column]
+        (first, mixed), (_, second) = squares
+        determinant = first * second - mixed * mixed
+        steps = (slopes[0] * second - slopes[1] * mixed) / determinant, (first * slopes[1] - mixed * slopes[0]) / determinant
+        longest = max(1.0, *map(abs, steps))
+        logs = [log + step / longest for log, step in zip(logs, steps, strict=True)]
+    return math.exp(-logs[0]), math.exp(-logs[1])
+
+
+def off(constants: tuple[float, float], each: Sample) -> float:
+    """Return the estimated time of a figure over the one taken."""
+    a, b = constants
+    return (each.arithmetic_s / a + each.memory_s / b) / each.taken_s
+
+
+def held_out(found: Sequence[Sample], alike: Callable[[Sample, Sample], bool]) -> list[float]:
+    """Return of each figure how far it is off by a fit without all that is like it."""
+    return [off(fit([other for other in found if not alike(each, other)]), each) for each in found]
+
+
+def factor_of(ratios: Iterable[float]) -> float:
+    """Return the factor within which the share of the ratios is."""
+    sizes = sorted(math.exp(abs(math.log(each))) for each in ratios)
+    return sizes[math.ceil(SHARE * len(sizes)) - 1]
+
+
+def made() -> Fit:
+    """Return the constants, the factor that holds in each way, and the counts of the networks."""
+    found = samples()
+    a, b = fit(found)
+    factor = max(factor_of(held_out(found, alike)) for alike in WAYS.values())
+    training = {model: counts_of(model, is_training=True) for model in MODELS}
+    inference = {model: counts_of(model, is_training=False) for model in MODELS}
+    return Fit(round(a, 3), round(b, 4), math.ceil(20 * factor) / 20, training, inference)
+
+
+def counts_of(model: str, *, is_training: bool) -> Counts:
+    """Return what a step takes; bytes by the line through batches of 1 and 2."""
+
+    def counted(batch: int, dtype: Dtype) -> Any:
+        built, inputs = network(model).train(is_training), images(batch)
+        if is_training:
+            return train_counts(built, model, inputs, batch, dtype, _PASSES)
+        return forward_counts(built, model, inputs, batch, dtype)
+
+    lines = []
+    for dtype in ("fp32", "amp_fp16"):
+        one, two = (counted(batch, dtype).bytes for batch in (1, 2))
+        lines.append(Line(two - one, 2 * one - two))
+    return Counts(counted(1, "fp32").flops, *lines, operators(model, is_training=is_training))
+
+
+class _Started(TorchDispatchMode):
+    """Counts the operators that compute, not those that give a tensor another shape."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.number = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        views = any(each.alias_info and not each.alias_info.is_write for each in func._schema.returns)
+        self.number += not (views or func.namespace != "aten" or func.overloadpacket.__name__ in ("empty", "empty_like", "detach"))
+        return func(*args, **(kwargs or {}))
+
+
+def operators(model: str, *, is_training: bool) -> int:
+    """Return how many operators a step starts, in training with those of SGD's update, which goes over all weights at once."""
+    built = network(model).train(is_training)
+    update = torch.optim.SGD(built.parameters(), lr=1e-9, momentum=0.9, weight_decay=1e-4, foreach=True)
+    for is_first in (True, False):  # the first update makes the averages
+        with _Started() as started, torch.set_grad_enabled(is_training):
+            update.zero_grad(set_to_none=True)
+            outputs = built(images(2))
+            if is_training:
+                F.cross_entropy(outputs, torch.empty(2, dtype=torch.long, device="meta").fill_(CLASSES - 1)).backward()
+                update.step()
+        if not is_first:
+            return started.number
+    raise AssertionError
+
+
+def as_toml(found: Fit) -> str:
+    """Return the table that the package reads."""
+    lines = ["# Made by `python -m benchmarks.what_if`; not to be edited."]
+    lines += [f"a = {found.a}", f"b = {found.b}", f"factor = {found.factor}"]
+    for kind, steps in (("training", found.training), ("inference", found.inference)):
+        lines += ["", f"[{kind}]"]
+        for model, step in steps.items():
+            parts = [
+                f"{name} = {{ sample = {line.sample:.0f}, fixed = {line.fixed:.0f} }}"
+                for name, line in (("fp32", step.fp32), ("half", step.half))
+            ]
+            lines.append(f"{model} = {{ flops = {step.flops:.0f}, {', '.join(parts)}, operators = {step.operators} }}")
+    return "\n".join((*lines, ""))
+
+
+def as_page(found: Fit) -> str:
+    """Return the page with all residuals."""
+    return "\n".join(_page(found, samples()))
+
+
+def _page(found: Fit, fitted: Sequence[Sample]) -> Iterator[str]:
+    constants = fit(fitted)
+    yield "# What a card would bring: how far the estimate is off\n"
+    yield "<!-- Made by `python -m benchmarks.what_if`; not to be edited. -->\n"
+    yield f"t = operations / ({found.a:g} · peak) + bytes / ({found.b:g} · bandwidth), fitted to {len(fitted)} published training"
+    yield "figures by the least squares of logarithms. The constants are no efficiencies: libraries compute convolutions with fewer"
+    yield "operations than are counted, and caches save bytes that are counted."
+    yield f"An estimate is shown as ÷{found.factor:g} to ×{found.factor:g}, which holds nine of ten figures that its fit had not seen.\n"
+    held = {name: held_out(fitted, alike) for name, alike in WAYS.items()}
+    rows = []
+    for name, ratios in held.items():
+        sizes = [math.exp(abs(math.log(each))) for each in ratios]
+        inside = sum(each <= found.factor for each in sizes)
+        rows.append((name, f"{inside} of {len(sizes)}", f"{factor_of(ratios):.2f}", f"{max(sizes):.2f}"))
+    yield "".join(markdown_table(("left out with each figure", "within the range", "nine of ten within", "worst"), rows))
+    yield "Estimated over published time, above 1 where the estimate is too slow: fitted to all, and without the figure's own card,"
+    yield "network, source, or both card and network.\n"
+    lines = []
+    for number, each in zip(count(), fitted, strict=False):
+        figure = each.figure
+        batch = str(figure.batch or "not stated")
+        update = {True: "in", False: "out", None: "not said"}[figure.update]
+        ratios = (f"{off(constants, each):.2f}", *(f"{held[name][number]:.2f}" for name in WAYS))
+        lines.append(
+            (each.model, figure.device, figure.dtype or "", figure.peak or "", batch, update, *ratios, figure.source.partition(",")[0])
+        )
+    heads = ("network", "card", "precision", "peak", "batch", "update", "fitted", *WAYS, "source")
+    yield "".join(markdown_table(heads, lines))
+    for title, of in (("network", lambda each: each.model), ("card", lambda each: each.figure.device)):
+        groups: dict[str, list[float]] = {}
+        for each in fitted:
+            groups.setdefault(of(each), []).append(off(constants, each))
+        middles = [
+            (name, str(len(found)), f"{min(found):.2f}", f"{statistics.median(found):.2f}", f"{max(found):.2f}")
+            for name, found in groups.items()
+        ]
+        yield f"By {title}:\n"
+        yield "".join(markdown_table((title, "figures", "least", "median", "most"), middles))
+    yield "Left out:\n"
+    reasons: dict[str, int] = {}
+    for figure in published_figures():
+        if reason := left_out(figure):
+            reasons[reason] = reasons.get(reason, 0) + 1
+    yield "".join(markdown_table(("figures", "why"), [(str(number), reason) for reason, number in reasons.items()]))
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Write the table and the page. Raises SystemExit where ``--check`` finds others than it would write."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--check", action="store_true", help="write nothing, and fail where the files are others")
+    options = parser.parse_args(arguments)
+    found = made()
+    for path, text in ((TABLE, as_toml(found)), (PAGE, as_page(found))):
+        if options.check and path.read_text() != text:
+            raise SystemExit(f"{path.relative_to(ROOT)} is another than python -m benchmarks.what_if writes")
+        if not options.check:
+            path.write_text(text)
+    print(f"a {found.a}, b {found.b}, ÷{found.factor} to ×{found.factor}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,69 @@
+from dataclasses import replace
+
+import pytest
+
+from dlbench.core.errors import UsageError
+from dlbench.core.reference import what_if
+from dlbench.core.reference.peaks import DevicePeak, card_of, peak_of
+from dlbench.core.reference.published import published_figures
+from dlbench.core.reference.what_if import Counts, Fit, Line
+
+CARD = DevicePeak("a card", {"fp32": 10e12, "fp16": 100e12}, ("fp16",), 1e12, 1, 24e9, ("tf32",))
+STEP = Counts(1e9, Line(1e6, 2e6), Line(5e5, 2e6), operators=0)
+FIT = Fit(2.0, 0.5, 2.0, {}, {})
+
+
+def test_a_step_takes_its_operations_and_its_bytes():
+    """64 samples: 64e9 operations at 20 TFLOP/s, and 66 MB at 500 GB/s."""
+    seconds = 64e9 / 20e12 + 66e6 / 0.5e12
+    assert FIT.guess(CARD, "fp32", STEP, 64) == pytest.approx((64 / seconds / 2, 64 / seconds, 2 * 64 / seconds, False))
+    seconds = 64e9 / 200e12 + 34e6 / 0.5e12
+    assert FIT.guess(CARD, "amp_fp16", STEP, 64) == pytest.approx((64 / seconds / 2, 64 / seconds, 2 * 64 / seconds, False))
+
+
+def test_without_a_peak_there_is_no_estimate():
+    assert FIT.guess(CARD, "tf32", STEP, 64) is None
+
+
+def test_a_step_takes_no_less_than_its_operators():
+    """Ten thousand operators of 10 µs: a tenth of a second."""
+    assert FIT.guess(CARD, "fp32", replace(STEP, operators=10_000), 1) == (10, 10, 10, True)
+
+
+def test_every_figure_is_of_a_card_with_peaks():
+    assert [each.device for each in published_figures() if not each.on_cpu and peak_of(each.device) is None] == []
+
+
+def test_every_training_figure_names_its_peak_and_what_it_is_of():
+    training = [each for each in published_figures() if "training" in each.tags]
+    assert {each.peak for each in training} == {"fp64", "fp32", "tf32", "fp16"}
+    assert {(each.source.partition("/")[0], each.update) for each in training} == {
+        ("mila-iqia", True), ("lambdal", True), ("huggingface", True), ("u39kun", False), ("jcjohnson", False), ("soumith", False),
+        ("ryujaehun", None),
+    }  # fmt: skip
+    assert [each.value for each in training if each.batch is None] == [1753, 2616]
+
+
+def test_the_known_cards_have_peaks_and_memory():
+    assert [card_of(each).memory_bytes for each in what_if.KNOWN_CARDS] == [12e9, 24e9, 24e9]
+
+
+@pytest.mark.parametrize(("text", "name"), [("4090", "NVIDIA GeForce RTX 4090"), ("t4", "Tesla T4"), ("titan v", "NVIDIA TITAN V")])
+def test_a_card_is_found_by_the_words_that_only_its_name_has(text, name):
+    assert card_of(text).name == name
+
+
+@pytest.mark.parametrize(
+    ("text", "near"),
+    [
+        ("h100", "; did you mean 'NVIDIA H100 80GB HBM3' or 'NVIDIA H100 PCIe'?"),
+        ("RTX 4900", "; did you mean 'NVIDIA GeForce RTX 4090'?"),
+        ("abacus", ""),
+        ("", ""),
+    ],
+)
+def test_another_card_is_refused_with_the_nearest(text, near):
+    with pytest.raises(UsageError) as refused:
+        card_of(text)
+    table = "dlbench/core/reference/peaks.toml"
+    assert str(refused.value) == f"no peaks of a card '{text}' are in {table}, where an entry with its sources adds them{near}"
