@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from dlbench import Dtype
+from dlbench import Dtype, find_network
 from dlbench.kit.precision import autocast
 from dlbench.kit.user_networks import Inputs, Loss, forward_of, refuse_unfit
 from dlbench.models.operations import FASTER_CONVOLUTION, Step, count_step
@@ -60,12 +60,12 @@ def _counted(step: Step, network: nn.Module, model: str, batch: tuple[Any, ...],
     inputs, *_ = batch
     counted = count_step(step, network, *batch)
     flops, moved, unknown = counted.flops, counted.bytes, dict(counted.unknown)
-    if moved is None:
+    if moved is None and find_network(model):
         refuse_unfit(network, model, inputs)  # which shapes alone can't tell from one that needs numbers
-    elif updated is None:
-        moved, unknown["bytes"] = None, "nobody knows what its optimizer moves"
-    else:
-        moved += updated
+    if moved is not None and updated is None:
+        unknown["bytes"], moved = "nobody knows what its optimizer moves", None
+    elif moved is not None:
+        moved += updated or 0
     inputs_bytes = sum(each.nbytes for each in tensors_of(inputs))
     least = None if updated is None else inputs_bytes + (updated or _nbytes(network))  # were all else in caches
     faster = flops and any(isinstance(each, nn.Conv2d) for each in network.modules())

@@ -1,7 +1,8 @@
 """Networks without their numbers: on the meta device, where there are only shapes, a call takes milliseconds and no memory."""
 
 from copy import deepcopy
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
@@ -14,6 +15,29 @@ def tensors_of(tree: Any) -> tuple[Tensor, ...]:
     return tuple(each for each in tree_leaves(tree) if isinstance(each, Tensor))
 
 
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """A tensor without its numbers."""
+
+    shape: tuple[int, ...]
+    stride: tuple[int, ...]
+    dtype: torch.dtype
+    device: torch.device
+
+    @classmethod
+    def of(cls, tensor: Tensor) -> Self:
+        """Return that of a tensor."""
+        return cls(tuple(tensor.shape), tensor.stride(), tensor.dtype, tensor.device)
+
+    def meta(self) -> Tensor:
+        """Return a tensor of it on the meta device."""
+        return torch.empty_strided(self.shape, self.stride, dtype=self.dtype, device="meta")
+
+    def fake(self, mode: FakeTensorMode) -> Tensor:
+        """Return a tensor of it that says it is on its device, and otherwise is on the meta device."""
+        return FakeTensor(mode, self.meta(), self.device)
+
+
 def shapes_of(mode: FakeTensorMode, network: nn.Module, given: Any) -> tuple[Any, ...]:
     """Copy a network and what it is given, in whatever containers the tensors are, each as a shape that is on the tensor's device.
 
@@ -21,7 +45,7 @@ def shapes_of(mode: FakeTensorMode, network: nn.Module, given: Any) -> tuple[Any
     """
 
     def shape_of(tensor: Tensor) -> Tensor:
-        shape = FakeTensor(mode, torch.empty_like(tensor.detach(), device="meta"), home if tensor.is_meta else tensor.device)
+        shape = FakeTensor(mode, Shape.of(tensor).meta(), home if tensor.is_meta else tensor.device)
         if isinstance(tensor, nn.Parameter):
             shape._is_param = True  # by which torch knows one; its class would take a copy
         return shape.requires_grad_(tensor.requires_grad)

@@ -117,13 +117,15 @@ def test_a_call_is_a_real_step_and_its_parts_are_reported(source, workers):
     assert not multiprocessing.active_children()
 
 
-def test_a_step_states_the_bytes_that_its_layers_move():
+def test_a_step_states_the_bytes_that_its_operators_move():
     work = set_up("feed", batch=8, source="resident", samples=64, width=16)
     layers = [(3072, 16), (16, 16), (16, 10)]
     linear = [4 * (8 * (n + m) + n * m + m) for n, m in layers]
     weights = 4 * sum(n * m + m for n, m in layers)
     relus = 2 * (2 + 3) * 4 * 8 * 16
-    assert work.bytes == 2 * linear[0] + 3 * sum(linear[1:]) + relus + 5 * weights
+    biases = 4 * (8 * (16 + 16 + 10) - 16 - 10)  # sums for their gradients; two products a layer go without them
+    loss = 8 * 4 * 8 * 10 + 2 * 8 * 8 + 5 * 4  # logits, labels twice, and five scalars
+    assert work.bytes == 2 * linear[0] + 3 * sum(linear[1:]) + relus + biases + loss + 5 * weights
     assert work.least_bytes == 4 * 8 * 3072 + 5 * weights
 
 

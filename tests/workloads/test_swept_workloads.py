@@ -49,7 +49,9 @@ def test_a_step_of_the_perceptron_counts_what_torch_counts_and_follows_its_gradi
     weights = 4 * (2 * 64 * 256 + 64 + 256)
     inner, outer = 4 * 6 * (64 + 256) + 4 * (64 * 256 + 256), 4 * 6 * (256 + 64) + 4 * (64 * 256 + 64)
     relus = (2 + 3) * 4 * 6 * (256 + 64)
-    assert work.bytes == 2 * inner + 3 * outer + relus + 5 * weights
+    # Sums for gradients of biases, which two products go without; logits, labels and scalars of the loss.
+    biases, loss = 4 * 6 * (256 + 64) - 4 * 64, 8 * 4 * 6 * 64 + 2 * 8 * 6 + 5 * 4
+    assert work.bytes == 2 * inner + 3 * outer + relus + biases + loss + 5 * weights
     assert work.least_bytes == 4 * 6 * 64 + 5 * weights
 
 

@@ -82,8 +82,7 @@ def data_parallel(
     items = share * ranks
     torch.manual_seed(torch.initial_seed() + dist.get_rank())  # from here on each rank draws numbers of its own
     inputs, targets = draw_batch(device, model, share, dtype, layout)
-    counts = train_counts(network, model, partial(loss_of, model=model, inputs=inputs), (inputs, targets), dtype, None)
-    unknown = {name: reason for name, reason in counts.unknown.items() if name == "flops"}  # no bytes are stated
+    counts = train_counts(network, model, partial(loss_of, model=model, inputs=inputs), (inputs, targets), dtype, 0)
     flops, least_flops = (each and each * ranks for each in (counts.flops, counts.least_flops))
     network.train()
     if form in EXPERIMENTS:
@@ -91,7 +90,7 @@ def data_parallel(
         # The last rank is the slow one, as the first has the weights to look after.
         behind = straggler if dist.get_rank() == ranks - 1 else 0
         learner = Learner(network, loss_of(network, model, inputs), (inputs, targets), share, dtype, behind)
-        return Work(observe=EXPERIMENTS[form](learner, experiment), items=items, flops=flops, unknown=unknown)
+        return Work(observe=EXPERIMENTS[form](learner, experiment), items=items, flops=flops, unknown=counts.unknown)
     if form == "fsdp":
         _shard(network, device)
     parallel = _replicate(network, device, bucket_mb, gradients) if form == "ddp" else network
@@ -106,7 +105,7 @@ def data_parallel(
         items=items,
         flops=flops,
         least_flops=least_flops,
-        unknown=unknown,
+        unknown=counts.unknown,
     )
 
 
