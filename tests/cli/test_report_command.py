@@ -178,7 +178,7 @@ def test_hostile_names_change_nothing_but_their_own_text(tmp_path: Path) -> None
     ("measurements", "sentence"),
     [
         pytest.param([], "No cases.", id="no results"),
-        pytest.param(made_up.rounds_of(made_up.case("noop"), [[0.5]]), "1 case: 1 ok; 1 round.", id="one case of one round"),
+        pytest.param(made_up.rounds_of(made_up.case("noop"), [[0.5]]), "1 case: 1 measured; 1 round.", id="one case of one round"),
         pytest.param([made_up.ended(made_up.case("noop"), Status.FAILED, "it is odd")], "1 case: 1 failed.", id="only failures"),
     ],
 )
