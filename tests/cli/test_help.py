@@ -34,7 +34,7 @@ def test_the_help_of_each_command_has_examples_that_parse(name):
 def test_help_says_what_is_measured_without_a_promise(tmp_path):
     for words, sentence in {
         (): "Measure deep-learning workloads on the CPU and every accelerator, with intervals.",
-        ("run",): "Measure: run suites and answer ten questions.",
+        ("run",): "Measure: run suites and say in a few lines what they answer.",
         ("show",): "--by matches rows; ratios have intervals from four rounds on, and never a verdict;",
     }.items():
         assert sentence in " ".join(front_door.in_process(tmp_path, *words, "--help").out.split())

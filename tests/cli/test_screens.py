@@ -254,6 +254,17 @@ def test_where_all_cases_were_disturbed_in_some_round_the_doctor_comes_next(tmp_
     ]
 
 
+def test_after_a_network_of_ones_own_that_failed_its_file_is_to_be_mended(tmp_path: Path) -> None:
+    environment = {"provenance": {"command": [["run", "bad one.py"], ["--rounds", "7"]]}}
+    failed = made_up.ended(made_up.case("train_step", "cpu", suite="network", model="bad"), Status.FAILED, "no such layer")
+    sound = made_up.rounds_of(made_up.case("matmul", "cpu", suite="network", n=8), made_up.flat(made_up.SEVEN))
+    made_up.write(tmp_path / "own.jsonl", [failed, *sound], environment=environment)
+    made_up.write(tmp_path / "sound.jsonl", sound, environment=environment)
+    ends = [front_door.in_process(tmp_path, "show", name, columns=140).err.splitlines()[-1] for name in ("own.jsonl", "sound.jsonl")]
+    assert ends[0].startswith("next       mend 'bad one.py', then dlbench run 'bad one.py' --rounds 7 · of own.jsonl")
+    assert ends[1].startswith("next       dlbench run cnn · of sound.jsonl")
+
+
 @pytest.mark.parametrize(
     ("budget_s", "advice"),
     [

@@ -13,11 +13,9 @@ from dlbench.analysis.answers.parts.training_time import (
     Cost,
     Estimate,
     best_steps,
-    dataset,
     estimates,
     faster_steps,
     inference,
-    words,
 )
 from dlbench.analysis.presentation.columns import place, spanned
 from dlbench.analysis.presentation.wording import few
@@ -81,7 +79,7 @@ def _cautions(results: Results) -> Iterator[str]:
     every = [*found.wanted, *found.published]
     if every:
         yield from (_LEFT_OUT, SEE_PRECISION if trainings(results.rows) else _CONVERGES)
-        yield from map(str, faster_steps(results))
+        yield from faster_steps(results)
     else:
         yield "no training step of a published network was measured: dlbench run cnn"
     yield from what_stays_open(every or found.forward, results.prices)
@@ -127,7 +125,7 @@ def _training(records: str) -> Section[Estimate]:
     seconds = Column("train.seconds", Unit.SECONDS, "all steps of the schedule at that rate", "lower", heading="time to train", priority=0)
     return Section(
         records=records,
-        title=lambda found: f"Time to train on {dataset(found[0].schedule)}: an estimate",
+        title=lambda found: f"Time to train on {found[0].what}: an estimate",
         columns=[
             _MODEL,
             place,
@@ -212,9 +210,7 @@ QUESTION = Question(
                 _MODEL.by(lambda each: each.estimate.model),
                 place,
                 _RANKS,
-                Column(
-                    "cost.training", Unit.TEXT, "what it passes over", of=lambda each: words(each.estimate.schedule), heading="training"
-                ),
+                Column("cost.training", Unit.TEXT, "what it passes over", of=lambda each: each.estimate.what, heading="training"),
                 Column("cost.way", Unit.TEXT, "rented; bought, with electricity where that is known; or electricity alone").by(
                     lambda each: str(each.way), "paid"
                 ),

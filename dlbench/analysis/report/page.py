@@ -68,7 +68,7 @@ def report(results: Results, notes: Sequence[str] = (), interactive: bool = Fals
         interactive,
         made_from=made_from,
         head=_head((row.case.suite for row in results.rows), (row.case.device_name for row in results.rows), results),
-        lead=[*ending.run_in_words(results), *_where(results)],
+        lead=[" · ".join(ending.run_in_words(results)), sentences.count(results.rows), *_where(results)],
         tiles=_tiles(found),
         left_open=_left_open(found),
         answers=[_answer(each, views, marks) for each in found],

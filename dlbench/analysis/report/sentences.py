@@ -71,14 +71,18 @@ _COPIES = (
 
 
 def count(rows: Sequence[Row]) -> str:
-    """Return for example ``14 cases: 12 ok, 1 oom, 1 timeout; 7 rounds.``; searches cut short, and cases not usable, by themselves."""
-    ended = Counter("not usable" if is_set_aside(row) else names.status(row) for row in rows if row.case.status)
-    order = [*map(str, Status), *ended]
+    """Return for example ``14 cases: 12 measured, 1 oom, 1 timeout; 7 rounds.``; searches cut short, and cases not usable, apart."""
+    ended = Counter(_outcome(row) for row in rows if row.case.status)
+    order = ["measured", *map(str, Status), *ended]
     outcomes = ", ".join(f"{count} {status}" for status, count in sorted(ended.items(), key=lambda each: order.index(each[0])))
     if not outcomes:
         return "No cases."
     rounds = "" if (common := common_rounds(rows)) is None else f"; {wording.plural(common, 'round')}"
     return f"{wording.plural(len(rows), 'case')}: {outcomes}{rounds}."
+
+
+def _outcome(row: Row) -> str:
+    return "not usable" if is_set_aside(row) else "measured" if (ended := names.status(row)) == Status.OK else ended
 
 
 def devices(rows: Sequence[Row]) -> list[str]:

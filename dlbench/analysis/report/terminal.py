@@ -1,4 +1,4 @@
-"""Screens of result files: cases, ten lines, answers and details, on a terminal or in a pipe."""
+"""Screens of result files: cases, the end, answers and details, on a terminal or in a pipe."""
 
 import re
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence

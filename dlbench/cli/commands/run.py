@@ -1,4 +1,4 @@
-"""``dlbench run``: plan, measure round after round into one file, and answer ten questions."""
+"""``dlbench run``: plan, measure round after round into one file, and say what that answers."""
 
 import shlex
 import time
@@ -83,7 +83,7 @@ def command(
     prices: Prices,
     form: str,
 ) -> ExitCode:
-    """Measure: run suites and answer ten questions.
+    """Measure: run suites and say in a few lines what they answer.
 
     SUITE is the name of a built-in suite (default: quick), or a path that ends in .toml; FILE.py has a network of your own. Every
     result is on the disk before the next case starts. The first Ctrl-C ends the current case; a second ends at once.

@@ -79,7 +79,7 @@ def test_each_switch_alone_and_the_best_stand_beside_the_plain_default(found):
         step(0.8, mode="plain", order="columns", batch=8),
         step(0.25, mode="built", order="columns", batch=8),
     )
-    assert line(answer) == ("4.00× left on the table (3.84…4.16)", "step b8: built, columns", ["chosen as best"])
+    assert line(answer) == ("4.00× left on the table (3.84…4.16)", "step b8: built, columns", ["estimate"])
     assert answer["sentences"] == [
         "step batch=8: best 32.0 /s, at built, columns, ratio 4.00 × (3.84…4.16).",
         "step rows batch=8, mode, built: ratio 2.00 × (1.94…2.06), spent once 100 s, pays off after 200.",

@@ -17,7 +17,7 @@ def test_the_way_that_brings_the_most_and_what_the_others_do(asked):
     measured = [*ddp, *steps(1.0, 1, form="fsdp"), *steps(2.5, 2, form="fsdp")]
     answer = asked(measured)["devices"]
     qualifier = "data_parallel ddp resnet18 b32, weak"
-    assert line(answer) == ("2 ranks 1.60× one (1.54…1.66), 4 ranks 2.50×", qualifier, " (1.54…1.66)", ["chosen as best"])
+    assert line(answer) == ("2 ranks 1.60× one (1.54…1.66), 4 ranks 2.50×", qualifier, " (1.54…1.66)", ["estimate"])
     assert answer["sentences"] == [
         "data_parallel ddp resnet18 batch=32, weak: ranks 2, speed-up 1.60 × (1.54…1.66), efficiency 80.0 %, verdict helps.",
         "data_parallel ddp resnet18 batch=32, weak: ranks 4, speed-up 2.50 × (2.40…2.60), efficiency 62.5 %, verdict helps.",
@@ -28,7 +28,7 @@ def test_the_way_that_brings_the_most_and_what_the_others_do(asked):
     ends = [(row["scaling.speedup_low"], row["scaling.speedup_high"]) for row in table["rows"][1:3]]
     assert ends == [pytest.approx((1.5378, 1.6646), abs=1e-4), pytest.approx((2.4029, 2.6010), abs=1e-4)]
     few = asked([each for each in measured if each.round < 4])["devices"]
-    assert line(few) == ("2 ranks 1.60× one, 4 ranks 2.50×", qualifier, "", ["few rounds", "chosen as best"])
+    assert line(few) == ("2 ranks 1.60× one, 4 ranks 2.50×", qualifier, "", ["few rounds", "estimate"])
 
 
 @pytest.mark.parametrize(
@@ -60,7 +60,7 @@ def test_a_form_that_shares_nothing_is_no_answer_and_a_cpu_says_nothing_of_accel
     measured = [*steps(1.0, 1, "cpu", threads=2), *steps(1.6, 2, "cpu"), *steps(1.0, 2, "cpu", form="replicas")]
     answer = asked(measured)["devices"]
     assert line(answer)[0] == "2 ranks 1.25× one (1.21…1.29)"
-    assert answer["tags"] == ["shared cores"]
+    assert answer["tags"] == ["estimate"]
     assert answer["sentences"] == [
         "data_parallel ddp resnet18 batch=32, weak: ranks 2, speed-up 1.25 × (1.21…1.29), efficiency 125.0 %, verdict scales."
     ]

@@ -41,7 +41,7 @@ def test_each_way_stands_beside_the_best_with_what_it_takes_of_a_call(asked):
         "fed batch=64, there: items/s 64.0 /s (62.1…66.0 /s), ratio 1.00 ×, getting them 12.5 %.",
         "fed batch=64, helped helpers=4: items/s 15.6 /s (15.2…16.1 /s), ratio 0.244 × (0.234…0.254).",
     ]
-    assert (answer["headline"], answer["qualifier"], answer["tags"]) == ("64.0 /s at best, fed by there", "fed b64", [])
+    assert (answer["headline"], answer["qualifier"], answer["tags"]) == ("64.0/s at best, fed by there", "fed b64", [])
     (table,) = [each for each in answer["tables"] if each["title"] == "Throughput by how a step gets its batch"]
     names = ("feeding.way", "feeding.input_share", "feeding.transfer_share", "value.between_s")
     assert [tuple(row[name] for name in names) for row in table["rows"]] == [
@@ -59,9 +59,9 @@ def test_each_way_stands_beside_the_best_with_what_it_takes_of_a_call(asked):
 
 def test_accelerators_come_first(asked):
     answer = found(asked, step(1.0, "there", device="cpu", waited_s=0.5), step(0.5, "there"))
-    assert (answer["headline"], answer["qualifier"]) == ("128 /s at best, fed by there", "fed b64")
+    assert (answer["headline"], answer["qualifier"]) == ("128/s at best, fed by there", "fed b64")
     long = found(asked, step(1.0, "w" * 200), step(1.02, "there"))
-    assert long["headline"] == "64.0 /s at best"
+    assert long["headline"] == "64.0/s at best"
 
 
 def test_what_is_odd_or_did_not_go_well_takes_no_part_and_breaks_nothing(asked):

@@ -104,7 +104,7 @@ def test_the_interval_of_money_is_that_of_the_throughput(cost):
 def test_a_training_of_ones_own_stands_beside_the_published_one(cost):
     answer = cost(steps(100), *OWN.split())
     assert [each["title"] for each in answer["tables"]] == [
-        "Time to train on 36,000 samples, 10 epochs: an estimate",
+        "Time to train on 10 × 36,000 samples: an estimate",
         "Time to train on ImageNet: an estimate",
     ]
     assert [row["train.seconds"] for each in answer["tables"] for row in each["rows"]] == [

@@ -76,7 +76,7 @@ def lines_of(text: str, case: str) -> list[list[str]]:
 def test_seven_files_of_one_machine_are_one_device(shown):
     files = {f"day{n}": (place(f"2026-11-2{n}"), products(*made_up.SEVEN, sizes=(64, 128 + n))) for n in range(7)}
     text = shown(files)
-    assert text.startswith(f"8 cases: 8 ok; 7 rounds.\ncpu: {made_up.CPU}, 2 threads\n")
+    assert text.startswith(f"8 cases: 8 measured; 7 rounds.\ncpu: {made_up.CPU}, 2 threads\n")
     assert [line[2] for line in lines_of(text, "matmul n=64 fp32")] == ["fp32"]
     found = json.loads(shown(files, "--answers", "--format", "json"))["answers"]
     assert not [text for each in found for text in each.get("sentences", ()) if "day" in text and "files with" not in text]
@@ -168,7 +168,7 @@ def test_places_are_told_by_what_differs(shown, name):
 @pytest.mark.parametrize("name", SAME)
 def test_one_machine_is_one_machine_after(shown, name):
     text = shown({f"run{n}": (each, products(*made_up.SEVEN)) for n, each in enumerate(SAME[name])})
-    assert text.startswith(f"1 case: 1 ok; 7 rounds.\ncpu: {made_up.CPU}, 2 threads\n")
+    assert text.startswith(f"1 case: 1 measured; 7 rounds.\ncpu: {made_up.CPU}, 2 threads\n")
 
 
 def test_a_cpu_in_one_file_and_an_accelerator_in_another_are_one_machine(shown):
@@ -218,7 +218,7 @@ def test_an_answer_tells_of_each_case_the_file_and_counts_it_once(shown):
         f"{whole}@cuda:0": ["day2"],
     }
     assert "its cases are from 2 files of one machine: no interval holds what changed there between them" in speedup["weaknesses"]
-    assert "8 of 8 cases it rests on are unsteady" in [text for each in found.values() for text in each.get("weaknesses", ())]
+    assert "8 of 8 cases it rests on are noisy" in [text for each in found.values() for text in each.get("weaknesses", ())]
 
 
 def test_a_page_names_one_device_and_measures_each_case_again_as_its_file_did(tmp_path):

@@ -57,7 +57,7 @@ def test_each_step_stands_beside_the_slowest_and_the_fastest_way_to_read_from_st
 
 def test_where_the_interval_holds_1_both_rates_stand_in_place_of_their_ratio(asked):
     answer = found(asked, rows("shelf", 1.0, **{"from": "disk"}, way="hops"), rows("eat", 1.0, batch=64))
-    assert (answer["headline"], answer["tags"]) == ("storage feeds 64.0 /s, the step needs 64.0 /s", ["noisy"])
+    assert (answer["headline"], answer["tags"]) == ("storage feeds 64.0/s, the step needs 64.0/s", ["noisy"])
 
 
 def test_samples_of_a_network_stand_beside_its_own_steps_alone(asked):
@@ -89,7 +89,7 @@ def test_without_a_step_the_rates_alone_are_told_and_odd_rows_break_nothing(aske
     nothing = made_up.rounds_of(made_up.case("shelf", **{"from": "disk"}, way="idles"), [[0.0]] * 2)
     ended = [made_up.ended(case, Status.FAILED, "gone")]
     answer = found(asked, ended, odd, nothing, rows("shelf", 1.0, **{"from": "disk"}, way="hops"), rows("drink", 1.0))
-    assert answer["headline"].startswith("storage feeds 64.0 /s")
+    assert answer["headline"].startswith("storage feeds 64.0/s")
     assert answer["qualifier"] == "shelf disk hops"
     assert answer["sentences"][0] == "shelf disk hops: samples/s 64.0 /s (62.1…66.0 /s)."
     assert found(asked, odd, nothing)["question"]

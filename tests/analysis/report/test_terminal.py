@@ -6,6 +6,7 @@ import pytest
 from rich.console import Console, RenderableType
 
 from dlbench.analysis.answers import answer_to, speedup
+from dlbench.analysis.answers.parts.headline import EXPLANATIONS, Tag
 from dlbench.analysis.presentation import names, wording
 from dlbench.analysis.ratios.pairing import match_rows
 from dlbench.analysis.read.table import Results, collect
@@ -55,7 +56,7 @@ def test_more_rounds_are_asked_for_only_where_they_were_the_limit(
     assert f"few rounds (all cases): too few for a 95 % interval of a case; {advice}" in text
     assert ("--rounds" in text, "--budget" in text) == ("--rounds" in advice, "--budget" in advice)
     text = " ".join(printed(reasoning(collect([path]), "cost")).split())
-    assert f"few rounds (cost): too few for a 95 % interval of a case; {advice}" in text
+    assert f"few rounds: too few for a 95 % interval of a case; {advice}" in text
 
 
 @pytest.mark.parametrize(
@@ -167,7 +168,7 @@ def test_what_all_cases_share_is_said_once_and_a_wide_interval_is_noisy(tmp_path
         cases = [each for n, rounds in enumerate(times) for each in made_up.rounds_of(made_up.case("matmul", n=n), rounds)]
         (tmp_path / str(at)).mkdir()
         text = printed(overview(results_of(tmp_path / str(at), cases)))
-        explained = "the interval is wider than 20 % of the median, or spans no difference; add rounds"
+        explained = EXPLANATIONS[Tag.NOISY]
         said = {"both wide": f"noisy (all cases): {explained}", "one wide": f"noisy: {explained}"}.get(kind, "")
         assert [line for line in text.splitlines() if line.startswith("noisy")] == [said] * bool(said)
         assert [cells(text, f"matmul n={n}")[-1] == "noisy" for n in (0, 1)] == [kind == "one wide", False]

@@ -1,6 +1,6 @@
 """Time to train: the step of each network that counts on a device, and how long all steps of a training would take."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
 from typing import NamedTuple
 
@@ -8,7 +8,7 @@ from dlbench.analysis.answers.parts.money import Hour, Payment, devices_of, hour
 from dlbench.analysis.answers.parts.sustained import EVEN, Sustained, sustained
 from dlbench.analysis.presentation import names
 from dlbench.analysis.ratios.pairing import grouped
-from dlbench.analysis.ratios.ratio import Ratio, speed_ratio
+from dlbench.analysis.ratios.ratio import speed_ratio
 from dlbench.analysis.read.table import Results
 from dlbench.core import units
 from dlbench.core.model import value_text
@@ -49,7 +49,7 @@ class Estimate(NamedTuple):
     @property
     def what(self) -> str:
         """What it passes over, where there is little room."""
-        return short_words(self.schedule)
+        return words(self.schedule)
 
     @property
     def paid(self) -> str | None:
@@ -196,36 +196,27 @@ def best_steps(results: Results) -> dict[str, list[Row]]:
     return {model: [_counting(of_place) for of_place in places] for model, places in _trained(results).items()}
 
 
-def faster_steps(results: Results) -> list["Faster"]:
-    """Return the short measurements that were faster than the sustained step that counts before them, at other settings."""
-    found = []
+def faster_steps(results: Results) -> Iterator[str]:
+    """Yield a sentence on each short measurement that was faster than the sustained step that counts before it, at other settings."""
     for of_place in chain.from_iterable(_trained(results).values()):
         steady = _counting(of_place)
         others = [row for row in of_place if row.has_throughput and names.choice(row) != names.choice(steady)]
         if not others or not sustained(steady) or min(steady.paid_rates) <= 0:
             continue
-        best = max(others, key=lambda row: row.paid_rate)
-        ratio = speed_ratio(steady.paid_rates, best.paid_rates, among=len(others))
+        row = max(others, key=lambda row: row.paid_rate)
+        ratio = speed_ratio(steady.paid_rates, row.paid_rates, among=len(others))
         if ratio.speedup > 1 + EVEN and not ratio.is_undecided:
-            found.append(Faster(best, steady, ratio))
-    return found
+            where = f"{row.params['model']} {names.choice(row)} on {row.case.device}"
+            yield f"short steps of {where} were {ratio.brief}{ratio.span} as fast{_sustaining(row, steady)}"
 
 
-class Faster(NamedTuple):
-    """A short measurement that was faster than a sustained one."""
-
-    row: Row
-    steady: Row
-    ratio: Ratio
-
-    def __str__(self) -> str:
-        row, plain = self.row, ("fp32", "nchw")
-        settings = [(name, self.steady.setting(name), row.setting(name)) for name in ("model", "batch", "dtype", "layout")]
-        reached = any(there not in (None, value) for _, there, value in settings)  # another mode is none that it could be sustained in
-        told = [f"--set {name}={value_text(value)}" for name, there, value in settings if there and value and value not in plain]
-        command = f": {' '.join(['dlbench run sustained', *told])}" if reached else ""
-        where = f"{row.params['model']} {names.choice(row)} on {row.case.device}"
-        return f"short steps of {where} were {self.ratio.brief}{self.ratio.span} as fast{command}"
+def _sustaining(row: Row, steady: Row) -> str:
+    """Return the command that sustains a step with settings that another was sustained without; empty where its mode alone differs."""
+    settings = [(name, steady.setting(name), row.setting(name)) for name in ("model", "batch", "dtype", "layout")]
+    if all(there in (None, value) for _, there, value in settings):
+        return ""
+    told = [f"--set {name}={value_text(value)}" for name, there, value in settings if there and value and value not in ("fp32", "nchw")]
+    return f": {' '.join(['dlbench run sustained', *told])}"
 
 
 def _trained(results: Results) -> dict[str, list[list[Row]]]:
@@ -268,36 +259,14 @@ def inference(results: Results) -> list[Estimate]:
     return [each for each in every if each.costs or each.joules is not None]
 
 
-def works(model: str, prices: Prices) -> list[Schedule]:
-    """Return the trainings that a network is estimated for: that which is asked for or a pass over few samples, then its published one."""
-    wanted = Schedule(model, prices.samples or MANY, prices.epochs if prices.samples else 1, "", None, None)
-    return [wanted, *([schedules()[model]] if model in schedules() else [])]
-
-
 def estimates(found: Mapping[str, Sequence[Row]], prices: Prices) -> dict[str, list[list[Estimate]]]:
-    """Return for each network and each of its trainings an estimate for every device."""
-    return {
-        model: [[Estimate(row, schedule, prices) for row in rows] for schedule in works(model, prices)] for model, rows in found.items()
-    }
-
-
-def dataset(schedule: Schedule) -> str:
-    """Return what a training is on: ``ImageNet``, ``50,000 samples``, ``50,000 samples, 30 epochs``."""
-    if schedule.source:
-        return IMAGENET
-    return f"{schedule.images:,} samples{'' if schedule.epochs == 1 else f', {schedule.epochs:,} epochs'}"
+    """Return for each network an estimate for every device: of the training asked for, or of few samples, then of a published one."""
+    wanted = (prices.samples, prices.epochs) if prices.samples else (MANY, 1)
+    works = {model: [Schedule(model, *wanted, "", None, None), *filter(None, [schedules().get(model)])] for model in found}
+    return {model: [[Estimate(row, schedule, prices) for row in found[model]] for schedule in works[model]] for model in found}
 
 
 def words(schedule: Schedule) -> str:
-    """Return what a training passes over: ``90 epochs of ImageNet``, ``50,000 samples``, ``30 epochs of 50,000 samples``."""
-    data, _, _ = dataset(schedule).partition(" samples,")
-    if schedule.source:
-        return f"{schedule.epochs} epochs of {data}"
-    return data if schedule.epochs == 1 else f"{schedule.epochs:,} epochs of {data} samples"
-
-
-def short_words(schedule: Schedule) -> str:
-    """Return the same where there is little room: ``ImageNet``, ``50,000 samples``, ``30 × 50,000 samples``."""
-    if schedule.source or schedule.epochs == 1:
-        return dataset(schedule)
-    return f"{schedule.epochs} × {schedule.images:,} samples"
+    """Return what a training passes over: ``ImageNet``, ``50,000 samples``, ``30 × 50,000 samples``."""
+    often = "" if schedule.epochs == 1 else f"{schedule.epochs:,} × "
+    return IMAGENET if schedule.source else f"{often}{schedule.images:,} samples"
