@@ -139,7 +139,7 @@ def test_a_line_names_all_that_has_a_tenth_to_gain_with_what_to_change(tmp_path)
     assert lines(tmp_path, step, ceilings("cpu")) == ["step: products 60 % (gain 21), update 30 % (20) → larger batch"]
     three = (KindTime("normalisation", 0.5, 9, 3e9), KindTime("products", 0.3, 9, 0), KindTime("waiting", 0.2, 9))
     on_card = rounds("step", "cuda:0", 1.0, three, flops=1e10, params={"model": "m" * 200})
-    assert lines(tmp_path, on_card, ceilings("cuda:0")) == ["mmmmmmmmmmmmm…: pointwise 50 % (gain 20), …"]
+    assert lines(tmp_path, on_card, ceilings("cuda:0")) == ["mmmmmmmmmmmmm…: gain: pointwise 20 %, products 20, idle 20 → compile"]
 
 
 def test_a_step_near_its_limit_says_so(tmp_path):
@@ -231,8 +231,11 @@ def test_steps_without_a_profile_say_so_and_name_the_command(asked):
 
 
 def test_a_profile_without_times_is_none(asked):
-    found = asked(rounds("step", "cpu", 0.5, (KindTime("products", 0.0), KindTime("waiting", 0.0))), **HEADER)["bottleneck"]
+    bare = rounds("step", "cpu", 0.5, (KindTime("products", 0.0), KindTime("waiting", 0.0)))
+    found = asked(bare, ceilings("cpu"), **HEADER)["bottleneck"]
     assert found["headline"].startswith("500 ms, no profile: dlbench run")
+    found = asked(bare, **HEADER)["bottleneck"]
+    assert (found["kind"], found["reason"].partition(";")[0]) == ("missing", "no profile of 1 step: dlbench run")
 
 
 def test_what_a_profile_lacks_is_the_rest_and_a_kind_of_a_later_version_has_its_name(asked):

@@ -253,9 +253,7 @@ SECTIONS = [
             place,
             TIME,
             _shares,
-            Column(
-                "step.shares", Unit.TEXT, "its largest kinds, with what each has to gain in % of it", heading="largest kinds", priority=0
-            ),
+            Column("step.shares", Unit.TEXT, "its largest kinds, and what each has to gain", heading="largest kinds", priority=0),
             _of_most(_REACHED, "kinds.reached"),
             _of_most(_LIMIT, "kinds.limit"),
             Column("step.gain", Unit.FRACTION, "share of its time that its kinds have to gain", heading="to gain", priority=0),
