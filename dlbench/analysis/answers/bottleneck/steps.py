@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 
 from dlbench.analysis.answers.parts.base import Section
@@ -97,9 +97,10 @@ class ProfiledStep:
             return [*([f"{self.shares}: little left"] if self.most.limit else []), self.shares, first]
         most, *fewer = self.gaining
         gains = ", ".join([f"gain: {most.short} {whole(most.gain)}", *(f"{each.short} {100 * each.gain:.0f}" for each in fewer)])
-        said = self.shares, gains, ", ".join(f"{each.short} {whole(each.share)}" for each in self.large)
+        alone = ", ".join(f"{each.short} {whole(each.share)}" for each in self.large)
         ends = [f" → {end}" for end in dict.fromkeys((self.change, *self.changes)) if end]
-        return [*(f"{each}{end}" for each in said for end in ends), *said, first]
+        changes = [(self.shares, ends[:2]), (gains, ends), (alone, ends[:2])]  # a second change alone where the first has no room
+        return [*(f"{said}{end}" for said, suited in changes for end in suited), self.shares, gains, alone, first]
 
     def seconds(self) -> Cells:
         """Return what programs get of it: seconds of each kind, and at its ceiling."""
@@ -224,16 +225,6 @@ def _figures(found: Sequence[ProfiledStep]) -> Iterator[Figure]:
         )
 
 
-_SHARE = Column("kind.share", Unit.FRACTION, "share of the time of the step", heading="share")
-_REACHED = Column("kind.reached", Unit.FRACTION, "of the ceiling that bounds it, what it reaches", heading="reaches")
-_LIMIT = Column("kind.limit", Unit.TEXT, "that ceiling", heading="of its")
-
-
-def _of_most(column: Column, name: str) -> Column:
-    """Return a column of the kind that takes most."""
-    return replace(column.by(lambda step: column.value(step.most) if step.most else None), name=name, priority=0)
-
-
 def _headline(step: ProfiledStep) -> Sequence[str]:
     """Return what a line says of a step: with its name in front, and what leaves room for that elsewhere."""
     name = names_of(step.row.key)[1]
@@ -254,8 +245,6 @@ SECTIONS = [
             TIME,
             _shares,
             Column("step.shares", Unit.TEXT, "its largest kinds, and what each has to gain", heading="largest kinds", priority=0),
-            _of_most(_REACHED, "kinds.reached"),
-            _of_most(_LIMIT, "kinds.limit"),
             Column("step.gain", Unit.FRACTION, "share of its time that its kinds have to gain", heading="to gain", priority=0),
             Column("step.change", Unit.TEXT, "what to change, of the kinds with most to gain", heading="change", priority=0),
             Column("step.why", Unit.TEXT, "why it has no profile, and the command for one", heading="no profile"),
@@ -276,12 +265,16 @@ SECTIONS = [
             place,
             Column("kind.name", Unit.TEXT, "kind of operation", heading="operations"),
             Column("kind.time_s", Unit.SECONDS, "of the step", heading="time"),
-            _SHARE,
+            Column("kind.share", Unit.FRACTION, "share of the time of the step", heading="share"),
             Column("kind.limit_s", Unit.SECONDS, "what it would take there", heading="at its ceiling"),
-            _REACHED,
-            _LIMIT,
-            Column("kind.gain_s", Unit.SECONDS, "what it takes longer than at its ceiling", heading="to gain"),
-            Column("kind.gain", Unit.FRACTION, "the same as a share of the step", heading="of the step"),
+            Column("kind.reached", Unit.FRACTION, "of the ceiling that bounds it, what it reaches", heading="reaches"),
+            Column("kind.limit", Unit.TEXT, "that ceiling", heading="of its"),
+            Column("kind.gain_s", Unit.SECONDS, "what it takes longer than at its ceiling", heading="to gain").by(
+                lambda kind: kind.gain_s if kind.bound else None
+            ),
+            Column("kind.gain", Unit.FRACTION, "the same as a share of the step", heading="of the step").by(
+                lambda kind: kind.gain if kind.bound else None
+            ),
             Column("kind.change", Unit.TEXT, "what may bring it nearer to its ceiling, from a tenth of the step on", heading="change"),
         ],
     ),
