@@ -79,13 +79,13 @@ def steps() -> Iterator[str]:
     """Yield the paragraphs on where the time of a step goes: of README.md. Raises ValueError where no step was measured."""
     run = first_shown()
     (answer,) = json.loads(_dlbench("show", _place(run.path), "--topic", "bottleneck", "--format", "json"))["answers"]
-    shares = [row["step.explained"] for table in answer.get("tables", ()) for row in table["rows"] if row.get("step.explained")]
-    if not shares:
-        raise ValueError(f"{_place(run.path)} has no step with measured parts; let make references go on with it")
+    gains = [row["step.gain"] for table in answer.get("tables", ()) for row in table["rows"] if row.get("step.gain") is not None]
+    if not gains:
+        raise ValueError(f"{_place(run.path)} has no step with a profile; let make references go on with it")
     yield _wrapped(f"Where the time of a step goes on {_device(run)}:")
     yield _wrapped(
-        f"![Steps as bars of their parts: the measured parts explain {units.percent(min(shares))} to {units.percent(max(shares))} "
-        f"of a step.]({PICTURE})"
+        f"![Kinds of operations of a step as bars, filled to what their ceilings alone would take: they have {units.percent(min(gains))} "
+        f"to {units.percent(max(gains))} of a step to gain.]({PICTURE})"
     )
     yield from _without_gpu()
 

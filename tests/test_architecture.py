@@ -40,7 +40,7 @@ ROOMS = {
     "analysis.presentation": "wording names pair_columns columns figures",
     "analysis.scaling": "speedup projection columns",
     "analysis.compare": "variances outliers calibration judge power doubts values seeds worsening verdict comparison pairs ab provenance",
-    "analysis.answers.parts": "headline base engine best lines pair_tables "
+    "analysis.answers.parts": "headline base engine best lines step_kinds pair_tables "
     "small_batches memory elsewhere published sustained convergence money training_time open_costs",
     "analysis.answers.bottleneck": "* __init__",
     "analysis.answers": "* __init__",

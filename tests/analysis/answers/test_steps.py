@@ -1,227 +1,316 @@
-"""Verdicts on steps, from made-up result files."""
+"""Where the time of a step goes, from made-up and committed result files."""
 
 import json
 from dataclasses import replace
+from pathlib import Path
 
 import front_door
 import made_up
 import pytest
 
-from dlbench.analysis.answers.parts.step_bottleneck import REMEDIES
-from dlbench.core.measurement import SpotCheck
+from dlbench.analysis.answers import answers
+from dlbench.analysis.answers.bottleneck.steps import steps
+from dlbench.analysis.answers.parts.headline import MOST, MOST_OF_LINE
+from dlbench.analysis.answers.parts.step_kinds import KINDS
+from dlbench.analysis.read.table import collect
 from dlbench.core.model import Status
+from dlbench.core.step_profile import KindTime, LayerTime, OperationKind, StepProfile
 
+ROOT = Path(__file__).parents[3]
+COMMITTED = [*sorted((ROOT / "results" / "reference").glob("*/*.jsonl")), *sorted((ROOT / "tests" / "files").glob("*/*.jsonl"))]
+VALUES = [
+    {"name": "input_s", "unit": "s", "meaning": "m", "role": "input", "optional": True},
+    {"name": "copy_s", "unit": "s", "meaning": "m", "role": "transfer", "optional": True},
+]
 DECLARED = {
     "products": {"ceiling": "arithmetic"},
     "moves": {"ceiling": "memory"},
     "launches": {"ceiling": "launch"},
-    "step": {
-        "tags": ["training"],
-        "values": [
-            {"name": "input_s", "unit": "s", "meaning": "m", "role": "input", "optional": True},
-            {"name": "copy_s", "unit": "s", "meaning": "m", "role": "transfer", "optional": True},
-        ],
-    },
-    "serve": {"tags": ["inference", "self"]},
+    "step": {"tags": ["training"], "values": VALUES},
+    "other": {"tags": ["training"]},
+    "third": {"tags": ["training"]},
+    "serve": {"tags": ["inference"]},
+    "itself": {"tags": ["inference", "self"]},
+    "fed": {"tags": ["training"], "parameters": {"source": {"feeding": ""}}, "values": VALUES},
 }
 HEADER = {"workloads": DECLARED, "environment": {"machine_key": "a", "stack_key": "b"}}
-MEMORY = "a narrower precision, or operations fused by torch.compile"
-HINT = "a larger batch, CUDA graphs or torch.compile"
+LAYERS = (LayerTime("conv1", "Conv2d", 0.1, 0.2), LayerTime("", "Sequential", 0.01, 0.0))
+KINDS_ON_CPU = (
+    KindTime("products", 0.60, 40, 3e8),
+    KindTime("update", 0.30, 10, 2e9),
+    KindTime("normalisation", 0.07, 60, 5e8),
+    KindTime("rest", 0.03),
+)
 
 
-def rounds(workload, device, seconds, device_s=None, operations=None, values=None, **fields):
-    """Seven rounds of a case that takes so long, with the parts that it tells."""
-    made = made_up.rounds_of(made_up.case(workload, device, dtype="fp32"), made_up.flat([seconds] * 7), items=None, **fields)
-    made[0] = replace(made[0], check=SpotCheck(operations=operations))
-    return [replace(each, samples=replace(each.samples, device_s=device_s), values=values or {}) for each in made]
+def rounds(workload, device, seconds, kinds=(), values=None, **fields):
+    """Seven rounds of a case that takes so long, with a profile of a step of one second."""
+    flops = fields.pop("flops", None)
+    params = {"dtype": "fp32"} | fields.pop("params", {})
+    made = made_up.rounds_of(
+        made_up.case(workload, device, **params), made_up.flat([seconds] * 7), flops=flops, **{"items": None, **fields}
+    )
+    made = [replace(each, values=values or {}) for each in made]
+    return [replace(made[0], profile=StepProfile(1, 1.0, kinds, LAYERS)) if kinds else made[0], *made[1:]]
 
 
 def ceilings(device):
-    """Of a device: 100 GFLOP/s in fp32, 10 GB/s of memory, 10 µs a launch."""
+    """Of a device: 100 GFLOP/s in fp32, 10 GB/s of memory by buffers of 1 GB, 1 ms a launch."""
     return [
         *rounds("products", device, 1.0, flops=100e9),
-        *rounds("moves", device, 0.1, flops=None, bytes=1e9),
-        *[replace(each, items=1) for each in rounds("launches", device, 10e-6, flops=None)],
+        *rounds("moves", device, 0.1, bytes=1e9),
+        *rounds("launches", device, 1e-3, items=1),
     ]
 
 
-@pytest.fixture
-def answer(asked):
-    """The answer on the bottleneck of a step and the ceilings of its device, in files of their own."""
-
-    def of(*step, device="cuda:0", **fields):
-        return asked(rounds("step", device, *step, **fields), ceilings(device), **HEADER)["bottleneck"]
-
-    return of
+def near(*numbers):
+    return [pytest.approx(each) for each in numbers]
 
 
-def line(answer):
-    return answer["headline"], answer["qualifier"], answer["tags"]
+def tables(answer):
+    return {each["title"].partition(" in the")[0]: each["rows"] for each in answer["tables"]}
 
 
-def test_launches_bound_a_step_whose_device_idles(answer):
-    found = answer(0.010, device_s=0.002, operations=600, flops=1e8)
-    (row,) = found["tables"][0]["rows"]
-    assert row["step.bound"] == "launches"
-    assert row["step.launch_s"] == pytest.approx(0.006)
-    assert row["step.host_s"] == pytest.approx(0.002)
-    assert row["step.arithmetic_s"] == pytest.approx(0.001)
-    assert row["step.unexplained_s"] == pytest.approx(0.001)
-    assert (row["step.explained"], row["step.busy"]) == (pytest.approx(0.9), pytest.approx(0.2))
-    assert row["step.verdict"] == f"launches 60.0 %: {HINT}"
-    assert found["sentences"][:2] == [
-        "step fp32: time 10.0 ms, bound by launches, explained 90.0 %, device busy 20.0 %.",
-        f"step fp32: verdict launches 60.0 %: {HINT}.",
-    ]
-    assert line(found) == ("1 of 1 training steps wait for launches", "step: device busy 20.0 %", [])
-    assert (row["place"], row["steps.kind"], row["steps.count"], row["steps.of"]) == ("cuda:0", "training", 1, 1)
-    assert "step[dtype=fp32]@cuda:0" in found["cases"]
+def kinds_in(answer):
+    return {row["kind.name"]: row for row in tables(answer)["Kinds of operations"]}
 
 
-def test_reported_parts_bound_a_step(answer):
-    found = answer(0.010, flops=1e8, device="cpu", values={"input_s": 0.007, "copy_s": 0.001})
-    assert found["tables"][0]["rows"][0]["step.bound"] == "waiting for its batch"
-    found = answer(0.010, flops=1e8, device="cpu", values={"copy_s": 0.008})
-    assert found["tables"][0]["rows"][0]["step.bound"] == "copying its batch"
+def lines(tmp_path, *measurements):
+    """The widest text of each line of a screen."""
+    path = made_up.write(tmp_path / f"{len(list(tmp_path.iterdir()))}.jsonl", [each for some in measurements for each in some], **HEADER)
+    (found,) = (each for each in answers(collect([path])) if each.question.topic == "bottleneck")
+    assert found.label == "time goes"
+    return [alternatives[0] for alternatives in found.lines]
 
 
-@pytest.mark.parametrize(
-    ("flops", "moved", "bound"),
-    [(0.8e9, 0, "arithmetic"), (0.1e9, 2e9, "memory bandwidth"), (0.8e9, 0.9e9, "arithmetic"), (0.1e8, 0, None)],
-)
-def test_the_longer_of_arithmetic_and_memory_bounds_a_busy_device(answer, flops, moved, bound):
-    """Fewer bytes than the ceiling of memory was measured with may come from a cache."""
-    seconds = 0.010 if bound != "memory bandwidth" else 0.250
-    row = answer(seconds, device_s=seconds, operations=1, flops=flops, bytes=moved or None)["tables"][0]["rows"][0]
-    assert row["step.bound"] == bound
-
-
-@pytest.mark.parametrize(("moved", "flops"), [(1.5e9, 0.5e9), (0, 1.4e9)])
-def test_no_part_takes_longer_at_its_ceiling_than_the_step_does(answer, moved, flops):
-    """A step that beats the best product is the ceiling; one that moves bytes faster than memory has them from caches."""
-    found = answer(0.010, device_s=0.010, operations=1, flops=flops, bytes=moved or None)
-    (row,) = found["tables"][0]["rows"]
-    assert row["step.arithmetic_s"] == pytest.approx(min(flops / 1e11, 0.010))
-    assert row["step.memory_s"] is None
-    assert row["step.verdict"] == f"arithmetic {'50.0 %' if moved else 'all'}: {REMEDIES['arithmetic']}"
-
-
-def test_what_does_not_add_up_is_said(answer):
-    overlapping = answer(0.010, device_s=0.010, operations=1, flops=0.8e9, values={"copy_s": 0.004})
-    assert "the parts of 1 step add up to more than the whole, so some overlap" in overlapping["weaknesses"]
-    unexplained = answer(0.010, device_s=0.010, operations=1, flops=1e8)
-    assert line(unexplained) == ("measured parts explain 10.0 % of a step", "step: 10.0 % explained", [])
-    assert unexplained["sentences"][0] == ("step fp32: time 10.0 ms, explained 10.0 %, device busy 100.0 %, verdict unexplained 90.0 %.")
-
-
-def test_kernels_are_far_below_the_ceilings_only_where_both_are_known(answer):
-    one = answer(0.250, device_s=0.250, operations=1, flops=1e8, bytes=1e9)
-    assert one["tables"][0]["rows"][0]["step.verdict"] == f"memory bandwidth 40.0 %: {MEMORY}"
-    both = answer(2.5, device_s=2.5, operations=1, flops=1e8, bytes=1e9)
-    assert both["tables"][0]["rows"][0]["step.verdict"] == "unexplained 96.0 %: other shapes, layout or precision"
-
-
-def test_where_the_devices_own_time_was_not_read_the_answer_says_so(answer):
-    found = answer(0.010, operations=800, flops=1e8)
-    assert line(found) == ("1 of 1 training steps wait for launches", "step: 90.0 % explained", [])
-    assert "the device's own time was not read for 1 step, so what overlaps may count twice" in found["weaknesses"]
-
-
-def test_the_stack_has_the_parts_of_each_step_and_adds_up(answer):
-    figure = next(each for each in answer(0.010, device_s=0.002, operations=600, flops=1e8)["figures"] if each["mark"] == "stack")
-    assert [row["step.part"] for row in figure["rows"]][-1] == "unexplained"
-    shares = {row["step.part"]: row["step.share"] for row in figure["rows"] if row["step.share"]}
-    assert shares == {
-        name: pytest.approx(share)
-        for name, share in (("arithmetic", 0.1), ("launches", 0.6), ("other code on the host", 0.2), ("unexplained", 0.1))
+def test_each_kind_of_a_step_on_a_cpu_has_its_ceiling_and_what_it_has_to_gain(asked):
+    found = asked(rounds("step", "cpu", 2.0, KINDS_ON_CPU, flops=78e9), ceilings("cpu"), **HEADER)["bottleneck"]
+    names = ("kind.time_s", "kind.limit_s", "kind.reached", "kind.limit", "kind.gain_s", "kind.gain", "kind.change")
+    rows = kinds_in(found)
+    assert {name: tuple(row[each] for each in names) for name, row in rows.items()} == {
+        "products and convolutions": (
+            *near(1.2, 0.78, 0.65),
+            "best product in fp32",
+            *near(0.42, 0.21),
+            "larger batch, another layout, compile",
+        ),
+        "update of weights": (
+            *near(0.6, 0.2, 1 / 3),
+            "memory bandwidth",
+            *near(0.4, 0.2),
+            "larger batch, fused update",
+        ),
+        # Caches may hold what it moves, but 60 launches of a millisecond would take longer than moving it from memory.
+        "normalisation and elementwise": (*near(0.14, 0.06, 3 / 7), "launch latency", *near(0.08, 0.04), None),
+        "the rest": (pytest.approx(0.06), None, None, None, None, None, None),
     }
-    assert (figure["title"], figure["rows"][0]["step.named"]) == ("Time of a step, by its parts, on cuda:0", "step fp32, 10.0 ms")
+    (step,) = tables(found)["Where the time of each step goes"]
+    assert (step["kinds.products"], step["kinds.update_s"], step["kinds.update_limit_s"]) == pytest.approx((0.6, 0.6, 0.2))
+    assert (step["step.shares"], step["step.gain"]) == ("products 60 % (gain 21), update 30 % (20)", pytest.approx(0.45))
+    assert step["step.change"] == "larger batch or fused update"
+    assert (found["headline"], found["qualifier"]) == ("gain: products 21 %, update 20 → larger batch", "step")
+    assert max(len(each.split()) for each in found["sentences"]) <= 25
 
 
-def test_a_step_on_several_devices_says_where_and_one_that_nothing_explains_is_not_drawn(asked):
-    slow, fast = rounds("step", "cpu", 0.1, flops=4e9), rounds("step", "cuda:0", 0.01, device_s=0.01, flops=1e4)
-    found = asked([*slow, *fast, *ceilings("cpu"), *ceilings("cuda:0")], workloads=DECLARED)["bottleneck"]
-    (shares,) = (each for each in found["figures"] if each["mark"] == "stack")
-    assert shares["title"] == "Time of a step, by its parts"
-    assert {row["step.named"] for row in shares["rows"]} == {"step fp32 on cpu, 100 ms"}
-    nothing = asked(fast, ceilings("cuda:0"), **HEADER)["bottleneck"]
-    assert [each["title"] for each in nothing["figures"] if each["mark"] == "stack"] == []
+def test_an_accelerator_waits_for_the_median_less_its_kernels(asked):
+    """Seven milliseconds under the profiler, of which it works for 1.2: no longer than that in a step of 4 ms that was timed without."""
+    seen = (KindTime("waiting", 5.8e-3, 1), KindTime("products", 1.2e-3, 40, 0))
+    step = rounds("step", "cuda:0", 4e-3, seen, flops=6e7)
+    profile = replace(step[0].profile, step_s=7e-3)
+    found = asked([replace(step[0], profile=profile), *step[1:], *ceilings("cuda:0")], **HEADER)["bottleneck"]
+    waiting, products = kinds_in(found).values()
+    assert [waiting["kind.name"], waiting["kind.limit"]] == ["waiting for launches", "launch latency"]
+    # A launch of a millisecond is over before the kernels are.
+    assert [waiting[f"kind.{name}"] for name in ("time_s", "share", "limit_s", "gain")] == pytest.approx([2.8e-3, 0.7, 0.0, 0.7])
+    assert [products[f"kind.{name}"] for name in ("time_s", "share", "reached", "gain")] == pytest.approx([1.2e-3, 0.3, 0.5, 0.15])
+    (row,) = tables(found)["Where the time of each step goes"]
+    assert (row["step.gain"], row["step.change"]) == (pytest.approx(0.85), "larger batch or CUDA graphs")
+    assert found["headline"] == "gain: idle 70 %, products 15 → larger batch"
 
 
-WOULD_TELL = "dlbench run ceilings measures what arithmetic, memory and launches would take"
+def test_a_step_faster_than_its_kernels_were_does_not_wait(asked):
+    step = rounds("step", "cuda:0", 0.5, (KindTime("waiting", 0.2, 40), KindTime("products", 0.8, 40)), flops=1e9)
+    (row,) = kinds_in(asked([*step, *ceilings("cuda:0")], **HEADER)["bottleneck"]).values()
+    assert (row["kind.name"], row["kind.time_s"], row["kind.share"]) == ("products and convolutions", pytest.approx(0.5), pytest.approx(1))
 
 
-def test_where_no_part_of_any_step_was_measured_the_answer_is_missing_with_what_would_tell(asked):
-    found = asked(rounds("step", "cpu", 0.010, flops=1e8), workloads=DECLARED)["bottleneck"]
-    reason = f"of 1 step no part was measured; {WOULD_TELL}"
-    assert (found["kind"], found["reason"], found["command"]) == ("missing", reason, "dlbench run ceilings")
+def test_a_line_names_all_that_has_a_tenth_to_gain_with_what_to_change(tmp_path):
+    step = rounds("step", "cpu", 2.0, KINDS_ON_CPU, flops=78e9)
+    assert lines(tmp_path, step, ceilings("cpu")) == ["step: products 60 % (gain 21), update 30 % (20) → larger batch"]
+    three = (KindTime("normalisation", 0.5, 9, 3e9), KindTime("products", 0.3, 9, 0), KindTime("waiting", 0.2, 9))
+    on_card = rounds("step", "cuda:0", 1.0, three, flops=1e10, params={"model": "m" * 200})
+    assert lines(tmp_path, on_card, ceilings("cuda:0")) == ["mmmmmmmmmmmmm…: gain: pointwise 20 %, products 20, idle 20 → compile"]
 
 
-def test_steps_without_a_part_stand_in_no_table_beside_others(asked):
-    found = asked(rounds("step", "cpu", 0.010, flops=1e8), rounds("step", "cuda:0", 0.010, device_s=0.002), workloads=DECLARED)[
-        "bottleneck"
+def test_a_step_near_its_limit_says_so(tmp_path):
+    step = rounds("step", "cpu", 2.0, (KindTime("products", 0.9, 40), KindTime("rest", 0.1)), flops=162e9)
+    assert lines(tmp_path, step, ceilings("cpu")) == ["step: products 90 %, at 90 % of this CPU's best: little left"]
+
+
+def test_the_step_of_median_time_and_that_with_most_to_gain_have_a_line_each(tmp_path):
+    near, far = (KindTime("products", 1.0, 40),), (KindTime("products", 0.2, 40), KindTime("update", 0.8, 10, 2e9))
+    measured = [
+        *rounds("step", "cpu", 2.0, near, flops=195e9),
+        *rounds("other", "cpu", 1.0, near, flops=99e9),
+        *rounds("third", "cpu", 3.0, far, flops=3e10),
+        *rounds("serve", "cpu", 9.0, far, flops=1e9),
     ]
-    assert [row["case.device"] for row in found["tables"][0]["rows"]] == ["cuda:0"]
-    assert found["headline"] == "1 of 1 training steps wait for launches"
-    assert f"of 1 step no part was measured; {WOULD_TELL}" in found["weaknesses"]
-    assert "no ceiling of cuda:0 was measured; give the file of dlbench run ceilings with this one" in found["weaknesses"]
-
-
-def test_what_is_known_comes_first_and_kinds_and_devices_are_not_mixed(asked):
-    """A step of 200 letters, two of training that nothing explains, three of inference and one of another machine."""
-    names, long = ("one", "other", "third"), "long" * 50
-    declared = DECLARED | dict.fromkeys((*names, long), DECLARED["step"]) | {name: {"tags": ["inference"]} for name in "abc"}
-    unknown = [each for name in names[:2] for each in rounds(name, "cuda:0", 0.010, device_s=0.010, flops=1e8)]
-    known = [each for name in ("third", *"abc") for each in rounds(name, "cuda:0", 0.010, device_s=0.010, flops=8e8)]
-    alone = asked([*unknown, *ceilings("cuda:0")], workloads=declared)["bottleneck"]
-    assert line(alone) == ("measured parts explain 10.0 % of a step", "one: 10.0 % explained", [])
-    found = asked([*unknown, *known, *ceilings("cuda:0")], workloads=declared)["bottleneck"]
-    assert line(found) == ("arithmetic bounds 1 of 3 training steps", "third: 80.0 % explained", [])
-    assert [tuple(row[name] for name in ("steps.kind", "step.bound", "steps.count", "steps.of")) for row in found["tables"][0]["rows"]] == [
-        ("training", "arithmetic", 1, 3),
-        ("training", None, 2, 3),
-        ("training", None, 2, 3),
-        *[("inference", "arithmetic", 3, 3)] * 3,
+    assert lines(tmp_path, measured, ceilings("cpu")) == [
+        "step: products 100 %, at 98 % of this CPU's best: little left",
+        "third: update 80 % (gain 73), products 20 % (10) → larger batch",
     ]
-    noisy = made_up.rounds_of(made_up.case(long, "cpu", dtype="fp32"), made_up.flat([0.01, 0.02] * 4), items=None, flops=8e8)
-    several = asked([*noisy, *ceilings("cpu"), *unknown, *ceilings("cuda:0")], workloads=declared)["bottleneck"]
-    assert line(several) == ("arithmetic bounds 1 of 1 training steps", f"{long[:37]}…", ["noisy"])
-    both = [[*unknown, *known, *ceilings("cuda:0")]] * 2
-    assert line(asked(*both, workloads=declared)["bottleneck"])[1] == "third on run0 and 1 more"
-    assert line(asked([*noisy, *ceilings("cpu")], workloads=declared)["bottleneck"])[1] == f"{long[:37]}…"
 
 
-def test_ceilings_of_another_device_do_not_count(asked):
-    found = asked([*rounds("step", "cpu", 0.010, flops=1e8), *ceilings("cuda:0")], workloads=DECLARED)["bottleneck"]
-    assert f"of 1 step no part was measured; {WOULD_TELL}" in found["weaknesses"]
-    assert "What bounds each step" not in [table["title"] for table in found["tables"]]
+def test_a_narrower_precision_is_named_where_its_products_were_measured_to_be_faster(asked):
+    step = rounds("step", "cpu", 2.0, KINDS_ON_CPU, flops=60e9)
+
+    def change(bf16):
+        found = asked([*step, *ceilings("cpu"), *rounds("products", "cpu", 1.0, flops=bf16, params={"dtype": "bf16"})], **HEADER)
+        return kinds_in(found["bottleneck"])["products and convolutions"]["kind.change"]
+
+    assert change(200e9) == "bf16, larger batch, another layout, compile"
+    assert change(50e9) == "larger batch, another layout, compile"
 
 
-def test_no_step_of_dlbench_itself_and_none_that_failed_is_judged(asked):
+def test_no_ceiling_is_one_that_the_step_itself_reached(asked):
+    """It beats the best product, and in another run only comes near: it is bound by the same kind, and has nothing to gain."""
+    kinds = (KindTime("products", 0.9, 40), KindTime("rest", 0.1))
+    for flops, reached in ((220e9, None), (178e9, pytest.approx(0.989, abs=1e-3))):
+        found = asked(rounds("step", "cpu", 2.0, kinds, flops=flops), ceilings("cpu"), **HEADER)["bottleneck"]
+        products = kinds_in(found)["products and convolutions"]
+        assert (products["kind.reached"], products["kind.change"]) == (reached, None)
+        assert found["headline"].startswith("products 90 %")
+    assert asked(rounds("step", "cpu", 2.0, kinds, flops=1e9), **HEADER)["bottleneck"]["headline"] == "products 90 %, no ceiling measured"
+
+
+def test_products_of_few_operations_are_bound_by_their_bytes_unless_caches_have_these(asked):
+    def products(moved):
+        kinds = (KindTime("products", 1.0, 40, moved),)
+        (row,) = kinds_in(asked(rounds("step", "cpu", 1.0, kinds, flops=1e10), ceilings("cpu"), **HEADER)["bottleneck"]).values()
+        return row["kind.limit"], row["kind.gain"]
+
+    assert products(5e9) == ("memory bandwidth", pytest.approx(0.5))
+    assert products(2e10) == ("best product in fp32", pytest.approx(0.9))
+
+
+def test_attention_has_its_own_products(asked):
+    kinds = (KindTime("products", 0.5, 4, 1e3), KindTime("attention", 0.5, 2, 1e3, 30e9))
+    rows = kinds_in(asked(rounds("step", "cpu", 1.0, kinds, flops=40e9), ceilings("cpu"), **HEADER)["bottleneck"])
+    assert [each["kind.limit_s"] for each in rows.values()] == [pytest.approx(0.1), pytest.approx(0.3)]
+
+
+def test_what_a_step_reports_of_its_batch_is_a_kind_of_its_own(asked):
+    """Of 10 s it waits 7 for its batch, which it could get during the other 3, and copies for 1."""
+    found = asked(rounds("fed", "cpu", 10.0, values={"input_s": 7.0, "copy_s": 1.0}, params={"source": "loader"}), **HEADER)
+    rows = kinds_in(found["bottleneck"])
+    names = ("kind.time_s", "kind.limit_s", "kind.gain", "kind.change")
+    assert {name: tuple(row[each] for each in names) for name, row in rows.items()} == {
+        "waiting for its batch": (*near(7.0, 4.0, 0.3), "prefetch, more workers"),
+        "the rest": (pytest.approx(2.0), None, None, None),
+        "copying its batch": (*near(1.0, 0.0, 0.1), "pinned memory, prefetch"),
+    }
+    kinds = (KindTime("waiting", 0.8, 9), KindTime("products", 0.2, 9))
+    found = asked([*rounds("step", "cuda:0", 1.0, kinds, flops=1e9, values={"input_s": 0.5}), *ceilings("cuda:0")], **HEADER)
+    assert [(name, row["kind.share"]) for name, row in kinds_in(found["bottleneck"]).items()] == [
+        ("waiting for its batch", 0.5),
+        ("waiting for launches", pytest.approx(0.3)),
+        ("products and convolutions", 0.2),
+    ]
+
+
+def test_steps_without_a_profile_say_so_and_name_the_command(asked):
+    found = asked([*rounds("step", "cpu", 0.5), *ceilings("cpu")], **HEADER)["bottleneck"]
+    assert (found["headline"], found["qualifier"]) == ("500 ms, no profile: dlbench run", "step")
+    assert "no profile of 1 step: dlbench run" in found["weaknesses"]
+    compiled = [{"reason": "one_kernel"}]
+    without = [rounds("step", "cpu", 1.0, params={"mode": mode}, missing_reasons={"profile": compiled}) for mode in ("compile", "graph")]
+    found = asked([*rounds("step", "cpu", 2.0, KINDS_ON_CPU), *without[0], *without[1]], **HEADER)["bottleneck"]
+    assert "no profile of 2 steps: what is compiled or captured runs as one kernel, whatever it does" in found["weaknesses"]
+    assert [row["time.median_s"] for row in tables(found)["Where the time of each step goes"]] == [2.0]
+    assert "no ceiling of cpu was measured; give the file of dlbench run ceilings with this one" in found["weaknesses"]
+
+
+def test_a_profile_without_times_is_none(asked):
+    bare = rounds("step", "cpu", 0.5, (KindTime("products", 0.0), KindTime("waiting", 0.0)))
+    found = asked(bare, ceilings("cpu"), **HEADER)["bottleneck"]
+    assert found["headline"].startswith("500 ms, no profile: dlbench run")
+    found = asked(bare, **HEADER)["bottleneck"]
+    assert (found["kind"], found["reason"].partition(";")[0]) == ("missing", "no profile of 1 step: dlbench run")
+
+
+def test_what_a_profile_lacks_is_the_rest_and_a_kind_of_a_later_version_has_its_name(asked):
+    name = "sorting" * 30
+    found = asked(rounds("step", "cuda:0", 2.0, (KindTime(name, 0.9), KindTime("waiting", 0.1))), **HEADER)["bottleneck"]
+    assert {name: row["kind.share"] for name, row in kinds_in(found).items()} == pytest.approx({"waiting for launches": 0.55, name: 0.45})
+    found = asked(rounds("step", "cpu", 2.0, (KindTime(name, 0.9), KindTime("sorting", 0.1))), **HEADER)["bottleneck"]
+    assert len(found["headline"]) <= MOST
+
+
+def test_no_step_of_dlbench_itself_and_none_that_failed_is_told(asked):
     failed = made_up.ended(made_up.case("step", "cpu", dtype="fp32"), Status.FAILED, "it did not go well")
-    found = asked([*rounds("serve", "cpu", 1.0), failed], workloads=DECLARED)["bottleneck"]
+    found = asked([*rounds("itself", "cpu", 1.0, KINDS_ON_CPU), failed], workloads=DECLARED)["bottleneck"]
     assert (found["kind"], found["command"]) == ("missing", "dlbench run ceilings")
 
 
-def test_steps_that_are_fed_in_several_ways_are_counted_apart(asked):
-    declared = {**DECLARED, "fed": {"tags": ["training"], "parameters": {"source": {"feeding": ""}}}}
-    fed = [each for source in ("one", "other") for each in rounds_with("fed", 1.0, source=source)]
-    alone = asked([*fed, *ceilings("cpu")], workloads=declared)["bottleneck"]
-    assert line(alone) == ("measured parts explain 1.0 % of a step", "one: 1.0 % explained", [])
-    beside = asked([*fed, *rounds("step", "cpu", 0.010, flops=8e8), *ceilings("cpu")], workloads=declared)["bottleneck"]
-    assert line(beside) == ("arithmetic bounds 1 of 1 training steps", "step: 80.0 % explained", [])
-    assert [(row["steps.kind"], row["steps.count"]) for row in beside["tables"][0]["rows"]] == [("training", 1), *[("feeding", 2)] * 2]
-    assert len(beside["tables"][0]["rows"]) == 3
+def test_ceilings_of_another_device_do_not_count(asked):
+    found = asked([*rounds("step", "cpu", 2.0, KINDS_ON_CPU, flops=1e9), *ceilings("cuda:0")], **HEADER)["bottleneck"]
+    assert {row["kind.limit"] for row in kinds_in(found).values()} == {None}
 
 
-def rounds_with(workload, seconds, **params):
-    return made_up.rounds_of(made_up.case(workload, "cpu", dtype="fp32", **params), made_up.flat([seconds] * 7), flops=1e9)
+def test_the_bars_of_a_step_are_filled_to_what_its_ceilings_alone_would_take(asked):
+    found = asked(rounds("step", "cpu", 2.0, KINDS_ON_CPU, flops=78e9), ceilings("cpu"), **HEADER)["bottleneck"]
+    (figure,) = (each for each in found["figures"] if each["mark"] == "stack")
+    assert figure["title"] == "Time of a step by kind of operation: step on cpu, 2.00 s"
+    filled = {(row["kind.name"], row["kind.part"]): row["kind.part_s"] for row in figure["rows"] if row["kind.part_s"]}
+    assert filled == pytest.approx(
+        {
+            ("products and convolutions", "at its ceiling"): 0.78,
+            ("products and convolutions", "to gain"): 0.42,
+            ("update of weights", "at its ceiling"): 0.2,
+            ("update of weights", "to gain"): 0.4,
+            ("normalisation and elementwise", "at its ceiling"): 0.06,
+            ("normalisation and elementwise", "to gain"): 0.08,
+            ("the rest", "no ceiling"): 0.06,
+        }
+    )
 
 
-def test_what_is_beyond_any_number_is_null_in_data(answer, tmp_path):
+def test_shares_of_layers_are_of_the_step_that_the_table_names(tmp_path):
+    """Half as long under the profiler, so a time is twice what was seen there."""
+    made_up.write(tmp_path / "run.jsonl", rounds("step", "cpu", 2.0, KINDS_ON_CPU), **HEADER)
+    done = front_door.in_process(tmp_path, "show", "run.jsonl", "--details", columns=160)
+    table = done.out[done.out.index("Slowest layers of a step") :].splitlines()
+    rows = [" ".join(line.split()) for line in table[:8]]
+    assert "step fp32 2.00 s conv1 Conv2d 200 ms 400 ms 600 ms 30.0 %" in rows
+    assert "of step they take 31.0 %" in done.out
+
+
+@pytest.mark.parametrize("path", COMMITTED, ids=lambda path: f"{path.parent.name}/{path.name}")
+def test_the_shares_of_every_committed_step_add_up_and_its_lines_fit(path):
+    for step in steps(collect([path])):
+        assert not step.kinds or sum(each.share for each in step.kinds) == pytest.approx(1)
+        assert all(0 <= each.gain <= each.share + 1e-9 for each in step.kinds)
+    for found in (each for each in answers(collect([path])) if each.question.topic == "bottleneck"):
+        assert all(
+            min(map(len, line)) <= MOST and all(len(text) <= MOST_OF_LINE + 40 for text in line) for line in getattr(found, "lines", ())
+        )
+        assert len(getattr(found, "tables", ())) <= 4
+
+
+def test_alexnet_at_batch_8_names_products_and_the_update_with_what_each_has_to_gain():
+    path = ROOT / "results" / "reference" / "intel-xeon-processor" / "cnn.jsonl"
+    (step,) = (each for each in steps(collect([path])) if each.row.key == "train_step[model=alexnet,batch=8,dtype=fp32]")
+    gains = {each.short: each.gain for each in step.gaining}
+    assert gains == pytest.approx({"products": 0.26, "update": 0.12}, abs=0.005)
+    assert step.told[0] == "products 55 % (gain 26), update 38 % (12) → larger batch or fused update"
+
+
+def test_every_kind_has_a_name():
+    assert set(KINDS) >= set(OperationKind)
+
+
+def test_what_is_beyond_any_number_is_null_in_data(tmp_path):
     """A file may hold a time next to nothing, and no document of JSON infinity."""
-    (row,) = answer(0.010, device_s=5e-324, operations=600, flops=1e8)["tables"][0]["rows"]
-    assert (row["time.device_s"], row["time.launch_bound"]) == (5e-324, None)
     made_up.write(tmp_path / "run.jsonl", made_up.rounds_of(made_up.case(), made_up.flat([5e-324] * 7)))
     done = front_door.in_process(tmp_path, "show", "run.jsonl", "--format", "json")
     assert (done.code, json.loads(done.out)[0]["rate.items_per_s"]) == (0, None)

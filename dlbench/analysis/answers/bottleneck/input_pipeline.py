@@ -4,6 +4,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
+from typing import NamedTuple
 
 from dlbench.analysis.answers.parts.base import Section
 from dlbench.analysis.presentation.columns import CASE, RATIO, THROUGHPUT, place, value_column
@@ -19,8 +20,7 @@ from dlbench.core.schema import Column, Unit
 ORDER = 50
 
 
-@dataclass(frozen=True, slots=True)
-class Alone:
+class Alone(NamedTuple):
     """What a loader of the user's gives by itself, and what the step takes that it feeds."""
 
     supply_per_s: float

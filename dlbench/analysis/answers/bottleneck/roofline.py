@@ -71,7 +71,9 @@ def tops(results: Results) -> list[Placed]:
         moves = [row for row in rows if row.declared.ceiling == "memory"]
         moves += [top.row for top in best if top.kind == "memory"]  # which may declare no ceiling
         each_best = {row.key: row for row in sorted(moves, key=lambda row: row.rate.bytes_per_s or 0.0)}
-        best = [top for top in best if top.kind != "memory"] + [Placed(row, ceilings, "memory", rows) for row in reversed(each_best.values())]
+        best = [top for top in best if top.kind != "memory"] + [
+            Placed(row, ceilings, "memory", rows) for row in reversed(each_best.values())
+        ]
         found += sorted(
             best, key=lambda top: (kinds.index(top.kind or "memory"), -(top.row.rate.flops_per_s or 0.0) * (top.kind == kinds[0]))
         )
