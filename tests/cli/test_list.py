@@ -271,16 +271,12 @@ def on_terminal(arguments) -> tuple[str, str]:
     return re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", written.decode()).replace("\r\n", "\n"), errors
 
 
-def test_a_terminal_gets_a_table_of_few_cases_and_plain_lines_of_many(tmp_path):
+def test_a_terminal_too_gets_ids_that_can_be_copied(tmp_path):
     suite = tmp_path / "few.toml"
     suite.write_text("[[bench]]\nworkload = 'matmul'\naxes.n = [64, 128]")
     out, err = on_terminal([sys.executable, "-c", BIG, str(suite)])
-    assert [line.split() for line in out.splitlines() if "@" in line] == [["matmul[n=64]@cpu", "few"], ["matmul[n=128]@cpu", "few"]]
+    assert out.splitlines() == ["matmul[n=64]@cpu", "matmul[n=128]@cpu"]
     assert err.startswith("2 cases, about ")
-    suite.write_text(f"[[bench]]\nworkload = 'matmul'\naxes.n = {list(range(1, 402))}")
-    out, err = on_terminal([sys.executable, "-c", BIG, str(suite)])
-    assert out.splitlines() == [f"matmul[n={n}]@cpu" for n in range(1, 402)]
-    assert err.startswith("401 cases, about ")
 
 
 def test_a_terminal_gets_a_table_of_suites():

@@ -91,8 +91,7 @@ def command(
     \b
       dlbench run
       dlbench run cnn -k "resnet and not bf16" --device cuda
-      dlbench run mine.py --samples 50000 --epochs 30
-      dlbench run mine.py --set batch=8,64 --rounds 10 -o mine.jsonl
+      dlbench run mine.py --set batch=8,64 --samples 50000 --epochs 30
       dlbench run --resume results/quick-20260131-120000.jsonl
     """
     node = Node.of_torchrun()
@@ -119,8 +118,7 @@ def command(
         else:
             plan = plan_suites(suites, opened.hello, planning)
             if dry_run and given is None:
-                write_plan(plan, form, sessions.policy_for(plan, measuring.policy), opened.programs)
-                return ExitCode.OK
+                return write_plan(plan, form, sessions.policy_for(plan, measuring.policy), opened.programs)
             session = _new_session(plan, opened, settings, measuring, given)
             if dry_run:
                 return gates.write_gate(session, True, form)
