@@ -55,7 +55,7 @@ def write_plan(plan: Plan, form: str, policy: Policy, programs: "OtherPrograms")
     write_cases(counted(), form)
     skipped = f" ({crowded:,} skipped: too few devices or cores for their ranks)" if crowded else ""
     tried = f", {searches:,} search{'' if searches == 1 else 'es'} with about {tries:,} tries" if searches else ""
-    most = "" if policy.budget_s is None else f", and at most {seconds(policy.budget_s)} with what is left for wide intervals"
+    most = "" if policy.budget_s is None else f", {seconds(policy.budget_s)} at most"
     say(
         f"{listed:,} case{'' if listed == 1 else 's'}{skipped}{tried}, about {seconds(estimated_s(policy, listed - crowded, tries))} in "
         f"{plural(policy.rounds, 'round')} (estimated from the policy; slow steps take longer{most})"

@@ -152,9 +152,8 @@ def test_what_is_not_here_is_counted_and_not_listed(dlbench, tmp_path):
 def test_a_budget_is_the_most_that_it_takes_and_who_takes_the_cpus_is_said(dlbench, tmp_path, monkeypatch, programs):
     monkeypatch.setattr(programs, "found", "other programs take 1.5 of 2 CPUs: python")
     (tmp_path / "paid.toml").write_text(f"[policy]\nbudget_s = 300\n{ABSENT}")
-    most = "and at most 300 s with what is left for wide intervals"
     assert dlbench("list", "paid.toml", "--device", "cpu")[2].splitlines() == [
-        f"1 case, about 10.5 s in 7 rounds (estimated from the policy; slow steps take longer, {most})",
+        "1 case, about 10.5 s in 7 rounds (estimated from the policy; slow steps take longer, 300 s at most)",
         "busy: other programs take 1.5 of 2 CPUs: python; times would be too long, and forecasts are those of a quiet machine",
     ]
 
