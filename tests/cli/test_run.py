@@ -288,8 +288,8 @@ def test_a_run_whose_devices_are_all_absent_ends_with_69_and_without_dashes(tmp_
     """Or a runner that lost its GPU would pass."""
     head = 'devices = ["cpu", "accelerator"]\n' + front_door.HASTY
     suite = front_door.suite(tmp_path, 'workload = "noop"', 'workload = "matmul"\ndevices = ["accelerator"]\naxes.n = [8, 9]', head=head)
-    done = shared_hosts.dlbench("run", suite, "-k", "matmul", "-o", "o.jsonl", cwd=tmp_path)
     monkeypatch.setattr("dlbench.cli.commands.run.why_none", lambda versions: "there is no driver")
+    done = shared_hosts.dlbench("run", suite, "-k", "matmul", "-o", "o.jsonl", cwd=tmp_path)
     absent = "this machine has no accelerator; it has cpu"
     told = ["2 cases: 2 skipped.", f"matmul n=8 fp32 on accelerator, matmul n=9 fp32 on accelerator skipped: {absent}"]
     assert (done.code, done.out.splitlines()) == (69, told), done
