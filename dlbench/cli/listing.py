@@ -1,18 +1,17 @@
 """Suites and planned cases on stdout: a table on a terminal, else an id a line or rows in a format."""
 
-import itertools
 import math
 import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from shutil import get_terminal_size
 from typing import TYPE_CHECKING, Any
 
 from dlbench.analysis.export import tabular
 from dlbench.analysis.presentation.wording import plural
 from dlbench.cli.planning import Plan, left_out
 from dlbench.cli.terminal import busy_line, draw, say
+from dlbench.core.errors import ExitCode
 from dlbench.core.model import Case, Policy
 from dlbench.core.units import seconds
 from dlbench.harness.plan.adaptive import AdaptivePlan, policy_of_tries
@@ -23,14 +22,10 @@ from dlbench.harness.ranks.placement import NodeCapacity, place_ranks
 if TYPE_CHECKING:
     from dlbench.harness.probe.programs import OtherPrograms
 
-_TABLE_AT_MOST = 300
-"""Cases that one still scrolls through; more are plain lines on a terminal, too."""
-_GAPS = 4
-"""Screen columns between and around an id and its suite. Where there is no room for both, an id that a table folds can't be copied."""
 _COLUMNS = ("id", "suite", "workload", "device", "params")
 
 
-def write_plan(plan: Plan, form: str, policy: Policy, programs: "OtherPrograms") -> None:
+def write_plan(plan: Plan, form: str, policy: Policy, programs: "OtherPrograms") -> ExitCode:
     """Write the cases of a plan to stdout as they come, and to stderr how many there are and about how long they take by this policy.
 
     Cases of devices that are not here are counted only. ``programs``: those that take the CPUs, as a forecast is of a quiet machine.
@@ -60,7 +55,7 @@ def write_plan(plan: Plan, form: str, policy: Policy, programs: "OtherPrograms")
     write_cases(counted(), form)
     skipped = f" ({crowded:,} skipped: too few devices or cores for their ranks)" if crowded else ""
     tried = f", {searches:,} search{'' if searches == 1 else 'es'} with about {tries:,} tries" if searches else ""
-    most = "" if policy.budget_s is None else f", and at most {seconds(policy.budget_s)} with what is left for wide intervals"
+    most = "" if policy.budget_s is None else f", {seconds(policy.budget_s)} at most"
     say(
         f"{listed:,} case{'' if listed == 1 else 's'}{skipped}{tried}, about {seconds(estimated_s(policy, listed - crowded, tries))} in "
         f"{plural(policy.rounds, 'round')} (estimated from the policy; slow steps take longer{most})"
@@ -71,6 +66,7 @@ def write_plan(plan: Plan, form: str, policy: Policy, programs: "OtherPrograms")
         say(busy)
     if note := left_out(plan, chosen):
         say(f"note: {note}")
+    return ExitCode.OK
 
 
 def estimated_s(policy: Policy, cases: int, tries: int) -> float:
@@ -96,17 +92,12 @@ def write_suites(form: str) -> None:
         _write(tabular.lines(list(rows[0]), rows, form))
 
 
-def write_cases(cases: Iterator[Case], form: str) -> None:
-    """Write cases to stdout as they come."""
-    if form != "table":
-        _write(tabular.lines(_COLUMNS, ({name: getattr(case, name) for name in _COLUMNS} for case in cases), form))
-        return
-    few = list(itertools.islice(cases, _TABLE_AT_MOST + 1)) if sys.stdout.isatty() else []
-    widest = max((len(case.id) + _GAPS + len(case.suite) for case in few), default=0)
-    if 0 < len(few) <= _TABLE_AT_MOST and widest <= get_terminal_size().columns:
-        _draw([{"case": case.id, "suite": case.suite} for case in few])
+def write_cases(cases: Iterable[Case], form: str) -> None:
+    """Write cases to stdout as they come: an id a line, which can be copied, or rows of data."""
+    if form == "table":
+        _write(f"{case.id}\n" for case in cases)
     else:
-        _write(f"{case.id}\n" for case in itertools.chain(few, cases))
+        _write(tabular.lines(_COLUMNS, ({name: getattr(case, name) for name in _COLUMNS} for case in cases), form))
 
 
 def _write(chunks: Iterable[str]) -> None:

@@ -16,7 +16,7 @@ from dlbench.analysis.export import tabular
 from dlbench.cli import completion, prices
 from dlbench.cli.output_files import check_writable, refuse_same_file
 from dlbench.core.errors import UsageError
-from dlbench.core.prices import AMOUNT, HOURS, YEARS, Range
+from dlbench.core.prices import AMOUNT, HOURS, YEARS, Range, parse_currency, parse_figure
 from dlbench.core.thresholds import DETECT, check
 from dlbench.core.units import parse_duration
 
@@ -60,12 +60,21 @@ def typed_options() -> set[str]:
     return {name for name in context.params if context.get_parameter_source(name) is ParameterSource.COMMANDLINE}
 
 
-def duration(text: str) -> float:
-    """Read ``90s``, ``1.5m`` and the like as seconds: a type of options."""
-    try:
-        return parse_duration(text)
-    except ValueError as error:
-        raise click.BadParameter(str(error)) from error
+def read_by(parse: Callable[..., Any], *more: Any) -> Callable[[str], Any]:
+    """Return a type of options: what ``parse`` makes of a word, whose ValueError is the user's mistake."""
+
+    def read(text: str) -> Any:
+        try:
+            return parse(text, *more)
+        except ValueError as error:
+            raise click.BadParameter(str(error)) from error
+
+    read.__name__ = parse.__name__.removeprefix("parse_")  # which help shows
+    return read
+
+
+duration = read_by(parse_duration)
+"""Seconds from ``90s``, ``1.5m`` and the like."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -260,7 +269,7 @@ output_options = option_group(
 
 def _per_device(name: str, range_: Range, meaning: str) -> Decorator:
     """Return an option that takes a number for all devices, or for one kind of device, or for one device."""
-    return click.option(name, multiple=True, type=prices.figure_in(range_), metavar="[DEVICE=]NUMBER", help=meaning)
+    return click.option(name, multiple=True, type=read_by(parse_figure, range_), metavar="[DEVICE=]NUMBER", help=meaning)
 
 
 _TRAINING = (
@@ -277,7 +286,9 @@ price_options = option_group(
     _per_device("--price", AMOUNT, "Price of a device, in the same way. Repeatable."),
     _per_device("--years", YEARS, "Years in which a device that was bought is used. Repeatable."),
     _per_device("--hours-per-day", HOURS, "Hours of use on each day of these. Repeatable."),
-    click.option("--currency", type=prices.currency, metavar="LABEL", help="Currency behind all amounts, such as EUR (default: none)."),
+    click.option(
+        "--currency", type=read_by(parse_currency), metavar="LABEL", help="Currency behind all amounts, such as EUR (default: none)."
+    ),
     *_TRAINING,
 )
 """Adds what things cost and a training of one's own, none of which is stored; the command gets ``given``, `core.prices.Prices`."""

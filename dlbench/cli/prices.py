@@ -1,6 +1,6 @@
 """Prices on the command line and among its defaults: read, checked against what was measured, and refused where they would do nothing."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import replace
 
 import click
@@ -8,32 +8,12 @@ import click
 from dlbench.cli.terminal import write_notes
 from dlbench.core.errors import UsageError
 from dlbench.core.model import kind_of
-from dlbench.core.prices import PerDevice, Prices, Range, parse_currency, parse_figure
+from dlbench.core.prices import PerDevice, Prices
 
 Figures = tuple[tuple[str, float], ...]
 PER_DEVICE = ("price_per_hour", "price_per_kwh", "price", "years", "hours_per_day")
 """Parameters of a command that hold a figure for each of several devices."""
 _OTHERS = ("currency", "samples", "epochs")
-
-
-def figure_in(range_: Range) -> Callable[[str], tuple[str, float]]:
-    """Return a type of options: it reads ``2.50``, ``cuda=2.50`` or ``cuda:0=2.50`` as the device, none for all, and the number."""
-
-    def figure(text: str) -> tuple[str, float]:
-        try:
-            return parse_figure(text, range_)
-        except ValueError as error:
-            raise click.BadParameter(str(error)) from error
-
-    return figure
-
-
-def currency(text: str) -> str:
-    """Read the label of a currency: a type of options."""
-    try:
-        return parse_currency(text)
-    except ValueError as error:
-        raise click.BadParameter(str(error)) from error
 
 
 def made(

@@ -277,24 +277,10 @@ def _redefined(before: Json, now: Json) -> list[str]:
 
 
 def _declared_anew(run: RunFile, signatures: Signatures) -> list[str]:
-    """Name each value, and each parallelism, that the signatures do not declare as the header says."""
+    """Name each workload that the signatures do not declare as the header says."""
     from dlbench.analysis.read.header import declarations
 
-    found = []
-    for name, was in declarations(run).items():
-        if name not in signatures:
-            continue
-        declared = signatures[name].declared
-        before, now = (
-            {
-                **{f"value '{value.name}'": value for value in side.values},
-                **{f"parameter '{parameter}'": role for parameter, role in side.parameters.items()},
-                "parallel": side.parallel,
-            }
-            for side in (was, declared)
-        )
-        found += [f"{each} of {name}" for each in {**before, **now} if before.get(each) != now.get(each)]
-    return found
+    return [name for name, was in declarations(run).items() if name in signatures and signatures[name].declared != was]
 
 
 @contextmanager

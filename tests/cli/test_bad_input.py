@@ -36,7 +36,7 @@ HEADER = '{"kind":"header","schema":1,"policy":{},"devices":[],"environment":{}}
         (("run", "self", "--plugin", "../mine"), 2, "plugin '../mine' is neither the name of a module nor a path that ends in .py"),
         (("run", "self", "-o", "."), 2, "File '.' is a directory."),
         (("run", "self", "-o", "typo/dir/x.jsonl"), 2, "there is no folder typo/dir to write x.jsonl in; make it, or choose another"),
-        (("ab", "self", "--junit", "typo/x.xml"), 2, "there is no folder typo to write x.xml in; make it, or choose another"),
+        (("ab", "self", "--same", "--junit", "typo/x.xml"), 2, "there is no folder typo to write x.xml in; make it, or choose another"),
         (("show", "missing.jsonl"), 2, "cannot read missing.jsonl: No such file or directory"),
         (("frobnicate",), 2, "frobnicate"),
         (("run", "mine.toml"), 2, "cannot read mine.toml: No such file or directory"),

@@ -71,22 +71,22 @@ def test_a_case_that_failed_is_5(tmp_path: Path) -> None:
 
 
 def test_an_interruption_keeps_what_was_measured(tmp_path: Path) -> None:
-    mine = front_door.suite(tmp_path, SPIN, head=ONE_ROUND)
-    process = front_door.start("calibrate", mine, "--occasions", "3", "--pause", "1h", cwd=tmp_path)
+    mine = front_door.suite(tmp_path, SPIN, head="[policy]\nrounds = 1000\nmax_rounds = 1000\nround_s = 0.01\nmax_warmup_s = 0.1\n")
+    process = front_door.start("calibrate", mine, cwd=tmp_path)
     assert process.stderr is not None
     for line in process.stderr:
-        if "waiting" in line:
+        if "spin" in line:
             break
     os.kill(process.pid, signal.SIGINT)
-    out, err = process.communicate(timeout=60)
+    _, err = process.communicate(timeout=60)
     assert process.returncode == 130, err
-    assert re.split(" {2,}", out.splitlines()[3].strip())[:2] == ["spin seconds=0.0001 on cpu", "1"]
+    (file,) = (tmp_path / "results" / "calibration").glob("*.jsonl")
+    assert front_door.measurements(file)
 
 
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (("--pause", "1h"), "dlbench: --pause is the time between sessions; give --occasions with it\n"),
         (("quikc",), "dlbench: no suite is called 'quikc'; did you mean 'quick'? (a suite of your own is a path that ends in .toml)\n"),
     ],
 )

@@ -152,9 +152,8 @@ def test_what_is_not_here_is_counted_and_not_listed(dlbench, tmp_path):
 def test_a_budget_is_the_most_that_it_takes_and_who_takes_the_cpus_is_said(dlbench, tmp_path, monkeypatch, programs):
     monkeypatch.setattr(programs, "found", "other programs take 1.5 of 2 CPUs: python")
     (tmp_path / "paid.toml").write_text(f"[policy]\nbudget_s = 300\n{ABSENT}")
-    most = "and at most 300 s with what is left for wide intervals"
     assert dlbench("list", "paid.toml", "--device", "cpu")[2].splitlines() == [
-        f"1 case, about 10.5 s in 7 rounds (estimated from the policy; slow steps take longer, {most})",
+        "1 case, about 10.5 s in 7 rounds (estimated from the policy; slow steps take longer, 300 s at most)",
         "busy: other programs take 1.5 of 2 CPUs: python; times would be too long, and forecasts are those of a quiet machine",
     ]
 
@@ -271,16 +270,12 @@ def on_terminal(arguments) -> tuple[str, str]:
     return re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", written.decode()).replace("\r\n", "\n"), errors
 
 
-def test_a_terminal_gets_a_table_of_few_cases_and_plain_lines_of_many(tmp_path):
+def test_a_terminal_too_gets_ids_that_can_be_copied(tmp_path):
     suite = tmp_path / "few.toml"
     suite.write_text("[[bench]]\nworkload = 'matmul'\naxes.n = [64, 128]")
     out, err = on_terminal([sys.executable, "-c", BIG, str(suite)])
-    assert [line.split() for line in out.splitlines() if "@" in line] == [["matmul[n=64]@cpu", "few"], ["matmul[n=128]@cpu", "few"]]
+    assert out.splitlines() == ["matmul[n=64]@cpu", "matmul[n=128]@cpu"]
     assert err.startswith("2 cases, about ")
-    suite.write_text(f"[[bench]]\nworkload = 'matmul'\naxes.n = {list(range(1, 402))}")
-    out, err = on_terminal([sys.executable, "-c", BIG, str(suite)])
-    assert out.splitlines() == [f"matmul[n={n}]@cpu" for n in range(1, 402)]
-    assert err.startswith("401 cases, about ")
 
 
 def test_a_terminal_gets_a_table_of_suites():

@@ -36,7 +36,7 @@ def test_a_field_that_work_lacks_is_named_with_the_nearest(tmp_path):
 def test_a_declaration_that_does_not_exist_is_named_with_the_nearest(tmp_path):
     done, _ = measured(tmp_path, '@workload(tag=("compute",))', "Work(call=lambda: None)")
     assert (done.code, done.out) == (2, "")
-    assert done.err.strip() == "dlbench: workload 'mine': @workload declares no 'tag'; did you mean 'tags'?"
+    assert done.err.strip() == f"dlbench: {tmp_path}/mine.py, line 4: workload 'mine': @workload declares no 'tag'; did you mean 'tags'?"
 
 
 @pytest.mark.parametrize(
@@ -50,7 +50,7 @@ def test_a_declaration_that_does_not_exist_is_named_with_the_nearest(tmp_path):
 )
 def test_a_declaration_of_another_kind_is_refused_with_the_kind_that_it_has(tmp_path, declared, sentence):
     done, _ = measured(tmp_path, f"@workload({declared})", "Work(call=lambda: None)")
-    assert (done.code, done.out, done.err.strip()) == (2, "", f"dlbench: {sentence}")
+    assert (done.code, done.out, done.err.strip()) == (2, "", f"dlbench: {tmp_path}/mine.py, line 4: {sentence}")
 
 
 @pytest.mark.parametrize(("counts", "told"), [("", True), (", items=2", True), (", flops=8", False), (", bytes=8", False)])

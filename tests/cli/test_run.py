@@ -285,17 +285,18 @@ def test_a_device_that_a_suite_names_and_the_machine_lacks_is_a_skipped_row(tmp_
     assert ended["cuda:7"][1].startswith("this machine has no cuda:7; it has cpu")
 
 
-def test_a_run_whose_devices_are_all_absent_ends_with_69_and_without_dashes(tmp_path):
+def test_a_run_whose_devices_are_all_absent_ends_with_69_and_without_dashes(tmp_path, monkeypatch):
     """Or a runner that lost its GPU would pass."""
     head = 'devices = ["cpu", "accelerator"]\n' + front_door.HASTY
     suite = front_door.suite(tmp_path, 'workload = "noop"', 'workload = "matmul"\ndevices = ["accelerator"]\naxes.n = [8, 9]', head=head)
+    monkeypatch.setattr("dlbench.cli.commands.run.why_none", lambda versions: "there is no driver")
     done = shared_hosts.dlbench("run", suite, "-k", "matmul", "-o", "o.jsonl", cwd=tmp_path)
     absent = "this machine has no accelerator; it has cpu"
     told = ["2 cases: 2 skipped.", f"matmul n=8 fp32 on accelerator, matmul n=9 fp32 on accelerator skipped: {absent}"]
     assert (done.code, done.out.splitlines()) == (69, told), done
     assert done.err.splitlines()[-2:] == [
         "next       dlbench devices · saved in o.jsonl · why: dlbench show o.jsonl --answers",
-        f"dlbench: nothing was measured: {absent}",
+        f"dlbench: nothing was measured: {absent}; there is no driver",
     ]
     planned = shared_hosts.dlbench("run", suite, "-k", "matmul", "--dry-run", cwd=tmp_path)
     assert planned.code == 0

@@ -280,7 +280,7 @@ def mine(device, *, n: Feeding[int] = 1) -> Work:
     (tmp_path / "mine.py").write_text(plugin.replace("Feeding[int]", now))
     done = shared_hosts.dlbench("run", "--resume", "o.jsonl", "--rounds", "2", cwd=tmp_path)
     assert done.code == 2
-    assert "o.jsonl can't be resumed, as parameter 'n' of mine is not declared as when it was begun" in done.err
+    assert "o.jsonl can't be resumed, as mine is not declared as when it was begun" in done.err
 
 
 def test_a_run_whose_workload_declares_a_value_anew_is_not_gone_on_with(tmp_path):
@@ -293,7 +293,7 @@ def test_a_run_whose_workload_declares_a_value_anew_is_not_gone_on_with(tmp_path
     (tmp_path / "mine.py").write_text(text.replace("Unit.NUMBER", "Unit.BYTES"))
     done = shared_hosts.dlbench("run", "--resume", "o.jsonl", "--rounds", "2", cwd=tmp_path)
     assert (done.code, path.read_bytes()) == (2, before)
-    assert "o.jsonl can't be resumed, as value 'pid' of which_process is not declared as when it was begun" in done.err
+    assert "o.jsonl can't be resumed, as which_process is not declared as when it was begun" in done.err
     (tmp_path / "mine.py").write_text(text)
     assert shared_hosts.dlbench("run", "--resume", "o.jsonl", "--rounds", "2", cwd=tmp_path).code == 0
 

@@ -9,8 +9,8 @@ import shared_hosts
 
 from dlbench.cli import session
 from dlbench.core.errors import UsageError
-from dlbench.core.prices import Prices
 from dlbench.core.model import OWN
+from dlbench.core.prices import Prices
 from dlbench.harness.worker import user_definitions
 
 STEPS = (

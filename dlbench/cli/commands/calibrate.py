@@ -1,35 +1,30 @@
 """``dlbench calibrate``: session-to-session variation of identical code on this machine, measured and kept."""
 
 import json
-import select
 from pathlib import Path
 
 import click
 
 from dlbench.cli import session as sessions
-from dlbench.cli.options import CALIBRATIONS, PlanOptions, duration, format_option, planning_options
+from dlbench.cli.options import CALIBRATIONS, PlanOptions, format_option, planning_options
 from dlbench.cli.output_files import writing
 from dlbench.cli.planning import load_suites, plan_suites
 from dlbench.cli.recording import Recording, record
 from dlbench.cli.terminal import draw, say, write_notes
-from dlbench.core.errors import ExitCode, UsageError
+from dlbench.core.errors import ExitCode
 from dlbench.core.store import load
-from dlbench.core.units import clock_time
 from dlbench.harness.process.interrupt import Interruption
 from dlbench.harness.ranks.cluster import refuse_several
 from dlbench.harness.schedule import Side
 
-_PAUSE_S = 600.0
 _ADVISED = 5
 """Occasions. Student's t for 95 % is 12.7 with two of them, 2.8 with five and 2.3 with ten: from five on, more change little."""
 
 
 @click.command("calibrate")
 @planning_options
-@click.option("--occasions", type=click.IntRange(1, 100), default=1, show_default=True, help="Occasions (sessions) to measure now.")
-@click.option("--pause", type=duration, help="Time between them, such as 30m or 6h (default: 10m).")
 @format_option
-def command(planning: PlanOptions, occasions: int, pause: float | None, form: str) -> ExitCode:
+def command(planning: PlanOptions, form: str) -> ExitCode:
     """Measure this machine's noise between sessions, which compare then allows for.
 
     Each call measures the suites (default: quick) once more, as dlbench run does, into results/calibration, and estimates the noise
@@ -37,25 +32,14 @@ def command(planning: PlanOptions, occasions: int, pause: float | None, form: st
 
     \b
       dlbench calibrate
-      dlbench calibrate --occasions 6 --pause 2h
       dlbench calibrate mine.toml -k matmul
     """
     refuse_several("dlbench calibrate")
-    if pause is not None and occasions == 1:
-        raise UsageError("--pause is the time between sessions; give --occasions with it")
     for path in sorted(CALIBRATIONS.glob("*.jsonl")):
         load(path)  # a damaged file is better known before measuring than after
 
     with Interruption() as interruption:
-        for number in range(occasions):
-            if number:
-                say(f"waiting {clock_time(pause or _PAUSE_S)} for the next session")
-                if select.select([interruption], [], [], pause or _PAUSE_S)[0]:
-                    break
-            say(f"session {number + 1} of {occasions}")
-            latest = _measure(planning, interruption)
-            if latest.stopped:
-                break
+        latest = _measure(planning, interruption)
     failed = _conclude(latest.path, form)
     if latest.fault:
         raise latest.fault

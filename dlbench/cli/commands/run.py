@@ -37,6 +37,7 @@ from dlbench.core.rank_test import TESTS_A_CASE, rounds_for_gate
 from dlbench.core.store import RunFile, load
 from dlbench.core.thresholds import ACROSS_RUNS, ThresholdSettings
 from dlbench.core.writer import ResultWriter
+from dlbench.harness.probe.installed import why_none
 from dlbench.harness.process.interrupt import Interruption
 from dlbench.harness.ranks.cluster import Node, RemoteNode, connected_nodes, serve
 from dlbench.harness.ranks.placement import NodeCapacity
@@ -91,8 +92,7 @@ def command(
     \b
       dlbench run
       dlbench run cnn -k "resnet and not bf16" --device cuda
-      dlbench run mine.py --samples 50000 --epochs 30
-      dlbench run mine.py --set batch=8,64 --rounds 10 -o mine.jsonl
+      dlbench run mine.py --set batch=8,64 --samples 50000 --epochs 30
       dlbench run --resume results/quick-20260131-120000.jsonl
     """
     node = Node.of_torchrun()
@@ -119,8 +119,7 @@ def command(
         else:
             plan = plan_suites(suites, opened.hello, planning)
             if dry_run and given is None:
-                write_plan(plan, form, sessions.policy_for(plan, measuring.policy), opened.programs)
-                return ExitCode.OK
+                return write_plan(plan, form, sessions.policy_for(plan, measuring.policy), opened.programs)
             session = _new_session(plan, opened, settings, measuring, given)
             if dry_run:
                 return gates.write_gate(session, True, form)
@@ -224,7 +223,8 @@ def _measure(
     if nothing and recording.out_of_budget:
         return ExitCode.UNDECIDABLE
     if nothing and not any(row.has_device for row in results.rows):
-        raise DeviceAbsent(f"nothing was measured: {results.rows[0].reason}")
+        why = why_none(opened.hello["versions"])
+        raise DeviceAbsent(f"nothing was measured: {results.rows[0].reason}{f'; {why}' if why else ''}")
     return _conclude(results, session.gate, file)
 
 
