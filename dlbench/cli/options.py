@@ -274,5 +274,11 @@ price_options = option_group(
     click.option("--currency", type=prices.currency, metavar="LABEL", help="Behind all amounts, such as EUR (default: none)."),
     click.option("--samples", type=click.IntRange(1, 10**15), help="Of a training of your own, told next to the published ones."),
     click.option("--epochs", type=click.IntRange(1, 10**6), help="How often that passes over them (default: 1)."),
+    click.option(
+        "--on",
+        multiple=True,
+        metavar="CARD",
+        help="Tell what a card would bring that is not here, such as 'RTX 4090' (speed-up). Repeatable.",
+    ),
 )
 """Adds what things cost and a training of one's own, none of which is stored; the command gets ``given``, `core.prices.Prices`."""

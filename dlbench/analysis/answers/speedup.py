@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from dlbench.analysis.answers.parts.base import Question, Section
 from dlbench.analysis.answers.parts.best import best
+from dlbench.analysis.answers.parts.cards import SECTION, OnCard, on_cards
 from dlbench.analysis.answers.parts.headline import Tag, by_kind, span_of
 from dlbench.analysis.answers.parts.pair_tables import (
     OWN_BEST,
@@ -72,15 +73,16 @@ class Compared(NamedTuple):
     same: Sequence[Pair]
     bests: Sequence[Pair]
     values: Sequence[Pair]
+    cards: Sequence[OnCard]
 
 
 def _read(results: Results) -> Compared:
     """Return the kinds of work of each accelerator, first those of the one that the headline is of, and the pairs that they are made of."""
-    results = compared(results)
+    cards, results = on_cards(results), compared(results)
     if {row.is_on_cpu for row in results.rows} != {True, False}:
-        return Compared((), (), (), ())
+        return Compared((), (), (), (), cards)
     same, bests = match_rows(results, "device"), best(results)
-    return Compared([*chain(*_families(same, bests))], same.rows, bests.rows, reported_pairs(results, "device").rows)
+    return Compared([*chain(*_families(same, bests))], same.rows, bests.rows, reported_pairs(results, "device").rows, cards)
 
 
 def compared(results: Results) -> Results:
@@ -172,5 +174,6 @@ QUESTION = Question(
         SAME,
         Section(records="bests", title=OWN_BEST, columns=[best_columns], whole=pair_columns.cells, figures=[_best_ratios]),
         VALUES,
+        SECTION,
     ],
 )

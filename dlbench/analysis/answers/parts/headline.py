@@ -45,6 +45,8 @@ class Tag(StrEnum):
     SHARED_CORES = "shared cores"
     TAIL = "tail"
     NOT_CHECKED = "not checked"
+    CPU_UNTUNED = "CPU untuned"
+    NOT_MEASURED = "not measured"
 
 
 EXPLANATIONS: Mapping[str, str] = {
@@ -59,6 +61,8 @@ EXPLANATIONS: Mapping[str, str] = {
     Tag.SHARED_CORES: "ranks on a CPU share its cores; accelerators scale otherwise",
     Tag.TAIL: "some calls are far slower than the median; look for what holds them up",
     Tag.NOT_CHECKED: "nothing compared the results of the headline with fp64, so their error is unknown",
+    Tag.CPU_UNTUNED: "one setting of the CPU was measured, so the ratio may flatter the card: dlbench run batch modes",
+    Tag.NOT_MEASURED: "others' figures and estimates for cards that are not here; dlbench run on such a card measures them",
 }
 """Meaning of each tag, and what to do about it."""
 
