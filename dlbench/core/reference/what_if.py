@@ -77,12 +77,12 @@ class WhatIfFit:
     def guess(self, card: DevicePeak, dtype: str, step: StepCounts, batch: int) -> Guess | None:
         """Return the estimate for a step of so many samples; None where the card has no such peak, or nobody counted its bytes."""
         line = step.half if PRECISIONS[dtype].autocast else step.fp32
-        seconds = line and self.seconds(card, dtype, step.flops * batch, line.of(batch))
+        seconds = self.seconds(card, dtype, step.flops * batch, line.of(batch)) if line else None
         if seconds is None:
             return None
         least = LAUNCH_S * (step.operators or 0)
-        ends = (max(each, least) for each in (seconds * self.factor, seconds, seconds / self.factor))
-        return Guess(*(batch / each for each in ends), least > seconds / self.factor)
+        low, middle, high = (batch / max(each, least) for each in (seconds * self.factor, seconds, seconds / self.factor))
+        return Guess(low, middle, high, least > seconds / self.factor)
 
 
 @cache

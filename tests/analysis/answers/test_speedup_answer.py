@@ -10,6 +10,8 @@ ACCELERATORS = {"identity": {"accelerators": [{"kind": "cuda", "name": made_up.G
 ON_CPU = [each for each in made_up.both_kinds() if each.case.device == "cpu"]
 ON_GPU = [each for each in made_up.both_kinds() if each.case.device != "cpu"]
 
+PRODUCT = made_up.rounds_of(made_up.case("matmul", "cpu", n=64), [[1.0]])
+
 
 def line(answer):
     return tuple(answer[each] for each in ("headline", "qualifier", "interval", "tags"))

@@ -21,7 +21,7 @@ from dlbench.core.reference.networks import PARAMETERS
 from dlbench.core.reference.peaks import DevicePeak, card_of, name_words
 from dlbench.core.reference.published import PublishedFigure, published_figures
 from dlbench.core.reference.schedules import schedules
-from dlbench.core.reference.what_if import KNOWN_CARDS, BytesLine, Guess, Kind, StepCounts, fitted
+from dlbench.core.reference.what_if import KNOWN_CARDS, BytesLine, Kind, StepCounts, fitted
 from dlbench.core.rows.row import Row, cells
 from dlbench.core.schema import Column, Unit
 
@@ -93,7 +93,7 @@ class OnCard:
     @property
     def year(self) -> str | None:
         """Of the figure."""
-        return self.figure and self.figure.year
+        return self.figure.year if self.figure else None
 
     @property
     def basis(self) -> str:
@@ -162,7 +162,7 @@ def _made(row: Row, card: DevicePeak, dtype: str, steps: Sequence[Row], prices: 
         return made(figure.batch, (figure.value, figure.value), figure)
     counts = getattr(fitted(), kind).get(model) or _counted(alike)
     batch = _batch(row, card, kind)
-    guess: Guess | None = counts and fitted().guess(card, dtype, counts, batch)
+    guess = fitted().guess(card, dtype, counts, batch) if counts else None
     return guess and made(batch, (guess.low, guess.high), at_most=guess.at_most)
 
 
