@@ -114,7 +114,7 @@ def command(files: tuple[Path, ...], parts: Shown, form: str, plain: bool, given
       dlbench show results/fleet
       dlbench show run.jsonl --by dtype --format csv
       dlbench show run.jsonl --topic cost --price-per-hour cuda=2.50
-      dlbench show run.jsonl --topic speed-up --on 'RTX 4090' --samples 50000 --epochs 30
+      dlbench show run.jsonl --topic speed-up --on 'RTX 4090'
     """
     parts.check(form)
 
