@@ -22,7 +22,7 @@ from dlbench.analysis.export.tabular import markdown_table
 from dlbench.core.precision import PRECISIONS, Dtype
 from dlbench.core.reference.peaks import DevicePeak, peak_of
 from dlbench.core.reference.published import PublishedFigure, published_figures
-from dlbench.core.reference.what_if import TABLE, Counts, Fit, Line
+from dlbench.core.reference.what_if import TABLE, BytesLine, StepCounts, WhatIfFit
 from dlbench.kit.step_counts import forward_counts, train_counts
 from dlbench.models import MODELS
 from dlbench.workloads.cnn import CLASSES, IMAGE, UPDATE_PASSES
@@ -153,17 +153,17 @@ def factor_of(ratios: Iterable[float]) -> float:
     return sizes[math.ceil(SHARE * len(sizes)) - 1]
 
 
-def made() -> Fit:
+def made() -> WhatIfFit:
     """Return the constants, the factor that holds in each way, and the counts of the networks."""
     found = samples()
     a, b = fit(found)
     factor = max(factor_of(held_out(found, alike)) for alike in WAYS.values())
     training = {model: counts_of(model, is_training=True) for model in MODELS}
     inference = {model: counts_of(model, is_training=False) for model in MODELS}
-    return Fit(round(a, 3), round(b, 4), math.ceil(20 * factor) / 20, training, inference)
+    return WhatIfFit(round(a, 3), round(b, 4), math.ceil(20 * factor) / 20, training, inference)
 
 
-def counts_of(model: str, *, is_training: bool) -> Counts:
+def counts_of(model: str, *, is_training: bool) -> StepCounts:
     """Return what a step takes; bytes by the line through batches of 1 and 2."""
 
     def counted(batch: int, dtype: Dtype) -> Any:
@@ -175,12 +175,12 @@ def counts_of(model: str, *, is_training: bool) -> Counts:
     lines = []
     for dtype in ("fp32", "amp_fp16"):
         one, two = (counted(batch, dtype).bytes for batch in (1, 2))
-        lines.append(Line(two - one, 2 * one - two))
-    return Counts(counted(1, "fp32").flops, *lines, operators(model, is_training=is_training))
+        lines.append(BytesLine(two - one, 2 * one - two))
+    return StepCounts(counted(1, "fp32").flops, *lines, operators(model, is_training=is_training))
 
 
 class _Started(TorchDispatchMode):
-    """Counts the operators that compute, not those that give a tensor another shape."""
+    """StepCounts the operators that compute, not those that give a tensor another shape."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -208,7 +208,7 @@ def operators(model: str, *, is_training: bool) -> int:
     raise AssertionError
 
 
-def as_toml(found: Fit) -> str:
+def as_toml(found: WhatIfFit) -> str:
     """Return the table that the package reads."""
     lines = ["# Made by `python -m benchmarks.what_if`; not to be edited."]
     lines += [f"a = {found.a}", f"b = {found.b}", f"factor = {found.factor}"]
@@ -223,12 +223,12 @@ def as_toml(found: Fit) -> str:
     return "\n".join((*lines, ""))
 
 
-def as_page(found: Fit) -> str:
+def as_page(found: WhatIfFit) -> str:
     """Return the page with all residuals."""
     return "\n".join(_page(found, samples()))
 
 
-def _page(found: Fit, fitted: Sequence[Sample]) -> Iterator[str]:
+def _page(found: WhatIfFit, fitted: Sequence[Sample]) -> Iterator[str]:
     constants = fit(fitted)
     yield "# What a card would bring: how far the estimate is off\n"
     yield "<!-- Made by `python -m benchmarks.what_if`; not to be edited. -->\n"

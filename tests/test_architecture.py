@@ -21,7 +21,7 @@ PACKAGE = Path(__file__).parent.parent / "dlbench"
 ROOMS = {
     "core": "errors modules file_lock toml units precision provenance stats quantities decoding conditions schema thresholds "
     "rank_test declarations model declared_json unknown prices step_profile measurement store writer finding",
-    "core.reference": "collectives networks peaks schedules published claims",
+    "core.reference": "collectives networks peaks schedules published what_if claims",
     "core.rows": "rounds columns row rates summary",
     "harness.plan": "suite selection cases adaptive known_cases",
     "harness.probe": "cgroup memory topology processor nvml installed energy window devices fingerprint monitor programs",
@@ -41,7 +41,7 @@ ROOMS = {
     "analysis.scaling": "speedup projection columns",
     "analysis.compare": "variances outliers calibration judge power doubts values seeds worsening verdict comparison pairs ab provenance",
     "analysis.answers.parts": "headline base engine best lines step_kinds pair_tables "
-    "small_batches memory elsewhere published sustained convergence money training_time open_costs",
+    "small_batches memory elsewhere published sustained convergence money cards training_time open_costs",
     "analysis.answers.bottleneck": "* __init__",
     "analysis.answers": "* __init__",
     "analysis": "claims",

@@ -290,5 +290,11 @@ price_options = option_group(
         "--currency", type=read_by(parse_currency), metavar="LABEL", help="Currency behind all amounts, such as EUR (default: none)."
     ),
     *_TRAINING,
+    click.option(
+        "--on",
+        multiple=True,
+        metavar="CARD",
+        help="Tell what a card would bring that is not here, such as 'RTX 4090' (speed-up). Repeatable.",
+    ),
 )
 """Adds what things cost and a training of one's own, none of which is stored; the command gets ``given``, `core.prices.Prices`."""

@@ -9,11 +9,12 @@ from dlbench.cli.terminal import write_notes
 from dlbench.core.errors import UsageError
 from dlbench.core.model import kind_of
 from dlbench.core.prices import PerDevice, Prices
+from dlbench.core.reference.peaks import card_of
 
 Figures = tuple[tuple[str, float], ...]
 PER_DEVICE = ("price_per_hour", "price_per_kwh", "price", "years", "hours_per_day")
 """Parameters of a command that hold a figure for each of several devices."""
-_OTHERS = ("currency", "samples", "epochs")
+_OTHERS = ("currency", "samples", "epochs", "on")
 
 
 def made(
@@ -25,10 +26,12 @@ def made(
     currency: str | None,
     samples: int | None,
     epochs: int | None,
+    on: tuple[str, ...],
 ) -> Prices:
     """Return the prices that options give.
 
-    Raises UsageError for a figure that is given twice for one device, and where an option that was typed would do nothing.
+    Raises UsageError for a figure that is given twice for one device, for a card without published peaks, and where an option that was
+    typed would do nothing.
     """
     found = replace(
         training(samples, epochs),
@@ -38,6 +41,7 @@ def made(
         years=_by_device("--years", years),
         hours_per_day=_by_device("--hours-per-day", hours_per_day),
         currency=currency or "",
+        cards=tuple(dict.fromkeys(card_of(each).name for each in on)),
     )
     typed = typed_prices()
     spread = next((name for name in ("--years", "--hours-per-day") if name in typed), None)

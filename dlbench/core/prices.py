@@ -74,6 +74,8 @@ class Prices:
     """Of the training that is asked for beside the published ones; None where none is."""
     epochs: int = 1
     """How often that passes over them."""
+    cards: tuple[str, ...] = ()
+    """That are not here, and which answers tell what they would bring."""
 
     @property
     def has_amounts(self) -> bool:

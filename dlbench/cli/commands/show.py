@@ -8,12 +8,12 @@ import click
 
 from dlbench.cli import completion
 from dlbench.cli.options import files_argument, format_option, option_group, price_options
-from dlbench.cli.prices import check_devices, refuse_unused
+from dlbench.cli.prices import check_devices, refuse_unused, typed_prices
 from dlbench.core.errors import UsageError, did_you_mean
 from dlbench.core.prices import Prices
 
-_TOPIC = "cost"
-"""The answer that tells prices."""
+_TOPICS = ("cost", "speed-up")
+"""The answers that tell prices and cards."""
 _ANSWERED = {"convergence": "precision", "scaling": "devices"}
 """Suites that are called otherwise than the answer that they are for."""
 
@@ -58,8 +58,10 @@ class Shown:
             refuse_unused("prices are told in the answers, and --by shows pairs alone", leave_out="--by")
         if form != "table" and not (self.answers or self.topic or self.claims or self.card):
             refuse_unused(f"prices are told in the answers, and --format {form} has the cases alone", leave_out="add --topic cost")
-        if self.topic not in (None, _TOPIC):
-            refuse_unused(f"prices are told in the answer on cost, and --topic {self.topic} is another", leave_out=f"give --topic {_TOPIC}")
+        if self.topic not in (None, *_TOPICS):
+            refuse_unused(f"prices are told in the answer on cost, and --topic {self.topic} is another", leave_out="give --topic cost")
+        if self.topic == "cost" and "--on" in typed_prices():
+            raise UsageError("--on is told in the answer on speed-up, and --topic cost is another; leave it out, or give --topic speed-up")
 
 
 @click.command("show")
@@ -112,6 +114,7 @@ def command(files: tuple[Path, ...], parts: Shown, form: str, plain: bool, given
       dlbench show results/fleet
       dlbench show run.jsonl --by dtype --format csv
       dlbench show run.jsonl --topic cost --price-per-hour cuda=2.50
+      dlbench show run.jsonl --topic speed-up --on 'RTX 4090'
     """
     parts.check(form)
 

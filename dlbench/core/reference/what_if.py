@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Literal, NamedTuple
 
 from dlbench.core.decoding import convert
-from dlbench.core.precision import PRECISIONS, Dtype
+from dlbench.core.precision import PRECISIONS
 from dlbench.core.reference.peaks import DevicePeak
 
 TABLE = Path(__file__).with_name("what_if.toml")
@@ -24,7 +24,7 @@ Kind = Literal["training", "inference"]
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class BytesLine:
     """Bytes of a step by its batch."""
 
     sample: float
@@ -36,14 +36,14 @@ class Line:
 
 
 @dataclass(frozen=True, slots=True)
-class Counts:
+class StepCounts:
     """What a step of a network takes."""
 
     flops: float
     """Of a sample."""
-    fp32: Line
-    half: Line
-    """Where activations have 16 bits."""
+    fp32: BytesLine
+    half: BytesLine | None = None
+    """Where activations have 16 bits; None where nobody counted them."""
     operators: int | None = None
     """That are started for a step, with those of the update; None where nobody counted them."""
 
@@ -59,33 +59,33 @@ class Guess(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Fit:
+class WhatIfFit:
     """The constants, and how far held-out figures are from them."""
 
     a: float
     b: float
     factor: float
     """Within which nine of ten figures are that the fit had not seen, times and divided by."""
-    training: Mapping[str, Counts]
-    inference: Mapping[str, Counts]
+    training: Mapping[str, StepCounts]
+    inference: Mapping[str, StepCounts]
 
-    def seconds(self, card: DevicePeak, dtype: Dtype, flops: float, moved: float) -> float | None:
+    def seconds(self, card: DevicePeak, dtype: str, flops: float, moved: float) -> float | None:
         """Return the time of a step of so many operations and bytes; None where the card has no such peak."""
         peak = card.flops_per_s.get(PRECISIONS[dtype].arithmetic)
         return None if peak is None else flops / (self.a * peak) + moved / (self.b * card.bytes_per_s)
 
-    def guess(self, card: DevicePeak, dtype: Dtype, step: Counts, batch: int) -> Guess | None:
-        """Return the estimate for a step of so many samples; None where the card has no such peak."""
+    def guess(self, card: DevicePeak, dtype: str, step: StepCounts, batch: int) -> Guess | None:
+        """Return the estimate for a step of so many samples; None where the card has no such peak, or nobody counted its bytes."""
         line = step.half if PRECISIONS[dtype].autocast else step.fp32
-        seconds = self.seconds(card, dtype, step.flops * batch, line.of(batch))
+        seconds = self.seconds(card, dtype, step.flops * batch, line.of(batch)) if line else None
         if seconds is None:
             return None
         least = LAUNCH_S * (step.operators or 0)
-        ends = (max(each, least) for each in (seconds * self.factor, seconds, seconds / self.factor))
-        return Guess(*(batch / each for each in ends), least > seconds / self.factor)
+        low, middle, high = (batch / max(each, least) for each in (seconds * self.factor, seconds, seconds / self.factor))
+        return Guess(low, middle, high, least > seconds / self.factor)
 
 
 @cache
-def fitted() -> Fit:
+def fitted() -> WhatIfFit:
     """Return what the table has."""
-    return convert(Fit, tomllib.loads(TABLE.read_text(encoding="utf-8")))
+    return convert(WhatIfFit, tomllib.loads(TABLE.read_text(encoding="utf-8")))

@@ -179,8 +179,8 @@ def test_a_cpu_in_one_file_and_an_accelerator_in_another_are_one_machine(shown):
     assert shown(files, "--topic", "speed-up").splitlines()[:5] == [
         "cpu: AMD EPYC 7B13, 2 threads",
         "cuda:0: NVIDIA H200, 2 threads",
-        "speed-up: no gain shown in matmul  n=64  noisy",
-        "  matmul, matmul n=64 fp32: ratio 1.00 × (0.970…1.03), each at its best 1.00 × (0.970…1.03).",
+        "speed-up: no gain shown in matmul  n=64 fp32  noisy",
+        "  matmul, matmul n=64: each at its best 1.00 × (0.970…1.03), same case 1.00 × (0.970…1.03).",
         "  its cases are from 2 files of one machine: no interval holds what changed there between them",
     ]
     (pair,) = json.loads(shown(files, "--by", "device", "--format", "json"))

@@ -6,11 +6,11 @@ from dlbench.core.errors import UsageError
 from dlbench.core.reference import what_if
 from dlbench.core.reference.peaks import DevicePeak, card_of, peak_of
 from dlbench.core.reference.published import published_figures
-from dlbench.core.reference.what_if import Counts, Fit, Line
+from dlbench.core.reference.what_if import BytesLine, StepCounts, WhatIfFit
 
 CARD = DevicePeak("a card", {"fp32": 10e12, "fp16": 100e12}, ("fp16",), 1e12, 1, 24e9, ("tf32",))
-STEP = Counts(1e9, Line(1e6, 2e6), Line(5e5, 2e6), operators=0)
-FIT = Fit(2.0, 0.5, 2.0, {}, {})
+STEP = StepCounts(1e9, BytesLine(1e6, 2e6), BytesLine(5e5, 2e6), operators=0)
+FIT = WhatIfFit(2.0, 0.5, 2.0, {}, {})
 
 
 def test_a_step_takes_its_operations_and_its_bytes():

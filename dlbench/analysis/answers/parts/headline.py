@@ -44,6 +44,8 @@ class Tag(StrEnum):
     ESTIMATE = "estimate"
     TAIL = "tail"
     NOT_CHECKED = "not checked"
+    CPU_UNTUNED = "CPU untuned"
+    NOT_MEASURED = "not measured"
 
 
 EXPLANATIONS: Mapping[str, str] = {
@@ -55,6 +57,8 @@ EXPLANATIONS: Mapping[str, str] = {
     Tag.ESTIMATE: "of the best of several, of steps alone, or of ranks that share a CPU; see --answers",
     Tag.TAIL: "some calls take far longer than the median; --details has which",
     Tag.NOT_CHECKED: "no result was compared with fp64, so the error is unknown",
+    Tag.CPU_UNTUNED: "one setting of the CPU was measured, so the ratio may flatter the card: dlbench run batch modes",
+    Tag.NOT_MEASURED: "others' figures and estimates for cards that are not here; dlbench run on such a card measures them",
 }
 """Meaning of each tag, and what to do about it: the one place that says so."""
 

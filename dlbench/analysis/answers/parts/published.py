@@ -77,7 +77,8 @@ def _apart(row: Row, batch: int | None) -> float:
 
 def _configuration(found: Counterpart) -> str:
     figure = found.figure
-    return figure.device if figure.batch is None else f"{figure.device}, batch={figure.batch}"
+    batch = f"batch={figure.batch}" if figure.batch else "batch not stated" if "training" in figure.tags else ""
+    return ", ".join(filter(None, (figure.device, batch, "without the update" if figure.update is False else "")))
 
 
 def _section(title: str, column: Column) -> Section[Counterpart]:
@@ -100,9 +101,11 @@ def _section(title: str, column: Column) -> Section[Counterpart]:
             Column("published.ratio", Unit.RATIO, "measured here over published", heading="ratio", priority=0).by(
                 lambda each: number(cell(column.value(each))) / each.figure.value
             ),
-            Column("published.configuration", Unit.TEXT, "device and batch of the figure; its precision is that of the case").by(
-                _configuration, "figure of"
-            ),
+            Column(
+                "published.configuration",
+                Unit.TEXT,
+                "device and batch of the figure, and whether it leaves out the update; its precision is that of the case",
+            ).by(_configuration, "figure of"),
             Column("published.source", Unit.TEXT, "who published it", of=lambda each: each.figure.source, heading="source"),
             Column("published.date", Unit.TEXT, "and when", of=lambda each: each.figure.date, heading="date"),
         ],

@@ -50,9 +50,16 @@ def test_another_precision_or_kind_of_device_is_not_the_same_work(asked):
     measured = [*steps(2000, dtype="amp_bf16"), *steps(20, "cpu", dtype="fp32"), *steps(20, "cpu", dtype="tf32")]
     (table,) = published(asked(measured)["health"])
     (row,) = table["rows"]
-    assert row["published.configuration"] == "2 x Intel Xeon E5-2630 v3, batch=16"
+    assert row["published.configuration"] == "2 x Intel Xeon E5-2630 v3, batch=16, without the update"
     assert row["published.ratio"] == pytest.approx(20 / (16_000 / 6627.25))
     assert "known error: one of its tables repeats the forward column as backward" in table["notes"][1]
+
+
+def test_a_batch_that_no_source_states_is_told(asked, monkeypatch):
+    monkeypatch.setitem(made_up.NAMES, "cuda:0", "NVIDIA H100 80GB HBM3")
+    (table,) = published(asked(steps(2616))["health"])
+    (row,) = table["rows"]
+    assert (row["published.configuration"], row["published.ratio"]) == ("NVIDIA H100 80GB HBM3, batch not stated", pytest.approx(1))
 
 
 def test_a_product_and_copies_stand_beside_theirs(asked):

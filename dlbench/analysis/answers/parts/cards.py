@@ -1,0 +1,274 @@
+"""What a card would bring that is not here: of each step measured, others' figure on that card, or else an estimate."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from operator import attrgetter
+
+from dlbench.analysis.answers.parts.base import Section
+from dlbench.analysis.answers.parts.headline import Tag, kind_of_work
+from dlbench.analysis.answers.parts.memory import peak_bytes
+from dlbench.analysis.answers.parts.money import hour_of
+from dlbench.analysis.answers.parts.pair_tables import no_accelerator
+from dlbench.analysis.presentation.columns import place
+from dlbench.analysis.presentation.names import choice
+from dlbench.analysis.ratios.pairing import grouped, one_device
+from dlbench.analysis.read.table import Results
+from dlbench.core import units
+from dlbench.core.precision import PRECISIONS
+from dlbench.core.prices import NO_PRICES, Prices
+from dlbench.core.reference.networks import PARAMETERS
+from dlbench.core.reference.peaks import DevicePeak, card_of, name_words
+from dlbench.core.reference.published import PublishedFigure, published_figures
+from dlbench.core.reference.schedules import schedules
+from dlbench.core.reference.what_if import KNOWN_CARDS, BytesLine, Kind, StepCounts, fitted
+from dlbench.core.rows.row import Row, cells
+from dlbench.core.schema import Column, Unit
+
+_BRIEF: dict[str, Kind] = {"train": "training", "infer": "inference"}
+_USUAL_BATCH = 64
+"""Enough samples for a card to be busy; fewer where they do not fit."""
+_SPARE = 1.2
+"""Memory that a step may take over what it took here, by the batch: allocators and libraries differ."""
+_STATE = {"training": 12, "inference": 4}
+"""Bytes for each weight: of training with its gradient and its average."""
+_FLOAT32 = [each.name for each in PRECISIONS.values() if each.storage == "float32" and not (each.scaled or each.autocast)]
+"""What torch computes a network in by default: the last that a device has, whose matrix units may round the operands."""
+_AUTOCAST = next(each.name for each in PRECISIONS.values() if each.scales_gradients)
+"""What most published figures in 16 bits are in."""
+_HOUR = 3600
+
+
+@dataclass(frozen=True, slots=True)
+class OnCard:
+    """A step at its best here, and what it would be on a card."""
+
+    row: Row
+    kind: Kind
+    card: DevicePeak
+    dtype: str
+    batch: int | None
+    """None where a source states none."""
+    rates: tuple[float, float]
+    """The least and the most samples a second; the same of a published figure."""
+    figure: PublishedFigure | None = None
+    at_most: bool = False
+    """Whether an estimate is bounded by launches."""
+    untuned: bool = False
+    """Whether one setting alone was measured on a CPU here."""
+    prices: Prices = NO_PRICES
+
+    @property
+    def model(self) -> str:
+        """The network."""
+        return str(self.row.params["model"])
+
+    @property
+    def step(self) -> str:
+        """The work where there is little room: ``train resnet18``."""
+        return f"{next(name for name, kind in _BRIEF.items() if kind == self.kind)} {self.model}"
+
+    @property
+    def name(self) -> str:
+        """The card without its maker."""
+        return self.card.name.removeprefix("NVIDIA ").removeprefix("GeForce ")
+
+    @property
+    def ratios(self) -> tuple[float, float]:
+        """How many times as fast as here, at least and at most."""
+        low, high = (rate / self.row.throughput for rate in self.rates)
+        return low, high
+
+    @property
+    def times(self) -> str:
+        """The same as text: ``28.9×``, ``71…172×``."""
+        low, high = map(units.three_digits, self.ratios)
+        return f"{low}×" if self.figure else f"at most {high}×" if self.at_most else f"{low}…{high}×"
+
+    @property
+    def brief(self) -> str:
+        """The card in a headline: ``TITAN X``."""
+        return self.name.partition(" (")[0]
+
+    @property
+    def year(self) -> str | None:
+        """Of the figure."""
+        return self.figure.year if self.figure else None
+
+    @property
+    def basis(self) -> str:
+        """Whose figure it is and what that leaves out, or that it is an estimate."""
+        if self.figure is None:
+            return "estimate, launch-bound" if self.at_most else "estimate"
+        return {True: "others' figure", False: "others' figure, without the update", None: "others' figure, update not said"}[
+            self.figure.update if self.kind == "training" else True
+        ]
+
+    @property
+    def outcome(self) -> str:
+        """Whether there is a figure."""
+        return "figure" if self.figure else "estimate"
+
+    @property
+    def hours(self) -> tuple[float, float, float] | None:
+        """Seconds that the samples asked for take here, and there at least and at most."""
+        samples = (self.prices.samples or 0) * self.prices.epochs
+        return (samples / self.row.throughput, samples / self.rates[1], samples / self.rates[0]) if samples else None
+
+    @property
+    def worth(self) -> float | None:
+        """The price of an hour of the card below which its samples cost less than here, at the least ratio."""
+        here = min(hour_of(self.row, self.prices).ways.values(), default=None)
+        return None if here is None else here * self.ratios[0]
+
+
+def on_cards(results: Results) -> list[OnCard]:
+    """Return what each step measured would be on the cards asked for, or on known ones where there is no accelerator."""
+    asked = results.prices.cards or (KNOWN_CARDS if no_accelerator(results) else ())
+    steps = [row for row in results.rows if _is_step(row)]
+    best = [max(rows, key=attrgetter("throughput")) for rows in grouped(steps, _work).values()]
+    order = [*schedules()]
+    best.sort(key=lambda row: (kind_of_work(row) != "training", *_rank(order, str(row.params["model"]))))
+    made = (_made(row, card, dtype, steps, results.prices) for row in best for card in map(card_of, asked) for dtype in _precisions(card))
+    return [each for each in made if each and name_words(each.card.name) != name_words(each.row.case.device_name or "")]
+
+
+def _rank(order: Sequence[str], model: str) -> tuple[int, str]:
+    return (order.index(model) if model in order else -1), model
+
+
+def _is_step(row: Row) -> bool:
+    is_step = kind_of_work(row) in ("training", "inference") and "model" in row.params
+    return is_step and row.has_throughput and row.is_single_rank and bool(row.batch)
+
+
+def _work(row: Row) -> tuple[object, ...]:
+    return kind_of_work(row), row.params["model"], *one_device(row)
+
+
+def _precisions(card: DevicePeak) -> list[str]:
+    """Return what torch computes a network in by default there, and autocast where the card has matrix units for it."""
+    plain = [name for name in _FLOAT32 if PRECISIONS[name].arithmetic in card.flops_per_s][-1:]
+    return [*plain, *([_AUTOCAST] if PRECISIONS[_AUTOCAST].arithmetic in card.matrix else [])]
+
+
+def _made(row: Row, card: DevicePeak, dtype: str, steps: Sequence[Row], prices: Prices) -> OnCard | None:
+    kind: Kind = "training" if kind_of_work(row) == "training" else "inference"
+    alike, model = [each for each in steps if _work(each) == _work(row)], str(row.params["model"])
+    untuned = row.is_on_cpu and len(set(map(choice, alike))) == 1
+    made = partial(OnCard, row, kind, card, dtype, untuned=untuned, prices=prices)
+    if figures := [each for each in published_figures() if _is_of(each, kind, model, dtype, card)]:
+        figure = max(figures, key=attrgetter("value"))
+        return made(figure.batch, (figure.value, figure.value), figure)
+    counts = getattr(fitted(), kind).get(model) or _counted(alike)
+    batch = _batch(row, card, kind)
+    guess = fitted().guess(card, dtype, counts, batch) if counts else None
+    return guess and made(batch, (guess.low, guess.high), at_most=guess.at_most)
+
+
+def _is_of(figure: PublishedFigure, kind: Kind, model: str, dtype: str, card: DevicePeak) -> bool:
+    alike = figure.params.get("model") == model and figure.dtype == dtype and kind in figure.tags
+    return alike and name_words(figure.device) == name_words(card.name)
+
+
+def _counted(rows: Sequence[Row]) -> StepCounts | None:
+    """Return what a network of the user's takes for a sample, as its rows in fp32 count it at their largest batch; None where none does."""
+    plain = [row for row in rows if row.case.dtype in _FLOAT32 and row.rate.flops_per_s and row.rate.bytes_per_s]
+    if not plain:
+        return None
+    row = max(plain, key=lambda row: row.batch or 0)
+    flops, moved = ((rate or 0) / row.throughput for rate in (row.rate.flops_per_s, row.rate.bytes_per_s))
+    return StepCounts(flops, BytesLine(moved, 0))
+
+
+def _batch(row: Row, card: DevicePeak, kind: Kind) -> int:
+    """Return the batch that an estimate is for: 64, or half of it as often as it takes to fit, by the memory that the step took here."""
+    batch, peak = _USUAL_BATCH, peak_bytes(row)
+    if card.memory_bytes and peak and row.batch:
+        state = min(peak, _STATE[kind] * PARAMETERS.get(str(row.params["model"]), 0))
+        while batch > 1 and _SPARE * (state + (peak - state) / row.batch * batch) > card.memory_bytes:
+            batch //= 2
+    return batch
+
+
+def _foremost(found: Sequence[OnCard]) -> list[OnCard]:
+    """Return the first training with others' figure, and behind it the last estimate for the same step; else the first of all."""
+    trained = [each for each in found if each.kind == "training"] or found
+    first = next((each for each in trained if each.figure), trained[0])
+    plain = [each for each in found if each.row is first.row and each.outcome == "estimate" and each.dtype != _AUTOCAST]
+    return [first, *plain[-1:]] if first.figure else [first]
+
+
+def _notes(found: Sequence[OnCard]) -> Iterator[str]:
+    """Yield what the numbers are, and of which precisions a card has none."""
+    yield "others' figures are by other programs on other software, and an estimate is no measurement: neither is compared with anything"
+    fit = fitted()
+    yield (
+        f"an estimate is operations / ({fit.a:g} · peak) + bytes / ({fit.b:g} · bandwidth), ÷{fit.factor:g} to ×{fit.factor:g}; "
+        "docs/reference/what-if.md has how far it is off"
+    )
+    yield "batch of an estimate: 64, or fewer by the memory that the step took here, ±20 %"
+    yield "where a card has matrix units that round the operands of convolutions by torch's default, it is taken to use them"
+    for card in {each.card.name: each.card for each in found}.values():
+        for name in (PRECISIONS[each].arithmetic for each in (_FLOAT32[-1], _AUTOCAST)):
+            if name in card.lacks:
+                yield f"{card.name} lacks matrix units for {name}"
+            elif name not in card.flops_per_s:
+                yield f"{card.name}: its peak of {name} is not listed, for want of a source"
+    for each in {each.figure.source: each.figure for each in found if each.figure}.values():
+        yield f"{each.source}, {each.date}" + (f": {each.caution}" if each.caution else "")
+
+
+SECTION: Section[OnCard] = Section(
+    records="cards",
+    title="What a card would bring: how many times as fast as here at its best",
+    label="a GPU",
+    columns=[
+        Column("card.step", Unit.TEXT, "the step, of training or of inference", of=attrgetter("step"), heading="step", priority=0),
+        place,
+        Column("card.name", Unit.TEXT, "the card that is not here", of=attrgetter("name"), heading="card", priority=0),
+        Column("card.choice", Unit.TEXT, "at what the step was the fastest here", of=lambda each: choice(each.row), heading="here at"),
+        Column("card.here", Unit.ITEMS_PER_S, "samples a second here", of=lambda each: each.row.throughput, heading="here"),
+        Column("card.precision", Unit.TEXT, "that it is computed in there", heading="in").by(
+            lambda each: "autocast" if PRECISIONS[each.dtype].autocast else each.dtype
+        ),
+        Column("card.batch", Unit.TEXT, "samples of a step there", heading="batch").by(lambda each: str(each.batch or "not stated")),
+        Column("card.low", Unit.ITEMS_PER_S, "samples a second there, at least", of=lambda each: each.rates[0], heading="there from"),
+        Column("card.high", Unit.ITEMS_PER_S, "at most", of=lambda each: each.rates[1], heading="to"),
+        Column(
+            "card.ratio_low",
+            Unit.RATIO,
+            "how many times as fast, at least",
+            of=lambda each: each.ratios[0],
+            heading="times from",
+            priority=0,
+        ),
+        Column("card.ratio_high", Unit.RATIO, "at most", of=lambda each: each.ratios[1], heading="up to", priority=0),
+        Column("card.basis", Unit.TEXT, "others' figure with what it leaves out, or an estimate", of=attrgetter("basis"), heading="by"),
+        Column("card.year", Unit.TEXT, "of the figure", of=attrgetter("year"), heading="year"),
+        Column("card.hours_here", Unit.SECONDS, "for the samples asked for", heading="samples here").by(
+            lambda each: each.hours and each.hours[0]
+        ),
+        Column("card.hours_least", Unit.SECONDS, "on the card, at least", heading="there from").by(
+            lambda each: each.hours and each.hours[1]
+        ),
+        Column("card.hours_most", Unit.SECONDS, "at most", heading="to").by(lambda each: each.hours and each.hours[2]),
+        Column("card.worth", Unit.MONEY, "price of an hour below which renting it costs less than here", heading="worth an hour").by(
+            lambda each: each.worth
+        ),
+        Column(
+            "card.source", Unit.TEXT, "who published it", of=lambda each: each.figure and each.figure.source, heading="source", priority=3
+        ),
+    ],
+    notes=_notes,
+    whole=lambda each: cells(each.row),
+    foremost=_foremost,
+    by=attrgetter("outcome"),
+    headline={
+        "figure": ("{times} {step} ({brief}, {year}){more}", "{times} {step:20}"),
+        "estimate": ("{times} {step} ({brief}), an estimate", "{times} {step:20}, an estimate"),
+    },
+    more={"estimate": "; {brief} estimate {times}"},
+    qualifier=("{basis}",),
+    tags={Tag.CPU_UNTUNED: attrgetter("untuned"), Tag.NOT_MEASURED: lambda _: True},
+)
