@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dlbench.analysis.answers.parts.base import Question, Section, Table
 from dlbench.analysis.answers.parts.base import table as table_of
 from dlbench.analysis.answers.parts.headline import Tag
-from dlbench.analysis.presentation.columns import place, with_ends
+from dlbench.analysis.presentation.columns import place, spanned
 from dlbench.analysis.presentation.figures import Figure, figure
 from dlbench.analysis.presentation.wording import plural, short
 from dlbench.analysis.ratios.pairing import grouped
@@ -58,13 +58,7 @@ def _foremost(found: Sequence[Step]) -> list[Step]:
 
 def what(found: Sequence[Step]) -> list[Column]:
     """Return the columns that tell steps apart."""
-    return [
-        columns.WORK.headed("case", 0),
-        place(found),
-        columns.KIND.headed("scaling", 0),
-        columns.RANKS.headed("ranks", 0),
-        columns.CORES.headed("cores each"),
-    ]
+    return [columns.WORK, place(found), columns.KIND, columns.RANKS, columns.CORES]
 
 
 def table(found: Sequence[Step]) -> Table:
@@ -87,12 +81,7 @@ def _figures(found: Sequence[Step]) -> Iterator[Figure]:
     """Yield scaling efficiency: a row a way, a dot for each number of ranks."""
     gained = list(filter(_gains, found))
     where = place(gained)
-    low, high = (Column(f"scaling.efficiency_{end}", Unit.FRACTION, f"{end} end of its 95 % interval") for end in ("low", "high"))
-    efficiency = with_ends(
-        columns.EFFICIENCY.headed("efficiency"),
-        low.by(lambda each: each.per_resource(each.ratio.low)),
-        high.by(lambda each: each.per_resource(each.ratio.high)),
-    )
+    efficiency = spanned(columns.EFFICIENCY, lambda each: [each.per_resource(end) for end in (each.ratio.low, each.ratio.high)])
     yield figure(
         "Scaling efficiency: speed-up over resources",
         "At 1 every further device brings as much as the first; the lines are 95 % intervals over rounds.",
@@ -111,17 +100,17 @@ def _figures(found: Sequence[Step]) -> Iterator[Figure]:
 _TITLE = "More devices: what all do together, against one"
 _COLUMNS = (
     what,
-    columns.ITEMS_PER_S.headed("items/s"),
-    with_ends(columns.SPEEDUP.headed("speed-up", 0), columns.LOW, columns.HIGH),
-    columns.EFFICIENCY.headed("efficiency", 0),
-    columns.MEMORY.headed("memory"),
-    columns.EXPOSED.headed("waits"),
+    columns.ITEMS_PER_S,
+    columns.SPEEDUP,
+    columns.EFFICIENCY,
+    columns.MEMORY,
+    columns.EXPOSED,
     Column("scaling.exposed_share", Unit.FRACTION, "that communication over the step", "lower", heading="of a step").by(
         lambda each: each.exposed_s / each.step_s if each.exposed_s is not None and each.step_s else None
     ),
-    columns.BUBBLE.headed("bubble"),
-    columns.THEORY.headed("in theory"),
-    columns.VERDICT.headed("verdict", 0),
+    columns.BUBBLE,
+    columns.THEORY,
+    columns.VERDICT,
 )
 ORDER = 70
 QUESTION = Question(
