@@ -65,7 +65,12 @@ class Section(Generic[R]):
     """The records that sentences tell, the first of which the headline is of."""
     headline: Mapping[str, Texts] | Callable[[R], Texts] = field(default_factory=dict)
     """By outcome, with a number within the first 30 characters; what no text with names can say is made of the record. Of the sections of
-    an answer that have one the first tells the answer."""
+    an answer that have one the first tells the answer. Texts may have `MOST_OF_LINE` characters; JSON takes the first of at most `MOST`, a
+    line of a screen the first that it has room for."""
+    label: str | Callable[[Sequence[R]], str] = ""
+    """Words in front of its lines on a screen; the topic where there are none."""
+    lines: int = 1
+    """How many of the foremost have a line each."""
     by: Callable[[R], str] | None = None
     """The outcome of a record; where there is one alone, it has no name."""
     more: Mapping[str, Texts] = field(default_factory=dict)
@@ -194,6 +199,10 @@ class Answer:
     """Of each of these the result files that it is taken from, where there are several files."""
     foremost: tuple[str, ...] = field(default=(), kw_only=True)
     """Ids of those that the headline is of."""
+    label: str = field(default="", kw_only=True)
+    """Words in front of its lines on a screen."""
+    lines: tuple[tuple[str, ...], ...] = field(default=(), kw_only=True)
+    """For each line of a screen what it may say, the longest first."""
     weaknesses: tuple[str, ...]
     tables: tuple[Table, ...]
     figures: tuple[Figure, ...] = ()
@@ -228,9 +237,12 @@ class Missing:
         return self.command or self.why
 
 
+_OF_SCREENS = ("label", "lines")
+
+
 def as_data(found: Answer | Missing) -> dict[str, Any]:
     """Return an answer, or what is missing for one, as plain values: what JSON has of it."""
-    values = {each.name: getattr(found, each.name) for each in fields(found)}
+    values = {each.name: getattr(found, each.name) for each in fields(found) if each.name not in _OF_SCREENS}
     lists = ((name, values[name]) for name in ("tables", "figures") if name in values)
     values |= {name: [asdict(each, dict_factory=_without_code) for each in listed] for name, listed in lists}
     question = {"topic": found.question.topic, "text": found.question.text}

@@ -22,6 +22,7 @@ from dlbench.analysis.answers.parts.base import (
 )
 from dlbench.analysis.answers.parts.headline import (
     MISSING,
+    MOST,
     MOST_OF_QUALIFIER,
     MOST_TAGS,
     Tag,
@@ -82,13 +83,14 @@ def answer(question: Question, results: Results) -> Answer | Missing:
     of_files = {tag for tag, holds in question.tags.items() if holds(results)}
     tags = _tags(first, of_files) if first else ()
     text, interval = _headline(first) if first else (MISSING, "")
+    told = first.foremost[: first.section.lines] if first else ()
     of_case = grouped(rows, lambda row: row.case.id)
     files = {case: tuple(dict.fromkeys(filter(None, (row.case.file for row in each)))) for case, each in of_case.items()}
     cautions = chain.from_iterable(each.section.cautions(each.records) for each in found if each.section.cautions)
     return Answer(
         question,
         text,
-        _qualifier(first) if first else f"--topic {question.topic}",
+        _qualifier(first, first.foremost[0]) if first else f"--topic {question.topic}",
         interval,
         tags[:MOST_TAGS],
         tuple(map(units.one_line, _sentences(found))),
@@ -101,7 +103,9 @@ def answer(question: Question, results: Results) -> Answer | Missing:
         tuple(each.table() for each in found),
         tuple(figure for each in found for drawn in each.section.figures for figure in drawn(each.records) if figure.rows),
         files={case: names for case, names in files.items() if names},
-        foremost=tuple(dict.fromkeys(row.case.id for row in (sides(first.foremost[0]) if first else ()))),
+        foremost=tuple(dict.fromkeys(row.case.id for each in told for row in sides(each))),
+        label=_label(first, question) if first else "",
+        lines=tuple(tuple(_line(first, each)) for each in told) if first else (),
     )
 
 
@@ -159,20 +163,45 @@ def _filled(of: Texts, words: _Names) -> Iterator[str]:
 
 
 def _headline(found: _Found) -> tuple[str, str]:
-    """Return what is answered, in at most 48 characters, and the interval as it stands there.
+    """Return what is answered, in at most 48 characters, and the interval as it stands there."""
+    record = found.foremost[0]
+    text = fitting(*_made(found, record))
+    return text, next((each for each in _spans(record) if each and each in text), "")
 
-    What the next of the foremost adds is given up first, then the interval, and then a shorter text is taken.
+
+def _made(found: _Found, record: Any) -> list[str]:
+    """Return what may be said of a record, the most first: with its interval and then without.
+
+    What the next of the foremost adds, where that has no line of its own, goes before a shorter text is taken.
     """
-    record, section = found.foremost[0], found.section
-    spans = dict.fromkeys((_span(record), ""))
-    more = [text for each in found.foremost[1:2] for text in _filled(section.more.get(found.outcome(each), ()), _Names(found, each))]
+    section = found.section
     if callable(section.headline):
-        made = [*texts(section.headline(record))]
-    else:
-        written = product(spans, texts(section.headline[found.outcome(record)]), (*more, ""))
-        made = [text for span_text, each, end in written for text in _filled(each, _Names(found, record, span=span_text, more=end))]
-    text = fitting(*(made or [MISSING]))
-    return text, next((each for each in spans if each and each in text), "")
+        return [*texts(section.headline(record))] or [MISSING]
+    following = found.foremost[1:2] if section.lines == 1 else ()
+    more = [text for each in following for text in _filled(section.more.get(found.outcome(each), ()), _Names(found, each))]
+    written = product(_spans(record), texts(section.headline[found.outcome(record)]), (*more, ""))
+    made = [text for around, each, end in written for text in _filled(each, _Names(found, record, span=around, more=end))]
+    return made or [MISSING]
+
+
+def _line(found: _Found, record: Any) -> Iterator[str]:
+    """Yield what a line of a screen may say of a record, the most first.
+
+    A text that would do for a headline is followed by its case; where that has no room, an interval, which is of the case, goes with it.
+    """
+    made, qualifier = [units.one_line(each) for each in _made(found, record)], _qualifier(found, record)
+    whole = [text if len(text) > MOST or qualifier in text else f"{text}  {qualifier}" for text in made]
+    around = _spans(record)[0]
+    yield from dict.fromkeys((*whole, *(each.replace(around, "") if around else each for each in made)))
+
+
+def _label(found: _Found, question: Question) -> str:
+    label = found.section.label
+    return (label(found.records) if callable(label) else label) or question.topic
+
+
+def _spans(record: Any) -> tuple[str, ...]:
+    return tuple(dict.fromkeys((_span(record), "")))
 
 
 def _span(record: Any) -> str:
@@ -180,9 +209,8 @@ def _span(record: Any) -> str:
     return str(getattr(record, "span", None) or getattr(getattr(record, "ratio", None), "span", ""))
 
 
-def _qualifier(found: _Found) -> str:
-    """Return the case of the headline and, where there are several devices, which; in at most 38 characters."""
-    record = found.foremost[0]
+def _qualifier(found: _Found, record: Any) -> str:
+    """Return the case of a record and, where there are several devices, which; in at most 38 characters."""
     alike = [each for each in found.records if each.row.is_on_cpu is record.row.is_on_cpu]
     where = which(record.row, alike, others_than(record, alike))
     words = _Names(found, record, where=where)
@@ -192,7 +220,7 @@ def _qualifier(found: _Found) -> str:
 
 def _tags(found: _Found, of_files: set[Tag]) -> tuple[Tag, ...]:
     """Return the limits of the headline, the gravest first."""
-    told, conditions = found.foremost[:2] if found.section.more else found.foremost[:1], found.section.tags
+    told, conditions = found.foremost[: 2 if found.section.more else found.section.lines], found.section.tags
     holding = {tag for tag, holds in conditions.items() if any(map(holds, told))}
     of_rows = {tag for each in told for row in sides(each) for tag in tags_of(row)}
     if Tag.FEW_ROUNDS in conditions:

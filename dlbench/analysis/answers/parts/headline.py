@@ -19,6 +19,8 @@ T = TypeVar("T", bound=HasRow)
 
 MOST = 48
 """Characters of a headline at most."""
+MOST_OF_LINE = 69
+"""Characters of a text that a screen of 80 columns has room for behind its label."""
 MOST_OF_QUALIFIER = 38
 MOST_TAGS = 3
 MISSING = "–"

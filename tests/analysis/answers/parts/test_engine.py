@@ -50,6 +50,29 @@ def test_a_headline_has_its_interval_where_it_fits_and_loses_what_the_next_adds_
     assert answered(headline=lambda pair: f"{pair.case} {{by}}").headline == "step[batch=1] {by}"
 
 
+def test_lines_say_the_most_first_and_name_the_case_of_what_would_do_for_a_headline(answered):
+    long = "{speedup}{span} as fast as the CPU beside it in the same case of {case}"
+    found = answered(headline={"": (long, "{speedup}{span} as fast")}, label="worth it")
+    assert (found.headline, found.label) == ("2.00× (1.94…2.06) as fast", "worth it")
+    assert found.lines == (
+        (
+            "2.00× (1.94…2.06) as fast as the CPU beside it in the same case of step b1",
+            "2.00× (1.94…2.06) as fast  step b1",
+            "2.00× as fast as the CPU beside it in the same case of step b1",
+            "2.00× as fast  step b1",
+            "2.00× as fast",
+        ),
+    )
+
+
+def test_so_many_of_the_foremost_have_a_line_each_under_the_label_of_the_section(answered):
+    two = {"batches": (1, 2), "foremost": lambda found: found, "lines": 2, "more": {"": "; {speedup}"}}
+    found = answered(**two, label=lambda pairs: f"of {len(pairs)}")
+    assert (found.label, [line[0] for line in found.lines]) == ("of 2", [f"2.00× (1.94…2.06) as fast  step b{n}" for n in (1, 2)])
+    assert answered(**{**two, "batches": (1,)}).lines == answered().lines
+    assert (answered().label, answered(headline={}).lines) == ("own", ())
+
+
 def test_a_name_with_a_number_is_cut_to_so_many_characters(answered):
     assert answered(headline={"": "{case:6}: {speedup}"}).headline == "step…: 2.00×"
 
