@@ -160,7 +160,9 @@ def _figures(found: Sequence[Race]) -> Iterator[Figure]:
             [(race, point) for race in alike for point in race.points],
             Column("crossover.at", Unit.COUNT, "the size", of=lambda each: _size(each[1].other), heading=alike[0].parameter),
             RATIO.on(itemgetter(1)).headed("times as fast as the CPU"),
-            Column("crossover.line", Unit.TEXT, "the line of a figure", heading="operands").by(lambda each: each[0].operands or each[0].place),
+            Column("crossover.line", Unit.TEXT, "the line of a figure", heading="operands").by(
+                lambda each: each[0].operands or each[0].place
+            ),
             PLACE.on(itemgetter(0)),
             log="xy",
             reference=1.0,

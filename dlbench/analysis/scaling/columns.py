@@ -26,9 +26,7 @@ STEP_S = Column("scaling.step_s", Unit.SECONDS, "one step: median over rounds; n
 ITEMS_PER_S = Column("scaling.items_per_s", Unit.ITEMS_PER_S, "what all of them do together", "higher", heading="items/s")
 SPEEDUP = columns.ratio_columns(
     Column("scaling.speedup", Unit.RATIO, "throughput over that of the base: Hodges-Lehmann estimate over the rounds", "higher"),
-    Column(
-        "scaling.speedup_low", Unit.RATIO, f"lower end of its 95 % interval; null with fewer than about {FEWEST_ROUNDS} rounds a side"
-    ),
+    Column("scaling.speedup_low", Unit.RATIO, f"lower end of its 95 % interval; null with fewer than about {FEWEST_ROUNDS} rounds a side"),
     Column("scaling.speedup_high", Unit.RATIO, "upper end of it"),
     lambda step: step.ratio,
 ).headed("speed-up")
@@ -39,14 +37,20 @@ MEMORY = Column(
     "scaling.memory_bytes", Unit.BYTES, "peak of one device, on a CPU of one process: the highest of the ranks", "lower", heading="memory"
 ).by(lambda step: step.row.memory.host_peak_bytes if step.is_on_cpu else step.row.memory.peak_bytes)
 EXPOSED = Column(
-    "scaling.exposed_s", Unit.SECONDS, "communication that a step waits for: the step less the same one without it", "lower", heading="waits"
+    "scaling.exposed_s",
+    Unit.SECONDS,
+    "communication that a step waits for: the step less the same one without it",
+    "lower",
+    heading="waits",
 )
 BUBBLE = Column(
-    "scaling.bubble", Unit.FRACTION, "of a pipeline's step: what other numbers of microbatches tell of its idle time", "lower", heading="bubble"
+    "scaling.bubble",
+    Unit.FRACTION,
+    "of a pipeline's step: what other numbers of microbatches tell of its idle time",
+    "lower",
+    heading="bubble",
 )
-THEORY = Column(
-    "scaling.bubble_theory", Unit.FRACTION, "(p - 1) / (m + p - 1) of p ranks and m microbatches", "lower", heading="in theory"
-)
+THEORY = Column("scaling.bubble_theory", Unit.FRACTION, "(p - 1) / (m + p - 1) of p ranks and m microbatches", "lower", heading="in theory")
 _MEASURED = (
     _CASE,
     _RUN,
@@ -62,7 +66,9 @@ _MEASURED = (
     Column("scaling.rounds", Unit.COUNT, "rounds that the intervals stand on", of=lambda step: len(step.rates) or None),
     STEP_S,
     ITEMS_PER_S,
-    Column("scaling.base", Unit.TEXT, "the case on one device that it is set against").by(lambda step: step.base and _CASE.value(step.base)),
+    Column("scaling.base", Unit.TEXT, "the case on one device that it is set against").by(
+        lambda step: step.base and _CASE.value(step.base)
+    ),
     SPEEDUP,
     Column("scaling.confidence", Unit.FRACTION, "its least coverage, as of `ratio.confidence`").by(
         lambda step: step.ratio and step.ratio.interval and step.ratio.interval.confidence
@@ -103,9 +109,7 @@ def frame(steps: Sequence[Step], projections: Sequence[Projected]) -> "pd.DataFr
         for each in projections
         if not each.is_measured
     }
-    rows = [
-        {**cells(each), **checks.get(each, {}), **beyond.get(each, {}), _RUN.name: each.row.file} for each in (*steps, *beyond)
-    ]
+    rows = [{**cells(each), **checks.get(each, {}), **beyond.get(each, {}), _RUN.name: each.row.file} for each in (*steps, *beyond)]
     return as_frame(rows, COLUMNS.values())
 
 
