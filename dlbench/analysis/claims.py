@@ -8,10 +8,10 @@ from functools import partial
 from statistics import median
 from typing import NamedTuple
 
+from dlbench.analysis.answers.batch import peak_bytes
 from dlbench.analysis.answers.parts.base import Table, table
 from dlbench.analysis.answers.parts.best import best
 from dlbench.analysis.answers.parts.convergence import trainings
-from dlbench.analysis.answers.parts.memory import peak_bytes
 from dlbench.analysis.answers.parts.money import devices_of
 from dlbench.analysis.answers.parts.training_time import best_steps, estimates
 from dlbench.analysis.presentation import wording
@@ -134,7 +134,7 @@ def _evidence(test: ClaimTest, results: Results) -> Iterator[Evidence]:
         for each in trainings(results.rows):
             if each.base and each.gap:
                 ends = (each.gap.interval or (None, None))[:2]
-                yield Evidence([each.base, each.row], f"{each.brief}: {each.name}", each.gap.shift, *ends)
+                yield Evidence([each.base, each.row], f"{wording.short(each.case)}: {each.name}", each.gap.shift, *ends)
     else:
         for pair in _pairs(test, results):
             sides = "" if pair.by in (None, DEVICE) else f": {pair.value(pair.other)} over {pair.value(pair.base)}"

@@ -171,7 +171,7 @@ def test_a_search_that_was_cut_short_says_what_is_the_fastest_so_far(found):
     other = replace(cut, case=made_up.case("largest"), reason=reason)
     failed = replace(cut, case=made_up.case("search", n=1), reason="not done within 60 s", unfinished=None)
     assert "the search for" not in " ".join(found(plain(), built(0.5), [other, failed])["weaknesses"])
-    assert found(plain(), [cut])["reason"] == f"no step was measured both with its plain defaults and with another tuning option than its precision; {said}"
+    assert found(plain(), [cut])["reason"].endswith(f"with another tuning option than its precision; {said}")
 
 
 def test_where_the_default_is_the_fastest_it_says_so(found):
