@@ -87,7 +87,7 @@ def write_pairs(results: Results, by: str, form: str, *, pictures: bool) -> None
     if form == "table":
         with_values = reported_pairs(results, by)
         draw(terminal.paired(results, pairs, same_case(with_values), pictures=pictures))
-        shown = {(row.case.id, row.file) for row in pairing.both_sides(results, with_values.rows)}
+        shown = {(row.case.id, row.file) for pair in with_values.rows for row in pair.sides}
         unpaired = tuple(each for each in unpaired if (each.case, each.run) not in shown)
     else:
         click.echo(tabular.render(pair_columns.frame(pairs.rows), form), nl=False)

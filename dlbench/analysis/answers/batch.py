@@ -250,7 +250,7 @@ _MEMORY: Section[MemoryDemand] = Section(
         "none": ("no batch fits into {limit_bytes}", "no batch fits; tries: {tries}"),
         "line": "a sample takes {sample_bytes}",
     },
-    tags={Tag.UNFINISHED: lambda each: each.limit and each.largest and each.ended},
+    tags={Tag.UNFINISHED: lambda each: bool(each.limit and each.largest and each.ended)},
     cautions=_cautions,
     figures=[
         lambda found: _by_batch([row for each in found if each.limit for row in each.fits if row.has_throughput], ", as a search tried")

@@ -1,7 +1,7 @@
 """Crossover: from what size on an accelerator stays ahead of the CPU, by how operands get there."""
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain, product, takewhile
 from operator import itemgetter
@@ -130,7 +130,7 @@ def _operands(row: Row) -> str | None:
     return next((f"{name}={row.params[name]}" for name in _names(row)[1:] if row.params.get(name) is not None), None)
 
 
-def _of_one_work(found: Sequence[Race]) -> list[Race]:
+def _of_one_work(found: Iterable[Race]) -> list[Race]:
     """Return the races of one work of an accelerator, with operands that need no copies first, of the others the one that is ahead first.
 
     Of the workload that was measured in the most ways, or else first, it is the work with the median speed-up at the largest size, in

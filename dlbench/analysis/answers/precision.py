@@ -3,7 +3,6 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from operator import itemgetter
 from typing import NamedTuple
 
 from dlbench.analysis.answers.parts import convergence, pair_tables
@@ -129,23 +128,6 @@ def _nothing(results: Results) -> Lack:
     return Lack(f"no two rows differ in their precision alone{no_speed}")
 
 
-def _speed_and_gap(found: Sequence[LadderStep]) -> Iterator[Figure]:
-    """Yield the speed of precisions against what they cost in accuracy, for each kind of work."""
-    for kind, alike in grouped(found, lambda step: step.kind).items():
-        yield figure(
-            f"Speed against accuracy: {kind}",
-            "A dot for each precision and training: further up is faster, left of zero less accurate; the lines are exact 95 % intervals.",
-            "dot",
-            [(step, each) for step in alike for each in step.trained if each.gap],
-            convergence.GAP.on(itemgetter(1)).headed("gap to the plain format, points"),
-            RATIO.on(itemgetter(0)).headed("times as fast"),
-            convergence.NAME.on(itemgetter(1)),
-            place(alike).on(itemgetter(0)),
-            log="y",
-            reference=0.0,
-        )
-
-
 def _errors(pairs: Sequence[Pair]) -> Iterator[Figure]:
     """Yield how far off results are, a dot for each precision."""
     rows = [row for row in unique(pair_tables.sides_of(pairs)) if _error(row)]  # zero has no logarithm
@@ -220,7 +202,6 @@ QUESTION = Question(
                 Tag.NOT_CHECKED: lambda step: _largest(each.other for each in step.pairs) is None,
             },
             cautions=_cautions,
-            figures=[_speed_and_gap],
         ),
         replace(
             pair_tables.SAME,

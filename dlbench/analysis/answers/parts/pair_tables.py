@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
-from typing import Any, Literal, Protocol, TypeVar
+from typing import Literal, Protocol, TypeVar
 
 from dlbench.analysis.answers.parts.base import Lack, Section, Table, table
 from dlbench.analysis.answers.parts.headline import Tag, by_kind, cut, foremost
@@ -17,6 +17,7 @@ from dlbench.analysis.ratios.ratio import HasRatio, middle, speedup_of
 from dlbench.analysis.read.table import Results
 from dlbench.core.model import Status
 from dlbench.core.rows.row import Row, Setting
+from dlbench.core.rows.row import cell as row_cell
 from dlbench.core.schema import Column, Unit
 
 S = TypeVar("S", bound=HasRatio)
@@ -25,7 +26,7 @@ SIDES: Mapping[Side, Callable[[Pair], Row]] = {"base": lambda pair: pair.base, "
 
 _ELSEWHERE = "no accelerator took part; run the same suite on a machine that has one, and give both files to dlbench show"
 """Reason why nothing is compared with an accelerator. A file lists the devices that were asked for, so the machine may have one."""
-RATIO_TAGS: Mapping[Tag, Callable[[Any], bool]] = {
+RATIO_TAGS: Mapping[Tag, Callable[[HasRatio], bool]] = {
     Tag.FEW_ROUNDS: lambda each: each.ratio.reason is not None,
     Tag.NOISY: lambda each: each.ratio.is_undecided,
 }
@@ -100,8 +101,7 @@ def same_columns(found: Sequence[Pair], *more: Column) -> list[Column]:
     by, timed = found[0].by if found else None, any(each.speeds for each in found)
     columns = [CASE] if by == DEVICE else [CASE, place(found)]
     for side, of in SIDES.items():
-        time = Column(f"{side}.time_s", Unit.SECONDS, f"{side}: one call", of=lambda pair, of=of: pair.time_s(of(pair)), heading="time")
-        columns += _side(found, side, time)
+        columns += _side(found, side, _time(side, of))
     columns += [RATIO] if timed else []
     for column in (*more, *value_columns(sides_of(found))):
         for side, of in SIDES.items():
@@ -109,6 +109,11 @@ def same_columns(found: Sequence[Pair], *more: Column) -> list[Column]:
             heading = " ".join((value_words(column), *((_AT.get(by, "at"), shared) if shared else ("of", side))))
             columns.append(replace(column.on(of), name=f"{side}.{column.name}", heading=heading, priority=1 if timed else 0))
     return columns
+
+
+def _time(side: Side, of: Callable[[Pair], Row]) -> Column:
+    """Return the time of a side that the ratio is of."""
+    return Column(f"{side}.time_s", Unit.SECONDS, f"{side}: one call", of=lambda pair: pair.time_s(of(pair)), heading="time")
 
 
 def sides_of(pairs: Iterable[Pair]) -> list[Row]:
@@ -144,7 +149,7 @@ def reported_texts(pair: Pair) -> list[str]:
     """Return the first value that a pair reports as a headline: ``p99_s 12.3 ms in bf16 and 12.5 ms in fp32``."""
     several = several_runs(pair.sides)
     for column in value_columns(pair.sides):
-        told = [(cell(column.value(side), column), side_label(pair, side, several)) for side in (pair.other, pair.base)]
+        told = [(cell(row_cell(column.value(side)), column), side_label(pair, side, several)) for side in (pair.other, pair.base)]
         other, base = (f"{value} {_AT.get(pair.by, 'at')} {label}" for value, label in told)
         return [f"{cut(column.heading, _NAME)} {text}" for text in (f"{other} and {base}", other)]
     return []
