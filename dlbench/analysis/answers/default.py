@@ -178,7 +178,7 @@ def _notes(found: Sequence[Tuned]) -> Iterator[str]:
     yield from over_rounds([each.pair for each in found])
 
 
-_AT_BEST = "Each step at its best against its plain default: how many times the throughput"
+_AT_BEST = "Each step in its fastest other setting against its plain default: how many times the throughput"
 _SET_TO = Column("default.setting", Unit.TEXT, "what it is set to", heading="set to", priority=0).by(lambda each: each.pair.value(each.row))
 _DEFAULT = Column("default.case", Unit.TEXT, "the case with its plain defaults", of=lambda each: each.pair.base.key, heading="default")
 _section = partial(
@@ -212,7 +212,7 @@ QUESTION = Question(
                 place,
                 of_side("base", lambda row: row.batch, "batch"),
                 of_side("base", lambda row: row.rate.items_per_s, "default"),
-                of_side("other", lambda row: row.rate.items_per_s, "best", 0),
+                of_side("other", lambda row: row.rate.items_per_s, "fastest other", 0),
                 Column("default.choice", Unit.TEXT, "what the fastest row has otherwise than the default", heading="at", priority=0),
                 Column("default.searched", Unit.FLAG, "whether a search chose that, and not only the best of what a suite planned").headed(
                     "searched"

@@ -81,7 +81,7 @@ def test_each_switch_alone_and_the_best_stand_beside_the_plain_default(found):
     )
     assert line(answer) == ("4.00× left on the table (3.84…4.16)", "step b8: built, columns", ["chosen as best"])
     assert answer["sentences"] == [
-        "step batch=8: best 32.0 /s, at built, columns, ratio 4.00 × (3.84…4.16).",
+        "step batch=8: fastest other 32.0 /s, at built, columns, ratio 4.00 × (3.84…4.16).",
         "step rows batch=8, mode, built: ratio 2.00 × (1.94…2.06), spent once 100 s, pays off after 200.",
     ]
     few = found(plain()[:3], built(0.5)[:3])
@@ -145,7 +145,7 @@ def test_a_search_takes_part_with_what_it_found_at_any_batch(found):
         step(0.25, "search", "cuda:0", found={"batch": 16, "mode": "built", "order": "columns"}, items=16),
     )
     assert line(answer) == ("4.00× left on the table (3.88…4.12)", "search: built, columns, batch=16", [])
-    assert answer["sentences"] == ["search, cuda:0: best 64.0 /s, at built, columns, batch=16, ratio 4.00 × (3.88…4.12)."]
+    assert answer["sentences"] == ["search, cuda:0: fastest other 64.0 /s, at built, columns, batch=16, ratio 4.00 × (3.88…4.12)."]
     assert [(row["other.batch"], row["other.mode"], row["default.searched"]) for row in table_of(answer, "Each step")] == [
         (16, "built", True),
         (64, "built", True),
@@ -177,7 +177,7 @@ def test_a_search_that_was_cut_short_says_what_is_the_fastest_so_far(found):
 def test_where_the_default_is_the_fastest_it_says_so(found):
     answer = found(plain(), built(2.0))
     assert line(answer) == ("0.500× (0.485…0.515): nothing left on the table", "step b8: built", [])
-    assert answer["sentences"][0] == "step batch=8: best 4.00 /s, at built, ratio 0.500 × (0.485…0.515)."
+    assert answer["sentences"][0] == "step batch=8: fastest other 4.00 /s, at built, ratio 0.500 × (0.485…0.515)."
 
 
 def test_where_another_may_be_as_fast_as_the_default_no_gain_is_shown(found):

@@ -4,6 +4,7 @@ from plain_answers import plain
 
 from dlbench.analysis.answers.parts.headline import cut
 from dlbench.core.measurement import SpotCheck
+from dlbench.core.model import Status
 
 CHECKS = {"fp32": SpotCheck(True, 3e-7, 1e-5, 1e-7), "bf16": SpotCheck(True, 0.004, 0.02, 1e-7)}
 RECALL = {"mine": {"values": [{"name": "recall", "unit": "fraction", "direction": "higher", "meaning": "found of all"}]}}
@@ -87,6 +88,14 @@ def test_the_rungs_go_from_the_widest_down_each_with_its_own_ratio(asked):
     ]
     assert [row["ratio.among"] for row in ladder["rows"]] == [1, 1, 2]
     assert [row["other.dtype"] for row in pairs["rows"]] == ["fp64", "tf32", "bf16"]
+
+
+def test_precisions_that_timed_out_are_named(asked):
+    within = "not done within 60 s; raise --timeout"
+    reasons = {"fp16": within, "amp_fp16": within, "fp64": "its first call"}
+    late = [made_up.ended(made_up.case("train_step", n=8, dtype=dtype), Status.TIMEOUT, reason) for dtype, reason in reasons.items()]
+    answer = asked([*in_precisions(fp32=1.0, bf16=2.0), *late])["precision"]
+    assert answer["weaknesses"][1:] == ["fp64: its first call", "amp_fp16, fp16: not done within 60 s; raise --timeout"]
 
 
 def test_an_error_that_was_not_measured_is_not_that_of_the_base(asked):
