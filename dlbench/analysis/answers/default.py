@@ -108,14 +108,11 @@ def _pairs(planned: Results, name: str, plain: str | None) -> Sequence[Pair]:
     return ()
 
 
-def _unfinished(results: Results) -> list[Row]:
-    """Return the searches for the fastest step that were cut short."""
+def _unfinished(results: Results) -> list[str]:
+    """Return a sentence on each search for the fastest step that was cut short."""
     searches = [row for row in results.rows if row.case.unfinished and row.declared.having("switch") and row.declared.searched]
-    return [row for row in searches if not row.declared.value("largest")]
-
-
-def _ended(results: Results) -> list[str]:
-    return [f"the search for the fastest {short(row.key)}: {row.case.reason}" for row in _unfinished(results)]
+    fastest = [row for row in searches if not row.declared.value("largest")]
+    return [f"the search for the fastest {short(row.key)}: {row.case.reason}" for row in fastest]
 
 
 def _bests(results: Results) -> Iterator[Tuned]:
@@ -168,7 +165,7 @@ def _effect_ratios(found: Sequence[Tuned]) -> Iterator[Figure]:
 
 
 def _cautions(results: Results) -> Iterator[str]:
-    yield from _ended(results) or ([] if any(each.searched for each in _read(results).bests) else [_NOT_SEARCHED])
+    yield from _unfinished(results) or ([] if any(each.searched for each in _read(results).bests) else [_NOT_SEARCHED])
     yield SEE_PRECISION if trainings(results.rows) else _CONVERGES
 
 
@@ -199,7 +196,7 @@ QUESTION = Question(
     "What does the default leave on the table?",
     command="dlbench run modes",
     others=("dlbench run cnn",),
-    missing=[lambda results: Lack("; ".join((_LACKING, *_ended(results))))],
+    missing=[lambda results: Lack("; ".join((_LACKING, *_unfinished(results))))],
     read=_read,
     cautions=_cautions,
     tags={Tag.UNFINISHED: lambda results: bool(_unfinished(results))},

@@ -82,7 +82,7 @@ def _figures(found: Sequence[Step]) -> Iterator[Figure]:
         gained,
         spanned(columns.EFFICIENCY, lambda each: [each.per_resource(end) for end in (each.ratio.low, each.ratio.high)]),
         Column("scaling.way", Unit.TEXT, "the work, and how its batch is shared out", heading="way").by(
-            lambda each: " ".join(filter(None, (short(each.work), each.kind)))
+            lambda each: " ".join(filter(None, (short(each.case), each.kind)))
         ),
         Column("scaling.ranks_text", Unit.TEXT, "how many ranks took part", heading="ranks").by(lambda each: plural(each.ranks, "rank")),
         place(gained),

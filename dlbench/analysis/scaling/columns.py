@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 _CASE = Column("scaling.case", Unit.TEXT, "the case", of=lambda step: step.row.case.id)
 _RUN = Column("scaling.run", Unit.TEXT, "the result file it stands in", of=lambda step: step.row.case.run)
-WORK = Column("scaling.work", Unit.TEXT, "the case without ranks and scaling", heading="case", priority=0)
+WORK = Column("scaling.work", Unit.TEXT, "the case without ranks and scaling", heading="case", priority=0, of=lambda step: step.case)
 KIND = Column("scaling.kind", Unit.TEXT, "weak: each device has a batch of its own; strong: they share one; null where not said").headed(
     "scaling", 0
 )
