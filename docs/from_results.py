@@ -188,7 +188,7 @@ def _here(claim: str) -> str:
 
 
 def _kind(case: str) -> str:
-    """Return the format of a training, or the workload: ``bf16`` of ``mlp at rate=0.001: bf16``."""
+    """Return the format of a training, or the workload: ``bf16`` of ``convergence mlp rate=0.001: bf16``."""
     work, _, side = case.partition(": ")
     return work.split()[0] if not side or " over " in side else side
 

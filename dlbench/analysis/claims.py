@@ -8,10 +8,10 @@ from functools import partial
 from statistics import median
 from typing import NamedTuple
 
+from dlbench.analysis.answers.batch import peak_bytes
 from dlbench.analysis.answers.parts.base import Table, table
 from dlbench.analysis.answers.parts.best import best
 from dlbench.analysis.answers.parts.convergence import trainings
-from dlbench.analysis.answers.parts.memory import peak_bytes
 from dlbench.analysis.answers.parts.money import devices_of
 from dlbench.analysis.answers.parts.training_time import best_steps, estimates
 from dlbench.analysis.presentation import wording
@@ -20,15 +20,14 @@ from dlbench.analysis.ratios.pairing import DEVICE, Pair, grouped, match_rows, o
 from dlbench.analysis.read.merge import merged
 from dlbench.analysis.read.table import Results
 from dlbench.core.errors import UsageError
-from dlbench.core.prices import Prices
 from dlbench.core.reference.claims import Claim, ClaimTest, claims
 from dlbench.core.rows.row import Cells, Row, cell
 from dlbench.core.schema import Column, Unit
 
-_SPEEDS: Mapping[str, Callable[[Row, Prices], Sequence[float]]] = {
-    "time": lambda row, _: [1 / each for each in row.rounds.median_s if each > 0],
-    "throughput": lambda row, _: row.rounds.items_per_s,
-    "items_per_joule": lambda row, _: [1 / each for each in row.rounds.joules_per_item if each > 0],
+_SPEEDS: Mapping[str, Callable[..., Sequence[float]]] = {
+    "time": lambda row, prices: [1 / each for each in row.rounds.median_s if each > 0],
+    "throughput": lambda row, prices: row.rounds.items_per_s,
+    "items_per_joule": lambda row, prices: [1 / each for each in row.rounds.joules_per_item if each > 0],
     "items_per_price": lambda row, prices: [rate / (prices.to_buy(devices_of(row)) or math.inf) for rate in row.paid_rates],
 }
 """What each round of a side has of a measure that two sides are compared by; zeros where that is not known."""
@@ -56,7 +55,7 @@ class Tested(NamedTuple):
     claim: Claim
     verdict: str
     found: Evidence | None = None
-    """The one that counts: in the middle, of an even number the lower; of trainings the worst."""
+    """The one that counts: the median, of an even number the lower; of trainings the worst."""
     among: int | None = None
     """Of how many."""
     device: str | None = None
@@ -74,13 +73,7 @@ _COLUMNS = (
     Column("claim.id", Unit.TEXT, "what the claim is called", heading="claim", of=lambda each: each.claim.id),
     Column("claim.stated", Unit.TEXT, "the number that others state", heading="stated", of=lambda each: each.claim.stated),
     Column("claim.measured", Unit.TEXT, "the number here, with its 95 % interval", heading="measured"),
-    Column(
-        "claim.case",
-        Unit.TEXT,
-        "what that is of: of several the one in the middle",
-        heading="case",
-        of=lambda each: each.found and each.found.case,
-    ),
+    Column("claim.case", Unit.TEXT, "its case: of several the median", heading="case", of=lambda each: each.found and each.found.case),
     Column("claim.among", Unit.COUNT, "how many were measured", heading="among"),
     Column("claim.device", Unit.TEXT, "where it was measured", heading="device"),
     Column("claim.verdict", Unit.TEXT, "how that compares with the number stated, or why nothing does", heading="verdict"),
@@ -125,35 +118,31 @@ def _evidence(test: ClaimTest, results: Results) -> Iterator[Evidence]:
     if test.measure == "training":
         for works in estimates(best_steps(results), results.prices).values():
             # Of several trainings of a network the published one comes last.
-            told = (each for each in works[-1] if each.schedule.source)
-            yield from (Evidence([each.row], wording.short(each.row.key), each.seconds, *each.ends) for each in told)
+            published = (each for each in works[-1] if each.schedule.source)
+            yield from (Evidence([each.row], wording.short(each.row.key), each.seconds, *each.ends) for each in published)
     elif test.measure == "memory":
-        peaks = ((row, peak_bytes(row)) for row in results.rows if row.is_sound)
-        yield from (Evidence([row], wording.short(row.key), peak) for row, peak in peaks if peak)
+        yield from (Evidence([row], wording.short(row.key), peak) for row in results.rows if row.is_sound and (peak := peak_bytes(row)))
     elif test.measure == "accuracy_gap":
         for each in trainings(results.rows):
             if each.base and each.gap:
                 ends = (each.gap.interval or (None, None))[:2]
-                yield Evidence([each.base, each.row], f"{each.brief}: {each.name}", each.gap.shift, *ends)
+                yield Evidence([each.base, each.row], f"{wording.short(each.case)}: {each.name}", each.gap.shift, *ends)
     else:
         for pair in _pairs(test, results):
             sides = "" if pair.by in (None, DEVICE) else f": {pair.value(pair.other)} over {pair.value(pair.base)}"
             yield Evidence(pair.sides, f"{wording.short(pair.case)}{sides}", pair.ratio.speedup, pair.ratio.low, pair.ratio.high)
 
 
-def _pairs(test: ClaimTest, results: Results) -> Iterator[Pair]:
-    """Yield the pairs that test a claim, with the speeds of what it measures; rows without them tell nothing."""
-
-    def speeds(row: Row) -> Sequence[float]:
-        return _SPEEDS[test.measure](row, results.prices)
-
+def _pairs(test: ClaimTest, results: Results) -> Sequence[Pair]:
+    """Return the pairs that test a claim, with the speeds of what it measures; rows without them tell nothing."""
+    speeds = partial(_SPEEDS[test.measure], prices=results.prices)
     known = results.where(lambda row: min(speeds(row), default=0) > 0)
     if test.best:
-        yield from best(known, ((speeds, lambda row: median(speeds(row))),)).rows
-        return
+        return best(known, ((speeds, lambda row: median(speeds(row))),)).rows
     with suppress(UsageError):  # no row that went well has the base
-        for pair in match_rows(known, test.by or "", test.base).rows:
-            yield replace(pair, speeds=(speeds(pair.base), speeds(pair.other)))
+        found = match_rows(known, test.by or "", test.base).rows
+        return [replace(pair, speeds=(speeds(pair.base), speeds(pair.other))) for pair in found]
+    return ()
 
 
 def _verdict(claim: Claim, found: Evidence) -> str:
@@ -170,9 +159,15 @@ def _verdict(claim: Claim, found: Evidence) -> str:
 
 def _data(each: Tested) -> Cells:
     """Return what programs get of a record in front of what is shown, in base units."""
-    values = {f"claim.{name}": getattr(each.claim, name) for name in ("says", "who", "when", "is_our_reading")}
-    values |= dict(zip(("claim.low", "claim.high"), each.claim.ends or (None, None), strict=True))
-    values |= {"claim.unit": each.claim.measured_in.value, "claim.command": each.claim.test and each.claim.test.command}
-    values |= {f"measured.{name}": getattr(each.found, name, None) for name in ("value", "low", "high")}
-    values["measured.cases"] = each.found and [row.case.id for row in each.found.sides]
+    claim, found = each.claim, each.found
+    low, high = claim.ends or (None, None)
+    values = {f"claim.{name}": getattr(claim, name) for name in ("says", "who", "when", "is_our_reading")}
+    values |= {
+        "claim.low": low,
+        "claim.high": high,
+        "claim.unit": claim.measured_in.value,
+        "claim.command": claim.test and claim.test.command,
+    }
+    values |= {f"measured.{name}": getattr(found, name, None) for name in ("value", "low", "high")}
+    values["measured.cases"] = found and [row.case.id for row in found.sides]
     return {name: cell(value) for name, value in values.items()}

@@ -1,25 +1,34 @@
-"""Batch size: what a small one costs, and how large a one is needed and fits."""
+"""Batch size: what a small one costs, how large a one is needed, what each sample takes of the memory, and the largest that fits."""
 
-from collections.abc import Sequence
+import math
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from operator import attrgetter
 from typing import NamedTuple
 
-from dlbench.analysis.answers.parts import memory, small_batches
+from dlbench.analysis.answers.parts import small_batches
 from dlbench.analysis.answers.parts.base import Question, Section
-from dlbench.analysis.answers.parts.headline import Tag, by_kind, foremost
-from dlbench.analysis.presentation.columns import CASE, RATIO, THROUGHPUT, place
-from dlbench.analysis.presentation.names import by_device
+from dlbench.analysis.answers.parts.headline import Tag
+from dlbench.analysis.answers.parts.lines import MOST_OFF, fit
+from dlbench.analysis.answers.parts.pair_tables import RATIO_TAGS, medians
+from dlbench.analysis.presentation.columns import CASE, RATIO, THROUGHPUT, TIME, place
+from dlbench.analysis.presentation.figures import Figure, figure
+from dlbench.analysis.presentation.names import by_device, by_workload, flat
 from dlbench.analysis.presentation.pair_columns import of_ratio
-from dlbench.analysis.ratios.pairing import BATCH, DEVICE, RUN, grouped, label
-from dlbench.analysis.ratios.ratio import Ratio, itself, middle, speed_ratio
+from dlbench.analysis.presentation.wording import short
+from dlbench.analysis.ratios.pairing import BATCH, DEVICE, DTYPE, MODE, RUN, grouped, label
+from dlbench.analysis.ratios.ratio import Ratio, itself, speed_ratio
 from dlbench.analysis.read.table import Results
-from dlbench.core.model import Status
+from dlbench.core.model import Status, as_count
 from dlbench.core.rows.row import MACHINE, Row
 from dlbench.core.schema import Column, Unit
 from dlbench.core.units import percent
 
 ENOUGH = 0.9
 """Share of the best throughput from which on a larger batch is not worth its memory and its latency."""
+_BENT = 0.1
+"""Median distance of peaks from their line from which on a sample does not take the same at every batch."""
 _FREE = {BATCH, *MACHINE} - {DEVICE, RUN}
 """In which the rows of a sweep may differ: of what ran out of memory nobody knows more of the machine."""
 
@@ -28,6 +37,8 @@ _FREE = {BATCH, *MACHINE} - {DEVICE, RUN}
 class BatchSweep:
     """Work at several batches."""
 
+    case: str
+    """The work, whatever its batch."""
     sides: Sequence[Row]
     """What went well, the smallest batch first."""
     row: Row
@@ -38,11 +49,6 @@ class BatchSweep:
     """Its throughput over that of the best."""
     too_large: int | None
     """The smallest batch that ran out of memory."""
-
-    @property
-    def case(self) -> str:
-        """The work, whatever its batch."""
-        return label(self.row, (BATCH.name,))
 
     @property
     def outcome(self) -> str:
@@ -62,42 +68,190 @@ class BatchSweep:
         return percent(self.share) if self.share < 1 and self.outcome == "enough" else None
 
 
+class PeakLine(NamedTuple):
+    """Line through the peaks of three batches or more, nothing where they don't rise; what holds for the batches it was drawn through."""
+
+    sample_bytes: float | None = None
+    fixed_bytes: float | None = None
+    """None where it does not show."""
+    line_from: int | None = None
+    line_to: int | None = None
+    off: float | None = None
+    """How far a peak is from it in the median, relative."""
+
+
+@dataclass(frozen=True)
+class MemoryDemand:
+    """Memory that work takes by its batch: of a sweep of batches, or of a search for the largest and what that tried."""
+
+    row: Row
+    fits: Sequence[Row]
+    """What went well, the smallest batch first."""
+    tries: Sequence[Row] = ()
+    """Of a search, the smallest batch first."""
+    limit: str | None = None
+    """Of a search, the parameter that limits its memory, a number of GiB."""
+
+    @property
+    def case(self) -> str:
+        """The id without device, batch and limit."""
+        return label(self.row, filter(None, (BATCH.name, self.limit)))
+
+    @property
+    def limit_bytes(self) -> float | None:
+        """Memory that it had to fit into; None where none was set."""
+        limit = self.row.params.get(self.limit or "")
+        return limit * 2**30 if isinstance(limit, int | float) and 0 < limit < 2**30 else None
+
+    @property
+    def beyond(self) -> int | None:
+        """The smallest batch that did not fit, not even in a second try after one that failed by chance."""
+        failed = {row.batch for row in self.tries if row.case.status in (Status.OOM, Status.CRASHED)} - {row.batch for row in self.fits}
+        return min(filter(None, failed), default=None)
+
+    @property
+    def largest(self) -> int | None:
+        """The largest batch that a search found to fit."""
+        fitting = (batch for row in self.fits if (batch := row.batch) and batch < (self.beyond or math.inf))
+        return as_count(self.row.case.found.get(BATCH.name)) or (max(fitting, default=None) if self.limit else None)
+
+    @property
+    def ended(self) -> str | None:
+        """Why a search is unfinished, with what fits so far, or found nothing that fits."""
+        return None if self.row.is_ok else self.row.case.reason or str(self.row.case.status)
+
+    @cached_property
+    def line(self) -> PeakLine:
+        """Line through the peaks."""
+        peaks = [(batch, peak) for row in self.fits if (batch := row.batch) and (peak := row.peak_bytes)]
+        if (line := fit(peaks)) is None:
+            return PeakLine()
+        off, (smallest, _), (largest, _) = line.off(peaks), peaks[0], peaks[-1]
+        if off >= MOST_OFF or len({peak for _, peak in peaks}) == 1:
+            return PeakLine(off=off)
+        return PeakLine(line.slope, line.fixed if line.shows_fixed(smallest, off) else None, smallest, largest, off)
+
+
 class Batches(NamedTuple):
     """What rows say of batches."""
 
     sweeps: Sequence[BatchSweep]
-    demands: Sequence[memory.Demand]
+    demands: Sequence[MemoryDemand]
     trainings: Sequence[small_batches.Training]
 
 
 def _read(results: Results) -> Batches:
     groups = grouped((row for row in results.rows if row.batch and row.is_single_rank), lambda row: row.differing_from(_FREE))
-    sweeps = [sweep for group in groups.values() if (sweep := _sweep(group))]
-    in_order = [sweep for alike in by_device(sweeps).values() for sweep in alike]
-    return Batches(in_order, memory.demands(results, (sweep.sides for sweep in sweeps)), small_batches.trainings(results))
+    sweeps = flat(by_device([sweep for group in groups.values() for sweep in _sweep(group)]))
+    of_sweeps = (MemoryDemand(sweep.sides[0], sweep.sides) for sweep in sweeps)
+    searches = sorted(_searches(results), key=lambda each: (each.row.is_on_cpu, -(each.largest or 0)))
+    demands = [*searches, *(each for each in of_sweeps if each.line.sample_bytes)]
+    return Batches(sweeps, demands, small_batches.trainings(results))
 
 
-def _sweep(group: Sequence[Row]) -> BatchSweep | None:
-    """Return work that differs in its batch alone; None where fewer than two went well and have a throughput."""
+def _sweep(group: Sequence[Row]) -> Iterator[BatchSweep]:
+    """Yield work that differs in its batch alone, where two or more went well and have a throughput."""
     timed = {batch: row for row in group if (batch := row.batch) and row.has_throughput}
-    if len(timed) < 2:
-        return None
-    rows = [timed[batch] for batch in sorted(timed)]
-    smallest, most = rows[0].rounds.items_per_s, max(row.throughput for row in rows)
-    enough = next(row for row in rows if row.throughput >= ENOUGH * most)
-    ratio = itself(len(smallest)) if enough is rows[0] else speed_ratio(smallest, enough.rounds.items_per_s, among=len(rows) - 1)
-    too_large = min((batch for row in group if (batch := row.batch) and row.case.status is Status.OOM), default=None)
-    return BatchSweep(rows, enough, ratio, enough.throughput / most, too_large)
+    if len(timed) > 1:
+        rows = [timed[batch] for batch in sorted(timed)]
+        smallest, most = rows[0].rounds.items_per_s, max(row.throughput for row in rows)
+        row = next(row for row in rows if row.throughput >= ENOUGH * most)
+        ratio = itself(len(smallest)) if row is rows[0] else speed_ratio(smallest, row.rounds.items_per_s, among=len(rows) - 1)
+        too_large = min((batch for row in group if (batch := row.batch) and row.case.status is Status.OOM), default=None)
+        yield BatchSweep(label(row, (BATCH.name,)), rows, row, ratio, row.throughput / most, too_large)
 
 
-def _foremost(found: Sequence[BatchSweep]) -> list[BatchSweep]:
-    """Return the work in the middle of each kind on the first device."""
-    alike = foremost(found)
-    one = middle(alike)
-    kinds = by_kind([each for each in found if each.row.case.device == one.row.case.device and each.row.case.run == one.row.case.run])
-    return [one, *(middle(kind) for kind in kinds.values() if alike[0] not in kind)]
+def _searches(results: Results) -> Iterator[MemoryDemand]:
+    """Yield the searches for the largest batch, where the device has what they ask for; of a published file without their tries."""
+
+    def search(row: Row) -> Hashable:  # of its case nobody knows more before it has ended
+        return row.file, row.differing_from(_FREE | {DTYPE, MODE})
+
+    tries = grouped((row for row in results.tries if row.batch), search)
+    for row in results.rows:
+        declared = row.declared
+        if not declared.value("largest") or declared.searched != (BATCH.name,) or not declared.searches(row.params):
+            continue
+        tried = sorted(tries.get(search(row), ()), key=lambda each: each.batch or 0)
+        if (tried or row.case.found) and row.case.status is not Status.UNSUPPORTED:
+            yield MemoryDemand(row, [each for each in tried if each.is_ok], tried, declared.parameter("limit"))
 
 
+def _by_batch(rows: Sequence[Row], searched: str = "") -> Iterator[Figure]:
+    """Yield throughput, latency and memory against the batch, of each workload a figure each, with a line a sweep or search and device."""
+    about = "One line a network or shape; further right is a larger batch. "
+    about += "Tries of a search stand on one round each." if searched else "The vertical lines are 95 % intervals over rounds."
+    line = Column("batch.sweep", Unit.TEXT, "the parameters that stay the same while the batch grows", heading="work").by(
+        lambda row: short(label(row, (BATCH.name,))).partition(" ")[2] or row.case.workload
+    )
+    batch = Column(str(BATCH), Unit.COUNT, "items of one call", of=lambda row: row.batch, heading="batch")
+    memory = Column(
+        "batch.memory_bytes", Unit.BYTES, "peak on the accelerator, or on a CPU of the process", "lower", of=lambda row: row.peak_bytes
+    )
+    for where, found in by_workload(rows).items():
+        for column in (THROUGHPUT.headed("throughput"), TIME.headed("latency"), memory.headed("memory")):
+            shown = [row for row in found if column.value(row) is not None]
+            title = f"{column.heading.capitalize()} by batch size{searched}: {where}"
+            yield figure(title, about, "line", shown, batch, column, line, place(rows), log="xy")
+
+
+def _cautions(found: Sequence[MemoryDemand]) -> Iterator[str]:
+    for each in found:
+        if each.ended:
+            yield f"the search for the largest batch of {short(each.case)}: {each.ended}"
+        if (each.line.off or 0) > _BENT:
+            yield f"memory per sample of {short(each.case)} varies with the batch"
+
+
+_line = attrgetter("line")
+_MEMORY: Section[MemoryDemand] = Section(
+    records="demands",
+    title="Memory by batch size",
+    columns=[
+        CASE.headed("work"),
+        place,
+        Column("batch.limit_bytes", Unit.BYTES, "memory that the work had to fit into; null where none was set").headed("limit", 0),
+        Column("batch.largest", Unit.COUNT, "the largest batch that a search found to fit").headed("largest batch", 0),
+        Column("batch.beyond", Unit.COUNT, "the smallest batch above it that did not fit").headed("too large", 0),
+        Column("batch.tries", Unit.COUNT, "batches that the search tried, each in one round").by(
+            lambda each: len(each.tries) or None, "tries"
+        ),
+        Column("batch.sample_bytes", Unit.BYTES, "what each sample adds to the peak: slope of a line through the peaks")
+        .on(_line)
+        .headed("a sample", 0),
+        Column(
+            "batch.fixed_bytes",
+            Unit.BYTES,
+            "what that line takes without a sample: weights, their gradients and averages, libraries; null where it does not show",
+        )
+        .on(_line)
+        .headed("fixed part", 0),
+        Column("batch.off", Unit.FRACTION, "how far a peak is from the line, in the median", heading="off the line").on(_line),
+        Column("batch.line_from", Unit.COUNT, "the smallest batch of the line; beyond these it is a forecast")
+        .on(_line)
+        .headed("from batch"),
+        Column("batch.line_to", Unit.COUNT, "the largest batch of the line", heading="to batch").on(_line),
+        Column("batch.ended", Unit.TEXT, "why the search is unfinished, with what fits so far, or found nothing that fits").headed(
+            "search ended, as"
+        ),
+    ],
+    notes=[
+        "peaks of a search are those of its tries, each measured in one round; a line holds for the batches it was drawn through; "
+        "on an accelerator a peak is what torch's allocator held, which is what has to fit"
+    ],
+    by=lambda each: "line" if not each.limit else "none" if not each.largest else "so far" if each.ended else "fits",
+    headline={
+        "fits": ("batch {largest} fits into {limit_bytes}", "batch {largest} fits"),
+        "so far": ("batch {largest} fits so far into {limit_bytes}", "batch {largest} fits so far"),
+        "none": ("no batch fits into {limit_bytes}", "no batch fits; tries: {tries}"),
+        "line": "a sample takes {sample_bytes}",
+    },
+    tags={Tag.UNFINISHED: lambda each: bool(each.limit and each.largest and each.ended)},
+    cautions=_cautions,
+    figures=[
+        lambda found: _by_batch([row for each in found if each.limit for row in each.fits if row.has_throughput], ", as a search tried")
+    ],
+)
 ORDER = 50
 QUESTION = Question(
     "batch",
@@ -128,7 +282,7 @@ QUESTION = Question(
                 Column("batch.too_large", Unit.COUNT, "the smallest batch that ran out of memory", heading="too large", priority=0),
             ],
             whole=of_ratio,
-            foremost=_foremost,
+            foremost=medians,
             by=lambda sweep: sweep.outcome,
             headline={
                 "no gain": "no gain shown from batch {smallest} to {enough}",
@@ -141,13 +295,10 @@ QUESTION = Question(
                 "{less} of the best throughput{where}",
                 "{less} of the best{where}",
             ),
-            tags={
-                Tag.FEW_ROUNDS: lambda sweep: sweep.ratio.reason is not None,
-                Tag.NOISY: lambda sweep: sweep.ratio.is_undecided,
-            },
-            figures=[lambda found: memory.by_batch([row for sweep in found for row in sweep.sides])],
+            tags=RATIO_TAGS,
+            figures=[lambda found: _by_batch([row for sweep in found for row in sweep.sides])],
         ),
-        memory.SECTION,
+        _MEMORY,
         small_batches.SECTION,
     ],
 )

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dlbench.analysis.answers.parts.base import Question, Section, Table
 from dlbench.analysis.answers.parts.base import table as table_of
 from dlbench.analysis.answers.parts.headline import Tag
-from dlbench.analysis.presentation.columns import place, with_ends
+from dlbench.analysis.presentation.columns import place, spanned
 from dlbench.analysis.presentation.figures import Figure, figure
 from dlbench.analysis.presentation.wording import plural, short
 from dlbench.analysis.ratios.pairing import grouped
@@ -20,12 +20,6 @@ _ON_CPU = (
     "Ranks on a CPU share its cores and its memory, so efficiency is that of its cores: "
     "it shows that a form works and what it costs here, not how accelerators scale."
 )
-_MEANINGS = {
-    "memory": "peak of one device, on a CPU of one process: the highest of the ranks",
-    "waits": "communication that a step waits for, the price of synchronising: the step less the same one without it",
-    "bubble": "idle part of a pipeline's step, from steps with other numbers of microbatches; in theory (p - 1) / (m + p - 1)",
-    "speed-up": "of the way that brings the most of several its interval allows for that choice",
-}
 _VERDICTS = ("scales", "helps", "slows", "undecided")
 
 
@@ -58,13 +52,7 @@ def _foremost(found: Sequence[Step]) -> list[Step]:
 
 def what(found: Sequence[Step]) -> list[Column]:
     """Return the columns that tell steps apart."""
-    return [
-        columns.WORK.headed("case", 0),
-        place(found),
-        columns.KIND.headed("scaling", 0),
-        columns.RANKS.headed("ranks", 0),
-        columns.CORES.headed("cores each"),
-    ]
+    return [columns.WORK, place(found), columns.KIND, columns.RANKS, columns.CORES]
 
 
 def table(found: Sequence[Step]) -> Table:
@@ -74,9 +62,10 @@ def table(found: Sequence[Step]) -> Table:
 
 
 def _notes(found: Sequence[Step]) -> Iterator[str]:
-    """Yield what headings mean that have something below them, and why steps have no speed-up."""
-    there = {each.heading for each in _COLUMNS if isinstance(each, Column) and any(each.value(one) is not None for one in found)}
-    yield from (f"{heading}: {meaning}" for heading, meaning in _MEANINGS.items() if heading in there)
+    """Yield what columns mean that have something below them, and why steps have no speed-up."""
+    for column in (columns.MEMORY, columns.EXPOSED, columns.BUBBLE, columns.THEORY):
+        if any(column.value(each) is not None for each in found):
+            yield f"{column.heading}: {column.meaning}"
     if any(each.is_on_cpu for each in found):
         yield _ON_CPU
     for reason, count in Counter(each.reason for each in found if each.reason).items():
@@ -86,23 +75,17 @@ def _notes(found: Sequence[Step]) -> Iterator[str]:
 def _figures(found: Sequence[Step]) -> Iterator[Figure]:
     """Yield scaling efficiency: a row a way, a dot for each number of ranks."""
     gained = list(filter(_gains, found))
-    where = place(gained)
-    low, high = (Column(f"scaling.efficiency_{end}", Unit.FRACTION, f"{end} end of its 95 % interval") for end in ("low", "high"))
-    efficiency = with_ends(
-        columns.EFFICIENCY.headed("efficiency"),
-        low.by(lambda each: each.per_resource(each.ratio.low)),
-        high.by(lambda each: each.per_resource(each.ratio.high)),
-    )
     yield figure(
         "Scaling efficiency: speed-up over resources",
         "At 1 every further device brings as much as the first; the lines are 95 % intervals over rounds.",
         "dot",
         gained,
-        efficiency,
-        Column("scaling.way", Unit.TEXT, "the work, how its batch is shared out, and where it ran", heading="way").by(
-            lambda each: " ".join(filter(None, (short(each.work), each.kind, f"on {where.value(each)}")))
+        spanned(columns.EFFICIENCY, lambda each: [each.per_resource(end) for end in (each.ratio.low, each.ratio.high)]),
+        Column("scaling.way", Unit.TEXT, "the work, and how its batch is shared out", heading="way").by(
+            lambda each: " ".join(filter(None, (short(each.case), each.kind)))
         ),
         Column("scaling.ranks_text", Unit.TEXT, "how many ranks took part", heading="ranks").by(lambda each: plural(each.ranks, "rank")),
+        place(gained),
         reference=1.0,
         spread=lambda each: each.efficiency or 0.0,
     )
@@ -111,17 +94,17 @@ def _figures(found: Sequence[Step]) -> Iterator[Figure]:
 _TITLE = "More devices: what all do together, against one"
 _COLUMNS = (
     what,
-    columns.ITEMS_PER_S.headed("items/s"),
-    with_ends(columns.SPEEDUP.headed("speed-up", 0), columns.LOW, columns.HIGH),
-    columns.EFFICIENCY.headed("efficiency", 0),
-    columns.MEMORY.headed("memory"),
-    columns.EXPOSED.headed("waits"),
+    columns.ITEMS_PER_S,
+    columns.SPEEDUP,
+    columns.EFFICIENCY,
+    columns.MEMORY,
+    columns.EXPOSED,
     Column("scaling.exposed_share", Unit.FRACTION, "that communication over the step", "lower", heading="of a step").by(
         lambda each: each.exposed_s / each.step_s if each.exposed_s is not None and each.step_s else None
     ),
-    columns.BUBBLE.headed("bubble"),
-    columns.THEORY.headed("in theory"),
-    columns.VERDICT.headed("verdict", 0),
+    columns.BUBBLE,
+    columns.THEORY,
+    columns.VERDICT,
 )
 ORDER = 60
 QUESTION = Question(

@@ -3,19 +3,18 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from operator import itemgetter
 from typing import NamedTuple
 
 from dlbench.analysis.answers.parts import convergence, pair_tables
-from dlbench.analysis.answers.parts.base import Lack, Question, Section
-from dlbench.analysis.answers.parts.headline import Tag, by_kind, foremost, span_of
+from dlbench.analysis.answers.parts.base import Lack, Question, Section, unique
+from dlbench.analysis.answers.parts.headline import Tag, by_kind, span_of
 from dlbench.analysis.answers.parts.sustained import series
 from dlbench.analysis.presentation import pair_columns
 from dlbench.analysis.presentation.columns import CASE, KEY, RATIO, of_row, place
 from dlbench.analysis.presentation.figures import Figure, figure
-from dlbench.analysis.presentation.names import HasRow, by_device, device_label, several_runs
-from dlbench.analysis.presentation.wording import few
-from dlbench.analysis.ratios.pairing import DTYPE, OfPair, Pair, from_widest, grouped, match_rows, one_device
+from dlbench.analysis.presentation.names import HasRow, by_device
+from dlbench.analysis.presentation.wording import few, short
+from dlbench.analysis.ratios.pairing import DTYPE, OfPair, Pair, from_widest, grouped, label, match_rows, one_device
 from dlbench.analysis.ratios.ratio import middle, speedup_of
 from dlbench.analysis.read.table import Results
 from dlbench.core.declarations import ValueRole
@@ -28,14 +27,14 @@ _OPERANDS: Mapping[ValueRole, str] = {"error": "", "product_error": "of the prod
 
 
 @dataclass(frozen=True, slots=True)
-class Rung(OfPair):
+class LadderStep(OfPair):
     """A precision in one kind of work of a device, against the base."""
 
     kind: str
     name: str
     """The precision."""
     pair: Pair
-    """The case in the middle."""
+    """The median case."""
     pairs: Sequence[Pair]
     """All cases in it."""
     is_fastest: bool
@@ -47,16 +46,11 @@ class Rung(OfPair):
         """Between which ratios its cases are, where there is little room."""
         return span_of(self.pairs)
 
-    @property
-    def outcome(self) -> str:
-        """Whether a gain is shown in any of its cases."""
-        return "open" if self.ratio.is_undecided else "gain" if max(map(speedup_of, self.pairs)) > 1 else "loss"
-
 
 class Precisions(NamedTuple):
     """What rows say of precisions and formats."""
 
-    rungs: Sequence[Rung] = ()
+    ladder: Sequence[LadderStep] = ()
     same: Sequence[Pair] = ()
     errors: Sequence[Row] = ()
     counts: Sequence[convergence.FormatCount] = ()
@@ -67,37 +61,38 @@ class Precisions(NamedTuple):
 def _read(results: Results) -> Precisions:
     pairs, values = match_rows(results, DTYPE.name).rows, pair_tables.reported_pairs(results, DTYPE.name).rows
     trained = sorted(convergence.trainings(results.rows), key=lambda each: (each.row.is_on_cpu, from_widest(each.name), each.name))
-    rungs = [*_rungs(pairs, trained)]
-    if not (rungs or values or trained):
+    ladder = [*_ladder(pairs, trained)]
+    if not (ladder or values or trained):
         return Precisions()
     errors = [row for row in results.rows if series(row, "error")]
-    return Precisions(rungs, pairs, errors, [*map(convergence.counted, by_device(trained).values())], trained, values)
+    return Precisions(ladder, pairs, errors, [*map(convergence.counted, by_device(trained).values())], trained, values)
 
 
-def _rungs(pairs: Sequence[Pair], trained: Sequence[convergence.FormatTraining]) -> Iterator[Rung]:
-    """Yield the precisions of each kind of work from the widest down, of kinds that another than a wider one was timed in."""
+def _ladder(pairs: Sequence[Pair], trained: Sequence[convergence.FormatTraining]) -> Iterator[LadderStep]:
+    """Yield the precisions of each kind of work from the widest down, of kinds that another than a wider one was timed in.
+
+    Where there are cases that all narrower ones have, these alone say which is the fastest: a precision that was tried in small cases,
+    too, is not behind for that.
+    """
     in_format = grouped(trained, lambda each: (one_device(each.row), each.name))
     for found in by_device(sorted(pairs, key=lambda each: from_widest(each.other.case.dtype))).values():
         for kind, of_kind in by_kind(found).items():
-            if narrower := [each for each in of_kind if not _is_wider(each)]:
-                best = pair_tables.furthest(narrower)
-                for name, cases in grouped(of_kind, lambda each: str(each.other.case.dtype)).items():
-                    is_fastest = name == best[0].other.case.dtype
-                    chosen = best if is_fastest else (middle(cases), cases)
-                    yield Rung(kind, name, *chosen, is_fastest, in_format.get((one_device(cases[0].row), name), []))
+            steps = grouped(of_kind, lambda each: str(each.other.case.dtype))
+            narrower = {name: cases for name, cases in steps.items() if not _is_wider(cases[0])}
+            if not narrower:
+                continue
+            shared = set.intersection(*({each.case for each in cases} for cases in narrower.values()))
+            compared = {name: [each for each in cases if each.case in shared] or cases for name, cases in narrower.items()}
+            fastest = max(compared, key=lambda name: speedup_of(middle(compared[name])))
+            for name, cases in (steps | {fastest: compared[fastest]}).items():
+                pair = replace(middle(cases), among=len(narrower) if name == fastest else 1)
+                yield LadderStep(kind, name, pair, cases, name == fastest, in_format.get((one_device(pair.row), name), []))
 
 
 def _is_wider(pair: Pair) -> bool:
     """Whether the other precision has more bits than the base: a reference for errors, and nothing to run in for speed."""
     base, other = (PRECISIONS.get(str(side.case.dtype)) for side in pair.sides)
     return base is not None and other is not None and other.bytes > base.bytes
-
-
-def _foremost(found: Sequence[Rung]) -> list[Rung]:
-    """Return the fastest of each kind of work of the device that is fastest in the first."""
-    fastest = [rung for rung in found if rung.is_fastest]
-    here = one_device(foremost(fastest)[0].row)
-    return [rung for rung in fastest if one_device(rung.row) == here]
 
 
 def _error(row: Row) -> float | None:
@@ -122,8 +117,8 @@ def _point(role: ValueRole, at: int, record: HasRow) -> float | None:
     return next(iter(series(record.row, role)[at:]), None)
 
 
-def _cautions(found: Sequence[Rung]) -> Iterator[str]:
-    if left := [where for where, alike in by_device(found).items() if not any(rung.trained for rung in alike)]:
+def _cautions(found: Sequence[LadderStep]) -> Iterator[str]:
+    if left := [where for where, alike in by_device(found).items() if not any(each.trained for each in alike)]:
         yield f"whether training still converges in it was not measured on {few(left, 1)}: {convergence.COMMAND}"
 
 
@@ -139,36 +134,20 @@ def _nothing(results: Results) -> Lack:
     return Lack(f"no two rows differ in their precision alone{no_speed}")
 
 
-def _speed_and_gap(found: Sequence[Rung]) -> Iterator[Figure]:
-    """Yield the speed of precisions against what they cost in accuracy, for each kind of work of a device."""
-    several = several_runs(found)
-    for title, alike in grouped(found, lambda rung: f"{rung.kind} on {device_label(rung, several)}").items():
-        yield figure(
-            f"Speed against accuracy: {title}",
-            "A dot for each precision and training: further up is faster, left of zero less accurate; the lines are exact 95 % intervals.",
-            "dot",
-            [(rung, each) for rung in alike for each in rung.trained if each.gap],
-            convergence.GAP.on(itemgetter(1)).headed("gap to the plain format, points"),
-            RATIO.on(itemgetter(0)).headed("times as fast"),
-            convergence.NAME.on(itemgetter(0)),
-            log="y",
-            reference=0.0,
-        )
-
-
 def _errors(pairs: Sequence[Pair]) -> Iterator[Figure]:
     """Yield how far off results are, a dot for each precision."""
-    sides = {(each.case, each.other.case.run, side.case.id): (each, side) for each in pairs for side in reversed(each.sides)}
+    rows = [row for row in unique(pair_tables.sides_of(pairs)) if _error(row)]  # zero has no logarithm
     yield figure(
         "How far off the results are",
         "Relative distance from the result in fp64 on the CPU, in the 2-norm; further left is nearer.",
         "dot",
-        [each for each in sides.values() if _error(each[1])],  # zero has no logarithm
-        _ERROR.on(itemgetter(1)),
-        pair_tables.on_its_device(CASE, pairs).on(itemgetter(0)),
-        of_row(lambda row: row.case.dtype, "precision").on(itemgetter(1)),
+        rows,
+        _ERROR,
+        CASE.by(lambda row: short(label(row, (DTYPE.name,)))),
+        of_row(lambda row: row.case.dtype, "precision"),
+        place(rows),
         log="x",
-        spread=lambda each: _error(each[1]) or 0.0,
+        spread=lambda row: _error(row) or 0.0,
     )
 
 
@@ -184,34 +163,34 @@ QUESTION = Question(
     cautions=_timeouts,
     sections=[
         Section(
-            records="rungs",
+            records="ladder",
             title="The ladder: speed and error of each precision",
             columns=[
                 Column("ladder.kind", Unit.TEXT, "the kind of work: training, inference, or the workload", heading="work", priority=0),
                 place,
                 convergence.NAME,
-                CASE.headed("case in the middle"),
-                Column("ladder.cases", Unit.COUNT, "cases in it").by(lambda rung: len(rung.pairs), "cases"),
-                Column("ladder.arithmetic", Unit.TEXT, "native or emulated").by(lambda rung: rung.row.case.arithmetic, "arithmetic"),
-                Column("ladder.base", Unit.TEXT, "what it is held against").by(lambda rung: rung.pair.base.case.dtype, "against"),
+                CASE.headed("median case"),
+                Column("ladder.cases", Unit.COUNT, "cases in it").by(lambda step: len(step.pairs), "cases"),
+                Column("ladder.arithmetic", Unit.TEXT, "native or emulated").by(lambda step: step.row.case.arithmetic, "arithmetic"),
+                Column("ladder.base", Unit.TEXT, "what it is held against").by(lambda step: step.pair.base.case.dtype, "against"),
                 RATIO,
                 Column("ladder.error", Unit.FRACTION, "largest distance from the result in fp64", "lower", priority=0).by(
-                    lambda rung: _largest(each.other for each in rung.pairs), "error"
+                    lambda step: _largest(each.other for each in step.pairs), "error"
                 ),
                 Column("ladder.base_error", Unit.FRACTION, "the same of what it is held against", "lower", priority=0).by(
-                    lambda rung: _largest(each.base for each in rung.pairs), "error of the base"
+                    lambda step: _largest(each.base for each in step.pairs), "error of the base"
                 ),
                 Column("ladder.product_error", Unit.FRACTION, "without the rounding of the operands", "lower").by(
                     partial(_point, "product_error", 0), "of the product"
                 ),
                 Column("ladder.verdict", Unit.TEXT, "whether trainings in it do", priority=0).by(
-                    lambda rung: convergence.verdict(rung.trained), "training"
+                    lambda step: convergence.verdict(step.trained), "training"
                 ),
             ],
             notes=("95 % interval: of the fastest it allows for choosing the best of several",),
-            whole=lambda rung: cells(rung.row) | pair_columns.cells(rung.pair),
-            foremost=_foremost,
-            by=lambda rung: rung.outcome,
+            whole=lambda step: cells(step.row) | pair_columns.cells(step.pair),
+            foremost=lambda found: pair_tables.medians([step for step in found if step.is_fastest]),
+            by=lambda step: "open" if step.ratio.is_undecided else "gain" if max(map(speedup_of, step.pairs)) > 1 else "loss",
             headline={
                 "gain": (
                     "{name:11} {speedup} {base}{span}, error {error}, {verdict}",
@@ -226,12 +205,10 @@ QUESTION = Question(
             },
             qualifier="{case}{where}{among}",
             tags={
-                Tag.FEW_ROUNDS: lambda rung: rung.ratio.interval is None,
-                Tag.NOISY: lambda rung: rung.ratio.is_undecided,
-                Tag.NOT_CHECKED: lambda rung: _largest(each.other for each in rung.pairs) is None,
+                **pair_tables.RATIO_TAGS,
+                Tag.NOT_CHECKED: lambda step: _largest(each.other for each in step.pairs) is None,
             },
             cautions=_cautions,
-            figures=[_speed_and_gap],
         ),
         replace(
             pair_tables.SAME,

@@ -1,7 +1,7 @@
 """Pairs of rows that differ in one setting, and the ratio of their times."""
 
 from collections.abc import Callable, Hashable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from itertools import product
 from typing import NamedTuple, TypeVar
@@ -103,10 +103,6 @@ class Pair:
     def time_s(self, side: Row) -> float | None:
         """Return the time of a side that the ratio is of, seconds a call."""
         return side.time.device_s if self.on_device else side.time.median_s
-
-    def chosen(self, among: int) -> "Pair":
-        """Return it as the best among so many, whose interval allows for the choice."""
-        return replace(self, among=among)
 
 
 class OfPair:
@@ -236,12 +232,12 @@ def _setting(results: Results, by: str) -> Setting:
 
 
 def _base_value(rows: Sequence[Row], setting: Setting, base: str | None) -> Hashable:
-    values = {str(value): value for row in rows for value in [setting.of_row(row)]}
+    values = {str(value): value for row in rows if (value := setting.of_row(row)) is not None}
     if base is None:
-        plain = {plain_value(row, setting.name): None for row in rows}
-        standard = STANDARD.get(setting.name)
-        known = (each for each in sorted(plain, key=lambda each: each != standard) if each in values)
-        return values[first] if (first := next(known, None)) is not None else next(iter(values.values()), None)
+        plain = dict.fromkeys(plain_value(row, setting.name) for row in rows)
+        standard = [each for each in (STANDARD.get(setting.name),) if each in plain]
+        base = next((each for each in (*standard, *plain, *values) if each in values), None)
+        return values.get(base or "")
     if base not in values:
         raise UsageError(f"no row has {setting} = '{base}'{nearest(base, list(values))}")
     return values[base]
@@ -280,12 +276,6 @@ def grouped(items: Iterable[T], key: Callable[[T], K]) -> dict[K, list[T]]:
 def one_device(row: Row) -> tuple[Hashable, ...]:
     """Return what tells one device of one machine from others."""
     return row.case.run, row.case.device, row.case.device_name, row.case.threads
-
-
-def both_sides(results: Results, pairs: Iterable[Pair]) -> list[Row]:
-    """Return the rows that stand on either side of pairs, each once, in the order of the table."""
-    sides = {(row.case.run, row.case.id) for each in pairs for row in each.sides}
-    return [row for row in results.rows if (row.case.run, row.case.id) in sides]
 
 
 def label(row: Row, hidden: Iterable[str]) -> str:

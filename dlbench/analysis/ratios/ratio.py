@@ -25,16 +25,6 @@ class Ratio:
     is_of_itself: bool = False
     """Whether both are the same, so that there is nothing to estimate."""
 
-    def __str__(self) -> str:
-        """Return ``41.2 × (40.1…42.0)``; of too few rounds with how many it takes to have an interval.
-
-        It takes more of the best of several, whose interval allows for the choice.
-        """
-        if self.interval is not None or self.is_of_itself:
-            return f"{self.times}{self.span}"
-        enough, chosen = rounds_for_interval(self.among), f", best of {self.among}" if self.among > 1 else ""
-        return f"{self.times} (no interval{f' before {enough} rounds{chosen}' if min(self.rounds) < enough else ''})"
-
     @property
     def times(self) -> str:
         """The ratio alone: ``41.2 ×``."""

@@ -50,9 +50,9 @@ _ERRORS: tuple[ValueRole, ...] = ("error", "product_error")
 def projection(found: Sequence[Projected]) -> Table:
     """Return the table of what was projected, with what it assumes and how far off it was; no rows where nothing was."""
     notes = [_ASSUMPTIONS] if found else []
-    if any(each.copies_s is not None for each in found):
+    if any(each.projected_copies_s is not None for each in found):
         notes.append(_COPIES)
-    errors = [abs(each.error) for each in found if each.error is not None]
+    errors = [abs(each.projection_error) for each in found if each.projection_error is not None]
     if errors:
         steps = plural(len(errors), "measured step")
         notes.append(f"Checked on {steps} of more ranks than it stands on: off by {units.percent(max(errors))} at most.")

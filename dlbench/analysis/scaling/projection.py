@@ -1,6 +1,6 @@
 """Projection of a data-parallel step to more devices than were measured, with its error where that can be checked."""
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 
 from dlbench.analysis.ratios.pairing import grouped
@@ -25,8 +25,8 @@ class Projected:
     """Measured; or, with more ranks, one that nobody measured."""
     fewest: int
     """Ranks that it is projected from."""
-    seconds: float
-    copies_s: float | None
+    projected_s: float
+    projected_copies_s: float | None
     """What copying each device its items adds where nothing hides it; None where there is nothing to copy."""
     items: float
     """Of all devices together."""
@@ -37,54 +37,14 @@ class Projected:
         return self.step.step_s is not None
 
     @property
-    def error(self) -> float | None:
+    def projection_error(self) -> float | None:
         """Of a measured step: projected over measured, less one."""
-        return self.seconds / self.step.step_s - 1 if self.step.step_s is not None else None
+        return self.projected_s / self.step.step_s - 1 if self.step.step_s is not None else None
 
     @property
-    def items_per_s(self) -> float | None:
+    def projected_items_per_s(self) -> float | None:
         """Of devices that were not measured: what they would do together."""
-        return None if self.is_measured else self.items / self.seconds
-
-
-@dataclass(frozen=True, slots=True)
-class Model:
-    """A step, from what was measured on the fewest devices that talk to each other.
-
-    An all-reduce takes what a line through its times against its sizes says: a latency and seconds a byte. For other numbers of ranks both
-    change as on a ring (Patarasuk and Yuan, see `core.reference.collectives`).
-    """
-
-    step: Step
-    """The one that was measured there."""
-    batch: float
-    """Items of each of its devices."""
-    latency_s: float
-    byte_s: float
-    exposed_s: float
-    """The communication that it waits for."""
-    computing_s: float
-    """The step without that."""
-    size: int
-    """Bytes of gradients."""
-    fixed: float
-    """Part of the computing that does not depend on the items."""
-
-    def all_reduce_s(self, ranks: int) -> float:
-        """Return the seconds in which so many ranks exchange all gradients."""
-        steps, crossings = (cost("all_reduce", ranks) / cost("all_reduce", self.step.ranks) for cost in (ring_steps, bus_factor))
-        messages = -(-self.size // ((self.step.row.count("bucket_mb") or _BUCKET) << 20))
-        return messages * self.latency_s * steps + self.size * self.byte_s * crossings
-
-    def projected(self, step: Step) -> Projected:
-        """Return the projection of a step with more ranks."""
-        items, copying_s = step.items or 0.0, self.step.row.transfer.h2d_s
-        share = items / self.batch
-        part = self.fixed + (1 - self.fixed) * share
-        hidden = self.all_reduce_s(self.step.ranks) - self.exposed_s
-        waiting_s = max(0.0, self.all_reduce_s(step.ranks) - part * hidden)
-        copies_s = None if copying_s is None else copying_s * share
-        return Projected(step, self.step.ranks, part * self.computing_s + waiting_s, copies_s, items * step.ranks)
+        return None if self.is_measured else self.items / self.projected_s
 
 
 def projected(steps: Sequence[Step], results: Results) -> list[Projected]:
@@ -103,20 +63,42 @@ def projected(steps: Sequence[Step], results: Results) -> list[Projected]:
             row, most = anchor.row, group[-1].ranks
             rows = [Row(row.case, {**row.params, "ranks": ranks}, declared=row.declared) for ranks in _BEYOND if ranks > most]
             beyond = [step for step in (Step(each, anchor.models) for each in rows) if (step.items or 0.0) >= 1]
-            found += [model.projected(each) for each in (*group, *beyond) if each.ranks > anchor.ranks]
+            found += [model(each) for each in (*group, *beyond) if each.ranks > anchor.ranks]
     return sorted(found, key=lambda each: not each.is_measured)
 
 
-def _model(step: Step, results: Results) -> Model | None:
-    """Return the model that stands on a step, or None where something that it takes was not measured."""
-    row, ring = step.row, _ring(step, results)
+def _model(anchor: Step, results: Results) -> Callable[[Step], Projected] | None:
+    """Return what projects a step with more ranks than this one, or None where something that it takes was not measured.
+
+    An all-reduce takes what a line through its times against its sizes says: a latency and seconds a byte. For other numbers of ranks both
+    change as on a ring (Patarasuk and Yuan, see `core.reference.collectives`).
+    """
+    row, ring, batch = anchor.row, _ring(anchor, results), anchor.items
     size = gradient_bytes(str(row.params.get("model")), str(row.case.dtype), str(row.params.get("gradients") or "full"))
-    exposed_s = max(0.0, step.exposed_s or 0.0)
-    computing_s = (step.step_s or 0.0) - exposed_s
-    if ring is None or size is None or step.items is None or computing_s <= 0:
+    exposed_s = max(0.0, anchor.exposed_s or 0.0)
+    computing_s = (anchor.step_s or 0.0) - exposed_s
+    if ring is None or size is None or batch is None or computing_s <= 0:
         return None
-    fixed = _fixed_part(step, step.items, computing_s, results) if step.kind == "strong" else 0.0
-    return None if fixed is None else Model(step, step.items, *ring, exposed_s, computing_s, size, fixed)
+    fixed = _fixed_part(anchor, batch, computing_s, results) if anchor.kind == "strong" else 0.0
+    if fixed is None:
+        return None
+    latency_s, byte_s = ring
+    messages = -(-size // ((row.count("bucket_mb") or _BUCKET) << 20))
+
+    def all_reduce_s(ranks: int) -> float:
+        steps, crossings = (cost("all_reduce", ranks) / cost("all_reduce", anchor.ranks) for cost in (ring_steps, bus_factor))
+        return messages * latency_s * steps + size * byte_s * crossings
+
+    hidden_s = all_reduce_s(anchor.ranks) - exposed_s
+
+    def projection(step: Step) -> Projected:
+        items, copying_s = step.items or 0.0, row.transfer.h2d_s
+        share = items / batch
+        part = fixed + (1 - fixed) * share
+        seconds = part * computing_s + max(0.0, all_reduce_s(step.ranks) - part * hidden_s)
+        return Projected(step, anchor.ranks, seconds, copying_s and copying_s * share, items * step.ranks)
+
+    return projection
 
 
 def _ring(step: Step, results: Results) -> tuple[float, float] | None:

@@ -63,19 +63,14 @@ class Step:
         return self.row.params.get("scaling") or self.parallel.scaling
 
     @property
-    def work(self) -> str:
-        """The case without ranks and scaling."""
-        return label(self.row, ("ranks", "scaling"))
-
-    @property
     def case(self) -> str:
-        """The same, as records of all answers have it."""
-        return self.work
+        """The work: the case without ranks and scaling."""
+        return label(self.row, ("ranks", "scaling"))
 
     @property
     def way(self) -> Hashable:
         """A key that is equal for steps that differ in their ranks alone."""
-        return self.work, self.kind, self.row.case.device, self.row.case.run
+        return self.case, self.kind, self.row.case.device, self.row.case.run
 
     @property
     def is_on_cpu(self) -> bool:
@@ -203,8 +198,8 @@ def scaling(results: Results) -> list[Step]:
     with_ranks = (row for row in results.rows if row.ranks and not row.declared.having("collective_op"))
     steps = [Step(row, _models(row, results.environments)) for row in with_ranks]
     found = [_compared(each, steps) for each in steps if not each.is_unsynchronised]
-    works = [each.work for each in found]
-    return sorted(found, key=lambda each: (works.index(each.work), str(each.kind), each.row.case.device, each.row.case.run, each.ranks))
+    works = [each.case for each in found]
+    return sorted(found, key=lambda each: (works.index(each.case), str(each.kind), each.row.case.device, each.row.case.run, each.ranks))
 
 
 def _models(row: Row, environments: Mapping[str, Mapping[str, Any]]) -> tuple[str, ...]:

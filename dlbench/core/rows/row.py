@@ -159,6 +159,12 @@ class Row(Record):
         rates = self.rounds.items_per_s
         return self.is_sound and bool(self.time.median_s) and min(rates, default=0.0) > 0 and max(rates) < math.inf
 
+    @property
+    def peak_bytes(self) -> float | None:
+        """What had to fit: what the accelerator's allocator held, or on a CPU the peak of the process; None where it is unknown."""
+        value = self.memory.reserved_bytes or self.memory.peak_bytes or self.memory.host_peak_bytes
+        return float(value) if value else None
+
     def count(self, name: str) -> int | None:
         """Return a parameter that counts something; None where there is none, or an edited file has something else there."""
         return as_count(self.params.get(name))

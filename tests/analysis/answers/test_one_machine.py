@@ -239,8 +239,8 @@ def test_figures_have_a_line_for_the_same_case_on_each_machine(tmp_path):
         measured = [each for dtype in ("fp32", "bf16") for each in products(*made_up.SEVEN, dtype=dtype, check=SpotCheck(error=1e-3))]
         made_up.write(tmp_path / f"{name}.jsonl", measured, environment=place(torch=name))
     found = {each.question.topic: each for each in answers(replace(collect(sorted(tmp_path.glob("*.jsonl"))), references=False))}
-    lines = [{row["pair.case"] for row in figure.rows} for figure in found["precision"].figures]
-    assert lines == [{f"matmul n=64 on cpu (torch {name})" for name in ("2.13.0", "2.11.0")}] * 2
+    lines = [{row["place"] for row in figure.rows} for figure in found["precision"].figures]
+    assert lines == [{f"cpu (torch {name})" for name in ("2.13.0", "2.11.0")}] * 2
 
 
 def test_a_file_in_which_nothing_ran_is_of_no_kind_of_machine(tmp_path):

@@ -147,14 +147,14 @@ def test_trainings_in_formats_are_held_against_the_worst_of_each(tmp_path):
     found, _ = told(tmp_path)
     shown = ("claim.measured", "claim.case", "claim.among", "claim.verdict")
     assert {name: [tuple(each[column] for column in shown) for each in records] for name, records in found.items()} == {
-        "10-12-bits": [("-1.0 points (-3.0…0.1 points)", "mlp at rate=0.02: dynamic_10_12", 1, "no difference shown")],
+        "10-12-bits": [("-1.0 points (-3.0…0.1 points)", "convergence mlp rate=0.02: dynamic_10_12", 1, "no difference shown")],
         "nearest-16": [
-            ("-40.5 points (-42.0…-39.0 points)", "mlp at rate=0.001: bf16", 2, "as stated"),
-            ("-40.5 points (-42.0…-39.0 points)", "mlp at rate=0.001: fixed_8_8", 2, "as stated"),
+            ("-40.5 points (-42.0…-39.0 points)", "convergence mlp rate=0.001: bf16", 2, "as stated"),
+            ("-40.5 points (-42.0…-39.0 points)", "convergence mlp rate=0.001: fixed_8_8", 2, "as stated"),
         ],
         "stochastic-16": [
-            ("-0.2 points (-0.6…0.1 points)", "mlp at rate=0.001: bf16_stochastic", 1, "as stated"),
-            ("-0.2 points (-0.6…0.1 points)", "mlp at rate=0.001: fixed_8_8_stochastic", 2, "as stated"),
+            ("-0.2 points (-0.6…0.1 points)", "convergence mlp rate=0.001: bf16_stochastic", 1, "as stated"),
+            ("-0.2 points (-0.6…0.1 points)", "convergence mlp rate=0.001: fixed_8_8_stochastic", 2, "as stated"),
         ],
         "xnor-58x": [("4.00 × (3.88…4.12 ×)", "matmul n=1024: binary over fp32", 1, "less")],
     }

@@ -7,7 +7,6 @@ from operator import attrgetter
 
 from dlbench.analysis.answers.parts.base import Section
 from dlbench.analysis.answers.parts.headline import Tag, kind_of_work
-from dlbench.analysis.answers.parts.memory import peak_bytes
 from dlbench.analysis.answers.parts.money import hour_of
 from dlbench.analysis.answers.parts.pair_tables import no_accelerator
 from dlbench.analysis.presentation.columns import place
@@ -183,7 +182,7 @@ def _counted(rows: Sequence[Row]) -> StepCounts | None:
 
 def _batch(row: Row, card: DevicePeak, kind: Kind) -> int:
     """Return the batch that an estimate is for: 64, or half of it as often as it takes to fit, by the memory that the step took here."""
-    batch, peak = _USUAL_BATCH, peak_bytes(row)
+    batch, peak = _USUAL_BATCH, row.peak_bytes
     if card.memory_bytes and peak and row.batch:
         state = min(peak, _STATE[kind] * PARAMETERS.get(str(row.params["model"]), 0))
         while batch > 1 and _SPARE * (state + (peak - state) / row.batch * batch) > card.memory_bytes:

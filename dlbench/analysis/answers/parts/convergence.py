@@ -1,7 +1,7 @@
 """Trainings in formats of numbers: how far the accuracy of each lies from that in the plain format, seed by seed, and its loss."""
 
 import statistics
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from operator import itemgetter
@@ -9,10 +9,9 @@ from typing import NamedTuple
 
 from dlbench.analysis.answers.parts.base import Section
 from dlbench.analysis.answers.parts.sustained import series
-from dlbench.analysis.presentation.columns import place, spanned, value_columns
+from dlbench.analysis.presentation.columns import CASE, place, spanned, value_columns
 from dlbench.analysis.presentation.figures import Figure, figure
-from dlbench.analysis.presentation.names import device_label, several_runs
-from dlbench.analysis.presentation.wording import few, short, span
+from dlbench.analysis.presentation.wording import few, short
 from dlbench.analysis.ratios.paired import ENOUGH_PAIRS, PairedDifference, paired_difference
 from dlbench.analysis.ratios.pairing import MATH, grouped, label
 from dlbench.core.rows.row import Row, Setting, cells
@@ -33,11 +32,11 @@ class Convergence(StrEnum):
     """Whether a training converges as in the plain format."""
 
     YES = "yes"
-    NO = "no"
     OPEN = "not shown"
+    NO = "no"
 
 
-_YES, _NO, _OPEN = Convergence
+_YES, _OPEN, _NO = Convergence
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,26 +44,14 @@ class FormatTraining:
     """A training in one format of numbers, with several seeds."""
 
     row: Row
+    case: str
+    """The training, whatever its format."""
     name: str
     """Of the format."""
     base: Row | None
     """The same training in the plain format; None of that itself."""
     gap: PairedDifference | None
     """Its accuracy less that of base, by seed; None where they have other seeds."""
-
-    @property
-    def case(self) -> str:
-        """The training, whatever its format."""
-        return label(self.row, (_parameter(self.row),))
-
-    @property
-    def brief(self) -> str:
-        """Its network and settings, without the workload: ``mlp at rate=0.02``. A network stands in no id where it is the usual one."""
-        workload, *settings = short(self.case).split(" ")
-        numbers = " ".join(each for each in settings if "=" in each)
-        texts = {name: value for name, value in self.row.params.items() if isinstance(value, str) and name != _parameter(self.row)}
-        words = " ".join(value for name, value in texts.items() if f"{name}={value}" not in settings) or workload
-        return f"{words} at {numbers}" if numbers else words
 
     @property
     def converges(self) -> Convergence | None:
@@ -104,7 +91,7 @@ def _of_one(rows: Sequence[Row]) -> Iterator[FormatTraining]:
     for row in sorted(rows, key=lambda row: row is not base) if base and len(rows) > 1 else ():  # the plain one first
         other = None if row is base else base
         gap = paired_difference(series(other, "seed_accuracy"), series(row, "seed_accuracy")) if other else None
-        yield FormatTraining(row, str(row.params[_parameter(row)]), other, gap)
+        yield FormatTraining(row, label(row, (_parameter(row),)), str(row.params[_parameter(row)]), other, gap)
 
 
 def verdict(found: Sequence[FormatTraining]) -> str | None:
@@ -120,52 +107,52 @@ class FormatCount(NamedTuple):
     """The trainings of a device, and how many of their formats converge in all of theirs."""
 
     row: Row
-    found: Sequence[FormatTraining]
-    formats: Mapping[Convergence, Sequence[str]]
-    """Those that converge in each of their trainings, those that don't in some, and the rest."""
-    sizes: Sequence[int]
-    """How many trainings each format has, in order."""
-    furthest: FormatTraining
-    """That whose accuracy is furthest behind."""
-
-    @property
-    def sides(self) -> list[Row]:
-        """All of them."""
-        return [each.row for each in self.found]
+    sides: Sequence[Row]
+    """All of them."""
+    plain: str
+    """The format that the others are held against."""
+    formats: int
+    like: int
+    """Formats that converge in each of their trainings."""
+    open: int
+    """Formats of which it is not shown."""
+    fail: str
+    """Those that don't in some training."""
+    seeds: int
+    """Of each training, the fewest."""
+    few: bool
+    """Whether no training has enough of them."""
 
 
 def counted(found: Sequence[FormatTraining]) -> FormatCount:
     """Count the formats of a device that converge."""
-    others = [each for each in found if each.base]
-    of_format = grouped(others, lambda each: each.name)
+    of_format = grouped((each for each in found if each.base), lambda each: each.name)
     outcomes = {name: {each.converges for each in alike} for name, alike in of_format.items()}
     formats = grouped(outcomes, lambda name: _NO if _NO in outcomes[name] else _YES if outcomes[name] == {_YES} else _OPEN)
-    furthest = min(others, key=lambda each: each.gap.shift if each.gap else 0.0)
-    return FormatCount(found[0].row, found, formats, sorted(map(len, of_format.values())), furthest)
-
-
-def _count(outcome: Convergence) -> Callable[[FormatCount], int]:
-    return lambda each: len(each.formats.get(outcome, ()))
+    like, unclear, fail = (formats.get(each, []) for each in Convergence)
+    plain, rows = next(each.name for each in found if each.base is None), [each.row for each in found]
+    seeds = min(len(series(row, "seed_accuracy")) for row in rows)
+    few_seeds = not any(each.converges for each in found)
+    return FormatCount(rows[0], rows, plain, len(of_format), len(like), len(unclear), few(fail, 3), seeds, few_seeds)
 
 
 def _loss_curves(found: Sequence[FormatTraining]) -> Iterator[Figure]:
     """Yield the loss over each training, a line a format."""
-    several = several_runs(found)
-    for (case, where), alike in grouped(found, lambda each: (each.brief, device_label(each, several))).items():
-        points = [
-            ((at + 1) / len(curve), loss, each.name)
-            for each in sorted(alike, key=lambda each: (each.base is not None, -(each.loss or 0.0)))
-            for curve in [series(each.row, "loss_curve")]
-            for at, loss in enumerate(curve)
-        ]
+    for case, alike in grouped(found, lambda each: each.case).items():
         yield figure(
-            f"Loss by format: {case} on {where}",
-            "One line a format, the plain one first and then those that end highest; further right is later in the training.",
+            f"Loss by format: {short(case)}",
+            "One line a format; further right is later in the training.",
             "line",
-            points,
-            Column("curve.share", Unit.FRACTION, "how much of the training had passed", heading="of the training", of=itemgetter(0)),
-            Column("curve.loss", Unit.NUMBER, "of the training, over all seeds", "lower", heading="loss", of=itemgetter(1)),
-            Column("curve.name", Unit.TEXT, "format of numbers", heading="format", of=itemgetter(2)),
+            [
+                (each, (at + 1) / len(curve), loss)
+                for each in alike
+                for curve in [series(each.row, "loss_curve")]
+                for at, loss in enumerate(curve)
+            ],
+            Column("curve.share", Unit.FRACTION, "how much of the training had passed", heading="of the training", of=itemgetter(1)),
+            Column("curve.loss", Unit.NUMBER, "of the training, over all seeds", "lower", heading="loss", of=itemgetter(2)),
+            NAME.on(itemgetter(0)),
+            place(alike).on(itemgetter(0)),
             log="y",  # what diverges is apart by powers of ten
         )
 
@@ -177,49 +164,30 @@ GAP = spanned(
         Unit.NUMBER,
         "accuracy less that in the plain format, in percentage points; its interval is exact, over seeds",
         "higher",
-        priority=0,
-    ).by(lambda each: each.points[0], "gap, points"),
-    lambda each: each.points[1:],
+    )
+    .by(lambda each: each.gap and 100 * each.gap.shift)
+    .headed("gap, points", 0),
+    lambda each: [100 * end for end in each.gap.interval[:2]] if each.gap and each.gap.interval else (None, None),
 )
 COUNTS: Section[FormatCount] = Section(
     records="counts",
     title="Formats that converge as the plain one does",
     columns=[
         place,
-        Column("converge.plain", Unit.TEXT, "the format that they are held against", priority=0).by(
-            lambda each: next(one.name for one in each.found if one.base is None), "against"
-        ),
-        Column("converge.formats", Unit.COUNT, "formats held against the plain one", priority=0).by(
-            lambda each: len(each.sizes), "formats"
-        ),
-        Column("converge.like", Unit.COUNT, "formats that do in each training of theirs", "higher", priority=0).by(
-            _count(_YES), "converge"
-        ),
-        Column("converge.open", Unit.COUNT, "formats of which it is not shown", priority=0).by(_count(_OPEN), "open"),
-        Column("converge.fail", Unit.TEXT, "formats that don't in some training", priority=0).by(
-            lambda each: few(each.formats.get(_NO, ()), 3), "fail"
-        ),
-        Column("converge.furthest", Unit.TEXT, "the training whose accuracy is furthest behind", priority=0).by(
-            lambda each: f"{each.furthest.name} in {each.furthest.brief}", "furthest"
-        ),
-        GAP.on(lambda each: each.furthest),
-        Column("converge.trainings", Unit.COUNT, "trainings, whatever their format").by(
-            lambda each: len({one.case for one in each.found}), "trainings"
-        ),
-        Column("converge.each", Unit.TEXT, "how many of them each format has").by(
-            lambda each: span(each.sizes[0], each.sizes[-1], "{:.0f}".format), "of each"
-        ),
-        Column("converge.seeds", Unit.COUNT, "seeds of each, the fewest").by(
-            lambda each: min(len(series(row, "seed_accuracy")) for row in each.sides), "seeds"
-        ),
+        Column("converge.plain", Unit.TEXT, "the format that they are held against", heading="against", priority=0),
+        Column("converge.formats", Unit.COUNT, "formats held against the plain one", heading="formats", priority=0),
+        Column("converge.like", Unit.COUNT, "formats that do in each training of theirs", "higher", heading="converge", priority=0),
+        Column("converge.open", Unit.COUNT, "formats of which it is not shown", heading="open", priority=0),
+        Column("converge.fail", Unit.TEXT, "formats that don't in some training", heading="fail", priority=0),
+        Column("converge.seeds", Unit.COUNT, "seeds of each, the fewest", heading="seeds"),
     ],
-    by=lambda each: "few" if not any(one.converges for one in each.found) else "open" if _OPEN in each.formats else "",
+    by=lambda each: "few" if each.few else "open" if each.open else "",
     headline={
         "few": f"too few seeds to tell, {ENOUGH_PAIRS} would do",
         "open": "{like} of {formats} formats converge like {plain:8}, {open} open",
         "": "{like} of {formats} formats converge like {plain:8}",
     },
-    qualifier=("trainings: {each} a format, {seeds} seeds{where}", "{seeds} seeds{where}"),
+    qualifier="{seeds} seeds{where}",
 )
 TRAININGS: Section[FormatTraining] = Section(
     records="trained",
@@ -227,7 +195,7 @@ TRAININGS: Section[FormatTraining] = Section(
     columns=[
         NAME,
         place,
-        Column("ladder.training", Unit.TEXT, "what was trained in it", of=lambda each: each.brief, heading="training", priority=0),
+        CASE.headed("training"),
         Column("ladder.converges", Unit.TEXT, "yes, no, or not shown", heading="converges", priority=0),
         GAP,
         Column("ladder.accuracy", Unit.FRACTION, "median over seeds").by(

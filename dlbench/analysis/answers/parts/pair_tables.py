@@ -1,26 +1,23 @@
 """Tables of pairs: how many times as fast one side is, or how many times its throughput."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from itertools import chain
-from operator import itemgetter
-from typing import Literal, TypeVar
+from typing import Literal, Protocol, TypeVar
 
 from dlbench.analysis.answers.parts.base import Lack, Section, Table, table
-from dlbench.analysis.answers.parts.headline import cut
+from dlbench.analysis.answers.parts.headline import Tag, by_kind, cut, foremost
 from dlbench.analysis.presentation import pair_columns
-from dlbench.analysis.presentation.columns import CASE, PLACE, RATIO, WORK, of_side, value_columns
+from dlbench.analysis.presentation.columns import CASE, RATIO, WORK, of_side, place, value_columns
 from dlbench.analysis.presentation.figures import Figure, Mark, figure
-from dlbench.analysis.presentation.names import choice, device_label, several_runs
-from dlbench.analysis.presentation.wording import cell, short, value_words
-from dlbench.analysis.ratios.pairing import DEVICE, DTYPE, MODE, RUN, Pair, Pairs, grouped, match_rows, one_device
+from dlbench.analysis.presentation.names import HasRow, choice, device_label, several_runs
+from dlbench.analysis.presentation.wording import cell, value_words
+from dlbench.analysis.ratios.pairing import DEVICE, DTYPE, MODE, RUN, Pair, Pairs, match_rows, one_device
 from dlbench.analysis.ratios.ratio import HasRatio, middle, speedup_of
 from dlbench.analysis.read.table import Results
-from dlbench.core.declarations import ParameterRole
-from dlbench.core.errors import UsageError
 from dlbench.core.model import Status
 from dlbench.core.rows.row import Row, Setting
+from dlbench.core.rows.row import cell as row_cell
 from dlbench.core.schema import Column, Unit
 
 S = TypeVar("S", bound=HasRatio)
@@ -29,7 +26,14 @@ SIDES: Mapping[Side, Callable[[Pair], Row]] = {"base": lambda pair: pair.base, "
 
 _ELSEWHERE = "no accelerator took part; run the same suite on a machine that has one, and give both files to dlbench show"
 """Reason why nothing is compared with an accelerator. A file lists the devices that were asked for, so the machine may have one."""
-_DEVICE_TIME = "device: by the device's own events; the wall time of a cold call, which is timed alone, also holds its launch and a wait"
+RATIO_TAGS: Mapping[Tag, Callable[[HasRatio], bool]] = {
+    Tag.FEW_ROUNDS: lambda each: each.ratio.reason is not None,
+    Tag.NOISY: lambda each: each.ratio.is_undecided,
+}
+"""Limits of a headline that is a ratio."""
+_DEVICE_TIME = (
+    "times of an accelerator are by its own events; the wall time of a cold call, which is timed alone, also holds its launch and a wait"
+)
 
 _OVER_ROUNDS = (
     "ratio: the middle of what all pairs of rounds give, which on a noisy machine differs from the quotient of the two medians shown"
@@ -42,17 +46,18 @@ _NAME = 20
 _AT: Mapping[Setting | None, str] = {DEVICE: "on", DTYPE: "in", MODE: "in", RUN: "in"}
 
 
-def beside_defaults(results: Results, role: ParameterRole) -> list[Pairs]:
-    """Return the pairs of rows that differ in one parameter of a role, against the plain default that workloads declare of it.
+class _Measured(HasRow, HasRatio, Protocol):
+    """A record of a row and a ratio."""
 
-    One for each name and default that rows have, in their order.
-    """
-    declared = (((name, row.declared.plain_default(name) or ""), row) for row in results.rows for name in row.declared.having(role))
-    found = []
-    for (name, plain), having in grouped(declared, itemgetter(0)).items():
-        with suppress(UsageError):  # no row that went well has the default
-            found.append(match_rows(replace(results, rows=tuple(row for _, row in having)), name, plain))
-    return found
+
+M = TypeVar("M", bound=_Measured)
+
+
+def medians(found: Sequence[M], preferred: Callable[[Sequence[M]], Sequence[M]] = list) -> list[M]:
+    """Return the median case of each kind of work on the device that a headline is of; of the first kind among those preferred."""
+    alike = foremost(found)
+    kinds = by_kind([each for each in found if one_device(each.row) == one_device(alike[0].row)]).values()
+    return [middle(preferred(alike)), *(middle(kind) for kind in kinds if alike[0] not in kind)]
 
 
 def no_accelerator(results: Results) -> Lack | None:
@@ -83,9 +88,9 @@ def same_title(found: Sequence[Pair]) -> str:
     return f"The same case {differ}: {'how many times as fast' if any(each.speeds for each in found) else 'what it reports'}"
 
 
-def same_notes(found: Sequence[Pair]) -> tuple[str, ...]:
+def same_notes(found: Sequence[Pair]) -> list[str]:
     """Return what a reader has to know of that table."""
-    return (*((_DEVICE_TIME,) if any(each.on_device for each in found) else ()), *over_rounds(found))
+    return [*([_DEVICE_TIME] if any(each.on_device for each in found) else []), *over_rounds(found)]
 
 
 def same_columns(found: Sequence[Pair], *more: Column) -> list[Column]:
@@ -93,27 +98,21 @@ def same_columns(found: Sequence[Pair], *more: Column) -> list[Column]:
 
     They are called ``p99 in bf16`` where all pairs share the label of a side, else ``p99 of other``.
     """
-    by = found[0].by if found else None
-    several, timed, columns = several_runs(sides_of(found)), any(each.speeds for each in found), [CASE]
-    if by != DEVICE:
-        columns.append(PLACE.by(lambda pair: device_label(pair.other, several and by != RUN)))
-    if any(each.on_device for each in found):
-        columns.append(pair_columns.TIME.by(lambda pair: "device" if pair.on_device else "wall", "which time"))
-    for side in SIDES:
-        columns += _side(found, side, _time(side))
+    by, timed = found[0].by if found else None, any(each.speeds for each in found)
+    columns = [CASE] if by == DEVICE else [CASE, place(found)]
+    for side, of in SIDES.items():
+        columns += _side(found, side, _time(side, of))
     columns += [RATIO] if timed else []
-    for column in [*more, *value_columns(sides_of(found))]:
+    for column in (*more, *value_columns(sides_of(found))):
         for side, of in SIDES.items():
             shared = _shared(found, side)[1]
-            where = f"{_AT.get(by, 'at')} {shared}" if shared else f"of {side}"
-            heading, priority = f"{value_words(column)} {where}", 1 if timed else 0
-            columns.append(replace(column.on(of), name=f"{side}.{column.name}", heading=heading, priority=priority))
+            heading = " ".join((value_words(column), *((_AT.get(by, "at"), shared) if shared else ("of", side))))
+            columns.append(replace(column.on(of), name=f"{side}.{column.name}", heading=heading, priority=1 if timed else 0))
     return columns
 
 
-def _time(side: Side) -> Column:
+def _time(side: Side, of: Callable[[Pair], Row]) -> Column:
     """Return the time of a side that the ratio is of."""
-    of = SIDES[side]
     return Column(f"{side}.time_s", Unit.SECONDS, f"{side}: one call", of=lambda pair: pair.time_s(of(pair)), heading="time")
 
 
@@ -133,14 +132,10 @@ def standing(pair: Pair) -> tuple[bool, float]:
 
 
 def over_rounds(pairs: Iterable[Pair]) -> tuple[str, ...]:
-    """Return the note on what a ratio is, where one of these lies far from the quotient that a reader would expect."""
-    return (_OVER_ROUNDS,) if any(map(_is_apart, pairs)) else ()
-
-
-def _is_apart(pair: Pair) -> bool:
-    """Whether the ratio is far from the quotient of the two times in its row."""
-    base, other = pair.time_s(pair.base), pair.time_s(pair.other)
-    return bool(pair.speeds and base and other and abs(base / other / speedup_of(pair) - 1) > _APART)
+    """Return the note on what a ratio is, where one of these lies far from the quotient of the two times in its row."""
+    times = ((each.time_s(each.base), each.time_s(each.other), each.ratio.speedup) for each in pairs if each.speeds)
+    apart = any(base and other and abs(base / other / speedup - 1) > _APART for base, other, speedup in times)
+    return (_OVER_ROUNDS,) if apart else ()
 
 
 def reported_pairs(results: Results, by: str) -> Pairs:
@@ -152,36 +147,17 @@ def reported_pairs(results: Results, by: str) -> Pairs:
 
 def reported_texts(pair: Pair) -> list[str]:
     """Return the first value that a pair reports as a headline: ``p99_s 12.3 ms in bf16 and 12.5 ms in fp32``."""
-    return [f"{cut(name, _NAME)} {value}" for name, *each in _declared(pair)[:1] for value in (" and ".join(each), each[0])]
-
-
-def _declared(pair: Pair) -> list[tuple[str, str, str]]:
-    """Return the name of each number that the workload of a pair declares, and what it is on the other side and on the base."""
-    at, several = _AT.get(pair.by, "at"), several_runs(pair.sides)
-    where_other, where_base = (f"{at} {side_label(pair, side, several)}" for side in (pair.other, pair.base))
-    return [
-        (column.heading, f"{cell(other, column)} {where_other}", f"{cell(base, column)} {where_base}")
-        for column in value_columns(pair.sides)
-        for other, base in [(column.value(pair.other), column.value(pair.base))]
-        if isinstance(other, int | float) and isinstance(base, int | float)
-    ]
+    several = several_runs(pair.sides)
+    for column in value_columns(pair.sides):
+        told = [(cell(row_cell(column.value(side)), column), side_label(pair, side, several)) for side in (pair.other, pair.base)]
+        other, base = (f"{value} {_AT.get(pair.by, 'at')} {label}" for value, label in told)
+        return [f"{cut(column.heading, _NAME)} {text}" for text in (f"{other} and {base}", other)]
+    return []
 
 
 def side_label(pair: Pair, side: Row, several: bool) -> str:
     """Return what tells a side from the other: its device, or its value of the setting in which they differ."""
     return device_label(side, several) if pair.by in (None, DEVICE) else str(pair.value(side))
-
-
-def furthest(pairs: Sequence[Pair]) -> tuple[Pair, list[Pair]]:
-    """Return the pair in the middle of those whose other side has the value that is furthest ahead of the base, and all of these.
-
-    Where there are cases that all values have, these alone count: a value that was tried in small cases, too, is not behind for that.
-    """
-    others = grouped(pairs, lambda each: each.value(each.other)).values()
-    shared = set.intersection(*({pair.base.case.id for pair in each} for each in others))
-    compared = [[pair for pair in each if pair.base.case.id in shared] or each for each in others]
-    found = max(compared, key=lambda each: speedup_of(middle(each)))
-    return middle(found).chosen(len(others)), found
 
 
 OWN_BEST = "Each side at its own best batch, precision, layout and mode: how many times the throughput"
@@ -191,10 +167,10 @@ def best_columns(found: Sequence[Pair]) -> list[Column]:
     """Return the columns of throughputs, each side at a batch, precision, layout and mode of its own."""
     columns = [WORK]
     for name, side in SIDES.items():
-        items, flops = of_side(name, lambda row: row.rate.items_per_s), of_side(name, lambda row: row.rate.flops_per_s)
-        without = [side(each).rate.items_per_s is None for each in found]  # their workloads count operations only
-        columns += _side(found, name, (flops if all(without) else items).headed("throughput"))
-        columns += [flops.headed("FLOP/s")] if any(without) and not all(without) else []
+        items, flops = of_side(name, lambda row: row.rate.items_per_s), of_side(name, lambda row: row.rate.flops_per_s, "FLOP/s")
+        without = {side(each).rate.items_per_s is None for each in found}  # their workloads count operations only
+        columns += _side(found, name, (items if False in without else flops).headed("throughput"))
+        columns += [flops] if len(without) > 1 else []
         columns.append(Column(f"{name}.choice", Unit.TEXT, f"{name}: what it chose", of=choice, heading="at").on(side))
     return [*columns, RATIO]
 
@@ -203,26 +179,15 @@ def ratio_figure(title: str, pairs: Sequence[Pair], named: Column = CASE) -> Fig
     """Return the figure of the ratios of pairs, a row each; of devices against the CPU of their own machine, where that was measured."""
     found = [each for each in pairs if each.speeds]
     by = (found[0].by if found else None) or DEVICE
-    if by == DEVICE:
-        found = with_own_base(found)
-    else:
-        named = on_its_device(named, found)
+    found = with_own_base(found) if by == DEVICE else found
     (against, shared), (label, _) = _shared(found, "base"), _shared(found, "other")
-    several = shared is None and not all(map(has_own_base, found))
-    base = shared or ("the CPU" if all(each.base.is_on_cpu for each in found) else "the other side")
+    base = shared or ("the CPU" if by == DEVICE else "the base")
     about = f"A value above 1 is faster than {base}; the lines are 95 % intervals over rounds."
     other = Column("other.label", Unit.TEXT, "the side that is compared with the base", heading=by.name).by(
-        lambda pair: f"{label(pair)} against {against(pair)}" if several else label(pair)
+        lambda pair: label(pair) if shared or has_own_base(pair) else f"{label(pair)} against {against(pair)}"
     )
-    return of_ratios(title, about, f"times as fast as {base}", mark_of(named, found), found, named.headed("case"), other)
-
-
-def on_its_device(named: Column, pairs: Sequence[Pair]) -> Column:
-    """Return the column that names pairs, with the device where they are of several: the same case there is two lines."""
-    several = several_runs(sides_of(pairs))
-    if len({device_label(each.other, several) for each in pairs}) <= 1:
-        return named
-    return named.by(lambda pair: f"{short(str(named.value(pair)))} on {device_label(pair.other, several)}")
+    where = [] if by == DEVICE else [place(found)]
+    return of_ratios(title, about, f"times as fast as {base}", mark_of(named, found), found, named.headed("case"), other, *where)
 
 
 def with_own_base(pairs: Sequence[Pair]) -> list[Pair]:
