@@ -9,7 +9,7 @@ from typing import NamedTuple, TypeVar
 from dlbench.analysis.ratios.ratio import Ratio, itself, speed_ratio
 from dlbench.analysis.read.table import Results
 from dlbench.core.errors import UsageError, nearest
-from dlbench.core.model import value_text
+from dlbench.core.model import CPU_AXES, value_text
 from dlbench.core.precision import ARITHMETIC
 from dlbench.core.rows.row import MACHINE, WORK, Row, Setting
 
@@ -25,13 +25,15 @@ DEVICE, DEVICE_NAME, THREADS, MATH, RUN = MACHINE
 RANKS = Setting("param", "ranks")
 BATCH = Setting("param", "batch")
 _CACHE = Setting("param", "cache")
+_CPU_AXES = tuple(Setting("param", name) for name in CPU_AXES)
 
 # What can't stay the same when a setting differs; all else that identifies a case must be equal in a pair.
 _GOES_WITH: dict[Setting, tuple[Setting, ...]] = {
     DEVICE: MACHINE,
     DEVICE_NAME: MACHINE,
     RUN: (DEVICE_NAME, THREADS, MATH),
-    THREADS: (RUN,),
+    THREADS: (RUN, *_CPU_AXES[:1]),
+    **dict.fromkeys(_CPU_AXES, (THREADS,)),
     MATH: (RUN,),
     RANKS: (THREADS,),
     DTYPE: (MATH,),
@@ -213,8 +215,8 @@ def plain_value(row: Row, name: str) -> str | None:
 
 
 def chosen(row: Row) -> tuple[str, ...]:
-    """Return what a row's side chooses for itself where it is at its best: batch, precision, layout, mode, switches, what is searched."""
-    return tuple(dict.fromkeys(("batch", "dtype", "layout", "mode", *row.declared.having("switch"), *row.declared.searched)))
+    """Return what a row's side chooses for itself where it is at its best: batch, precision, cores, layout, mode, switches, the searched."""
+    return tuple(dict.fromkeys(("batch", "dtype", "layout", "mode", *CPU_AXES, *row.declared.having("switch"), *row.declared.searched)))
 
 
 def settings_named(names: Iterable[str]) -> list[Setting]:

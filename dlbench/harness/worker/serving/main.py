@@ -196,6 +196,8 @@ def _measure_case(begun: Measurement, request: MeasureRequest, rank_process: Ran
     dtype = str(case.params.get("dtype", "fp32"))
     if reason := backend.unsupported(device, dtype):
         raise Unmeasurable(Status.UNSUPPORTED, reason)
+    if request.cpus:
+        os.sched_setaffinity(0, request.cpus[rank])  # before there are threads, which inherit it
     torch.set_num_threads(request.threads)
     set_math(dtype)
     backend.activate(device)
@@ -221,7 +223,10 @@ def _measure_case(begun: Measurement, request: MeasureRequest, rank_process: Ran
         # Set-up tries cuDNN's algorithms; a graph takes its memory there for good.
         if math_flags()["cudnn_benchmark"] or not work.set_up_memory_counts:
             device_memory.forget_set_up()
-        counts = {name: getattr(work, name) for name in ("items", "flops", "least_flops", "bytes", "least_bytes")}
+        if work.observe and case.instances:
+            raise ValueError(f"instances repeat a call, and {case.workload} is an experiment; leave them out")
+        stated = {name: getattr(work, name) for name in ("items", "flops", "least_flops", "bytes", "least_bytes")}
+        counts = {name: count and count * (case.instances or 1) for name, count in stated.items()}
         result = replace(begun, status=Status.OK, **counts)
         lost_time, waits = LostTime(), block_waits() if backend.is_host and not rank_process else None
         if work.observe:
@@ -263,7 +268,7 @@ def _with_extras(timed: Measurement, extras: Extras) -> Reply:
             timed = timed.with_reasons(group, unavailable.reason)
         except Exception as error:  # noqa: BLE001  # what was timed stands
             text, crashed = f"{type(error).__name__}: {first_line(error)}", failure_of(error, torch.__version__)[0] is Status.CRASHED
-            if crashed or "ranks" in timed.case.params:  # of which the others wait for this one
+            if crashed or timed.case.ranks is not None:  # of which the others wait for this one
                 return Reply(error=text, missing=tuple(missing), fault=crashed)
             timed = timed.with_reasons(group, Unknown.EXCEPTION.reason(text=text))
         missing.remove(group)
@@ -323,7 +328,7 @@ def _with_transfer(
         if result.round >= _COPYING_ROUNDS and in_any_rank(copied > _MOST_COPIED_BYTES):
             return result  # earlier rounds have them
         result.transfer = take_transfer(work.inputs, outputs, backend, device, clock)
-        if "ranks" in result.case.params:
+        if result.case.ranks is not None:
             raise Unavailable(Unknown.SEVERAL_DEVICES)
         result.transfer = take_pinned_transfer(result.transfer, work.inputs, outputs, backend, device, clock)
     except Unavailable as unavailable:
