@@ -215,7 +215,7 @@ def plain_value(row: Row, name: str) -> str | None:
 
 
 def chosen(row: Row) -> tuple[str, ...]:
-    """Return what a row's side chooses for itself where it is at its best: batch, precision, cores, layout, mode, switches, the searched."""
+    """Return what a row's side chooses for itself where it is at its best: batch, precision, layout, mode, cores, switches and searches."""
     return tuple(dict.fromkeys(("batch", "dtype", "layout", "mode", *CPU_AXES, *row.declared.having("switch"), *row.declared.searched)))
 
 

@@ -1,8 +1,10 @@
 """torch: the libraries of its build, how it computes on the host, and its switches for TF32, autotuning and determinism."""
 
+import os
 import platform
 import sys
 import warnings
+from collections.abc import Iterable
 from contextlib import suppress
 from typing import Any
 
@@ -43,6 +45,13 @@ def parallelism() -> dict[str, ParamValue]:
         "blas": "mkl" if torch.backends.mkl.is_available() else "other",  # type: ignore[no-untyped-call]  # torch leaves it untyped
         "isa": torch.backends.cpu.get_cpu_capability(),
     }
+
+
+def set_threads(threads: int, cpus: Iterable[int] | None) -> None:
+    """Have the host compute with so many threads, on these logical CPUs or on those that the process has."""
+    if cpus is not None:
+        os.sched_setaffinity(0, cpus)  # before there are threads, which inherit it
+    torch.set_num_threads(threads)
 
 
 def set_math(dtype: str) -> None:

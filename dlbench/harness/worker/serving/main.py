@@ -28,7 +28,7 @@ from dlbench.harness.process.wire import HelloRequest, MeasureRequest, Message, 
 from dlbench.harness.worker import lifecycle, registry, user_definitions
 from dlbench.harness.worker.backends.base import BACKENDS, Backend, describe_devices, find, tensors_in
 from dlbench.harness.worker.backends.device_time import take_device_time
-from dlbench.harness.worker.backends.torch_build import math_flags, parallelism, set_math, versions
+from dlbench.harness.worker.backends.torch_build import math_flags, parallelism, set_math, set_threads, versions
 from dlbench.harness.worker.checking.correctness import Subject, spot_checked
 from dlbench.harness.worker.checking.imports import try_plugins
 from dlbench.harness.worker.failures import Unmeasurable, failure_of, first_line
@@ -54,8 +54,7 @@ def main() -> None:
     faulthandler.enable()
     case_groups: list[int] = []
     lifecycle.die_with_parent(case_groups)
-    stays = mode == "stay"
-    if stays:
+    if stays := mode == "stay":
         lifecycle.depend_on_lifeline(lifeline)
 
     def fork(request: HelloRequest | MeasureRequest) -> int:
@@ -196,9 +195,7 @@ def _measure_case(begun: Measurement, request: MeasureRequest, rank_process: Ran
     dtype = str(case.params.get("dtype", "fp32"))
     if reason := backend.unsupported(device, dtype):
         raise Unmeasurable(Status.UNSUPPORTED, reason)
-    if request.cpus:
-        os.sched_setaffinity(0, request.cpus[rank])  # before there are threads, which inherit it
-    torch.set_num_threads(request.threads)
+    set_threads(request.threads, request.cpus[rank] if request.cpus else None)
     set_math(dtype)
     backend.activate(device)
     if rank_process:
@@ -223,11 +220,7 @@ def _measure_case(begun: Measurement, request: MeasureRequest, rank_process: Ran
         # Set-up tries cuDNN's algorithms; a graph takes its memory there for good.
         if math_flags()["cudnn_benchmark"] or not work.set_up_memory_counts:
             device_memory.forget_set_up()
-        if work.observe and case.instances:
-            raise ValueError(f"instances repeat a call, and {case.workload} is an experiment; leave them out")
-        stated = {name: getattr(work, name) for name in ("items", "flops", "least_flops", "bytes", "least_bytes")}
-        counts = {name: count and count * (case.instances or 1) for name, count in stated.items()}
-        result = replace(begun, status=Status.OK, **counts)
+        result = replace(begun, status=Status.OK, **work.counts(case))
         lost_time, waits = LostTime(), block_waits() if backend.is_host and not rank_process else None
         if work.observe:
             result.values = reported(timed_part()(work.observe)(clock))
