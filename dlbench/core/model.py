@@ -258,7 +258,7 @@ class Work:
         if wrong := [name for name in self.unknown if name not in known or getattr(self, name, None) is not None]:
             raise ValueError(f"unknown says why flops or bytes are None, not {wrong[0]}")
 
-    def counts(self, case: Case) -> dict[str, float | None]:
+    def counts(self, case: Case) -> dict[str, Any]:
         """Return what a call handles, of all instances together, by the name of the count. Raises ValueError for an experiment of them."""
         if self.observe and case.instances:
             raise ValueError(f"instances repeat a call, and {case.workload} is an experiment; leave them out")

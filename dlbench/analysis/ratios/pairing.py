@@ -38,10 +38,11 @@ _GOES_WITH: dict[Setting, tuple[Setting, ...]] = {
     RANKS: (THREADS,),
     DTYPE: (MATH,),
     MODE: (MATH,),
+    Setting("param", "kernels"): (MATH,),
 }
 
 _PRECISIONS = {name: at for at, name in enumerate(ARITHMETIC)}
-STANDARD = {"device": "cpu", "dtype": "fp32", "layout": "nchw", "mode": "eager", "optimizer": "sgd"}
+STANDARD = {"device": "cpu", "dtype": "fp32", "layout": "nchw", "mode": "eager", "optimizer": "sgd", "kernels": "vendor"}
 """What others are held against of settings with these names, where a workload declares no plain default of its own."""
 
 

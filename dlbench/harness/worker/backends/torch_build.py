@@ -70,6 +70,8 @@ def set_math(dtype: str) -> None:
         for operation in (_matmul, _cudnn.conv, _cudnn.rnn, _mkldnn.matmul, _mkldnn.conv):
             operation.fp32_precision = precision
     _cudnn.benchmark = False
+    _cudnn.enabled = True
+    torch._C._set_mkldnn_enabled(True)
     torch.set_flush_denormal(False)
 
 
@@ -79,7 +81,8 @@ def math_flags() -> dict[str, ParamValue]:
         matmul, conv = _matmul.fp32_precision, _cudnn.conv.fp32_precision
     else:
         matmul, conv = ("tf32" if allowed else "ieee" for allowed in (_matmul.allow_tf32, _cudnn.allow_tf32))
-    return {
+    native: dict[str, ParamValue] = {} if _mkldnn.enabled and _cudnn.enabled else {"native_kernels": "all but MKL and cuBLAS"}
+    return native | {
         "fp32_matmul": matmul,
         "fp32_conv": conv,
         "fp16_reduced_sum": bool(_matmul.allow_fp16_reduced_precision_reduction),
