@@ -28,7 +28,7 @@ from dlbench.core import units
 ROOT = Path(__file__).resolve().parent.parent
 PICTURE = "docs/pictures/bottleneck.svg"
 WIDTH = 120
-"""Columns of a line of prose, and of the screen that shows the ten lines."""
+"""Columns of a line of prose, and of the screen that shows the eleven lines."""
 _SGD = ("tower", "ddp", "async", "hogwild")
 _PARALLEL = ("ddp", "tensor", "layers", "gpipe", "1f1b")
 _ACCELERATORS = ("cuda", "xpu", "mps")
@@ -90,15 +90,15 @@ def steps() -> Iterator[str]:
 
 
 def lines() -> Iterator[str]:
-    """Yield the ten lines that a run of quick ends with: of README.md."""
+    """Yield the eleven lines that a run of quick ends with: of README.md."""
     run = first_shown()
     gpu = "" if any(run.name_of(kind) for kind in _ACCELERATORS) else ", which has no GPU"
-    yield _wrapped(f"`dlbench run` ends with ten lines, a question each. On {_device(run)}{gpu}:")
+    yield _wrapped(f"`dlbench run` ends with eleven lines, a question each. On {_device(run)}{gpu}:")
     yield _ten_lines(answers_of(collect([run.path])))
 
 
 def answers() -> Iterator[str]:
-    """Yield the ten lines on all files of one machine, and the reasoning: of reference/answers.md."""
+    """Yield the eleven lines on all files of one machine, and the reasoning: of reference/answers.md."""
     run, found = _answered()
     yield f"```sh\ndlbench show {_place(run.path.parent)} --answers\n```"
     yield _wrapped(f"says of {_device(run)}:")

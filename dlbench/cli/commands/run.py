@@ -1,4 +1,4 @@
-"""``dlbench run``: plan, measure round after round into one file, and answer ten questions."""
+"""``dlbench run``: plan, measure round after round into one file, and answer eleven questions."""
 
 import shlex
 import time
@@ -81,7 +81,7 @@ def command(
     dry_run: bool,
     form: str,
 ) -> ExitCode:
-    """Measure: run suites and answer ten questions.
+    """Measure: run suites and answer eleven questions.
 
     SUITE is the name of a built-in suite (default: quick), or a path that ends in .toml; FILE.py has a network of your own. Every
     result is on the disk before the next case starts. The first Ctrl-C ends the current case; a second ends at once.

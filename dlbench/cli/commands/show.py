@@ -96,9 +96,9 @@ class Shown:
 @click.option("--plain/--no-plain", help="On a terminal, too, draw no bars at ratios and no strips of rounds.")
 @price_options
 def command(files: tuple[Path, ...], parts: Shown, form: str, plain: bool, given: Prices) -> None:
-    """Print what result files say: their cases, and a line for each of ten questions; or pair their rows.
+    """Print what result files say: their cases, and a line for each of eleven questions; or pair their rows.
 
-    A terminal shows as many cases as leave the ten lines in sight, a pipe all of them; --details has the rest. With
+    A terminal shows as many cases as leave the eleven lines in sight, a pipe all of them; --details has the rest. With
     --answers, or --topic for one, the reasoning follows each answer. --by matches rows; ratios have intervals from four rounds on,
     and never a verdict; --by ranks says what more devices bring, with a projection. Of a folder of result files a note says which
     stand out among those of the same kind of machine.
