@@ -1,8 +1,12 @@
 """What is in examples/, as somebody uses it: a package installed, tested and run, and a file with a network and its loader."""
 
+import json
 import os
+import re
+import shlex
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import front_door
@@ -11,6 +15,10 @@ import shared_hosts
 
 EXAMPLE = front_door.ROOT / "examples" / "dlbench-attention"
 NETWORK = front_door.ROOT / "examples" / "my-network" / "my_network.py"
+
+
+NOTEBOOK = front_door.ROOT / "examples" / "notebook" / "dlbench.ipynb"
+SOURCE = tomllib.loads((front_door.ROOT / "pyproject.toml").read_text())["tool"]["dlbench"]["source"].removeprefix("https://github.com/")
 
 
 @pytest.fixture(scope="module")
@@ -54,3 +62,23 @@ def test_a_network_is_measured_by_itself_and_fed_by_its_loader(tmp_path: Path) -
     ids = ["train_step[model=small_cnn,batch=4,dtype=fp32,optimizer=own]@cpu", fed]
     assert {case: each["status"] for case, each in found.items()} == dict.fromkeys(ids, "ok")
     assert found[fed]["values"]["input_alone_s"] > 0
+
+
+def test_the_notebook_runs_from_top_to_bottom(tmp_path: Path) -> None:
+    """On the CPU, with one case of its suite in one round."""
+    cells = json.loads(NOTEBOOK.read_text())["cells"]
+    install, *commands = ["".join(cell["source"]) for cell in cells if cell["cell_type"] == "code"]
+    assert install == f"%pip install --quiet git+https://github.com/{SOURCE}@COMMIT"
+    for command in commands:
+        program, *words = shlex.split(command)
+        assert program == "!dlbench"
+        small = ["--rounds", "1", "--device", "cpu", "-k", "launch_kernel"] if words[0] == "run" else []
+        done = front_door.dlbench(*words, *small, cwd=tmp_path)
+        assert done.code == 0, done.err
+    assert (tmp_path / "run.jsonl").is_file()
+
+
+def test_all_pages_install_from_one_address() -> None:
+    pages = [front_door.ROOT / "README.md", front_door.ROOT / "action.yml", *(front_door.ROOT / "docs").glob("*.md"), NOTEBOOK]
+    named = {name for page in pages for name in re.findall(r"(?:uses: |github\.com/)([\w.-]+/dlbench)\b", page.read_text())}
+    assert named == {SOURCE}

@@ -8,7 +8,6 @@ from functools import partial
 from statistics import median
 from typing import NamedTuple
 
-from dlbench.analysis.answers.batch import peak_bytes
 from dlbench.analysis.answers.parts.base import Table, table
 from dlbench.analysis.answers.parts.best import best
 from dlbench.analysis.answers.parts.convergence import trainings
@@ -121,7 +120,7 @@ def _evidence(test: ClaimTest, results: Results) -> Iterator[Evidence]:
             published = (each for each in works[-1] if each.schedule.source)
             yield from (Evidence([each.row], wording.short(each.row.key), each.seconds, *each.ends) for each in published)
     elif test.measure == "memory":
-        yield from (Evidence([row], wording.short(row.key), peak) for row in results.rows if row.is_sound and (peak := peak_bytes(row)))
+        yield from (Evidence([row], wording.short(row.key), peak) for row in results.rows if row.is_sound and (peak := row.peak_bytes))
     elif test.measure == "accuracy_gap":
         for each in trainings(results.rows):
             if each.base and each.gap:

@@ -14,7 +14,7 @@ from dlbench.core.errors import UsageError
 from dlbench.core.model import Case, Policy, Signature
 from dlbench.core.quantities import Json
 from dlbench.core.thresholds import DETECT
-from dlbench.harness.plan.cases import Signatures, check, overridden, policy_of, with_user_names, workload_names
+from dlbench.harness.plan.cases import Signatures, check, overridden, policy_of, with_core_counts, with_user_names, workload_names
 from dlbench.harness.plan.cases import plan as all_cases
 from dlbench.harness.plan.selection import compile_expression
 from dlbench.harness.plan.suite import Suite, load_all
@@ -79,7 +79,8 @@ def plan_suites(suites: tuple[Suite, ...], hello: Json, options: PlanOptions) ->
 
     only = None if options.expression is None else compile_expression(options.expression)
     signatures = signatures_of(hello)
-    suites = with_user_names(overridden(suites, options.overrides, signatures), signatures, options.plugins)
+    suites, cpu = with_user_names(overridden(suites, options.overrides, signatures), signatures, options.plugins), devices.describe_cpu()
+    suites = with_core_counts(suites, cpu.usable_threads(), cpu.usable_cpus())
     check(suites, signatures, hello["kinds"])
     chosen = devices.select(devices.describe(hello), options.device_words, installed.why_none(hello["versions"]))
     ids = [device.id for device in chosen]

@@ -42,11 +42,13 @@ from dlbench.harness.schedule import Progress, Side, Task
 
 def settings_for(seed: int | None = None, isolation: Isolation | None = None) -> RunSettings:
     """Return the settings for this machine, with the default policy; without a seed one is drawn."""
-    threads = machine.describe_cpu().usable_threads()
+    cpu = machine.describe_cpu()
     default: Isolation = "fork" if sys.platform == "linux" else "spawn"  # fork where it is known to be safe
     context = click.get_current_context(silent=True)
     began = (context.meta if context else {}).get(BEGAN, time.monotonic())
-    return RunSettings(Policy(), secrets.randbits(32) if seed is None else seed, isolation or default, threads, began)
+    return RunSettings(
+        Policy(), secrets.randbits(32) if seed is None else seed, isolation or default, cpu.usable_threads(), began, cpu.usable_cpus()
+    )
 
 
 @dataclass(frozen=True, slots=True)

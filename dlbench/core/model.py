@@ -23,6 +23,8 @@ OWN = "own"
 """A suite's name for all that the user brings for a parameter. As an optimizer: the one that a network names itself."""
 ACCELERATOR = "accelerator"
 """A suite's name for every device but the CPU."""
+CPU_AXES = ("threads", "instances")
+"""Parameters of every workload of one process, on the CPU alone: how many threads compute, and how many processes do the work at once."""
 
 
 def kind_of(device: str) -> str:
@@ -154,8 +156,18 @@ class Case:
 
     @property
     def ranks(self) -> int | None:
-        """Number of processes, where the workload has a parameter ``ranks``; else None: a single process."""
-        return as_count(self.params.get("ranks"))
+        """Number of processes that take part, as ranks or as instances; None: a single process of the usual kind."""
+        return as_count(self.params.get("ranks", self.instances))
+
+    @property
+    def threads(self) -> int | None:
+        """Threads that it asks for; None: as many as there are cores for each process."""
+        return as_count(self.params.get("threads"))
+
+    @property
+    def instances(self) -> int | None:
+        """Processes that do the same work at once, each on cores of its own; None: a single process of the usual kind."""
+        return as_count(self.params.get("instances"))
 
     @property
     def key(self) -> str:
@@ -245,6 +257,13 @@ class Work:
         known = ("flops", "bytes", "speed")
         if wrong := [name for name in self.unknown if name not in known or getattr(self, name, None) is not None]:
             raise ValueError(f"unknown says why flops or bytes are None, not {wrong[0]}")
+
+    def counts(self, case: Case) -> dict[str, Any]:
+        """Return what a call handles, of all instances together, by the name of the count. Raises ValueError for an experiment of them."""
+        if self.observe and case.instances:
+            raise ValueError(f"instances repeat a call, and {case.workload} is an experiment; leave them out")
+        found = {name: getattr(self, name) for name in ("items", "flops", "least_flops", "bytes", "least_bytes")}
+        return {name: count and count * (case.instances or 1) for name, count in found.items()}
 
 
 @dataclass(frozen=True, slots=True)

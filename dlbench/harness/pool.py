@@ -30,7 +30,12 @@ def layout_seed(seed: int, number: int, side: str | None) -> int:
 
 
 def process_for(case: Case, isolation: Isolation, signatures: Mapping[str, Signature]) -> str:
-    """Name the process of a side that measures a case: the one that forks, those of the accelerators, or a group of so many ranks."""
+    """Name the process of a side that measures a case: the one that forks, those of the accelerators, or a group of so many ranks.
+
+    Instances keep to cores of their own, so a group of them serves no others.
+    """
+    if case.instances:
+        return f"{case.instances} instances, threads {case.threads}"
     if case.ranks is not None:
         return f"{case.ranks} ranks on {kind_of(case.device)}"
     if case.device == "cpu" and isolation != "none":

@@ -16,12 +16,13 @@ from dlbench.harness.observer import Observer
 from dlbench.harness.pool import Isolation, WorkerPool
 from dlbench.harness.probe.memory import available_memory, oom_kills
 from dlbench.harness.probe.monitor import Monitor
+from dlbench.harness.probe.processor import cpus_of
 from dlbench.harness.probe.window import Window
 from dlbench.harness.process.interrupt import Interruption
 from dlbench.harness.process.scratch import ScratchFolders
 from dlbench.harness.process.wire import MeasureRequest
 from dlbench.harness.process.worker_process import WorkerProcess, handshake
-from dlbench.harness.ranks.placement import Placement, place_ranks
+from dlbench.harness.ranks.placement import Placement, place_ranks, refusal
 from dlbench.harness.schedule import (
     GRACE_S,
     Attempt,
@@ -48,6 +49,7 @@ class RunSettings:
     threads: int
     began: float = field(default_factory=time.monotonic, compare=False)
     """When the command began, on the scale of `time.monotonic`: its budget counts from there."""
+    logical_cpus: int = 0
 
     @property
     def budget_ends(self) -> float:
@@ -132,8 +134,7 @@ class Runner:
             self.monitor.read_idle(devices, self.interruption.wait)
 
     def _declared(self, case: Case) -> Declaration:
-        signature = self.signatures.get(case.workload)
-        return signature.declared if signature else Declaration()
+        return signature.declared if (signature := self.signatures.get(case.workload)) else Declaration()
 
     def _left_s(self) -> float:
         """Return the rest of the budget."""
@@ -183,7 +184,7 @@ class Runner:
         for task in attempt.tasks:
             placement = place_ranks(task.case, task.side.capacities(self.settings.threads))
             row = Measurement(task.case, number, Status.SKIPPED, None, task.side.name, placement.device_name, placement.threads)
-            if out_of_reach := _out_of_reach(task, placement):
+            if out_of_reach := _out_of_reach(task, placement, self.settings):
                 measured.append(replace(row, status=out_of_reach[0], reason=out_of_reach[1]))
                 continue
             if reason := self._quarantine.why_skipped(task, placement.devices[: placement.counts[0]]):
@@ -216,14 +217,17 @@ class Runner:
 
         def measure(case: Case, policy: Policy) -> Measured | None:
             self._require_time([task])
+            placed = placement if case is task.case else place_ranks(case, task.side.capacities(self.settings.threads))
+            if out_of_reach := _out_of_reach(task._replace(case=case), placed, self.settings):
+                return Measurement(case, number, *out_of_reach, task.side.name, placed.device_name, placed.threads), Fault.NONE
             try:
                 lengthened = self._progress.lengthened(task.case, policy)
-                request = self._request(task._replace(case=case), number, lengthened, placement)
+                request = self._request(task._replace(case=case), number, lengthened, placed)
             except OSError as error:
                 reason = f"no folder can be made in {error.filename}: {error.strerror}; name one that can be written"
                 return Measurement(case, number, Status.FAILED, reason, task.side.name), Fault.NONE
             began = time.monotonic()
-            ended = _measure(request, task.side, placement, pool, self.monitor.window(case.device, self._declared(case)))
+            ended = _measure(request, task.side, placed, pool, self.monitor.window(case.device, self._declared(case)))
             # Of a search the last counts, which a further round only repeats.
             self._progress.took(task.series, time.monotonic() - began)
             return ended
@@ -246,6 +250,7 @@ class Runner:
             devices=placement.devices,
             memory_bytes=available and available // placement.counts[0],
             scratch=str(scratch) if scratch else None,
+            cpus=cpus_of(placement.counts[0], placement.threads) if case.threads or case.instances else (),
             # Without isolation the process of an accelerator measures the CPU, too.
             hide_accelerators=case.device == "cpu" and (case.ranks is not None or self.settings.isolation != "none"),
         )
@@ -330,7 +335,7 @@ def _measure(request: MeasureRequest, side: Side, placement: Placement, pool: Wo
     return replace(window.added_to(measurement), side=side.name), fault
 
 
-def _out_of_reach(task: Task, placement: Placement) -> tuple[Status, str] | None:
+def _out_of_reach(task: Task, placement: Placement, settings: RunSettings) -> tuple[Status, str] | None:
     """Say why a case can't be measured on its side, for want of devices; None where it can."""
     case, side = task
     if case.device in side.unusable:
@@ -338,10 +343,7 @@ def _out_of_reach(task: Task, placement: Placement) -> tuple[Status, str] | None
     if case.device not in side.devices:
         who = "this machine" if side.name is None else f"side {side.name}"
         return Status.SKIPPED, f"{who} has no {case.device}; it has {', '.join(side.devices)}"
-    if case.ranks and len(placement.devices) < case.ranks:
-        what = "cores" if case.device == "cpu" else f"{kind_of(case.device)} devices"
-        return Status.UNSUPPORTED, f"{case.ranks} ranks need as many {what}, and there are {len(placement.devices)} to use"
-    return None
+    return (Status.UNSUPPORTED, why) if (why := refusal(case, placement, settings.threads, settings.logical_cpus)) else None
 
 
 def ask_hello(plugins: Sequence[str] = (), workloads: Sequence[str] = ()) -> dict[str, Any]:

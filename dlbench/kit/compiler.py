@@ -25,8 +25,8 @@ class CompilerCache:
     """
 
     def __init__(self, case: str) -> None:
-        # Sides of an A/B share the scratch folder: where they differ in these, each compiles for itself.
-        side = [torch.__version__, sys.executable, *map(os.environ.get, ("PYTHONPATH", "CXX"))]
+        # Sides of an A/B, and instances, share the scratch folder: where they differ in these, each compiles for itself.
+        side = [torch.__version__, sys.executable, *map(os.environ.get, ("PYTHONPATH", "CXX", "RANK"))]
         folder = scratch_folder() / f"{zlib.crc32(f'{side} {case}'.encode()):08x}"
         self._filled_in = folder / "filled_in"
         self.is_warm = self._filled_in.exists()

@@ -1,4 +1,7 @@
-"""Execution modes of a step: eager, compiled, as a CUDA graph, or with cuDNN's autotuning. docs/modes.md says how each is measured."""
+"""Execution modes of a step: eager, compiled, frozen, as a CUDA graph, or with cuDNN's autotuning; and whose kernels it takes.
+
+docs/modes.md says how each is measured.
+"""
 
 import inspect
 import time
@@ -9,7 +12,7 @@ from typing import Annotated, Any, Literal, ParamSpec, TypeVar
 
 import torch
 
-from dlbench import Reported, Role, Unit, Value, Work, note_stage
+from dlbench import PRECISIONS, Reported, Role, Unit, Value, Work, note_stage
 from dlbench.kit.compiler import CompilerCache, compiler_error, dynamo_counters, nothing_compiled
 from dlbench.kit.eager_check import Step, StepParts, current, expected_of, refuse_disagreement, restored
 
@@ -20,10 +23,15 @@ Mode = Annotated[Literal["eager", "compile", "graph", "autotune"], Role("own_pro
 
 torch keeps the algorithm of each convolution until its process ends, whether tried out or not, so those that are have a process.
 """
+InferenceMode = Annotated[Literal["eager", "compile", "freeze", "graph", "autotune"], Role("own_process", "autotune")]
+"""The same, and compiled with weights that are frozen: folded into constants, and prepacked in the order that kernels want them in."""
+Kernels = Literal["vendor", "native"]
+"""Whose kernels: those of oneDNN and cuDNN, or torch's own. Products in MKL and cuBLAS stay as they are."""
 WARM_UP_STEPS = 3
 """Before a capture and on a stream of their own (https://docs.pytorch.org/docs/stable/notes/cuda.html#whole-network-capture)."""
 
 _COMPILED = {"mode": ("compile",)}
+_COMPILING = ("compile", "freeze")
 VALUES = (
     Value(
         "compile_cold_s",
@@ -55,7 +63,23 @@ VALUES = (
 )
 
 
-def refuse_lack(mode: Mode, device: torch.device) -> None:
+INFERENCE_VALUES = tuple(replace(each, when={"mode": _COMPILING}) for each in VALUES)
+
+
+def take_kernels(kernels: Kernels, device: torch.device, dtype: str, *, forecast: bool = False) -> None:
+    """Have torch take these kernels until the next case, for which the harness sets them anew.
+
+    Raises NotImplementedError on a CPU for a narrow precision in torch's own, unless a ``forecast`` ends what takes too long.
+    """
+    if kernels == "vendor":
+        return
+    if device.type == "cpu" and PRECISIONS[dtype].bytes < PRECISIONS["fp32"].bytes and not forecast:
+        raise NotImplementedError(f"in {dtype} a CPU takes hundreds of times as long with kernels=native; take fp32 or fp64")
+    torch._C._set_mkldnn_enabled(False)
+    torch.backends.cudnn.enabled = False
+
+
+def refuse_lack(mode: InferenceMode, device: torch.device) -> None:
     """Raise NotImplementedError where a device lacks a mode."""
     if device.type != "cuda" and mode == "graph":
         raise NotImplementedError(f"CUDA graphs are those of CUDA devices, and this is a {device.type} device")
@@ -66,11 +90,11 @@ def refuse_lack(mode: Mode, device: torch.device) -> None:
 class Execution:
     """A step in one mode on one device: `forward` is what it compiles, and `begin` makes the work whose call is timed."""
 
-    def __init__(self, mode: Mode, device: torch.device, case: str) -> None:
+    def __init__(self, mode: InferenceMode, device: torch.device, case: str) -> None:
         """Refuse what the device lacks, as NotImplementedError. ``case`` tells cases apart: each has a compiler's cache."""
         refuse_lack(mode, device)
         self._mode, self._device = mode, device
-        self._cache = CompilerCache(case) if mode == "compile" else None
+        self._cache = CompilerCache(f"{case} {mode}") if mode in _COMPILING else None
 
     def forward(self, function: Callable[Arguments, Output]) -> Callable[Arguments, Output]:
         """Return what a step calls in place of a function, which is compiled where the mode says so.
@@ -81,7 +105,8 @@ class Execution:
         if self._cache is None:
             return function
         torch.compiler.reset()
-        compiled: Callable[Arguments, Output] = torch.compile(function, dynamic=False)
+        options: dict[str, Any] = {"options": {"freezing": True}} if self._mode == "freeze" else {}
+        compiled: Callable[Arguments, Output] = torch.compile(function, dynamic=False, **options)
         return compiled
 
     def begin(self, work: Work, eager: Step, parts: StepParts) -> Work:
@@ -96,7 +121,7 @@ class Execution:
         assert step is not None, "an observe has no step"  # noqa: S101  # Work's own rule
         generators = [self._device] if self._device.type == "cuda" else []
         with torch.random.fork_rng(generators), current(self._device), restored(parts):
-            expected = expected_of(eager, parts, same_draws=self._mode != "compile")
+            expected = expected_of(eager, parts, same_draws=self._cache is None)
             values = self._compile(step, self._cache) if self._cache else None
             if self._mode == "autotune":
                 torch.backends.cudnn.benchmark = True  # until the next case, for which the harness sets it anew
@@ -107,7 +132,7 @@ class Execution:
             call=call,
             report=(lambda _: values) if values else None,
             countable_operations=self._mode == "autotune",
-            set_up_memory_counts=self._mode != "compile",  # which was held against eager execution there
+            set_up_memory_counts=self._cache is None,  # which was held against eager execution there
         )
 
     def _compile(self, step: Step, cache: CompilerCache) -> dict[str, Reported]:

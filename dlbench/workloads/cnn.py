@@ -1,6 +1,7 @@
 """Real steps of networks: training and inference of image classifiers at 224 x 224, as ImageNet has it, and of what users bring."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from typing import Annotated, Any, Literal
 
@@ -11,7 +12,7 @@ from torch.nn import functional as F  # noqa: N812  # what everybody calls it
 from dlbench import Dtype, Layout, Network, Size, Switch, UserDefined, Work, find_network, workload
 from dlbench.kit import user_networks
 from dlbench.kit.eager_check import StepParts
-from dlbench.kit.modes import VALUES, Execution, Mode
+from dlbench.kit.modes import INFERENCE_VALUES, VALUES, Execution, InferenceMode, Kernels, Mode, take_kernels
 from dlbench.kit.precision import autocast, operands, scales_gradients, storage
 from dlbench.kit.step_counts import forward_counts, train_counts
 from dlbench.kit.updates import MakeOptimizer, refuse_other_update
@@ -39,6 +40,7 @@ OWN = "own"
 Optimizer = Literal["sgd", "adamw"]
 """``own`` is that of a network which the user brings; where it names none it is sgd."""
 Implementation = Literal["default", "foreach", "fused"]
+ReadLoss = Literal["never", "each"]
 
 UPDATE_PASSES: dict[str, int] = {"sgd": 5, "adamw": 7}
 """How often an update goes over numbers as many as the weights at least: it reads weights, gradients and its one or two averages, and
@@ -56,11 +58,16 @@ def train_step(
     optimizer: Annotated[Optimizer, UserDefined("optimizer")] = "sgd",
     implementation: Switch[Implementation] = "default",
     mode: Switch[Mode] = "eager",
+    kernels: Kernels = "vendor",
+    read_loss: ReadLoss = "never",
 ) -> Work:
     """Train a network by one step: forward, the loss (of a classifier cross-entropy), backward and the optimizer's update."""
     if mode == "graph" and scales_gradients(dtype):
         raise NotImplementedError("scaled gradients are looked at on the host in each step, which no CUDA graph can do; take amp_bf16")
-    execution = Execution(mode, device, f"{device} {model} {batch} {dtype} {layout} {optimizer} {implementation}")
+    if read_loss == "each" and device.type == "cpu":
+        raise NotImplementedError("read_loss=each is what waiting for an accelerator costs, and a CPU has the loss as the step returns")
+    take_kernels(kernels, device, dtype)
+    execution = Execution(mode, device, f"{device} {model} {batch} {dtype} {layout} {optimizer} {implementation} {kernels}")
     network = build_on(device, model, dtype, layout)
     inputs, targets = draw_batch(device, model, batch, dtype, layout)
     network.train()
@@ -74,10 +81,23 @@ def train_step(
     given = (*tensors_of(inputs), *tensors_of(targets))
     work = Work(call=partial(step, inputs, targets), inputs=given, items=batch, **counts.of_work())
     labels = targets if is_classifier(model) else None
-    return execution.begin(work, partial(eager, inputs, targets), StepParts(network, tensors_of(inputs), dtype, labels, update, scaler))
+    parts = StepParts(network, tensors_of(inputs), dtype, labels, update, scaler)
+    begun = execution.begin(work, partial(eager, inputs, targets), parts)
+    return replace(begun, call=_reading(begun.call)) if read_loss == "each" and begun.call else begun
 
 
-@workload(tags=("cnn", "inference", "imagenet"), values=VALUES, writes_files=True)
+def _reading(step: Callable[[], Tensor]) -> Callable[[], Tensor]:
+    """Return a step whose loss the host reads each time, as loops do that print it: it waits until the device is done."""
+
+    def step_and_read() -> Tensor:
+        loss = step()
+        loss.item()
+        return loss
+
+    return step_and_read
+
+
+@workload(tags=("cnn", "inference", "imagenet"), values=INFERENCE_VALUES, writes_files=True)
 def infer_step(
     device: torch.device,
     *,
@@ -85,10 +105,12 @@ def infer_step(
     batch: Size,
     dtype: Switch[Dtype] = "fp32",
     layout: Switch[Layout] = "nchw",
-    mode: Switch[Mode] = "eager",
+    mode: Switch[InferenceMode] = "eager",
+    kernels: Kernels = "vendor",
 ) -> Work:
     """Run a network forward on a batch, without a gradient: of a classifier, classify images."""
-    execution = Execution(mode, device, f"{device} {model} {batch} {dtype} {layout}")
+    take_kernels(kernels, device, dtype)
+    execution = Execution(mode, device, f"{device} {model} {batch} {dtype} {layout} {kernels}")
     network = build_on(device, model, dtype, layout)
     inputs, _ = draw_batch(device, model, batch, dtype, layout)
     network.eval()

@@ -9,6 +9,7 @@ from torch.nn import functional as F  # noqa: N812  # what everybody calls it
 
 from dlbench import Cache, Copies, Dtype, Layout, Least, Probed, Size, Sweep, Work, with_copies, workload
 from dlbench.kit.cache import before_call
+from dlbench.kit.modes import Kernels, take_kernels
 from dlbench.kit.precision import autocast, operands, output
 from dlbench.models.operations import FASTER_CONVOLUTION
 
@@ -31,8 +32,10 @@ def conv2d(
     dtype: Dtype = "fp32",
     cache: Cache = "hot",
     copies: Copies = "none",
+    kernels: Kernels = "vendor",
 ) -> Work:
     """Convolve `size` x `size` images with `kernel` x `kernel` filters; padding is kernel // 2 by default."""
+    take_kernels(kernels, device, dtype, forecast=True)
     if padding is None:
         padding = kernel // 2
     out = (size + 2 * padding - kernel) // stride + 1  # height and width of the output

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from dlbench import PRECISIONS, Dtype, InferenceDtype, Layout, Searched, SearchedLast, Size, Switch, TrainingDtype, Work, workload
-from dlbench.kit.modes import VALUES, Mode
+from dlbench.kit.modes import INFERENCE_VALUES, VALUES, InferenceMode, Mode
 from dlbench.models import Model
 from dlbench.workloads.cnn import Implementation, infer_step, train_step, usual_optimizer
 
@@ -29,7 +29,7 @@ def fastest_train_step(
     return train_step(device, model=model, optimizer=usual_optimizer(model), **chosen)
 
 
-@workload(tags=("cnn", "inference", "imagenet"), values=VALUES, writes_files=True)
+@workload(tags=("cnn", "inference", "imagenet"), values=INFERENCE_VALUES, writes_files=True)
 def fastest_infer_step(
     device: torch.device,
     *,
@@ -37,7 +37,7 @@ def fastest_infer_step(
     batch: Searched[Size] = None,
     dtype: Searched[Switch[InferenceDtype]] = None,
     layout: Searched[Switch[Layout]] = None,
-    mode: SearchedLast[Switch[Mode]] = None,  # a compilation takes as long as ten other tries
+    mode: SearchedLast[Switch[InferenceMode]] = None,  # a compilation takes as long as ten other tries
 ) -> Work:
     """Classify a batch of images, in the fastest way there is for all that the case leaves open."""
     return infer_step(device, model=model, **_chosen(device, batch=batch, dtype=dtype, layout=layout, mode=mode))

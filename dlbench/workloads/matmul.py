@@ -22,6 +22,7 @@ from dlbench import (
     workload,
 )
 from dlbench.kit.cache import before_call
+from dlbench.kit.modes import Kernels, take_kernels
 from dlbench.kit.precision import autocast, operands, output
 from dlbench.kit.products import INPUTS, Product, product_errors, refuse_wrong, scaled_product
 
@@ -77,8 +78,10 @@ def matmul(
     dtype: ProductDtype = "fp32",
     cache: Cache = "hot",
     copies: Copies = "none",
+    kernels: Kernels = "vendor",
 ) -> Work:
     """Multiply m x k by k x n matrices, `batch` of them in one call; m and k are n by default."""
+    take_kernels(kernels, device, dtype, forecast=True)
     m, k = m or n, k or n
     if PRECISIONS[dtype].scaled:
         return with_copies(device, _scaled(device, (m, k, n), batch, dtype, cache), copies)

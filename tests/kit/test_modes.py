@@ -13,6 +13,7 @@ from dlbench.core.model import Case, Status
 from dlbench.harness.pool import process_for
 from dlbench.harness.process.worker_process import RequestOutcome
 from dlbench.harness.worker import registry, scratch, stages
+from dlbench.harness.worker.backends import torch_build
 from dlbench.kit import compiler, updates
 from dlbench.testing import ManualClock
 from dlbench.workloads import cnn
@@ -30,9 +31,11 @@ def compiles_as(monkeypatch, tmp_path, compiled):
     for name in ("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR", "TMPDIR", "PYTHONHASHSEED"):
         monkeypatch.setenv(name, "")
     monkeypatch.setattr(tempfile, "tempdir", tempfile.tempdir)
+    frozen: list[bool] = []
 
-    def compile_(function, *, dynamic):
+    def compile_(function, *, dynamic, options=None):
         assert dynamic is False
+        frozen.append((options or {}).get("freezing", False))
 
         def call(*args):
             torch._dynamo.utils.counters["stats"]["unique_graphs"] += 1
@@ -42,6 +45,7 @@ def compiles_as(monkeypatch, tmp_path, compiled):
 
     monkeypatch.setattr(torch, "compile", compile_)
     monkeypatch.setattr(scratch, "_folder", tmp_path)
+    return frozen
 
 
 def test_a_cpu_has_no_cuda_graphs_and_no_cudnn(tiny):
@@ -197,3 +201,46 @@ def test_a_case_compiles_in_as_many_processes_as_it_has_threads(monkeypatch, tmp
     compiles_as(monkeypatch, tmp_path, lambda function: function)
     compiler.CompilerCache("case")
     assert os.environ["TORCHINDUCTOR_COMPILE_THREADS"] == (users or str(torch.get_num_threads()))
+
+
+def test_weights_are_frozen_in_inference_alone_and_the_output_stays_that_of_eager_execution(tiny, monkeypatch, tmp_path):
+    frozen = compiles_as(monkeypatch, tmp_path, lambda function: function)
+    works = [cnn.infer_step(CPU, model="resnet18", batch=2, mode=mode) for mode in ("compile", "freeze")]
+    assert frozen == [False, True]
+    assert all({"graph_breaks", "compile_cold_s"} == work.report(ManualClock()).keys() for work in works)
+    compiles_as(monkeypatch, tmp_path, lambda function: lambda inputs: function(inputs) * 1.5)
+    with pytest.raises(ValueError, match=r"its output is .* away from that of eager execution"):
+        cnn.infer_step(CPU, model="resnet18", batch=2, mode="freeze")
+    choices = {name: registry.get(name).signature.parameter("mode").choices for name in ("train_step", "infer_step")}
+    assert set(choices["infer_step"]) - set(choices["train_step"]) == {"freeze"}
+
+
+def test_torchs_own_kernels_compute_the_same_until_the_next_case_and_the_row_says_what_stays(tiny):
+    outputs = []
+    for kernels in ("vendor", "native"):
+        torch_build.set_math("fp32")
+        torch.manual_seed(1)
+        outputs.append(cnn.infer_step(CPU, model="resnet18", batch=2, kernels=kernels).call())
+        assert torch_build.math_flags().get("native_kernels") == {"native": "all but MKL and cuBLAS"}.get(kernels)
+    torch.testing.assert_close(*outputs)
+    torch_build.set_math("fp32")
+    assert "native_kernels" not in torch_build.math_flags()
+    for step in (cnn.train_step, cnn.infer_step):
+        with pytest.raises(
+            NotImplementedError, match=r"^in bf16 a CPU takes hundreds of times as long with kernels=native; take fp32 or fp64$"
+        ):
+            step(CPU, model="resnet18", batch=2, dtype="bf16", kernels="native")
+
+
+def test_a_cpu_has_the_loss_as_the_step_returns(tiny):
+    with pytest.raises(NotImplementedError, match="a CPU has the loss as the step returns"):
+        cnn.train_step(CPU, model="resnet18", batch=2, read_loss="each")
+    reads: list[float] = []
+
+    class Loss:
+        def item(self):
+            reads.append(1.0)
+
+    loss = Loss()
+    assert cnn._reading(lambda: loss)() is loss
+    assert reads == [1.0]

@@ -6,6 +6,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from dlbench import Dtype
 from dlbench.workloads.elementwise import elementwise
+from dlbench.workloads.fft import fft
 from dlbench.workloads.inverse import inverse
 from dlbench.workloads.mlp_step import mlp_step
 from dlbench.workloads.reduction import reduction
@@ -28,6 +29,15 @@ def test_elementwise_adds_twice_the_second_to_the_first() -> None:
     a, b = work.inputs
     assert torch.equal(work.call(), a + 2 * b)
     assert (work.flops, work.bytes) == (18, 3 * 9 * 4)
+
+
+def test_a_transform_is_that_of_its_definition() -> None:
+    work = fft(CPU, n=8, batch=3)
+    (rows,) = work.inputs
+    k = torch.arange(8, dtype=torch.float64)
+    definition = torch.exp(-2j * torch.pi * torch.outer(k, k) / 8)
+    torch.testing.assert_close(work.call().to(torch.complex128), rows.to(torch.complex128) @ definition, rtol=1e-5, atol=1e-5)
+    assert (work.items, work.flops, work.bytes) == (3, 5 * 3 * 8 * 3, 2 * 3 * 8 * 8)
 
 
 def test_a_reduction_sums() -> None:

@@ -9,7 +9,7 @@ from typing import NamedTuple, TypeVar
 from dlbench.analysis.ratios.ratio import Ratio, itself, speed_ratio
 from dlbench.analysis.read.table import Results
 from dlbench.core.errors import UsageError, nearest
-from dlbench.core.model import value_text
+from dlbench.core.model import CPU_AXES, value_text
 from dlbench.core.precision import ARITHMETIC
 from dlbench.core.rows.row import MACHINE, WORK, Row, Setting
 
@@ -25,21 +25,24 @@ DEVICE, DEVICE_NAME, THREADS, MATH, RUN = MACHINE
 RANKS = Setting("param", "ranks")
 BATCH = Setting("param", "batch")
 _CACHE = Setting("param", "cache")
+_CPU_AXES = tuple(Setting("param", name) for name in CPU_AXES)
 
 # What can't stay the same when a setting differs; all else that identifies a case must be equal in a pair.
 _GOES_WITH: dict[Setting, tuple[Setting, ...]] = {
     DEVICE: MACHINE,
     DEVICE_NAME: MACHINE,
     RUN: (DEVICE_NAME, THREADS, MATH),
-    THREADS: (RUN,),
+    THREADS: (RUN, *_CPU_AXES[:1]),
+    **dict.fromkeys(_CPU_AXES, (THREADS,)),
     MATH: (RUN,),
     RANKS: (THREADS,),
     DTYPE: (MATH,),
     MODE: (MATH,),
+    Setting("param", "kernels"): (MATH,),
 }
 
 _PRECISIONS = {name: at for at, name in enumerate(ARITHMETIC)}
-STANDARD = {"device": "cpu", "dtype": "fp32", "layout": "nchw", "mode": "eager", "optimizer": "sgd"}
+STANDARD = {"device": "cpu", "dtype": "fp32", "layout": "nchw", "mode": "eager", "optimizer": "sgd", "kernels": "vendor"}
 """What others are held against of settings with these names, where a workload declares no plain default of its own."""
 
 
@@ -209,8 +212,8 @@ def plain_value(row: Row, name: str) -> str | None:
 
 
 def chosen(row: Row) -> tuple[str, ...]:
-    """Return what a row's side chooses for itself where it is at its best: batch, precision, layout, mode, switches, what is searched."""
-    return tuple(dict.fromkeys(("batch", "dtype", "layout", "mode", *row.declared.having("switch"), *row.declared.searched)))
+    """Return what a row's side chooses for itself where it is at its best: batch, precision, layout, mode, cores, switches and searches."""
+    return tuple(dict.fromkeys(("batch", "dtype", "layout", "mode", *CPU_AXES, *row.declared.having("switch"), *row.declared.searched)))
 
 
 def settings_named(names: Iterable[str]) -> list[Setting]:

@@ -204,8 +204,8 @@ class Row(Record):
         return next((found for each in bounds if (found := self.value(each.name)) is not None), None)
 
     def per_rank(self, rate: float) -> float:
-        """Return what each of its ranks has of a rate."""
-        return rate / (self.ranks or 1)
+        """Return what each of its ranks, or instances, has of a rate."""
+        return rate / (self.ranks or self.count("instances") or 1)
 
     def settings(self) -> dict[Setting, Hashable]:
         """Return what tells it from other rows: work, device, machine and parameters."""

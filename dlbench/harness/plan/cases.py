@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from dlbench.core.errors import SuiteError, UsageError, nearest
-from dlbench.core.model import ACCELERATOR, DEVICE_KINDS, OWN, Case, Parameter, ParamValue, Policy, Signature, kind_of
+from dlbench.core.model import ACCELERATOR, CPU_AXES, DEVICE_KINDS, OWN, Case, Parameter, ParamValue, Policy, Signature, kind_of
 from dlbench.harness.plan.suite import Bench, Suite, axis_values
 
 MAX_CASES = 200_000
@@ -17,6 +17,10 @@ _SETUP_S = 0.3
 """Of one case in one round, for `estimate`: a fork, and building a model."""
 _WARMUP_S = 0.2
 """Least warm-up on a CPU, where the policy leaves it open."""
+
+ALL, CORES = "all", "cores"
+"""Values of the axes of the CPU that stand for numbers of this machine: see `with_core_counts`."""
+_RANKS_SHARE = "ranks share the cores among themselves, so it is no axis of a workload that has them; leave it out there"
 
 Signatures = Mapping[str, Signature]
 Suites = Sequence[Suite]
@@ -35,6 +39,8 @@ def overridden(suites: Suites, settings: Sequence[str], signatures: Signatures) 
     wanted = _settings(settings)
     valid = {parameter.name for _, _, signature in _benches(suites, signatures) for parameter in signature.parameters}
     for axis in wanted:
+        if axis not in valid and axis in CPU_AXES:
+            raise UsageError(f"--set {axis}: {_RANKS_SHARE}")
         if axis not in valid:
             raise UsageError(f"--set {axis}: no workload of {_names(suites)} has such a parameter{nearest(axis, sorted(valid))}")
 
@@ -85,6 +91,27 @@ def _replaced(values: tuple[ParamValue, ...], parameter: Parameter | None) -> tu
     return tuple(dict.fromkeys(each for value in values for each in (defined if value == OWN else (value,))))
 
 
+def with_core_counts(suites: Suites, cores: int, cpus: int) -> tuple[Suite, ...]:
+    """Replace ``all`` and ``cores`` in the axes of the CPU by numbers: of its physical cores, and of what it computes on with SMT.
+
+    ``cores`` is the number of cores. As threads ``all`` is 1, 2, 4 … up to it, and the number with SMT; as instances those that divide it.
+    """
+    doublings = [*(2**power for power in range(cores.bit_length()) if 2**power < cores), cores]
+    counts = {
+        "threads": {ALL: [*doublings, *([cpus] if cpus > cores else [])]},
+        "instances": {ALL: [each for each in doublings if not cores % each]},
+    }
+
+    def counted(axis: str, values: Sequence[ParamValue]) -> tuple[ParamValue, ...]:
+        known = {**counts[axis], CORES: [cores]} if axis in CPU_AXES else {}
+        return tuple(dict.fromkeys(each for value in values for each in known.get(str(value), [value])))
+
+    return tuple(
+        replace(suite, benches=tuple(replace(b, axes={axis: counted(axis, each) for axis, each in b.axes.items()}) for b in suite.benches))
+        for suite in suites
+    )
+
+
 def check(suites: Suites, signatures: Signatures, kinds: Sequence[str] = DEVICE_KINDS) -> None:
     """Hold every bench against the signature of its workload, and its devices against the kinds that there are, a plugin's included.
 
@@ -97,6 +124,8 @@ def check(suites: Suites, signatures: Signatures, kinds: Sequence[str] = DEVICE_
         _check_devices(bench.devices, kinds, where)
         for axis, values in bench.axes.items():
             parameter = signature.parameter(axis)
+            if parameter is None and axis in CPU_AXES:
+                raise SuiteError(f"{where}, axis {axis}: {_RANKS_SHARE}")
             if parameter is None:
                 valid = [each.name for each in signature.parameters]
                 raise SuiteError(f"{where}: no parameter is called '{axis}'{nearest(axis, valid)}")
@@ -206,8 +235,9 @@ def _cases(
                 if (parameter := signature.parameter(name))
             }
             for device in _devices_of(suite, bench, signatures, devices, include_absent):
-                for values in itertools.product(*axes.values()):
-                    case = Case.of(suite.name, signature, dict(zip(axes, values, strict=True)), device)
+                own = {name: each for name, each in axes.items() if device == "cpu" or name not in CPU_AXES}
+                for values in itertools.product(*own.values()):
+                    case = Case.of(suite.name, signature, dict(zip(own, values, strict=True)), device)
                     if case.id not in planned and (only is None or only(case.id)):
                         planned.add(case.id)
                         yield case
@@ -245,6 +275,8 @@ def _checked(parameter: Parameter, value: ParamValue, where: str, signatures: Si
     """Return a valid value of a parameter. Raises SuiteError with the nearest one, or the one workload that takes this one."""
     if value == OWN and parameter.user is not None:
         return value  # for `with_user_names` to replace
+    if value in (ALL, CORES) and parameter.name in CPU_AXES:
+        return value  # for `with_core_counts`
     try:
         checked = parameter.check(value)
     except ValueError as error:

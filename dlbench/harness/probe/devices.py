@@ -52,9 +52,15 @@ class Processor:
 
         A quota is rounded down: one thread beyond it would be stopped in every period, with all others waiting for it.
         """
+        return self._least(self.affinity, self.affinity_cores, self.physical_cores)
+
+    def usable_cpus(self) -> int:
+        """Return how many threads there are logical CPUs for: with SMT up to twice as many as `usable_threads`."""
+        return self._least(self.affinity)
+
+    def _least(self, *limits: int | None) -> int:
         quota = None if self.cgroup_quota_cores is None else int(self.cgroup_quota_cores)
-        limits = (self.affinity, self.affinity_cores, self.physical_cores, quota)
-        known = [limit for limit in limits if limit is not None] or [self.threads or 1]
+        known = [limit for limit in (*limits, quota) if limit is not None] or [self.threads or 1]
         return max(1, min(known))
 
     def to_json(self) -> dict[str, Any]:

@@ -96,10 +96,29 @@ def cpus_to_measure_on() -> frozenset[int] | None:
     fewer for a quota: several containers would then crowd on the same first cores.
     """
     allowed = affinity()
+    chosen = _one_of_each_core()
+    return chosen if allowed and chosen and chosen < allowed else None
+
+
+def cpus_of(processes: int, threads: int) -> tuple[tuple[int, ...], ...]:
+    """Return the logical CPUs of each of several processes with so many threads: of one process all, of several some cores each.
+
+    Threads beyond the cores have all logical CPUs. Empty where nothing is to be placed, as in `cpus_to_measure_on`.
+    """
+    chosen = sorted(_one_of_each_core())
+    if not chosen:
+        return ()
+    if processes * threads > len(chosen):
+        return (tuple(sorted(affinity() or ())),) * processes
+    each = len(chosen) // processes
+    return tuple(tuple(chosen[each * at : each * (at + 1)]) for at in range(processes))
+
+
+def _one_of_each_core() -> frozenset[int]:
+    allowed = affinity()
     if allowed is None or not hasattr(os, "sched_setaffinity") or any(name in os.environ for name in _PLACING):
-        return None
-    chosen = frozenset(min(core & allowed) for core in cores() if core & allowed)
-    return chosen if chosen and chosen < allowed else None
+        return frozenset()
+    return frozenset(min(core & allowed) for core in cores() if core & allowed)
 
 
 def cache_bytes() -> dict[str, int]:

@@ -170,6 +170,8 @@ class MeasureRequest(Request):
     """Host memory that each rank may take; None where nothing limits it."""
     scratch: str | None = None
     """The folder that its workload may write in, where it declares that it does."""
+    cpus: tuple[tuple[int, ...], ...] = ()
+    """Logical CPUs of each rank, or of the one process; empty: those that it has."""
     hide_accelerators: bool = False
     """Whether the process that does it computes on the CPU alone."""
 

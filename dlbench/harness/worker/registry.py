@@ -17,7 +17,7 @@ from typing import Annotated, Any, Literal, overload
 
 from dlbench.core.declarations import Ceiling, Declaration, Parallel, ParameterRole, Role, Value
 from dlbench.core.errors import UsageError, nearest
-from dlbench.core.model import Parameter, ParamValue, Signature, Work
+from dlbench.core.model import CPU_AXES, Parameter, ParamValue, Signature, Work
 from dlbench.harness.worker.signature_checks import misfits
 from dlbench.harness.worker.user_definitions import Kind, UserDefined, names, reserve
 
@@ -79,6 +79,7 @@ class Workload:
     def set_up(self, device: Any, params: Mapping[str, ParamValue]) -> Work:
         """Call the function: allocate, initialise, and return what is to be timed. Raises TypeError if that is no Work."""
         hints = typing.get_type_hints(self.function)
+        params = {name: value for name, value in params.items() if name in hints}  # without those of every workload
         # A suite has an enum's member by its value; the function gets the member.
         members: dict[str, Any] = {
             name: hint(value) for name, value in params.items() if isinstance(hint := _unwrapped(hints[name])[0], enum.EnumType)
@@ -133,6 +134,9 @@ def _registered(function: WorkloadFunction, given: Mapping[str, Any]) -> Workloa
         raise UsageError(f"workload '{function.__name__}': @workload declares no '{name}'{nearest(name, valid)}")
     about = (inspect.getdoc(function) or "").partition("\n")[0]
     parameters = tuple(_parameters(function))
+    if "ranks" not in (names := [parameter.name for parameter, *_ in parameters]):
+        usual = (Parameter(name, "integer", required=False, minimum=1) for name in CPU_AXES if name not in names)
+        parameters += tuple((each, {}, None) for each in usual)
     roles = {parameter.name: own for parameter, own, _ in parameters if own}
     takes = {parameter.name: defined.kind for parameter, _, defined in parameters if defined}
     declared = Declaration(parameters=roles, **given)

@@ -324,3 +324,36 @@ def test_the_budget_of_a_suite_is_that_of_each_device_that_takes_part(benches, n
 )
 def test_the_estimate_follows_the_policy(policy, cases, expected_s):
     assert planning.estimate(policy, cases) == pytest.approx(expected_s)
+
+
+CPU_AXES = tuple(Parameter(name, "integer", required=False, minimum=1) for name in ("threads", "instances"))
+ANYWHERE = {**SIGNATURES, "call": Signature("call", "Call.", CPU_AXES)}
+
+
+@pytest.mark.parametrize(
+    ("axes", "cores", "cpus", "planned"),
+    [
+        ({"threads": ("all",)}, 2, 2, ["call[threads=1]@cpu", "call[threads=2]@cpu"]),
+        ({"threads": ("all",)}, 6, 12, [f"call[threads={count}]@cpu" for count in (1, 2, 4, 6, 12)]),
+        ({"instances": ("all",)}, 6, 12, [f"call[instances={count}]@cpu" for count in (1, 2, 6)]),
+        ({"threads": ("cores", 3)}, 8, 16, ["call[threads=8]@cpu", "call[threads=3]@cpu"]),
+        ({"threads": (2,), "instances": (1, 2)}, 8, 16, ["call[threads=2,instances=1]@cpu", "call[threads=2,instances=2]@cpu"]),
+        ({}, 8, 16, ["call[]@cpu"]),
+    ],
+)
+def test_an_axis_of_the_cpu_is_counted_on_the_machine_and_left_out_elsewhere(axes, cores, cpus, planned):
+    written = [suite(Bench("call", axes))]
+    planning.check(written, ANYWHERE)
+    counted = planning.with_core_counts(written, cores, cpus)
+    found = [case.id for case in planning.plan(counted, ANYWHERE, ["cpu", "cuda:0"])]
+    assert found == [*planned, "call[]@cuda:0"]
+
+
+def test_ranks_share_the_cores_themselves():
+    why = "ranks share the cores among themselves, so it is no axis of a workload that has them; leave it out there"
+    with pytest.raises(SuiteError) as raised:
+        planning.check([suite(Bench("together", {"ranks": (2,), "threads": (1,)}))], SIGNATURES)
+    assert str(raised.value) == f"s.toml, bench 1 (together), axis threads: {why}"
+    with pytest.raises(UsageError) as refused:
+        planning.overridden([suite(Bench("together", {"ranks": (2,)}))], ["threads=1"], SIGNATURES)
+    assert str(refused.value) == f"--set threads: {why}"

@@ -110,19 +110,19 @@ def test_two_threads_of_one_core_are_one_core_to_compute_on(tmp_path: Path, monk
 
 
 @pytest.mark.parametrize(
-    ("limits", "threads"),
+    ("limits", "threads", "cpus"),
     [
-        ({"affinity": 16, "physical_cores": 8, "cgroup_quota_cores": 2.9}, 2),
-        ({"affinity": 16, "physical_cores": 8, "cgroup_quota_cores": 0.5}, 1),
-        ({"affinity": 3, "physical_cores": 8}, 3),
-        ({"affinity": 16, "physical_cores": 8}, 8),
-        ({"affinity": 16, "threads": 16}, 16),
-        ({"threads": 4}, 4),
-        ({}, 1),
+        ({"affinity": 16, "physical_cores": 8, "cgroup_quota_cores": 2.9}, 2, 2),
+        ({"affinity": 16, "physical_cores": 8, "cgroup_quota_cores": 0.5}, 1, 1),
+        ({"affinity": 3, "physical_cores": 8}, 3, 3),
+        ({"affinity": 16, "physical_cores": 8}, 8, 16),
+        ({"affinity": 16, "threads": 16}, 16, 16),
+        ({"threads": 4}, 4, 4),
+        ({}, 1, 1),
     ],
 )
-def test_usable_threads(limits: dict[str, Any], threads: int) -> None:
-    assert Processor(**limits).usable_threads() == threads
+def test_usable_threads_and_with_smt_logical_cpus(limits: dict[str, Any], threads: int, cpus: int) -> None:
+    assert (Processor(**limits).usable_threads(), Processor(**limits).usable_cpus()) == (threads, cpus)
 
 
 def test_devices_are_matched_by_uuid_in_whatever_order_the_driver_has_them() -> None:

@@ -47,6 +47,25 @@ def test_measuring_runs_on_one_logical_cpu_of_each_core(
     assert processor.cpus_to_measure_on() == chosen
 
 
+@pytest.mark.parametrize(
+    ("processes", "threads", "placed"),
+    [
+        (1, 2, ((0, 1, 2, 3),)),
+        (2, 2, ((0, 1), (2, 3))),
+        (4, 1, ((0,), (1,), (2,), (3,))),
+        (1, 8, (tuple(range(8)),)),  # with SMT
+    ],
+)
+def test_each_process_has_cores_of_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, processes: int, threads: int, placed: tuple[tuple[int, ...], ...]
+) -> None:
+    monkeypatch.setattr(processor, "affinity", lambda: frozenset(range(8)))
+    monkeypatch.setattr(os, "environ", {})
+    assert processor.cpus_of(processes, threads) == ()  # the cores are unknown
+    two_sockets(tmp_path)
+    assert processor.cpus_of(processes, threads) == placed
+
+
 def test_where_the_cores_are_unknown_measuring_runs_anywhere(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "environ", {})
     assert processor.cpus_to_measure_on() is None

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dlbench.core.model import Case
-from dlbench.harness.ranks.placement import NodeCapacity, Placement, place_ranks
+from dlbench.harness.ranks.placement import NodeCapacity, Placement, place_ranks, refusal
 
 
 def case(ranks, device="cpu"):
@@ -45,3 +45,31 @@ def test_no_machine_gets_more_ranks_than_cores_and_none_is_left_out_that_there_i
     assert all(count <= each for count, each in zip(found.counts, cores, strict=True))
     assert sum(found.counts) == len(found.devices) == min(ranks, sum(cores))
     assert all(found.threads * count <= each for count, each in zip(found.counts, cores, strict=True))
+
+
+@pytest.mark.parametrize(
+    ("params", "placed", "refused"),
+    [
+        ({"threads": 2}, Placement((1,), ("cpu",), "EPYC", 2), None),
+        ({"threads": 16}, Placement((1,), ("cpu",), "EPYC", 16), None),
+        ({"threads": 17}, Placement((1,), ("cpu",), "EPYC", 17), "17 threads need as many CPUs, and there are 16 to use"),
+        ({"instances": 1}, Placement((1,), ("cpu",), "EPYC", 8), None),
+        ({"instances": 4}, Placement((4,), ("cpu",) * 4, "EPYC", 2), None),
+        ({"instances": 3, "threads": 2}, Placement((3,), ("cpu",) * 3, "EPYC", 2), None),
+        (
+            {"instances": 3},
+            Placement((3,), ("cpu",) * 3, "EPYC", 2),
+            "3 instances don't divide 8 cores evenly; take a number that does, or set threads, too",
+        ),
+        (
+            {"instances": 3, "threads": 8},
+            Placement((3,), ("cpu",) * 3, "EPYC", 8),
+            "3 x 8 threads need as many CPUs, and there are 16 to use",
+        ),
+    ],
+)
+def test_threads_and_instances_of_eight_cores_with_two_logical_cpus_each(params, placed, refused):
+    asked = Case("w[]@cpu", "s", "w", params, "cpu")
+    other = NodeCapacity({"cpu": "Xeon"}, 64)
+    assert place_ranks(asked, [NodeCapacity({"cpu": "EPYC"}, 8), other]) == placed
+    assert refusal(asked, placed, 8, 16) == refused

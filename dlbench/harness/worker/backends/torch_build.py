@@ -1,8 +1,10 @@
 """torch: the libraries of its build, how it computes on the host, and its switches for TF32, autotuning and determinism."""
 
+import os
 import platform
 import sys
 import warnings
+from collections.abc import Iterable
 from contextlib import suppress
 from typing import Any
 
@@ -45,6 +47,13 @@ def parallelism() -> dict[str, ParamValue]:
     }
 
 
+def set_threads(threads: int, cpus: Iterable[int] | None) -> None:
+    """Have the host compute with so many threads, on these logical CPUs or on those that the process has."""
+    if cpus is not None:
+        os.sched_setaffinity(0, cpus)  # before there are threads, which inherit it
+    torch.set_num_threads(threads)
+
+
 def set_math(dtype: str) -> None:
     """Make fp32 mean IEEE fp32 and tf32 mean TF32, in products and convolutions alike; autotuning off, denormals kept.
 
@@ -61,6 +70,8 @@ def set_math(dtype: str) -> None:
         for operation in (_matmul, _cudnn.conv, _cudnn.rnn, _mkldnn.matmul, _mkldnn.conv):
             operation.fp32_precision = precision
     _cudnn.benchmark = False
+    _cudnn.enabled = True
+    torch._C._set_mkldnn_enabled(True)
     torch.set_flush_denormal(False)
 
 
@@ -70,7 +81,8 @@ def math_flags() -> dict[str, ParamValue]:
         matmul, conv = _matmul.fp32_precision, _cudnn.conv.fp32_precision
     else:
         matmul, conv = ("tf32" if allowed else "ieee" for allowed in (_matmul.allow_tf32, _cudnn.allow_tf32))
-    return {
+    native: dict[str, ParamValue] = {} if _mkldnn.enabled and _cudnn.enabled else {"native_kernels": "all but MKL and cuBLAS"}
+    return native | {
         "fp32_matmul": matmul,
         "fp32_conv": conv,
         "fp16_reduced_sum": bool(_matmul.allow_fp16_reduced_precision_reduction),

@@ -28,7 +28,7 @@ from dlbench.harness.process.wire import HelloRequest, MeasureRequest, Message, 
 from dlbench.harness.worker import lifecycle, registry, user_definitions
 from dlbench.harness.worker.backends.base import BACKENDS, Backend, describe_devices, find, tensors_in
 from dlbench.harness.worker.backends.device_time import take_device_time
-from dlbench.harness.worker.backends.torch_build import math_flags, parallelism, set_math, versions
+from dlbench.harness.worker.backends.torch_build import math_flags, parallelism, set_math, set_threads, versions
 from dlbench.harness.worker.checking.correctness import Subject, spot_checked
 from dlbench.harness.worker.checking.imports import try_plugins
 from dlbench.harness.worker.failures import Unmeasurable, failure_of, first_line
@@ -54,8 +54,7 @@ def main() -> None:
     faulthandler.enable()
     case_groups: list[int] = []
     lifecycle.die_with_parent(case_groups)
-    stays = mode == "stay"
-    if stays:
+    if stays := mode == "stay":
         lifecycle.depend_on_lifeline(lifeline)
 
     def fork(request: HelloRequest | MeasureRequest) -> int:
@@ -196,7 +195,7 @@ def _measure_case(begun: Measurement, request: MeasureRequest, rank_process: Ran
     dtype = str(case.params.get("dtype", "fp32"))
     if reason := backend.unsupported(device, dtype):
         raise Unmeasurable(Status.UNSUPPORTED, reason)
-    torch.set_num_threads(request.threads)
+    set_threads(request.threads, request.cpus[rank] if request.cpus else None)
     set_math(dtype)
     backend.activate(device)
     if rank_process:
@@ -221,8 +220,7 @@ def _measure_case(begun: Measurement, request: MeasureRequest, rank_process: Ran
         # Set-up tries cuDNN's algorithms; a graph takes its memory there for good.
         if math_flags()["cudnn_benchmark"] or not work.set_up_memory_counts:
             device_memory.forget_set_up()
-        counts = {name: getattr(work, name) for name in ("items", "flops", "least_flops", "bytes", "least_bytes")}
-        result = replace(begun, status=Status.OK, **counts)
+        result = replace(begun, status=Status.OK, **work.counts(case))
         lost_time, waits = LostTime(), block_waits() if backend.is_host and not rank_process else None
         if work.observe:
             result.values = reported(timed_part()(work.observe)(clock))
@@ -263,7 +261,7 @@ def _with_extras(timed: Measurement, extras: Extras) -> Reply:
             timed = timed.with_reasons(group, unavailable.reason)
         except Exception as error:  # noqa: BLE001  # what was timed stands
             text, crashed = f"{type(error).__name__}: {first_line(error)}", failure_of(error, torch.__version__)[0] is Status.CRASHED
-            if crashed or "ranks" in timed.case.params:  # of which the others wait for this one
+            if crashed or timed.case.ranks is not None:  # of which the others wait for this one
                 return Reply(error=text, missing=tuple(missing), fault=crashed)
             timed = timed.with_reasons(group, Unknown.EXCEPTION.reason(text=text))
         missing.remove(group)
@@ -323,7 +321,7 @@ def _with_transfer(
         if result.round >= _COPYING_ROUNDS and in_any_rank(copied > _MOST_COPIED_BYTES):
             return result  # earlier rounds have them
         result.transfer = take_transfer(work.inputs, outputs, backend, device, clock)
-        if "ranks" in result.case.params:
+        if result.case.ranks is not None:
             raise Unavailable(Unknown.SEVERAL_DEVICES)
         result.transfer = take_pinned_transfer(result.transfer, work.inputs, outputs, backend, device, clock)
     except Unavailable as unavailable:
