@@ -18,7 +18,7 @@ from dlbench.core.errors import DlbenchError, ExitCode, UsageError, nearest
 COMMANDS = {
     "devices": "What is in this machine: CPU and every accelerator.",
     "list": "Suites; with names, the planned cases and an estimate of the time.",
-    "run": "Measure: run suites (default: quick), and answer ten questions in a line each.",
+    "run": "Measure: run suites (default: quick), and answer eleven questions in a line each.",
     "show": "Ten questions answered from result files, a line each; their reasoning and tables.",
     "report": "One page on result files, to look at or to send: answers, plots, tables.",
     "compare": "A verdict for every case of BASE and NEW, and an exit code for CI.",
