@@ -31,7 +31,7 @@ def columns(_: click.Context, __: click.Parameter, incomplete: str) -> list[str]
 
 
 def topics(_: click.Context, __: click.Parameter, incomplete: str) -> list[str]:
-    """Return the topics of the ten questions."""
+    """Return the topics of the eleven questions."""
     from dlbench.analysis import answers
 
     return _starting(incomplete, answers.topics())

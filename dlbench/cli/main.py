@@ -21,7 +21,7 @@ COMMANDS = {
     "devices": "What is in this machine: CPU and every accelerator.",
     "list": "Suites; with names, the planned cases and an estimate of the time.",
     "run": "Measure: run suites (default: quick), and say in a few lines what they answer.",
-    "show": "Ten questions answered from result files, a line each; their reasoning and tables.",
+    "show": "Questions answered from result files, a line each; their reasoning and tables.",
     "report": "One page on result files, to look at or to send: answers, plots, tables.",
     "compare": "A verdict for every case of BASE and NEW, and an exit code for CI.",
     "ab": "Two versions measured alternately on this machine, with a verdict for every case.",
