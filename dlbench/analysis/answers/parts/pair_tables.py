@@ -32,7 +32,7 @@ RATIO_TAGS: Mapping[Tag, Callable[[HasRatio], bool]] = {
 }
 """Limits of a headline that is a ratio."""
 _DEVICE_TIME = (
-    "times of an accelerator are by its own events; the wall time of a cold call, which is timed alone, also holds its launch and a wait"
+    "times of an accelerator are by its own events where both were read: the wall time of a cold call also holds its launch and a wait"
 )
 
 _OVER_ROUNDS = (
