@@ -18,7 +18,7 @@ NETWORK = front_door.ROOT / "examples" / "my-network" / "my_network.py"
 
 
 NOTEBOOK = front_door.ROOT / "examples" / "notebook" / "dlbench.ipynb"
-SOURCE = tomllib.loads((front_door.ROOT / "pyproject.toml").read_text())["tool"]["dlbench"]["source"].removeprefix("https://github.com/")
+SOURCE = tomllib.loads((front_door.ROOT / "pyproject.toml").read_text())["project"]["urls"]["Source"].removeprefix("https://github.com/")
 
 
 @pytest.fixture(scope="module")
