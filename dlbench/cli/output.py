@@ -40,7 +40,6 @@ def write_results(
     notes: Sequence[str] = (),
     *,
     details: bool = False,
-    pictures: bool = False,
     saved: bool = False,
 ) -> None:
     """Write results to stdout; to stderr notes, and last the files with the command to type next. ``saved``: they were written just now."""
@@ -51,7 +50,7 @@ def write_results(
         behind = sum(len(wrap(f"note: {note}", screen.columns)) for note in notes) + 2
         height = max(1, screen.lines - behind) if sys.stdout.isatty() else None
         more = shlex.join(["dlbench", "show", *map(str, files), "--details"]) if saved else "--details"
-        draw(terminal.overview(results, found, details=details, pictures=pictures, height=height, more=more))
+        draw(terminal.overview(results, found, details=details, height=height, more=more))
     else:
         click.echo(tabular.render(results.frame, form), nl=False)
         notes = (*sentences.not_usable(results), *notes)
@@ -75,18 +74,18 @@ def _first_of_all(results: Results, files: Sequence[Path]) -> str | None:
 
 
 @unread()
-def write_pairs(results: Results, by: str, form: str, *, pictures: bool) -> None:
+def write_pairs(results: Results, by: str, form: str) -> None:
     """Write pairs of rows that differ in ``by`` to stdout, and rows without a partner to stderr."""
     if by.removeprefix("case.") != "run":
         results = merged(results)
     if by.removeprefix("param.") == "ranks":
-        _write_scaling(results, form, pictures)
+        _write_scaling(results, form)
         return
     pairs = pairing.match_rows(results, by)
     unpaired = pairs.unpaired
     if form == "table":
         with_values = reported_pairs(results, by)
-        draw(terminal.paired(results, pairs, same_case(with_values), pictures=pictures))
+        draw(terminal.paired(results, pairs, same_case(with_values)))
         shown = {(row.case.id, row.file) for row in pairing.both_sides(results, with_values.rows)}
         unpaired = tuple(each for each in unpaired if (each.case, each.run) not in shown)
     else:
@@ -96,10 +95,10 @@ def write_pairs(results: Results, by: str, form: str, *, pictures: bool) -> None
 
 
 @unread()
-def write_answers(results: Results, form: str, topic: str | None, *, pictures: bool) -> None:
+def write_answers(results: Results, form: str, topic: str | None) -> None:
     """Write the reasoning of the answers to stdout, or of one with its tables: for people, as Markdown or as one JSON document."""
     if form == "table":
-        draw(terminal.reasoning(results, topic, pictures=pictures))
+        draw(terminal.reasoning(results, topic))
         return
     write = {"md": answers_export.as_markdown, "json": answers_export.as_json}[form]
     found = [each for each in answers(results) if topic in (None, each.question.topic)]
@@ -124,13 +123,13 @@ def write_card(results: Results) -> None:
     click.echo(card.card(results), nl=False)
 
 
-def _write_scaling(results: Results, form: str, pictures: bool) -> None:
+def _write_scaling(results: Results, form: str) -> None:
     """Write speedup and efficiency by number of ranks, which ratios of rows alone do not show."""
     steps = speedup.scaling(results)
     if not steps:
         raise UsageError("no row has ranks to pair it by; measure some: dlbench run scaling")
     if form == "table":
-        draw(terminal.more_devices(results, pictures=pictures))
+        draw(terminal.more_devices(results))
     else:
         click.echo(tabular.render(columns.frame(steps, projection.projected(steps, results)), form), nl=False)
 

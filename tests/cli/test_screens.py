@@ -274,14 +274,6 @@ def test_a_pipe_is_as_wide_as_its_variable_says(tmp_path: Path, monkeypatch: pyt
     assert max(map(len, piped.splitlines())) <= 100
 
 
-def test_off_a_terminal_and_with_plain_nothing_is_drawn(tmp_path: Path) -> None:
-    (name,) = written(tmp_path, made_up.both_kinds())
-    piped, plain = (front_door.in_process(tmp_path, "show", name, *more) for more in ((), ("--plain",)))
-    drawn = front_door.in_process(tmp_path, "show", name, columns=140).out
-    assert (piped.out, "▂" in drawn, "▂" in piped.out) == (plain.out, True, False)
-    assert "▂" not in front_door.in_process(tmp_path, "show", name, "--plain", columns=140).out
-
-
 def test_what_an_encoding_lacks_is_written_alike(tmp_path: Path) -> None:
     (name,) = written(tmp_path, made_up.both_kinds())
     done = front_door.dlbench("show", name, "--details", cwd=tmp_path, variables={"PYTHONIOENCODING": "ascii", "COLUMNS": "100"})

@@ -33,6 +33,20 @@ class _Path:
         return self._text
 
 
+def at(path: str) -> Callable[[Any], Any]:
+    """Return what follows a path of attributes, keys and places of a record: ``at("base.time.median_s")``; None where one is not there."""
+
+    def found(record: Any) -> Any:
+        for name in path.split("."):
+            if isinstance(record, Mapping):
+                record = record.get(name)
+            elif record is not None:
+                record = record[int(name)] if name.isdigit() else getattr(record, name)
+        return record
+
+    return found
+
+
 def of_row(field: Callable[[Row], object], heading: str = "", priority: int = 1) -> Column:
     """Return the column of the table that a field of rows is, for records of one: ``of_row(lambda row: row.time.median_s)``."""
     known = BY_NAME[str(field(cast(Row, _Path())))]

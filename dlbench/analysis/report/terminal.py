@@ -17,15 +17,12 @@ from dlbench.analysis.presentation import wording
 from dlbench.analysis.ratios.pairing import DEVICE, Pairs
 from dlbench.analysis.read.merge import merged
 from dlbench.analysis.read.table import Results
-from dlbench.analysis.report import case_table, compare_terminal, detail_tables, sentences, strips, ten_lines
-from dlbench.analysis.report.screen import PICTURE, Note, ScreenColumn, ScreenTable, columns_of, fitting, lines_of
+from dlbench.analysis.report import case_table, compare_terminal, detail_tables, sentences, ten_lines
+from dlbench.analysis.report.screen import Note, ScreenTable, columns_of, fitting, lines_of
 from dlbench.analysis.scaling.projection import projected
 from dlbench.analysis.scaling.speedup import scaling
 from dlbench.core.model import Status
 from dlbench.core.rows.row import Row
-
-_BAR = "bar (log)"
-_BAR_NOTE = f"{_BAR}: how many times as fast, on a logarithmic scale; to the right of │ faster, to the left slower"
 
 
 def overview(
@@ -33,14 +30,13 @@ def overview(
     found: Sequence[Answer | Missing] | None = None,
     *,
     details: bool = False,
-    pictures: bool = False,
     height: int | None = None,
     more: str = "--details",
 ) -> RenderableType:
     """Return what result files say to a person: the cases, and a line for each of the ten questions.
 
     ``found``: their answers, where they are known already.
-    With ``details`` all tables stand between them. With ``pictures`` there are bars and strips of rounds. On a screen of ``height`` lines
+    With ``details`` all tables stand between them. On a screen of ``height`` lines
     there are as many cases as leave the lines of answers on it, and notes on how they were measured are left to ``more``.
     """
     results = merged(results)
@@ -63,13 +59,13 @@ def overview(
         machines[_MOST_DEVICES - 1 :] = [f"{len(machines) - _MOST_DEVICES + 1} more devices: {more}"]
     above = [*_not_usable(results), Note(sentences.count(rows), ""), *_notes(machines)]
     notes = [*_on_notes(shown, details), *sentences.reasons(rows), *sentences.unstated(results), *results.circumstances]
-    below = [*_notes([*failures.values(), *many.values()], "yellow"), *([] if folded else _notes(notes)), *_drawn(tables, pictures)]
+    below = [*_notes([*failures.values(), *many.values()], "yellow"), *([] if folded else _notes(notes)), *_drawn(tables)]
     if not rows or any(row.case.status is not Status.SKIPPED for row in rows):  # else the lines are dashes alone
         below += [TenLines(found, shared), *_notes(ten_lines.explanations(found, sentences.marks(shown, results), shared))]
 
     def chosen(rows: Sequence[Row]) -> ScreenTable:
         legends = None if folded else sentences.legends(shown)
-        return case_table.table(rows, pictures=pictures, legends=legends, shared=shared, reasons_below=failures)
+        return case_table.table(rows, legends=legends, shared=shared, reasons_below=failures)
 
     if not (folded and shown):
         return Group(*above, *([chosen(shown)] if shown else []), *below)
@@ -94,35 +90,35 @@ _TABLE_LINES = 12
 """Lines that the table of cases has on a screen that is too small for all."""
 
 
-def reasoning(results: Results, topic: str | None = None, *, pictures: bool = False) -> RenderableType:
+def reasoning(results: Results, topic: str | None = None) -> RenderableType:
     """Return the devices and the reasoning of each answer, or of that on one topic with the tables that it stands on."""
     results = merged(results)
     found = [each for each in every_answer(results) if topic in (None, each.question.topic)]
     tables = [table for each in found if topic and isinstance(each, Answer) for table in each.tables]
-    return _screen(results, [*_notes(sentences.devices(results.rows)), *_reasons(results, *found)], tables, pictures)
+    return _screen(results, [*_notes(sentences.devices(results.rows)), *_reasons(results, *found)], tables)
 
 
-def more_devices(results: Results, *, pictures: bool = False) -> RenderableType:
+def more_devices(results: Results) -> RenderableType:
     """Return what more devices bring, the table behind it, and what it would be on more of them than were measured."""
     found, steps = answer_to(devices, results.usable), scaling(results)
     answer = _reasons(results, found) if isinstance(found, Answer) else []
     projection = detail_tables.projection(projected(steps, results))
-    return _screen(results, answer, [devices.table(steps), projection], pictures)
+    return _screen(results, answer, [devices.table(steps), projection])
 
 
-def paired(results: Results, pairs: Pairs, values: Table, *, pictures: bool = False) -> RenderableType:
+def paired(results: Results, pairs: Pairs, values: Table) -> RenderableType:
     """Return what pairing the rows by one column says, also of those that report ``values`` alone; by device, each at its own best, too."""
     where = _notes(sentences.devices(results.rows))
     if not (pairs.rows or values.rows):
         return Group(*where, Note("No two ok rows differ in that column alone.", ""))
     found = answer_to(speedup, results.usable) if pairs.by == DEVICE else None
     answer, tables = (_reasons(results, found), found.tables) if isinstance(found, Answer) else ([], (same_case(pairs), values))
-    return _screen(results, [*answer, *where], tables, pictures)
+    return _screen(results, [*answer, *where], tables)
 
 
 def claims(results: Results) -> RenderableType:
     """Return what others claim, and what was measured beside it."""
-    return _screen(results, [], [claims_table(results)], pictures=False)
+    return _screen(results, [], [claims_table(results)])
 
 
 def verdicts(comparison: Comparison, names: Mapping[str, str], several: bool) -> RenderableType:
@@ -133,9 +129,9 @@ def verdicts(comparison: Comparison, names: Mapping[str, str], several: bool) ->
     return Group(table, *reasons, *(summary if several else []))
 
 
-def _screen(results: Results, parts: Sequence[RenderableType], tables: Iterable[Table], pictures: bool) -> RenderableType:
+def _screen(results: Results, parts: Sequence[RenderableType], tables: Iterable[Table]) -> RenderableType:
     """Return the parts and the tables behind a line for each run that is not usable."""
-    return Group(*_not_usable(results), *parts, *_drawn(tables, pictures))
+    return Group(*_not_usable(results), *parts, *_drawn(tables))
 
 
 def _not_usable(results: Results) -> list[RenderableType]:
@@ -179,21 +175,11 @@ def _reasons(results: Results, *found: Answer | Missing) -> list[RenderableType]
     return [*parts, *_notes(ten_lines.explanations(found, marks))]
 
 
-def _drawn(tables: Iterable[Table], pictures: bool) -> Iterator[RenderableType]:
-    """Yield each table of data behind an empty line, and what a reader has to know of it; with ``pictures`` a bar beside each ratio."""
+def _drawn(tables: Iterable[Table]) -> Iterator[RenderableType]:
+    """Yield each table of data behind an empty line, and what a reader has to know of it."""
     for table in tables:
         if columns := columns_of(table):
-            shown = list(_with_bars(table, columns)) if pictures else columns
-            yield from (Text(), Note(table.title, "bold"), ScreenTable(shown), *_notes(table.notes))
-
-
-def _with_bars(table: Table, columns: Sequence[ScreenColumn]) -> Iterator[ScreenColumn]:
-    ratios = {heading: column.name for heading, column in table.columns if column.name.endswith(".speedup")}
-    for each in columns:
-        yield each
-        if name := ratios.get(each.heading):
-            bars = strips.bars([None if (value := row.get(name)) is None else wording.number(value) for row in table.rows])
-            yield ScreenColumn(_BAR, bars, False, PICTURE, _BAR_NOTE)
+            yield from (Text(), Note(table.title, "bold"), ScreenTable(columns), *_notes(table.notes))
 
 
 def _notes(lines: Iterable[str], style: str = "dim", indent: int = 0) -> list[RenderableType]:
