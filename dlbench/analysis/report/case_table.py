@@ -1,7 +1,6 @@
 """Table of cases: the same columns on a terminal and on a page."""
 
 from collections.abc import Callable, Collection, Container, Mapping, Sequence
-from itertools import zip_longest
 
 from dlbench.analysis.presentation import names, wording
 from dlbench.analysis.ratios.pairing import grouped
@@ -16,19 +15,17 @@ _STAY = (*_TEXTS, "time")
 
 
 def ordered(rows: Sequence[Row]) -> list[Row]:
-    """Return the rows; devices that ran the same work stand one below the other."""
-    return names.flat(grouped(rows, lambda row: row.key))
+    """Return the rows, what is asked for most first; devices that ran the same work stand one below the other.
 
-
-def by_importance(rows: Sequence[Row], foremost: Container[str] = ()) -> list[Row]:
-    """Return the rows in the order in which a screen has room for them.
-
-    Trouble comes first, then the cases of these ids, then the first of each workload, the second …
+    Steps of networks, what else networks do, products and convolutions, transfers and storage, small things.
     """
-    calm = grouped((row for row in rows if not trouble(row)), lambda row: row.case.workload)
-    of_headlines = [row for row in names.flat(calm) if row.case.id in foremost]
-    turns = zip_longest(*calm.values())
-    return [*filter(trouble, rows), *of_headlines, *(row for turn in turns for row in turn if row and row.case.id not in foremost)]
+    return names.flat(grouped(sorted(rows, key=_place), lambda row: row.key))
+
+
+def _place(row: Row) -> int:
+    declared, tags = row.declared, row.declared.tags
+    moves = "copy" in tags or "supply" in tags or declared.parameter("collective_op") is not None
+    return [declared.is_step, "model" in row.params, "compute" in tags, moves, True].index(True)
 
 
 def columns(rows: Sequence[Row], shared: Collection[str] = (), legends: Mapping[str, str] | None = None) -> list[ScreenColumn]:

@@ -58,7 +58,7 @@ def overview(
     if folded and len(machines) > _MOST_DEVICES:
         machines[_MOST_DEVICES - 1 :] = [f"{len(machines) - _MOST_DEVICES + 1} more devices: {more}"]
     above = [*_not_usable(results), Note(sentences.count(rows), ""), *_notes(machines)]
-    notes = [*_on_notes(shown, details), *sentences.reasons(rows), *sentences.unstated(results), *results.circumstances]
+    notes = [*sentences.reasons(rows), *sentences.unstated(results), *results.circumstances]
     below = [*_notes([*failures.values(), *many.values()], "yellow"), *([] if folded else _notes(notes)), *_drawn(tables)]
     if not rows or any(row.case.status is not Status.SKIPPED for row in rows):  # else the lines are dashes alone
         below += [TenLines(found, shared), *_notes(ten_lines.explanations(found, sentences.marks(shown, results), shared))]
@@ -69,19 +69,12 @@ def overview(
 
     if not (folded and shown):
         return Group(*above, *([chosen(shown)] if shown else []), *below)
-    console, first = Console(), case_table.by_importance(shown, {case for each in answered for case in each.foremost})
+    console, first = Console(), sorted(shown, key=lambda row: not case_table.trouble(row))
     room = max(_TABLE_LINES, folded - sum(lines_of(console, part) for part in (*above, *below)) - 1)
     place = {id(row): at for at, row in enumerate(shown)}
     count, table = fitting(console, lambda count: chosen(sorted(first[:count], key=lambda row: place[id(row)])), len(first), room)
     hidden = [*([f"{left} more"] if (left := len(first) - count) else []), *([wording.plural(len(notes), "note")] if notes else [])]
     return Group(*above, table, *_notes([f"{', '.join(hidden)}: {more}"] if hidden else []), *below)
-
-
-def _on_notes(rows: Sequence[Row], details: bool) -> list[str]:
-    """Return a line on the values in the notes of cases: what their ranges are over, and where the others are."""
-    more = 0 if details else detail_tables.more_values(rows)
-    parts = [*detail_tables.ranges(rows), *([f"all values of {wording.plural(more, 'case')}: --details"] if more else [])]
-    return [f"notes: {'; '.join(parts)}"] if parts else []
 
 
 _MOST_DEVICES = 4

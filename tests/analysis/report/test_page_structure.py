@@ -118,11 +118,10 @@ def test_the_title_tells_pages_apart(tmp_path: Path) -> None:
     assert title("two", "cnn", "24", "22") == "cnn on AMD EPYC 7B13, 2026-11-22 to 2026-11-24 · dlbench"
 
 
-@pytest.mark.parametrize("options", [[], ["--interactive"]], ids=["plain", "interactive"])
-def test_no_folder_of_the_user_is_in_a_plot(tmp_path: Path, options: list[str]) -> None:
+def test_no_folder_of_the_user_is_in_a_plot(tmp_path: Path) -> None:
     cases = [made_up.case("train_step", model="/home/somebody/secret/net.py", batch=batch, dtype="fp32") for batch in (8, 64)]
     made_up.write(tmp_path / "run.jsonl", [each for case in cases for each in made_up.rounds_of(case, made_up.flat(made_up.SEVEN))])
-    front_door.in_process(tmp_path, "report", "run.jsonl", "-o", "page.html", "--figures", "figures", *options)
+    front_door.in_process(tmp_path, "report", "run.jsonl", "-o", "page.html", "--figures", "figures")
     written = [tmp_path / "page.html", *(tmp_path / "figures").iterdir()]
     assert [each.name for each in written if "somebody" in each.read_text()] == []
     assert "model=net.py fp32" in Page(written[0].read_text()).all("text")

@@ -32,7 +32,8 @@ COLUMNS = (
     ("width", "shown", "gone"),
     [
         (90, "case time rounds rate share notes", ""),
-        (60, "case time rate share notes", "rounds"),
+        (60, "case time rounds rate share notes", ""),
+        (50, "case time rate share notes", "rounds"),
         (44, "case time rate notes", "rounds, share"),
         (38, "case time rate", "rounds, share, notes"),
         (20, "case time", "rounds, rate, share, notes"),
