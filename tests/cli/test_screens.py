@@ -267,11 +267,12 @@ def test_of_several_files_the_one_without_intervals_is_named(tmp_path: Path, bud
     assert line.partition("): ")[2] == f"too few for a 95 % interval of a case; {advice}"
 
 
-def test_a_pipe_is_as_wide_as_its_variable_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("columns", ["70", ""])
+def test_a_pipe_is_as_wide_as_its_variable_says_and_else_as_a_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, columns: str) -> None:
     (name,) = written(tmp_path, made_up.both_kinds())
-    monkeypatch.setenv("COLUMNS", "100")
+    monkeypatch.setenv("COLUMNS", columns)
     piped = front_door.in_process(tmp_path, "compare", name, "--by", "batch").out
-    assert max(map(len, piped.splitlines())) <= 100
+    assert max(map(len, piped.splitlines())) <= int(columns or 100)
 
 
 def test_what_an_encoding_lacks_is_written_alike(tmp_path: Path) -> None:

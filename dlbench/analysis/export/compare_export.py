@@ -27,7 +27,7 @@ _SIDE = (
     ("rounds", Unit.COUNT, "rounds that went well", "{0}.time.rounds"),
     ("median_s", Unit.SECONDS, "one call: median over rounds of the round's median block", "{0}.time.median_s"),
     ("p10_s", Unit.SECONDS, "one call: median over rounds of the p10 of a round's blocks, as it was tested", "changes.p10.medians_s.{1}"),
-    ("memory_bytes", Unit.BYTES, "peak: the accelerator's, else median over rounds of what the process grew", "memory.{0}"),
+    ("memory_bytes", Unit.BYTES, "peak: the accelerator's, else median over rounds of what the process grew", "memory.{0}.__round__"),
 )
 """Of a side, with the path to each in a verdict."""
 _CHANGE = (

@@ -157,7 +157,7 @@ def legends(rows: Sequence[Row]) -> dict[str, str]:
         if figures := dict.fromkeys(str(of) for row in rows if (of := SHARES[what](row)[1]) is not None):
             found[what] = sentence + "; ".join(figures)
     if any(row.transfer.share is not None for row in rows):
-        found["copies"] = _COPIES + _pinned(rows)
+        found["copies"] = _COPIES
     return found
 
 
@@ -172,16 +172,6 @@ def _more_rounds(rows: Sequence[Row], budgets: Mapping[str, SpentBudget]) -> str
     if longest is not None:
         return f"{longest}: {budgets[longest]}" if several else str(budgets[longest])
     return f"give --rounds {ENOUGH_ROUNDS}{f' to {wording.few(without)}' if several and without else ''}"
-
-
-def _pinned(rows: Sequence[Row]) -> str:
-    """Say how fast copies from page-locked memory were where they were fastest, and what part of the link that is."""
-    fastest = max(rows, key=lambda row: row.transfer.pinned_h2d_bytes_per_s or 0.0)
-    rate, share = fastest.transfer.pinned_h2d_bytes_per_s, fastest.transfer.link_fraction
-    if rate is None:
-        return ""
-    of_link = "" if share is None else f", {units.percent(share)} of the PCIe link"
-    return f"; from page-locked memory inputs go there at up to {units.byte_rate(rate)}{of_link}"
 
 
 def many_alike(rows: Sequence[Row]) -> dict[str, str]:
