@@ -27,7 +27,6 @@ _SIDE = (
     ("rounds", Unit.COUNT, "rounds that went well", "{0}.time.rounds"),
     ("median_s", Unit.SECONDS, "one call: median over rounds of the round's median block", "{0}.time.median_s"),
     ("p10_s", Unit.SECONDS, "one call: median over rounds of the p10 of a round's blocks, as it was tested", "changes.p10.medians_s.{1}"),
-    ("memory_bytes", Unit.BYTES, "peak: the accelerator's, else median over rounds of what the process grew", "memory.{0}.__round__"),
 )
 """Of a side, with the path to each in a verdict."""
 _CHANGE = (
@@ -66,6 +65,12 @@ COLUMNS = (
         Column(f"{side}.{name}", unit, f"{side}: {meaning}", of=at(path.format(side, number)))
         for number, side in enumerate(("base", "new"))
         for name, unit, meaning, path in _SIDE
+    ),
+    *(
+        Column(f"{side}.memory_bytes", Unit.BYTES, f"{side}: peak, the accelerator's, else median over rounds of what the process grew").by(
+            lambda case, side=side: case.memory and round(getattr(case.memory, side))
+        )
+        for side in ("base", "new")
     ),
     *(
         Column(f"{test}.{name}", unit, f"{compared}: {meaning.format(p)}", of=at(f"changes.{test}.{path}"))
