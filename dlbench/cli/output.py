@@ -14,9 +14,6 @@ from dlbench.analysis.answers.parts.base import Answer, Missing
 from dlbench.analysis.answers.parts.money import devices_of
 from dlbench.analysis.answers.parts.pair_tables import reported_pairs, same_case
 from dlbench.analysis.claims import claims_table
-from dlbench.analysis.compare.ab import are_sides
-from dlbench.analysis.compare.outliers import fleet_notes
-from dlbench.analysis.compare.provenance import side_notes
 from dlbench.analysis.export import answers_export, card, tabular
 from dlbench.analysis.presentation import pair_columns
 from dlbench.analysis.ratios import pairing
@@ -136,8 +133,18 @@ def _write_scaling(results: Results, form: str) -> None:
 
 def notes_on(results: Results, files: Sequence[Path]) -> list[str]:
     """Return a sentence for each thing that a reader of these files has to know with their rows."""
-    notes = [*results.notes, *(side_notes(results) if are_sides(results) else ())]
-    return [*notes, *(fleet_notes(results) if any(path.is_dir() for path in files) else ())]
+    notes = list(results.notes)
+    # Most files need no comparison, nor to wait for what it takes.
+    if any("side" in each for each in results.environments.values()):
+        from dlbench.analysis.compare.ab import are_sides
+        from dlbench.analysis.compare.provenance import side_notes
+
+        notes += side_notes(results) if are_sides(results) else ()
+    if any(path.is_dir() for path in files):
+        from dlbench.analysis.compare.outliers import fleet_notes
+
+        notes += fleet_notes(results)
+    return notes
 
 
 def devices(results: Results) -> list[str]:

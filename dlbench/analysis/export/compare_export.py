@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from dlbench import __version__
@@ -39,6 +40,12 @@ _CHANGE = (
     ("p_holm", "p_holm", Unit.FRACTION, "that after Holm's correction for all tests of the comparison"),
 )
 """Of a test, with the path to each in it."""
+
+
+def _memory(side: str, case: CaseVerdict) -> int | None:
+    return round(getattr(case.memory, side)) if case.memory else None
+
+
 COLUMNS = (
     Column("compare.case", Unit.TEXT, "the case; with --by, that of the new side"),
     Column("compare.verdict", Unit.TEXT, "slower, failed, missing, inconclusive, incomparable, faster, same, new or not measured"),
@@ -68,7 +75,7 @@ COLUMNS = (
     ),
     *(
         Column(f"{side}.memory_bytes", Unit.BYTES, f"{side}: peak, the accelerator's, else median over rounds of what the process grew").by(
-            lambda case, side=side: case.memory and round(getattr(case.memory, side))
+            partial(_memory, side)
         )
         for side in ("base", "new")
     ),

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.text import Text
@@ -12,17 +13,19 @@ from dlbench.analysis.answers import answers as every_answer
 from dlbench.analysis.answers.parts.base import Answer, Missing, Table
 from dlbench.analysis.answers.parts.pair_tables import same_case
 from dlbench.analysis.claims import claims_table
-from dlbench.analysis.compare.verdict import Comparison
 from dlbench.analysis.presentation import wording
 from dlbench.analysis.ratios.pairing import DEVICE, Pairs
 from dlbench.analysis.read.merge import merged
 from dlbench.analysis.read.table import Results
-from dlbench.analysis.report import case_table, compare_terminal, detail_tables, sentences, ten_lines
+from dlbench.analysis.report import case_table, detail_tables, sentences, ten_lines
 from dlbench.analysis.report.screen import Note, ScreenTable, columns_of, fitting, lines_of
 from dlbench.analysis.scaling.projection import projected
 from dlbench.analysis.scaling.speedup import scaling
 from dlbench.core.model import Status
 from dlbench.core.rows.row import Row
+
+if TYPE_CHECKING:
+    from dlbench.analysis.compare.verdict import Comparison
 
 
 def overview(
@@ -114,8 +117,10 @@ def claims(results: Results) -> RenderableType:
     return _screen(results, [], [claims_table(results)])
 
 
-def verdicts(comparison: Comparison, names: Mapping[str, str], several: bool) -> RenderableType:
+def verdicts(comparison: "Comparison", names: Mapping[str, str], several: bool) -> RenderableType:
     """Return the verdict on each case, why it is so, and, where it is one of ``several``, what the comparison comes to."""
+    from dlbench.analysis.report import compare_terminal  # which other screens need not wait for
+
     table = ScreenTable(compare_terminal.columns(comparison.cases, names))
     reasons = _notes(compare_terminal.reasons(comparison, names), "")
     summary = [*_notes([compare_terminal.summary([comparison])], ""), Text()]
