@@ -199,8 +199,6 @@ def test_suites_and_findings(tmp_path: Path, snapshot: Snapshot, capsys: pytest.
     tables_within(texts)
     listed = [line.split()[0] for line in texts["a pipe"].splitlines() if line[:1].strip()]
     assert listed == sorted(path.stem for path in front_door.ROOT.glob("suites/*.toml"))
-        path.stem for path in front_door.ROOT.glob("suites/*.toml")
-    )
     findings = [
         Finding("governor", "cpu", Fitness.FIT, "performance"),
         Finding("power limit", "cuda:0", Fitness.NOTE, "450 W, usual are 700 W", "have it raised", {"watts": 450}),
