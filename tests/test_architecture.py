@@ -45,8 +45,7 @@ ROOMS = {
     "analysis.answers.bottleneck": "* __init__",
     "analysis.answers": "* __init__",
     "analysis": "claims",
-    "analysis.report": "figures sentences screen detail_tables strips case_table ending compare_terminal terminal "
-    "doctor_text chart machines page",
+    "analysis.report": "figures sentences screen detail_tables case_table ending compare_terminal terminal doctor_text chart machines page",
     "analysis.export": "tabular cases exported compare_export answers_export card junit github",
     "analysis.export.formats": "__init__ *",
     "analysis.contribute": "names public fitness offer",

@@ -33,6 +33,20 @@ class _Path:
         return self._text
 
 
+def at(path: str) -> Callable[[Any], Any]:
+    """Return what follows a path of attributes, keys and places of a record: ``at("base.time.median_s")``; None where one is not there."""
+
+    def found(record: Any) -> Any:
+        for name in path.split("."):
+            if isinstance(record, Mapping):
+                record = record.get(name)
+            elif record is not None:
+                record = record[int(name)] if name.isdigit() else getattr(record, name)
+        return record
+
+    return found
+
+
 def of_row(field: Callable[[Row], object], heading: str = "", priority: int = 1) -> Column:
     """Return the column of the table that a field of rows is, for records of one: ``of_row(lambda row: row.time.median_s)``."""
     known = BY_NAME[str(field(cast(Row, _Path())))]
@@ -84,10 +98,8 @@ def spanned(column: Column, ends: Callable[[Any], Sequence[float | None]], stem:
 
 def ratio_column(name: str, meaning: str, heading: str, of: Callable[[Any], Ratio | None]) -> Column:
     """Return a column of that name for a ratio, and two for its interval."""
-    column = Column(
-        name, Unit.RATIO, meaning, "higher", of=lambda found: (ratio := of(found)) and ratio.speedup, heading=heading, priority=0
-    )
-    return spanned(column, lambda found: (ratio.low, ratio.high) if (ratio := of(found)) else (None, None))
+    low, high = (Column(f"{name}_{end}", Unit.RATIO, f"{end} end of its 95 % interval") for end in ("low", "high"))
+    return ratio_columns(Column(name, Unit.RATIO, meaning, "higher", heading=heading), low, high, of)
 
 
 RATIO = ratio_columns(pair_columns.SPEEDUP.headed("ratio"), pair_columns.LOW, pair_columns.HIGH, attrgetter("ratio"))

@@ -23,6 +23,7 @@ _OF_UNIT = {"bytes": units.byte_count, "hz": units.hertz, "w": "{:.0f} W".format
 _MOST_NAMED = 4
 _NUMBERED = re.compile(r"[ _]?\d+")
 """What tells ``seed_0`` from ``seed_1``."""
+_NUMBER = re.compile(r"(?<![\w.:'+-])[+-]?\d+(?:,\d{3})*(?:\.\d+)?(?![\w.:'])")
 _LABEL = re.compile(r"(?P<workload>\w+)\[(?P<shown>.*)\](@(?P<device>[^]]+))?", re.DOTALL)
 
 
@@ -132,6 +133,24 @@ def entry(name: str, value: object) -> tuple[str, str]:
 def amount(number: float, unit: Unit) -> str:
     """Return how large a difference is: ``20.0 points`` of fractions, as a share of one would be another number."""
     return f"{round(100 * number, 1) + 0.0:.1f} points" if unit is Unit.FRACTION else schema.text(number, unit)  # -0.0 + 0.0 has no sign
+
+
+def numberless(text: str) -> str:
+    """Return a text with a sign in place of each number."""
+    return _NUMBER.sub("#", text)
+
+
+def merged(texts: Iterable[str]) -> str:
+    """Return texts that differ in their numbers alone as one, each number as a span: ``up to +3.1…+9.4 % is possible``."""
+    known = [*dict.fromkeys(texts)]
+    columns = zip(*map(_NUMBER.findall, known), strict=True)
+    ends = ((min(each, key=_value), max(each, key=_value)) for each in columns)
+    spans = ("…".join(dict.fromkeys(each)) for each in ends)
+    return _NUMBER.sub(lambda _: next(spans), known[0])
+
+
+def _value(number: str) -> float:
+    return float(number.replace(",", ""))
 
 
 def span(low: float, high: float, text: Callable[[float], str]) -> str:

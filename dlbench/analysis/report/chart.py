@@ -81,11 +81,6 @@ def chart(figure: Figure) -> Chart:
     return Chart(figure, tuple(left_out), tuple(_spec(figure, points, width) for width in widths))
 
 
-def script(snippet: str) -> str:
-    """Return one script of Vega, Vega-Lite and Vega-Embed as vl-convert brings them, that ends with a snippet of ours."""
-    return str(vl_convert.javascript_bundle(snippet))
-
-
 def brief(words: str) -> str:
     """Return a text as one line without folders of the user's, of a very long one the beginning and the end."""
     line = without_folders(units.one_line(words))

@@ -64,7 +64,9 @@ _OF_SHARES = {
 _REASONS = 3
 """Reasons of flags that are told in full where there are many."""
 _MANY = 4
-"""Cases that ended the same way, from which on they are counted and not named."""
+"""Cases that failed alike, from which on their reason stands below the table."""
+_NAMED = 2
+"""Cases that a note names."""
 _COPIES = (
     "copying inputs there and the output back, from and to pageable memory as plain code does around each call: its share of the whole"
 )
@@ -159,7 +161,7 @@ def legends(rows: Sequence[Row]) -> dict[str, str]:
         if figures := dict.fromkeys(str(of) for row in rows if (of := SHARES[what](row)[1]) is not None):
             found[what] = sentence + "; ".join(figures)
     if any(row.transfer.share is not None for row in rows):
-        found["copies"] = _COPIES + _pinned(rows)
+        found["copies"] = _COPIES
     return found
 
 
@@ -174,16 +176,6 @@ def _more_rounds(rows: Sequence[Row], budgets: Mapping[str, SpentBudget]) -> str
     if longest is not None:
         return f"{longest}: {budgets[longest]}" if several else str(budgets[longest])
     return f"give --rounds {ENOUGH_ROUNDS}{f' to {wording.few(without)}' if several and without else ''}"
-
-
-def _pinned(rows: Sequence[Row]) -> str:
-    """Say how fast copies from page-locked memory were where they were fastest, and what part of the link that is."""
-    fastest = max(rows, key=lambda row: row.transfer.pinned_h2d_bytes_per_s or 0.0)
-    rate, share = fastest.transfer.pinned_h2d_bytes_per_s, fastest.transfer.link_fraction
-    if rate is None:
-        return ""
-    of_link = "" if share is None else f", {units.percent(share)} of the PCIe link"
-    return f"; from page-locked memory inputs go there at up to {units.byte_rate(rate)}{of_link}"
 
 
 def many_alike(rows: Sequence[Row]) -> dict[str, str]:
@@ -232,20 +224,23 @@ def _of_many(rows: Iterable[Row], least: int) -> dict[str, str]:
 
 
 def _which(alike: Sequence[Row]) -> str:
-    """Return which cases ended so: by name where they are few, else how many and the first."""
-    status = alike[0].case.status
-    if len(alike) < _MANY:
+    """Return which cases ended so: by name where they are two, else how many and the first; of a device that is not there how many."""
+    first, status = alike[0], alike[0].case.status
+    if not first.has_device:  # whose names say no more than that
+        return f"{wording.plural(len(alike), 'case')} {status}"
+    if len(alike) <= _NAMED:
         return f"{', '.join(wording.short(row.case.id) for row in alike)} {status}"
-    return f"{len(alike)} cases {status}, such as {wording.short(alike[0].key)}"
+    return f"{len(alike)} cases {status}, such as {wording.short(first.key)}"
 
 
 def reasons(rows: Sequence[Row]) -> list[str]:
-    """Return what the flags of rows stand on, a line for each: ``12 cases: other processes took up to 0.8 CPUs' time in 2 of 7 rounds``."""
-    counts = Counter(reason for row in rows if (reason := row.flag.reason))
+    """Return what the flags of rows stand on, a line for each: ``12 cases: other processes took 0.2…0.8 CPUs' time in 2 of 7 rounds``."""
+    alike = grouped((reason for row in rows if (reason := row.flag.reason)), wording.numberless)
+    groups = sorted(alike.values(), key=len, reverse=True)
     # On a busy machine each case has lost a share of its own, and as many lines as the table has would hide it.
-    shown = dict(counts.most_common(_REASONS)) if len(counts) > _REASONS + 1 else counts
-    lines = [units.one_line(f"{wording.plural(count, 'case')}: {reason}") for reason, count in shown.items()]
-    if more := counts.total() - sum(shown.values()):
+    shown = groups if len(groups) <= _REASONS + 1 else groups[:_REASONS]
+    lines = [units.one_line(f"{wording.plural(len(each), 'case')}: {wording.merged(each)}") for each in shown]
+    if more := sum(map(len, groups[len(shown) :])):
         lines.append(f"{wording.plural(more, 'case')} more, each with a reason of its own: flag.reason of --format json")
     return lines
 
@@ -253,16 +248,13 @@ def reasons(rows: Sequence[Row]) -> list[str]:
 def unpaired(rows: Iterable[Unpaired]) -> list[str]:
     """Return a line for each reason, with the rows that stand in no pair because of it."""
     return [
-        units.one_line(f"{len(alike)} not paired, {reason}: {wording.few(f'{each.case} ({each.run})' for each in alike)}")
+        units.one_line(f"{len(alike)} not paired, {reason}: {wording.few((f'{each.case} ({each.run})' for each in alike), _NAMED)}")
         for reason, alike in grouped(rows, lambda each: each.reason).items()
     ]
 
 
 def unstated(results: Results) -> list[str]:
-    """Return a line on the workloads that could have a rate and state nothing to tell one from; those that measure dlbench have none.
-
-    Those that say why have one for each reason.
-    """
+    """Return a line for each reason why workloads that could have a rate have none; those that measure dlbench need none."""
     found = [
         row
         for row in results.rows
@@ -270,12 +262,11 @@ def unstated(results: Results) -> list[str]:
         and (row.rate.flops_per_s, row.rate.bytes_per_s) == (None, None)
         and not (row.declared.ceiling or "self" in row.declared.tags)
     ]
-    lines, empty = [], "so rate, peak and ceiling stay empty"
+    lines = []
     for reason, alike in grouped(found, lambda row: row.rate.reason or NOTHING_STATED).items():
-        # Of networks one may say why and the others not.
-        named = wording.few(dict.fromkeys(f"{row.case.workload} {row.params.get('model') or ''}".rstrip() for row in alike))
-        says_nothing = f"neither operations nor bytes are stated by {named}, {empty}; give Work flops=, bytes= or both"
-        lines.append(units.one_line(says_nothing if reason == NOTHING_STATED else f"{named}: {reason}, {empty}"))
+        named = wording.few(dict.fromkeys(f"{row.case.workload} {row.params.get('model') or ''}".rstrip() for row in alike), 2)
+        remedy = "; give Work flops=, bytes= or both" if reason == NOTHING_STATED else ""
+        lines.append(units.one_line(f"{named}: {reason}, so rate, peak and ceiling stay empty{remedy}"))
     return lines
 
 
