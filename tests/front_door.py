@@ -117,7 +117,7 @@ def in_process(folder: Path, *arguments: str, columns: int | None = None, lines:
 
     out = (io.TextIOWrapper if columns is None else _Terminal)(io.BytesIO(), encoding="utf-8")
     err = io.TextIOWrapper(io.BytesIO(), encoding="utf-8")
-    piped = {"COLUMNS": os.environ.get("COLUMNS", "1000")}
+    piped = {"COLUMNS": os.environ.get("COLUMNS", "100000")}
     size = piped if columns is None else {"COLUMNS": str(columns), "LINES": str(lines), "TERM": "dumb"}  # a dumb one has no colours
     streams = contextlib.redirect_stdout(out), contextlib.redirect_stderr(err)
     called = mock.patch.object(sys, "argv", ["dlbench", *arguments]), mock.patch.dict(os.environ, size)
