@@ -2,7 +2,6 @@
 
 from collections import Counter
 from collections.abc import Container, Iterator, Mapping, Sequence
-from types import MappingProxyType
 from typing import Any
 
 from dlbench.analysis.answers.health import standing
@@ -146,13 +145,10 @@ def _tagged(texts: Sequence[str], tags: Sequence[Tag]) -> Iterator[str]:
     yield from ("  ".join(filter(None, (texts[-1], ", ".join(tags[:count])))) for count in range(doubts - 1, -1, -1))
 
 
-def explanations(
-    found: Sequence[Answer | Missing], marks: Mapping[str, str] = MappingProxyType({}), shared: Container[str] = ()
-) -> list[str]:
-    """Return a line for each tag of the answers, and for each of the ``marks`` of cases: its meaning, and what to do about it.
+def explanations(used: Container[str], marks: Mapping[str, str], shared: Container[str] = ()) -> list[str]:
+    """Return a line for each tag that is ``used``, and for each of the ``marks`` of cases: its meaning, and what to do about it.
 
     ``shared``: marks that all cases have, which no line repeats.
     """
-    of_answers = {tag for each in found if isinstance(each, Answer) for tag in each.tags}
-    told: dict[str, str] = {tag: EXPLANATIONS[tag] for tag in Tag if tag in marks or tag in of_answers} | dict(marks)
+    told: dict[str, str] = {tag: EXPLANATIONS[tag] for tag in Tag if tag in marks or tag in used} | dict(marks)
     return [f"{mark}{' (all cases)' if mark in shared else ''}: {meaning}" for mark, meaning in told.items()]

@@ -23,27 +23,27 @@ from dlbench.core.rows.row import Row
 _UNTOLD = (Tag.FEW_ROUNDS, Tag.UNFINISHED)
 """Limits of a case that no mark tells: its spread, or its status, does."""
 # Closed set of marks that are no limit of an answer: what each means, and what to do about it.
-_MARKS: tuple[tuple[Callable[[Row], bool | None], str, str], ...] = (
-    (lambda row: row.flag.power_capped, "power cap", "held at its power limit; compare only with runs under the same limit, or raise it"),
+MARKS: tuple[tuple[Callable[[Row], bool | None], str, str], ...] = (
+    (lambda row: row.flag.power_capped, "power cap", "compare only with runs under the same limit, or raise it"),
     (
         lambda row: row.flag.unexpected,
         "unexpected",
-        "native in the device and slower than fp32 all the same, or emulated and faster; another kernel or library may do better",
+        "slower than fp32 though native, or faster though emulated",
     ),
     (
         lambda row: row.flag.implausible,
         "implausible",
-        "it can't have done what it says in that time, so no ratio counts it; the reason is below the case",
+        "impossible in that time and in no ratio; why is below the case",
     ),
     (
         lambda row: row.flag.no_speed,
         "no speed",
-        "its results count and its time does not, so no ratio counts it; the reason is below the case",
+        "its time is in no ratio; why is below the case",
     ),
     (
         launch_bound,
         "launch-bound",
-        "the device waits for Python and its launches, a third of the time or more; a larger batch, compiling or CUDA graphs would help",
+        "it waits for launches a third of the time; larger batch or compile",
     ),
 )
 _ROUNDS_SPREAD = "min–max"
@@ -144,7 +144,7 @@ def marks(rows: Sequence[Row], results: Results) -> dict[str, str]:
     found: dict[str, str] = {tag: EXPLANATIONS[tag] for tag in Tag if tag in limits}
     if Tag.FEW_ROUNDS in found:
         found[Tag.FEW_ROUNDS] = f"too few for a 95 % interval of a case; {_more_rounds(rows, results.budgets)}"
-    return found | {mark: sentence for is_set, mark, sentence in _MARKS if any(map(is_set, rows))}
+    return found | {mark: sentence for is_set, mark, sentence in MARKS if any(map(is_set, rows))}
 
 
 def shared_marks(rows: Sequence[Row]) -> set[str]:
@@ -289,7 +289,7 @@ def notes(row: Row, shared: Collection[str] = ()) -> list[str]:
     # Of one without a time what was found is its value.
     found = [f"found {settings_text(row.case.found)}"] if row.case.found and row.time.median_s is not None else []
     limits = [f"{tag}{_tail(row) if tag == Tag.TAIL else ''}" for tag in tags_of(row) if tag not in (*_UNTOLD, *shared)]
-    return found + limits + [mark for is_set, mark, _ in _MARKS if is_set(row)]
+    return found + limits + [mark for is_set, mark, _ in MARKS if is_set(row)]
 
 
 def _tail(row: Row) -> str:

@@ -69,7 +69,7 @@ def overview(
             End(
                 results,
                 found,
-                ending.explanations([each for each in answered if each.lines], sentences.marks(shown, results), shared),
+                sentences.marks(shown, results),
                 shared,
                 left_open,
                 folded,
@@ -165,11 +165,12 @@ class Lines:
 
 @dataclass(frozen=True)
 class End:
-    """The end of a screen: the run in one line, what it answers, what is open, and of the explanations those that there is room for."""
+    """The end of a screen: the run in one line, what it answers, what is open, and its words of trouble as far as there is room."""
 
     results: Results
     found: Sequence[Answer | Missing]
-    explanations: Sequence[str] = ()
+    marks: Mapping[str, str]
+    """Those of the cases above."""
     shared: Container[str] = ()
     left_open: str = ""
     height: int | None = None
@@ -183,7 +184,8 @@ class End:
         ]
         yield from lines
         room = None if self.height is None else min(self.height, ending.MOST) - len(lines)
-        for each in self.explanations:
+        used = "\n".join(line.plain for line in lines)
+        for each in ending.explanations(used, self.marks, self.shared):
             folded = fold(each, options.max_width)
             if room is not None and (room := room - len(folded)) < 0:
                 break
@@ -205,7 +207,7 @@ def _reasons(results: Results, *found: Answer | Missing) -> list[RenderableType]
         parts.append(Text())
     of_answers = {tag for each in found if isinstance(each, Answer) for tag in each.tags}
     marks = {mark: meaning for mark, meaning in sentences.marks(results.rows, results).items() if mark in of_answers}
-    return [*parts, *_notes(ending.explanations(found, marks))]
+    return [*parts, *_notes(ending.explanations(of_answers, marks))]
 
 
 def _drawn(tables: Iterable[Table]) -> Iterator[RenderableType]:

@@ -143,7 +143,7 @@ def end_of(results: Results, width: int) -> list[str]:
     found, every = answers(results), merged(results)
     shared, marks = sentences.shared_marks(every.rows), sentences.marks(every.rows, every)
     asked = next_step.left_open(found, with_time=True)
-    return printed(End(every, found, ending.explanations(found, marks, shared), shared, asked, MOST_LINES), width)
+    return printed(End(every, found, marks, shared, asked, MOST_LINES), width)
 
 
 def hold(results: Results) -> None:
@@ -344,3 +344,12 @@ def test_what_is_open_is_one_command_of_the_fewest_suites() -> None:
 )
 def test_a_text_is_cut_at_a_word_and_a_cut_shows(text: str, most: int, expected: str) -> None:
     assert cut(text, most) == expected
+
+
+def test_each_word_of_trouble_is_explained_in_one_line_where_it_stands() -> None:
+    marks = {mark: meaning for _, mark, meaning in sentences.MARKS}
+    of_all_cases = (Tag.THROTTLED, Tag.DISTURBED, Tag.NOISY, Tag.UNFINISHED, Tag.FEW_ROUNDS)
+    lines = ending.explanations(list(Tag), marks, of_all_cases)
+    assert [line for line in lines if len(line) > 80] == []
+    assert len(lines) == len(Tag) + len(marks)
+    assert [line.partition(":")[0] for line in ending.explanations("bf16 2.00×  not checked", {})] == [Tag.NOT_CHECKED]
