@@ -138,7 +138,7 @@ def _reported(found: Sequence[Fed]) -> Iterator[Column]:
     yield from (value_column(each.column).headed(name) for name, each in values.items())
 
 
-_WAY = Column("feeding.way", Unit.TEXT, "how a step gets its batch, or is read from storage", heading="batches", priority=0)
+_WAY = Column("feeding.way", Unit.TEXT, "how a step gets its batch, or how storage is read", heading="batches", priority=0)
 SECTIONS = [
     Section(
         records=inputs,
