@@ -15,13 +15,11 @@ from project_files import project_files
 
 STORAGE = (
     "dlbench/workloads/storage.py",
-    "dlbench/analysis/answers/bottleneck/storage_supply.py",
     "suites/storage.toml",
     "docs/storage.md",
     "tests/workloads/test_storage.py",
-    "tests/analysis/answers/test_supply.py",
 )
-"""Workload, part of an answer, suite, page, and their tests."""
+"""Workload, suite, page, and their tests."""
 
 LOOKUP = {
     "dlbench/workloads/lookup.py": '''

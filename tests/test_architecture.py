@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 import dlbench
+from dlbench.analysis.answers.parts.step_kinds import KINDS
 from dlbench.core.measurement import Measurement
 from dlbench.core.precision import PRECISIONS
 
@@ -247,8 +248,9 @@ def test_readers_know_a_workload_by_what_it_declares_and_never_by_its_name():
     names = registered_names()
     assert {"matmul", "collective", "data_parallel", "spin", "vectorised"} <= names
     readers = [(module, tree) for module, tree in MODULES if within(module, ("dlbench.core", "dlbench.analysis"))]
-    of_columns = {each.name for each in fields(Measurement)}  # such a group, transfer, is called as a workload is
-    assert {module: found for module, tree in readers if (found := texts_in(tree) & names - of_columns)} == {}
+    # A group of columns, transfer, and a kind of operation, elementwise, are called as workloads are.
+    of_others = {each.name for each in fields(Measurement)} | {each.short for each in KINDS.values()}
+    assert {module: found for module, tree in readers if (found := texts_in(tree) & names - of_others)} == {}
     compared = [
         f"{module}: {ast.unparse(node)}"
         for module, tree in readers

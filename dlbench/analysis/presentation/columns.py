@@ -1,5 +1,6 @@
 """Columns of records that tables, figures, sentences and files share, and records as cells of them."""
 
+import statistics
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from operator import attrgetter
@@ -15,6 +16,7 @@ from dlbench.core.model import ParamValue
 from dlbench.core.rows.columns import BY_NAME
 from dlbench.core.rows.row import Row, cell
 from dlbench.core.schema import Column, Unit
+from dlbench.core.stats import median_interval
 
 Entry = Column | Callable[[Sequence[Any]], Column | Iterable[Column]]
 """What a table declares: a column, or what makes one, or several, of all records that it shows."""
@@ -94,6 +96,16 @@ def spanned(column: Column, ends: Callable[[Any], Sequence[float | None]], stem:
     names, meaning = (f"{stem or f'{column.name}_'}{end}" for end in ("low", "high")), "end of its 95 % interval"
     low, high = (Column(name, column.unit, f"{name[-4:].strip('_')} {meaning}") for name in names)
     return replace(column, ends=(low.by(lambda each: ends(each)[0]), high.by(lambda each: ends(each)[1])))
+
+
+def over_rounds(column: Column, rounds: Callable[[Any], Sequence[float]], stem: str = "") -> Column:
+    """Return a column of the median over what each round gave, empty where none did, with its 95 % interval, from six rounds on."""
+
+    def ends(record: Any) -> Sequence[float | None]:
+        interval = median_interval(rounds(record))
+        return (interval.low, interval.high) if interval else (None, None)
+
+    return spanned(column.by(lambda record: statistics.median(found) if (found := rounds(record)) else None), ends, stem)
 
 
 def ratio_column(name: str, meaning: str, heading: str, of: Callable[[Any], Ratio | None]) -> Column:

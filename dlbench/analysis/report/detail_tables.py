@@ -65,11 +65,12 @@ _LAYERS: Sequence[Entry] = (
     Column("layer.step", Unit.TEXT, "the step whose time shares are of", of=lambda found: found.row.key, heading="step", priority=0),
     place,
     of_row(lambda row: row.time.median_s, "its time"),
-    Column("layer.name", Unit.TEXT, "as the network calls it", heading="layer", priority=0),
+    Column("layer.name", Unit.TEXT, "as the network calls it", heading="layer", priority=0).by(
+        lambda found: found.layer.name or "the network itself"
+    ),
     Column("layer.class", Unit.TEXT, "its class", of=lambda found: found.layer.kind, heading="class"),
     Column("layer.forward_s", Unit.SECONDS, "without the layers in it", of=lambda found: found.layer.forward_s, heading="forward"),
     Column("layer.backward_s", Unit.SECONDS, "the same", of=lambda found: found.layer.backward_s, heading="backward"),
-    Column("layer.seconds", Unit.SECONDS, "forward and backward", heading="both"),
     Column("layer.share", Unit.FRACTION, "both over the time of the step", heading="of the step", priority=0),
 )
 

@@ -121,7 +121,6 @@ def test_a_step_says_where_it_waits_for_the_users_loader(asked, call_s, waited_s
     (way,) = table["Throughput by how a step gets its batch"]
     assert (way["feeding.supply_per_s"], way["feeding.need_per_s"]) == pytest.approx((64 / pace_s, 64))
     assert way["feeding.waits"] == pytest.approx(waits, abs=5e-4)
-    assert (way["feeding.slowed"] > 1.1) is (helpers == 4)
 
 
 def test_a_step_that_waits_for_its_loader_says_so_with_both_rates(asked):
@@ -129,7 +128,7 @@ def test_a_step_that_waits_for_its_loader_says_so_with_both_rates(asked):
     assert answer["headline"] == "input 83 % (gain 17) → prefetch or more workers"
     assert answer["qualifier"] == "fed mine helpers=0 b64"
     assert answer["sentences"][-1] == (
-        "fed batch=64, mine: items/s 10.7 /s (10.4…11.0 /s), ratio 1.00 ×, getting them 83.3 %, waits 83.3 %, times alone 1.00."
+        "fed batch=64, mine: items/s 10.7 /s (10.4…11.0 /s), ratio 1.00 ×, getting them 83.3 %, supply 12.8 /s, need 64.0 /s, waits 83.3 %."
     )
 
 

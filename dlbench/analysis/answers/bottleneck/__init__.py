@@ -1,21 +1,15 @@
 """Bottleneck: what bounds each step, and what the machine can do at most. Every module of this folder is a part of the answer."""
 
-from collections.abc import Iterator
 from itertools import chain
 
+from dlbench.analysis.answers.bottleneck import steps
 from dlbench.analysis.answers.parts.base import Lack, Question
 from dlbench.analysis.read.table import Results
 from dlbench.core import modules
 
 
-def _doubts(results: Results) -> Iterator[str]:
-    for part in modules.ordered(__name__):
-        if doubts := getattr(part, "doubts", None):
-            yield from doubts(results)
-
-
 def _unmeasured(results: Results) -> Lack:
-    return Lack("; ".join(_doubts(results)) or "neither a step nor what the machine can do at most was measured")
+    return Lack("; ".join(steps.doubts(results)) or "neither a step nor what the machine can do at most was measured")
 
 
 ORDER = 30
@@ -25,6 +19,6 @@ QUESTION = Question(
     command="dlbench run ceilings",
     others=("dlbench run",),
     missing=[_unmeasured],
-    cautions=_doubts,
+    cautions=steps.doubts,
     sections=[*chain.from_iterable(part.SECTIONS for part in modules.ordered(__name__))],
 )

@@ -1,155 +1,244 @@
-"""Ceilings of each device, and the rows below them: the roofline of Williams and others (2009, https://doi.org/10.1145/1498765.1498785)."""
+"""What each device can do at most: its ceilings, with the rows below them, and its copies.
+
+Rows and ceilings make the roofline of Williams and others (2009, https://doi.org/10.1145/1498765.1498785).
+"""
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from typing import NamedTuple
+import statistics
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple, get_args
 
 from dlbench.analysis.answers.parts.base import Section
-from dlbench.analysis.presentation.columns import CASE, of_row, place
+from dlbench.analysis.answers.parts.lines import MOST_OFF, Line, fit
+from dlbench.analysis.presentation.columns import CASE, of_row, over_rounds, place, spanned
 from dlbench.analysis.presentation.figures import Figure, figure
-from dlbench.analysis.ratios.pairing import grouped
-from dlbench.analysis.read.ceilings import Ceilings, computed_in, from_caches, machine, reached_by
+from dlbench.analysis.presentation.names import by_device, by_workload_and_device
+from dlbench.analysis.presentation.wording import short
+from dlbench.analysis.ratios.pairing import grouped, label, settings_named
+from dlbench.analysis.read.ceilings import computed_in, from_caches, machine, reached_by
 from dlbench.analysis.read.table import Results
 from dlbench.core.declarations import Ceiling
+from dlbench.core.rows.columns import MeasuredCeiling
+from dlbench.core.rows.rounds import CaseRounds
 from dlbench.core.rows.row import Row
 from dlbench.core.schema import Column, Unit
-from dlbench.core.units import byte_rate, flop_rate, seconds, three_digits
+from dlbench.core.units import byte_rate, flop_rate, three_digits
 
 ORDER = 20
 _FLOPS = of_row(lambda row: row.rate.flops_per_s, "FLOP/s", 0)
 _BYTES = of_row(lambda row: row.rate.bytes_per_s, "bytes/s", 0)
-_TIME = of_row(lambda row: row.time.median_s, "time", 0)
-_SHOWN: Mapping[Ceiling, Column] = {"arithmetic": _FLOPS, "memory": _BYTES, "launch": _TIME, "synchronisation": _TIME}
-"""What is shown of each kind of ceiling."""
+_SLOPE_AND_TOP: tuple[Ceiling, Ceiling] = ("memory", "arithmetic")
+"""Of a roof."""
 _MOST_FIGURES = 4
+_TRAINED_DOWN = 0.99
+"""Of what device and slot can have: a link that carries less has another generation, or fewer lanes."""
 
 
-class Placed(NamedTuple):
-    """A row with the ceilings of its device, which it is below or reaches."""
+class Fit(NamedTuple):
+    """What each round says of copies that differ in their size alone."""
+
+    latency_s: Sequence[float] = ()
+    """What a copy takes however small it is; none where it does not show."""
+    bytes_per_s: Sequence[float] = ()
+    """Bytes over the time beyond the latency; none where the sizes follow no line."""
+
+
+class Top(NamedTuple):
+    """The most that a device does of one kind."""
 
     row: Row
-    ceilings: Ceilings
-    kind: Ceiling | None = None
-    """The ceiling that it reached, or that of memory where it only measures it; None of a row below them."""
-    below: Sequence[Row] = ()
-    """All rows of its device, where it is one that reached a ceiling."""
+    """That reached it; of copies the fastest size."""
+    case: str
+    ceiling: MeasuredCeiling | None = None
+    """None of copies, which have more than one: of each way and kind of memory."""
+    rows: Sequence[Row] = ()
+    """All of its device; of copies all sizes."""
+    fit: Fit = Fit()
+    link_share: float | None = None
+    """Its rate over the most that its link carries as it was while copying; None where that was not read, or is of another link."""
 
     @property
-    def what(self) -> str | None:
-        """The kind of ceiling, of arithmetic with its precision."""
-        return f"{self.kind} in {self.precision}" if self.kind == "arithmetic" else self.kind
-
-    @property
-    def launch(self) -> str | None:
-        """What a launch takes at the quickest."""
-        ceiling = self.ceilings.get(("launch", ""))
-        return seconds(1 / ceiling.per_s) if ceiling else None
-
-    @property
-    def precision(self) -> str | None:
-        """What its products are computed in."""
-        return computed_in(self.row)
-
-    @property
-    def intensity(self) -> float:
-        """Stated operations over stated bytes; zero where it does not state both."""
-        return (self.row.rate.flops_per_s or 0.0) / (self.row.rate.bytes_per_s or math.inf)
+    def kind(self) -> Ceiling:
+        """What it is the most of."""
+        return self.ceiling.kind if self.ceiling else "copy"
 
 
-def _roofs(results: Results) -> list[tuple[Ceilings, list[Row]]]:
-    """Return the ceilings of each device whose memory was measured, and its sound rows; accelerators first."""
+def latency_and_bandwidth(sizes: Sequence[tuple[float, CaseRounds]]) -> Fit:
+    """Fit copies that differ in their size alone: of each the bytes, and what its rounds gave.
+
+    A copy takes latency + bytes / bandwidth (Hockney, The Communication Challenge for MPP, Parallel Computing 20(3), 1994). A line is
+    fitted in each round, whose sizes one state of the machine has in common. Of a line that fits nothing neither is said
+    (`lines.MOST_OFF`), nor a latency that is less than the line is off at the smallest size.
+    """
+    points = [(number, (size, seconds)) for size, each in sizes for number, seconds in zip(each.numbers, each.median_s, strict=False)]
+    by_round = [[point for _, point in found] for found in grouped(points, lambda each: each[0]).values()]
+    fitted = [(line, each) for each in by_round if (line := fit(each))]
+    off = statistics.median(line.off(each) for line, each in fitted) if fitted else math.inf
+    if off >= MOST_OFF:
+        return Fit()
+    fixed, slopes = [line.fixed for line, _ in fitted], [line.slope for line, _ in fitted]
+    middle = Line(statistics.median(fixed), statistics.median(slopes))
+    shows = middle.shows_fixed(min(size for size, _ in sizes if size > 0), off)
+    return Fit(fixed if shows else (), [1 / slope for slope in slopes])
+
+
+def tops(results: Results) -> list[Top]:
+    """Return the best of each kind on each device, the fastest precision first, then the ways to copy; accelerators first."""
     rows = grouped((row for row in results.rows if row.is_sound), lambda row: machine(row, results.environments))
-    known = sorted(results.ceilings.items(), key=lambda each: each[0][0] == "cpu")
-    return [(ceilings, rows[where]) for where, ceilings in known if ("memory", "") in ceilings]
+    kinds, found = get_args(Ceiling), list[Top]()
+    for where, ceilings in results.ceilings.items():
+        for each in sorted(ceilings.values(), key=lambda each: (kinds.index(each.kind), -each.per_s)):
+            if ("memory", "") in ceilings:
+                best = reached_by(each, rows[where])
+                found.append(Top(best, best.key, each, rows[where]))
+    return sorted([*found, *_copies(results)], key=lambda top: top.row.is_on_cpu)
 
 
-def tops(results: Results) -> list[Placed]:
-    """Return what each device can do at most: the best of each kind, the fastest precision first, and of memory each case at its best."""
-    found, kinds = list[Placed](), list(_SHOWN)
-    for ceilings, rows in _roofs(results):
-        best = [Placed(reached_by(each, rows), ceilings, each.kind, rows) for each in ceilings.values()]
-        moves = [row for row in rows if row.declared.ceiling == "memory"]
-        moves += [top.row for top in best if top.kind == "memory"]  # which may declare no ceiling
-        each_best = {row.key: row for row in sorted(moves, key=lambda row: row.rate.bytes_per_s or 0.0)}
-        best = [top for top in best if top.kind != "memory"] + [
-            Placed(row, ceilings, "memory", rows) for row in reversed(each_best.values())
-        ]
-        found += sorted(
-            best, key=lambda top: (kinds.index(top.kind or "memory"), -(top.row.rate.flops_per_s or 0.0) * (top.kind == kinds[0]))
-        )
-    return found
+def _copies(results: Results) -> Iterator[Top]:
+    """Yield the ways to copy that were measured over sizes, of each device the one first that has most of its link, or else is fastest."""
+    copies = [
+        row for row in results.rows if row.declared.ceiling == "copy" and row.declared.having("sweep") and row.is_sound and _bytes(row)
+    ]
+    alike = grouped(copies, lambda row: row.differing_from(settings_named(row.declared.having("sweep"))))
+    for ways in by_device(list(map(_way, alike.values()))).values():
+        if any((way.link_share or 0.0) > 1 for way in ways):  # such a link is not that of these copies
+            ways = [way._replace(link_share=None) for way in ways]
+        yield from sorted(ways, key=lambda way: (bool(way.fit.bytes_per_s), way.link_share or 0.0, _rate(way)), reverse=True)
 
 
-def _foremost(found: Sequence[Placed]) -> list[Placed]:
+def _way(rows: Sequence[Row]) -> Top:
+    """Return copies that differ in their size alone."""
+    fastest = max(rows, key=lambda row: row.rate.bytes_per_s or 0.0)
+    link, by_size = fastest.bound(_BYTES), sorted(rows, key=_bytes)
+    share = (fastest.rate.bytes_per_s or 0.0) / link if link else None
+    fitted = latency_and_bandwidth([(_bytes(row), row.rounds) for row in by_size])
+    return Top(fastest, label(fastest, fastest.declared.having("sweep")), None, by_size, fitted, share)
+
+
+def _rate(way: Top) -> float:
+    """Return the bandwidth of a way, or that of its fastest size where it follows no line."""
+    return statistics.median(way.fit.bytes_per_s or [way.row.rate.bytes_per_s or 0.0])
+
+
+def _bytes(row: Row) -> float:
+    """Return the bytes that a copy counts; zero where it does not say, or an edited file says what can't be."""
+    counted = (row.rate.bytes_per_s or 0.0) * (row.time.median_s or 0.0)
+    return counted if 0 < counted < math.inf else 0.0
+
+
+def _foremost(found: Sequence[Top]) -> list[Top]:
     """Return the first of each kind on the first device."""
-    return [alike[0] for alike in grouped((top for top in found if top.ceilings is found[0].ceilings), lambda top: top.kind).values()]
+    alike = [top for top in found if top.row.case.device == found[0].row.case.device]
+    return [tops[0] for tops in grouped(alike, lambda top: top.kind).values()]
 
 
-def _of_its_kind(column: Column) -> Column:
-    """Return a column for what reaches a ceiling that is shown by it."""
-    return column.by(lambda top: column.value(top) if top.kind and _SHOWN[top.kind] is column else None)
+def _trained_down(found: Sequence[Top]) -> Iterator[str]:
+    """Yield the links that stay trained down. The median counts: copies both ways at once have twice the rate."""
+    for where, ways in by_device([top for top in found if top.link_share]).items():
+        now = statistics.median(way.row.bound(_BYTES) or 0.0 for way in ways)
+        most = statistics.median(way.row.transfer.link_bytes_per_s or 0.0 for way in ways)
+        if now < _TRAINED_DOWN * most:
+            carried = f"{byte_rate(now)} of {byte_rate(most)}"
+            yield f"the PCIe link of {where} stays trained down at {carried}: see how the card is seated, its slot and the firmware"
 
 
-def _figures(found: Sequence[Placed]) -> Iterator[Figure]:
+def _of(column: Column, *kinds: Ceiling) -> Column:
+    """Return a column for these kinds."""
+    return column.by(lambda top: column.value(top) if top.kind in kinds else None)
+
+
+def _intensity(row: Row) -> float:
+    """Return stated operations over stated bytes; zero where it does not state both."""
+    return (row.rate.flops_per_s or 0.0) / (row.rate.bytes_per_s or math.inf)
+
+
+def _roofs(found: Sequence[Top]) -> Iterator[Figure]:
     """Yield a roofline for each device and precision that has a roof and rows below it, those with the most rows first.
 
     Rows are of one rank and state both operations and bytes, of which caches have none.
     """
-    where = place(found)
-    devices = [alike[0] for alike in grouped(found, lambda top: id(top.ceilings)).values()]
-    points = [Placed(row, top.ceilings) for top in devices for row in top.below if row.is_single_rank]
-    shown = [each for each in points if each.intensity and not from_caches(each.row, each.ceilings["memory", ""])]
-    groups = grouped(shown, lambda point: (where.value(point), point.precision))
-    for (device, precision), alike in sorted(groups.items(), key=lambda group: -len(group[1]))[:_MOST_FIGURES]:
-        ceilings = alike[0].ceilings
-        arithmetic, bandwidth = ceilings.get(("arithmetic", precision or "")), ceilings["memory", ""].per_s
-        if arithmetic is None:
-            continue
-        ridge = arithmetic.per_s / bandwidth
-        ends = [point.intensity for point in alike]
-        corners = [min(*ends, ridge / 4), ridge, max(*ends, 4 * ridge)]
+    known = [(top.rows, top.ceiling) for top in found if top.ceiling]
+    roofs = [(roof, each, rows) for rows, each in known for of, roof in known if of is rows and (each.kind, roof.kind) == _SLOPE_AND_TOP]
+    drawn = []
+    for roof, memory, rows in roofs:
+        below = [row for row in rows if row.is_single_rank and _intensity(row) and not from_caches(row, memory)]
+        drawn.append((roof, memory.per_s, [Top(row, row.key) for row in below if computed_in(row) == roof.precision]))
+    for roof, bandwidth, alike in sorted((each for each in drawn if each[2]), key=lambda each: -len(each[2]))[:_MOST_FIGURES]:
+        ridge = roof.per_s / bandwidth
+        ends = [ridge / 4, ridge * 4, *(_intensity(each.row) for each in alike)]
         about = (
-            f"The line is the most that was measured: {byte_rate(bandwidth)} on the slope, {flop_rate(arithmetic.per_s)} from "
+            f"The line is the most that was measured: {byte_rate(bandwidth)} on the slope, {flop_rate(roof.per_s)} from "
             f"{three_digits(ridge)} FLOP a byte on. A dot far below it is held up by something else."
         )
-        line = tuple({_INTENSITY.name: at, _FLOPS.name: min(at * bandwidth, arithmetic.per_s)} for at in corners)
-        workload = of_row(lambda row: row.case.workload, "workload")
-        x = _INTENSITY.headed("operations a byte")
-        yield figure(f"Roofline in {precision}: {device}", about, "dot", alike, x, _FLOPS, workload, log="xy", bound=line)
+        line = tuple({_INTENSITY.name: at, _FLOPS.name: min(at * bandwidth, roof.per_s)} for at in (min(ends), ridge, max(ends)))
+        title = f"Roofline in {roof.precision}: {place(found).value(alike[0])}"
+        yield figure(
+            title, about, "dot", alike, _INTENSITY, _FLOPS, of_row(lambda row: row.case.workload, "workload"), log="xy", bound=line
+        )
 
 
-_INTENSITY = Column("roofline.intensity", Unit.NUMBER, "stated operations over stated bytes", heading="FLOP/byte")
+def _ends(top: Top) -> Sequence[float | None]:
+    """Return the bandwidth of a copy, had it taken as long as its interval allows."""
+    return [_bytes(top.row) / seconds if seconds else None for seconds in (top.row.time.ci_high_s, top.row.time.ci_low_s)]
+
+
+def _sizes(found: Sequence[Top]) -> Iterator[Figure]:
+    """Yield bandwidth against size, of each workload and device a figure, with a line a way."""
+    about = "One line a way to copy; from where it is level on, bandwidth bounds a copy, and left of that latency."
+    about += " The vertical lines are 95 % intervals over rounds."
+    rate = spanned(_BYTES.headed("bytes a second"), _ends, "copies.rate_")
+    way = Column("copies.way", Unit.TEXT, "the copy, without its size", of=lambda each: short(each.case), heading="copy")
+    ways = [Top(row, top.case) for top in found if top.kind == "copy" for row in top.rows]
+    size = Column("copies.size", Unit.BYTES, "bytes that a copy counts", of=lambda each: _bytes(each.row), heading="bytes")
+    for where, alike in by_workload_and_device(ways).items():
+        yield figure(f"Bandwidth by size: {where}", about, "line", alike, size, rate, way, log="xy")
+
+
+_INTENSITY = Column("roofline.intensity", Unit.NUMBER, "stated operations over stated bytes", heading="operations a byte").by(
+    lambda each: _intensity(each.row)
+)
 SECTIONS = [
     Section(
         records=tops,
         title="What each device can do at most",
         columns=[
             place,
-            Column(
-                "ceiling.what",
-                Unit.TEXT,
-                "arithmetic and its precision, memory, or what takes that time at least",
-                heading="ceiling",
-                priority=0,
-                of=lambda top: top.what,
+            Column("ceiling.kind", Unit.TEXT, "what it is the most of, or takes that time at least", heading="ceiling", priority=0),
+            Column("ceiling.precision", Unit.TEXT, "that products are computed in", heading="in", priority=0).by(
+                lambda top: top.ceiling and top.ceiling.precision
             ),
-            CASE.by(lambda top: top.row.key, "reached by"),
-            _of_its_kind(_FLOPS),
-            _of_its_kind(_BYTES),
-            _of_its_kind(_TIME),
-            of_row(lambda row: row.rate.ceiling_fraction, "of the best"),
-            of_row(lambda row: row.rate.peak_fraction, "peak", 0),
-            of_row(lambda row: row.rate.peak, "of"),
+            CASE.headed("reached by"),
+            _of(_FLOPS, "arithmetic"),
+            _of(_BYTES, "memory", "copy"),
+            _of(of_row(lambda row: row.time.median_s, "time", 0), "launch", "synchronisation"),
+            _of(of_row(lambda row: row.rate.peak_fraction, "peak", 0), *_SLOPE_AND_TOP),
+            _of(of_row(lambda row: row.rate.peak, "of"), *_SLOPE_AND_TOP),
+            over_rounds(
+                Column("copies.latency_s", Unit.SECONDS, "what a copy takes however small it is; null where it does not show", "lower"),
+                lambda top: top.fit.latency_s,
+            ).headed("latency", 0),
+            over_rounds(
+                Column("copies.bandwidth", Unit.BYTES_PER_S, "bytes over the time beyond that; null where sizes follow no line", "higher"),
+                lambda top: top.fit.bytes_per_s,
+            ).headed("bandwidth", 0),
+            Column("copies.link_share", Unit.FRACTION, "the fastest size over what the link carries", "higher").headed("of the link", 0),
         ],
+        rows=lambda top: (top.row,) if top.ceiling else top.rows,
         foremost=_foremost,
-        by=lambda top: top.kind or "",
+        by=lambda top: top.kind,
         headline={
             "arithmetic": ("{flops_per_s} {precision}{more}", "{flops_per_s} {precision}"),
             "memory": "{bytes_per_s} memory at most",
             **dict.fromkeys(("launch", "synchronisation"), "{median_s} at the quickest"),
+            "copy": ("copies run at {bandwidth} after {latency_s}", "copies run at {bytes_per_s} at best"),
         },
         more={"memory": ", {bytes_per_s} memory at most"},
-        qualifier=("{peak_fraction} of the published peak{where}", "{launch} a launch{where}"),
-        figures=[_figures],
+        qualifier=(
+            "{case}{where}: {link_share} of the link",
+            "{short}{where}: {link_share} of the link",
+            "{peak_fraction} of the published peak{where}",
+        ),
+        figures=[_roofs, _sizes],
+        cautions=_trained_down,
     ),
 ]

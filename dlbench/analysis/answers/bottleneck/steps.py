@@ -2,8 +2,8 @@
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from functools import partial
+from typing import NamedTuple
 
 from dlbench.analysis.answers.parts.base import Section
 from dlbench.analysis.answers.parts.headline import MOST, MOST_OF_LINE, cut, names_of
@@ -25,17 +25,18 @@ _LARGE = 0.2
 """Share of a step from which on a kind is named for its time alone."""
 _LEAST = 0.001
 """Share of a step from which on a kind is shown among its shares."""
-_MOST_OF_NAME = (24, 14)
-"""Characters of the name of a step in a line, and where that leaves too little room."""
+_MOST_OF_NAME = (24, 14, 12)
+"""Characters of the name of a step in a line, and where those leave too little room."""
 
 
-@dataclass(frozen=True, slots=True)
-class ProfiledStep:
+class ProfiledStep(NamedTuple):
     """A step and the kinds of operations in it."""
 
     row: Row
     kinds: Sequence[TimedKind] = ()
     """Those that take most first; none without a profile."""
+    where: str = ""
+    """`` on cpu`` where steps ran on several devices."""
 
     @property
     def most(self) -> TimedKind | None:
@@ -55,10 +56,10 @@ class ProfiledStep:
     @property
     def changes(self) -> list[str]:
         """What to change: at most two, of the two kinds with most to gain; first what helps both, products with a second choice last."""
-        found = [each.changes for each in self.gaining[:2] if each.changes]
-        both = [each for each in found[0] if each in found[-1]] if len(found) > 1 else []
-        seconds = [each.changes[1] for each in sorted(self.gaining[:2], key=lambda each: each.kind in OF_PRODUCTS) if each.changes[1:]]
-        return [*dict.fromkeys([*both[:1], *(each[0] for each in found), *seconds])][:2]
+        both, products_last = self.gaining[:2], sorted(self.gaining[:2], key=lambda each: each.kind in OF_PRODUCTS)
+        first, second = ([each.of.changes[at] for each in kinds if each.of.changes[at:]] for at, kinds in enumerate((both, products_last)))
+        shared = [each for each in both[0].of.changes if each in both[-1].of.changes][: len(both) - 1] if both else []
+        return [*dict.fromkeys([*shared[:1], *first, *second])][:2]
 
     @property
     def change(self) -> str | None:
@@ -76,8 +77,8 @@ class ProfiledStep:
         if not self.most:
             return None
         if not self.gaining:
-            return f"{self.most.short} {whole(self.most.share)}, {self.most.nearness}"
-        gains = [f"{each.short} {whole(each.share)}" + f" (gain {100 * each.gain:.0f})" * (each in self.gaining) for each in self.large]
+            return f"{self.most.of.short} {whole(self.most.share)}, {self.most.nearness}"
+        gains = [f"{each.of.short} {whole(each.share)}" + f" (gain {100 * each.gain:.0f})" * (each in self.gaining) for each in self.large]
         first, *others = ", ".join(gains).split(" (gain ")
         return " (gain ".join([first, " (".join(others)])
 
@@ -92,15 +93,13 @@ class ProfiledStep:
         if not self.most or not self.shares:
             time = units.seconds(self.row.time.median_s or 0.0)
             return [f"{time}, no profile: {self.why}", f"{time}, no profile"]
-        first = f"{self.most.short} {whole(self.most.share)}"
+        first = f"{self.most.of.short} {whole(self.most.share)}"
         if not self.gaining:
             return [*([f"{self.shares}: little left"] if self.most.limit else []), self.shares, first]
         most, *fewer = self.gaining
-        gains = ", ".join([f"gain: {most.short} {whole(most.gain)}", *(f"{each.short} {100 * each.gain:.0f}" for each in fewer)])
-        alone = ", ".join(f"{each.short} {whole(each.share)}" for each in self.large)
+        gains = ", ".join([f"gain: {most.of.short} {whole(most.gain)}", *(f"{each.of.short} {100 * each.gain:.0f}" for each in fewer)])
         ends = [f" → {end}" for end in dict.fromkeys((self.change, *self.changes)) if end]
-        changes = [(self.shares, ends[:2]), (gains, ends), (alone, ends[:2])]  # a second change alone where the first has no room
-        return [*(f"{said}{end}" for said, suited in changes for end in suited), self.shares, gains, alone, first]
+        return [*(f"{self.shares}{end}" for end in ends[:2]), *(f"{gains}{end}" for end in ends), self.shares, gains, first]
 
     def seconds(self) -> Cells:
         """Return what programs get of it: seconds of each kind, and at its ceiling."""
@@ -114,16 +113,15 @@ def _rows(results: Results) -> list[Row]:
 
 
 def steps(results: Results) -> list[ProfiledStep]:
-    """Return the steps that have a profile, those that take longest first; where none has, those of a device with ceilings."""
+    """Return the steps that have a profile, those that take longest first; where none has, those of a device with ceilings.
+
+    Training goes first, then inference, then steps that are fed in several ways on purpose.
+    """
     known = [(row, results.ceilings.get(machine(row, results.environments), {})) for row in _rows(results)]
-    every = [ProfiledStep(row, kinds_of(row, ceilings)) for row, ceilings in known]
-    found = [each for each in every if each.kinds] or [each for each, (_, ceilings) in zip(every, known, strict=True) if ceilings]
-    return [step for alike in by_device(found).values() for step in sorted(alike, key=_weight)]
-
-
-def _weight(step: ProfiledStep) -> tuple[int, float]:
-    """Return what sorts steps: training, inference, those fed in several ways on purpose; of each the longest first."""
-    return _order(step), -(step.row.time.median_s or 0.0)
+    every = [(ProfiledStep(row, kinds_of(row, ceilings)), ceilings) for row, ceilings in known]
+    found = [each for each, _ in every if each.kinds] or [each for each, ceilings in every if ceilings]
+    places = by_device(sorted(found, key=lambda step: (_order(step), -(step.row.time.median_s or 0.0))))
+    return [step._replace(where=f" on {place}" if len(places) > 1 else "") for place, alike in places.items() for step in alike]
 
 
 def _order(step: ProfiledStep) -> int:
@@ -132,49 +130,34 @@ def _order(step: ProfiledStep) -> int:
 
 
 def foremost(found: Sequence[ProfiledStep]) -> list[ProfiledStep]:
-    """Return of the first device's first kind of steps the one of median time and, if that is another, the one with most to gain."""
-    first = next(iter(by_device(found).values()))
-    alike = sorted((each for each in first if _order(each) == _order(first[0])), key=lambda each: each.row.time.median_s or 0.0)
+    """Return of each device's first kind of steps the one of median time and, if that is another, the one with most to gain."""
+    return [each for alike in by_device(found).values() for each in _two(alike)]
+
+
+def _two(found: Sequence[ProfiledStep]) -> list[ProfiledStep]:
+    alike = sorted((each for each in found if _order(each) == _order(found[0])), key=lambda each: each.row.time.median_s or 0.0)
     middle, most = alike[(len(alike) - 1) // 2], max(alike, key=lambda each: each.gain or 0.0)
     return [middle] if most is middle or not most.gaining else [middle, most]
 
 
-def told(results: Results) -> list[ProfiledStep]:
-    """Return the foremost steps of each device."""
-    return [each for alike in by_device(steps(results)).values() for each in foremost(alike)]
-
-
 def kinds(results: Results) -> list[TimedKind]:
-    """Return the kinds of operations of these."""
-    return [kind for step in told(results) for kind in step.kinds]
+    """Return the kinds of operations of the foremost steps."""
+    return [kind for step in foremost(steps(results)) for kind in step.kinds]
 
 
-@dataclass(frozen=True, slots=True)
-class ProfiledLayer:
-    """One layer of a step."""
+class ProfiledLayer(NamedTuple):
+    """One layer of a step, and its share of the step as it was timed."""
 
     row: Row
     layer: LayerTime
-
-    @property
-    def name(self) -> str:
-        """As the network calls it."""
-        return self.layer.name or "the network itself"
-
-    @property
-    def seconds(self) -> float:
-        """Forward and backward, without the layers in it."""
-        return self.layer.forward_s + self.layer.backward_s
-
-    @property
-    def share(self) -> float:
-        """Of the step as it was timed."""
-        return self.seconds / (self.row.time.median_s or math.inf)
+    share: float
 
 
 def layers(results: Results) -> list[ProfiledLayer]:
     """Return the slowest layers of the foremost steps."""
-    return [ProfiledLayer(step.row, each) for step in told(results) if step.row.profile for each in step.row.profile.layers]
+    told = [(step.row, step.row.profile) for step in foremost(steps(results))]
+    each_s = [(row, each, each.forward_s + each.backward_s) for row, profile in told if profile for each in profile.layers]
+    return [ProfiledLayer(row, each, taken_s / (row.time.median_s or math.inf)) for row, each, taken_s in each_s]
 
 
 def doubts(results: Results) -> Iterator[str]:
@@ -194,33 +177,24 @@ def _share_of(kind: str, step: ProfiledStep) -> float | None:
 def _shares(_: Sequence[ProfiledStep]) -> Iterator[Column]:
     """Yield a column for each kind, empty where it takes next to nothing."""
     for kind, of in KINDS.items():
-        yield Column(f"kinds.{kind}", Unit.FRACTION, f"share of its time: {of.name}", heading=of.short or of.name).by(
-            partial(_share_of, kind)
-        )
+        yield Column(f"kinds.{kind}", Unit.FRACTION, f"share of its time: {of.name}", heading=of.short).by(partial(_share_of, kind))
 
 
 def _figures(found: Sequence[ProfiledStep]) -> Iterator[Figure]:
     """Yield the kinds of each of the foremost steps as bars, filled to what their ceilings alone would take."""
     several = several_runs(found)
-    for step in [each for alike in by_device(found).values() for each in foremost(alike) if each.kinds]:
+    about = "Each bar is the time of a kind of operation: first what its measured ceiling alone would take, then what is to gain."
+    for step in foremost(found):
         where = f"{brief(step.row.key)} on {device_label(step, several)}, {units.seconds(step.row.time.median_s or 0.0)}"
-        about = "Each bar is the time of a kind of operation: first what its measured ceiling alone would take, then what is to gain."
-        parts = [
-            (kind, part, time_s)
-            for kind in step.kinds
-            for part, time_s in (
-                ("at its ceiling", kind.time_s - kind.gain_s if kind.bound else 0.0),
-                ("to gain", kind.gain_s),
-                ("no ceiling", 0.0 if kind.bound else kind.time_s),
-            )
-        ]
+        limits = [(kind, min(kind.time_s, kind.limit_s) if kind.limit_s is not None else None) for kind in step.kinds]
+        known = [(kind, *part) for kind, s in limits if s is not None for part in (("at its ceiling", s), ("to gain", kind.time_s - s))]
         yield figure(
             f"Time of a step by kind of operation: {where}",
             about,
             "stack",
-            parts,
+            [*known, *((kind, "no ceiling", kind.time_s) for kind, limit_s in limits if limit_s is None)],
             Column("kind.part_s", Unit.SECONDS, "as much of its time", of=lambda part: part[2], heading="time"),
-            Column("kind.name", Unit.TEXT, "kind of operation", of=lambda part: part[0].name, heading="operations"),
+            Column("kind.name", Unit.TEXT, "kind of operation", of=lambda part: part[0].of.name, heading="operations"),
             Column("kind.part", Unit.TEXT, "which part of it", of=lambda part: part[1], heading="part"),
         )
 
@@ -228,7 +202,7 @@ def _figures(found: Sequence[ProfiledStep]) -> Iterator[Figure]:
 def _headline(step: ProfiledStep) -> Sequence[str]:
     """Return what a line says of a step: with its name in front, and what leaves room for that elsewhere."""
     name = names_of(step.row.key)[1]
-    lines = [f"{cut(name, most)}: {said}" for said in step.told for most in _MOST_OF_NAME]
+    lines = [f"{cut(name, most)}{step.where}: {said}" for said in step.told for most in _MOST_OF_NAME]
     return [
         *(each for each in dict.fromkeys(lines) if MOST < len(each) <= MOST_OF_LINE),
         *([said for said in step.told if len(said) <= MOST] or step.told[-1:]),
@@ -251,7 +225,7 @@ SECTIONS = [
         ],
         notes=["to gain: the time of a kind less what its measured ceiling alone would take; kinds without a ceiling gain nothing"],
         whole=ProfiledStep.seconds,
-        foremost=foremost,
+        foremost=lambda found: foremost(next(iter(by_device(found).values()))),
         label="time goes",
         lines=2,
         headline=_headline,
@@ -263,19 +237,18 @@ SECTIONS = [
         columns=[
             Column("kind.step", Unit.TEXT, "the step", of=lambda kind: kind.row.key, heading="step"),
             place,
-            Column("kind.name", Unit.TEXT, "kind of operation", heading="operations"),
+            Column("kind.name", Unit.TEXT, "kind of operation", of=lambda kind: kind.of.name, heading="operations"),
             Column("kind.time_s", Unit.SECONDS, "of the step", heading="time"),
             Column("kind.share", Unit.FRACTION, "share of the time of the step", heading="share"),
             Column("kind.limit_s", Unit.SECONDS, "what it would take there", heading="at its ceiling"),
             Column("kind.reached", Unit.FRACTION, "of the ceiling that bounds it, what it reaches", heading="reaches"),
             Column("kind.limit", Unit.TEXT, "that ceiling", heading="of its"),
-            Column("kind.gain_s", Unit.SECONDS, "what it takes longer than at its ceiling", heading="to gain").by(
-                lambda kind: kind.gain_s if kind.bound else None
+            Column("kind.gain", Unit.FRACTION, "share of the step that it takes longer than at its ceiling", heading="to gain").by(
+                lambda kind: kind.gain if kind.limit else None
             ),
-            Column("kind.gain", Unit.FRACTION, "the same as a share of the step", heading="of the step").by(
-                lambda kind: kind.gain if kind.bound else None
+            Column("kind.change", Unit.TEXT, "what may bring it nearer to its ceiling, from a tenth of the step on", heading="change").by(
+                lambda kind: ", ".join(kind.of.changes) if kind.gain >= TENTH else None
             ),
-            Column("kind.change", Unit.TEXT, "what may bring it nearer to its ceiling, from a tenth of the step on", heading="change"),
         ],
     ),
 ]

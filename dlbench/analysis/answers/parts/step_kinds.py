@@ -3,7 +3,7 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import NamedTuple
 
 from dlbench.analysis.read.ceilings import Ceilings, computed_in
 from dlbench.core.declarations import Ceiling, Part
@@ -17,61 +17,51 @@ _NOTHING = 1e-9
 """Share of a step that is left by rounding alone."""
 _LARGER = "larger batch"
 _COMPILE = "compile"
+_LAUNCH, _MEMORY = "launch latency", "memory bandwidth"
 
 
-@dataclass(frozen=True, slots=True)
-class KindOf:
+class KindOf(NamedTuple):
     """What holds of a kind of operation."""
 
     name: str
-    short: str = ""
-    changes: tuple[str, ...] = ()
+    short: str
+    """The same where there is little room."""
+    changes: Sequence[str] = ()
     """What may bring it nearer to its ceiling, the first choice first."""
 
 
 KINDS: Mapping[str, KindOf] = {
     OperationKind.PRODUCTS: KindOf("products and convolutions", "products", (_LARGER, "another layout", _COMPILE)),
-    OperationKind.ATTENTION: KindOf("attention", changes=(_LARGER, _COMPILE)),
-    OperationKind.NORMALISATION: KindOf("normalisation and elementwise", "pointwise", (_COMPILE,)),
-    OperationKind.POOLING: KindOf("pooling", changes=("another layout", _COMPILE)),
+    OperationKind.ATTENTION: KindOf("attention", "attention", (_LARGER, _COMPILE)),
+    OperationKind.NORMALISATION: KindOf("normalisation and elementwise", "elementwise", (_COMPILE,)),
+    OperationKind.POOLING: KindOf("pooling", "pooling", ("another layout", _COMPILE)),
     OperationKind.UPDATE: KindOf("update of weights", "update", (_LARGER, "fused update")),
     OperationKind.COPIES: KindOf("casts and copies", "casts", (_COMPILE,)),
     OperationKind.DATA: KindOf("waiting for its batch", "input", ("prefetch", "more workers")),
     "transfer": KindOf("copying its batch", "copies", ("pinned memory", "prefetch")),
     OperationKind.WAITING: KindOf("waiting for launches", "idle", (_LARGER, "CUDA graphs")),
     "host": KindOf("other code on the host", "host code"),
-    OperationKind.REST: KindOf("the rest"),
+    OperationKind.REST: KindOf("the rest", "the rest"),
 }
 _REPORTED: tuple[tuple[Part, str], ...] = (("input", OperationKind.DATA), ("transfer", "transfer"), ("host", "host"))
 """Parts whose time workloads report, and the kinds that they are."""
 OF_PRODUCTS = (OperationKind.PRODUCTS, OperationKind.ATTENTION)
-Bound = Ceiling | Literal["input", "copies"]
 
 
-@dataclass(frozen=True, slots=True)
-class TimedKind:
+class TimedKind(NamedTuple):
     """One kind of operation in a step."""
 
     row: Row
     kind: str
+    of: KindOf
+    """What holds of it; a kind of a later version has its own name."""
     time_s: float
     """Of the step as it was timed."""
     share: float
-    bound: Bound | None = None
-    """The ceiling that bounds it; None where it has none."""
+    limit: str | None = None
+    """The ceiling that bounds it: ``best product in fp32``; None where it has none."""
     limit_s: float | None = None
     """What it would take there."""
-    changes: tuple[str, ...] = ()
-
-    @property
-    def name(self) -> str:
-        """What it is called; a kind of a later version by its own name."""
-        return KINDS[self.kind].name if self.kind in KINDS else self.kind
-
-    @property
-    def short(self) -> str:
-        """The same where there is little room."""
-        return (self.kind in KINDS and KINDS[self.kind].short) or self.name
 
     @property
     def reached(self) -> float | None:
@@ -79,39 +69,16 @@ class TimedKind:
         return self.limit_s / self.time_s if self.limit_s is not None and self.time_s else None
 
     @property
-    def gain_s(self) -> float:
-        """What it takes longer than at its ceiling; nothing without one."""
-        return 0.0 if self.limit_s is None else max(0.0, self.time_s - self.limit_s)
-
-    @property
     def gain(self) -> float:
-        """The same as a share of the step."""
-        return self.share * self.gain_s / self.time_s if self.time_s else 0.0
-
-    @property
-    def limit(self) -> str | None:
-        """The ceiling in words: ``best product in fp32``."""
-        names: Mapping[str, str] = {
-            "arithmetic": f"best product in {computed_in(self.row)}",
-            "memory": "memory bandwidth",
-            "launch": "launch latency",
-            "input": "input meanwhile",
-            "copies": "copies meanwhile",
-        }
-        return names[self.bound] if self.bound else None
-
-    @property
-    def change(self) -> str | None:
-        """What may bring it nearer to its ceiling; None where it has little to gain."""
-        return ", ".join(self.changes) if self.changes and self.gain >= TENTH else None
+        """Share of the step that it takes longer than at its ceiling; nothing without one."""
+        return 0.0 if self.reached is None else self.share * max(0.0, 1 - self.reached)
 
     @property
     def nearness(self) -> str:
         """How near its ceiling it is, in words."""
         if self.reached is None:
             return "no ceiling measured"
-        best = "limit" if self.bound != "arithmetic" else "best"
-        return f"at {whole(min(1.0, self.reached))} of this {'CPU' if self.row.is_on_cpu else 'card'}'s {best}"
+        return f"at {whole(min(1.0, self.reached))} of this {'CPU' if self.row.is_on_cpu else 'card'}'s best"
 
 
 def whole(share: float) -> str:
@@ -127,13 +94,14 @@ def kinds_of(row: Row, ceilings: Ceilings) -> list[TimedKind]:
     """
     whole_s = row.time.median_s or 0.0
     found = {each.kind: each for each in (row.profile.kinds if row.profile else ()) if each.seconds > 0}
-    idle_s = found[OperationKind.WAITING].seconds if OperationKind.WAITING in found else 0.0 if found else whole_s
+    waiting = found.pop(OperationKind.WAITING, None)
+    idle_s = waiting.seconds if waiting else 0.0 if found else whole_s
     for part, kind in _REPORTED:
         part_s = min(row.in_role(part) or 0.0, idle_s)
         if part_s > 0 and kind not in found:
             found[kind], idle_s = KindTime(kind, part_s), idle_s - part_s
-    if OperationKind.WAITING in found:
-        found[OperationKind.WAITING] = replace(found[OperationKind.WAITING], seconds=idle_s)
+    if waiting:
+        found[OperationKind.WAITING] = replace(waiting, seconds=idle_s)
     if not found:
         return []
     known_s = math.fsum(each.seconds for each in found.values())
@@ -155,35 +123,36 @@ class _Limits:
 
     def timed(self, kind: KindTime) -> TimedKind:
         """Return a kind with its ceiling."""
-        bound, limit_s = self._limit(kind) or (None, None)
-        changes = KINDS[kind.kind].changes if kind.kind in KINDS else ()
+        of = KINDS.get(kind.kind, KindOf(kind.kind, kind.kind))
         if kind.kind in OF_PRODUCTS and (narrower := self._narrower()):
-            changes = (narrower, *changes)
-        return TimedKind(self.row, kind.kind, kind.seconds, kind.seconds / self.whole_s, bound, limit_s, changes)
+            of = of._replace(changes=(narrower, *of.changes))
+        return TimedKind(self.row, kind.kind, of, kind.seconds, kind.seconds / self.whole_s, *(self._limit(kind) or ()))
 
-    def _limit(self, kind: KindTime) -> tuple[Bound, float] | None:
+    def _limit(self, kind: KindTime) -> tuple[str, float] | None:
         """Return the ceiling of a kind and what it would take there; None where it has none."""
         others_s, launch, memory = self.whole_s - kind.seconds, self._rate("launch"), self._rate("memory")
         match kind.kind:
             case OperationKind.REST | "host":
                 return None
             case OperationKind.DATA:  # got ready while the step goes on
-                return "input", max(0.0, (self.row.in_role("input_alone") or kind.seconds) - others_s)
+                return "input meanwhile", max(0.0, (self.row.in_role("input_alone") or kind.seconds) - others_s)
             case "transfer":
-                return "copies", max(0.0, kind.seconds - others_s)
+                return "copies meanwhile", max(0.0, kind.seconds - others_s)
             case OperationKind.WAITING:  # launched one behind the other, while the device works
-                return ("launch", max(0.0, kind.operations / launch - others_s)) if launch else None
+                return (_LAUNCH, max(0.0, kind.operations / launch - others_s)) if launch else None
         least = self.ceilings["memory", ""].least_bytes if memory else math.inf
         moved_s = (kind.bytes or 0) / memory if memory and (kind.bytes or 0) >= least else None
         if kind.kind in OF_PRODUCTS:
-            rate, flops = self._rate("arithmetic", computed_in(self.row) or ""), self._flops(kind)
+            precision, flops = computed_in(self.row) or "", self._flops(kind)
+            rate = self._rate("arithmetic", precision)
             if not rate or not flops:
                 return None
             # Caches serve what is faster than memory, so only a longer time there bounds products.
-            return ("memory", moved_s) if moved_s and flops / rate < moved_s <= kind.seconds else ("arithmetic", flops / rate)
+            best_s = flops / rate
+            return (_MEMORY, moved_s) if moved_s and best_s < moved_s <= kind.seconds else (f"best product in {precision}", best_s)
         if self.row.is_on_cpu and launch and memory and kind.operations / launch > (kind.bytes or 0) / memory:
-            return "launch", kind.operations / launch
-        return None if moved_s is None else ("memory", moved_s)
+            return _LAUNCH, kind.operations / launch
+        return None if moved_s is None else (_MEMORY, moved_s)
 
     def _rate(self, kind: Ceiling, precision: str = "") -> float | None:
         found = self.ceilings.get((kind, precision))
@@ -198,10 +167,11 @@ class _Limits:
 
     def _narrower(self) -> str | None:
         """Return the narrower precision in which the best product of the device is the fastest, where it beats that of the step."""
-        own = PRECISIONS.get(computed_in(self.row) or "")
-        networks = {name for name, each in PRECISIONS.items() if not each.scaled}
-        rates = {name: each.per_s for (kind, name), each in self.ceilings.items() if kind == "arithmetic" and name in networks}
-        best = max(rates, key=rates.__getitem__, default=None)
-        if not own or not best or own.roundoff >= PRECISIONS[best].roundoff:
-            return None
-        return best if rates.get(own.name, math.inf) < rates[best] else None
+        own, arithmetic = (
+            computed_in(self.row) or "",
+            ((name, each) for (kind, name), each in self.ceilings.items() if kind == "arithmetic"),
+        )
+        rates = {name: each.per_s for name, each in arithmetic if name in PRECISIONS and not PRECISIONS[name].scaled}
+        best = max(rates, key=rates.__getitem__, default="")
+        is_narrower = own in PRECISIONS and best in PRECISIONS and PRECISIONS[own].roundoff < PRECISIONS[best].roundoff
+        return best if is_narrower and rates.get(own, math.inf) < rates[best] else None
