@@ -24,6 +24,9 @@ _ASSUMPTIONS = (
     "Assumed: gradients go around a ring, whose latency grows with the ranks; every link is as fast as those measured, between machines "
     "too; as much communication hides behind the same computing as on the fewest ranks measured; inputs are on the devices already."
 )
+_COPIES = (
+    "Copies: what sending each device its inputs would add if nothing hid it, all at once and as fast as on the fewest ranks measured."
+)
 
 
 def _step(found: Projected) -> Step:
@@ -32,6 +35,7 @@ def _step(found: Projected) -> Step:
 
 _PROJECTED = (
     columns.PROJECTED_S.headed("step, projected"),
+    columns.PROJECTED_COPIES_S.headed("copies, projected"),
     columns.PROJECTED_ITEMS_PER_S.headed("items/s, projected"),
     columns.STEP_S.on(_step).headed("step, measured"),
     columns.ERROR.headed("error"),
@@ -44,6 +48,8 @@ _ERRORS: tuple[ValueRole, ...] = ("error", "product_error")
 def projection(found: Sequence[Projected]) -> Table:
     """Return the table of what was projected, with what it assumes and how far off it was; no rows where nothing was."""
     notes = [_ASSUMPTIONS] if found else []
+    if any(each.projected_copies_s is not None for each in found):
+        notes.append(_COPIES)
     errors = [abs(each.projection_error) for each in found if each.projection_error is not None]
     if errors:
         steps = plural(len(errors), "measured step")

@@ -82,11 +82,14 @@ _MEASURED = (
     THEORY,
 )
 PROJECTED_S = Column("scaling.projected_s", Unit.SECONDS, "what the projection says of the step; a projection is no measurement")
+PROJECTED_COPIES_S = Column(
+    "scaling.projected_copies_s", Unit.SECONDS, "what copying each device its inputs adds to that where nothing hides it"
+)
 PROJECTED_ITEMS_PER_S = Column(
     "scaling.projected_items_per_s", Unit.ITEMS_PER_S, "of devices that were not measured: what they would do together by it"
 )
 ERROR = Column("scaling.projection_error", Unit.FRACTION, "of a measured step: projected over measured, less one")
-_PROJECTED = (PROJECTED_S, PROJECTED_ITEMS_PER_S, ERROR)
+_PROJECTED = (PROJECTED_S, PROJECTED_COPIES_S, PROJECTED_ITEMS_PER_S, ERROR)
 VERDICT = Column(
     "scaling.verdict", Unit.TEXT, "base, scales, helps, slows, undecided, implausible, projection, or how the case ended"
 ).headed("verdict", 0)

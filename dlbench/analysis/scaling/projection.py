@@ -26,6 +26,8 @@ class Projected:
     fewest: int
     """Ranks that it is projected from."""
     projected_s: float
+    projected_copies_s: float | None
+    """What copying each device its items adds where nothing hides it; None where there is nothing to copy."""
 
     @property
     def is_measured(self) -> bool:
@@ -59,7 +61,9 @@ def projected(steps: Sequence[Step], results: Results) -> list[Projected]:
             row, most = anchor.row, group[-1].ranks
             rows = [Row(row.case, {**row.params, "ranks": ranks}, declared=row.declared) for ranks in _BEYOND if ranks > most]
             further = (*group, *(Step(each, anchor.models) for each in rows))
-            found += [Projected(each, anchor.ranks, step_s(each.ranks)) for each in further if each.ranks > anchor.ranks]
+            found += [
+                Projected(each, anchor.ranks, step_s(each.ranks), row.transfer.h2d_s) for each in further if each.ranks > anchor.ranks
+            ]
     return sorted(found, key=lambda each: not each.is_measured)
 
 

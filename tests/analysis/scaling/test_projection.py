@@ -82,6 +82,22 @@ def test_a_size_that_no_message_has_is_none_of_those_it_stands_on(tmp_path):
     assert beyond(found)[4] == pytest.approx(step_s(4), rel=1e-6)
 
 
+def test_copies_of_the_inputs_stand_beside_the_step(tmp_path):
+    found = rows(tmp_path, [*all_reduces(), *weak(1, 2)])
+    assert {row["scaling.projected_copies_s"] for row in found if row["scaling.verdict"] == "projection"} == {0.25}
+    assert "copies, projected" in dict(table(tmp_path).cells())
+
+
+def test_a_cpu_copies_nothing(tmp_path):
+    on_cpu = [ddp(2, step_s(2), device="cpu"), ddp(2, COMPUTING_S, synchronise=False, device="cpu")]
+    at = {size: {"op": "all_reduce", "bytes": size, "ranks": 2, "dtype": "fp32"} for size in (1 << 10, 1 << 26)}
+    sizes = [exactly("collective", ring_s(2, size), "cpu", **params) for size, params in at.items()]
+    found = rows(tmp_path, [each for rounds in (*on_cpu, *sizes) for each in rounds])
+    assert len(found) == 10
+    assert {row["scaling.projected_copies_s"] for row in found} == {None}
+    assert "copies, projected" not in dict(table(tmp_path).cells())
+
+
 def test_a_step_of_strong_scaling_is_not_projected(tmp_path):
     measured = [*all_reduces(), *ddp(1, COMPUTING_S, scaling="strong"), *ddp(2, step_s(2, 0.5), scaling="strong")]
     measured += ddp(2, COMPUTING_S / 2, synchronise=False, scaling="strong")
