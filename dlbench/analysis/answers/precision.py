@@ -147,7 +147,6 @@ def _errors(pairs: Sequence[Pair]) -> Iterator[Figure]:
         of_row(lambda row: row.case.dtype, "precision"),
         place(rows),
         log="x",
-        spread=lambda row: _error(row) or 0.0,
     )
 
 

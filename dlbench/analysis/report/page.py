@@ -74,7 +74,7 @@ def report(results: Results, notes: Sequence[str] = (), made_from: str = "") -> 
         samples=list(views),
         not_sampled=not_sampled,
         cases=_cases(results),
-        warnings=[*_short(notes, results), *results.circumstances, *sentences.reasons(results.rows), *sentences.unstated(results)],
+        warnings=[*_for_others(notes, results), *results.circumstances, *sentences.reasons(results.rows), *sentences.unstated(results)],
         **_measured(results),
     )
     return Page(html, charts)
@@ -102,7 +102,7 @@ def comparison(comparisons: Sequence[Comparison], conclusion: str, notes: Sequen
         head=_head((each.title for each in comparisons), (side.case.device_name for side in sides), results),
         lead=[conclusion, *([_FEW_FORESTS] if comparisons[_MOST_FORESTS:] else [])],
         comparisons=views,
-        warnings=_short([note for note in notes if note not in measured["not_usable"]], results),
+        warnings=_for_others((note for note in notes if note not in measured["not_usable"]), results),
         **measured,
     )
     return Page(html, charts)
@@ -165,9 +165,8 @@ def _measured(results: Results) -> dict[str, Any]:
     }
 
 
-def _short(notes: Iterable[str], results: Results) -> list[str]:
-    """Return notes with the short name of each result file where its path stands."""
-    return [names.with_short_names(note, results.files.paths) for note in notes]
+def _for_others(notes: Iterable[str], results: Results) -> list[str]:
+    return [names.without_folders(note, results.files.paths.values()) for note in notes]
 
 
 def _where(results: Results) -> list[str]:

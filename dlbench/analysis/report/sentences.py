@@ -191,30 +191,6 @@ def many_failures(rows: Sequence[Row]) -> dict[str, str]:
     return _of_many((row for row in rows if row.is_failure), _MANY)
 
 
-def left_out(rows: Sequence[Row]) -> list[str]:
-    """Return the topics of which the budget left out every case."""
-    lacking = [_topic(row) for row in rows if row.case.status is Status.SKIPPED and row.has_device]
-    measured = {_topic(row) for row in rows if row.case.status is not Status.SKIPPED}
-    return [topic for topic in dict.fromkeys(lacking) if topic not in measured]
-
-
-def _topic(row: Row) -> str:
-    """Return what a case is there to tell, by the words of the answers."""
-    declared = row.declared
-    if declared.value("largest"):
-        return "memory"
-    if declared.having("feeding"):
-        return "feeding"
-    if row.ranks is not None:
-        return "devices"
-    if declared.ceiling:
-        return "bottleneck"
-    if row.case.dtype != "fp32":
-        return "precision"
-    changed = [name for name in declared.having("switch") if row.params.get(name) != declared.plain_default(name)]
-    return "default" if declared.searched or changed else "batch"
-
-
 def _of_many(rows: Iterable[Row], least: int) -> dict[str, str]:
     return {
         ending: units.one_line(f"{_which(alike)}: {alike[0].reason}")

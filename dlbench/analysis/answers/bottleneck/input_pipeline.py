@@ -128,7 +128,7 @@ def _figures(found: Sequence[Fed]) -> Iterator[Figure]:
         one = len({each.case for each in ways}) == 1
         axes = THROUGHPUT.headed("throughput"), _WAY, *([] if one else [CASE.headed("work")])
         title = f"Throughput by how a step gets its batch: {where}"
-        yield figure(title, about, "bar" if one else "dot", ways, *axes, spread=lambda each: each.row.throughput)
+        yield figure(title, about, "bar" if one else "dot", ways, *axes)
 
 
 def _reported(found: Sequence[Fed]) -> Iterator[Column]:
