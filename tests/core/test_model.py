@@ -1,3 +1,10 @@
+"""Cases and works by what they say of themselves."""
+
+import pytest
+
+from dlbench.core.model import Case, Work
+
+
 def test_instances_handle_what_one_does_as_many_times_and_make_no_experiment():
     three = Case("w[]@cpu", "s", "w", {"instances": 3, "threads": 2}, "cpu")
     assert (three.ranks, three.instances, three.threads) == (3, 3, 2)
