@@ -95,6 +95,7 @@ def test_off_a_terminal_nothing_is_cut_and_what_is_missing_names_its_command(tmp
         "precision: –  dlbench run precision",
         "default: –  dlbench run modes",
         "devices: –  dlbench run scaling",
+        "cores: –  dlbench run cores",
         "serving: –  not measured by dlbench yet",
         "cost: –  dlbench run cnn",
         "health: usable; no trouble in 1 case",
