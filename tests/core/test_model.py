@@ -1,3 +1,5 @@
+"""Cases and works by what they say of themselves."""
+
 import pytest
 
 from dlbench.core.model import Case, Work
