@@ -17,7 +17,7 @@ from dlbench.core.measurement import SpotCheck
 from dlbench.core.model import Status
 from dlbench.harness.probe.monitor import Monitor
 
-TOPICS = "speed-up crossover bottleneck precision batch devices default cores serving cost health".split()
+TOPICS = ["speed-up", "crossover", "bottleneck", "precision", "batch", "devices", "default", "cores", "serving", "cost", "health"]
 
 
 def everything():

@@ -27,6 +27,8 @@ MISSING = "–"
 """Headline of a question that rows don't answer."""
 CPU_ONLY = "CPU only?"
 """Label of the line that goes first on a machine without accelerator."""
+WORTH_IT = "worth it"
+"""Label of what an accelerator brings."""
 _STEPS = ("training", "inference")
 """Tags that are kinds of their own, the first to be told."""
 _LABEL = 12
