@@ -55,7 +55,7 @@ EXPLANATIONS: Mapping[str, str] = {
     Tag.DISTURBED: "other programs took part of it; dlbench doctor names them",
     Tag.NOISY: f"uncertain by 20 %, or still changing speed; give --rounds {2 * ENOUGH_ROUNDS}",
     Tag.UNFINISHED: "ended early, more may fit; a larger --budget or --resume",
-    Tag.FEW_ROUNDS: f"too few for a 95 % interval of a case; give --rounds {ENOUGH_ROUNDS}",
+    Tag.FEW_ROUNDS: f"no 95 % interval of a case; give --rounds {ENOUGH_ROUNDS}",
     Tag.ESTIMATE: "of the best, of steps alone, or of ranks that share a CPU; --answers",
     Tag.TAIL: "some calls take far longer than the median; --details has which",
     Tag.NOT_CHECKED: "error against fp64 unknown; dlbench run precision has some",
