@@ -42,7 +42,7 @@ ROOMS = {
     "analysis.scaling": "speedup projection columns",
     "analysis.compare": "variances outliers calibration judge power doubts values seeds worsening verdict comparison pairs ab provenance",
     "analysis.answers.parts": "headline base engine best lines step_kinds pair_tables "
-    "small_batches elsewhere published sustained convergence money cards training_time open_costs",
+    "small_batches elsewhere published sustained convergence money cards training_time",
     "analysis.answers.bottleneck": "* __init__",
     "analysis.answers": "* __init__",
     "analysis": "claims",

@@ -199,7 +199,7 @@ QUESTION = Question(
                     "{name:11} {speedup} {base}{span}, error {error}",
                     "{name:11} {speedup} {base}{span}",
                 ),
-                "loss": "none beats {base:11}: {speedup}{span}, {name:11}",
+                "loss": "none beats {base:11}: {name:11} {speedup}{span}",
                 "open": "no gain shown by {name:11} over {base:11}",
             },
             qualifier="{case}{where}{among}",

@@ -117,17 +117,22 @@ def lines(found: Sequence[Answer | Missing], width: int, shared: Container[str] 
     """Return label and text of each line that is answered, together at most as wide as the screen where that is wider than a label.
 
     A line says as much as it has room for with all its tags, but for those that all cases have (``shared``), then with its doubts alone:
-    these stay at any width, or the worst run would have the cleanest lines. A label stands once.
+    these stay at any width, or the worst run would have the cleanest lines. A label stands once; an answer under the label of the one
+    before goes on in its line where there is room.
     """
     room, told = max(1, width - LABEL), list[tuple[str, str]]()
     before = ""
     for each in found:
         if not isinstance(each, Answer):
             continue
+        label = each.label or each.question.topic
         for number, texts in enumerate(each.lines):
-            label = each.label or each.question.topic
             tags = [] if number else [tag for tag in each.tags if tag in DOUBTS or (tag not in shared and width >= _WITH_TAGS)]
-            told.append(("" if label == before else label, _fitting(texts, tags, room)))
+            text = _fitting(texts, tags, room)
+            if told and label == before and not number and len(joined := f"{told[-1][1]}; {text}") <= room:
+                told[-1] = told[-1][0], joined
+            else:
+                told.append(("" if label == before else label, text))
             before = label
     return told
 

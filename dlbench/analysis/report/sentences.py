@@ -143,7 +143,7 @@ def marks(rows: Sequence[Row], results: Results) -> dict[str, str]:
     limits = {tag for row in rows for tag in tags_of(row)}
     found: dict[str, str] = {tag: EXPLANATIONS[tag] for tag in Tag if tag in limits}
     if Tag.FEW_ROUNDS in found:
-        found[Tag.FEW_ROUNDS] = f"too few for a 95 % interval of a case; {_more_rounds(rows, results.budgets)}"
+        found[Tag.FEW_ROUNDS] = f"no 95 % interval of a case; {_more_rounds(rows, results.budgets)}"
     return found | {mark: sentence for is_set, mark, sentence in MARKS if any(map(is_set, rows))}
 
 
@@ -173,9 +173,8 @@ def _more_rounds(rows: Sequence[Row], budgets: Mapping[str, SpentBudget]) -> str
     several = len({row.file for row in rows}) > 1
     without = dict.fromkeys(row.file for row in rows if row.is_ok and row.time.ci_low_s is None)
     longest = max((run for run in without if run in budgets), key=lambda run: budgets[run].seconds(ENOUGH_ROUNDS), default=None)
-    if longest is not None:
-        return f"{longest}: {budgets[longest]}" if several else str(budgets[longest])
-    return f"give --rounds {ENOUGH_ROUNDS}{f' to {wording.few(without)}' if several and without else ''}"
+    option = f"--rounds {ENOUGH_ROUNDS}" if longest is None else budgets[longest].option(budgets[longest].enough)
+    return f"give {option}{f' to {wording.few(without if longest is None else [longest])}' if several and without else ''}"
 
 
 def many_alike(rows: Sequence[Row]) -> dict[str, str]:

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
@@ -156,7 +156,11 @@ class Lines:
     """Tags that all cases have, which no line repeats."""
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        for label, text in ending.lines(self.found, options.max_width, self.shared):
+        yield from self.texts(options.max_width)
+
+    def texts(self, width: int) -> Iterator[Text]:
+        """Yield each line."""
+        for label, text in ending.lines(self.found, width, self.shared):
             line = Text(f"{label:<{ending.LABEL}}{text}", no_wrap=True, overflow="crop")
             if number := _NUMBER.search(line.plain):
                 line.stylize("bold cyan", *number.span())
@@ -169,7 +173,7 @@ class End:
 
     results: Results
     found: Sequence[Answer | Missing]
-    marks: Mapping[str, str]
+    marks: Mapping[str, str] = field(default_factory=dict)
     """Those of the cases above."""
     shared: Container[str] = ()
     left_open: str = ""
@@ -179,7 +183,7 @@ class End:
         run = ending.run_in_words(self.results)
         lines = [
             *(Text(each, style="bold") for each in ending.packed(run, options.max_width)),
-            *Lines(self.found, self.shared).__rich_console__(console, options),
+            *Lines(self.found, self.shared).texts(options.max_width),
             *(Text(each) for each in (ending.hanging("open", self.left_open, options.max_width) if self.left_open else ())),
         ]
         yield from lines

@@ -253,7 +253,7 @@ def answered(headlines: st.SearchStrategy[str]) -> st.SearchStrategy[Answer | Mi
     return found | st.builds(Missing, question, st.just("as it is"), st.none())
 
 
-@given(st.lists(answered(st.text(max_size=60).map(one_line)), max_size=10), st.integers(1, 130))
+@given(st.lists(answered(st.text(max_size=60).map(one_line)), max_size=10, unique_by=lambda each: each.question.topic), st.integers(1, 130))
 def test_there_is_a_line_for_each_that_is_answered_and_none_is_wider_than_the_screen(found: list[Answer | Missing], width: int) -> None:
     lines = rendered(found, width)
     assert len(lines) == sum(len(each.lines) for each in found if isinstance(each, Answer))
@@ -287,7 +287,8 @@ def test_a_label_stands_once_over_the_lines_that_have_it() -> None:
         return Answer(Question(topic, "?"), "", "", "", (), (), (), (), (), label=label, lines=tuple((line,) for line in lines))
 
     found = [of("speed-up", "worth it", "38×", "9.1×"), of("crossover", "worth it", "from 256"), of("batch", "", "64")]
-    assert ending.lines(found, 80) == [("worth it", "38×"), ("", "9.1×"), ("", "from 256"), ("batch", "64")]
+    assert ending.lines(found, 20) == [("worth it", "38×"), ("", "9.1×"), ("", "from 256"), ("batch", "64")]
+    assert ending.lines(found, 80) == [("worth it", "38×"), ("", "9.1×; from 256"), ("batch", "64")]
 
 
 @pytest.mark.parametrize(

@@ -27,6 +27,8 @@ MISSING = "–"
 """Headline of a question that rows don't answer."""
 CPU_ONLY = "CPU only?"
 """Label of the line that goes first on a machine without accelerator."""
+WORTH_IT = "worth it"
+"""Label of what an accelerator brings."""
 _STEPS = ("training", "inference")
 """Tags that are kinds of their own, the first to be told."""
 _LABEL = 12
@@ -53,7 +55,7 @@ EXPLANATIONS: Mapping[str, str] = {
     Tag.DISTURBED: "other programs took part of it; dlbench doctor names them",
     Tag.NOISY: f"uncertain by 20 %, or still changing speed; give --rounds {2 * ENOUGH_ROUNDS}",
     Tag.UNFINISHED: "ended early, more may fit; a larger --budget or --resume",
-    Tag.FEW_ROUNDS: f"too few for a 95 % interval of a case; give --rounds {ENOUGH_ROUNDS}",
+    Tag.FEW_ROUNDS: f"no 95 % interval of a case; give --rounds {ENOUGH_ROUNDS}",
     Tag.ESTIMATE: "of the best, of steps alone, or of ranks that share a CPU; --answers",
     Tag.TAIL: "some calls take far longer than the median; --details has which",
     Tag.NOT_CHECKED: "error against fp64 unknown; dlbench run precision has some",
