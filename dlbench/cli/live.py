@@ -1,4 +1,4 @@
-"""Progress of a run on stderr: a table that fills in on a terminal, one line a case elsewhere."""
+"""Progress of a run on stderr and its time left: a table that fills in on a terminal, one line a case elsewhere."""
 
 import threading
 import time
@@ -11,12 +11,10 @@ from typing import TYPE_CHECKING
 from dlbench.analysis.presentation.wording import plural
 from dlbench.cli.session import Session
 from dlbench.cli.terminal import busy_line, on_screen, say
-from dlbench.cli.tracker import Tracker
 from dlbench.core import units
 from dlbench.core.conditions import BUSY
 from dlbench.core.measurement import Measurement, Series
 from dlbench.core.model import Status, settings_text
-from dlbench.core.rows.row import Row
 from dlbench.core.rows.summary import per_round, planned_row, summarise
 from dlbench.harness.observer import Observer
 from dlbench.harness.probe.programs import OtherPrograms
@@ -75,6 +73,84 @@ def _how_ended(measurement: Measurement) -> str:
     return f"{ended}{found}{f': {measurement.reason}' if measurement.reason else ''}"
 
 
+class Tracker(Observer):
+    """Follows a run, whose time left is the mean of its cases so far, for each that is left."""
+
+    def __init__(self, session: Session) -> None:
+        self.session = session
+        self.policy = session.settings.policy
+        self._running = {task.series for task in session.tasks if task.has_device}
+        """Series that are measured for a further round, as far as is known."""
+        self.measurements: dict[Series, list[Measurement]] = {}
+        """Those that count of each; without those that were skipped before, which are measured now."""
+        self.round = -1
+        """From 0 on, of those that this command measures; -1 before the first."""
+        self.current: Series | None = None
+        self._waiting = {task.series for task in session.tasks}
+        """Of this round, those that were not measured yet, or that are measured again."""
+        self._began = 0.0
+        self._ended = 0
+        """Cases that were measured in some round, of those whose device is there."""
+        devices = dict.fromkeys(task.case.device for task in session.tasks if task.has_device)
+        self._opening = f"starting workers for {', '.join(devices)}" if devices else ""
+        """What a round begins with, which takes seconds on an accelerator; empty where none of its devices is there."""
+        for measurement in session.done:
+            if measurement.status is not Status.SKIPPED:
+                self._note(measurement)
+
+    def round_started(self, number: int, pending: Sequence[Series]) -> None:
+        """Note that a round begins with the start of its processes, whose time is that of its cases."""
+        self._began = self._began if self._ended else time.monotonic()
+        self.round, self._waiting, self.current = number - self.session.first_round, set(pending), None
+
+    def case_started(self, series: Series, number: int) -> None:
+        """Note which case is measured now."""
+        self.current = series
+
+    def case_postponed(self, measurement: Measurement) -> None:
+        """Note that the case was measured and will be again."""
+        self.current = None
+
+    def case_left_out(self, series: Series) -> None:
+        """Note that the case has a round less."""
+        self._end(series)
+
+    def case_ended(self, measurement: Measurement) -> None:
+        """Note the result that the case has in this round."""
+        self._ended += measurement.series in self._waiting & self._running
+        self._end(measurement.series)
+        self._note(measurement)
+
+    def _end(self, series: Series) -> None:
+        self._waiting.discard(series)
+        self.current = None
+
+    def _note(self, measurement: Measurement) -> None:
+        series = measurement.series
+        self.measurements.setdefault(series, []).append(measurement)
+        if measurement.status is not Status.OK or (measurement.found and not measurement.samples):
+            self._running.discard(series)  # it is not measured in later rounds
+
+    def left_s(self) -> float | None:
+        """Return the mean time of a case in a round, times those that are left, within the budget; None before the first is measured."""
+        if not self._ended:
+            return None
+        now, later = time.monotonic(), max(0, self.policy.rounds - self.round - 1) * len(self._running)
+        left_s = (now - self._began) / self._ended * (len(self._waiting & self._running) + later)
+        return min(left_s, max(0.0, self.session.settings.budget_ends - now))
+
+    def about(self) -> str:
+        """Return ``, about 6:12 left``; nothing where that can't be said yet."""
+        left_s = self.left_s()
+        return "" if left_s is None else f", about {units.clock_time(left_s)} left"
+
+    def where(self) -> str:
+        """Return ``round 2 of 7, 9 of 14 cases left``."""
+        number = max(1, self.round + 1)
+        of = f" of {self.policy.rounds}" if number <= self.policy.rounds else " (extra, for wide intervals)"
+        return f"round {number}{of}, {plural(len(self._waiting), 'case')} left"
+
+
 class PlainLines(Tracker):
     """One line a case, for logs, and a first one before any."""
 
@@ -125,8 +201,6 @@ class _LiveTable(Tracker):
         self._absent = f"{plural(len(absent), 'case')} skipped, not available here: {', '.join(dict.fromkeys(absent))}" if absent else ""
         for series, measurements in self.measurements.items():
             self._renew(series, measurements)
-        self._provisional: set[Series] = set()
-        """Those that are to be repeated, and whose row shows what does not count."""
         self._postponed = ""
         """What was measured and does not count, since the last case that did."""
         self._doing = self._opening
@@ -157,16 +231,12 @@ class _LiveTable(Tracker):
     def case_postponed(self, measurement: Measurement) -> None:
         super().case_postponed(measurement)
         self._postponed = f"{measurement.series} {_again_because(measurement)}"
-        if measurement.series not in self.measurements:  # else a value of earlier rounds stands there, which counts
-            self._provisional.add(measurement.series)
-            self._rows[measurement.series] = self._row([measurement])
         self._name_others(measurement)
         self.draw()
 
     def case_ended(self, measurement: Measurement) -> None:
         super().case_ended(measurement)
         self._postponed = ""
-        self._provisional.discard(measurement.series)
         self._renew(measurement.series, self.measurements[measurement.series])
         self._name_others(measurement)
         if measurement.status is Status.SKIPPED:  # many end so at once, and drawing each would take longer than a budget's grace
@@ -193,8 +263,7 @@ class _LiveTable(Tracker):
         Return whether that was done.
         """
         started_s = time.monotonic()
-        counting = (row for series, row in self._rows.items() if series not in self._provisional)
-        measured = [row for row in counting if row.case.status is not None]
+        measured = [row for row in self._rows.values() if row.case.status is not None]
         went_well = any(row.case.status is Status.OK for row in measured)
         if not went_well or not self.session.answered or started_s < self._answers_due_s:
             return False
@@ -257,20 +326,16 @@ class _LiveTable(Tracker):
 
         def around_current(count: int) -> "ScreenTable":
             first = max(0, min(position - count // 2, len(rows) - count))
-            shown = list(rows.items())[first : first + count]
-            dim = [row for series, row in shown if series in self._provisional]
-            return case_table.table([row for _, row in shown], dim=dim)
+            return case_table.table(list(rows.values())[first : first + count])
 
         # Most often as many as last time.
         self._fitting, table = fitting(console, around_current, self._fitting + 1, room)
         return table
 
     def _renew(self, series: Series, measurements: Sequence[Measurement]) -> None:
-        if series in self._rows:  # those of devices that are not there share a line
-            self._rows[series] = self._row(measurements)
-
-    def _row(self, measurements: Sequence[Measurement]) -> Row:
+        if series not in self._rows:  # those of devices that are not there share a line
+            return
         row = summarise(measurements, self.policy.target)
         signature = self.session.signatures.get(row.case.workload)
         declared = signature.declared if signature else row.declared
-        return replace(row, case=replace(row.case, run=row.case.side or ""), declared=declared)
+        self._rows[series] = replace(row, case=replace(row.case, run=row.case.side or ""), declared=declared)

@@ -79,12 +79,6 @@ def _option(name: str) -> str:
     return f"--{name.replace('_', '-')}"
 
 
-def refuse_unused(reason: str, *, leave_out: str) -> None:
-    """Raise UsageError where the command line gives prices although nothing shows them."""
-    if typed := typed_prices():
-        raise UsageError(f"{reason}; leave out {', '.join(typed)}, or {leave_out}")
-
-
 def check_devices(prices: Prices, devices: Iterable[str]) -> None:
     """Raise UsageError for a figure, typed with the command, of a device that no row has; of a default a note says it.
 

@@ -1,22 +1,32 @@
-"""Recording of a session: its rounds, measured into its result file."""
+"""Recording of a session: its rounds, measured into its result file, and those that a gate adds until all is seen that must be."""
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from dlbench.analysis.presentation.wording import plural
+from dlbench.cli.listing import estimated_s, write_cases
 from dlbench.cli.session import Session
 from dlbench.cli.terminal import say
-from dlbench.core.errors import DeviceFault
+from dlbench.core.errors import DeviceFault, ExitCode
+from dlbench.core.units import seconds
+from dlbench.harness.plan.adaptive import usual_tries
 from dlbench.harness.probe import fingerprint
 from dlbench.harness.probe.monitor import Monitor
 from dlbench.harness.probe.programs import OtherPrograms
 from dlbench.harness.process.interrupt import Interruption
 from dlbench.harness.process.worker_process import WorkerProcess
 from dlbench.harness.runner import Runner
+from dlbench.harness.schedule import Task
 
 if TYPE_CHECKING:
+    from dlbench.analysis.compare.verdict import Comparison
     from dlbench.analysis.read.table import Results
+
+LEAST_ROUNDS = 14
+"""A side: from here on testing pairs of rounds, too, costs no power where their noise is not shared; docs/validation.md."""
 
 
 @contextmanager
@@ -98,3 +108,62 @@ class Recording:
         self.out_of_budget |= outcome.out_of_budget
         if outcome.faults:
             self.fault = DeviceFault(f"{'; '.join(outcome.faults)}; the remaining cases there were skipped; check it, then measure again")
+
+
+def announce_gate(session: Session, goes_on: bool) -> None:
+    """Say on stderr how many cases and minutes a gate is, with its first rounds and, if it ``goes_on``, with all that fit its budget."""
+    from dlbench.analysis.compare.power import MOST_FURTHER
+
+    policy, tasks = session.settings.policy, [task for task in session.tasks if task.has_device]
+    tries = usual_tries((task.case for task in tasks), session.signatures)
+    most = max(policy.rounds, MOST_FURTHER if goes_on else 0)
+    if policy.budget_s is not None:
+        unlimited = replace(policy, budget_s=None)
+        fit = [each for each in range(1, most + 1) if estimated_s(replace(unlimited, rounds=each), len(tasks), tries) <= policy.budget_s]
+        most = max(fit, default=1)
+    both = list(dict.fromkeys((min(policy.rounds, most), most)))
+    took = " to ".join(dict.fromkeys(seconds(estimated_s(replace(policy, rounds=each), len(tasks), tries)) for each in both))
+    rounds = f"{plural(most, 'round')}" if len(both) == 1 else f"{both[0]} to {most} rounds"
+    a_side = " a side" if len({task.side.name for task in session.tasks}) > 1 else ""
+    cases = plural(len({task.case.id for task in tasks}), "case")
+    say(f"{cases} in {rounds}{a_side}, about {took} (estimated from the policy; slow steps take longer)")
+
+
+def write_gate(session: Session, goes_on: bool, form: str) -> ExitCode:
+    """Write the cases of a gate that is not measured to stdout, each once, and to stderr what they would take."""
+    write_cases(iter({task.case.id: task.case for task in session.tasks}.values()), form)
+    announce_gate(session, goes_on)
+    return ExitCode.OK
+
+
+def measure_until_seen(
+    recording: Recording, session: Session, judge: Callable[["Results"], "Comparison"], budget_s: float | None = None
+) -> None:
+    """Measure the session's cases that can't show yet what must be detected in more rounds, while a budget that was given lasts.
+
+    Only how well a change is known counts, never its size, sign or verdict, so that further rounds favour none.
+    """
+    from dlbench.analysis.compare.power import MOST_FURTHER, further
+
+    first_s, first_rounds = recording.seconds, max(recording.rounds, 1)
+    mine = {task.case.id for task in session.tasks}
+    while not recording.stopped:
+        judged = judge(recording.results()).cases
+        needed = {case.case: case.rounds_to_see for case in judged if case.rounds_to_see and case.case in mine}
+        left_s = None if budget_s is None else budget_s - recording.seconds
+        share = sum(task.case.id in needed for task in session.tasks) / len(session.tasks)
+        round_s = first_s / first_rounds * share
+        fitting = MOST_FURTHER if left_s is None else int(left_s / max(round_s, 1e-9))
+        rounds, cases = further(needed, recording.rounds - session.first_round, fitting)
+        if not rounds:
+            return
+        say(f"{plural(rounds, 'more round')} for {plural(len(cases), 'case')} whose change is not known well enough yet")
+        tasks = [task for task in session.tasks if task.case.id in cases]
+        recording.measure(further_rounds(session, recording, tasks, rounds, left_s), {})
+
+
+def further_rounds(session: Session, recording: Recording, tasks: Sequence[Task], rounds: int, budget_s: float | None = None) -> Session:
+    """Return a session of so many further rounds of some tasks, in the same file."""
+    policy = replace(session.settings.policy, rounds=rounds, max_rounds=rounds, budget_s=budget_s)
+    settings = replace(session.settings, policy=policy, began=time.monotonic())
+    return replace(session, tasks=tuple(tasks), settings=settings, first_round=recording.rounds, done=())

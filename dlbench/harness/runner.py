@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from dlbench.core.declarations import Declaration
 from dlbench.core.measurement import Measurement, measurement_to_json
-from dlbench.core.model import Case, Policy, Signature, Status, kind_of
+from dlbench.core.model import Case, Policy, Signature, Status
 from dlbench.harness.observer import Observer
 from dlbench.harness.pool import Isolation, WorkerPool
 from dlbench.harness.probe.memory import available_memory, oom_kills
@@ -33,7 +33,7 @@ from dlbench.harness.schedule import (
     Retries,
     Side,
     Task,
-    in_balanced_order,
+    in_order,
 )
 from dlbench.harness.searches import Measured, Searches
 from dlbench.harness.tries import Tries
@@ -147,7 +147,7 @@ class Runner:
         ready = pool.round(number, tasks if self._left_s() > 0 else (), self._progress.certain(tasks), training=training)
         with ready, self.monitor.round(number, lambda state: self.save(state.to_json())) as read_state:
             self._progress.start_s = pool.start_s
-            for attempt in self._retries.of_round(_in_order(tasks, self.settings, number)):
+            for attempt in self._retries.of_round(in_order(tasks, self.settings.policy, self.settings.seed, number)):
                 try:
                     measured = self._measure_attempt(attempt, number, pool)
                 except BudgetSpent:
@@ -182,35 +182,37 @@ class Runner:
             self.interruption.wait(attempt.pause_s)
         measured: list[Measurement] = []
         for task in attempt.tasks:
-            placement = place_ranks(task.case, task.side.capacities(self.settings.threads))
-            row = Measurement(task.case, number, Status.SKIPPED, None, task.side.name, placement.device_name, placement.threads)
-            if out_of_reach := _out_of_reach(task, placement, self.settings):
-                measured.append(replace(row, status=out_of_reach[0], reason=out_of_reach[1]))
-                continue
-            if reason := self._quarantine.why_skipped(task, placement.devices[: placement.counts[0]]):
-                measured.append(replace(row, reason=reason))
-                continue
-            try:
-                self._require_time([task])
-                self.observer.case_started(task.series, number)
-                before = self.monitor.counters(task.case.device)
-                ended = self._measured(task, number, placement, pool)
-            except BudgetSpent as spent:
-                if number or attempt.tries > 1:
-                    raise
-                reason = f"the budget of {self.settings.policy.budget_s:g} s was spent before {spent}; give a larger --budget"
-                measured.append(spent.so_far or replace(row, reason=reason))
-                self._out_of_budget = True
-                continue
-            if ended is None:
+            if (each := self._measure_side(task, number, attempt.tries, pool)) is None:
                 break
-            measurement, fault = ended
-            if measurement.status is Status.OK:
-                held_back = self.monitor.throttling(task.case.device, before, attempt.tries, measurement.throttling)
-                measurement = replace(measurement, throttling=held_back)
-            self._quarantine.note(task, fault, measurement.reason)
-            measured.append(measurement)
+            measured.append(each)
         return measured
+
+    def _measure_side(self, task: Task, number: int, tries: int, pool: WorkerPool) -> Measurement | None:
+        """Measure a case on one side, or say why not; None when interrupted. Raises BudgetSpent where it has a try or a round already."""
+        placement = place_ranks(task.case, task.side.capacities(self.settings.threads))
+        if out_of_reach := _out_of_reach(task, number, placement, self.settings):
+            return out_of_reach
+        if reason := self._quarantine.why_skipped(task, placement.devices[: placement.counts[0]]):
+            return _unmeasured(task, number, placement, Status.SKIPPED, reason)
+        try:
+            self._require_time([task])
+            self.observer.case_started(task.series, number)
+            before = self.monitor.counters(task.case.device)
+            ended = self._measured(task, number, placement, pool)
+        except BudgetSpent as spent:
+            if number or tries > 1:
+                raise
+            self._out_of_budget = True
+            reason = f"the budget of {self.settings.policy.budget_s:g} s was spent before {spent}; give a larger --budget"
+            return spent.so_far or _unmeasured(task, number, placement, Status.SKIPPED, reason)
+        if ended is None:
+            return None
+        measurement, fault = ended
+        if measurement.status is Status.OK:
+            held_back = self.monitor.throttling(task.case.device, before, tries, measurement.throttling)
+            measurement = replace(measurement, throttling=held_back)
+        self._quarantine.note(task, fault, measurement.reason)
+        return measurement
 
     def _measured(self, task: Task, number: int, placement: Placement, pool: WorkerPool) -> Measured | None:
         """Have a task measured, by a search where it stands for one; None when interrupted. Raises BudgetSpent."""
@@ -218,14 +220,14 @@ class Runner:
         def measure(case: Case, policy: Policy) -> Measured | None:
             self._require_time([task])
             placed = placement if case is task.case else place_ranks(case, task.side.capacities(self.settings.threads))
-            if out_of_reach := _out_of_reach(task._replace(case=case), placed, self.settings):
-                return Measurement(case, number, *out_of_reach, task.side.name, placed.device_name, placed.threads), Fault.NONE
+            here = task._replace(case=case)
+            if out_of_reach := _out_of_reach(here, number, placed, self.settings):
+                return out_of_reach, Fault.NONE
             try:
-                lengthened = self._progress.lengthened(task.case, policy)
-                request = self._request(task._replace(case=case), number, lengthened, placed)
+                request = self._request(here, number, self._progress.lengthened(task.case, policy), placed)
             except OSError as error:
                 reason = f"no folder can be made in {error.filename}: {error.strerror}; name one that can be written"
-                return Measurement(case, number, Status.FAILED, reason, task.side.name), Fault.NONE
+                return _unmeasured(here, number, placed, Status.FAILED, reason), Fault.NONE
             began = time.monotonic()
             ended = _measure(request, task.side, placed, pool, self.monitor.window(case.device, self._declared(case)))
             # Of a search the last counts, which a further round only repeats.
@@ -302,20 +304,6 @@ class Runner:
         self.observer.case_ended(measurement)
 
 
-def _in_order(tasks: Sequence[Task], settings: RunSettings, number: int) -> list[Task]:
-    """Return a round's cases in random order, those that share a group of ranks next to each other and behind all others.
-
-    The first round of a budget, which may end in it, is in the order of the suites, unless sides or copies share it.
-    """
-    alone = len({(task.case.copied, task.case.device) for task in tasks}) == len(tasks)
-    in_budget = not number and settings.policy.budget_s is not None
-    ordered = tasks if alone and in_budget else in_balanced_order(tasks, settings.seed, number)
-    # Ranks that wait for their next case would only disturb those of one process, and take memory from them.
-    group = {task.case.id: f"{ranks} {kind_of(task.case.device)}" if (ranks := task.case.ranks) else "" for task in ordered}
-    groups = ["", *dict.fromkeys(group.values())]
-    return sorted(ordered, key=lambda task: groups.index(group[task.case.id]))
-
-
 def _measure(request: MeasureRequest, side: Side, placement: Placement, pool: WorkerPool, window: Window) -> Measured | None:
     """Have a case measured in one round; None when interrupted. What comes with it tells of a device fault. Raises BudgetSpent."""
     row = Measurement(request.case, request.round, Status.FAILED, None, side.name, request.device_name, request.threads)
@@ -335,15 +323,20 @@ def _measure(request: MeasureRequest, side: Side, placement: Placement, pool: Wo
     return replace(window.added_to(measurement), side=side.name), fault
 
 
-def _out_of_reach(task: Task, placement: Placement, settings: RunSettings) -> tuple[Status, str] | None:
-    """Say why a case can't be measured on its side, for want of devices; None where it can."""
+def _out_of_reach(task: Task, number: int, placement: Placement, settings: RunSettings) -> Measurement | None:
+    """Return the row of a case that can't be measured on its side, for want of devices; None where it can."""
     case, side = task
+    status, why = Status.UNSUPPORTED, refusal(case, placement, settings.threads, settings.logical_cpus)
     if case.device in side.unusable:
-        return Status.SKIPPED, f"{case.device} can't be used: {side.unusable[case.device]}"
-    if case.device not in side.devices:
+        status, why = Status.SKIPPED, f"{case.device} can't be used: {side.unusable[case.device]}"
+    elif case.device not in side.devices:
         who = "this machine" if side.name is None else f"side {side.name}"
-        return Status.SKIPPED, f"{who} has no {case.device}; it has {', '.join(side.devices)}"
-    return (Status.UNSUPPORTED, why) if (why := refusal(case, placement, settings.threads, settings.logical_cpus)) else None
+        status, why = Status.SKIPPED, f"{who} has no {case.device}; it has {', '.join(side.devices)}"
+    return _unmeasured(task, number, placement, status, why) if why else None
+
+
+def _unmeasured(task: Task, number: int, placement: Placement, status: Status, reason: str) -> Measurement:
+    return Measurement(task.case, number, status, reason, task.side.name, placement.device_name, placement.threads)
 
 
 def ask_hello(plugins: Sequence[str] = (), workloads: Sequence[str] = ()) -> dict[str, Any]:

@@ -94,6 +94,20 @@ def in_balanced_order(tasks: Sequence[Task], seed: int, number: int) -> list[Tas
     return sorted(drawn, key=lambda task: _draw(seed, number, task.case.copied))
 
 
+def in_order(tasks: Sequence[Task], policy: Policy, seed: int, number: int) -> list[Task]:
+    """Return a round's cases in random order, those that share a group of ranks next to each other and behind all others.
+
+    The first round of a budget, which may end in it, is in the order of the suites, unless sides or copies share it.
+    """
+    alone = len({(task.case.copied, task.case.device) for task in tasks}) == len(tasks)
+    in_budget = not number and policy.budget_s is not None
+    ordered = tasks if alone and in_budget else in_balanced_order(tasks, seed, number)
+    # Ranks that wait for their next case would only disturb those of one process, and take memory from them.
+    group = {task.case.id: f"{ranks} {kind_of(task.case.device)}" if (ranks := task.case.ranks) else "" for task in ordered}
+    groups = ["", *dict.fromkeys(group.values())]
+    return sorted(ordered, key=lambda task: groups.index(group[task.case.id]))
+
+
 def _draw(*of: object) -> float:
     """Return a random number from 0 to 1, the same for the same arguments."""
     return random.Random("/".join(map(str, of))).random()

@@ -7,7 +7,7 @@ from dlbench.analysis.compare.doubts import Undetectable
 from dlbench.analysis.compare.judge import Change, RankTest, Verdict
 from dlbench.analysis.compare.verdict import CaseVerdict, Comparison
 from dlbench.cli.commands import ab
-from dlbench.cli.gate import measure_until_seen
+from dlbench.cli.recording import measure_until_seen
 from dlbench.cli.session import Session
 from dlbench.core.model import Policy
 from dlbench.core.stats import Interval

@@ -8,7 +8,7 @@ import made_up
 import pytest
 from front_door import in_process
 
-from dlbench.cli.gate import LEAST_ROUNDS
+from dlbench.cli.recording import LEAST_ROUNDS
 from dlbench.core.measurement import measurement_to_json
 from dlbench.core.model import Case
 from dlbench.core.rank_test import TESTS_A_CASE, rounds_for_gate

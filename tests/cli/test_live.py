@@ -205,31 +205,6 @@ def test_the_screen_says_what_does_not_count_until_something_does(tmp_path):
     assert "again later" not in console.file.getvalue()
 
 
-@pytest.mark.parametrize("skipped_before", [False, True])
-def test_a_value_that_is_to_be_repeated_stands_on_the_screen_at_once_and_dim(tmp_path, skipped_before):
-    cases = [made_up.case("matmul", n=n) for n in (8, 9)]
-    console = Console(file=io.StringIO(), width=100, height=30, force_terminal=True)
-    live = SimpleNamespace(console=console, update=lambda shown, refresh: (console.file.truncate(0), console.print(shown)))
-    session = session_of(*cases)
-    session.done = [Measurement(case, 0, Status.SKIPPED, "the budget was spent") for case in cases] if skipped_before else []
-    screen = _LiveTable(session, tmp_path / "o.jsonl", live, UNSEEN)
-
-    def row_of(n):
-        return next(line for line in console.file.getvalue().splitlines() if f"matmul n={n}" in line)
-
-    lost, calm = (made_up.rounds_of(cases[0], [[seconds]], throttling=throttling)[0] for seconds, throttling in ((2.0, LOST), (1.0, None)))
-    screen.case_ended(*made_up.rounds_of(cases[1], [[4.0]]))
-    screen.case_postponed(lost)
-    assert re.fullmatch(r"\x1b\[2m matmul n=8 +2\.00 s.*disturbed\x1b\[0m", row_of(8))
-    assert "\x1b[2m" not in row_of(9)
-    screen.case_ended(calm)
-    assert "1.00 s" in row_of(8)
-    assert "\x1b[2m" not in row_of(8)
-    screen.case_postponed(made_up.rounds_of(cases[0], [[3.0]], throttling=LOST)[0])
-    assert "1.00 s" in row_of(8)  # a value that counts stays until another one does
-    assert "\x1b[2m" not in row_of(8)
-
-
 class Machine:
     """Two CPUs, whose clock and processes a test moves."""
 

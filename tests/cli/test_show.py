@@ -59,11 +59,11 @@ def test_answers_are_reasons_without_cases_and_a_topic_is_one_with_its_tables(ru
         ),
         (["--topic", "precison"], f"there is no topic 'precison'; did you mean 'precision'?; the ten are {', '.join(TOPICS)}"),
         (["--topic", "zzz"], f"there is no topic 'zzz'; the ten are {', '.join(TOPICS)}"),
-        (["--topic", "cost", "--by", "dtype"], "--by shows pairs alone; leave out --answers, --topic and --details, or --by"),
-        (["--topic", "cost", "--details"], "--details shows all cases, and --answers and --topic none; leave one of them out"),
+        (["--topic", "cost", "--by", "dtype"], "--by and --topic show something else each; give one of them"),
+        (["--topic", "cost", "--details"], "--topic and --details show something else each; give one of them"),
         (
             ["--topic", "cost", "--format", "csv"],
-            "answers are sentences and several tables, which csv can't hold; give --format md or json",
+            "--topic can't be written as csv; give --format table or md or json",
         ),
     ],
 )

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import made_up
 import pytest
 
-from dlbench.cli import tracker
+from dlbench.cli import live
 from dlbench.core.model import Policy, Status
 from dlbench.harness.schedule import Side, Task
 
@@ -26,13 +26,13 @@ class Clock:
 @pytest.fixture
 def clock(monkeypatch):
     clock = Clock()
-    monkeypatch.setattr(tracker, "time", clock)
+    monkeypatch.setattr(live, "time", clock)
     return clock
 
 
 def following(tasks, rounds, budget_ends=math.inf, done=()):
     settings = SimpleNamespace(policy=Policy(rounds=rounds), budget_ends=budget_ends)
-    return tracker.Tracker(SimpleNamespace(tasks=tasks, settings=settings, done=done, first_round=0))
+    return live.Tracker(SimpleNamespace(tasks=tasks, settings=settings, done=done, first_round=0))
 
 
 def measure(left, task, clock, took_s, status=Status.OK):

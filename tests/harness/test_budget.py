@@ -109,7 +109,7 @@ def ran(monkeypatch, script, budget_s, rounds=1, signatures=(), held=(), late_s=
     began = time.monotonic()
     monkeypatch.setattr(runner, "WorkerPool", pool)
     monkeypatch.setattr(runner, "time", SimpleNamespace(monotonic=lambda: began + machine.now_s))
-    monkeypatch.setattr(runner, "_in_order", lambda tasks, settings, number: list(tasks))
+    monkeypatch.setattr(runner, "in_order", lambda tasks, *_: list(tasks))
     there = [Side(dict.fromkeys(devices), name=side) for side in sides]
     tasks = [Task(Case(f"{name}[]@cpu", "mine", name, {}, "cpu"), side) for name in script for side in there]
     settings = RunSettings(Policy(rounds=rounds, max_rounds=rounds, budget_s=budget_s), 1, "fork", 1, began - late_s)

@@ -64,23 +64,19 @@ def columns(rows: Sequence[Row], shared: Collection[str] = (), legends: Mapping[
 def table(
     rows: Sequence[Row],
     *,
-    dim: Sequence[Row] = (),
     legends: Mapping[str, str] | None = None,
     shared: Collection[str] = (),
     reasons_below: Container[str] = (),
 ) -> ScreenTable:
     """Return the table of cases; devices that ran the same work stand one below the other.
 
-    ``dim`` are those of the rows that do not count. ``shared``: marks that no row needs;
-    ``reasons_below``: how cases ended that stands below the table.
+    ``shared``: marks that no row needs; ``reasons_below``: how cases ended that stands below the table.
     """
     rows = ordered(rows)
-    shown, provisional = columns(rows, shared, legends), set(map(id, dim))
     troubled = {at: row for at, row in enumerate(rows) if row.case.status and not row.is_ok}
     styles = {at: "red" if row.is_failure else "yellow" for at, row in troubled.items()}
-    styles |= {at: "dim" for at, row in enumerate(rows) if id(row) in provisional}
     below = {at: text for at, row in enumerate(rows) if row.ending not in reasons_below and (text := trouble(row))}
-    return ScreenTable(shown, styles, below)
+    return ScreenTable(columns(rows, shared, legends), styles, below)
 
 
 def trouble(row: Row) -> str:

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 import click
 
-from dlbench.cli import gate
 from dlbench.cli import session as sessions
 from dlbench.cli.ab_sides import ABSide, SideOptions, open_ab_side, side_options
 from dlbench.cli.options import (
@@ -21,7 +20,7 @@ from dlbench.cli.options import (
 )
 from dlbench.cli.output_files import check_writable, refuse_same_file
 from dlbench.cli.planning import Plan, load_suites, require_sight
-from dlbench.cli.recording import Recording, record
+from dlbench.cli.recording import LEAST_ROUNDS, Recording, announce_gate, further_rounds, measure_until_seen, record, write_gate
 from dlbench.cli.terminal import say, write_notes
 from dlbench.core.errors import ExitCode
 from dlbench.core.measurement import CONFIRMING
@@ -85,14 +84,14 @@ def command(
         session, alike = _session(opened, plans, settings, measuring)
         goes_on = measuring.rounds is None or measuring.budget is not None
         if dry_run:
-            return gate.write_gate(session, goes_on, output.form)
+            return write_gate(session, goes_on, output.form)
         with record(session, interruption) as recording:
             if alike:
                 write_notes(["nothing that is recorded differs between the sides, so this is an A/A"])
-            gate.announce(session, goes_on)
+            announce_gate(session, goes_on)
             recording.measure(session, {each.opened.side.name: each.opened.worker for each in opened}, opened[0].opened.programs)
             if goes_on:
-                gate.measure_until_seen(recording, session, _judge, measuring.budget)
+                measure_until_seen(recording, session, _judge, measuring.budget)
             if confirm and not recording.stopped:
                 _measure_again(recording, session, measuring.rounds)
         return _end(recording, output)
@@ -112,7 +111,7 @@ def _session(
 
 def gate_rounds(cases: int) -> int:
     """Return the rounds a side that so many cases are measured in at first."""
-    return rounds_for_gate(PAIRED_SHARES * cases, least=gate.LEAST_ROUNDS, paired=True)
+    return rounds_for_gate(PAIRED_SHARES * cases, least=LEAST_ROUNDS, paired=True)
 
 
 def _measure_again(recording: Recording, session: sessions.Session, rounds: int | None) -> None:
@@ -125,10 +124,10 @@ def _measure_again(recording: Recording, session: sessions.Session, rounds: int 
     needed = rounds or gate_rounds(len(flagged))
     tasks = [Task(task.case, replace(task.side, name=f"{task.side.name}{CONFIRMING}")) for task in session.tasks if task.case.id in flagged]
     say(f"measuring again, in {needed} fresh rounds: {few(sorted(flagged))}")
-    fresh = gate.further_rounds(session, recording, tasks, needed)
+    fresh = further_rounds(session, recording, tasks, needed)
     recording.measure(fresh, {})
     if rounds is None:
-        gate.measure_until_seen(recording, fresh, _judge)
+        measure_until_seen(recording, fresh, _judge)
 
 
 def _judge(results: "Results") -> "Comparison":

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 import click
 
 from dlbench.cli import BEGAN, defaults
-from dlbench.cli import gate as gates
 from dlbench.cli import session as sessions
 from dlbench.cli.listing import write_plan
 from dlbench.cli.options import (
@@ -28,7 +27,7 @@ from dlbench.cli.options import (
 )
 from dlbench.cli.output_files import check_writable
 from dlbench.cli.planning import Plan, left_out, load_suites, plan_suites, require_sight
-from dlbench.cli.recording import record
+from dlbench.cli.recording import LEAST_ROUNDS, announce_gate, measure_until_seen, record, write_gate
 from dlbench.cli.terminal import say
 from dlbench.core.errors import DeviceAbsent, ExitCode, UsageError
 from dlbench.core.model import Status
@@ -122,7 +121,7 @@ def command(
                 return write_plan(plan, form, sessions.policy_for(plan, measuring.policy), opened.programs)
             session = _new_session(plan, opened, settings, measuring, given)
             if dry_run:
-                return gates.write_gate(session, True, form)
+                return write_gate(session, True, form)
         return _measure(session, opened, interruption, form, prices, not (measuring.rounds or measuring.budget))
 
 
@@ -168,12 +167,12 @@ def _new_session(
 ) -> sessions.Session:
     """Return the session of a run; a baseline gets the rounds that a gate needs."""
     tasks, rounds = opened.tasks(plan), None
-    if note := left_out(plan, [task.case for task in tasks]):
+    if note := left_out(plan):
         say(f"note: {note}")
     if gate is not None:
         require_sight(plan.suites, ACROSS_RUNS, gate)
         cases = sum(task.has_device for task in tasks)  # no test is made of one that is skipped on both sides
-        rounds = rounds_for_gate(TESTS_A_CASE * cases, least=gates.LEAST_ROUNDS)
+        rounds = rounds_for_gate(TESTS_A_CASE * cases, least=LEAST_ROUNDS)
     policy = sessions.policy_for(plan, measuring.policy, rounds)
     return sessions.start(plan, tasks, settings, policy, measuring.output, gate=gate)
 
@@ -196,10 +195,10 @@ def _measure(
     with record(session, interruption) as recording:
         gate = session.gate if goes_on else None
         if gate is not None:
-            gates.announce(session, goes_on)
+            announce_gate(session, goes_on)
         recording.measure(replace(session, answered=True), {None: opened.worker}, opened.programs)
         if gate is not None:
-            gates.measure_until_seen(recording, session, partial(_with_itself, gate))
+            measure_until_seen(recording, session, partial(_with_itself, gate))
     from dlbench.analysis.presentation.wording import plural
     from dlbench.cli.output import write_results  # not before the rounds, whose budget it would take from
 

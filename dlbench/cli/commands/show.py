@@ -7,12 +7,14 @@ import click
 
 from dlbench.cli import completion
 from dlbench.cli.options import files_argument, format_option, option_group, price_options
-from dlbench.cli.prices import check_devices, refuse_unused, typed_prices
+from dlbench.cli.prices import check_devices, typed_prices
 from dlbench.core.errors import UsageError, did_you_mean
 from dlbench.core.prices import Prices
 
 _TOPICS = ("cost", "speed-up")
 """The answers that tell prices and cards."""
+_FORMATS = {"--answers": ("table", "md", "json"), "--topic": ("table", "md", "json"), "--card": ("table", "md"), "--details": ("table",)}
+"""What they can be written as; all else takes every format."""
 _ANSWERED = {"convergence": "precision", "scaling": "devices"}
 """Suites that are called otherwise than the answer that they are for."""
 
@@ -35,31 +37,17 @@ class Shown:
 
     def check(self, form: str) -> None:
         """Raise UsageError where options ask for things that do not go together."""
-        chosen = self.names
-        if alone := next((name for name in ("--claims", "--card") if name in chosen), None):
-            if others := [name for name in chosen if name != alone]:
-                raise UsageError(f"{alone} shows nothing else; leave out {' and '.join(others)}, or {alone}")
-            if alone == "--card" and form in ("csv", "json"):
-                raise UsageError(f"a card is Markdown; leave out --format {form}, or --card")
-        told = [name for name in chosen if name not in ("--by", "--details", "--claims")]
-        if told and form == "csv":
-            raise UsageError("answers are sentences and several tables, which csv can't hold; give --format md or json")
-        if "--by" in chosen and chosen != ["--by"]:
-            raise UsageError("--by shows pairs alone; leave out --answers, --topic and --details, or --by")
-        if "--details" in chosen and told:
-            raise UsageError("--details shows all cases, and --answers and --topic none; leave one of them out")
-        if "--details" in chosen and form != "table":
-            raise UsageError(f"--details are tables for people, and --format {form} is every column already; leave one of them out")
-        self._check_prices(form)
-
-    def _check_prices(self, form: str) -> None:
-        if self.by:
-            refuse_unused("prices are told in the answers, and --by shows pairs alone", leave_out="--by")
-        if form != "table" and not (self.answers or self.topic or self.claims or self.card):
-            refuse_unused(f"prices are told in the answers, and --format {form} has the cases alone", leave_out="add --topic cost")
-        if self.topic not in (None, *_TOPICS):
-            refuse_unused(f"prices are told in the answer on cost, and --topic {self.topic} is another", leave_out="give --topic cost")
-        if self.topic == "cost" and "--on" in typed_prices():
+        chosen, typed = self.names, typed_prices()
+        if len(chosen) > 1:
+            raise UsageError(f"{' and '.join(chosen)} show something else each; give one of them")
+        if chosen and form not in (forms := _FORMATS.get(chosen[0], (form,))):
+            raise UsageError(f"{chosen[0]} can't be written as {form}; give --format {' or '.join(forms)}")
+        unshown = self.by or self.topic not in (None, *_TOPICS) or (form != "table" and not chosen)
+        if typed and unshown:
+            raise UsageError(
+                f"prices are shown by the answers on cost and speed-up alone; leave out {', '.join(typed)}, or give --topic cost"
+            )
+        if self.topic == "cost" and "--on" in typed:
             raise UsageError("--on is told in the answer on speed-up, and --topic cost is another; leave it out, or give --topic speed-up")
 
 
@@ -129,7 +117,7 @@ def command(files: tuple[Path, ...], parts: Shown, form: str, given: Prices) -> 
     results = replace(collect(files), prices=given)
     check_devices(given, devices(results))
     notes = [*notes_on(results, files), *(paths_of(results.paths) if form == "table" else ())]
-    if parts.names in ([], ["--details"]):
+    if parts.details or not parts.names:
         write_results(results, form, files, notes, details=parts.details)
         return
     if parts.by:

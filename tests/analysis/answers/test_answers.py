@@ -162,12 +162,12 @@ def test_the_name_of_a_device_is_text_and_no_tag(tmp_path):
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
-        (["--answers", "--format", "csv"], "answers are sentences and several tables, which csv can't hold; give --format md or json"),
-        (["--answers", "--by", "device"], "--by shows pairs alone; leave out --answers, --topic and --details, or --by"),
-        (["--details", "--by", "ranks"], "--by shows pairs alone; leave out --answers, --topic and --details, or --by"),
+        (["--answers", "--format", "csv"], "--answers can't be written as csv; give --format table or md or json"),
+        (["--answers", "--by", "device"], "--by and --answers show something else each; give one of them"),
+        (["--details", "--by", "ranks"], "--by and --details show something else each; give one of them"),
         (
             ["--details", "--format", "json"],
-            "--details are tables for people, and --format json is every column already; leave one of them out",
+            "--details can't be written as json; give --format table",
         ),
     ],
 )

@@ -246,11 +246,11 @@ def test_a_verdict_is_where_the_interval_lies_beside_the_number_stated(tmp_path,
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
-        (["--claims", "--by", "device"], "--claims shows nothing else; leave out --by, or --claims"),
-        (["--claims", "--answers", "--details"], "--claims shows nothing else; leave out --answers and --details, or --claims"),
-        (["--claims", "--card"], "--claims shows nothing else; leave out --card, or --claims"),
-        (["--card", "--topic", "cost"], "--card shows nothing else; leave out --topic, or --card"),
-        (["--card", "--format", "json"], "a card is Markdown; leave out --format json, or --card"),
+        (["--claims", "--by", "device"], "--by and --claims show something else each; give one of them"),
+        (["--claims", "--answers", "--details"], "--answers and --claims and --details show something else each; give one of them"),
+        (["--claims", "--card"], "--claims and --card show something else each; give one of them"),
+        (["--card", "--topic", "cost"], "--topic and --card show something else each; give one of them"),
+        (["--card", "--format", "json"], "--card can't be written as json; give --format table or md"),
     ],
 )
 def test_options_that_do_not_go_together_are_one_sentence(tmp_path, options, sentence):
