@@ -139,7 +139,7 @@ def test_a_line_names_all_that_has_a_tenth_to_gain_with_what_to_change(tmp_path)
     assert lines(tmp_path, step, ceilings("cpu")) == ["step: products 60 % (gain 21), update 30 % (20) → larger batch"]
     three = (KindTime("normalisation", 0.5, 9, 3e9), KindTime("products", 0.3, 9, 0), KindTime("waiting", 0.2, 9))
     on_card = rounds("step", "cuda:0", 1.0, three, flops=1e10, params={"model": "m" * 200})
-    assert lines(tmp_path, on_card, ceilings("cuda:0")) == ["mmmmmmmmmmmmm…: gain: elementwise 20 %, products 20, idle 20 → compile"]
+    assert lines(tmp_path, on_card, ceilings("cuda:0")) == ["mmmmmmmmmmm…: gain: elementwise 20 %, products 20, idle 20 → compile"]
 
 
 def test_a_step_near_its_limit_says_so(tmp_path):
