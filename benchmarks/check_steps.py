@@ -245,7 +245,7 @@ def _doctor(check: Check) -> Seen | None:
 def _ab(check: Check) -> Seen | None:
     path = check.folder / "ab.jsonl"
     path.unlink(missing_ok=True)  # an A/B is not gone on with
-    words = ["quick", "-k", "matmul[n=1024", "--device", check.id, "--rounds", "7"]
+    words = ["quick", "--same", "-k", "matmul[n=1024", "--device", check.id, "--rounds", "7"]
     code, said = check.run(["-m", "dlbench", "ab", *words, "-o", str(path)], "ab")
     return None if code == STOPPED else Seen(code in (ExitCode.OK, ExitCode.UNDECIDABLE), f"ended with {code}: {_last(said)}")
 

@@ -80,7 +80,7 @@ def _made(folder: Path) -> tuple[bool, list[Path]]:
 def _commands(folder: Path) -> Iterator[tuple[str, list[str]]]:
     """Yield the name of each page, and the command that makes it up to the path; files that it needs are written before."""
     yield "cnn", ["report", str(_REFERENCES / "cnn.jsonl"), "-o"]
-    yield "quick-with-script", ["report", str(_REFERENCES / "quick.jsonl"), "--interactive", "-o"]
+    yield "quick", ["report", str(_REFERENCES / "quick.jsonl"), "-o"]
     yield "all-references", ["report", *map(str, sorted(_REFERENCES.glob("*.jsonl"))), "-o"]
     yield "comparison", ["compare", str(_REFERENCES / "modes.jsonl"), "--by", "dtype", "--report"]
     cases = [

@@ -1,7 +1,7 @@
 """What a card would bring: the constants of the estimate, fitted to published training figures, and how far held-out figures are off.
 
 ``python -m benchmarks.what_if`` writes dlbench/core/reference/what_if.toml and docs/reference/what-if.md; ``--check`` says whether they
-are what it would write. It measures nothing: counts of networks come from the meta device, figures from dlbench/core/reference.
+are what it would write. It measures nothing: networks are counted on shapes alone, figures come from dlbench/core/reference.
 """
 
 import argparse
@@ -10,29 +10,31 @@ import statistics
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from itertools import count
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import nn
-from torch.nn import functional as F  # noqa: N812  # what everybody calls it
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from benchmarks.alternate import ROOT
 from dlbench.analysis.export.tabular import markdown_table
 from dlbench.core.precision import PRECISIONS, Dtype
+from dlbench.core.reference.networks import PARAMETERS
 from dlbench.core.reference.peaks import DevicePeak, peak_of
 from dlbench.core.reference.published import PublishedFigure, published_figures
 from dlbench.core.reference.what_if import TABLE, BytesLine, StepCounts, WhatIfFit
-from dlbench.kit.step_counts import forward_counts, train_counts
+from dlbench.kit.step_counts import Counts, forward_counts, train_counts
 from dlbench.models import MODELS
-from dlbench.workloads.cnn import CLASSES, IMAGE, UPDATE_PASSES
+from dlbench.workloads.cnn import IMAGE, UPDATE_PASSES, cross_entropy
 
 PAGE = ROOT / "docs" / "reference" / "what-if.md"
 SHARE = 0.9
 """Of held-out figures that the range holds."""
 _BATCH = 64
 """Where a source states none."""
-_PASSES = UPDATE_PASSES["sgd"]
+_COUNTED: tuple[Dtype, ...] = ("fp32", "amp_fp16")
+_UPDATE = 4 * UPDATE_PASSES["sgd"]
+"""Bytes that an update moves for each weight, at least."""
 
 
 class Sample(NamedTuple):
@@ -85,16 +87,16 @@ def peak(figure: PublishedFigure) -> DevicePeak:
     return found
 
 
-@cache
-def network(model: str) -> nn.Module:
-    """Return a network of which there are only shapes."""
+def network(model: str, device: Literal["meta", "cpu"]) -> nn.Module:
+    """Return a network without numbers: on the CPU, where alone autocast runs, of memory that nothing touches."""
     with torch.device("meta"):
-        return MODELS[model]()
+        built = MODELS[model]()
+    return built.to_empty(device=device)
 
 
-def images(batch: int) -> torch.Tensor:
-    """Return a batch of which there is only the shape."""
-    return torch.empty(batch, *IMAGE, device="meta")
+def batch_of(size: int, device: Literal["meta", "cpu"]) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return images and labels without numbers."""
+    return torch.empty(size, *IMAGE, device=device), torch.empty(size, dtype=torch.long, device=device)
 
 
 def samples() -> list[Sample]:
@@ -104,16 +106,13 @@ def samples() -> list[Sample]:
 
 def sample(figure: PublishedFigure) -> Sample:
     """Return a training figure as times."""
-    model, dtype, batch, card = str(figure.params["model"]), _dtype(figure), figure.batch or _BATCH, peak(figure)
-    counted = train_counts(network(model), model, images(batch), batch, dtype, 0 if figure.update is False else _PASSES)
-    if not (counted.flops and counted.bytes and figure.peak):
+    model, dtype, batch, card = str(figure.params["model"]), figure.dtype or "", figure.batch or _BATCH, peak(figure)
+    counted = counts_of(model, is_training=True)
+    line = counted.half if PRECISIONS[dtype].autocast else counted.fp32
+    if line is None or figure.peak is None:
         raise ValueError(f"{model} in {dtype} has no counts")
-    arithmetic, memory = counted.flops / card.flops_per_s[figure.peak], counted.bytes / card.bytes_per_s
-    return Sample(figure, arithmetic / batch, memory / batch, 1 / figure.value)
-
-
-def _dtype(figure: PublishedFigure) -> Dtype:
-    return next(each for each in PRECISIONS if each == figure.dtype)  # type: ignore[return-value]  # of training steps one of Dtype
+    moved = line.of(batch) - (_UPDATE * PARAMETERS[model] if figure.update is False else 0)
+    return Sample(figure, counted.flops / card.flops_per_s[figure.peak], moved / batch / card.bytes_per_s, 1 / figure.value)
 
 
 def fit(found: Sequence[Sample]) -> tuple[float, float]:
@@ -163,24 +162,28 @@ def made() -> WhatIfFit:
     return WhatIfFit(round(a, 3), round(b, 4), math.ceil(20 * factor) / 20, training, inference)
 
 
+@cache
 def counts_of(model: str, *, is_training: bool) -> StepCounts:
     """Return what a step takes; bytes by the line through batches of 1 and 2."""
+    built = network(model, "cpu").train(is_training)
 
-    def counted(batch: int, dtype: Dtype) -> Any:
-        built, inputs = network(model).train(is_training), images(batch)
+    def counted(size: int, dtype: Dtype) -> Counts:
+        images, labels = batch_of(size, "cpu")
         if is_training:
-            return train_counts(built, model, inputs, batch, dtype, _PASSES)
-        return forward_counts(built, model, inputs, batch, dtype)
+            return train_counts(built, model, cross_entropy, (images, labels), dtype, UPDATE_PASSES["sgd"])
+        return forward_counts(built, model, images, dtype)
 
-    lines = []
-    for dtype in ("fp32", "amp_fp16"):
-        one, two = (counted(batch, dtype).bytes for batch in (1, 2))
+    flops, lines = counted(1, "fp32").flops, []
+    for dtype in _COUNTED:
+        one, two = (counted(size, dtype).bytes for size in (1, 2))
+        if flops is None or one is None or two is None:
+            raise ValueError(f"{model} in {dtype} has no counts")
         lines.append(BytesLine(two - one, 2 * one - two))
-    return StepCounts(counted(1, "fp32").flops, *lines, operators(model, is_training=is_training))
+    return StepCounts(flops, *lines, operators(model, is_training=is_training))
 
 
 class _Started(TorchDispatchMode):
-    """StepCounts the operators that compute, not those that give a tensor another shape."""
+    """Counts the operators that compute, not those that give a tensor another shape."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -194,15 +197,16 @@ class _Started(TorchDispatchMode):
 
 def operators(model: str, *, is_training: bool) -> int:
     """Return how many operators a step starts, in training with those of SGD's update, which goes over all weights at once."""
-    built = network(model).train(is_training)
+    built, (images, labels) = network(model, "meta").train(is_training), batch_of(2, "meta")
     update = torch.optim.SGD(built.parameters(), lr=1e-9, momentum=0.9, weight_decay=1e-4, foreach=True)
     for is_first in (True, False):  # the first update makes the averages
         with _Started() as started, torch.set_grad_enabled(is_training):
             update.zero_grad(set_to_none=True)
-            outputs = built(images(2))
             if is_training:
-                F.cross_entropy(outputs, torch.empty(2, dtype=torch.long, device="meta").fill_(CLASSES - 1)).backward()
+                cross_entropy(built)(images, labels).backward()
                 update.step()
+            else:
+                built(images)
         if not is_first:
             return started.number
     raise AssertionError

@@ -32,7 +32,7 @@ if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
 for name in [name for name in os.environ if name.startswith("DLBENCH_")]:
     del os.environ[name]
 # The workers of pytest-xdist have a width, which screens heed.
-os.environ.pop("COLUMNS", None)
+os.environ["COLUMNS"] = "100000"  # of a pipe, so that no sentence is broken that a test reads
 
 SLOW = ("cli", "benchmarks", "workloads", "kit")
 """Folders whose tests start processes."""

@@ -109,12 +109,16 @@ class _Terminal(io.TextIOWrapper):
 
 
 def in_process(folder: Path, *arguments: str, columns: int | None = None, lines: int = 50) -> Done:
-    """Run a command in this process, as starting one and importing takes a second; with ``columns`` its stdout is a terminal so wide."""
+    """Run a command in this process, as starting one and importing takes a second; with ``columns`` its stdout is a terminal so wide.
+
+    Else it is a pipe as wide as COLUMNS says, and where that is not set so wide that no sentence is broken.
+    """
     from dlbench.cli.main import main
 
     out = (io.TextIOWrapper if columns is None else _Terminal)(io.BytesIO(), encoding="utf-8")
     err = io.TextIOWrapper(io.BytesIO(), encoding="utf-8")
-    size = {} if columns is None else {"COLUMNS": str(columns), "LINES": str(lines), "TERM": "dumb"}  # a dumb one has no colours
+    piped = {"COLUMNS": os.environ.get("COLUMNS", "100000")}
+    size = piped if columns is None else {"COLUMNS": str(columns), "LINES": str(lines), "TERM": "dumb"}  # a dumb one has no colours
     streams = contextlib.redirect_stdout(out), contextlib.redirect_stderr(err)
     called = mock.patch.object(sys, "argv", ["dlbench", *arguments]), mock.patch.dict(os.environ, size)
     with pytest.raises(SystemExit) as ended, contextlib.chdir(folder), streams[0], streams[1], called[0], called[1]:

@@ -32,7 +32,7 @@ _QUICK = (
     ("compare", "m.jsonl", "--by", "batch", "--format", "json"),
     ("export", "m.jsonl", "--to", "csv"),
     ("export", "m.jsonl", "--to", "pyperf"),
-    ("export", "m.jsonl", "--to", "pytest-benchmark"),
+    ("export", "m.jsonl", "--to", "google-benchmark"),
     ("export", "m.jsonl", "--to", "google-benchmark"),
     ("export", "m.jsonl", "--to", "bencher"),
 )

@@ -80,7 +80,7 @@ class Lent:
 def dlbench(*arguments: str, cwd: Path, variables: Mapping[str, str] = MappingProxyType({})) -> front_door.Done:
     """Run the command to its end as `front_door.dlbench` does, but in this process and with shared ones to measure in."""
     with ExitStack() as stack:
-        stack.enter_context(mock.patch.dict("os.environ", front_door.environment(**variables), clear=True))
+        stack.enter_context(mock.patch.dict("os.environ", front_door.environment(**{"COLUMNS": "100000", **variables}), clear=True))
         for module in (session, pool, runner):
             stack.enter_context(mock.patch.object(module, "WorkerProcess", Lent))
         return front_door.in_process(cwd, *arguments)

@@ -12,7 +12,7 @@ from dlbench.analysis.answers.parts.base import Table, table
 from dlbench.analysis.answers.parts.best import best
 from dlbench.analysis.answers.parts.convergence import trainings
 from dlbench.analysis.answers.parts.money import devices_of
-from dlbench.analysis.answers.parts.training_time import best_steps, estimates
+from dlbench.analysis.answers.parts.training_time import estimates
 from dlbench.analysis.presentation import wording
 from dlbench.analysis.presentation.names import device_label, several_runs
 from dlbench.analysis.ratios.pairing import DEVICE, Pair, grouped, match_rows, one_device
@@ -115,10 +115,8 @@ def _settings(row: Row) -> dict[str, object]:
 def _evidence(test: ClaimTest, results: Results) -> Iterator[Evidence]:
     """Yield all that rows say to a claim."""
     if test.measure == "training":
-        for works in estimates(best_steps(results), results.prices).values():
-            # Of several trainings of a network the published one comes last.
-            published = (each for each in works[-1] if each.schedule.source)
-            yield from (Evidence([each.row], wording.short(each.row.key), each.seconds, *each.ends) for each in published)
+        published = (each for each in estimates(results) if each.schedule.source)
+        yield from (Evidence([each.row], wording.short(each.row.key), each.seconds, *each.ends) for each in published)
     elif test.measure == "memory":
         yield from (Evidence([row], wording.short(row.key), peak) for row in results.rows if row.is_sound and (peak := row.peak_bytes))
     elif test.measure == "accuracy_gap":

@@ -14,9 +14,6 @@ from dlbench.analysis.answers.parts.base import Answer, Missing
 from dlbench.analysis.answers.parts.money import devices_of
 from dlbench.analysis.answers.parts.pair_tables import reported_pairs, same_case
 from dlbench.analysis.claims import claims_table
-from dlbench.analysis.compare.ab import are_sides
-from dlbench.analysis.compare.outliers import fleet_notes
-from dlbench.analysis.compare.provenance import side_notes
 from dlbench.analysis.export import answers_export, card, tabular
 from dlbench.analysis.presentation import pair_columns
 from dlbench.analysis.ratios import pairing
@@ -40,7 +37,6 @@ def write_results(
     notes: Sequence[str] = (),
     *,
     details: bool = False,
-    pictures: bool = False,
     saved: bool = False,
 ) -> None:
     """Write results to stdout; to stderr notes, and last the files with the command to type next. ``saved``: they were written just now."""
@@ -52,7 +48,7 @@ def write_results(
         height = max(1, screen.lines - behind) if sys.stdout.isatty() else None
         more = shlex.join(["dlbench", "show", *map(str, files), "--details"]) if saved else "--details"
         asked = left_open(found, with_time=saved) if any(row.is_ok for row in results.rows) else ""
-        draw(terminal.overview(results, found, details=details, pictures=pictures, height=height, more=more, left_open=asked))
+        draw(terminal.overview(results, found, details=details, height=height, more=more, left_open=asked))
     else:
         click.echo(tabular.render(results.frame, form), nl=False)
         notes = (*sentences.not_usable(results), *notes)
@@ -87,18 +83,18 @@ def _own_network(results: Results) -> str | None:
 
 
 @unread()
-def write_pairs(results: Results, by: str, form: str, *, pictures: bool) -> None:
+def write_pairs(results: Results, by: str, form: str) -> None:
     """Write pairs of rows that differ in ``by`` to stdout, and rows without a partner to stderr."""
     if by.removeprefix("case.") != "run":
         results = merged(results)
     if by.removeprefix("param.") == "ranks":
-        _write_scaling(results, form, pictures)
+        _write_scaling(results, form)
         return
     pairs = pairing.match_rows(results, by)
     unpaired = pairs.unpaired
     if form == "table":
         with_values = reported_pairs(results, by)
-        draw(terminal.paired(results, pairs, same_case(with_values), pictures=pictures))
+        draw(terminal.paired(results, pairs, same_case(with_values)))
         shown = {(row.case.id, row.file) for pair in with_values.rows for row in pair.sides}
         # Where nothing is paired, that is said already, and no list of all cases says more.
         unpaired = tuple(each for each in unpaired if (each.case, each.run) not in shown) if shown or pairs.rows else ()
@@ -109,10 +105,10 @@ def write_pairs(results: Results, by: str, form: str, *, pictures: bool) -> None
 
 
 @unread()
-def write_answers(results: Results, form: str, topic: str | None, *, pictures: bool) -> None:
+def write_answers(results: Results, form: str, topic: str | None) -> None:
     """Write the reasoning of the answers to stdout, or of one with its tables: for people, as Markdown or as one JSON document."""
     if form == "table":
-        draw(terminal.reasoning(results, topic, pictures=pictures))
+        draw(terminal.reasoning(results, topic))
         return
     write = {"md": answers_export.as_markdown, "json": answers_export.as_json}[form]
     found = [each for each in answers(results) if topic in (None, each.question.topic)]
@@ -137,21 +133,31 @@ def write_card(results: Results) -> None:
     click.echo(card.card(results), nl=False)
 
 
-def _write_scaling(results: Results, form: str, pictures: bool) -> None:
+def _write_scaling(results: Results, form: str) -> None:
     """Write speedup and efficiency by number of ranks, which ratios of rows alone do not show."""
     steps = speedup.scaling(results)
     if not steps:
         raise UsageError("no row has ranks to pair it by; measure some: dlbench run scaling")
     if form == "table":
-        draw(terminal.more_devices(results, pictures=pictures))
+        draw(terminal.more_devices(results))
     else:
         click.echo(tabular.render(columns.frame(steps, projection.projected(steps, results)), form), nl=False)
 
 
 def notes_on(results: Results, files: Sequence[Path]) -> list[str]:
     """Return a sentence for each thing that a reader of these files has to know with their rows."""
-    notes = [*results.notes, *(side_notes(results) if are_sides(results) else ())]
-    return [*notes, *(fleet_notes(results) if any(path.is_dir() for path in files) else ())]
+    notes = list(results.notes)
+    # Most files need no comparison, nor to wait for what it takes.
+    if any("side" in each for each in results.environments.values()):
+        from dlbench.analysis.compare.ab import are_sides
+        from dlbench.analysis.compare.provenance import side_notes
+
+        notes += side_notes(results) if are_sides(results) else ()
+    if any(path.is_dir() for path in files):
+        from dlbench.analysis.compare.outliers import fleet_notes
+
+        notes += fleet_notes(results)
+    return notes
 
 
 def devices(results: Results) -> list[str]:

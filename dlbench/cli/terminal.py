@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
     from dlbench.harness.probe.programs import OtherPrograms
 
-_UNBOUNDED = 100_000
-"""Columns for output that goes to a file or a pipe, so that nothing is folded or cut."""
+_PIPE = 100
+"""Columns for output that goes to a file or a pipe, as logs of CI wrap what is wider."""
 _ALIKE = {"×": "x", "…": "~", "–": "-", "µ": "u", "·": "-"}
 _HANDLER = "dlbench.alike"
 _ASCII = "dlbench-ascii"
@@ -66,12 +66,12 @@ def wrapped(text: str, stream: TextIO) -> str:
 
 
 def draw(*parts: "RenderableType") -> None:
-    """Write what rich lays out to stdout, as wide as the terminal or as COLUMNS says, or off a terminal as wide as it gets."""
+    """Write what rich lays out to stdout, as wide as the terminal or as COLUMNS says, or off a terminal as a log can hold."""
     from rich.console import Console
 
     console = Console()
     if not (sys.stdout.isatty() or os.environ.get("COLUMNS")):
-        console.width = _UNBOUNDED
+        console.width = _PIPE
     # Through click, because rich answers a closed pipe with exit code 1. What is wider than the screen the terminal breaks.
     with console.capture() as capture:
         for part in parts:

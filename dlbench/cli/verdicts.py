@@ -10,7 +10,7 @@ import click
 from dlbench.analysis.compare.judge import Verdict
 from dlbench.analysis.compare.verdict import Comparison
 from dlbench.analysis.export import compare_export, github, junit, tabular
-from dlbench.analysis.presentation.names import paths_of, with_short_names, without_folders
+from dlbench.analysis.presentation.names import paths_of, without_folders
 from dlbench.analysis.read.table import Results
 from dlbench.analysis.report import compare_terminal, sentences, terminal
 from dlbench.analysis.report.screen import Note
@@ -42,7 +42,7 @@ def conclude(comparisons: Sequence[Comparison], notes: Sequence[str], options: O
     write_notes([*(brief.get(note, note) for note in notes), *paths_of(results.paths)] if options.form == "table" else notes)
     if options.junit:
         overwrite(options.junit, junit.junit(comparisons))
-    for_others = [without_folders(with_short_names(note, results.paths)) for note in notes]
+    for_others = [without_folders(note, results.paths.values()) for note in notes]
     if options.verdict:
         document = compare_export.verdict(comparisons, code, for_others)
         overwrite(options.verdict, json.dumps(document, ensure_ascii=False, allow_nan=False).encode(errors="replace") + b"\n")

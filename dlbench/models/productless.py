@@ -23,7 +23,7 @@ _BY_KIND = {
     "comparisons of a whole, sorting and counting": (
         "allclose _assert_async _assert_scalar _assert_tensor_metadata bincount bucketize equal _functional_assert_async histc "
         "is_same_size isin kthvalue _linalg_check_errors _local_scalar_dense mode multinomial nonzero nonzero_static searchsorted sort "
-        "sym_numel sym_size sym_stride topk _unique _unique2 unique_consecutive unique_dim"
+        "_fused_sdp_choice sym_numel sym_size sym_stride topk _unique _unique2 unique_consecutive unique_dim"
     ),
     "gradients whose operators are called otherwise than those that they are of": (
         "diagonal_backward embedding_dense embedding_sparse evenly_distribute mkldnn_max_pool nll_loss nll_loss2d select select_backward "

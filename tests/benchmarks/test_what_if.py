@@ -1,13 +1,12 @@
 """The fit of the estimate: what the script writes, and how many held-out figures its range holds."""
 
-import math
-
 import pytest
-import torch
 
 from benchmarks import what_if
 from dlbench.core.reference.published import published_figures
 from dlbench.core.reference.what_if import TABLE, fitted
+from dlbench.kit.step_counts import train_counts
+from dlbench.workloads.cnn import cross_entropy
 
 FOUND = what_if.samples()
 
@@ -54,9 +53,10 @@ def test_the_share_counts_ratios_on_both_sides():
     assert what_if.factor_of([1.0] * 17 + [0.5, 1.9, 4.0]) == pytest.approx(1.9)
 
 
-def test_bytes_are_those_of_the_closed_formulas_at_any_batch():
-    from dlbench.kit.step_counts import train_counts
-
-    counted = train_counts(what_if.network("resnet18"), "resnet18", torch.empty(48, 3, 224, 224, device="meta"), 48, "amp_fp16", 5)
+def test_bytes_are_those_of_a_step_at_any_batch():
+    """Counted at 1 and 2, and here at 48."""
+    images, labels = what_if.batch_of(48, "cpu")
+    network = what_if.network("resnet18", "cpu")
+    counted = train_counts(network, "resnet18", cross_entropy, (images, labels), "amp_fp16", 5)
     assert fitted().training["resnet18"].half.of(48) == counted.bytes
-    assert math.isclose(fitted().training["resnet18"].flops, counted.flops / 48)
+    assert fitted().training["resnet18"].flops == counted.flops / 48

@@ -42,7 +42,8 @@ def test_each_committed_reference_has_the_lines_of_its_answers(path):
     results = collect([path])
     lines = [line for line in card(results).splitlines() if line.startswith("- ")]
     found = [each for each in answers(results) if isinstance(each, Answer)]
-    assert [line[2:].partition(": ")[0] for line in lines] == [each.label or each.question.topic for each in found for _ in each.lines]
+    labels = dict.fromkeys(each.label or each.question.topic for each in found if each.lines)
+    assert list(dict.fromkeys(line[2:].partition(": ")[0] for line in lines)) == [*labels]
     assert not [line for line in lines if "/home/" in line or "results/" in line]
 
 
@@ -82,5 +83,6 @@ def test_prices_are_told_in_it(tmp_path):
     made_up.write(tmp_path / "run.jsonl", made_up.both_kinds())
     out = front_door.in_process(tmp_path, "show", "run.jsonl", "--card", "--price-per-hour", "cuda=2").out
     (line,) = [each for each in out.splitlines() if each.startswith("- your data: ")]
-    assert line == "- your data: resnet18 trains at 4.00 k/s: 50,000 samples in 12.5 s (12.1…12.9), 0.00694; 21 min on the CPU; estimate"
+    text = "resnet18 trains at 4.00 k images/s: 50,000 images in 12.5 s (12.1…12.9), 0.00694; 21 min on the CPU; estimate"
+    assert line == f"- your data: {text}"
     assert "your data" not in front_door.in_process(tmp_path, "show", "run.jsonl", "--card").out

@@ -27,7 +27,7 @@ def offered(folder, *words):
         ("dlbench show --topic b", ["bottleneck", "batch"]),
         ("dlbench show run.jsonl --by d", ["device", "device_name", "dtype"]),
         ("dlbench show run.jsonl --format j", ["json"]),
-        ("dlbench export run.jsonl --to py", ["pyperf", "pytest-benchmark"]),
+        ("dlbench export run.jsonl --to p", ["parquet", "pyperf"]),
     ],
 )
 def test_the_words_that_begin_so_are_offered(tmp_path, line, words):

@@ -19,7 +19,7 @@ from dlbench.core.measurement import measurement_to_json
 from dlbench.core.writer import ResultWriter
 
 PAGE = (front_door.ROOT / "docs" / "export.md").read_text()
-ONE_FILE = ("pyperf", "pytest-benchmark", "google-benchmark", "bencher")
+ONE_FILE = ("pyperf", "google-benchmark", "bencher")
 HEADER: dict[str, Any] = {
     "dlbench": "0.1.0",
     "environment": {
@@ -266,16 +266,3 @@ def test_pyperf_reads_and_compares_them(two_runs: Path) -> None:
     assert "Number of run with values: 7" in " ".join(stats.split())
     compared = consumer("pyperf", "compare_to", "a.json", "b.json", cwd=two_runs)
     assert compared.count("2.00x slower") >= 8
-
-
-@needs("pytest_benchmark")
-def test_pytest_benchmark_reads_and_compares_them(two_runs: Path) -> None:
-    for name in ("a", "b"):
-        assert in_process(two_runs, "export", f"{name}.jsonl", "--to", "pytest-benchmark", "-o", f"{name}.json").code == 0
-    compared = consumer(
-        "pytest_benchmark", "compare", "a.json", "b.json", "--group-by", "fullname", "--columns", "median,rounds", cwd=two_runs
-    )
-    assert compared.count("(2.00)") == 8
-    assert compared.count("dlbench::train_step[") == 8
-    by_device = consumer("pytest_benchmark", "compare", "a.json", "--group-by", "param:device", cwd=two_runs)
-    assert "cuda:0" in by_device

@@ -173,12 +173,6 @@ def test_machines_read_it_too(folder):
     told, _, remedy = comparison["unseen"]["sentence"].partition(f": {NOISY.id} (")
     assert f"note: {told}; {remedy.partition('); ')[2]}\n" in done.err
     tests = ElementTree.parse(folder / "junit.xml")  # noqa: S314  # written just now
-    for case in comparison["cases"]:
-        said = {
-            each.attrib["name"]: each.attrib["value"] for each in tests.iterfind(f".//testcase[@name='{case['compare.case']}']//property")
-        }
-        told = ("compare.detect", "compare.possible", "compare.unseen")
-        assert said == {name: str(case[name]) for name in told if case[name] is not None}
     error = tests.find(".//error")
     assert error is not None
     assert error.attrib["message"] == comparison["unseen"]["sentence"]

@@ -178,7 +178,7 @@ def test_a_budget_that_runs_out_is_said_and_more_of_it_goes_on(tmp_path, monkeyp
     (row,) = measurements(tmp_path / "o.jsonl")
     made = tries(tmp_path / "o.jsonl")
     assert done.code == 4, done.err
-    assert "note: the budget left out every case on memory; go on with: dlbench run --resume o.jsonl --budget TIME" in done.err
+    assert "note: the budget left out 1 case; go on with: dlbench run --resume o.jsonl --budget TIME" in done.err
     assert (row["status"], row["case"]["id"]) == ("skipped", LARGEST)
     assert len(made) == 1
     assert row["found"] == {"batch": made[0]["case"]["params"]["batch"]}

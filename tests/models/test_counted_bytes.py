@@ -119,7 +119,7 @@ def test_bytes_of_published_networks_are_those_of_the_formula_and_of_what_it_lea
     layers = layers_of(network)
     trained, formula = count_step(train_classifier, network, images, labels).bytes, closed_formula(layers, training=True)
     assert trained == formula + left_out(layers, training=True).total()
-    assert trained == pytest.approx(formula, rel=0.15)
+    assert trained == pytest.approx(formula, rel=0.15)  # of large batches 0.16 in ResNet-152, as weights have less of a part in it
     inferred, formula = count_step(forward, network.eval(), images).bytes, closed_formula(layers, training=False)
     assert inferred == formula + left_out(layers, training=False).total()
 

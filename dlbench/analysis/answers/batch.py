@@ -4,13 +4,12 @@ import math
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from operator import attrgetter
 from typing import NamedTuple
 
 from dlbench.analysis.answers.parts import small_batches
 from dlbench.analysis.answers.parts.base import Question, Section
 from dlbench.analysis.answers.parts.headline import Tag
-from dlbench.analysis.answers.parts.lines import MOST_OFF, fit
+from dlbench.analysis.answers.parts.lines import MOST_OFF, Line, fit
 from dlbench.analysis.answers.parts.pair_tables import RATIO_TAGS, medians
 from dlbench.analysis.presentation.columns import CASE, RATIO, THROUGHPUT, TIME, place
 from dlbench.analysis.presentation.figures import Figure, figure
@@ -27,8 +26,6 @@ from dlbench.core.units import percent
 
 ENOUGH = 0.9
 """Share of the best throughput from which on a larger batch is not worth its memory and its latency."""
-_BENT = 0.1
-"""Median distance of peaks from their line from which on a sample does not take the same at every batch."""
 _FREE = {BATCH, *MACHINE} - {DEVICE, RUN}
 """In which the rows of a sweep may differ: of what ran out of memory nobody knows more of the machine."""
 
@@ -58,26 +55,9 @@ class BatchSweep:
         return "more" if self.row is self.sides[-1] and not self.too_large else "enough"
 
     @property
-    def over(self) -> str | None:
-        """What it has over the smallest batch where a larger one may give more."""
-        return f"{self.ratio.brief} batch {self.sides[0].batch:,}" if self.outcome == "more" else None
-
-    @property
     def less(self) -> str | None:
         """Its share where that is not all."""
         return percent(self.share) if self.share < 1 and self.outcome == "enough" else None
-
-
-class PeakLine(NamedTuple):
-    """Line through the peaks of three batches or more, nothing where they don't rise; what holds for the batches it was drawn through."""
-
-    sample_bytes: float | None = None
-    fixed_bytes: float | None = None
-    """None where it does not show."""
-    line_from: int | None = None
-    line_to: int | None = None
-    off: float | None = None
-    """How far a peak is from it in the median, relative."""
 
 
 @dataclass(frozen=True)
@@ -121,15 +101,30 @@ class MemoryDemand:
         return None if self.row.is_ok else self.row.case.reason or str(self.row.case.status)
 
     @cached_property
-    def line(self) -> PeakLine:
-        """Line through the peaks."""
-        peaks = [(batch, peak) for row in self.fits if (batch := row.batch) and (peak := row.peak_bytes)]
-        if (line := fit(peaks)) is None:
-            return PeakLine()
-        off, (smallest, _), (largest, _) = line.off(peaks), peaks[0], peaks[-1]
-        if off >= MOST_OFF or len({peak for _, peak in peaks}) == 1:
-            return PeakLine(off=off)
-        return PeakLine(line.slope, line.fixed if line.shows_fixed(smallest, off) else None, smallest, largest, off)
+    def peaks(self) -> list[tuple[int, int]]:
+        """Batches and what each took."""
+        return [(batch, peak) for row in self.fits if (batch := row.batch) and (peak := row.peak_bytes)]
+
+    @cached_property
+    def line(self) -> Line | None:
+        """Line through the peaks of three batches or more; None where they don't rise, or are too far off it."""
+        rising = len({peak for _, peak in self.peaks}) > 1
+        return line if rising and (line := fit(self.peaks)) and line.off(self.peaks) < MOST_OFF else None
+
+    @property
+    def sample_bytes(self) -> float | None:
+        """What each sample adds."""
+        return self.line and self.line.slope
+
+    @property
+    def off(self) -> float | None:
+        """How far a peak is from the line in the median, relative."""
+        return self.line and self.line.off(self.peaks)
+
+    @property
+    def fixed_bytes(self) -> float | None:
+        """What it takes without a sample; None where that does not show."""
+        return self.line.fixed if self.line and self.line.shows_fixed(self.peaks[0][0], self.off or 0.0) else None
 
 
 class Batches(NamedTuple):
@@ -145,7 +140,7 @@ def _read(results: Results) -> Batches:
     sweeps = flat(by_device([sweep for group in groups.values() for sweep in _sweep(group)]))
     of_sweeps = (MemoryDemand(sweep.sides[0], sweep.sides) for sweep in sweeps)
     searches = sorted(_searches(results), key=lambda each: (each.row.is_on_cpu, -(each.largest or 0)))
-    demands = [*searches, *(each for each in of_sweeps if each.line.sample_bytes)]
+    demands = [*searches, *(each for each in of_sweeps if each.line)]
     return Batches(sweeps, demands, small_batches.trainings(results))
 
 
@@ -177,10 +172,10 @@ def _searches(results: Results) -> Iterator[MemoryDemand]:
             yield MemoryDemand(row, [each for each in tried if each.is_ok], tried, declared.parameter("limit"))
 
 
-def _by_batch(rows: Sequence[Row], searched: str = "") -> Iterator[Figure]:
-    """Yield throughput, latency and memory against the batch, of each workload a figure each, with a line a sweep or search and device."""
-    about = "One line a network or shape; further right is a larger batch. "
-    about += "Tries of a search stand on one round each." if searched else "The vertical lines are 95 % intervals over rounds."
+def _by_batch(found: Sequence[BatchSweep]) -> Iterator[Figure]:
+    """Yield throughput, latency and memory against the batch, of each workload a figure each, with a line a sweep and device."""
+    rows = [row for sweep in found for row in sweep.sides]
+    about = "One line a network or shape; further right is a larger batch. The vertical lines are 95 % intervals over rounds."
     line = Column("batch.sweep", Unit.TEXT, "the parameters that stay the same while the batch grows", heading="work").by(
         lambda row: short(label(row, (BATCH.name,))).partition(" ")[2] or row.case.workload
     )
@@ -188,10 +183,10 @@ def _by_batch(rows: Sequence[Row], searched: str = "") -> Iterator[Figure]:
     memory = Column(
         "batch.memory_bytes", Unit.BYTES, "peak on the accelerator, or on a CPU of the process", "lower", of=lambda row: row.peak_bytes
     )
-    for where, found in by_workload(rows).items():
+    for where, alike in by_workload(rows).items():
         for column in (THROUGHPUT.headed("throughput"), TIME.headed("latency"), memory.headed("memory")):
-            shown = [row for row in found if column.value(row) is not None]
-            title = f"{column.heading.capitalize()} by batch size{searched}: {where}"
+            shown = [row for row in alike if column.value(row) is not None]
+            title = f"{column.heading.capitalize()} by batch size: {where}"
             yield figure(title, about, "line", shown, batch, column, line, place(rows), log="xy")
 
 
@@ -199,11 +194,8 @@ def _cautions(found: Sequence[MemoryDemand]) -> Iterator[str]:
     for each in found:
         if each.ended:
             yield f"the search for the largest batch of {short(each.case)}: {each.ended}"
-        if (each.line.off or 0) > _BENT:
-            yield f"memory per sample of {short(each.case)} varies with the batch"
 
 
-_line = attrgetter("line")
 _MEMORY: Section[MemoryDemand] = Section(
     records="demands",
     title="Memory by batch size",
@@ -216,21 +208,15 @@ _MEMORY: Section[MemoryDemand] = Section(
         Column("batch.tries", Unit.COUNT, "batches that the search tried, each in one round").by(
             lambda each: len(each.tries) or None, "tries"
         ),
-        Column("batch.sample_bytes", Unit.BYTES, "what each sample adds to the peak: slope of a line through the peaks")
-        .on(_line)
-        .headed("a sample", 0),
+        Column("batch.sample_bytes", Unit.BYTES, "what each sample adds to the peak: slope of a line through the peaks").headed(
+            "a sample", 0
+        ),
         Column(
             "batch.fixed_bytes",
             Unit.BYTES,
             "what that line takes without a sample: weights, their gradients and averages, libraries; null where it does not show",
-        )
-        .on(_line)
-        .headed("fixed part", 0),
-        Column("batch.off", Unit.FRACTION, "how far a peak is from the line, in the median", heading="off the line").on(_line),
-        Column("batch.line_from", Unit.COUNT, "the smallest batch of the line; beyond these it is a forecast")
-        .on(_line)
-        .headed("from batch"),
-        Column("batch.line_to", Unit.COUNT, "the largest batch of the line", heading="to batch").on(_line),
+        ).headed("fixed part", 0),
+        Column("batch.off", Unit.FRACTION, "how far a peak is from the line, in the median", heading="off the line"),
         Column("batch.ended", Unit.TEXT, "why the search is unfinished, with what fits so far, or found nothing that fits").headed(
             "search ended, as"
         ),
@@ -248,9 +234,6 @@ _MEMORY: Section[MemoryDemand] = Section(
     },
     tags={Tag.UNFINISHED: lambda each: bool(each.limit and each.largest and each.ended)},
     cautions=_cautions,
-    figures=[
-        lambda found: _by_batch([row for each in found if each.limit for row in each.fits if row.has_throughput], ", as a search tried")
-    ],
 )
 ORDER = 50
 QUESTION = Question(
@@ -289,14 +272,9 @@ QUESTION = Question(
                 "more": "{enough} is the largest measured; more may help",
                 "enough": ("{enough} is enough for {case}", "{enough} is enough"),
             },
-            qualifier=(
-                "{case}{where}: {over}",
-                "{short}{where}: {over}",
-                "{less} of the best throughput{where}",
-                "{less} of the best{where}",
-            ),
+            qualifier=("{less} of the best throughput{where}", "{less} of the best{where}"),
             tags=RATIO_TAGS,
-            figures=[lambda found: _by_batch([row for sweep in found for row in sweep.sides])],
+            figures=[_by_batch],
         ),
         _MEMORY,
         small_batches.SECTION,

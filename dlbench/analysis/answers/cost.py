@@ -1,43 +1,38 @@
 """Cost: time, energy and money to train a published network, a network of one's own, or on as many samples as one asks for."""
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from operator import attrgetter
 from typing import NamedTuple
 
-from dlbench.analysis.answers.parts.base import Lack, Question, Section
+from dlbench.analysis.answers.parts.base import Question, Section
 from dlbench.analysis.answers.parts.convergence import SEE_PRECISION, trainings
 from dlbench.analysis.answers.parts.headline import CPU_ONLY, Tag
-from dlbench.analysis.answers.parts.money import Hour, Payment, devices_of
-from dlbench.analysis.answers.parts.open_costs import what_stays_open
+from dlbench.analysis.answers.parts.money import Payment, devices_of
 from dlbench.analysis.answers.parts.training_time import (
     THOUSAND,
     Cost,
     Estimate,
-    best_steps,
     estimates,
-    faster_steps,
     inference,
 )
 from dlbench.analysis.presentation.columns import place, spanned
 from dlbench.analysis.presentation.wording import few
 from dlbench.analysis.ratios.pairing import grouped
 from dlbench.analysis.read.table import Results
+from dlbench.core.prices import Prices
 from dlbench.core.reference.networks import PARAMETERS
-from dlbench.core.reference.schedules import schedules
-from dlbench.core.rows.row import Row, Setting, cells
+from dlbench.core.rows.row import Setting, cells
 from dlbench.core.schema import Column, Unit
 
 _LEFT_OUT = "reading and decoding images, validation, checkpoints and clocks that change over hours are left out"
 _FAMILIAR = ("resnet50", "resnet18")
 """Networks that stand for others where nobody brought one: what is most trained among those that suites have."""
 _CONVERGES = "whether it converges at that batch and in that precision is open"
-
-
-class RentOrBuy(NamedTuple):
-    """Devices that may be rented or bought, as a row took them."""
-
-    row: Row
-    hour: Hour
-    estimate: Estimate
+_NO_MONEY = "money is open: give --price-per-hour, or --price with --years and --hours-per-day"
+_ONLY_DEVICES = "money is that of the devices: hosts that are paid for apart, storage, network, cooling and people are left out"
+_IN_RENT = "--price-per-kwh changes no amount here, as rent includes electricity: give --price for what a bought device costs"
+_UNMETERED = "nothing metered these steps: dlbench run sustained"
 
 
 class Costs(NamedTuple):
@@ -46,32 +41,26 @@ class Costs(NamedTuple):
     wanted: Sequence[Estimate]
     published: Sequence[Estimate]
     money: Sequence[Cost]
-    plans: Sequence[RentOrBuy]
+    plans: Sequence[Estimate]
     forward: Sequence[Estimate]
 
 
 def _read(results: Results) -> Costs:
     """Return networks of one's own first, then the most familiar, and then those that were measured on the most devices."""
-    of_model = estimates(best_steps(results), results.prices)
+    every = list(estimates(results))
+    alone = Counter(each.model for each in every if each.is_alone)
 
-    def standing(model: str) -> tuple[bool, int, int]:
-        familiar = _FAMILIAR.index(model) if model in _FAMILIAR else len(_FAMILIAR)
-        return model in PARAMETERS, familiar, -sum(each.is_alone for each in of_model[model][0])
+    def standing(each: Estimate) -> tuple[bool, int, int]:
+        familiar = _FAMILIAR.index(each.model) if each.model in _FAMILIAR else len(_FAMILIAR)
+        return each.model in PARAMETERS, familiar, -alone[each.model]
 
-    order = sorted(dict.fromkeys((*(each for each in schedules() if each in of_model), *of_model)), key=standing)
-    every = [each for model in order for found in of_model[model] for each in found]
+    every.sort(key=standing)
     wanted, published = ([each for each in every if bool(each.schedule.source) is known] for known in (False, True))
-    plans = [RentOrBuy(each.row, each.hour, each) for each in every if each.hour.rent is not None and each.hour.price is not None]
+    plans = [each for each in every if each.hour.rent is not None and each.hour.price is not None]
     # Networks differ in nothing but the power that they take here, so one line is enough where that is not known.
     once = [alike[0] for alike in grouped(plans, lambda each: (each.row.case.run, devices_of(each.row), each.hour)).values()]
     forward = sorted(inference(results), key=lambda each: -each.row.paid_rate)
     return Costs(wanted, published, [cost for each in every for cost in each.costs], once, forward)
-
-
-def _nothing(results: Results) -> Lack:
-    names = dict.fromkeys(f"{row.case.workload} {row.params.get('model', '')}".rstrip() for row in results.rows if row.is_ok)
-    none = "no training step of a published network"
-    return Lack(f"{few(names, 3)}: {none} by one process" if names else f"{none} was measured")
 
 
 def _cautions(results: Results) -> Iterator[str]:
@@ -79,10 +68,53 @@ def _cautions(results: Results) -> Iterator[str]:
     every = [*found.wanted, *found.published]
     if every:
         yield from (_LEFT_OUT, SEE_PRECISION if trainings(results.rows) else _CONVERGES)
-        yield from faster_steps(results)
     else:
         yield "no training step of a published network was measured: dlbench run cnn"
-    yield from what_stays_open(every or found.forward, results.prices)
+    yield from _what_stays_open(every or found.forward, results.prices)
+
+
+def _what_stays_open(found: Sequence[Estimate], prices: Prices) -> Iterator[str]:
+    """Yield what stays open of energy and money, and the command or the options that would tell it."""
+    if not any(each.joules is not None for each in found):
+        tried = next((each.row.energy.reason for each in found if each.kept and each.row.energy.reason), None)
+        yield f"energy is open: {tried or _UNMETERED}"
+    if not prices.has_amounts:
+        yield _NO_MONEY
+        return
+    yield _ONLY_DEVICES
+    bought = [each for each in found if each.hour.price is not None]
+    if unspread := dict.fromkeys(each.row.case.device for each in bought if each.hour.spread is None):
+        some = any(each.hour.spread is not None for each in bought)
+        what = f"{few(unspread, 3)}, bought," if some else "a device that is bought"
+        yield f"what {what} costs an hour is open: give --years and --hours-per-day"
+    yield from _electricity(found, prices)
+    priced = (prices.per_hour, prices.per_kwh, prices.price)
+    unpriced = dict.fromkeys(device for each in found for device in devices_of(each.row) if all(of.of(device) is None for of in priced))
+    if unpriced:
+        yield f"without a price: {few(unpriced, 3)}; give --price-per-hour {next(iter(unpriced))}=AMOUNT"
+
+
+def _electricity(found: Sequence[Estimate], prices: Prices) -> Iterator[str]:
+    """Yield which amounts are without electricity, and why."""
+    owned = [each for each in found if each.hour.rent is None or each.hour.price is not None]
+    if not prices.per_kwh.figures:
+        if prices.price.figures:
+            yield "electricity is left out of what a device that is bought costs: give --price-per-kwh"
+        return
+    if not owned:
+        yield _IN_RENT
+    for reason, alike in grouped((each for each in owned if each.hour.electricity is None), lambda each: _why(each, prices)).items():
+        networks = dict.fromkeys(f"{each.model} on {each.row.case.device}" for each in alike)
+        yield f"electricity is left out for {few(networks, 2)}: {reason}"
+
+
+def _why(each: Estimate, prices: Prices) -> str:
+    """Return why an estimate has no electricity."""
+    if any(prices.per_kwh.of(device) is None for device in devices_of(each.row)):
+        return f"give --price-per-kwh {each.row.case.device}=AMOUNT"
+    if each.devices > 1 and each.row.energy.watts is not None:
+        return "of several devices only the first was metered"
+    return (each.kept and each.row.energy.reason) or _UNMETERED
 
 
 def _foremost(found: Sequence[Estimate]) -> list[Estimate]:
@@ -103,9 +135,9 @@ def _step(of: str) -> list[Column]:
     choice = "the batch, precision, layout, mode and implementation of the update at which it was sustained, or else fastest"
     rate = "samples over the time of all calls, slow ones included; of a sustained step the steady rate"
     return [
-        Column(f"{of}.choice", Unit.TEXT, choice, of=lambda each: each.choice, heading="at", priority=0),
+        Column(f"{of}.choice", Unit.TEXT, choice, heading="at", priority=0),
         Column(f"{of}.items_per_s", Unit.ITEMS_PER_S, rate, "higher", of=lambda each: each.row.paid_rate, heading="samples/s", priority=0),
-        Column(f"{of}.kept", Unit.FRACTION, "of its burst, where it was sustained", "higher", of=lambda each: each.kept, heading="kept"),
+        Column(f"{of}.kept", Unit.FRACTION, "of its burst, where it was sustained", "higher", heading="kept"),
         spanned(
             Column(f"{of}.joules_1000", Unit.JOULES, "energy of 1000 samples, gross", "lower", heading="energy of 1000", priority=0).by(
                 lambda each: each.joules_of_1000[0]
@@ -121,7 +153,7 @@ def _label(found: Sequence[Estimate]) -> str:
 
 def _training(records: str) -> Section[Estimate]:
     """Return the section of times on one set of samples: ImageNet with its published schedules, or another."""
-    text, short = "{model:15} trains at {items_per_s}: {what} in {seconds}{span}", "{seconds}{span} for {what}, {model}"
+    text, short = "{model:15} trains at {rate}: {what} in {seconds}{span}", "{seconds}{span} for {what}, {model}"
     seconds = Column("train.seconds", Unit.SECONDS, "all steps of the schedule at that rate", "lower", heading="time to train", priority=0)
     return Section(
         records=records,
@@ -134,10 +166,8 @@ def _training(records: str) -> Section[Estimate]:
             Column("train.epochs", Unit.COUNT, "passes over ImageNet's training set, of the published schedule", heading="epochs").by(
                 lambda each: each.schedule.epochs if each.schedule.source else None
             ),
-            spanned(seconds.by(_seconds), lambda each: each.ends, "train."),
-            Column("train.joules", Unit.JOULES, "of all steps of the schedule", "lower", heading="energy", priority=0).by(
-                lambda each: each.joules
-            ),
+            spanned(seconds, lambda each: each.ends, "train."),
+            Column("train.joules", Unit.JOULES, "of all steps of the schedule", "lower", heading="energy", priority=0),
             Column("train.took", Unit.TEXT, "how long it took them, and on what", heading="its authors").by(
                 lambda each: each.schedule.took
             ),
@@ -167,8 +197,8 @@ def _sources(found: Sequence[Estimate]) -> Iterator[str]:
     yield from dict.fromkeys(f"{each.took}: {each.took_source}" for each in chosen if each.took)
 
 
-def _priced(title: str) -> Callable[[Sequence[Cost] | Sequence[RentOrBuy]], str]:
-    return lambda found: f"{title}{found[0].estimate.prices.heading}"
+def _priced(title: str) -> Callable[[Sequence[Cost | Estimate]], str]:
+    return lambda found: f"{title}{found[0].prices.heading}"
 
 
 def _amount(name: str, meaning: str, heading: str, samples: Callable[[Cost], float]) -> Column:
@@ -188,9 +218,17 @@ def _way(way: Payment) -> Column:
     return spanned(shown, lambda each: found.ends(THOUSAND) if (found := cost(each)) else (None, None))
 
 
-_MODEL = Column(str(Setting("param", "model")), Unit.TEXT, "the network", of=lambda each: each.model, heading="network", priority=0)
+_MODEL = Column(str(Setting("param", "model")), Unit.TEXT, "the network", heading="network", priority=0)
 _RANKS = Column("train.ranks", Unit.COUNT, "processes that took part, one a device, where these were several", heading="ranks").by(
     lambda each: None if each.row.is_single_rank else each.row.ranks
+)
+_PLAN = (
+    Column("buy.price", Unit.MONEY, "to buy all its devices", heading="price"),
+    Column("buy.rent", Unit.MONEY, "of an hour", heading="rent"),
+    Column("buy.electricity", Unit.MONEY, "that an owner pays for an hour", heading="electricity"),
+    Column("buy.hours", Unit.NUMBER, "price / (rent - electricity)", "lower", heading="hours to earn it"),
+    Column("buy.share", Unit.FRACTION, "these over years × 365 × hours a day", "lower", heading="of its use"),
+    Column("buy.cheaper", Unit.TEXT, "what costs less over the planned use", heading="cheaper"),
 )
 ORDER = 90
 QUESTION = Question(
@@ -198,7 +236,7 @@ QUESTION = Question(
     "What does it cost: joules and money per 1000 samples, time to train?",
     command="dlbench run cnn",
     others=("dlbench run",),
-    missing=[_nothing],
+    missing=["no training step of a published network was measured"],
     read=_read,
     cautions=_cautions,
     sections=[
@@ -227,21 +265,8 @@ QUESTION = Question(
             title=_priced("Rent or buy"),
             columns=[
                 place,
-                Column("buy.devices", Unit.COUNT, "how many", of=lambda each: len(devices_of(each.row)), heading="devices"),
-                Column("buy.price", Unit.MONEY, "to buy all its devices", of=lambda each: each.hour.price, heading="price"),
-                Column("buy.rent", Unit.MONEY, "of an hour", of=lambda each: each.hour.rent, heading="rent"),
-                Column("buy.electricity", Unit.MONEY, "that an owner pays for an hour", heading="electricity").by(
-                    lambda each: each.hour.electricity
-                ),
-                Column("buy.hours", Unit.NUMBER, "price / (rent - electricity)", "lower", heading="hours to earn it").by(
-                    lambda each: each.hour.hours_to_earn
-                ),
-                Column("buy.share", Unit.FRACTION, "these over years × 365 × hours a day", "lower", heading="of its use").by(
-                    lambda each: each.hour.share_to_earn
-                ),
-                Column(
-                    "buy.cheaper", Unit.TEXT, "what costs less over the planned use", of=lambda each: each.hour.cheaper, heading="cheaper"
-                ),
+                Column("buy.devices", Unit.COUNT, "how many", heading="devices"),
+                *(each.on(attrgetter("hour")) for each in _PLAN),
             ],
         ),
         Section(

@@ -7,7 +7,7 @@ from itertools import chain, product, takewhile
 from operator import itemgetter
 
 from dlbench.analysis.answers.parts.base import Question, Section
-from dlbench.analysis.answers.parts.headline import Tag
+from dlbench.analysis.answers.parts.headline import WORTH_IT, Tag
 from dlbench.analysis.answers.parts.pair_tables import (
     has_own_base,
     machines_of,
@@ -213,6 +213,7 @@ QUESTION = Question(
             whole=lambda race: pair_columns.cells(race.pair),
             rows=lambda race: sides_of(race.points),
             foremost=_foremost,
+            label=WORTH_IT,
             by=lambda race: race.result,
             headline={
                 _CROSSES: "{device} ahead from {parameter:9} = {size}{more}",

@@ -87,7 +87,6 @@ def _figures(found: Sequence[Step]) -> Iterator[Figure]:
         Column("scaling.ranks_text", Unit.TEXT, "how many ranks took part", heading="ranks").by(lambda each: plural(each.ranks, "rank")),
         place(gained),
         reference=1.0,
-        spread=lambda each: each.efficiency or 0.0,
     )
 
 

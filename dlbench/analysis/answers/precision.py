@@ -147,7 +147,6 @@ def _errors(pairs: Sequence[Pair]) -> Iterator[Figure]:
         of_row(lambda row: row.case.dtype, "precision"),
         place(rows),
         log="x",
-        spread=lambda row: _error(row) or 0.0,
     )
 
 
@@ -200,7 +199,7 @@ QUESTION = Question(
                     "{name:11} {speedup} {base}{span}, error {error}",
                     "{name:11} {speedup} {base}{span}",
                 ),
-                "loss": "none beats {base:11}: {speedup}{span}, {name:11}",
+                "loss": "none beats {base:11}: {name:11} {speedup}{span}",
                 "open": "no gain shown by {name:11} over {base:11}",
             },
             qualifier="{case}{where}{among}",

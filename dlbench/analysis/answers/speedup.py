@@ -10,7 +10,7 @@ from typing import NamedTuple
 from dlbench.analysis.answers.parts.base import Question, Section
 from dlbench.analysis.answers.parts.best import best
 from dlbench.analysis.answers.parts.cards import SECTION, OnCard, on_cards
-from dlbench.analysis.answers.parts.headline import Tag, by_kind
+from dlbench.analysis.answers.parts.headline import WORTH_IT, Tag, by_kind
 from dlbench.analysis.answers.parts.pair_tables import (
     OWN_BEST,
     SAME,
@@ -62,15 +62,28 @@ class Family(OfPair):
         return len(self.pairs)
 
     @property
-    def alike(self) -> Ratio | None:
-        """The ratio of the case in the middle of those that ran on both, of the same network or shape where there are any."""
+    def same(self) -> Pair | None:
+        """The case in the middle of those that ran on both, of the same network or shape where there are any."""
         same = [each for each in self.pairs if each.work == self.pair.work] or self.pairs
-        return middle(same).ratio if same else None
+        return middle(same) if same else None
+
+    @property
+    def alike(self) -> Ratio | None:
+        """Its ratio."""
+        return None if self.same is None else self.same.ratio
+
+    @property
+    def same_case(self) -> str | None:
+        """Its name where there is little room, without the kind; None where the family is of the same two rows already."""
+        return None if self.same is None or self.same.sides == self.pair.sides else self._brief(self.same.case)
 
     @property
     def work(self) -> str:
         """What was done where there is little room, without the name of the kind."""
-        return brief(self.case).removeprefix(f"{_BRIEF.get(self.name, self.name)} ")
+        return self._brief(self.case)
+
+    def _brief(self, case: str) -> str:
+        return brief(case).removeprefix(f"{_BRIEF.get(self.name, self.name)} ")
 
     @property
     def at(self) -> str | None:
@@ -79,6 +92,11 @@ class Family(OfPair):
             return None
         there, here = (choice(row).replace("batch=", "b") for row in (self.pair.other, self.pair.base))
         return there if there == here else f"{there} / {here}"
+
+    @property
+    def best(self) -> str | None:
+        """The same in words; None where that is no other than the same case."""
+        return self.same_case and f"each at its best ({self.work} {self.at})"
 
 
 class Compared(NamedTuple):
@@ -178,8 +196,10 @@ QUESTION = Question(
             whole=lambda family: pair_columns.cells(family.pair),
             foremost=_foremost,
             by=lambda family: family.ratio.outcome,
+            label=WORTH_IT,
+            second="{alike} on the same case, {same_case:24}",
             headline={
-                "gain": "{name:20} {speedup}{span}{more}",
+                "gain": ("{name:20} {speedup}{span}, {best}{more}", "{name:20} {speedup}{span}{more}"),
                 "loss": "CPU faster: {speedup}{span} in {name:20}",
                 "open": "no gain shown in {name:20}",
             },

@@ -7,7 +7,7 @@ from dataclasses import replace
 from dlbench.analysis.compare.judge import Verdict
 from dlbench.analysis.compare.values import ValueChange
 from dlbench.analysis.presentation.wording import few, plural, value_name
-from dlbench.analysis.ratios.paired import ENOUGH_PAIRS, PairedDifference, paired_difference
+from dlbench.analysis.ratios.ratio import ENOUGH_PAIRS, PairedDifference, paired_difference
 from dlbench.core.declarations import Value
 from dlbench.core.rows.row import Row
 

@@ -14,7 +14,7 @@ from dlbench.analysis.compare.judge import EQUIVALENCE, LEVEL, Verdict
 from dlbench.analysis.compare.power import MARGINS_TO_SEE
 from dlbench.analysis.presentation.columns import of_row, plain
 from dlbench.analysis.presentation.wording import cell, difference, plural, value_name, value_words
-from dlbench.analysis.ratios.paired import PairedDifference
+from dlbench.analysis.ratios.ratio import PairedDifference
 from dlbench.analysis.read import declared
 from dlbench.core.declarations import SEARCH_RESOLUTION
 from dlbench.core.model import Reported

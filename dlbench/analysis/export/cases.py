@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from dlbench.analysis.presentation.wording import few
 from dlbench.analysis.read.references import part
 from dlbench.analysis.read.table import by_case
 from dlbench.core.measurement import Measurement, Samples
@@ -91,8 +92,8 @@ def split(run: RunFile) -> tuple[list[Timed], dict[str, list[str]]]:
 
 
 def left_out(untimed: Mapping[str, Sequence[str]], cases: int) -> list[str]:
-    """Return a sentence for each reason, with the cases that it keeps out; ``cases`` is how many the file has in all."""
-    return [one_line(f"{len(names)} of {cases} cases not exported, {reason}: {', '.join(names)}") for reason, names in untimed.items()]
+    """Return a sentence for each reason, with two of the cases that it keeps out; ``cases`` is how many the file has in all."""
+    return [one_line(f"{len(names)} of {cases} cases not exported, {reason}: {few(names, 2)}") for reason, names in untimed.items()]
 
 
 def _trouble(row: Row, ok: Sequence[Measurement]) -> str | None:

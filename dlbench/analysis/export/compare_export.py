@@ -3,35 +3,62 @@
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from dlbench import __version__
-from dlbench.analysis.compare.judge import MEAN, PAIRED, Change, Verdict
+from dlbench.analysis.compare.judge import MEAN, PAIRED, Verdict
 from dlbench.analysis.compare.values import WORDS, ValueChange
 from dlbench.analysis.compare.verdict import CaseVerdict, Comparison
+from dlbench.analysis.presentation.columns import at, cells
 from dlbench.analysis.read.table import as_frame, records
 from dlbench.core.errors import ExitCode
-from dlbench.core.rows.row import Cells, Row, cell
+from dlbench.core.model import ParamValue
+from dlbench.core.rows.row import cell
 from dlbench.core.schema import Column, Unit
 from dlbench.core.units import one_line
 
 if TYPE_CHECKING:
     import pandas as pd
 
-_CHANGE = (
-    ("verdict", Unit.TEXT, "what this test alone says"),
-    ("change", Unit.FRACTION, "of base: 0.1 is 10 % more time; Hodges-Lehmann estimate over the rounds"),
-    ("ci_low", Unit.FRACTION, "lower end of its 95 % interval; null with too few rounds"),
-    ("ci_high", Unit.FRACTION, "upper end of it"),
-    ("confidence", Unit.FRACTION, "the interval's coverage: exact for rounds fixed beforehand, without a budget"),
+_SIDE = (
+    ("run", Unit.TEXT, "the result file", "{0}.case.run"),
+    ("id", Unit.TEXT, "the case's id there", "{0}.case.id"),
+    ("status", Unit.TEXT, "how it ended", "{0}.case.status"),
+    ("rounds", Unit.COUNT, "rounds that went well", "{0}.time.rounds"),
+    ("median_s", Unit.SECONDS, "one call: median over rounds of the round's median block", "{0}.time.median_s"),
+    ("p10_s", Unit.SECONDS, "one call: median over rounds of the p10 of a round's blocks, as it was tested", "changes.p10.medians_s.{1}"),
 )
+"""Of a side, with the path to each in a verdict."""
+_CHANGE = (
+    ("verdict", "verdict", Unit.TEXT, "what this test alone says"),
+    ("change", "change", Unit.FRACTION, "of base: 0.1 is 10 % more time; Hodges-Lehmann estimate over the rounds"),
+    ("ci_low", "interval.low", Unit.FRACTION, "lower end of its 95 % interval; null with too few rounds"),
+    ("ci_high", "interval.high", Unit.FRACTION, "upper end of it"),
+    ("confidence", "interval.confidence", Unit.FRACTION, "the interval's coverage: exact for rounds fixed beforehand, without a budget"),
+    ("p", "test.p", Unit.FRACTION, "exact two-sided {}, ties broken towards no difference"),
+    ("p_holm", "p_holm", Unit.FRACTION, "that after Holm's correction for all tests of the comparison"),
+)
+"""Of a test, with the path to each in it."""
+
+
+def _memory(side: str, case: CaseVerdict) -> int | None:
+    return round(getattr(case.memory, side)) if case.memory else None
+
+
 COLUMNS = (
     Column("compare.case", Unit.TEXT, "the case; with --by, that of the new side"),
     Column("compare.verdict", Unit.TEXT, "slower, failed, missing, inconclusive, incomparable, faster, same, new or not measured"),
-    Column("compare.regressed", Unit.TEXT, "what got worse: time, memory, energy and values by their columns"),
-    Column("compare.note", Unit.TEXT, "why, and what to do about it"),
-    Column("compare.statistic", Unit.TEXT, "what the verdict stands on: median, or another of the statistics below alone"),
-    Column("compare.threshold", Unit.FRACTION, "from where on a change of its time matters; null where nothing was compared"),
+    Column("compare.regressed", Unit.TEXT, "what got worse: time, memory, energy and values by their columns").by(
+        lambda case: ", ".join(case.regressed) or None
+    ),
+    Column("compare.note", Unit.TEXT, "why, and what to do about it", of=lambda case: case.note or None),
+    Column("compare.statistic", Unit.TEXT, "what the verdict stands on: median, or another of the statistics below alone").by(
+        lambda case: case.statistic if case.changes else None
+    ),
+    Column("compare.threshold", Unit.FRACTION, "from where on a change of its time matters; null where nothing was compared").by(
+        at("thresholds.time")
+    ),
     Column("compare.detect", Unit.FRACTION, "slowdown, or worsening, that has to be called or excluded; null where none has to"),
     Column(
         "compare.possible",
@@ -42,99 +69,44 @@ COLUMNS = (
     Column("compare.rounds_needed", Unit.COUNT, "rounds a side that would probably decide whether it is the same; only where inconclusive"),
     Column("compare.unseen", Unit.TEXT, "why compare.detect is neither called nor excluded; null where it is"),
     *(
-        Column(f"{side}.{name}", unit, f"{side}: {meaning}")
-        for side in ("base", "new")
-        for name, unit, meaning in (
-            ("run", Unit.TEXT, "the result file"),
-            ("id", Unit.TEXT, "the case's id there"),
-            ("status", Unit.TEXT, "how it ended"),
-            ("rounds", Unit.COUNT, "rounds that went well"),
-            ("median_s", Unit.SECONDS, "one call: median over rounds of the round's median block"),
-            ("p10_s", Unit.SECONDS, "one call: median over rounds of the p10 of a round's blocks, as it was tested"),
-            ("memory_bytes", Unit.BYTES, "peak: the accelerator's, else median over rounds of what the process grew"),
-        )
+        Column(f"{side}.{name}", unit, f"{side}: {meaning}", of=at(path.format(side, number)))
+        for number, side in enumerate(("base", "new"))
+        for name, unit, meaning, path in _SIDE
     ),
     *(
-        Column(f"{test}.{name}", unit, f"{compared}: {meaning}")
+        Column(f"{side}.memory_bytes", Unit.BYTES, f"{side}: peak, the accelerator's, else median over rounds of what the process grew").by(
+            partial(_memory, side)
+        )
+        for side in ("base", "new")
+    ),
+    *(
+        Column(f"{test}.{name}", unit, f"{compared}: {meaning.format(p)}", of=at(f"changes.{test}.{path}"))
         for test, compared, p in (
             ("median", "median", "Mann-Whitney"),
             ("p10", "p10", "Mann-Whitney"),
             (MEAN, "mean of all calls", "Mann-Whitney"),
             (PAIRED, "pair by pair of the rounds of an A/B, their p10, or without one their median", "Wilcoxon signed rank"),
         )
-        for name, unit, meaning in (
-            *_CHANGE,
-            ("p", Unit.FRACTION, f"exact two-sided {p}, ties broken towards no difference"),
-            ("p_holm", Unit.FRACTION, "that after Holm's correction for all tests of the comparison"),
-        )
+        for name, path, unit, meaning in _CHANGE
     ),
-    Column("memory.change", Unit.FRACTION, "of base's peak memory: 0.1 is 10 % more"),
-    Column("memory.possible", Unit.FRACTION, "largest growth on the host that is not excluded, of base's; null where none is tested"),
+    Column("memory.change", Unit.FRACTION, "of base's peak memory: 0.1 is 10 % more", of=at("memory.change")),
+    Column("memory.possible", Unit.FRACTION, "largest growth on the host that is not excluded, of base's; null where none is tested").by(
+        at("memory.possible")
+    ),
 )
+_VALUE = ("base", "new", "change", "verdict", "possible")
 
 
 def as_table(comparisons: Sequence[Comparison]) -> "pd.DataFrame":
-    """Return a row a case and comparison, columns as in `COLUMNS`; then ``value.NAME.base`` and the others of `_value`."""
-    return as_frame([_row(case) for comparison in comparisons for case in comparison.cases], COLUMNS)
+    """Return a row a case and comparison, columns as in `COLUMNS`; then ``value.NAME.base`` and the others of `_VALUE`."""
+    cases = [case for comparison in comparisons for case in comparison.cases]
+    values = [{f"{each.column.name}.{name}": _value(each, name) for each in case.values for name in _VALUE} for case in cases]
+    return as_frame([row | more for row, more in zip(cells(COLUMNS, cases), values, strict=True)], COLUMNS)
 
 
-def _row(case: CaseVerdict) -> Cells:
-    memory = case.memory
-    base_p10_s, new_p10_s = case.changes["p10"].medians_s if "p10" in case.changes else (None, None)
-    groups: dict[str, Cells] = {
-        "compare": {
-            "case": case.case,
-            "verdict": case.verdict.value,
-            "regressed": ", ".join(case.regressed) or None,
-            "note": case.note or None,
-            "statistic": case.statistic if case.changes else None,
-            "threshold": case.thresholds and case.thresholds.time,
-            "detect": case.detect,
-            "possible": case.possible,
-            "detectable": case.detectable,
-            "rounds_needed": case.rounds_needed,
-            "unseen": case.unseen,
-        },
-        "base": _side(case.base, base_p10_s, memory.base if memory else None),
-        "new": _side(case.new, new_p10_s, memory.new if memory else None),
-        **{statistic: _change(change) for statistic, change in case.changes.items()},
-        "memory": {"change": memory and memory.change, "possible": memory and memory.possible},
-        **{each.column.name: _value(each) for each in case.values},
-    }
-    return {f"{group}.{name}": value for group, cells in groups.items() for name, value in cells.items()}
-
-
-def _value(change: ValueChange) -> Cells:
-    verdict = change.verdict and WORDS.get(change.verdict, change.verdict.value)
-    sides = {"base": cell(change.base), "new": cell(change.new)}
-    return {**sides, "change": change.change, "verdict": verdict, "possible": change.possible}
-
-
-def _side(row: Row | None, p10_s: float | None, memory_bytes: float | None) -> Cells:
-    if row is None:
-        return {}
-    return {
-        "run": row.case.run,
-        "id": row.case.id,
-        "status": cell(row.case.status),
-        "rounds": row.time.rounds,
-        "median_s": row.time.median_s,
-        "p10_s": p10_s,
-        "memory_bytes": None if memory_bytes is None else round(memory_bytes),
-    }
-
-
-def _change(change: Change) -> Cells:
-    interval = change.interval
-    return {
-        "verdict": change.verdict.value,
-        "change": change.change,
-        "ci_low": interval and interval.low,
-        "ci_high": interval and interval.high,
-        "confidence": interval and interval.confidence,
-        "p": change.test.p,
-        "p_holm": change.p_holm,
-    }
+def _value(change: ValueChange, name: str) -> ParamValue | None:
+    found = getattr(change, name)
+    return WORDS.get(found, found) if name == "verdict" else cell(found)
 
 
 VERDICT_VERSION = 1

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from xml.etree import ElementTree
 
 from dlbench.analysis.compare.judge import Verdict
-from dlbench.analysis.compare.verdict import CaseVerdict, Comparison
+from dlbench.analysis.compare.verdict import Comparison
 from dlbench.analysis.report.compare_terminal import summary
 from dlbench.core.units import one_line, relative_change
 
@@ -24,7 +24,6 @@ def junit(comparisons: Sequence[Comparison]) -> bytes:
         for case in comparison.cases:
             workload = case.case.partition("[")[0]
             test = ElementTree.SubElement(suite, "testcase", classname=one_line(workload), name=one_line(case.case))
-            _add_properties(test, case)
             if kind := "skipped" if case.verdict is Verdict.NOT_MEASURED else _ENDINGS.get(comparison.severity(case) or ""):
                 change = f" by {relative_change(case.shown.change)}" if case.shown and "time" in case.regressed else ""
                 message = one_line(f"{case.word}{change}{': ' if case.note else ''}{case.note}")
@@ -39,11 +38,3 @@ def junit(comparisons: Sequence[Comparison]) -> bytes:
     ElementTree.indent(suites)
     document: bytes = ElementTree.tostring(suites, encoding="utf-8", xml_declaration=True)
     return document
-
-
-def _add_properties(test: ElementTree.Element, case: CaseVerdict) -> None:
-    """Add what had to be seen and what is still possible, as fractions, and why it was not seen; those that are unknown are left out."""
-    if known := [(name, value) for name in ("detect", "possible", "unseen") if (value := getattr(case, name)) is not None]:
-        properties = ElementTree.SubElement(test, "properties")
-        for name, value in known:
-            ElementTree.SubElement(properties, "property", name=f"compare.{name}", value=one_line(str(value)))

@@ -6,18 +6,19 @@ from dataclasses import replace
 from operator import attrgetter
 from typing import Any, cast
 
-from dlbench.analysis.presentation import pair_columns
 from dlbench.analysis.presentation.names import HasRow, device_label, several_runs
 from dlbench.analysis.presentation.wording import INTERVAL, value_name, value_words
 from dlbench.analysis.ratios.pairing import one_device
 from dlbench.analysis.ratios.ratio import Ratio
 from dlbench.analysis.read import declared
 from dlbench.core.model import ParamValue
+from dlbench.core.rank_test import FEWEST_ROUNDS
 from dlbench.core.rows.columns import BY_NAME
 from dlbench.core.rows.row import Row, cell
 from dlbench.core.schema import Column, Unit
 from dlbench.core.stats import median_interval
 
+_KNOWN = {**BY_NAME, "batch": Column("param.batch", Unit.COUNT, "batch size; null where the workload has none")}
 Entry = Column | Callable[[Sequence[Any]], Column | Iterable[Column]]
 """What a table declares: a column, or what makes one, or several, of all records that it shows."""
 
@@ -35,6 +36,20 @@ class _Path:
         return self._text
 
 
+def at(path: str) -> Callable[[Any], Any]:
+    """Return what follows a path of attributes, keys and places of a record: ``at("base.time.median_s")``; None where one is not there."""
+
+    def found(record: Any) -> Any:
+        for name in path.split("."):
+            if isinstance(record, Mapping):
+                record = record.get(name)
+            elif record is not None:
+                record = record[int(name)] if name.isdigit() else getattr(record, name)
+        return record
+
+    return found
+
+
 def of_row(field: Callable[[Row], object], heading: str = "", priority: int = 1) -> Column:
     """Return the column of the table that a field of rows is, for records of one: ``of_row(lambda row: row.time.median_s)``."""
     known = BY_NAME[str(field(cast(Row, _Path())))]
@@ -43,10 +58,9 @@ def of_row(field: Callable[[Row], object], heading: str = "", priority: int = 1)
 
 def of_side(side: str, field: Callable[[Row], object], heading: str = "", priority: int = 1) -> Column:
     """Return the column of a side of a pair, or of a record of one: ``of_side("base", lambda row: row.time.median_s)``."""
-    name = str(field(cast(Row, _Path()))).rpartition(".")[2]
-    known = pair_columns.PAIR_COLUMNS[f"{side}.{name}"]
-    at = ("base", "other").index(side)
-    return replace(known, of=lambda record: field(record.sides[at]), heading=heading, priority=priority)
+    at, known = ("base", "other").index(side), _KNOWN[str(field(cast(Row, _Path())))]
+    named = replace(known, name=f"{side}.{known.attribute}", meaning=f"{side}: {known.meaning}")
+    return named.by(lambda record: field(record.sides[at])).headed(heading, priority)
 
 
 def value_column(column: Column) -> Column:
@@ -65,8 +79,8 @@ def with_ends(column: Column, low: Column, high: Column) -> Column:
     return replace(column, ends=(low, high))
 
 
-CASE = replace(pair_columns.CASE, of=lambda found: found.case, heading="case", priority=0)
-WORK = replace(pair_columns.WORK, of=lambda found: found.work, heading="work", priority=0)
+CASE = Column("pair.case", Unit.TEXT, "what both sides have in common", heading="case", priority=0)
+WORK = Column("pair.work", Unit.TEXT, "that without what each side chooses where it is at its best").headed("work", 0)
 KEY = of_row(lambda row: row.case.id, "case", 0).by(lambda record: record.row.key)
 """The case without its device, in the column of the case."""
 
@@ -96,13 +110,18 @@ def over_rounds(column: Column, rounds: Callable[[Any], Sequence[float]], stem: 
 
 def ratio_column(name: str, meaning: str, heading: str, of: Callable[[Any], Ratio | None]) -> Column:
     """Return a column of that name for a ratio, and two for its interval."""
-    column = Column(
-        name, Unit.RATIO, meaning, "higher", of=lambda found: (ratio := of(found)) and ratio.speedup, heading=heading, priority=0
-    )
-    return spanned(column, lambda found: (ratio.low, ratio.high) if (ratio := of(found)) else (None, None))
+    low, high = (Column(f"{name}_{end}", Unit.RATIO, f"{end} end of its 95 % interval") for end in ("low", "high"))
+    return ratio_columns(Column(name, Unit.RATIO, meaning, "higher", heading=heading), low, high, of)
 
 
-RATIO = ratio_columns(pair_columns.SPEEDUP.headed("ratio"), pair_columns.LOW, pair_columns.HIGH, attrgetter("ratio"))
+RATIO = ratio_columns(
+    Column("ratio.speedup", Unit.RATIO, "how many times as fast the other is: Hodges-Lehmann estimate over the rounds", "higher").headed(
+        "ratio"
+    ),
+    Column("ratio.ci_low", Unit.RATIO, f"lower end of its 95 % interval; null with fewer than about {FEWEST_ROUNDS} rounds a side"),
+    Column("ratio.ci_high", Unit.RATIO, "upper end of it"),
+    attrgetter("ratio"),
+)
 """A ratio and its interval."""
 TIME = with_ends(
     of_row(lambda row: row.time.median_s, "time", 0), of_row(lambda row: row.time.ci_low_s), of_row(lambda row: row.time.ci_high_s)

@@ -1,6 +1,6 @@
 """Figure as data: tidy rows in base units and how to draw them. Who draws it is the report's business."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, TypeVar
 
@@ -85,36 +85,14 @@ def figure(
     bound: tuple[Cells, ...] = (),
     limits: tuple[tuple[str, float], ...] = (),
     clip: tuple[float, float] | None = None,
-    spread: Callable[[T], float] | None = None,
 ) -> Figure:
     """Return the figure of records, a row each. Axes are columns: x, y and, if any, series and place.
 
     ``log`` names the logarithmic ones: ``xy``. ``interval``: its two ends, by default those of x or y; ``band``: those of a band.
-    ``spread``: a number of each record, over whose range those are chosen that are drawn where ``y`` has too many names; without it, or
-    with a ``y`` of numbers, all are drawn.
     """
     ends = interval or next((each.ends for each in axes[:2] if each.ends), ())
-    shown, left_out = drawn(found, spread, axes[1].value) if spread and axes[1].unit is Unit.TEXT else (found, "")
     x, y, *more = (Axis(each.heading, plain(each), axis in log) for axis, each in zip("xy  ", axes, strict=False))
     series, place = [*more, None, None][:2]
-    rows = cells([*(replace(each, ends=None) for each in axes), *ends, *band], shown)
+    rows = cells([*(replace(each, ends=None) for each in axes), *ends, *band], found)
     shown_ends, shown_band = ((plain(each[0]), plain(each[1])) if each else None for each in (ends, band))
-    return Figure(title, f"{about}{left_out}", mark, x, y, rows, series, shown_ends, reference, shown_band, bound, place, limits, clip)
-
-
-MOST_DRAWN = 20
-"""Rows of a categorical axis that can still be read."""
-
-
-def drawn(rows: Sequence[T], number: Callable[[T], float], name: Callable[[T], object] = id) -> tuple[tuple[T, ...], str]:
-    """Return the rows that can be drawn, in their order, and a sentence on the others.
-
-    Those of one name share a line; of the lines as many are chosen as can be drawn, spread evenly over the range of their first numbers.
-    """
-    firsts = {name(row): number(row) for row in reversed(rows)}
-    if len(firsts) <= MOST_DRAWN:
-        return tuple(rows), ""
-    ranked = sorted(firsts, key=firsts.__getitem__)
-    chosen = {ranked[round(step * (len(ranked) - 1) / (MOST_DRAWN - 1))] for step in range(MOST_DRAWN)}
-    note = f" {MOST_DRAWN} of {len(ranked)} are drawn, spread evenly from the lowest to the highest; the table of the answer has all."
-    return tuple(row for row in rows if name(row) in chosen), note
+    return Figure(title, about, mark, x, y, rows, series, shown_ends, reference, shown_band, bound, place, limits, clip)

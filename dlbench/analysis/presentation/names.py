@@ -1,7 +1,6 @@
 """Names of cases, devices and machines, for tables and sentences."""
 
 import re
-import shlex
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
@@ -110,8 +109,10 @@ def by_workload_and_device(found: Sequence[T]) -> dict[str, list[T]]:
     return grouped(found, lambda each: f"{each.row.case.workload} on {device_label(each, several)}")
 
 
-def without_folders(text: str) -> str:
-    """Return a text for others to read, in which of an absolute path its last part is left, and of a home ``~``."""
+def without_folders(text: str, files: Iterable[Path] = ()) -> str:
+    """Return a text for others to read, in which of an absolute path, and of these files, the last part is left, and of a home ``~``."""
+    for path in sorted(files, key=lambda path: -len(str(path))):
+        text = text.replace(str(path), path.name)
     return _FOLDERS.sub("", _HOME.sub("~", text.replace("file:///", "/"))) if "/" in text else text
 
 
@@ -119,20 +120,3 @@ def paths_of(files: Mapping[str, Path]) -> list[str]:
     """Return the path of each result file that another has the name of: ``quick 2 is b/quick.jsonl``; for a screen, never for a page."""
     times = Counter(path.stem for path in {*files.values()})
     return [one_line(f"{run} is {path}") for run, path in files.items() if times[path.stem] > 1]
-
-
-def with_short_names(text: str, files: Mapping[str, Path]) -> str:
-    """Return a text in which each result file is called by its name alone; where another has that name, by its ``case.run`` in front.
-
-    ``files``: of each ``case.run`` the path, as it may stand in the text, also quoted for a shell.
-    """
-    times = Counter(path.name for path in {*files.values()})
-    runs = {form: (run, path) for run, path in files.items() for form in (str(path), shlex.quote(str(path)))}
-
-    def short(found: re.Match[str]) -> str:
-        run, path = runs[found[0]]
-        # What stands further behind is part of a command, which takes the name of a file.
-        name = run if times[path.name] > 1 and found.start() == 0 else path.name
-        return name if found[0] == str(path) else shlex.quote(name)
-
-    return re.sub("|".join(map(re.escape, sorted(runs, key=len, reverse=True))), short, text) if runs else text

@@ -8,7 +8,7 @@ from contextlib import suppress
 from functools import partial
 
 from dlbench.core import schema, units
-from dlbench.core.model import ParamValue, value_text
+from dlbench.core.model import ParamValue
 from dlbench.core.schema import Column, Unit
 from dlbench.core.stats import Interval
 
@@ -23,6 +23,7 @@ _OF_UNIT = {"bytes": units.byte_count, "hz": units.hertz, "w": "{:.0f} W".format
 _MOST_NAMED = 4
 _NUMBERED = re.compile(r"[ _]?\d+")
 """What tells ``seed_0`` from ``seed_1``."""
+_NUMBER = re.compile(r"(?<![\w.:'+-])[+-]?\d+(?:,\d{3})*(?:\.\d+)?(?![\w.:'])")
 _LABEL = re.compile(r"(?P<workload>\w+)\[(?P<shown>.*)\](@(?P<device>[^]]+))?", re.DOTALL)
 
 
@@ -86,12 +87,9 @@ def few(names: Iterable[str], most: int = 4, noun: str = "") -> str:
     return f"{named} and {plural(more, f'more {noun}') if noun else f'{more} more'}"
 
 
-def option(name: str, value: ParamValue) -> str:
-    """Return ``bf16``, ``batch=64``, ``pinned`` or ``no pinned``: a word needs no name, and what is on or off needs no value."""
-    if isinstance(value, bool):
-        return name if value else f"no {name}"
-    text = value_text(value)
-    return text if text[:1].isalpha() and text not in _NAMELESS else f"{name}={text}"
+def option(name: str, value: str) -> str:
+    """Return ``bf16``, ``batch=64`` or ``pinned=true``: a word that says what it is needs no name."""
+    return value if value[:1].isalpha() and value not in _NAMELESS else f"{name}={value}"
 
 
 def short(label: ParamValue | None, width: float = math.inf) -> str:
@@ -104,7 +102,7 @@ def short(label: ParamValue | None, width: float = math.inf) -> str:
     parts = [part.partition("=") for part in ours["shown"].split(",") if part] if ours else []
     if not ours or not all(equals for _, equals, _ in parts):
         return str(label)  # a name that another tool's benchmark has
-    words = [value if value[:1].isalpha() and value not in _NAMELESS else f"{name}={value}" for name, _, value in parts]
+    words = [option(name, value) for name, _, value in parts]
     few = [f"b{word.removeprefix('batch=')}" if word.startswith("batch=") else word for word in words if word != "fp32"]
     on = f" on {ours['device']}" if ours["device"] else ""
     whole, brief = (" ".join(each) + on for each in ([ours["workload"], *words], [ours["workload"].removesuffix("_step"), *few]))
@@ -132,6 +130,24 @@ def entry(name: str, value: object) -> tuple[str, str]:
 def amount(number: float, unit: Unit) -> str:
     """Return how large a difference is: ``20.0 points`` of fractions, as a share of one would be another number."""
     return f"{round(100 * number, 1) + 0.0:.1f} points" if unit is Unit.FRACTION else schema.text(number, unit)  # -0.0 + 0.0 has no sign
+
+
+def numberless(text: str) -> str:
+    """Return a text with a sign in place of each number."""
+    return _NUMBER.sub("#", text)
+
+
+def merged(texts: Iterable[str]) -> str:
+    """Return texts that differ in their numbers alone as one, each number as a span: ``up to +3.1…+9.4 % is possible``."""
+    known = [*dict.fromkeys(texts)]
+    columns = zip(*map(_NUMBER.findall, known), strict=True)
+    ends = ((min(each, key=_value), max(each, key=_value)) for each in columns)
+    spans = ("…".join(dict.fromkeys(each)) for each in ends)
+    return _NUMBER.sub(lambda _: next(spans), known[0])
+
+
+def _value(number: str) -> float:
+    return float(number.replace(",", ""))
 
 
 def span(low: float, high: float, text: Callable[[float], str]) -> str:

@@ -1,35 +1,31 @@
 """Table of cases: the same columns on a terminal and on a page."""
 
 from collections.abc import Callable, Collection, Container, Mapping, Sequence
-from itertools import zip_longest
 
 from dlbench.analysis.presentation import names, wording
 from dlbench.analysis.ratios.pairing import grouped
-from dlbench.analysis.report import detail_tables, sentences, strips
-from dlbench.analysis.report.screen import PICTURE, ScreenColumn, ScreenTable
+from dlbench.analysis.report import detail_tables, sentences
+from dlbench.analysis.report.screen import ScreenColumn, ScreenTable
 from dlbench.core import units
 from dlbench.core.rows.row import Row
 
 _TEXTS = frozenset({"case", "device", "file", "notes"})
 """Headings of columns without numbers."""
 _STAY = (*_TEXTS, "time")
-_STRIP_NOTE = "each round's median beside the case's own, which is in the middle; the higher, the more rounds; ‹ and › are rounds beyond"
 
 
 def ordered(rows: Sequence[Row]) -> list[Row]:
-    """Return the rows; devices that ran the same work stand one below the other."""
-    return names.flat(grouped(rows, lambda row: row.key))
+    """Return the rows, what is asked for most first; devices that ran the same work stand one below the other.
 
-
-def by_importance(rows: Sequence[Row], foremost: Container[str] = ()) -> list[Row]:
-    """Return the rows in the order in which a screen has room for them.
-
-    Trouble comes first, then the cases of these ids, then the first of each workload, the second …
+    Steps of networks, what else networks do, products and convolutions, transfers and storage, small things.
     """
-    calm = grouped((row for row in rows if not trouble(row)), lambda row: row.case.workload)
-    of_headlines = [row for row in names.flat(calm) if row.case.id in foremost]
-    turns = zip_longest(*calm.values())
-    return [*filter(trouble, rows), *of_headlines, *(row for turn in turns for row in turn if row and row.case.id not in foremost)]
+    return names.flat(grouped(sorted(rows, key=_place), lambda row: row.key))
+
+
+def _place(row: Row) -> int:
+    declared, tags = row.declared, row.declared.tags
+    moves = "copy" in tags or "supply" in tags or declared.parameter("collective_op") is not None
+    return [declared.is_step, "model" in row.params, "compute" in tags, moves, True].index(True)
 
 
 def columns(rows: Sequence[Row], shared: Collection[str] = (), legends: Mapping[str, str] | None = None) -> list[ScreenColumn]:
@@ -68,7 +64,6 @@ def columns(rows: Sequence[Row], shared: Collection[str] = (), legends: Mapping[
 def table(
     rows: Sequence[Row],
     *,
-    pictures: bool = False,
     dim: Sequence[Row] = (),
     legends: Mapping[str, str] | None = None,
     shared: Collection[str] = (),
@@ -76,17 +71,11 @@ def table(
 ) -> ScreenTable:
     """Return the table of cases; devices that ran the same work stand one below the other.
 
-    ``pictures``: with a strip of the rounds of each. ``dim`` are those of the rows that do not count. ``shared``: marks that no row needs;
+    ``dim`` are those of the rows that do not count. ``shared``: marks that no row needs;
     ``reasons_below``: how cases ended that stands below the table.
     """
     rows = ordered(rows)
     shown, provisional = columns(rows, shared, legends), set(map(id, dim))
-    reach, drawn = strips.strips([row.rounds.median_s for row in rows]) if pictures else (0.0, [])
-    if any(drawn):
-        heading, behind_interval = f"rounds ±{reach * 100:.0f} %", [each.heading for each in shown].index("time") + 2
-        shown.insert(
-            behind_interval, ScreenColumn(heading, drawn, False, PICTURE, f"{heading}: {_STRIP_NOTE}" if legends is not None else "")
-        )
     troubled = {at: row for at, row in enumerate(rows) if row.case.status and not row.is_ok}
     styles = {at: "red" if row.is_failure else "yellow" for at, row in troubled.items()}
     styles |= {at: "dim" for at, row in enumerate(rows) if id(row) in provisional}

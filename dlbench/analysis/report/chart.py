@@ -13,7 +13,7 @@ from typing import Any
 
 import vl_convert
 
-from dlbench.analysis.presentation.figures import MOST_DRAWN, Axis, Figure, Mark
+from dlbench.analysis.presentation.figures import Axis, Figure, Mark
 from dlbench.analysis.presentation.names import without_folders
 from dlbench.analysis.presentation.wording import cell, plural
 from dlbench.core import units
@@ -33,6 +33,8 @@ beginning and the end, as what tells it from others may be either.
 """
 WIDE, NARROW = 590, 316
 """Pixels that a chart may take: half of a screen, and a telephone."""
+_MOST_ROWS = 20
+"""Names of a categorical axis that can still be read."""
 _MOST_SERIES = 15
 """Series of a figure that can still be told apart."""
 _MARKED = 120
@@ -70,20 +72,16 @@ def chart(figure: Figure) -> Chart:
     """Return the chart of a figure, in as many categories and series as can be told apart."""
     points = _points(figure)
     lacking, left_out = len(figure.rows) - len(points), list[str]()
-    for name, axis, most in (("y", figure.y, MOST_DRAWN), ("series", figure.series, _MOST_SERIES)):
+    for name, axis, most in (("y", figure.y, _MOST_ROWS), ("series", figure.series, _MOST_SERIES)):
         names = _names(points, name)
         if axis and axis.has_words and len(names) > most:
-            left_out.append(f"{len(names) - most} of {len(names)}, behind the first {most} by {axis.title}")
-            points = [point for point in points if point[name] in names[:most]]
+            left_out.append(f"{len(names) - most} of {len(names)} by {axis.title}, evenly spread")
+            chosen = {names[step * (len(names) - 1) // (most - 1)] for step in range(most)}
+            points = [point for point in points if point[name] in chosen]
     if lacking:
         left_out.append(f"{plural(lacking, 'row')} without a number to draw")
     widths = ((WIDE, NARROW) if figure.series or figure.y.has_words else (NARROW,)) if points else ()
     return Chart(figure, tuple(left_out), tuple(_spec(figure, points, width) for width in widths))
-
-
-def script(snippet: str) -> str:
-    """Return one script of Vega, Vega-Lite and Vega-Embed as vl-convert brings them, that ends with a snippet of ours."""
-    return str(vl_convert.javascript_bundle(snippet))
 
 
 def brief(words: str) -> str:

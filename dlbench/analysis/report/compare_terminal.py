@@ -1,9 +1,8 @@
 """A comparison as text for people: a line a case, and what it comes to in one sentence."""
 
-import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from functools import lru_cache, partial
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 
@@ -24,7 +23,6 @@ _PRIORITIES = {"case": 0, "base": 3, "new": 3, "change": 1, wording.INTERVAL: 2,
 HEADINGS = (*_PRIORITIES,)
 _NAMED = 2
 """Cases that a reason names; it counts more of them."""
-_NUMBER = re.compile(r"(?<![\w.:'+-])[+-]?\d+(?:,\d{3})*(?:\.\d+)?(?![\w.:'])")
 _SUMMARY = ("slower", "worse", "faster", "better", "same", "inconclusive", "incomparable", "missing", "failed", "new", "not measured")
 
 
@@ -61,17 +59,10 @@ def reasons(comparison: Comparison, names: Mapping[str, str] = MappingProxyType(
     """
     summed_up = comparison.unseen.brief if comparison.unseen else ""
     told = [(case, reason) for case in comparison.cases for reason in _reasons(case) if reason not in summed_up]
-    alike = grouped(told, lambda each: _words(each[1]) if each[0].changes else each[1])  # the words of a fault stay
+    alike = grouped(told, lambda each: wording.numberless(each[1]) if each[0].changes else each[1])  # the words of a fault stay
     of_cases = grouped(alike.values(), lambda group: tuple(names.get(case.case, case.case) for case, _ in group))
-    return [
-        units.one_line(f"{_about(cases, len(comparison.cases))}: {'; '.join(map(_merged, groups))}") for cases, groups in of_cases.items()
-    ]
-
-
-@lru_cache(4096)
-def _words(reason: str) -> str:
-    """Return a reason with a sign in place of each number."""
-    return _NUMBER.sub("#", reason)
+    texts = {cases: "; ".join(wording.merged(reason for _, reason in group) for group in groups) for cases, groups in of_cases.items()}
+    return [units.one_line(f"{_about(cases, len(comparison.cases))}: {text}") for cases, text in texts.items()]
 
 
 def _reasons(case: CaseVerdict) -> list[str]:
@@ -85,20 +76,6 @@ def _about(cases: Sequence[str], of: int) -> str:
     if len(cases) <= _NAMED:
         return ", ".join(cases)
     return f"{'all ' if len(cases) == of else ''}{len(cases):,} cases"
-
-
-def _merged(group: Sequence[tuple[CaseVerdict, str]]) -> str:
-    """Return a reason that differs between cases in its numbers alone, each as a span: ``up to +3.1…+9.4 % is possible``."""
-    texts = [*dict.fromkeys(reason for _, reason in group)]
-    if len(texts) == 1:
-        return texts[0]
-    columns = zip(*map(_NUMBER.findall, texts), strict=True)
-    spans = ("…".join(dict.fromkeys((min(column, key=_value), max(column, key=_value)))) for column in columns)
-    return _NUMBER.sub(lambda _: next(spans), texts[0])
-
-
-def _value(number: str) -> float:
-    return float(number.replace(",", ""))
 
 
 def summary(comparisons: Iterable[Comparison]) -> str:

@@ -42,8 +42,6 @@ _PROJECTED = (
 )
 _FEW = 3
 """Values that stand in the notes of a case; where there are more, all stand in a table of their own."""
-_FEW_WIDE = 2
-"""Of those where there are more, and some are series, which are wide."""
 _ERRORS: tuple[ValueRole, ...] = ("error", "product_error")
 
 
@@ -112,41 +110,20 @@ def bandwidths(results: Results) -> Table:
 
 
 def value_notes(row: Row) -> list[str]:
-    """Return for example ``p99_s 12.3 ms``: of many values a few, first those that can be better or worse and are not zero.
+    """Return for example ``p99 12.3 ms``: of many values a few, first those that can be better or worse and are not zero, and ``…``.
 
-    How many seeds a range is of is said below a table, by `ranges`.
+    Of a product, all of which have errors and scales, it has no series.
     """
-    return [f"{words} {text}" for words, text, _ in _noted(row)]
+    columns = [each for each in declared.columns(row) if not (each.series and _errors(row))]
+    more = len(columns) > _FEW
+    if more:
+        zero = {each.name for each in columns if not (any(value) if isinstance(value := _value(row, each), Sequence) else value)}
+        columns = sorted(columns, key=lambda each: (each.name in zero, each.better is None))[: _FEW - any(each.series for each in columns)]
+    return [*(f"{wording.value_words(each)} {wording.cell(_value(row, each), each)}" for each in columns), *("…" for _ in range(more))]
 
 
-def ranges(rows: Sequence[Row]) -> list[str]:
-    """Return what the ranges in the notes of rows are over: ``ranges over 6 seeds``."""
-    return [f"ranges over {points}" for points in dict.fromkeys(points for row in rows for *_, points in _noted(row)) if points]
-
-
-def more_values(rows: Sequence[Row]) -> int:
-    """Return how many of these rows have too many values for their notes."""
-    return sum(len(_notable(row)) > _FEW for row in rows)
-
-
-def _notable(row: Row) -> list[Column]:
-    """Return the columns of values that its notes may have: of a product no series, as all have errors and scales."""
-    errors = _errors(row)
-    return [each for each in declared.columns(row) if not (each.series and errors)]
-
-
-def _noted(row: Row) -> list[tuple[str, str, str]]:
-    """Return words, value without its seeds, and how many these are, of what its notes have: ``98.7…99.1 %`` and ``6 seeds``."""
-    columns = _notable(row)
-    if len(columns) > _FEW:
-        first = sorted(columns, key=lambda each: (_is_zero(row.values[value_name(each)]), each.better is None))
-        columns = first[: _FEW_WIDE if any(each.series for each in columns) else _FEW]
-    texts = [(wording.value_words(each), wording.cell(row.values[value_name(each)], each).partition(" over ")) for each in columns]
-    return [(words, text, points) for words, (text, _, points) in texts]
-
-
-def _is_zero(value: Reported) -> bool:
-    return not any(value) if isinstance(value, Sequence) else not value
+def _value(row: Row, column: Column) -> Reported:
+    return row.values[value_name(column)]
 
 
 def values(results: Results) -> list[Table]:

@@ -2,7 +2,6 @@
 
 from collections import Counter
 from collections.abc import Container, Iterator, Mapping, Sequence
-from types import MappingProxyType
 from typing import Any
 
 from dlbench.analysis.answers.health import standing
@@ -118,17 +117,22 @@ def lines(found: Sequence[Answer | Missing], width: int, shared: Container[str] 
     """Return label and text of each line that is answered, together at most as wide as the screen where that is wider than a label.
 
     A line says as much as it has room for with all its tags, but for those that all cases have (``shared``), then with its doubts alone:
-    these stay at any width, or the worst run would have the cleanest lines. A label stands once.
+    these stay at any width, or the worst run would have the cleanest lines. A label stands once; an answer under the label of the one
+    before goes on in its line where there is room.
     """
     room, told = max(1, width - LABEL), list[tuple[str, str]]()
     before = ""
     for each in found:
         if not isinstance(each, Answer):
             continue
+        label = each.label or each.question.topic
         for number, texts in enumerate(each.lines):
-            label = each.label or each.question.topic
             tags = [] if number else [tag for tag in each.tags if tag in DOUBTS or (tag not in shared and width >= _WITH_TAGS)]
-            told.append(("" if label == before else label, _fitting(texts, tags, room)))
+            text = _fitting(texts, tags, room)
+            if told and label == before and not number and len(joined := f"{told[-1][1]}; {text}") <= room:
+                told[-1] = told[-1][0], joined
+            else:
+                told.append(("" if label == before else label, text))
             before = label
     return told
 
@@ -146,13 +150,10 @@ def _tagged(texts: Sequence[str], tags: Sequence[Tag]) -> Iterator[str]:
     yield from ("  ".join(filter(None, (texts[-1], ", ".join(tags[:count])))) for count in range(doubts - 1, -1, -1))
 
 
-def explanations(
-    found: Sequence[Answer | Missing], marks: Mapping[str, str] = MappingProxyType({}), shared: Container[str] = ()
-) -> list[str]:
-    """Return a line for each tag of the answers, and for each of the ``marks`` of cases: its meaning, and what to do about it.
+def explanations(used: Container[str], marks: Mapping[str, str], shared: Container[str] = ()) -> list[str]:
+    """Return a line for each tag that is ``used``, and for each of the ``marks`` of cases: its meaning, and what to do about it.
 
     ``shared``: marks that all cases have, which no line repeats.
     """
-    of_answers = {tag for each in found if isinstance(each, Answer) for tag in each.tags}
-    told: dict[str, str] = {tag: EXPLANATIONS[tag] for tag in Tag if tag in marks or tag in of_answers} | dict(marks)
+    told: dict[str, str] = {tag: EXPLANATIONS[tag] for tag in Tag if tag in marks or tag in used} | dict(marks)
     return [f"{mark}{' (all cases)' if mark in shared else ''}: {meaning}" for mark, meaning in told.items()]

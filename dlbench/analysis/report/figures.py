@@ -1,4 +1,4 @@
-"""Figures that no answer has: rounds, timed blocks, what devices read meanwhile, and the changes of a comparison."""
+"""Figures that no answer has: rounds, what devices read meanwhile, and the changes of a comparison."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -18,7 +18,7 @@ from dlbench.core.stats import fences
 
 MOST_CASES = 20
 """Cases whose samples are drawn."""
-_ROUND = Column("sample.round", Unit.NUMBER, "the round, counted from 1, and how far its blocks had got", of=itemgetter(1), heading="round")
+_ROUND = Column("sample.round", Unit.COUNT, "the round, counted from 1", of=itemgetter(1), heading="round")
 _RELATIVE = Column("sample.relative", Unit.RATIO, "time over the median of the case", "lower", of=itemgetter(2)).headed(
     "time over the median"
 )
@@ -43,7 +43,7 @@ def samples(results: Results, found: Iterable[Answer | Missing]) -> tuple[list[F
     ranked = sorted(timed, key=lambda row: -answered[row.case.id])
     drawn, several = ranked[:MOST_CASES], several_runs(timed)
     named = [(f"{short(row.key)} on {device_label(row, several)}", row) for row in drawn]
-    figures = [_rounds(named), *(_blocks(*each) for each in named)] if drawn else []
+    figures = [_rounds(named)] if drawn else []
     return [*figures, *_readings(results, dict.fromkeys(row.file for row in drawn))], [row.case.id for row in ranked[MOST_CASES:]]
 
 
@@ -90,18 +90,6 @@ def _rounds(named: Sequence[tuple[str, Row]]) -> Figure:
     case = Column("sample.case", Unit.TEXT, "the case, and where it ran", of=itemgetter(0), heading="case")
     ends_of, clip = _ends("sample.time", 3), _clip(found)
     return figure("Rounds and their interval", about + _ARROWS, "dot", found, _RELATIVE, case, interval=ends_of, reference=1.0, clip=clip)
-
-
-def _blocks(name: str, row: Row) -> Figure:
-    """Return the figure of every timed block of a case, by the round that it was taken in."""
-    median = row.time.median_s or 1.0
-    found = [
-        (name, number + 1 + at / len(of_round), seconds / median)
-        for number, of_round in zip(row.rounds.numbers, row.rounds.blocks, strict=True)
-        for at, seconds in enumerate(of_round)
-    ]
-    about = "Each dot is a timed block; a trend or steps show a machine that changes while it is measured."
-    return figure(f"Samples of {name}", about + _ARROWS, "dot", found, _ROUND, _RELATIVE, clip=_clip(found))
 
 
 def _clip(found: Sequence[tuple[Any, ...]]) -> tuple[float, float]:

@@ -1,7 +1,8 @@
 """Tables of the machines and the software that files were measured with, and of the state that the machines were in."""
 
-from collections.abc import Iterable, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Mapping
+from operator import itemgetter
+from typing import Any
 
 from dlbench.analysis.answers.parts.base import Table, table
 from dlbench.analysis.presentation.wording import entry, few
@@ -11,22 +12,15 @@ from dlbench.analysis.read.references import part
 from dlbench.core.provenance import leaves
 from dlbench.core.schema import Column, Unit
 
-
-class Recorded(NamedTuple):
-    """What a file says of its machine in one place."""
-
-    entry: str
-    value: str
-    file: str = ""
-    after: str = ""
-
-
-_FILE = Column("file", Unit.TEXT, "the result file, and of an A/B the side", heading="file")
 _ENTRIES = (
-    Column("entry", Unit.TEXT, "what it is", heading="entry"),
-    Column("value", Unit.TEXT, "as recorded before the first case", heading="value"),
+    Column("entry", Unit.TEXT, "what it is", of=itemgetter(0), heading="entry"),
+    Column("value", Unit.TEXT, "as recorded before the first case", of=itemgetter(1), heading="value"),
 )
-_AFTER = Column("after", Unit.TEXT, "the same after the last case", heading="after the run")
+_STATES = (
+    *_ENTRIES,
+    Column("after", Unit.TEXT, "the same after the last case", of=itemgetter(2), heading="after the run"),
+    Column("file", Unit.TEXT, "the result file, and of an A/B the side", of=itemgetter(3), heading="file"),
+)
 _BLOCKS = ("identity", "stack", "side")
 
 
@@ -48,7 +42,7 @@ def machines(environments: Environments) -> list[Table]:
     """Return a table for each machine and software, which may be that of several files; none of files that do not say."""
     stated = {run: each for run, each in environments.items() if each.get("identity") or each.get("stack")}
     groups = grouped(stated, lambda run: str([stated[run].get(block) for block in _BLOCKS]))
-    return [table(few(runs, 3), _ENTRIES, _entries(stated[runs[0]], _BLOCKS)) for runs in groups.values()]
+    return [table(few(runs, 3), _ENTRIES, [*_entries(stated[runs[0]], *_BLOCKS).items()]) for runs in groups.values()]
 
 
 def states(environments: Environments) -> Table:
@@ -56,13 +50,13 @@ def states(environments: Environments) -> Table:
     rows = []
     for run, each in environments.items():
         provenance = {name: part(each, "provenance", name) for name in ("dlbench", "utc", "git")}
-        after = {found.entry: found.value for found in _entries({"state": each.get("state_after")}, ["state"])}
-        before = _entries({**each, "provenance": provenance}, ["provenance", "state"])
-        rows += [found._replace(file=run, after=after.get(found.entry, "")) for found in before]
-    return table("State before and after", (_FILE, *_ENTRIES, _AFTER), rows)
+        after = _entries(each, "state_after")
+        before = _entries({**each, "provenance": provenance}, "provenance", "state")
+        rows += [(name, value, after.get(name, ""), run) for name, value in before.items()]
+    return table("State before and after", _STATES, rows)
 
 
-def _entries(environment: Mapping[str, Any], blocks: Iterable[str]) -> list[Recorded]:
-    """Return each leaf of some blocks; what is unknown is left out."""
+def _entries(environment: Mapping[str, Any], *blocks: str) -> dict[str, str]:
+    """Return what each leaf of some blocks says, by its name; what is unknown is left out."""
     found = {name: end for block in blocks for name, end in leaves(block, environment.get(block) or {}).items()}
-    return [Recorded(*entry(name.partition(".")[2], end)) for name, end in found.items() if end not in (None, {}, [])]
+    return dict(entry(name.partition(".")[2], end) for name, end in found.items() if end not in (None, {}, []))

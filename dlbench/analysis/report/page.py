@@ -1,6 +1,6 @@
 """Results and comparisons as one self-contained page of HTML. The door to Jinja2.
 
-Nothing is loaded, and no script runs unless the page is to be interactive. All text of files goes through autoescaping and `one_line`.
+Nothing is loaded, and no script runs. All text of files goes through autoescaping and `one_line`.
 """
 
 import base64
@@ -23,14 +23,13 @@ from dlbench.analysis.compare.verdict import Comparison
 from dlbench.analysis.presentation import names, wording
 from dlbench.analysis.read.merge import merged
 from dlbench.analysis.read.table import Results
-from dlbench.analysis.report import case_table, compare_terminal, detail_tables, ending, machines, sentences
-from dlbench.analysis.report.chart import STYLE, Chart, brief, chart, script
+from dlbench.analysis.report import case_table, compare_terminal, ending, machines, sentences
+from dlbench.analysis.report.chart import STYLE, Chart, brief, chart
 from dlbench.analysis.report.figures import forest, samples
 from dlbench.analysis.report.screen import ScreenColumn, columns_of
 from dlbench.core.schema import Unit
 from dlbench.core.units import one_line
 
-_FOLDER = Path(__file__).parent
 _NAMED = 4
 """Devices and suites that the title names, and lines on devices."""
 _MOST_FORESTS = 20
@@ -52,7 +51,7 @@ class Page:
         return {name: content for name, content in files.items() if content}
 
 
-def report(results: Results, notes: Sequence[str] = (), interactive: bool = False, made_from: str = "") -> Page:
+def report(results: Results, notes: Sequence[str] = (), made_from: str = "") -> Page:
     """Return the page on result files: answers, plots, every case with the command that measures it again, environment and warnings.
 
     ``made_from``: the names of the files, which the page says for the next one to replace it.
@@ -63,9 +62,8 @@ def report(results: Results, notes: Sequence[str] = (), interactive: bool = Fals
     measured, not_sampled = samples(results, found)
     drawn += [("samples", figure) for figure in measured]
     charts = {name: chart(figure) for name, (_, figure) in zip(_plot_names([topic for topic, _ in drawn]), drawn, strict=True)}
-    views = iter([_plot(name, drawing, interactive) for name, drawing in charts.items()])
+    views = iter([_plot(name, drawing) for name, drawing in charts.items()])
     html = _rendered(
-        interactive,
         made_from=made_from,
         head=_head((row.case.suite for row in results.rows), (row.case.device_name for row in results.rows), results),
         lead=[" · ".join(ending.run_in_words(results)), sentences.count(results.rows), *_where(results)],
@@ -76,7 +74,7 @@ def report(results: Results, notes: Sequence[str] = (), interactive: bool = Fals
         samples=list(views),
         not_sampled=not_sampled,
         cases=_cases(results),
-        warnings=[*_short(notes, results), *results.circumstances, *sentences.reasons(results.rows), *sentences.unstated(results)],
+        warnings=[*_for_others(notes, results), *results.circumstances, *sentences.reasons(results.rows), *sentences.unstated(results)],
         **_measured(results),
     )
     return Page(html, charts)
@@ -101,11 +99,10 @@ def comparison(comparisons: Sequence[Comparison], conclusion: str, notes: Sequen
         for name, each in zip(plot_names, comparisons, strict=True)
     ]
     html = _rendered(
-        False,
         head=_head((each.title for each in comparisons), (side.case.device_name for side in sides), results),
         lead=[conclusion, *([_FEW_FORESTS] if comparisons[_MOST_FORESTS:] else [])],
         comparisons=views,
-        warnings=_short([note for note in notes if note not in measured["not_usable"]], results),
+        warnings=_for_others((note for note in notes if note not in measured["not_usable"]), results),
         **measured,
     )
     return Page(html, charts)
@@ -116,7 +113,7 @@ def _template() -> jinja2.Template:
     environment = jinja2.Environment(
         autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True, finalize=_harmless
     )
-    return environment.from_string(_text("page.html.jinja"))
+    return environment.from_string((Path(__file__).parent / "page.html.jinja").read_text(encoding="utf-8"))
 
 
 def _harmless(value: object) -> object:
@@ -124,10 +121,6 @@ def _harmless(value: object) -> object:
     if isinstance(value, str) and not hasattr(value, "__html__"):  # which what is escaped already has
         return names.without_folders(one_line(value))
     return "" if value is None else value
-
-
-def _text(name: str) -> str:
-    return (_FOLDER / name).read_text(encoding="utf-8")
 
 
 _PARTS = {
@@ -141,24 +134,13 @@ _PARTS = {
 """What a page may consist of, apart from comparisons: of each part its id and its heading."""
 
 
-def _rendered(interactive: bool, **content: Any) -> str:
+def _rendered(**content: Any) -> str:
     content = {**dict.fromkeys((*_PARTS, "comparisons", "not_sampled", "made_from", "tiles", "left_open"), ()), **content}
     parts = [(each["name"], each["title"]) for each in content["comparisons"]]
     parts += [part for name, part in _PARTS.items() if content[name] or name == "warnings"]
-    code = _script() if interactive else ""
-    policy = ["default-src 'none'", f"style-src {_hash(STYLE)}", "base-uri 'none'", "form-action 'none'"]
-    policy += [f"script-src {_hash(code)}"] if code else []
-    return _template().render(**content, version=__version__, parts=parts, policy="; ".join(policy), style=STYLE, script=code)
-
-
-@cache
-def _script() -> str:
-    # The end of a script, and what would make a browser look for a second one, may only stand there in disguise.
-    return script(_text("page.js")).replace("</script", "<\\/script").replace("<!--", "<\\!--")
-
-
-def _hash(content: str) -> str:
-    return f"'sha256-{base64.b64encode(hashlib.sha256(content.encode()).digest()).decode()}'"
+    style = base64.b64encode(hashlib.sha256(STYLE.encode()).digest()).decode()
+    policy = ["default-src 'none'", f"style-src 'sha256-{style}'", "base-uri 'none'", "form-action 'none'"]
+    return _template().render(**content, version=__version__, parts=parts, policy="; ".join(policy), style=STYLE)
 
 
 def _plot_names(topics: Sequence[str]) -> list[str]:
@@ -183,9 +165,8 @@ def _measured(results: Results) -> dict[str, Any]:
     }
 
 
-def _short(notes: Iterable[str], results: Results) -> list[str]:
-    """Return notes with the short name of each result file where its path stands."""
-    return [names.with_short_names(note, results.files.paths) for note in notes]
+def _for_others(notes: Iterable[str], results: Results) -> list[str]:
+    return [names.without_folders(note, results.files.paths.values()) for note in notes]
 
 
 def _where(results: Results) -> list[str]:
@@ -204,7 +185,7 @@ def _of_columns(title: str, columns: Sequence[ScreenColumn], notes: Sequence[str
     return {"title": title, "headings": [(each.heading, each.number) for each in columns], "rows": rows, "notes": notes} if rows else None
 
 
-def _plot(name: str, drawn: Chart, interactive: bool = False) -> dict[str, Any]:
+def _plot(name: str, drawn: Chart) -> dict[str, Any]:
     figure = drawn.figure
     columns = [(axis.title, axis.column) for axis in sorted(figure.axes, key=lambda axis: axis.column.unit is not Unit.TEXT)]
     ends = [(heading, column) for heading, pair in ((wording.INTERVAL, figure.interval), ("band", figure.band)) for column in pair or ()]
@@ -213,7 +194,6 @@ def _plot(name: str, drawn: Chart, interactive: bool = False) -> dict[str, Any]:
         "figure": figure,
         "left_out": drawn.left_out,
         "svg": drawn.svg(),
-        "specification": drawn.specs[0] if interactive and drawn.specs else None,
         "table": _view(Table(figure.title, (*columns, *ends), figure.rows)),  # the ends of an interval, or of a band, share a column
     }
 
@@ -253,10 +233,7 @@ def _cases(results: Results) -> dict[str, Any] | None:
         **table,
         "unmeasured": not any(row.is_ok for row in rows),
         "trouble": list(map(case_table.trouble, rows)),
-        "marks": [
-            *(sentences.marks(rows, results) | sentences.legends(rows)).items(),
-            *(("notes", each) for each in detail_tables.ranges(rows)),
-        ],
+        "marks": (sentences.marks(rows, results) | sentences.legends(rows)).items(),
         "commands": [sentences.measuring_command([row], environments.get(row.file, {}), row.case.id) for row in rows],
     }
 

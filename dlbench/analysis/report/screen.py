@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 
 _GAP = 2
 """Blanks between columns; under headings one stands before the first."""
-PICTURE = 99
-"""Priority of columns that plain characters can't draw."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,11 +55,7 @@ class ScreenTable:
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         if not self.columns:
             return
-        texts = {
-            each: [each.heading, *(each.texts if each.priority == PICTURE else map(one_line, each.texts))]  # a picture has blanks
-            for each in self.columns
-            if not (options.ascii_only and each.priority == PICTURE)
-        }
+        texts = {each: [each.heading, *map(one_line, each.texts)] for each in self.columns}
         widths = _widths(texts, options.max_width)
         headings, *rows = zip(*(texts[each] for each in widths), strict=True)
         margin = " " * any(headings)
@@ -77,7 +71,7 @@ class ScreenTable:
         if margin:
             yield Segment.line()
         yield from (Note(each.note) for each in widths if each.note)
-        if gone := [each.heading for each in texts if each not in widths and each.heading and each.priority < PICTURE]:
+        if gone := [each.heading for each in texts if each not in widths and each.heading]:
             yield Note(f"not shown at this width: {', '.join(gone)}; widen the terminal, or use --format csv")
 
 
@@ -91,7 +85,7 @@ def _widths(texts: Mapping[ScreenColumn, Sequence[str]], room: int) -> dict[Scre
     for each in others:
         longest = min(whole[each], max(12, min(30, room // 2)))  # a longer word is broken
         words = (cell_len(word.strip()) for text in texts[each] for word in fold(text, 1))
-        widths[each] = whole[each] if each.number or each.priority == PICTURE else min(longest, max(words, default=0))
+        widths[each] = whole[each] if each.number else min(longest, max(words, default=0))
     while len(widths) > 1 and _left(widths, room) < 0:
         del widths[max(reversed([*widths][1:]), key=lambda each: each.priority)]
     limits = ({each: min(whole[each], max(width, limit)) for each, width in widths.items()} for limit in range(room, 0, -1))

@@ -23,27 +23,27 @@ from dlbench.core.rows.row import Row
 _UNTOLD = (Tag.FEW_ROUNDS, Tag.UNFINISHED)
 """Limits of a case that no mark tells: its spread, or its status, does."""
 # Closed set of marks that are no limit of an answer: what each means, and what to do about it.
-_MARKS: tuple[tuple[Callable[[Row], bool | None], str, str], ...] = (
-    (lambda row: row.flag.power_capped, "power cap", "held at its power limit; compare only with runs under the same limit, or raise it"),
+MARKS: tuple[tuple[Callable[[Row], bool | None], str, str], ...] = (
+    (lambda row: row.flag.power_capped, "power cap", "compare only with runs under the same limit, or raise it"),
     (
         lambda row: row.flag.unexpected,
         "unexpected",
-        "native in the device and slower than fp32 all the same, or emulated and faster; another kernel or library may do better",
+        "slower than fp32 though native, or faster though emulated",
     ),
     (
         lambda row: row.flag.implausible,
         "implausible",
-        "it can't have done what it says in that time, so no ratio counts it; the reason is below the case",
+        "impossible in that time and in no ratio; why is below the case",
     ),
     (
         lambda row: row.flag.no_speed,
         "no speed",
-        "its results count and its time does not, so no ratio counts it; the reason is below the case",
+        "its time is in no ratio; why is below the case",
     ),
     (
         launch_bound,
         "launch-bound",
-        "the device waits for Python and its launches, a third of the time or more; a larger batch, compiling or CUDA graphs would help",
+        "it waits for launches a third of the time; larger batch or compile",
     ),
 )
 _ROUNDS_SPREAD = "min–max"
@@ -64,7 +64,9 @@ _OF_SHARES = {
 _REASONS = 3
 """Reasons of flags that are told in full where there are many."""
 _MANY = 4
-"""Cases that ended the same way, from which on they are counted and not named."""
+"""Cases that failed alike, from which on their reason stands below the table."""
+_NAMED = 2
+"""Cases that a note names."""
 _COPIES = (
     "copying inputs there and the output back, from and to pageable memory as plain code does around each call: its share of the whole"
 )
@@ -141,8 +143,8 @@ def marks(rows: Sequence[Row], results: Results) -> dict[str, str]:
     limits = {tag for row in rows for tag in tags_of(row)}
     found: dict[str, str] = {tag: EXPLANATIONS[tag] for tag in Tag if tag in limits}
     if Tag.FEW_ROUNDS in found:
-        found[Tag.FEW_ROUNDS] = f"too few for a 95 % interval of a case; {_more_rounds(rows, results.budgets)}"
-    return found | {mark: sentence for is_set, mark, sentence in _MARKS if any(map(is_set, rows))}
+        found[Tag.FEW_ROUNDS] = f"no 95 % interval of a case; {_more_rounds(rows, results.budgets)}"
+    return found | {mark: sentence for is_set, mark, sentence in MARKS if any(map(is_set, rows))}
 
 
 def shared_marks(rows: Sequence[Row]) -> set[str]:
@@ -159,7 +161,7 @@ def legends(rows: Sequence[Row]) -> dict[str, str]:
         if figures := dict.fromkeys(str(of) for row in rows if (of := SHARES[what](row)[1]) is not None):
             found[what] = sentence + "; ".join(figures)
     if any(row.transfer.share is not None for row in rows):
-        found["copies"] = _COPIES + _pinned(rows)
+        found["copies"] = _COPIES
     return found
 
 
@@ -171,19 +173,8 @@ def _more_rounds(rows: Sequence[Row], budgets: Mapping[str, SpentBudget]) -> str
     several = len({row.file for row in rows}) > 1
     without = dict.fromkeys(row.file for row in rows if row.is_ok and row.time.ci_low_s is None)
     longest = max((run for run in without if run in budgets), key=lambda run: budgets[run].seconds(ENOUGH_ROUNDS), default=None)
-    if longest is not None:
-        return f"{longest}: {budgets[longest]}" if several else str(budgets[longest])
-    return f"give --rounds {ENOUGH_ROUNDS}{f' to {wording.few(without)}' if several and without else ''}"
-
-
-def _pinned(rows: Sequence[Row]) -> str:
-    """Say how fast copies from page-locked memory were where they were fastest, and what part of the link that is."""
-    fastest = max(rows, key=lambda row: row.transfer.pinned_h2d_bytes_per_s or 0.0)
-    rate, share = fastest.transfer.pinned_h2d_bytes_per_s, fastest.transfer.link_fraction
-    if rate is None:
-        return ""
-    of_link = "" if share is None else f", {units.percent(share)} of the PCIe link"
-    return f"; from page-locked memory inputs go there at up to {units.byte_rate(rate)}{of_link}"
+    option = f"--rounds {ENOUGH_ROUNDS}" if longest is None else budgets[longest].option(budgets[longest].enough)
+    return f"give {option}{f' to {wording.few(without if longest is None else [longest])}' if several and without else ''}"
 
 
 def many_alike(rows: Sequence[Row]) -> dict[str, str]:
@@ -199,30 +190,6 @@ def many_failures(rows: Sequence[Row]) -> dict[str, str]:
     return _of_many((row for row in rows if row.is_failure), _MANY)
 
 
-def left_out(rows: Sequence[Row]) -> list[str]:
-    """Return the topics of which the budget left out every case."""
-    lacking = [_topic(row) for row in rows if row.case.status is Status.SKIPPED and row.has_device]
-    measured = {_topic(row) for row in rows if row.case.status is not Status.SKIPPED}
-    return [topic for topic in dict.fromkeys(lacking) if topic not in measured]
-
-
-def _topic(row: Row) -> str:
-    """Return what a case is there to tell, by the words of the answers."""
-    declared = row.declared
-    if declared.value("largest"):
-        return "memory"
-    if declared.having("feeding"):
-        return "feeding"
-    if row.ranks is not None:
-        return "devices"
-    if declared.ceiling:
-        return "bottleneck"
-    if row.case.dtype != "fp32":
-        return "precision"
-    changed = [name for name in declared.having("switch") if row.params.get(name) != declared.plain_default(name)]
-    return "default" if declared.searched or changed else "batch"
-
-
 def _of_many(rows: Iterable[Row], least: int) -> dict[str, str]:
     return {
         ending: units.one_line(f"{_which(alike)}: {alike[0].reason}")
@@ -232,20 +199,23 @@ def _of_many(rows: Iterable[Row], least: int) -> dict[str, str]:
 
 
 def _which(alike: Sequence[Row]) -> str:
-    """Return which cases ended so: by name where they are few, else how many and the first."""
-    status = alike[0].case.status
-    if len(alike) < _MANY:
+    """Return which cases ended so: by name where they are two, else how many and the first; of a device that is not there how many."""
+    first, status = alike[0], alike[0].case.status
+    if not first.has_device:  # whose names say no more than that
+        return f"{wording.plural(len(alike), 'case')} {status}"
+    if len(alike) <= _NAMED:
         return f"{', '.join(wording.short(row.case.id) for row in alike)} {status}"
-    return f"{len(alike)} cases {status}, such as {wording.short(alike[0].key)}"
+    return f"{len(alike)} cases {status}, such as {wording.short(first.key)}"
 
 
 def reasons(rows: Sequence[Row]) -> list[str]:
-    """Return what the flags of rows stand on, a line for each: ``12 cases: other processes took up to 0.8 CPUs' time in 2 of 7 rounds``."""
-    counts = Counter(reason for row in rows if (reason := row.flag.reason))
+    """Return what the flags of rows stand on, a line for each: ``12 cases: other processes took 0.2…0.8 CPUs' time in 2 of 7 rounds``."""
+    alike = grouped((reason for row in rows if (reason := row.flag.reason)), wording.numberless)
+    groups = sorted(alike.values(), key=len, reverse=True)
     # On a busy machine each case has lost a share of its own, and as many lines as the table has would hide it.
-    shown = dict(counts.most_common(_REASONS)) if len(counts) > _REASONS + 1 else counts
-    lines = [units.one_line(f"{wording.plural(count, 'case')}: {reason}") for reason, count in shown.items()]
-    if more := counts.total() - sum(shown.values()):
+    shown = groups if len(groups) <= _REASONS + 1 else groups[:_REASONS]
+    lines = [units.one_line(f"{wording.plural(len(each), 'case')}: {wording.merged(each)}") for each in shown]
+    if more := sum(map(len, groups[len(shown) :])):
         lines.append(f"{wording.plural(more, 'case')} more, each with a reason of its own: flag.reason of --format json")
     return lines
 
@@ -253,16 +223,13 @@ def reasons(rows: Sequence[Row]) -> list[str]:
 def unpaired(rows: Iterable[Unpaired]) -> list[str]:
     """Return a line for each reason, with the rows that stand in no pair because of it."""
     return [
-        units.one_line(f"{len(alike)} not paired, {reason}: {wording.few(f'{each.case} ({each.run})' for each in alike)}")
+        units.one_line(f"{len(alike)} not paired, {reason}: {wording.few((f'{each.case} ({each.run})' for each in alike), _NAMED)}")
         for reason, alike in grouped(rows, lambda each: each.reason).items()
     ]
 
 
 def unstated(results: Results) -> list[str]:
-    """Return a line on the workloads that could have a rate and state nothing to tell one from; those that measure dlbench have none.
-
-    Those that say why have one for each reason.
-    """
+    """Return a line for each reason why workloads that could have a rate have none; those that measure dlbench need none."""
     found = [
         row
         for row in results.rows
@@ -270,12 +237,11 @@ def unstated(results: Results) -> list[str]:
         and (row.rate.flops_per_s, row.rate.bytes_per_s) == (None, None)
         and not (row.declared.ceiling or "self" in row.declared.tags)
     ]
-    lines, empty = [], "so rate, peak and ceiling stay empty"
+    lines = []
     for reason, alike in grouped(found, lambda row: row.rate.reason or NOTHING_STATED).items():
-        # Of networks one may say why and the others not.
-        named = wording.few(dict.fromkeys(f"{row.case.workload} {row.params.get('model') or ''}".rstrip() for row in alike))
-        says_nothing = f"neither operations nor bytes are stated by {named}, {empty}; give Work flops=, bytes= or both"
-        lines.append(units.one_line(says_nothing if reason == NOTHING_STATED else f"{named}: {reason}, {empty}"))
+        named = wording.few(dict.fromkeys(f"{row.case.workload} {row.params.get('model') or ''}".rstrip() for row in alike), 2)
+        remedy = "; give Work flops=, bytes= or both" if reason == NOTHING_STATED else ""
+        lines.append(units.one_line(f"{named}: {reason}, so rate, peak and ceiling stay empty{remedy}"))
     return lines
 
 
@@ -298,7 +264,7 @@ def notes(row: Row, shared: Collection[str] = ()) -> list[str]:
     # Of one without a time what was found is its value.
     found = [f"found {settings_text(row.case.found)}"] if row.case.found and row.time.median_s is not None else []
     limits = [f"{tag}{_tail(row) if tag == Tag.TAIL else ''}" for tag in tags_of(row) if tag not in (*_UNTOLD, *shared)]
-    return found + limits + [mark for is_set, mark, _ in _MARKS if is_set(row)]
+    return found + limits + [mark for is_set, mark, _ in MARKS if is_set(row)]
 
 
 def _tail(row: Row) -> str:

@@ -2,7 +2,8 @@
 
 import re
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.text import Text
@@ -12,21 +13,20 @@ from dlbench.analysis.answers import answers as every_answer
 from dlbench.analysis.answers.parts.base import Answer, Missing, Table
 from dlbench.analysis.answers.parts.pair_tables import same_case
 from dlbench.analysis.claims import claims_table
-from dlbench.analysis.compare.verdict import Comparison
 from dlbench.analysis.presentation import wording
 from dlbench.analysis.ratios.pairing import DEVICE, Pairs
 from dlbench.analysis.read.merge import merged
 from dlbench.analysis.read.table import Results
-from dlbench.analysis.report import case_table, compare_terminal, detail_tables, ending, sentences, strips
-from dlbench.analysis.report.screen import PICTURE, Note, ScreenColumn, ScreenTable, columns_of, fitting, lines_of
+from dlbench.analysis.report import case_table, detail_tables, ending, sentences
+from dlbench.analysis.report.screen import Note, ScreenTable, columns_of, fitting, lines_of
 from dlbench.analysis.scaling.projection import projected
 from dlbench.analysis.scaling.speedup import scaling
 from dlbench.core.model import Status
 from dlbench.core.rows.row import Row
 from dlbench.core.units import fold
 
-_BAR = "bar (log)"
-_BAR_NOTE = f"{_BAR}: how many times as fast, on a logarithmic scale; to the right of │ faster, to the left slower"
+if TYPE_CHECKING:
+    from dlbench.analysis.compare.verdict import Comparison
 
 
 def overview(
@@ -34,7 +34,6 @@ def overview(
     found: Sequence[Answer | Missing] | None = None,
     *,
     details: bool = False,
-    pictures: bool = False,
     height: int | None = None,
     more: str = "--details",
     left_open: str = "",
@@ -42,7 +41,7 @@ def overview(
     """Return what result files say to a person: the cases, and behind them the run in one line with a line for each answer.
 
     ``found``: the answers, where they are known already. ``left_open``: what was not asked, and the command for it.
-    With ``details`` all tables stand between them. With ``pictures`` there are bars and strips of rounds. On a screen of ``height`` lines
+    With ``details`` all tables stand between them. On a screen of ``height`` lines
     there are as many cases as leave the end on it, and notes on how they were measured are left to ``more``.
     """
     results = merged(results)
@@ -63,14 +62,14 @@ def overview(
     failures = sentences.many_failures(shown)
     machines = [] if folded and rows else [Note(sentences.count(rows), ""), *_notes(sentences.devices(rows))]
     above = [*_not_usable(results), *machines]
-    notes = [*_on_notes(shown, details), *sentences.reasons(rows), *sentences.unstated(results), *results.circumstances]
-    below = [*_notes([*failures.values(), *many.values()], "yellow"), *([] if folded else _notes(notes)), *_drawn(tables, pictures)]
+    notes = [*sentences.reasons(rows), *sentences.unstated(results), *results.circumstances]
+    below = [*_notes([*failures.values(), *many.values()], "yellow"), *([] if folded else _notes(notes)), *_drawn(tables)]
     if rows and (folded or any(row.case.status is not Status.SKIPPED for row in rows)):  # else the count says it all
         below += [
             End(
                 results,
                 found,
-                ending.explanations([each for each in answered if each.lines], sentences.marks(shown, results), shared),
+                sentences.marks(shown, results),
                 shared,
                 left_open,
                 folded,
@@ -79,11 +78,11 @@ def overview(
 
     def chosen(rows: Sequence[Row]) -> ScreenTable:
         legends = None if folded else sentences.legends(shown)
-        return case_table.table(rows, pictures=pictures, legends=legends, shared=shared, reasons_below=failures)
+        return case_table.table(rows, legends=legends, shared=shared, reasons_below=failures)
 
     if not (folded and shown):
         return Group(*above, *([chosen(shown)] if shown else []), *below)
-    console, first = Console(), case_table.by_importance(shown, {case for each in answered for case in each.foremost})
+    console, first = Console(), sorted(shown, key=lambda row: not case_table.trouble(row))
     room = max(_TABLE_LINES, folded - sum(lines_of(console, part) for part in (*above, *below)) - 1)
     place = {id(row): at for at, row in enumerate(shown)}
     count, table = fitting(console, lambda count: chosen(sorted(first[:count], key=lambda row: place[id(row)])), len(first), room)
@@ -91,59 +90,54 @@ def overview(
     return Group(*above, table, *_notes([f"{', '.join(hidden)}: {more}"] if hidden else []), *below)
 
 
-def _on_notes(rows: Sequence[Row], details: bool) -> list[str]:
-    """Return a line on the values in the notes of cases: what their ranges are over, and where the others are."""
-    more = 0 if details else detail_tables.more_values(rows)
-    parts = [*detail_tables.ranges(rows), *([f"all values of {wording.plural(more, 'case')}: --details"] if more else [])]
-    return [f"notes: {'; '.join(parts)}"] if parts else []
-
-
 _TABLE_LINES = 6
 """Lines that the table of cases has on a screen that is too small for all."""
 
 
-def reasoning(results: Results, topic: str | None = None, *, pictures: bool = False) -> RenderableType:
+def reasoning(results: Results, topic: str | None = None) -> RenderableType:
     """Return the devices and the reasoning of each answer, or of that on one topic with the tables that it stands on."""
     results = merged(results)
     found = [each for each in every_answer(results) if topic in (None, each.question.topic)]
     tables = [table for each in found if topic and isinstance(each, Answer) for table in each.tables]
-    return _screen(results, [*_notes(sentences.devices(results.rows)), *_reasons(results, *found)], tables, pictures)
+    return _screen(results, [*_notes(sentences.devices(results.rows)), *_reasons(results, *found)], tables)
 
 
-def more_devices(results: Results, *, pictures: bool = False) -> RenderableType:
+def more_devices(results: Results) -> RenderableType:
     """Return what more devices bring, the table behind it, and what it would be on more of them than were measured."""
     found, steps = answer_to(devices, results.usable), scaling(results)
     answer = _reasons(results, found) if isinstance(found, Answer) else []
     projection = detail_tables.projection(projected(steps, results))
-    return _screen(results, answer, [devices.table(steps), projection], pictures)
+    return _screen(results, answer, [devices.table(steps), projection])
 
 
-def paired(results: Results, pairs: Pairs, values: Table, *, pictures: bool = False) -> RenderableType:
+def paired(results: Results, pairs: Pairs, values: Table) -> RenderableType:
     """Return what pairing the rows by one column says, also of those that report ``values`` alone; by device, each at its own best, too."""
     where = _notes(sentences.devices(results.rows))
     if not (pairs.rows or values.rows):
         return Group(*where, Note("No two ok rows differ in that column alone.", ""))
     found = answer_to(speedup, results.usable) if pairs.by == DEVICE else None
     answer, tables = (_reasons(results, found), found.tables) if isinstance(found, Answer) else ([], (same_case(pairs), values))
-    return _screen(results, [*answer, *where], tables, pictures)
+    return _screen(results, [*answer, *where], tables)
 
 
 def claims(results: Results) -> RenderableType:
     """Return what others claim, and what was measured beside it."""
-    return _screen(results, [], [claims_table(results)], pictures=False)
+    return _screen(results, [], [claims_table(results)])
 
 
-def verdicts(comparison: Comparison, names: Mapping[str, str], several: bool) -> RenderableType:
+def verdicts(comparison: "Comparison", names: Mapping[str, str], several: bool) -> RenderableType:
     """Return the verdict on each case, why it is so, and, where it is one of ``several``, what the comparison comes to."""
+    from dlbench.analysis.report import compare_terminal  # which other screens need not wait for
+
     table = ScreenTable(compare_terminal.columns(comparison.cases, names))
     reasons = _notes(compare_terminal.reasons(comparison, names), "")
     summary = [*_notes([compare_terminal.summary([comparison])], ""), Text()]
     return Group(table, *reasons, *(summary if several else []))
 
 
-def _screen(results: Results, parts: Sequence[RenderableType], tables: Iterable[Table], pictures: bool) -> RenderableType:
+def _screen(results: Results, parts: Sequence[RenderableType], tables: Iterable[Table]) -> RenderableType:
     """Return the parts and the tables behind a line for each run that is not usable."""
-    return Group(*_not_usable(results), *parts, *_drawn(tables, pictures))
+    return Group(*_not_usable(results), *parts, *_drawn(tables))
 
 
 def _not_usable(results: Results) -> list[RenderableType]:
@@ -162,7 +156,11 @@ class Lines:
     """Tags that all cases have, which no line repeats."""
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        for label, text in ending.lines(self.found, options.max_width, self.shared):
+        yield from self.texts(options.max_width)
+
+    def texts(self, width: int) -> Iterator[Text]:
+        """Yield each line."""
+        for label, text in ending.lines(self.found, width, self.shared):
             line = Text(f"{label:<{ending.LABEL}}{text}", no_wrap=True, overflow="crop")
             if number := _NUMBER.search(line.plain):
                 line.stylize("bold cyan", *number.span())
@@ -171,11 +169,12 @@ class Lines:
 
 @dataclass(frozen=True)
 class End:
-    """The end of a screen: the run in one line, what it answers, what is open, and of the explanations those that there is room for."""
+    """The end of a screen: the run in one line, what it answers, what is open, and its words of trouble as far as there is room."""
 
     results: Results
     found: Sequence[Answer | Missing]
-    explanations: Sequence[str] = ()
+    marks: Mapping[str, str] = field(default_factory=dict)
+    """Those of the cases above."""
     shared: Container[str] = ()
     left_open: str = ""
     height: int | None = None
@@ -184,12 +183,13 @@ class End:
         run = ending.run_in_words(self.results)
         lines = [
             *(Text(each, style="bold") for each in ending.packed(run, options.max_width)),
-            *Lines(self.found, self.shared).__rich_console__(console, options),
+            *Lines(self.found, self.shared).texts(options.max_width),
             *(Text(each) for each in (ending.hanging("open", self.left_open, options.max_width) if self.left_open else ())),
         ]
         yield from lines
         room = None if self.height is None else min(self.height, ending.MOST) - len(lines)
-        for each in self.explanations:
+        used = "\n".join(line.plain for line in lines)
+        for each in ending.explanations(used, self.marks, self.shared):
             folded = fold(each, options.max_width)
             if room is not None and (room := room - len(folded)) < 0:
                 break
@@ -211,24 +211,14 @@ def _reasons(results: Results, *found: Answer | Missing) -> list[RenderableType]
         parts.append(Text())
     of_answers = {tag for each in found if isinstance(each, Answer) for tag in each.tags}
     marks = {mark: meaning for mark, meaning in sentences.marks(results.rows, results).items() if mark in of_answers}
-    return [*parts, *_notes(ending.explanations(found, marks))]
+    return [*parts, *_notes(ending.explanations(of_answers, marks))]
 
 
-def _drawn(tables: Iterable[Table], pictures: bool) -> Iterator[RenderableType]:
-    """Yield each table of data behind an empty line, and what a reader has to know of it; with ``pictures`` a bar beside each ratio."""
+def _drawn(tables: Iterable[Table]) -> Iterator[RenderableType]:
+    """Yield each table of data behind an empty line, and what a reader has to know of it."""
     for table in tables:
         if columns := columns_of(table):
-            shown = list(_with_bars(table, columns)) if pictures else columns
-            yield from (Text(), Note(table.title, "bold"), ScreenTable(shown), *_notes(table.notes))
-
-
-def _with_bars(table: Table, columns: Sequence[ScreenColumn]) -> Iterator[ScreenColumn]:
-    ratios = {heading: column.name for heading, column in table.columns if column.name.endswith(".speedup")}
-    for each in columns:
-        yield each
-        if name := ratios.get(each.heading):
-            bars = strips.bars([None if (value := row.get(name)) is None else wording.number(value) for row in table.rows])
-            yield ScreenColumn(_BAR, bars, False, PICTURE, _BAR_NOTE)
+            yield from (Text(), Note(table.title, "bold"), ScreenTable(columns), *_notes(table.notes))
 
 
 def _notes(lines: Iterable[str], style: str = "dim", indent: int = 0) -> list[RenderableType]:

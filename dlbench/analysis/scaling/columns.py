@@ -7,7 +7,6 @@ from dlbench.analysis.presentation import columns
 from dlbench.analysis.read.table import as_frame
 from dlbench.analysis.scaling.projection import Projected
 from dlbench.analysis.scaling.speedup import Step
-from dlbench.core.rank_test import FEWEST_ROUNDS
 from dlbench.core.rows.row import Cells
 from dlbench.core.schema import Column, Unit
 
@@ -24,12 +23,12 @@ RANKS = Column("scaling.ranks", Unit.COUNT, "ranks: devices of an accelerator, o
 CORES = Column("scaling.cores_per_rank", Unit.COUNT, "on a CPU the cores of each; else null").by(lambda step: step.cores, "cores each")
 STEP_S = Column("scaling.step_s", Unit.SECONDS, "one step: median over rounds; null for an experiment", "lower")
 ITEMS_PER_S = Column("scaling.items_per_s", Unit.ITEMS_PER_S, "what all of them do together", "higher", heading="items/s")
-SPEEDUP = columns.ratio_columns(
-    Column("scaling.speedup", Unit.RATIO, "throughput over that of the base: Hodges-Lehmann estimate over the rounds", "higher"),
-    Column("scaling.speedup_low", Unit.RATIO, f"lower end of its 95 % interval; null with fewer than about {FEWEST_ROUNDS} rounds a side"),
-    Column("scaling.speedup_high", Unit.RATIO, "upper end of it"),
+SPEEDUP = columns.ratio_column(
+    "scaling.speedup",
+    "throughput over that of the base: Hodges-Lehmann estimate over the rounds",
+    "speed-up",
     lambda step: step.ratio,
-).headed("speed-up")
+)
 EFFICIENCY = Column(
     "scaling.efficiency", Unit.FRACTION, "speed-up over resources; its interval is that of the speed-up over them", "higher"
 ).headed("efficiency", 0)

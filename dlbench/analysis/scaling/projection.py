@@ -1,6 +1,6 @@
 """Projection of a data-parallel step to more devices than were measured, with its error where that can be checked."""
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from dlbench.analysis.ratios.pairing import grouped
@@ -28,8 +28,6 @@ class Projected:
     projected_s: float
     projected_copies_s: float | None
     """What copying each device its items adds where nothing hides it; None where there is nothing to copy."""
-    items: float
-    """Of all devices together."""
 
     @property
     def is_measured(self) -> bool:
@@ -44,43 +42,42 @@ class Projected:
     @property
     def projected_items_per_s(self) -> float | None:
         """Of devices that were not measured: what they would do together."""
-        return None if self.is_measured else self.items / self.projected_s
+        return None if self.is_measured else (self.step.items or 0) * self.step.ranks / self.projected_s
 
 
 def projected(steps: Sequence[Step], results: Results) -> list[Projected]:
     """Return the projections of measured steps, on which they can be checked, then those for more devices.
 
-    ``steps`` are those of `speedup.scaling`. It takes a form that averages gradients by all-reduces (``ddp``) on two ranks or more with
-    exposed communication, all-reduces of as many ranks and two sizes or more, and with strong scaling the computing of two batches. It
-    stands on the fewest ranks that have all of it; what was measured on more is its check.
+    ``steps`` are those of `speedup.scaling`. It takes weak scaling by a form that averages gradients by all-reduces (``ddp``) on two ranks
+    or more with exposed communication, and all-reduces of as many ranks and two sizes or more. It stands on the fewest ranks that have
+    all of it; what was measured on more is its check.
     """
     checkable = [each for each in steps if each.form in each.parallel.all_reduce and each.step_s is not None]
     found: list[Projected] = []
-    for group in grouped(checkable, lambda each: each.way).values():
+    for group in grouped((each for each in checkable if each.items and each.kind != "strong"), lambda each: each.way).values():
         talking = (each for each in group if each.ranks >= 2 and each.exposed_s is not None and each.verdict != "implausible")
         anchor = next(talking, None)
-        if anchor and (model := _model(anchor, results)):
+        if anchor and (step_s := _model(anchor, results)):
             row, most = anchor.row, group[-1].ranks
             rows = [Row(row.case, {**row.params, "ranks": ranks}, declared=row.declared) for ranks in _BEYOND if ranks > most]
-            beyond = [step for step in (Step(each, anchor.models) for each in rows) if (step.items or 0.0) >= 1]
-            found += [model(each) for each in (*group, *beyond) if each.ranks > anchor.ranks]
+            further = (*group, *(Step(each, anchor.models) for each in rows))
+            found += [
+                Projected(each, anchor.ranks, step_s(each.ranks), row.transfer.h2d_s) for each in further if each.ranks > anchor.ranks
+            ]
     return sorted(found, key=lambda each: not each.is_measured)
 
 
-def _model(anchor: Step, results: Results) -> Callable[[Step], Projected] | None:
-    """Return what projects a step with more ranks than this one, or None where something that it takes was not measured.
+def _model(anchor: Step, results: Results) -> Callable[[int], float] | None:
+    """Return what a step takes with more ranks than this one, or None where something that it takes was not measured.
 
     An all-reduce takes what a line through its times against its sizes says: a latency and seconds a byte. For other numbers of ranks both
     change as on a ring (Patarasuk and Yuan, see `core.reference.collectives`).
     """
-    row, ring, batch = anchor.row, _ring(anchor, results), anchor.items
+    row, ring = anchor.row, _ring(anchor, results)
     size = gradient_bytes(str(row.params.get("model")), str(row.case.dtype), str(row.params.get("gradients") or "full"))
     exposed_s = max(0.0, anchor.exposed_s or 0.0)
     computing_s = (anchor.step_s or 0.0) - exposed_s
-    if ring is None or size is None or batch is None or computing_s <= 0:
-        return None
-    fixed = _fixed_part(anchor, batch, computing_s, results) if anchor.kind == "strong" else 0.0
-    if fixed is None:
+    if ring is None or size is None or computing_s <= 0:
         return None
     latency_s, byte_s = ring
     messages = -(-size // ((row.count("bucket_mb") or _BUCKET) << 20))
@@ -90,15 +87,7 @@ def _model(anchor: Step, results: Results) -> Callable[[Step], Projected] | None
         return messages * latency_s * steps + size * byte_s * crossings
 
     hidden_s = all_reduce_s(anchor.ranks) - exposed_s
-
-    def projection(step: Step) -> Projected:
-        items, copying_s = step.items or 0.0, row.transfer.h2d_s
-        share = items / batch
-        part = fixed + (1 - fixed) * share
-        seconds = part * computing_s + max(0.0, all_reduce_s(step.ranks) - part * hidden_s)
-        return Projected(step, anchor.ranks, seconds, copying_s and copying_s * share, items * step.ranks)
-
-    return projection
+    return lambda ranks: computing_s + max(0.0, all_reduce_s(ranks) - hidden_s)
 
 
 def _ring(step: Step, results: Results) -> tuple[float, float] | None:
@@ -116,24 +105,3 @@ def _ring(step: Step, results: Results) -> tuple[float, float] | None:
     ]
     line = theil_sen([size for size, _ in points], [seconds for _, seconds in points])
     return (max(0.0, line[0]), line[1]) if line and line[1] > 0 else None
-
-
-def _fixed_part(anchor: Step, batch: float, computing_s: float, results: Results) -> float | None:
-    """Return the part of the computing that stays however small the batch, by a line through steps that wait for nobody."""
-    points = {batch: computing_s}
-    for each in map(Step, results.rows):
-        alone = each.ranks == 1 or each.is_unsynchronised or each.is_independent
-        known = each.form in (*each.parallel.all_reduce, *each.parallel.independent)
-        if alone and known and each.items and each.step_s and _computed(each) == _computed(anchor):
-            points.setdefault(each.items, each.step_s)
-    line = theil_sen(list(points), list(points.values()))
-    if line is None or line[1] <= 0:
-        return None
-    fixed_s = max(0.0, line[0])
-    return fixed_s / (fixed_s + line[1] * batch)
-
-
-def _computed(step: Step) -> Hashable:
-    """Return what is equal for steps that compute the same network on the same hardware."""
-    case = step.row.case
-    return case.run, case.device, case.dtype, case.mode, step.cores, step.row.params.get("model")

@@ -22,7 +22,7 @@ def command(file: Path, form: str, output: Path | None) -> None:
 
     \b
     Formats: bencher, csv, github-action-benchmark, google-benchmark, parquet,
-    pyperf, pytest-benchmark.
+    pyperf.
 
     parquet needs -o. So does github-action-benchmark, which makes two files, inside OUT and without OUT- where OUT is a folder:
 

@@ -21,14 +21,13 @@ from dlbench.core.prices import Prices
     metavar="PAGE",
     help="The page; never overwritten (default: called like its file, run.html, and replacing an earlier page on it).",
 )
-@click.option("--interactive", is_flag=True, help="Add a script, which shows the numbers behind a mark where the pointer is.")
 @click.option("--figures", type=PATH, metavar="FOLDER", help="Write each plot as an SVG file of its own, too.")
 @price_options
-def command(files: tuple[Path, ...], output: Path | None, interactive: bool, figures: Path | None, given: Prices) -> None:
+def command(files: tuple[Path, ...], output: Path | None, figures: Path | None, given: Prices) -> None:
     """Write one page on result files, to look at or to send: answers, plots, tables, environment, warnings.
 
-    The page is one file of HTML that loads nothing and, without --interactive, runs no script. It has every case with the command that
-    measures it again. For a page on a comparison: dlbench compare --report.
+    The page is one file of HTML that loads nothing and runs no script. It has every case with the command that measures it
+    again. For a page on a comparison: dlbench compare --report.
 
     \b
       dlbench report run.jsonl
@@ -48,7 +47,7 @@ def command(files: tuple[Path, ...], output: Path | None, interactive: bool, fig
     results = replace(collect(files), prices=given)
     check_devices(given, devices(results))
     notes = notes_on(results, files)
-    made = page.report(results, notes, interactive, made_from(files))
+    made = page.report(results, notes, made_from(files))
     if figures:
         check_writable(figures, new=False)
         with writing(figures):

@@ -200,8 +200,7 @@ def _measure(
         recording.measure(replace(session, answered=True), {None: opened.worker}, opened.programs)
         if gate is not None:
             gates.measure_until_seen(recording, session, partial(_with_itself, gate))
-    from dlbench.analysis.presentation.wording import few
-    from dlbench.analysis.report.sentences import left_out
+    from dlbench.analysis.presentation.wording import plural
     from dlbench.cli.output import write_results  # not before the rounds, whose budget it would take from
 
     results, file = replace(recording.results(), prices=prices), shlex.quote(str(recording.path))
@@ -212,8 +211,9 @@ def _measure(
     share = max((row.time.lost_share or 0.0 for row in results.rows if row.flag.not_usable), default=0.0)
     others = (opened.programs.found or opened.programs.named(share)) if share else None
     write_results(results, form, [recording.path], [others] if others else [], saved=True)
-    if recording.out_of_budget and (topics := left_out(results.rows)):
-        say(f"note: the budget left out every case on {few(topics, 9)}; go on with: dlbench run --resume {file} --budget TIME")
+    skipped = sum(row.case.status is Status.SKIPPED and row.has_device for row in results.rows)
+    if recording.out_of_budget and skipped:
+        say(f"note: the budget left out {plural(skipped, 'case')}; go on with: dlbench run --resume {file} --budget TIME")
     if recording.fault:
         say(f"what was skipped can be measured with: dlbench run --resume {file}")
         raise recording.fault

@@ -1,6 +1,5 @@
 """``dlbench show``: result files as tables again, or their rows paired."""
 
-import sys
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 
@@ -95,9 +94,8 @@ class Shown:
     click.option("--details", is_flag=True, help="All cases, all tables, and what was in the way of the measurements."),
 )
 @format_option
-@click.option("--plain/--no-plain", help="On a terminal, too, draw no bars at ratios and no strips of rounds.")
 @price_options
-def command(files: tuple[Path, ...], parts: Shown, form: str, plain: bool, given: Prices) -> None:
+def command(files: tuple[Path, ...], parts: Shown, form: str, given: Prices) -> None:
     """Print what result files say: their cases, and a line for each answer; or pair their rows.
 
     A terminal shows as many cases as leave these lines in sight, a pipe all of them; --details has the rest. With
@@ -128,18 +126,18 @@ def command(files: tuple[Path, ...], parts: Shown, form: str, plain: bool, given
     if parts.topic and parts.topic not in (known := topics()):
         near = f"; its answer is '{_ANSWERED[parts.topic]}'" if parts.topic in _ANSWERED else did_you_mean(parts.topic, known)
         raise UsageError(f"there is no topic '{parts.topic}'{near}; the ten are {', '.join(known)}")
-    results, pictures = replace(collect(files), prices=given), not plain and sys.stdout.isatty()
+    results = replace(collect(files), prices=given)
     check_devices(given, devices(results))
     notes = [*notes_on(results, files), *(paths_of(results.paths) if form == "table" else ())]
     if parts.names in ([], ["--details"]):
-        write_results(results, form, files, notes, details=parts.details, pictures=pictures)
+        write_results(results, form, files, notes, details=parts.details)
         return
     if parts.by:
-        write_pairs(results, parts.by, form, pictures=pictures)
+        write_pairs(results, parts.by, form)
     elif parts.card:
         write_card(results)
     elif parts.claims:
         write_claims(results, form)
     else:
-        write_answers(results, form, parts.topic, pictures=pictures)
+        write_answers(results, form, parts.topic)
     write_notes(notes)

@@ -62,10 +62,10 @@ class Unmeasurable(Exception):
         self.status = status
 
 
-def failure_of(error: Exception, torch_version: str, network: str = "") -> tuple[Status, str]:
+def failure_of(error: Exception, torch_version: str) -> tuple[Status, str]:
     """Return how a case ended, out of memory, unsupported, crashed by a fault of the device or failed, and why in one line.
 
-    Of what failed that ends with the place in the user's own code, or that of the ``network``.
+    Of what failed that ends with the place in the user's own code.
     """
     if isinstance(error, Unmeasurable):
         return error.status, str(error)
@@ -75,7 +75,7 @@ def failure_of(error: Exception, torch_version: str, network: str = "") -> tuple
         return Status.OOM, f"out of memory: {text}"
     if isinstance(error, NotImplementedError) or status is Status.UNSUPPORTED:
         return Status.UNSUPPORTED, f"{text} (torch {torch_version})"
-    place = place_of(error, network) if status is Status.FAILED else ""
+    place = place_of(error) if status is Status.FAILED else ""
     return status, f"{type(error).__name__}: {text}{f' ({place})' if place else ''}"
 
 

@@ -154,20 +154,21 @@ def names(kind: Kind) -> tuple[str, ...]:
     return tuple(_registry.networks if kind == "network" else _registry.data)
 
 
-def place_of(error: BaseException, network: str = "") -> str:
-    """Return where the user's own code raised it, ``mine.py, line 12``, or else where the network of that name is defined.
+def place_of(error: BaseException) -> str:
+    """Return where the user's own code raised it, ``mine.py, line 12``, or else where the network or data that it names is defined.
 
     Empty where the user has brought nothing.
     """
-    if not (_registry.networks or _registry.data):
+    defined: dict[str, Network | Data] = {**_registry.networks, **_registry.data}
+    if not defined:
         return ""
     cause: BaseException | None = error
     while cause:
         if own := [frame for frame in traceback.extract_tb(cause.__traceback__) if _is_own(frame.filename)]:
             return f"{Path(own[-1].filename).name}, line {own[-1].lineno}"
         cause = cause.__cause__ or cause.__context__
-    defined = _registry.networks.get(network)
-    code = getattr(defined and inspect.unwrap(defined.build), "__code__", None)
+    named = next((each for name, each in defined.items() if f"'{name}'" in str(error)), None)
+    code = getattr(named and inspect.unwrap(named.build if isinstance(named, Network) else named.make), "__code__", None)
     return f"{Path(code.co_filename).name}, line {code.co_firstlineno}" if code else ""
 
 

@@ -17,7 +17,7 @@ from dlbench.core.measurement import SpotCheck
 from dlbench.core.model import Status
 from dlbench.harness.probe.monitor import Monitor
 
-TOPICS = "speed-up crossover bottleneck precision batch devices default cores serving cost health".split()
+TOPICS = ["speed-up", "crossover", "bottleneck", "precision", "batch", "devices", "default", "cores", "serving", "cost", "health"]
 
 
 def everything():
@@ -96,6 +96,7 @@ def test_off_a_terminal_nothing_is_cut_and_what_is_missing_names_its_command(tmp
         "batch: –  dlbench run batch",
         "devices: –  dlbench run scaling",
         "default: –  dlbench run modes",
+        "cores: –  dlbench run cores",
         "serving: –  not measured by dlbench yet",
         "cost: –  dlbench run cnn",
         "health: usable; no trouble in 1 case",

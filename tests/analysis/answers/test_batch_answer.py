@@ -29,7 +29,7 @@ def test_enough_is_the_smallest_batch_near_the_best_and_what_the_smallest_costs_
     assert (row["ratio.speedup"], row["batch.share"]) == (pytest.approx(4), pytest.approx(4 / (64 / 15.5)))
     assert len(answer["cases"]) == 3
     few = asked([each for each in sweep(b1=1.0, b8=2.0) if each.round < 3])["batch"]
-    assert line(few) == ("8 is the largest measured; more may help", "train resnet18: 4.00× batch 1", ["few rounds"])
+    assert line(few) == ("8 is the largest measured; more may help", "train resnet18", ["few rounds"])
 
 
 def test_what_runs_out_of_memory_is_said_of_the_work_in_the_middle(asked):
@@ -46,7 +46,7 @@ def test_what_runs_out_of_memory_is_said_of_the_work_in_the_middle(asked):
 
 def test_a_batch_that_brings_nothing_is_not_asked_for_and_accelerators_come_first(asked):
     answer = asked([*sweep("cpu", b1=1.0, b2=2.0), *sweep("cuda:0", b1=1.0, b2=1.0)])["batch"]
-    assert line(answer) == ("2 is the largest measured; more may help", "train resnet18: 2.00× batch 1", [])
+    assert line(answer) == ("2 is the largest measured; more may help", "train resnet18", [])
     (table,) = answer["tables"]
     assert [(row["place"], row["batch.enough"]) for row in table["rows"]] == [("cuda:0", 2), ("cpu", 1)]
 

@@ -44,7 +44,7 @@ def test_the_time_to_train_is_the_images_of_all_epochs_at_the_measured_rate(aske
         "resnet50, cpu, batch=64 fp32: samples/s 32.5 /s, time to train 26 min (25…26 min).",
         "resnet50, cuda:0, batch=64 amp_bf16 channels_last: samples/s 6.01 k/s, time to train 5 h 20 min (5 h 10 min…5 h 30 min).",
     ]
-    of_gpu = ("8.33 s (8.08…8.58) for 50,000 samples, resnet50", "resnet50 b64 amp_bf16 channels_last", " (8.08…8.58)", ["estimate"])
+    of_gpu = ("8.33 s (8.08…8.58) for 50,000 images, resnet50", "resnet50 b64 amp_bf16 channels_last", " (8.08…8.58)", ["estimate"])
     assert line(answer) == of_gpu
     few, table = answer["tables"]
     assert [row["train.seconds"] for row in few["rows"]] == [pytest.approx(50_000 * each / 64) for each in (gpu, cpu)]
@@ -56,7 +56,7 @@ def test_the_time_to_train_is_the_images_of_all_epochs_at_the_measured_rate(aske
     assert answer["weaknesses"] == [
         "reading and decoding images, validation, checkpoints and clocks that change over hours are left out",
         "whether it converges at that batch and in that precision is open",
-        "energy is open, as nothing metered these steps: dlbench run sustained",
+        "energy is open: nothing metered these steps: dlbench run sustained",
         "money is open: give --price-per-hour, or --price with --years and --hours-per-day",
     ]
 
@@ -64,7 +64,7 @@ def test_the_time_to_train_is_the_images_of_all_epochs_at_the_measured_rate(aske
 def test_of_a_network_the_fastest_row_counts_and_beside_another_stands_what_it_took_its_authors(asked):
     fast, slow = steps(0.01, items=64), steps(0.01, items=8)
     answer = asked([*fast, *slow, *steps(0.02, model="vgg16"), *steps(0.001, model="alexnet")])["cost"]
-    assert line(answer)[:2] == ("7.81 s (7.58…8.05) for 50,000 samples, resnet50", "resnet50 b64 amp_bf16")
+    assert line(answer)[:2] == ("7.81 s (7.58…8.05) for 50,000 images, resnet50", "resnet50 b64 amp_bf16")
     _, table = answer["tables"]
     assert [(row["param.model"], row["train.choice"]) for row in table["rows"]] == [
         ("resnet50", "batch=64 amp_bf16"),
@@ -89,7 +89,7 @@ def test_too_few_rounds_give_a_time_without_an_interval(asked):
     a_case = made_up.case("train_step", "cpu", model="resnet50", batch=8, dtype="fp32")
     answer = asked(made_up.rounds_of(a_case, made_up.flat([1.0] * 3)))["cost"]
     assert answer["tables"][0]["rows"][0]["train.low"] is None
-    assert answer["headline"] == "104 min for 50,000 samples, resnet50"
+    assert answer["headline"] == "104 min for 50,000 images, resnet50"
     assert line(answer)[1:] == ("resnet50 b8 fp32", "", ["few rounds", "estimate"])
 
 
@@ -109,9 +109,9 @@ def test_other_work_gives_no_estimate(asked, measured):
 
 def test_a_network_without_a_published_schedule_comes_first_with_what_few_samples_take(asked):
     answer = asked([*steps(0.01, model="mine"), *steps(0.01)])["cost"]
-    assert answer["headline"] == "7.81 s (7.58…8.05) for 50,000 samples, mine"
+    assert answer["headline"] == "7.81 s (7.58…8.05) for 50,000 images, mine"
     assert [each["title"] for each in answer["tables"]] == [
-        "Time to train on 50,000 samples: an estimate",
+        "Time to train on 50,000 images: an estimate",
         "Time to train on ImageNet: an estimate",
     ]
     assert [row["param.model"] for row in answer["tables"][0]["rows"]] == ["mine", "resnet50"]
@@ -126,12 +126,12 @@ def test_a_network_without_a_published_schedule_comes_first_with_what_few_sample
         (
             ("cpu",),
             NO_PRICES,
-            ("CPU only?", "mine trains at 64.0/s: 50,000 samples in 13 min (13…13)"),
+            ("CPU only?", "mine trains at 64.0 images/s: 50,000 images in 13 min (13)"),
         ),
         (
             ("cuda:0", "cpu"),
             NO_PRICES,
-            ("your data", "mine trains at 64.0/s: 50,000 samples in 13 min (13…13); 13 min on the CPU"),
+            ("your data", "mine trains at 64.0 images/s: 50,000 images in 13 min (13); 13 min on the CPU"),
         ),
     ],
 )
@@ -144,9 +144,9 @@ def test_without_one_it_is_of_the_most_familiar_and_beside_an_accelerator_only_i
     measured = [*steps(0.001, model="alexnet"), *steps(1.0), *steps(0.5, model="resnet18")]
     assert found_of(measured).lines == ()
     found = found_of(measured, Prices(samples=1000, epochs=3))
-    assert (found.label, found.lines[0][-1]) == ("your data", "46.9 s for 3 × 1,000 samples, resnet50")
+    assert (found.label, found.lines[0][-1]) == ("your data", "46.9 s for 3 × 1,000 images, resnet50")
     on_cpu = [*steps(0.001, "cpu", model="alexnet"), *steps(0.5, "cpu", model="resnet18")]
-    assert found_of(on_cpu).lines[0][0].startswith("resnet18 trains at 128/s: 50,000 samples in 391 s")
+    assert found_of(on_cpu).lines[0][0].startswith("resnet18 trains at 128 images/s: 50,000 images in 391 s")
 
 
 def test_slow_calls_are_paid_for_and_decide_which_step_trains_fastest(asked):
@@ -164,7 +164,7 @@ def test_a_workload_counts_by_what_it_declares_and_not_by_its_name(asked):
     mine = steps(0.01, workload="mine")
     answer = asked(mine, workloads={"mine": {"tags": ["training"]}})["cost"]
     assert (answer["kind"], answer["command"]) == ("missing", "dlbench run cnn")
-    assert answer["reason"] == ("mine resnet50: no training step of a published network by one process")
+    assert answer["reason"] == ("no training step of a published network was measured")
 
 
 def test_where_nothing_was_measured_no_work_is_named(asked):

@@ -145,6 +145,13 @@ def test_each_accelerator_has_a_line_and_files_of_two_machines_count_together(to
     }  # fmt: skip
 
 
+def test_an_accelerator_races_the_cpu_of_its_own_machine_alone_where_that_was_measured(asked):
+    one = [*cpu(8, 16), *by_speedup({8: 0.5, 16: 2})]
+    other = [made_up.renamed(each, "Faster", 4) for each in cpu(8, 16)]
+    (row,) = asked(one, other, workloads=WORKLOADS)["crossover"]["tables"][0]["rows"]
+    assert (row["base.device_name"], row["crossover.size"]) == (made_up.CPU, 16)
+
+
 def test_the_speed_up_is_drawn_against_the_size_around_one(crossover):
     (figure,) = crossover([*cpu(8, 16), *by_speedup({8: 0.5, 16: 2}), *by_speedup({8: 0.2, 16: 0.3}, "pinned")])["figures"]
     assert (figure["title"], figure["mark"], figure["reference"]) == ("Speed-up by size: product fp32", "line", 1.0)

@@ -2,7 +2,6 @@
 
 import re
 from collections import Counter
-from itertools import pairwise
 
 import front_door
 import made_up
@@ -34,18 +33,6 @@ def test_the_speed_up_of_each_case_is_drawn_on_a_ratio_axis_around_one(asked):
 def test_a_figure_keeps_of_its_rows_what_it_draws(asked):
     (figure, *_) = asked(made_up.both_kinds())["speed-up"]["figures"]
     assert {tuple(row) for row in figure["rows"]} == {("pair.case", "other.label", "ratio.speedup", "ratio.ci_low", "ratio.ci_high")}
-
-
-def test_of_many_cases_twenty_are_drawn_from_the_lowest_to_the_highest_and_the_figure_says_so(asked):
-    found = []
-    for n in range(1, 82):
-        for device, seconds in (("cpu", 1.0), ("cuda:0", 1 / n)):
-            found += made_up.rounds_of(made_up.case("matmul", device, n=n), made_up.flat([seconds] * 4))
-    (figure, *_) = asked(found)["speed-up"]["figures"]
-    ratios = [round(row["ratio.speedup"]) for row in figure["rows"]]
-    assert (len(ratios), min(ratios), max(ratios)) == (20, 1, 81)
-    assert {later - earlier for earlier, later in pairwise(ratios)} == {4, 5}
-    assert figure["about"].endswith(" 20 of 81 are drawn, spread evenly from the lowest to the highest; the table of the answer has all.")
 
 
 def test_throughput_latency_and_memory_stand_against_the_batch_with_all_devices_in_one_figure(asked):

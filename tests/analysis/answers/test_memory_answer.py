@@ -74,13 +74,8 @@ def test_the_largest_batch_stands_with_the_next_that_did_not_fit_and_what_a_samp
     (table,) = answer["tables"]
     (row,) = table["rows"]
     assert (row["batch.largest"], row["batch.beyond"], row["batch.tries"], row["batch.ended"]) == (25, 26, 6, None)
-    assert (row["batch.line_from"], row["batch.line_to"], row["batch.off"]) == (1, 25, pytest.approx(0, abs=1e-9))
-    figures = {each["title"]: each for each in answer["figures"]}
-    memory = figures["Memory by batch size, as a search tried: largest_batch on cpu"]
-    assert [(each["batch.sweep"], each["param.batch"]) for each in memory["rows"]] == [
-        ("resnet18 memory_gib=1.0", batch) for batch in (1, 2, 8, 25)
-    ]
-    assert "one round each" in figures["Throughput by batch size, as a search tried: largest_batch on cpu"]["about"]
+    assert row["batch.off"] == pytest.approx(0, abs=1e-9)
+    assert answer["figures"] == []
 
 
 def test_a_search_that_met_its_limit_says_so_and_how_far_it_came(answered):
@@ -145,8 +140,7 @@ def test_peaks_that_lie_on_no_line_tell_of_no_sample(answered):
     answer = answered([ended(found=32)], wild)
     assert answer["sentences"] == ["largest_batch resnet18: limit 1.00 GiB, largest batch 32."]
     (row,) = answer["tables"][0]["rows"]
-    assert (row["batch.sample_bytes"], row["batch.fixed_bytes"]) == (None, None)
-    assert row["batch.off"] > 0.25
+    assert (row["batch.sample_bytes"], row["batch.fixed_bytes"], row["batch.off"]) == (None, None, None)
 
 
 @pytest.mark.parametrize("peaks", [(0, 0, 0), (5, 5, 5), (9, 5, 1), (1, 1 << 60, 1)])

@@ -13,7 +13,7 @@ def test_amounts_without_electricity_beside_others_with_it_are_named(cost):
     rows = {row["param.model"]: (row["cost.per_hour"], row["cost.electricity"]) for row in rows_of(answer, "What training costs")}
     assert rows == {"resnet50": (pytest.approx(0.26), None), "resnet18": (pytest.approx(0.35), pytest.approx(0.09))}
     assert weaknesses(answer, "electricity") == [
-        "electricity is left out for resnet50 on cuda:0, as nothing metered these steps: dlbench run sustained --set model=resnet50"
+        "electricity is left out for resnet50 on cuda:0: nothing metered these steps: dlbench run sustained"
     ]
 
 
@@ -22,10 +22,10 @@ def test_where_a_sustained_step_could_not_be_metered_its_own_reason_stands(cost)
     answer = cost([*measured, *steps(10, "cpu")], "--price-per-kwh", "0.3", workloads={"train_step": IMAGENET, "mine": SUSTAINED})
     assert weaknesses(answer, "electricity", "without a price") == [
         "electricity is left out for resnet50 on cuda:0: a MIG instance has no meter of its own",
-        "electricity is left out for resnet50 on cpu, as nothing metered these steps: dlbench run sustained --set model=resnet50",
+        "electricity is left out for resnet50 on cpu: nothing metered these steps: dlbench run sustained",
     ]
     alone = cost(measured, "--price-per-kwh", "0.3", workloads={"mine": SUSTAINED})
-    assert weaknesses(alone, "electricity") == ["electricity is in no amount: a MIG instance has no meter of its own"]
+    assert weaknesses(alone, "electricity") == ["electricity is left out for resnet50 on cuda:0: a MIG instance has no meter of its own"]
 
 
 def test_a_price_of_electricity_that_changes_nothing_is_told(cost):
@@ -39,5 +39,5 @@ def test_a_price_of_electricity_that_changes_nothing_is_told(cost):
     assert weaknesses(bought, "electricity", "is open: give") == [
         "what cuda:0, bought, costs an hour is open: give --years and --hours-per-day",
         "electricity is left out for resnet50 on cuda:0: give --price-per-kwh cuda:0=AMOUNT",
-        "electricity is left out for resnet50 on cpu, as nothing metered these steps: dlbench run sustained",
+        "electricity is left out for resnet50 on cpu: nothing metered these steps: dlbench run sustained",
     ]

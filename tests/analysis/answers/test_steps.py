@@ -220,7 +220,7 @@ def test_what_a_step_reports_of_its_batch_is_a_kind_of_its_own(asked):
 
 def test_steps_without_a_profile_say_so_and_name_the_command(asked):
     found = asked([*rounds("step", "cpu", 0.5), *ceilings("cpu")], **HEADER)["bottleneck"]
-    assert (found["headline"], found["qualifier"]) == ("500 ms, no profile: dlbench run", "step")
+    assert (found["headline"], found["qualifier"]) == ("step: 500 ms, no profile; dlbench run", "step")
     assert "no profile of 1 step: dlbench run" in found["weaknesses"]
     compiled = [{"reason": "one_kernel"}]
     without = [rounds("step", "cpu", 1.0, params={"mode": mode}, missing_reasons={"profile": compiled}) for mode in ("compile", "graph")]
@@ -233,7 +233,7 @@ def test_steps_without_a_profile_say_so_and_name_the_command(asked):
 def test_a_profile_without_times_is_none(asked):
     bare = rounds("step", "cpu", 0.5, (KindTime("products", 0.0), KindTime("waiting", 0.0)))
     found = asked(bare, ceilings("cpu"), **HEADER)["bottleneck"]
-    assert found["headline"].startswith("500 ms, no profile: dlbench run")
+    assert found["headline"].startswith("step: 500 ms, no profile; dlbench run")
     found = asked(bare, **HEADER)["bottleneck"]
     assert (found["kind"], found["reason"].partition(";")[0]) == ("missing", "no profile of 1 step: dlbench run")
 

@@ -56,8 +56,8 @@ It is faster. It is off by 0.3 %.
 
 Caution:
 
-- few rounds: too few for a 95 % interval of a case; --rounds 7
-- estimate: of the best of several, of steps alone, or of ranks that share a CPU; see --answers
+- few rounds: no 95 % interval of a case; give --rounds 7
+- estimate: of the best, of steps alone, or of ranks that share a CPU; --answers
 - whether it converges was not measured
 
 ## Does another device help?

@@ -41,22 +41,6 @@ def exported(to: str, measurements: list[Measurement]) -> Any:
     return formats.load(to).document(run_of(measurements), timed(measurements))
 
 
-def stats(seconds: list[float]) -> dict[str, Any]:
-    """The statistics of pytest-benchmark of rounds that took so long."""
-    found: dict[str, Any] = exported("pytest-benchmark", made_up.rounds_of(CASE, made_up.flat(seconds)))["benchmarks"][0]["stats"]
-    return found
-
-
-def test_outliers_are_counted_as_pytest_benchmark_does() -> None:
-    found = stats([1.0, 1.0, 2.0, 2.0, 2.0, 3.0, 3.0, 64.0])
-    assert (found["q1"], found["q3"], found["outliers"], found["ld15iqr"], found["hd15iqr"]) == (1.75, 3.0, "1;1", 1.0, 3.0)
-
-
-def test_one_round_has_no_deviation() -> None:
-    found = stats([0.5])
-    assert (found["stddev"], found["iqr"], found["outliers"], found["rounds"]) == (0.0, 0.0, "0;0", 1)
-
-
 def test_what_a_header_does_not_say_is_left_out() -> None:
     assert exported("google-benchmark", made_up.rounds_of(CASE, [[0.5]]))["context"] == {
         "host_name": "",
@@ -67,7 +51,6 @@ def test_what_a_header_does_not_say_is_left_out() -> None:
         "cpu_time": "repeats real_time",
     }
     assert exported("pyperf", made_up.rounds_of(CASE, [[0.5]]))["metadata"] == {"unit": "second"}
-    assert exported("pytest-benchmark", made_up.rounds_of(CASE, [[0.5]]))["machine_info"] == {"cpu": {}}
 
 
 def test_from_six_rounds_on_the_range_is_the_interval() -> None:

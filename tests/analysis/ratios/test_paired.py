@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dlbench.analysis.ratios.paired import ENOUGH_PAIRS, paired_difference
+from dlbench.analysis.ratios.ratio import ENOUGH_PAIRS, paired_difference
 
 NUMBERS = st.integers(-400, 400).map(lambda eighths: eighths / 8)
 """Eighths, which floats hold exactly."""

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from dlbench.analysis.answers.parts.best import best
 from dlbench.analysis.export.cases import split
-from dlbench.analysis.export.formats import bencher, github_action_benchmark, google_benchmark, pyperf, pytest_benchmark
+from dlbench.analysis.export.formats import bencher, github_action_benchmark, google_benchmark, pyperf
 from dlbench.analysis.presentation import wording
 from dlbench.analysis.ratios.pairing import match_rows
 from dlbench.analysis.read import pyperf as pyperf_file
@@ -224,7 +224,7 @@ def test_any_value_anywhere(tmp_path_factory: pytest.TempPathFactory, path: tupl
     best(results)
     run = table.load(file)
     timed, _ = split(run)
-    for tool in (pyperf, pytest_benchmark, google_benchmark, bencher, github_action_benchmark):
+    for tool in (pyperf, google_benchmark, bencher, github_action_benchmark):
         json.dumps(tool.document(run, timed), allow_nan=False)
 
 

@@ -166,15 +166,21 @@ def test_a_narrow_page_has_a_drawing_of_its_own_with_long_names_cut_in_the_middl
 @pytest.mark.parametrize(
     ("figure", "left_out"),
     [
-        (bars(*(row(f"case {n}", 1 + n) for n in range(50))), ("30 of 50, behind the first 20 by case",)),
+        (bars(*(row(f"case {n}", 1 + n) for n in range(50))), ("30 of 50 by case, evenly spread",)),
         (bars(row("resnet18"), row("vgg16", None), row("alexnet", 0.0)), ("2 rows without a number to draw",)),
-        (bars(*(row("resnet18", kind=f"k{n}") for n in range(17)), series=KIND), ("2 of 17, behind the first 15 by precision",)),
+        (bars(*(row("resnet18", kind=f"k{n}") for n in range(17)), series=KIND), ("2 of 17 by precision, evenly spread",)),
         (bars(row("vgg16", None)), ("1 row without a number to draw",)),
         (bars(), ()),
     ],
 )
 def test_what_is_not_drawn_is_said(figure: Figure, left_out: tuple[str, ...]) -> None:
     assert chart(figure).left_out == left_out
+
+
+def test_of_many_names_those_that_are_drawn_go_from_the_first_to_the_last() -> None:
+    (spec, _) = chart(bars(*(row(f"case {n:02}", 1 + n) for n in range(50)))).specs
+    drawn = [point["y"] for point in spec["datasets"]["points"]]
+    assert (len(drawn), drawn[0], drawn[1], drawn[-1]) == (20, "case 00", "case 02", "case 49")
 
 
 def test_nothing_to_draw_is_no_drawing() -> None:

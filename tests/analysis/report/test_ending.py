@@ -143,7 +143,7 @@ def end_of(results: Results, width: int) -> list[str]:
     found, every = answers(results), merged(results)
     shared, marks = sentences.shared_marks(every.rows), sentences.marks(every.rows, every)
     asked = next_step.left_open(found, with_time=True)
-    return printed(End(every, found, ending.explanations(found, marks, shared), shared, asked, MOST_LINES), width)
+    return printed(End(every, found, marks, shared, asked, MOST_LINES), width)
 
 
 def hold(results: Results) -> None:
@@ -253,7 +253,7 @@ def answered(headlines: st.SearchStrategy[str]) -> st.SearchStrategy[Answer | Mi
     return found | st.builds(Missing, question, st.just("as it is"), st.none())
 
 
-@given(st.lists(answered(st.text(max_size=60).map(one_line)), max_size=10), st.integers(1, 130))
+@given(st.lists(answered(st.text(max_size=60).map(one_line)), max_size=10, unique_by=lambda each: each.question.topic), st.integers(1, 130))
 def test_there_is_a_line_for_each_that_is_answered_and_none_is_wider_than_the_screen(found: list[Answer | Missing], width: int) -> None:
     lines = rendered(found, width)
     assert len(lines) == sum(len(each.lines) for each in found if isinstance(each, Answer))
@@ -287,7 +287,8 @@ def test_a_label_stands_once_over_the_lines_that_have_it() -> None:
         return Answer(Question(topic, "?"), "", "", "", (), (), (), (), (), label=label, lines=tuple((line,) for line in lines))
 
     found = [of("speed-up", "worth it", "38×", "9.1×"), of("crossover", "worth it", "from 256"), of("batch", "", "64")]
-    assert ending.lines(found, 80) == [("worth it", "38×"), ("", "9.1×"), ("", "from 256"), ("batch", "64")]
+    assert ending.lines(found, 20) == [("worth it", "38×"), ("", "9.1×"), ("", "from 256"), ("batch", "64")]
+    assert ending.lines(found, 80) == [("worth it", "38×"), ("", "9.1×; from 256"), ("batch", "64")]
 
 
 @pytest.mark.parametrize(
@@ -344,3 +345,12 @@ def test_what_is_open_is_one_command_of_the_fewest_suites() -> None:
 )
 def test_a_text_is_cut_at_a_word_and_a_cut_shows(text: str, most: int, expected: str) -> None:
     assert cut(text, most) == expected
+
+
+def test_each_word_of_trouble_is_explained_in_one_line_where_it_stands() -> None:
+    marks = {mark: meaning for _, mark, meaning in sentences.MARKS}
+    of_all_cases = (Tag.THROTTLED, Tag.DISTURBED, Tag.NOISY, Tag.UNFINISHED, Tag.FEW_ROUNDS)
+    lines = ending.explanations(list(Tag), marks, of_all_cases)
+    assert [line for line in lines if len(line) > 80] == []
+    assert len(lines) == len(Tag) + len(marks)
+    assert [line.partition(":")[0] for line in ending.explanations("bf16 2.00×  not checked", {})] == [Tag.NOT_CHECKED]

@@ -26,18 +26,11 @@ def noisy(name, rounds=((1.0, 2.0), (2.0, 4.0), (3.0, 3.0))):
 
 
 def test_each_round_stands_in_the_interval_relative_to_the_median(drawn):
-    (rounds, _), _ = drawn(noisy("mine", made_up.flat((1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0))))
+    (rounds,), _ = drawn(noisy("mine", made_up.flat((1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0))))
     assert [row["sample.relative"] for row in rounds.rows] == [each / 4 for each in range(1, 8)]
     assert {(row["sample.case"], row["sample.time_low"], row["sample.time_high"]) for row in rounds.rows} == {
         ("mine n=1 on cpu", 0.25, 1.75)
     }
-
-
-def test_blocks_stand_in_the_order_taken_by_round(drawn):
-    (_, blocks), _ = drawn(noisy("mine"))
-    assert blocks.title == "Samples of mine n=1 on cpu"
-    assert [row["sample.round"] for row in blocks.rows] == [1.0, 1.5, 2.0, 2.5, 3.0, 3.5]
-    assert [row["sample.relative"] for row in blocks.rows] == pytest.approx([each / 3 for each in (1, 2, 2, 4, 3, 3)])
 
 
 def test_readings_after_each_round_are_drawn_with_their_unit_and_level_ones_are_not(drawn):
@@ -72,23 +65,22 @@ def test_readings_are_drawn_of_the_files_whose_cases_are(tmp_path):
 
 
 def test_a_time_far_beyond_the_others_is_beyond_the_end_of_the_axis(drawn):
-    (rounds, blocks), _ = drawn(noisy("mine", made_up.flat((1.0, 1.1, 0.9, 1.05, 0.95, 1.0, 40.0))))
-    # Quartiles 0.975 and 1.075 of the medians, and 0.95 and 1.1 of the blocks; a fence is three times their distance further.
+    (rounds,), _ = drawn(noisy("mine", made_up.flat((1.0, 1.1, 0.9, 1.05, 0.95, 1.0, 40.0))))
+    # Quartiles 0.975 and 1.075 of the medians; a fence is three times their distance further.
     assert rounds.clip == pytest.approx((0.9, 1.075 + 3 * 0.1))
-    assert blocks.clip == pytest.approx((0.9, 1.1 + 3 * 0.15))
-    assert max(row["sample.relative"] for row in blocks.rows) == 40.0  # the table still has it
-    assert [each.clip for each in drawn(noisy("calm", ([1.0] * 5, [1.019] * 5)), name="calm")[0]] == [
-        pytest.approx((1 / 1.0095, 1.019 / 1.0095))
-    ] * 2
+    assert max(row["sample.relative"] for row in rounds.rows) == 40.0  # the table still has it
+    (calm,), _ = drawn(noisy("calm", ([1.0] * 5, [1.019] * 5)), name="calm")
+    assert calm.clip == pytest.approx((1 / 1.0095, 1.019 / 1.0095))
 
 
 def test_twenty_cases_are_drawn_those_first_that_more_answers_rest_on_and_the_others_named(drawn):
-    figures, left_out = drawn([each for number in range(23) for each in noisy(f"case{number:02}")])
-    assert len(figures) == 1 + 20
+    (figure,), left_out = drawn([each for number in range(23) for each in noisy(f"case{number:02}")])
+    assert len({row["sample.case"] for row in figure.rows}) == 20
     assert left_out == [f"case{number}[n=1]@cpu" for number in (20, 21, 22)]
     quiet = [each for n in range(20) for each in made_up.rounds_of(made_up.case("quiet", n=n), made_up.flat([1.0] * 7))]
-    figures, _ = drawn([*quiet, *made_up.both_kinds()], name="more")
-    assert ["train_step" in each.title for each in figures[1:]] == [True] * 8 + [False] * 12  # speed-up, batch and precision rest on them
+    (figure,), _ = drawn([*quiet, *made_up.both_kinds()], name="more")
+    first = dict.fromkeys(row["sample.case"] for row in figure.rows)
+    assert ["train_step" in each for each in first] == [True] * 8 + [False] * 12  # speed-up, batch and precision rest on them
 
 
 def test_without_a_time_there_is_nothing_to_draw(drawn):

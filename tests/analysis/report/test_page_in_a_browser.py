@@ -15,7 +15,7 @@ HOSTILE = "</script><script>console.log('ran')</script><!-- ${7*7}"
 @pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium")
 @pytest.mark.parametrize(
     "command",
-    [("report", "run.jsonl", "--interactive", "-o", "page.html"), ("compare", "run.jsonl", "--by", "dtype", "--report", "page.html")],
+    [("report", "run.jsonl", "-o", "page.html"), ("compare", "run.jsonl", "--by", "dtype", "--report", "page.html")],
 )
 def test_a_browser_has_nothing_to_say(tmp_path: Path, command: tuple[str, ...]) -> None:
     cases = [made_up.case("train_step", "cpu", model=HOSTILE, batch=batch, dtype=dtype) for batch in (1, 8) for dtype in ("fp32", "bf16")]

@@ -239,8 +239,8 @@ def test_losses_after_the_same_time_stand_side_by_side_and_the_steps_of_a_tower_
         "wait": ["500 ms"],
     }
     assert [detail_tables.value_notes(row) for row in results.rows] == [
-        ["loss 1.50", "updates per s 4.00 /s"],
-        ["loss 2.50", "updates per s 1.00 /s", "items per s 12.5 /s"],
+        ["loss 1.50", "updates per s 4.00 /s", "…"],
+        ["loss 2.50", "updates per s 1.00 /s", "items per s 12.5 /s", "…"],
     ]
     assert "wait: of a step: waiting for every rank's gradients, and fetching them" in tower.notes
 

@@ -87,7 +87,8 @@ class ProfiledStep(NamedTuple):
         """What its line may say behind its name, the most first."""
         if not self.most or not self.shares:
             time = units.seconds(self.row.time.median_s or 0.0)
-            return [f"{time}, no profile: {self.why}", f"{time}, no profile"]
+            case = cut(brief(self.row.key), _MOST_OF_NAME[0])
+            return [f"{case}: {time}, no profile; {self.why}", f"{time}, no profile; {self.why}", f"{time}, no profile"]
         first = f"{self.most.of.short} {whole(self.most.share)}"
         if not self.gaining:
             return [*([f"{self.shares}: little left"] if self.most.limit else []), self.shares, first]
@@ -193,6 +194,8 @@ def _figures(found: Sequence[ProfiledStep]) -> Iterator[Figure]:
 
 def _headline(step: ProfiledStep) -> Sequence[str]:
     """Return what a line says of a step: with its name in front, and what leaves room for that elsewhere."""
+    if not step.kinds:
+        return step.told
     name = names_of(step.row.key)[1]
     lines = [f"{cut(name, most)}{step.where}: {said}" for said in step.told for most in _MOST_OF_NAME]
     return [

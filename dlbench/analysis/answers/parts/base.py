@@ -73,6 +73,8 @@ class Section(Generic[R]):
     """How many of the foremost have a line each; none of what a screen says elsewhere."""
     by: Callable[[R], str] | None = None
     """The outcome of a record; where there is one alone, it has no name."""
+    second: Texts = ()
+    """What another line says of the first of these, where its names have a value."""
     more: Mapping[str, Texts] = field(default_factory=dict)
     """By outcome, what the next of the foremost adds."""
     qualifier: Texts = ()
@@ -94,7 +96,7 @@ class Section(Generic[R]):
             if column.of is None and name not in known:
                 raise TypeError(f"column '{column.name}': {kind.__name__} has no property '{name}'{nearest(name, [*known])}")
         declared = self.headline.values() if isinstance(self.headline, Mapping) else ()
-        for text in chain(*map(texts, (*declared, *self.more.values(), self.qualifier))):
+        for text in chain(*map(texts, (*declared, *self.more.values(), self.qualifier, self.second))):
             for _, named, _, _ in Formatter().parse(text):
                 if named and named not in known | columns.keys():
                     raise TypeError(f"text '{text}': {kind.__name__} has neither column nor property '{named}'{nearest(named, [*known])}")

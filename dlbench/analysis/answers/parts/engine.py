@@ -110,7 +110,7 @@ def answer(question: Question, results: Results) -> Answer | Missing:
         files={case: names for case, names in files.items() if names},
         foremost=tuple(dict.fromkeys(row.case.id for each in (first.told or first.foremost[:1]) for row in sides(each))) if first else (),
         label=_label(first, question) if first else "",
-        lines=tuple(tuple(_line(first, each)) for each in first.told) if first else (),
+        lines=tuple(filter(None, map(tuple, _lines(first)))) if first else (),
     )
 
 
@@ -187,6 +187,12 @@ def _made(found: _Found, record: Any) -> list[str]:
     written = product(_spans(record), texts(section.headline[found.outcome(record)]), (*more, ""))
     made = [text for around, each, end in written for text in _filled(each, _Names(found, record, span=around, more=end))]
     return made or [MISSING]
+
+
+def _lines(found: _Found) -> Iterator[Iterator[str]]:
+    """Yield the texts of each line of a screen."""
+    yield from (_line(found, each) for each in found.told)
+    yield _filled(found.section.second, _Names(found, found.foremost[0]))
 
 
 def _line(found: _Found, record: Any) -> Iterator[str]:

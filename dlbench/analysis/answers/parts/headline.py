@@ -27,6 +27,8 @@ MISSING = "–"
 """Headline of a question that rows don't answer."""
 CPU_ONLY = "CPU only?"
 """Label of the line that goes first on a machine without accelerator."""
+WORTH_IT = "worth it"
+"""Label of what an accelerator brings."""
 _STEPS = ("training", "inference")
 """Tags that are kinds of their own, the first to be told."""
 _LABEL = 12
@@ -49,16 +51,16 @@ class Tag(StrEnum):
 
 
 EXPLANATIONS: Mapping[str, str] = {
-    Tag.THROTTLED: "the device was held back; cool it, or raise its limits, and run again",
+    Tag.THROTTLED: "heat or a power limit held it back; cool it or raise that",
     Tag.DISTURBED: "other programs took part of it; dlbench doctor names them",
-    Tag.NOISY: f"uncertain by 20 % or more, or still changing speed; --rounds {2 * ENOUGH_ROUNDS}",
-    Tag.UNFINISHED: "it ended early, so more may fit; a larger --budget, or --resume",
-    Tag.FEW_ROUNDS: f"too few for a 95 % interval of a case; --rounds {ENOUGH_ROUNDS}",
-    Tag.ESTIMATE: "of the best of several, of steps alone, or of ranks that share a CPU; see --answers",
+    Tag.NOISY: f"uncertain by 20 %, or still changing speed; give --rounds {2 * ENOUGH_ROUNDS}",
+    Tag.UNFINISHED: "ended early, more may fit; a larger --budget or --resume",
+    Tag.FEW_ROUNDS: f"no 95 % interval of a case; give --rounds {ENOUGH_ROUNDS}",
+    Tag.ESTIMATE: "of the best, of steps alone, or of ranks that share a CPU; --answers",
     Tag.TAIL: "some calls take far longer than the median; --details has which",
-    Tag.NOT_CHECKED: "no result was compared with fp64, so the error is unknown",
-    Tag.CPU_UNTUNED: "one setting of the CPU was measured, so the ratio may flatter the card: dlbench run batch modes",
-    Tag.NOT_MEASURED: "others' figures and estimates for cards that are not here; dlbench run on such a card measures them",
+    Tag.NOT_CHECKED: "error against fp64 unknown; dlbench run precision has some",
+    Tag.CPU_UNTUNED: "one CPU setting may flatter the card: dlbench run batch modes",
+    Tag.NOT_MEASURED: "the card is not here; dlbench run on one measures it",
 }
 """Meaning of each tag, and what to do about it: the one place that says so."""
 

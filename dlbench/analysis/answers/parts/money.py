@@ -45,14 +45,14 @@ class Hour:
         return None if self.rent is None else self.rent - (self.electricity or 0.0)
 
     @property
-    def hours_to_earn(self) -> float | None:
+    def hours(self) -> float | None:
         """Hours of use until the rent saved has earned the price; None where something is not known, or it never does."""
         if self.price is None or self.saved is None or self.saved <= 0:
             return None
         return self.price / self.saved
 
     @property
-    def share_to_earn(self) -> float | None:
+    def share(self) -> float | None:
         """The share of the planned use that these are: below 1 buying is cheaper."""
         if self.spread is None or self.saved is None or self.saved <= 0:
             return None
@@ -65,7 +65,7 @@ class Hour:
             return None
         if self.saved <= 0:
             return "renting" if self.price or self.saved else None
-        return None if self.share_to_earn is None else "buying" if self.share_to_earn < 1 else "renting"
+        return None if self.share is None else "buying" if self.share < 1 else "renting"
 
 
 def devices_of(row: Row) -> tuple[str, ...]:

@@ -32,7 +32,7 @@ RATIO_TAGS: Mapping[Tag, Callable[[HasRatio], bool]] = {
 }
 """Limits of a headline that is a ratio."""
 _DEVICE_TIME = (
-    "times of an accelerator are by its own events; the wall time of a cold call, which is timed alone, also holds its launch and a wait"
+    "times of an accelerator are by its own events where both were read: the wall time of a cold call also holds its launch and a wait"
 )
 
 _OVER_ROUNDS = (
@@ -208,7 +208,7 @@ def mark_of(named: Column, found: Sequence[S]) -> Mark:
 
 def of_ratios(title: str, about: str, times: str, mark: Mark, found: Sequence[S], *named: Column) -> Figure:
     """Return the figure of the ratios of records, a row each, by their name and the series that they are of; ``times`` says of what."""
-    return figure(title, about, mark, found, RATIO.headed(times), *named, log="x", reference=1.0, spread=speedup_of)
+    return figure(title, about, mark, found, RATIO.headed(times), *named, log="x", reference=1.0)
 
 
 def _shared(pairs: Sequence[Pair], name: Side) -> tuple[Callable[[Pair], str], str | None]:

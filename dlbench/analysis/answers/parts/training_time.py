@@ -1,17 +1,15 @@
 """Time to train: the step of each network that counts on a device, and how long all steps of a training would take."""
 
-from collections.abc import Iterator, Mapping, Sequence
-from itertools import chain
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from dlbench.analysis.answers.parts.money import Hour, Payment, devices_of, hour_of
-from dlbench.analysis.answers.parts.sustained import EVEN, Sustained, sustained
+from dlbench.analysis.answers.parts.sustained import sustained
 from dlbench.analysis.presentation import names
+from dlbench.analysis.presentation.wording import span
 from dlbench.analysis.ratios.pairing import grouped
-from dlbench.analysis.ratios.ratio import speed_ratio
 from dlbench.analysis.read.table import Results
 from dlbench.core import units
-from dlbench.core.model import value_text
 from dlbench.core.prices import NO_PRICES, Prices
 from dlbench.core.reference.networks import PARAMETERS
 from dlbench.core.reference.schedules import Schedule, schedules
@@ -23,7 +21,6 @@ MANY = 50_000
 THOUSAND = 1000
 IMAGENET = "ImageNet"
 _STEP = frozenset(("training", "imagenet"))
-_TRAINING = "training"
 _FORWARD = frozenset(("inference", "imagenet"))
 Span = tuple[float | None, float | None]
 """The ends of a 95 % interval; None of too few rounds."""
@@ -48,8 +45,19 @@ class Estimate(NamedTuple):
 
     @property
     def what(self) -> str:
-        """What it passes over, where there is little room."""
-        return words(self.schedule)
+        """What it passes over, where there is little room: ``ImageNet``, ``30 × 50,000 images``."""
+        often = "" if self.schedule.epochs == 1 else f"{self.schedule.epochs:,} × "
+        return IMAGENET if self.schedule.source else f"{often}{self.schedule.images:,} {self.items}"
+
+    @property
+    def items(self) -> str:
+        """What its samples are called."""
+        return "images" if "imagenet" in self.row.declared.tags else "samples"
+
+    @property
+    def rate(self) -> str:
+        """How many it takes in a second."""
+        return units.item_rate(self.row.paid_rate).removesuffix("/s").rstrip() + f" {self.items}/s"
 
     @property
     def paid(self) -> str | None:
@@ -75,11 +83,8 @@ class Estimate(NamedTuple):
         low, high = self.ends
         if low is None or high is None:
             return ""
-        texts = [units.seconds(each) for each in (self.seconds, low, high)]
-        numbers, others = zip(*(text.split(" ", 1) for text in texts), strict=True)
-        alike = len(set(others)) == 1 and " " not in others[0]
-        _, first, last = numbers if alike else texts
-        return f" ({first}…{last})"
+        unit = units.seconds(self.seconds).partition(" ")[2]
+        return f" ({span(low, high, units.seconds).removesuffix(f' {unit}')})"
 
     @property
     def samples(self) -> int:
@@ -118,14 +123,9 @@ class Estimate(NamedTuple):
         return " ".join(filter(None, (names.choice(self.row), form)))
 
     @property
-    def sustained(self) -> Sustained | None:
-        """What the step kept of its burst; None where it was not sustained."""
-        return sustained(self.row)
-
-    @property
     def kept(self) -> float | None:
-        """Share of its burst that it kept."""
-        return self.sustained and self.sustained.kept
+        """Share of its burst that it kept; None where it was not sustained."""
+        return (found := sustained(self.row)) and found.kept
 
     @property
     def joules(self) -> float | None:
@@ -165,6 +165,11 @@ class Cost(NamedTuple):
         return self.estimate.row
 
     @property
+    def prices(self) -> Prices:
+        """Those it is made of."""
+        return self.estimate.prices
+
+    @property
     def images(self) -> int:
         """Samples of an epoch."""
         return self.estimate.schedule.images
@@ -187,48 +192,22 @@ class Cost(NamedTuple):
         return self.per_hour * samples * seconds / self.estimate.samples / 3600
 
 
-def best_steps(results: Results) -> dict[str, list[Row]]:
+def _best_steps(results: Results) -> dict[str, list[Row]]:
     """Return by network the training step that counts on each device, and on each number of several; accelerators come first.
 
     That is the one of highest throughput among those of one process, and among those of several ranks. The rate of a
     sustained step is what it kept under load, and counts before all others.
     """
-    return {model: [_counting(of_place) for of_place in places] for model, places in _trained(results).items()}
-
-
-def faster_steps(results: Results) -> Iterator[str]:
-    """Yield a sentence on each short measurement that was faster than the sustained step that counts before it, at other settings."""
-    for of_place in chain.from_iterable(_trained(results).values()):
-        steady = _counting(of_place)
-        others = [row for row in of_place if row.has_throughput and names.choice(row) != names.choice(steady)]
-        if not others or not sustained(steady) or min(steady.paid_rates) <= 0:
-            continue
-        row = max(others, key=lambda row: row.paid_rate)
-        ratio = speed_ratio(steady.paid_rates, row.paid_rates, among=len(others))
-        if ratio.speedup > 1 + EVEN and not ratio.is_undecided:
-            where = f"{row.params['model']} {names.choice(row)} on {row.case.device}"
-            yield f"short steps of {where} were {ratio.brief}{ratio.span} as fast{_sustaining(row, steady)}"
-
-
-def _sustaining(row: Row, steady: Row) -> str:
-    """Return the command that sustains a step with settings that another was sustained without; empty where its mode alone differs."""
-    settings = [(name, steady.setting(name), row.setting(name)) for name in ("model", "batch", "dtype", "layout")]
-    if all(there in (None, value) for _, there, value in settings):
-        return ""
-    told = [f"--set {name}={value_text(value)}" for name, there, value in settings if there and value and value not in ("fp32", "nchw")]
-    return f": {' '.join(['dlbench run sustained', *told])}"
-
-
-def _trained(results: Results) -> dict[str, list[list[Row]]]:
-    """Return by network its training steps on each device, and on each number of several."""
     sound = [row for row in results.rows if row.is_sound and row.paid_rate and row.params.get("model")]
     alone = [row for row in sound if row.is_single_rank and _STEP.issubset(row.declared.tags)]
-    models = {*schedules(), *(str(row.params["model"]) for row in alone)}
-    several = [row for row in sound if _trains_together(row) and str(row.params["model"]) in models]
-    by_model = grouped([*alone, *several], lambda row: str(row.params["model"]))
+    models = [*schedules(), *dict.fromkeys(str(row.params["model"]) for row in alone)]
+    found = grouped([*alone, *filter(_trains_together, sound)], lambda row: str(row.params["model"]))
     return {
-        model: [of_ranks for of_place in names.by_device(rows).values() for of_ranks in grouped(of_place, _ranks).values()]
-        for model, rows in by_model.items()
+        model: [
+            _counting(of_ranks) for of_place in names.by_device(found[model]).values() for of_ranks in grouped(of_place, _ranks).values()
+        ]
+        for model in models
+        if model in found
     }
 
 
@@ -241,13 +220,12 @@ def _trains_together(row: Row) -> bool:
     declared = row.declared
     silent = row.params.get(declared.parameter("communicates") or "") is False
     apart = row.params.get("form") in declared.parallel.independent
-    one_step = declared.parallel.step is not None and _TRAINING in declared.tags
+    one_step = declared.parallel.step is not None and "training" in declared.tags
     return _ranks(row) > 1 and one_step and not (row.is_on_cpu or silent or apart)
 
 
 def _counting(rows: Sequence[Row]) -> Row:
-    steady = [row for row in rows if sustained(row)]
-    return max(steady or rows, key=lambda row: row.paid_rate)
+    return max(list(filter(sustained, rows)) or rows, key=lambda row: row.paid_rate)
 
 
 def inference(results: Results) -> list[Estimate]:
@@ -259,14 +237,10 @@ def inference(results: Results) -> list[Estimate]:
     return [each for each in every if each.costs or each.joules is not None]
 
 
-def estimates(found: Mapping[str, Sequence[Row]], prices: Prices) -> dict[str, list[list[Estimate]]]:
-    """Return for each network an estimate for every device: of the training asked for, or of few samples, then of a published one."""
+def estimates(results: Results) -> Iterator[Estimate]:
+    """Yield for each network an estimate for every device: of the training asked for, or of few samples, then of a published one."""
+    prices = results.prices
     wanted = (prices.samples, prices.epochs) if prices.samples else (MANY, 1)
-    works = {model: [Schedule(model, *wanted, "", None, None), *filter(None, [schedules().get(model)])] for model in found}
-    return {model: [[Estimate(row, schedule, prices) for row in found[model]] for schedule in works[model]] for model in found}
-
-
-def words(schedule: Schedule) -> str:
-    """Return what a training passes over: ``ImageNet``, ``50,000 samples``, ``30 × 50,000 samples``."""
-    often = "" if schedule.epochs == 1 else f"{schedule.epochs:,} × "
-    return IMAGENET if schedule.source else f"{often}{schedule.images:,} samples"
+    for model, rows in _best_steps(results).items():
+        for schedule in filter(None, (Schedule(model, *wanted, "", None, None), schedules().get(model))):
+            yield from (Estimate(row, schedule, prices) for row in rows)

@@ -184,7 +184,7 @@ def measure(request: MeasureRequest, rank_process: RankProcess | None = None, *,
     try:
         return _measure_case(begun, request, rank_process, fresh)
     except Exception as error:  # noqa: BLE001  # any error of a workload or of torch is a row with a sentence
-        status, reason = failure_of(error, torch.__version__, str(request.case.params.get("model")))
+        status, reason = failure_of(error, torch.__version__)
         # After a crash neither the device nor this process on it is of use.
         return Reply(measurement=replace(begun, status=status, reason=reason), fault=status is Status.CRASHED)
 
