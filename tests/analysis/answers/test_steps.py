@@ -9,6 +9,7 @@ import made_up
 import pytest
 
 from dlbench.analysis.answers import answers
+from dlbench.analysis.answers.bottleneck import QUESTION
 from dlbench.analysis.answers.bottleneck.steps import steps
 from dlbench.analysis.answers.parts.headline import MOST, MOST_OF_LINE
 from dlbench.analysis.answers.parts.step_kinds import KINDS
@@ -159,6 +160,16 @@ def test_the_step_of_median_time_and_that_with_most_to_gain_have_a_line_each(tmp
         "step: products 100 %, at 98 % of this CPU's best: little left",
         "third: update 80 % (gain 73), products 20 % (10) → larger batch",
     ]
+
+
+def test_a_line_names_its_device_where_steps_ran_on_several(tmp_path):
+    steps = [each for device in ("cpu", "cuda:0") for each in rounds("step", device, 2.0, (KindTime("products", 1.0, 40),), flops=90e9)]
+    told = lines(tmp_path, steps, ceilings("cpu"), ceilings("cuda:0"))
+    assert told == ["step on cuda:0: products 50 %, at 90 % of this card's best"]
+
+
+def test_no_mix_of_files_has_more_than_four_tables():
+    assert len(QUESTION.sections) == 4
 
 
 def test_a_narrower_precision_is_named_where_its_products_were_measured_to_be_faster(asked):
