@@ -92,7 +92,7 @@ def tops(results: Results) -> list[Top]:
             if ("memory", "") in ceilings:
                 best = reached_by(each, rows[where])
                 found.append(Top(best, best.key, each, rows[where]))
-    return sorted([*found, *_copies(results)], key=lambda top: top.row.is_on_cpu)
+    return sorted((*found, *_copies(results)), key=lambda top: top.row.is_on_cpu)
 
 
 def _copies(results: Results) -> Iterator[Top]:
@@ -101,7 +101,7 @@ def _copies(results: Results) -> Iterator[Top]:
         row for row in results.rows if row.declared.ceiling == "copy" and row.declared.having("sweep") and row.is_sound and _bytes(row)
     ]
     alike = grouped(copies, lambda row: row.differing_from(settings_named(row.declared.having("sweep"))))
-    for ways in by_device(list(map(_way, alike.values()))).values():
+    for ways in by_device([*map(_way, alike.values())]).values():
         if any((way.link_share or 0.0) > 1 for way in ways):  # such a link is not that of these copies
             ways = [way._replace(link_share=None) for way in ways]
         yield from sorted(ways, key=lambda way: (way.link_share or 0.0, way.row.rate.bytes_per_s or 0.0), reverse=True)

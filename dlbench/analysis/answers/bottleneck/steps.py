@@ -79,8 +79,8 @@ class ProfiledStep(NamedTuple):
             return f"{self.most.of.short} {whole(self.most.share)}, {self.most.nearness}"
         large = [each for each in self.kinds if each is self.most or each.share >= _LARGE or each.gain >= TENTH]
         gains = [f"{each.of.short} {whole(each.share)}" + f" (gain {100 * each.gain:.0f})" * (each in self.gaining) for each in large]
-        first, *others = ", ".join(gains).split(" (gain ")
-        return " (gain ".join([first, " (".join(others)])
+        first, gain, others = ", ".join(gains).partition(" (gain ")
+        return first + gain + others.replace(gain, " (")
 
     @property
     def told(self) -> list[str]:
@@ -91,7 +91,7 @@ class ProfiledStep(NamedTuple):
             return [f"{case}: {time}, no profile; {self.why}", f"{time}, no profile; {self.why}", f"{time}, no profile"]
         first = f"{self.most.of.short} {whole(self.most.share)}"
         if not self.gaining:
-            return [*([f"{self.shares}: little left"] if self.most.limit else []), self.shares, first]
+            return [f"{self.shares}: little left"] * bool(self.most.limit) + [self.shares, first]
         most, *fewer = self.gaining
         gains = ", ".join([f"gain: {most.of.short} {whole(most.gain)}", *(f"{each.of.short} {100 * each.gain:.0f}" for each in fewer)])
         ends = [f" → {end}" for end in dict.fromkeys((self.change, *self.changes)) if end]
@@ -121,8 +121,7 @@ def steps(results: Results) -> list[ProfiledStep]:
 
 
 def _order(step: ProfiledStep) -> int:
-    declared = step.row.declared
-    return 2 if declared.having("feeding") else "training" not in declared.tags
+    return 2 if step.row.declared.having("feeding") else "training" not in step.row.declared.tags
 
 
 def foremost(found: Sequence[ProfiledStep]) -> list[ProfiledStep]:
