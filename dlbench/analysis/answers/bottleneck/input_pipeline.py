@@ -121,8 +121,7 @@ def _figures(found: Sequence[Fed]) -> Iterator[Figure]:
     """Yield throughput by the way of batches, of each workload and device a figure."""
     about = "Further right is better; the lines are 95 % intervals over rounds."
     for where, ways in by_workload_and_device([each for each in found if each.ratio and not each.reading]).items():
-        axes = THROUGHPUT.headed("throughput"), _WAY, CASE.headed("work")
-        yield figure(f"Throughput by how a step gets its batch: {where}", about, "dot", ways, THROUGHPUT, _WAY, CASE)
+        yield figure(f"Throughput by how a step gets its batch: {where}", about, "dot", ways, THROUGHPUT.headed("throughput"), _WAY, CASE)
 
 
 _WAY = Column("feeding.way", Unit.TEXT, "how a step gets its batch, or how storage is read", heading="batches", priority=0)
