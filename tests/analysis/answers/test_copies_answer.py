@@ -100,7 +100,6 @@ def test_bandwidth_stands_against_size_with_a_line_a_way(found):
     assert (accelerator.title, cpu.title) == ("Bandwidth by size: transfer on cuda:0", "Bandwidth by size: transfer on cpu")
     assert {row["copies.way"] for row in accelerator.rows} == {"transfer pinned", "transfer pageable"}
     assert [row["copies.size"] for row in cpu.rows] == pytest.approx(SIZES)
-    assert all(row["copies.rate_low"] < row["rate.bytes_per_s"] < row["copies.rate_high"] for row in cpu.rows)
 
 
 def test_other_work_has_no_such_findings(tmp_path):

@@ -9,6 +9,7 @@ import made_up
 import pytest
 
 from dlbench.analysis.answers import answers
+from dlbench.analysis.answers.bottleneck import QUESTION
 from dlbench.analysis.answers.bottleneck.steps import steps
 from dlbench.analysis.answers.parts.headline import MOST, MOST_OF_LINE
 from dlbench.analysis.answers.parts.step_kinds import KINDS
@@ -139,7 +140,7 @@ def test_a_line_names_all_that_has_a_tenth_to_gain_with_what_to_change(tmp_path)
     assert lines(tmp_path, step, ceilings("cpu")) == ["step: products 60 % (gain 21), update 30 % (20) → larger batch"]
     three = (KindTime("normalisation", 0.5, 9, 3e9), KindTime("products", 0.3, 9, 0), KindTime("waiting", 0.2, 9))
     on_card = rounds("step", "cuda:0", 1.0, three, flops=1e10, params={"model": "m" * 200})
-    assert lines(tmp_path, on_card, ceilings("cuda:0")) == ["mmmmmmmmmmmmm…: gain: elementwise 20 %, products 20, idle 20 → compile"]
+    assert lines(tmp_path, on_card, ceilings("cuda:0")) == ["mmmmmmmmmmm…: gain: elementwise 20 %, products 20, idle 20 → compile"]
 
 
 def test_a_step_near_its_limit_says_so(tmp_path):
@@ -159,6 +160,16 @@ def test_the_step_of_median_time_and_that_with_most_to_gain_have_a_line_each(tmp
         "step: products 100 %, at 98 % of this CPU's best: little left",
         "third: update 80 % (gain 73), products 20 % (10) → larger batch",
     ]
+
+
+def test_a_line_names_its_device_where_steps_ran_on_several(tmp_path):
+    steps = [each for device in ("cpu", "cuda:0") for each in rounds("step", device, 2.0, (KindTime("products", 1.0, 40),), flops=90e9)]
+    told = lines(tmp_path, steps, ceilings("cpu"), ceilings("cuda:0"))
+    assert told == ["step on cuda:0: products 50 %, at 90 % of this card's best"]
+
+
+def test_no_mix_of_files_has_more_than_four_tables():
+    assert len(QUESTION.sections) == 4
 
 
 def test_a_narrower_precision_is_named_where_its_products_were_measured_to_be_faster(asked):

@@ -23,10 +23,10 @@ def test_health_says_how_far_the_burst_was_too_good_and_from_when_on(asked):
     assert shown == [[pytest.approx(900), 1000, pytest.approx(20)], [1000, 1000, None]]
     assert [each["energy.watts"] for each in table["rows"]] == [pytest.approx(300), None]
     (drawn,) = answer["figures"]
-    lines = [(each["sustained.line"], each["sustained.at_s"], each["sustained.share"]) for each in drawn["rows"]]
+    lines = [tuple(each[name] for name in ("sustained.line", "place", "sustained.at_s", "sustained.share")) for each in drawn["rows"]]
     at_s, kept = (5, 15, 25, 35, 45, 55), (1, 1, 0.9, 0.9, 0.9, 0.9)
-    assert lines[:6] == [("sustained_training resnet18 b128 on cuda:0", *each) for each in zip(at_s, kept, strict=True)]
-    assert lines[6:] == [("sustained_inference resnet18 b16 on cpu", at, 1) for at in at_s]
+    assert lines[:6] == [("sustained_training resnet18 b128", "cuda:0", *each) for each in zip(at_s, kept, strict=True)]
+    assert lines[6:] == [("sustained_inference resnet18 b16", "cpu", at, 1) for at in at_s]
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from dlbench.analysis.answers.parts.base import Section
 from dlbench.analysis.answers.parts.headline import Tag
-from dlbench.analysis.presentation.columns import CASE, RATIO, THROUGHPUT, place, value_column
+from dlbench.analysis.presentation.columns import CASE, RATIO, THROUGHPUT, place
 from dlbench.analysis.presentation.figures import Figure, figure
 from dlbench.analysis.presentation.names import by_device, by_workload_and_device, flat
 from dlbench.analysis.presentation.wording import short
@@ -71,22 +71,18 @@ class Fed(NamedTuple):
 
 def inputs(results: Results) -> list[Fed]:
     """Return what storage supplies of each training step, that of most need first, and each step by its ways, the best of these first."""
-    stored = sorted(_supplied(results), key=lambda each: -each.row.throughput)
+    readings = sorted((row for row in results.rows if row.has_throughput and "supply" in row.declared.tags), key=lambda row: row.throughput)
+    stored = sorted(_supplied(results, readings), key=lambda each: -each.row.throughput)
     fit = [row for row in results.rows if row.declared.having("feeding") and row.has_throughput]
     alike = grouped(fit, lambda row: row.differing_from(settings_named(row.declared.having("feeding"))))
     steps = sorted(alike.values(), key=lambda rows: -(rows[0].batch or 0))
     fed = flat(by_device([each for rows in steps for each in _ways(rows)]))
-    return [*(stored or [Fed(row, row.key) for row in _readings(results)]), *fed]
+    return [*(stored or [Fed(row, row.key) for row in readings]), *fed]
 
 
-def _readings(results: Results) -> list[Row]:
-    """Return the cases that read samples, the slowest first."""
-    return sorted((row for row in results.rows if row.has_throughput and "supply" in row.declared.tags), key=lambda row: row.throughput)
-
-
-def _supplied(results: Results) -> Iterator[Fed]:
-    """Yield of each training step the slowest and the fastest way to read what it consumes. What comes from memory is no supply."""
-    stored = [row for row in _readings(results) if not row.declared.having("supply") or row.declared.stands_out("supply", row.params)]
+def _supplied(results: Results, readings: Sequence[Row]) -> Iterator[Fed]:
+    """Yield of each training step the slowest and the fastest reading of what it takes. What comes from memory is no supply."""
+    stored = [row for row in readings if not row.declared.having("supply") or row.declared.stands_out("supply", row.params)]
     for step in (row for row in results.rows if row.has_throughput and "training" in row.declared.tags and row.is_single_rank):
         host, tags = machine(step, results.environments)[-1], set(step.declared.tags)
         alike = [row for row in stored if machine(row, results.environments)[-1] == host and not tags.isdisjoint(row.declared.tags)]
@@ -125,17 +121,7 @@ def _figures(found: Sequence[Fed]) -> Iterator[Figure]:
     """Yield throughput by the way of batches, of each workload and device a figure."""
     about = "Further right is better; the lines are 95 % intervals over rounds."
     for where, ways in by_workload_and_device([each for each in found if each.ratio and not each.reading]).items():
-        one = len({each.case for each in ways}) == 1
-        axes = THROUGHPUT.headed("throughput"), _WAY, *([] if one else [CASE.headed("work")])
-        title = f"Throughput by how a step gets its batch: {where}"
-        yield figure(title, about, "bar" if one else "dot", ways, *axes)
-
-
-def _reported(found: Sequence[Fed]) -> Iterator[Column]:
-    """Yield what workloads report that is no part of a call."""
-    fed = [each.row.declared for each in found if each.row.declared.having("feeding")]
-    values = {each.name: each for declared in fed for each in declared.values if each.role is None and not each.series}
-    yield from (value_column(each.column).headed(name) for name, each in values.items())
+        yield figure(f"Throughput by how a step gets its batch: {where}", about, "dot", ways, THROUGHPUT.headed("throughput"), _WAY, CASE)
 
 
 _WAY = Column("feeding.way", Unit.TEXT, "how a step gets its batch, or how storage is read", heading="batches", priority=0)
@@ -166,7 +152,6 @@ SECTIONS = [
                 "feeding.need_per_s", Unit.ITEMS_PER_S, "samples that the step takes of batches that are there", heading="need", priority=0
             ),
             Column("feeding.waits", Unit.FRACTION, "share of a call in which it waits for the user's loader", heading="waits", priority=0),
-            _reported,
         ],
         notes=[
             "ratio: over the way of most items/s, which was chosen for that among the same measurements; of storage supply over need: "

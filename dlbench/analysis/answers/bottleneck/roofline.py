@@ -6,11 +6,12 @@ Rows and ceilings make the roofline of Williams and others (2009, https://doi.or
 import math
 import statistics
 from collections.abc import Iterator, Sequence
+from operator import itemgetter
 from typing import NamedTuple, get_args
 
 from dlbench.analysis.answers.parts.base import Section
 from dlbench.analysis.answers.parts.lines import MOST_OFF, Line, fit
-from dlbench.analysis.presentation.columns import CASE, of_row, over_rounds, place, spanned
+from dlbench.analysis.presentation.columns import CASE, of_row, over_rounds, place
 from dlbench.analysis.presentation.figures import Figure, figure
 from dlbench.analysis.presentation.names import by_device, by_workload_and_device
 from dlbench.analysis.presentation.wording import short
@@ -91,7 +92,7 @@ def tops(results: Results) -> list[Top]:
             if ("memory", "") in ceilings:
                 best = reached_by(each, rows[where])
                 found.append(Top(best, best.key, each, rows[where]))
-    return sorted([*found, *_copies(results)], key=lambda top: top.row.is_on_cpu)
+    return sorted((*found, *_copies(results)), key=lambda top: top.row.is_on_cpu)
 
 
 def _copies(results: Results) -> Iterator[Top]:
@@ -100,10 +101,10 @@ def _copies(results: Results) -> Iterator[Top]:
         row for row in results.rows if row.declared.ceiling == "copy" and row.declared.having("sweep") and row.is_sound and _bytes(row)
     ]
     alike = grouped(copies, lambda row: row.differing_from(settings_named(row.declared.having("sweep"))))
-    for ways in by_device(list(map(_way, alike.values()))).values():
+    for ways in by_device([*map(_way, alike.values())]).values():
         if any((way.link_share or 0.0) > 1 for way in ways):  # such a link is not that of these copies
             ways = [way._replace(link_share=None) for way in ways]
-        yield from sorted(ways, key=lambda way: (bool(way.fit.bytes_per_s), way.link_share or 0.0, _rate(way)), reverse=True)
+        yield from sorted(ways, key=lambda way: (way.link_share or 0.0, way.row.rate.bytes_per_s or 0.0), reverse=True)
 
 
 def _way(rows: Sequence[Row]) -> Top:
@@ -113,11 +114,6 @@ def _way(rows: Sequence[Row]) -> Top:
     share = (fastest.rate.bytes_per_s or 0.0) / link if link else None
     fitted = latency_and_bandwidth([(_bytes(row), row.rounds) for row in by_size])
     return Top(fastest, label(fastest, fastest.declared.having("sweep")), None, by_size, fitted, share)
-
-
-def _rate(way: Top) -> float:
-    """Return the bandwidth of a way, or that of its fastest size where it follows no line."""
-    return statistics.median(way.fit.bytes_per_s or [way.row.rate.bytes_per_s or 0.0])
 
 
 def _bytes(row: Row) -> float:
@@ -161,15 +157,12 @@ def _roofs(found: Sequence[Top]) -> Iterator[Figure]:
     roofs = [(roof, each, rows) for rows, each in known for of, roof in known if of is rows and (each.kind, roof.kind) == _SLOPE_AND_TOP]
     drawn = []
     for roof, memory, rows in roofs:
-        below = [row for row in rows if row.is_single_rank and _intensity(row) and not from_caches(row, memory)]
-        drawn.append((roof, memory.per_s, [Top(row, row.key) for row in below if computed_in(row) == roof.precision]))
-    for roof, bandwidth, alike in sorted((each for each in drawn if each[2]), key=lambda each: -len(each[2]))[:_MOST_FIGURES]:
+        below = [row for row in rows if row.is_single_rank and computed_in(row) == roof.precision and not from_caches(row, memory)]
+        drawn.append((roof, memory.per_s, [Top(row, row.key) for row in below if _intensity(row)]))
+    for roof, bandwidth, alike in sorted(filter(itemgetter(2), drawn), key=lambda each: -len(each[2]))[:_MOST_FIGURES]:
         ridge = roof.per_s / bandwidth
         ends = [ridge / 4, ridge * 4, *(_intensity(each.row) for each in alike)]
-        about = (
-            f"The line is the most that was measured: {byte_rate(bandwidth)} on the slope, {flop_rate(roof.per_s)} from "
-            f"{three_digits(ridge)} FLOP a byte on. A dot far below it is held up by something else."
-        )
+        about = f"The line is the most that was measured: {byte_rate(bandwidth)}, and {flop_rate(roof.per_s)} from {three_digits(ridge)}."
         line = tuple({_INTENSITY.name: at, _FLOPS.name: min(at * bandwidth, roof.per_s)} for at in (min(ends), ridge, max(ends)))
         title = f"Roofline in {roof.precision}: {place(found).value(alike[0])}"
         yield figure(
@@ -177,21 +170,14 @@ def _roofs(found: Sequence[Top]) -> Iterator[Figure]:
         )
 
 
-def _ends(top: Top) -> Sequence[float | None]:
-    """Return the bandwidth of a copy, had it taken as long as its interval allows."""
-    return [_bytes(top.row) / seconds if seconds else None for seconds in (top.row.time.ci_high_s, top.row.time.ci_low_s)]
-
-
 def _sizes(found: Sequence[Top]) -> Iterator[Figure]:
     """Yield bandwidth against size, of each workload and device a figure, with a line a way."""
     about = "One line a way to copy; from where it is level on, bandwidth bounds a copy, and left of that latency."
-    about += " The vertical lines are 95 % intervals over rounds."
-    rate = spanned(_BYTES.headed("bytes a second"), _ends, "copies.rate_")
     way = Column("copies.way", Unit.TEXT, "the copy, without its size", of=lambda each: short(each.case), heading="copy")
     ways = [Top(row, top.case) for top in found if top.kind == "copy" for row in top.rows]
     size = Column("copies.size", Unit.BYTES, "bytes that a copy counts", of=lambda each: _bytes(each.row), heading="bytes")
     for where, alike in by_workload_and_device(ways).items():
-        yield figure(f"Bandwidth by size: {where}", about, "line", alike, size, rate, way, log="xy")
+        yield figure(f"Bandwidth by size: {where}", about, "line", alike, size, _BYTES, way, log="xy")
 
 
 _INTENSITY = Column("roofline.intensity", Unit.NUMBER, "stated operations over stated bytes", heading="operations a byte").by(

@@ -2,13 +2,12 @@
 
 import math
 from collections.abc import Iterator, Sequence
-from functools import partial
 from typing import NamedTuple
 
 from dlbench.analysis.answers.parts.base import Section
 from dlbench.analysis.answers.parts.headline import MOST, MOST_OF_LINE, cut, names_of
-from dlbench.analysis.answers.parts.step_kinds import KINDS, OF_PRODUCTS, TENTH, TimedKind, kinds_of, whole
-from dlbench.analysis.presentation.columns import TIME, place
+from dlbench.analysis.answers.parts.step_kinds import KINDS, OF_PRODUCTS, TENTH, KindOf, TimedKind, kinds_of, whole
+from dlbench.analysis.presentation.columns import KEY, TIME, place
 from dlbench.analysis.presentation.figures import Figure, figure
 from dlbench.analysis.presentation.names import by_device, device_label, several_runs
 from dlbench.analysis.presentation.wording import brief, plural
@@ -56,10 +55,10 @@ class ProfiledStep(NamedTuple):
     @property
     def changes(self) -> list[str]:
         """What to change: at most two, of the two kinds with most to gain; first what helps both, products with a second choice last."""
-        both, products_last = self.gaining[:2], sorted(self.gaining[:2], key=lambda each: each.kind in OF_PRODUCTS)
-        first, second = ([each.of.changes[at] for each in kinds if each.of.changes[at:]] for at, kinds in enumerate((both, products_last)))
-        shared = [each for each in both[0].of.changes if each in both[-1].of.changes][: len(both) - 1] if both else []
-        return [*dict.fromkeys([*shared[:1], *first, *second])][:2]
+        two = self.gaining[:2]
+        last = sorted(two, key=lambda each: each.kind in OF_PRODUCTS)
+        every = [change for at in range(4) for each in (last if at else two) for change in each.of.changes[at : at + 1]]
+        return sorted(dict.fromkeys(every), key=lambda change: -every.count(change))[:2]
 
     @property
     def change(self) -> str | None:
@@ -78,14 +77,10 @@ class ProfiledStep(NamedTuple):
             return None
         if not self.gaining:
             return f"{self.most.of.short} {whole(self.most.share)}, {self.most.nearness}"
-        gains = [f"{each.of.short} {whole(each.share)}" + f" (gain {100 * each.gain:.0f})" * (each in self.gaining) for each in self.large]
-        first, *others = ", ".join(gains).split(" (gain ")
-        return " (gain ".join([first, " (".join(others)])
-
-    @property
-    def large(self) -> list[TimedKind]:
-        """Its largest kinds, and those that have a tenth of it to gain."""
-        return [each for each in self.kinds if each is self.most or each.share >= _LARGE or each.gain >= TENTH]
+        large = [each for each in self.kinds if each is self.most or each.share >= _LARGE or each.gain >= TENTH]
+        gains = [f"{each.of.short} {whole(each.share)}" + f" (gain {100 * each.gain:.0f})" * (each in self.gaining) for each in large]
+        first, gain, others = ", ".join(gains).partition(" (gain ")
+        return first + gain + others.replace(gain, " (")
 
     @property
     def told(self) -> list[str]:
@@ -96,7 +91,7 @@ class ProfiledStep(NamedTuple):
             return [f"{case}: {time}, no profile; {self.why}", f"{time}, no profile; {self.why}", f"{time}, no profile"]
         first = f"{self.most.of.short} {whole(self.most.share)}"
         if not self.gaining:
-            return [*([f"{self.shares}: little left"] if self.most.limit else []), self.shares, first]
+            return [f"{self.shares}: little left"] * bool(self.most.limit) + [self.shares, first]
         most, *fewer = self.gaining
         gains = ", ".join([f"gain: {most.of.short} {whole(most.gain)}", *(f"{each.of.short} {100 * each.gain:.0f}" for each in fewer)])
         ends = [f" → {end}" for end in dict.fromkeys((self.change, *self.changes)) if end]
@@ -126,19 +121,18 @@ def steps(results: Results) -> list[ProfiledStep]:
 
 
 def _order(step: ProfiledStep) -> int:
-    declared = step.row.declared
-    return 2 if declared.having("feeding") else "training" not in declared.tags
+    return 2 if step.row.declared.having("feeding") else "training" not in step.row.declared.tags
 
 
 def foremost(found: Sequence[ProfiledStep]) -> list[ProfiledStep]:
     """Return of each device's first kind of steps the one of median time and, if that is another, the one with most to gain."""
-    return [each for alike in by_device(found).values() for each in _two(alike)]
-
-
-def _two(found: Sequence[ProfiledStep]) -> list[ProfiledStep]:
-    alike = sorted((each for each in found if _order(each) == _order(found[0])), key=lambda each: each.row.time.median_s or 0.0)
-    middle, most = alike[(len(alike) - 1) // 2], max(alike, key=lambda each: each.gain or 0.0)
-    return [middle] if most is middle or not most.gaining else [middle, most]
+    told = list[ProfiledStep]()
+    for of_device in by_device(found).values():
+        first = [each for each in of_device if _order(each) == _order(of_device[0])]
+        alike = sorted(first, key=lambda each: each.row.time.median_s or 0.0)
+        middle, most = alike[(len(alike) - 1) // 2], max(alike, key=lambda each: each.gain or 0.0)
+        told += [middle] if most is middle or not most.gaining else [middle, most]
+    return told
 
 
 def kinds(results: Results) -> list[TimedKind]:
@@ -163,22 +157,19 @@ def layers(results: Results) -> list[ProfiledLayer]:
 
 def doubts(results: Results) -> Iterator[str]:
     """Yield why steps have no profile, and which ceilings are not known."""
-    bare = [ProfiledStep(row) for row in _rows(results) if not kinds_of(row, {})]
-    for why, alike in grouped(bare, lambda step: step.why).items():
+    found = [ProfiledStep(row) for row in _rows(results)]
+    for why, alike in grouped((step for step in found if not kinds_of(step.row, {})), lambda step: step.why).items():
         yield f"no profile of {plural(len(alike), 'step')}: {why}"
-    for where, of_device in by_device([ProfiledStep(row) for row in _rows(results)]).items():
+    for where, of_device in by_device(found).items():
         if not any(results.ceilings.get(machine(step.row, results.environments)) for step in of_device):
             yield f"no ceiling of {where} was measured; give the file of dlbench run ceilings with this one"
 
 
-def _share_of(kind: str, step: ProfiledStep) -> float | None:
-    return next((each.share for each in step.kinds if each.kind == kind and each.share >= _LEAST), None)
-
-
-def _shares(_: Sequence[ProfiledStep]) -> Iterator[Column]:
-    """Yield a column for each kind, empty where it takes next to nothing."""
-    for kind, of in KINDS.items():
-        yield Column(f"kinds.{kind}", Unit.FRACTION, f"share of its time: {of.name}", heading=of.short).by(partial(_share_of, kind))
+def _share_of(kind: str, of: KindOf) -> Column:
+    """Return the column of the share of a kind, empty where it takes next to nothing."""
+    return Column(f"kinds.{kind}", Unit.FRACTION, f"share of its time: {of.name}", heading=of.short).by(
+        lambda step: next((each.share for each in step.kinds if each.kind == kind and each.share >= _LEAST), None)
+    )
 
 
 def _figures(found: Sequence[ProfiledStep]) -> Iterator[Figure]:
@@ -217,10 +208,10 @@ SECTIONS = [
         records=steps,
         title="Where the time of each step goes",
         columns=[
-            Column("step.case", Unit.TEXT, "the case", heading="step", priority=0, of=lambda step: step.row.key),
+            KEY.headed("step"),
             place,
             TIME,
-            _shares,
+            *(_share_of(kind, of) for kind, of in KINDS.items()),
             Column("step.shares", Unit.TEXT, "its largest kinds, and what each has to gain", heading="largest kinds", priority=0),
             Column("step.gain", Unit.FRACTION, "share of its time that its kinds have to gain", heading="to gain", priority=0),
             Column("step.change", Unit.TEXT, "what to change, of the kinds with most to gain", heading="change", priority=0),
@@ -238,7 +229,7 @@ SECTIONS = [
         records=kinds,
         title="Kinds of operations in the step of median time, and in that with most to gain",
         columns=[
-            Column("kind.step", Unit.TEXT, "the step", of=lambda kind: kind.row.key, heading="step"),
+            KEY.headed("step", 1),
             place,
             Column("kind.name", Unit.TEXT, "kind of operation", of=lambda kind: kind.of.name, heading="operations"),
             Column("kind.time_s", Unit.SECONDS, "of the step", heading="time"),

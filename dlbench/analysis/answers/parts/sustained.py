@@ -1,18 +1,17 @@
 """Burst against steady: what sustained steps kept of the throughput that a short measurement shows."""
 
 import statistics
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
+from itertools import chain
 from typing import NamedTuple
 
 from dlbench.analysis.answers.parts.base import Section
-from dlbench.analysis.presentation.columns import KEY, of_row, place, spanned
+from dlbench.analysis.presentation.columns import KEY, of_row, over_rounds, place
 from dlbench.analysis.presentation.figures import Figure, figure
-from dlbench.analysis.presentation.names import device_label, several_runs
 from dlbench.analysis.presentation.wording import brief
 from dlbench.core.declarations import ValueRole
 from dlbench.core.rows.row import Row, cells
 from dlbench.core.schema import Column, Unit
-from dlbench.core.stats import Interval, median_interval
 
 EVEN = 0.03
 """How far the steady throughput may lie from the burst and still be the same."""
@@ -26,11 +25,6 @@ class Sustained(NamedTuple):
     """Its steady throughput over that of its burst: median over rounds."""
     rounds: Sequence[float]
     """The same of each round."""
-
-    @property
-    def interval(self) -> Interval | None:
-        """Of 95 %, order statistics over rounds; None below six."""
-        return median_interval(self.rounds)
 
     @property
     def onset_s(self) -> float | None:
@@ -49,6 +43,7 @@ class Sustained(NamedTuple):
 class Point(NamedTuple):
     """One point of a series of a sustained step, over its beginning."""
 
+    row: Row
     line: str
     at_s: float
     """Seconds of the window that had passed in its middle."""
@@ -73,31 +68,26 @@ def sustained(row: Row) -> Sustained | None:
 
 def _figures(found: Sequence[Sustained]) -> Iterator[Figure]:
     """Yield throughput and, where the machine tells it, the clock of these over their windows."""
-    several = several_runs(found)
-    devices = {device_label(each, several) for each in found}
     yield figure(
         "Sustained throughput and clock",
         "Throughput over that of the first second, and the device's clock over its first reading, in the course of the window.",
         "line",
-        [point for each in found for role in _DRAWN for point in _points(each.row, role, several, len(devices) > 1)],
+        [*chain.from_iterable(_points(each.row) for each in found)],
         Column("sustained.at_s", Unit.SECONDS, "of the window that had passed", heading="time"),
         Column("sustained.share", Unit.RATIO, "over the burst, or the first clock", heading="over its beginning"),
-        Column("sustained.line", Unit.TEXT, "which step where, and of it what", heading="what"),
+        Column("sustained.line", Unit.TEXT, "which step, and of it what", heading="what"),
+        place(found),
         reference=1.0,
     )
 
 
-_DRAWN: Mapping[ValueRole, str] = {"pace": "", "clock": ": clock"}
-"""Series that are drawn, by their role, and what tells them apart."""
-
-
-def _points(row: Row, role: ValueRole, several: bool, with_device: bool) -> list[Point]:
-    points, window_s = series(row, role), row.energy.window_s
-    beginning = row.in_role("burst") if role == "pace" else next(iter(points), None)
-    if not beginning or not window_s:
-        return []
-    line = f"{brief(row.key)}{f' on {device_label(row, several)}' if with_device else ''}{_DRAWN[role]}"
-    return [Point(line, (at + 0.5) * window_s / len(points), each / beginning) for at, each in enumerate(points)]
+def _points(row: Row) -> Iterator[Point]:
+    window_s, pace, clock = row.energy.window_s or 0.0, series(row, "pace"), series(row, "clock")
+    for what, points, beginning in (("", pace, row.in_role("burst")), (": clock", clock, next(iter(clock), None))):
+        if beginning and window_s:
+            yield from (
+                Point(row, brief(row.key) + what, (at + 0.5) * window_s / len(points), p / beginning) for at, p in enumerate(points)
+            )
 
 
 def series(row: Row, role: ValueRole) -> Sequence[float]:
@@ -117,11 +107,9 @@ SECTION = Section(
             lambda each: each.row.in_role("burst")
         ),
         of_row(lambda row: row.rate.items_per_s, "steady"),
-        spanned(
-            Column("sustained.kept", Unit.FRACTION, "steady over burst: median over rounds", "higher", heading="kept", priority=0).by(
-                lambda each: each.kept
-            ),
-            lambda each: (each.interval.low, each.interval.high) if each.interval else (None, None),
+        over_rounds(
+            Column("sustained.kept", Unit.FRACTION, "steady over burst: median over rounds", "higher", heading="kept", priority=0),
+            lambda each: each.rounds,
             "sustained.",
         ),
         Column("sustained.onset_s", Unit.SECONDS, "time after which it stayed more than 3 % below its burst", priority=0).by(
