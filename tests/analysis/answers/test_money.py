@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import made_up
 import pytest
-from costs import IMAGENET, IMAGES, OWN, SUSTAINED, rows_of, steps, sustained, weaknesses
+from costs import IMAGENET, IMAGES, OWN, SUSTAINED, rows_of, steps, sustained
 
 from dlbench.analysis.answers.parts.money import Hour
 from dlbench.core import units
