@@ -114,13 +114,9 @@ def _foremost(found: Sequence[Estimate]) -> list[Estimate]:
     """Return of the first network the shortest time on one device, that on a CPU, and that on several devices."""
     alike = [each for each in found if each.model == found[0].model]
     alone = [each for each in alike if each.row.is_single_rank] or alike
-    best = min(alone, key=_seconds)
-    others = [each for each in alone if each.row.is_on_cpu][:1] + sorted((each for each in alike if each.devices > 1), key=_seconds)[:1]
+    groups = (alone, [each for each in alone if each.row.is_on_cpu], [each for each in alike if each.devices > 1])
+    best, *others = (min(group, key=attrgetter("seconds")) for group in groups if group)
     return [best, *(each for each in others if each is not best)]
-
-
-def _seconds(each: Estimate) -> float:
-    return each.seconds
 
 
 def _step(of: str) -> list[Column]:
