@@ -123,7 +123,7 @@ def test_the_screen_says_at_once_what_starts_and_has_lines_from_the_first_round_
         screen._answers_due_s = 0.0  # as if answering took no time
         screen.case_ended(measurement)
     last = console.file.getvalue().rpartition("\n case ")[2]
-    assert re.findall("^([a-z-]+)  +[^ ]", last, re.MULTILINE) == ["speed-up", "precision", "batch"]
+    assert re.findall("^([a-z]+(?: it)?)  +[^ ]", last, re.MULTILINE) == ["worth it", "precision", "batch"]
 
 
 def test_a_first_case_that_can_not_be_measured_does_not_put_answers_off(tmp_path, monkeypatch):

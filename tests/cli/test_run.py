@@ -191,7 +191,7 @@ def test_the_cases_come_first_and_then_lines_which_say_how_much_faster(two_devic
     assert re.search(r"^cuda:0|pretend:0: Pretend \[/0\] accelerator", done.out, re.MULTILINE)
     # How much that is depends on who else runs here.
     assert re.search(r"\nPretend \[/0\] accelerator against .+ · .+, \d+ cases.* · (not )?usable", done.out)
-    assert re.search(r"\nspeed-up   (.*\b\S+× \(\S+…\S+\)|no gain shown in)", done.out)
+    assert re.search(r"\nworth it   (.*\b\S+× \(\S+…\S+\)|no gain shown in)", done.out)
     reasons = front_door.in_process(folder, "show", "out.jsonl", "--topic", "speed-up").out
     assert re.search(r"^cpu: .+, \d+ threads?$", reasons, re.MULTILINE)
     assert "\npretend:0: Pretend [/0] accelerator" in f"\n{reasons}"

@@ -48,7 +48,7 @@ class Costs(NamedTuple):
 def _read(results: Results) -> Costs:
     """Return networks of one's own first, then the most familiar, and then those that were measured on the most devices."""
     every = list(estimates(results))
-    alone = Counter(each.model for each in every if each.is_alone)
+    alone = Counter(each.model for each in every if each.row.is_single_rank)
 
     def standing(each: Estimate) -> tuple[bool, int, int]:
         familiar = _FAMILIAR.index(each.model) if each.model in _FAMILIAR else len(_FAMILIAR)
@@ -82,11 +82,8 @@ def _what_stays_open(found: Sequence[Estimate], prices: Prices) -> Iterator[str]
         yield _NO_MONEY
         return
     yield _ONLY_DEVICES
-    bought = [each for each in found if each.hour.price is not None]
-    if unspread := dict.fromkeys(each.row.case.device for each in bought if each.hour.spread is None):
-        some = any(each.hour.spread is not None for each in bought)
-        what = f"{few(unspread, 3)}, bought," if some else "a device that is bought"
-        yield f"what {what} costs an hour is open: give --years and --hours-per-day"
+    if unspread := dict.fromkeys(each.row.case.device for each in found if each.hour.price is not None and each.hour.spread is None):
+        yield f"what {few(unspread, 3)}, bought, costs an hour is open: give --years and --hours-per-day"
     yield from _electricity(found, prices)
     priced = (prices.per_hour, prices.per_kwh, prices.price)
     unpriced = dict.fromkeys(device for each in found for device in devices_of(each.row) if all(of.of(device) is None for of in priced))
@@ -96,12 +93,8 @@ def _what_stays_open(found: Sequence[Estimate], prices: Prices) -> Iterator[str]
 
 def _electricity(found: Sequence[Estimate], prices: Prices) -> Iterator[str]:
     """Yield which amounts are without electricity, and why."""
-    owned = [each for each in found if each.hour.rent is None or each.hour.price is not None]
-    if not prices.per_kwh.figures:
-        if prices.price.figures:
-            yield "electricity is left out of what a device that is bought costs: give --price-per-kwh"
-        return
-    if not owned:
+    owned = [each for each in found if each.hour.price is not None or (each.hour.rent is None and prices.per_kwh.figures)]
+    if prices.per_kwh.figures and not owned:
         yield _IN_RENT
     for reason, alike in grouped((each for each in owned if each.hour.electricity is None), lambda each: _why(each, prices)).items():
         networks = dict.fromkeys(f"{each.model} on {each.row.case.device}" for each in alike)
@@ -120,14 +113,10 @@ def _why(each: Estimate, prices: Prices) -> str:
 def _foremost(found: Sequence[Estimate]) -> list[Estimate]:
     """Return of the first network the shortest time on one device, that on a CPU, and that on several devices."""
     alike = [each for each in found if each.model == found[0].model]
-    alone = [each for each in alike if each.is_alone] or alike
-    best = min(alone, key=_seconds)
-    others = [each for each in alone if each.row.is_on_cpu][:1] + sorted((each for each in alike if each.devices > 1), key=_seconds)[:1]
+    alone = [each for each in alike if each.row.is_single_rank] or alike
+    groups = (alone, [each for each in alone if each.row.is_on_cpu], [each for each in alike if each.devices > 1])
+    best, *others = (min(group, key=attrgetter("seconds")) for group in groups if group)
     return [best, *(each for each in others if each is not best)]
-
-
-def _seconds(each: Estimate) -> float:
-    return each.seconds
 
 
 def _step(of: str) -> list[Column]:
@@ -255,7 +244,7 @@ QUESTION = Question(
                 Column("cost.per_hour", Unit.MONEY, "of all its devices", "lower", heading="an hour"),
                 Column("cost.electricity", Unit.MONEY, "of an hour; rent does not tell it apart", "lower", heading="electricity"),
                 _amount("of_1000", "time of 1000 samples at that", "1000 samples", lambda _: THOUSAND),
-                _amount("of_epoch", "one pass over all samples", "an epoch", lambda each: each.images),
+                _amount("of_epoch", "one pass over all samples", "an epoch", lambda each: each.estimate.schedule.images),
                 _amount("of_training", "all epochs", "all of it", lambda each: each.estimate.samples),
             ],
             whole=lambda each: cells(each.row),

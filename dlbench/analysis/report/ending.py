@@ -1,7 +1,7 @@
 """The end of a screen, of any width: the run in one line, what it answers a line each, and what its words of trouble mean."""
 
 from collections import Counter
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from typing import Any
 
 from dlbench.analysis.answers.health import standing
@@ -92,25 +92,21 @@ def hanging(label: str, text: str, width: int) -> list[str]:
     return [f"{'' if number else label:<{LABEL}}{line}" for number, line in enumerate(folded)]
 
 
-def left_open(found: Sequence[Answer | Missing]) -> tuple[str, list[str]]:
-    """Return the topics that nothing was measured for, and the suites that together measure all of it; both empty where all is told."""
+def left_open(found: Sequence[Answer | Missing]) -> tuple[str, str]:
+    """Return the topics that nothing was measured for, and the command that measures all of it; both empty where all is told."""
     lacking = [each for each in found if isinstance(each, Missing) and each.commands]
     suites, left = list[str](), lacking
     while left:
         command = most_wanted(left)
         suites.append(command.removeprefix(_RUN).strip() or _PLAIN)
         left = [each for each in left if command not in each.commands]
-    return ", ".join(each.question.topic for each in lacking), suites
+    command = " ".join((_RUN, *suites)).removesuffix(f" {_PLAIN}" if suites == [_PLAIN] else "")
+    return (", ".join(each.question.topic for each in lacking), command) if suites else ("", "")
 
 
 def most_wanted(lacking: Sequence[Missing]) -> str:
     """Return the command that answers most of what is missing."""
     return Counter(command for each in lacking for command in each.commands).most_common(1)[0][0]
-
-
-def run_command(suites: Sequence[str]) -> str:
-    """Return the command that measures suites; the plain one needs no name."""
-    return _RUN if list(suites) == [_PLAIN] else f"{_RUN} {' '.join(suites)}"
 
 
 def lines(found: Sequence[Answer | Missing], width: int, shared: Container[str] = ()) -> list[tuple[str, str]]:
@@ -138,16 +134,10 @@ def lines(found: Sequence[Answer | Missing], width: int, shared: Container[str] 
 
 
 def _fitting(texts: Sequence[str], tags: Sequence[Tag], room: int) -> str:
-    """Return the text, with tags behind it, that says the most of those that have room; else the last, cut at a word."""
-    made = list(_tagged(texts, tags))
+    """Return the text, with all tags or else its doubts behind it, that says the most of those that have room; else the last, cut."""
+    ends = [", ".join(tags), ", ".join(tag for tag in tags if tag in DOUBTS)]
+    made = [*("  ".join(filter(None, (text, end))) for text in texts for end in ends), texts[-1]]
     return next((text for text in made if len(text) <= room), cut(made[-1], room))
-
-
-def _tagged(texts: Sequence[str], tags: Sequence[Tag]) -> Iterator[str]:
-    doubts = max((at for at, tag in enumerate(tags, 1) if tag in DOUBTS), default=0)
-    for text in texts:
-        yield from ("  ".join(filter(None, (text, ", ".join(tags[:count])))) for count in range(len(tags), doubts - 1, -1))
-    yield from ("  ".join(filter(None, (texts[-1], ", ".join(tags[:count])))) for count in range(doubts - 1, -1, -1))
 
 
 def explanations(used: Container[str], marks: Mapping[str, str], shared: Container[str] = ()) -> list[str]:

@@ -206,8 +206,8 @@ def _tiles(found: Sequence[Answer | Missing]) -> list[dict[str, Any]]:
 
 def _left_open(found: Sequence[Answer | Missing]) -> tuple[str, str] | None:
     """Return what was not asked, and the command for it; None where all is told."""
-    topics, suites = ending.left_open(found)
-    return (topics, ending.run_command(suites)) if suites else None
+    topics, command = ending.left_open(found)
+    return (topics, command) if topics else None
 
 
 def _answer(found: Answer | Missing, views: Iterator[dict[str, Any]], marks: Mapping[str, str]) -> dict[str, Any]:

@@ -2,8 +2,12 @@
 
 import re
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+<<<<<<< HEAD
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
+=======
+from dataclasses import dataclass
+>>>>>>> ends2
 
 from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.text import Text
@@ -173,8 +177,8 @@ class End:
 
     results: Results
     found: Sequence[Answer | Missing]
-    marks: Mapping[str, str] = field(default_factory=dict)
-    """Those of the cases above."""
+    marks: Mapping[str, str] | None = None
+    """Those of the cases above; None where no word is explained."""
     shared: Container[str] = ()
     left_open: str = ""
     height: int | None = None
@@ -189,7 +193,7 @@ class End:
         yield from lines
         room = None if self.height is None else min(self.height, ending.MOST) - len(lines)
         used = "\n".join(line.plain for line in lines)
-        for each in ending.explanations(used, self.marks, self.shared):
+        for each in () if self.marks is None else ending.explanations(used, self.marks, self.shared):
             folded = fold(each, options.max_width)
             if room is not None and (room := room - len(folded)) < 0:
                 break

@@ -186,7 +186,7 @@ def test_without_answers_the_rows_are_written_as_ever(run_file, form):
 def test_off_a_terminal_all_cases_stand_in_front_of_the_lines(run_file):
     lines = show(run_file).out.splitlines()
     assert lines[0] == "11 cases: 10 measured, 1 oom; 7 rounds."
-    first = lines.index(next(line for line in lines if line.startswith("speed-up   training 100× (95.1…105)")))
+    first = lines.index(next(line for line in lines if line.startswith("worth it   training 100× (95.1…105)")))
     assert lines[first - 1] == "NVIDIA H200 against AMD EPYC 7B13, 2 threads · quick, 11 cases (1 oom) · usable"
     assert sum(line.startswith((" train_step ", " data_parallel ")) for line in lines[:first]) == 11
     assert "More devices" not in "".join(lines)

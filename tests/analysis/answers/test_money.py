@@ -164,7 +164,7 @@ def test_without_power_or_prices_the_answer_says_what_would_give_them(cost):
         "money is open: give --price-per-hour, or --price with --years and --hours-per-day",
     ]
     bought = cost(steps(100), "--price", "30000", "--price-per-kwh", "0.3")["weaknesses"]
-    assert "what a device that is bought costs an hour is open: give --years and --hours-per-day" in bought
+    assert "what cuda:0, bought, costs an hour is open: give --years and --hours-per-day" in bought
     assert "electricity is left out for resnet50 on cuda:0: nothing metered these steps: dlbench run sustained" in bought
     of_one = cost([*steps(100), *steps(1, "cpu")], "--price-per-hour", "cuda=2")
     assert of_one["weaknesses"][-1] == "without a price: cpu; give --price-per-hour cpu=AMOUNT"

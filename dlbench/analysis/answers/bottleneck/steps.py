@@ -1,6 +1,7 @@
 """Steps: where the time of each goes by kind of operation, how near each kind is to its ceiling, and what to change."""
 
 import math
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
@@ -35,7 +36,7 @@ class ProfiledStep(NamedTuple):
     kinds: Sequence[TimedKind] = ()
     """Those that take most first; none without a profile."""
     where: str = ""
-    """`` on cpu`` where steps ran on several devices."""
+    """`` on cuda:1`` where steps ran on several CPUs, or several accelerators."""
 
     @property
     def most(self) -> TimedKind | None:
@@ -117,7 +118,10 @@ def steps(results: Results) -> list[ProfiledStep]:
     every = [(ProfiledStep(row, kinds_of(row, ceilings)), ceilings) for row, ceilings in known]
     found = [each for each, _ in every if each.kinds] or [each for each, ceilings in every if ceilings]
     places = by_device(sorted(found, key=lambda step: (_order(step), -(step.row.time.median_s or 0.0))))
-    return [step._replace(where=f" on {place}" if len(places) > 1 else "") for place, alike in places.items() for step in alike]
+    kinds = Counter(alike[0].row.is_on_cpu for alike in places.values())
+    return [
+        step._replace(where=f" on {place}" if kinds[step.row.is_on_cpu] > 1 else "") for place, alike in places.items() for step in alike
+    ]
 
 
 def _order(step: ProfiledStep) -> int:

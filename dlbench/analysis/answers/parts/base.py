@@ -8,7 +8,7 @@ from operator import itemgetter
 from string import Formatter
 from typing import Any, Generic, NamedTuple, TypeVar, get_args, get_type_hints
 
-from dlbench.analysis.answers.parts.headline import DOUBTS, EXPLANATIONS, MISSING, Tag, tags_of
+from dlbench.analysis.answers.parts.headline import DOUBTS, MISSING, Tag, tags_of
 from dlbench.analysis.presentation.columns import PLACE, Entry, cells, columns_of, plain, with_intervals
 from dlbench.analysis.presentation.figures import Figure
 from dlbench.analysis.presentation.wording import cell, plural
@@ -258,11 +258,6 @@ def _without_code(values: list[tuple[str, Any]]) -> dict[str, Any]:
 def unique(rows: Iterable[Row]) -> list[Row]:
     """Return rows, each once: several sections may rest on one case."""
     return list({(row.case.run, row.case.id): row for row in rows}.values())
-
-
-def explained(tags: Iterable[Tag]) -> list[str]:
-    """Return a line on each tag: its meaning, and what to do about it."""
-    return [f"{tag}: {EXPLANATIONS[tag]}" for tag in tags]
 
 
 def doubts_of(rows: Sequence[Row]) -> list[str]:

@@ -14,13 +14,13 @@ from dlbench.analysis.answers.parts.base import (
     Table,
     Texts,
     doubts_of,
-    explained,
     sides,
     table,
     texts,
     unique,
 )
 from dlbench.analysis.answers.parts.headline import (
+    EXPLANATIONS,
     MISSING,
     MOST,
     MOST_OF_QUALIFIER,
@@ -81,7 +81,7 @@ class _Found:
 
 def answer(question: Question, results: Results) -> Answer | Missing:
     """Return the answer to a question by the records of its sections, or what is missing where none has any."""
-    found = [_found(*each) for each in question.found(results)]
+    found = [_Found(of, records, columns_of(of.columns, records), of.foremost(records)) for of, records in question.found(results)]
     if not found:
         return _missing(question, results)
     rows = unique(row for each in found for record in each.records for row in each.section.rows(record))
@@ -103,7 +103,7 @@ def answer(question: Question, results: Results) -> Answer | Missing:
         (
             *(() if question.tells_flags else doubts_of(list(filter(counts_time, rows)))),
             *dict.fromkeys((*cautions, *(question.cautions(results) if question.cautions else ()))),
-            *explained(tags[MOST_TAGS:]),
+            *(f"{tag}: {EXPLANATIONS[tag]}" for tag in tags[MOST_TAGS:]),
         ),
         tuple(each.table() for each in found),
         tuple(figure for each in found for drawn in each.section.figures for figure in drawn(each.records) if figure.rows),
@@ -112,10 +112,6 @@ def answer(question: Question, results: Results) -> Answer | Missing:
         label=_label(first, question) if first else "",
         lines=tuple(filter(None, map(tuple, _lines(first)))) if first else (),
     )
-
-
-def _found(section: Section[Any], records: Sequence[Any]) -> _Found:
-    return _Found(section, records, columns_of(section.columns, records), section.foremost(records))
 
 
 def _missing(question: Question, results: Results) -> Missing:
@@ -170,8 +166,8 @@ def _filled(of: Texts, words: _Names) -> Iterator[str]:
 def _headline(found: _Found) -> tuple[str, str]:
     """Return what is answered, in at most 48 characters, and the interval as it stands there."""
     record = found.foremost[0]
-    text = fitting(*_made(found, record))
-    return text, next((each for each in _spans(record) if each and each in text), "")
+    text, around = fitting(*_made(found, record)), _span(record)
+    return text, around if around in text else ""
 
 
 def _made(found: _Found, record: Any) -> list[str]:
@@ -184,7 +180,7 @@ def _made(found: _Found, record: Any) -> list[str]:
         return [*texts(section.headline(record))] or [MISSING]
     following = found.foremost[1:2] if len(found.told) < 2 else ()
     more = [text for each in following for text in _filled(section.more.get(found.outcome(each), ()), _Names(found, each))]
-    written = product(_spans(record), texts(section.headline[found.outcome(record)]), (*more, ""))
+    written = product(dict.fromkeys((_span(record), "")), texts(section.headline[found.outcome(record)]), (*more, ""))
     made = [text for around, each, end in written for text in _filled(each, _Names(found, record, span=around, more=end))]
     return made or [MISSING]
 
@@ -202,17 +198,13 @@ def _line(found: _Found, record: Any) -> Iterator[str]:
     """
     made, qualifier = [units.one_line(each) for each in _made(found, record)], _qualifier(found, record)
     whole = [text if len(text) > MOST or qualifier in text else f"{text}  {qualifier}" for text in made]
-    around = _spans(record)[0]
+    around = _span(record)
     yield from dict.fromkeys((*whole, *(each.replace(around, "") if around else each for each in made)))
 
 
 def _label(found: _Found, question: Question) -> str:
     label = found.section.label
     return (label(found.records) if callable(label) else label) or question.topic
-
-
-def _spans(record: Any) -> tuple[str, ...]:
-    return tuple(dict.fromkeys((_span(record), "")))
 
 
 def _span(record: Any) -> str:

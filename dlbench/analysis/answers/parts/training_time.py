@@ -19,7 +19,6 @@ from dlbench.core.stats import median_interval
 MANY = 50_000
 """Samples that the time of each network is stated for where no others are asked for: a pass over a small set."""
 THOUSAND = 1000
-IMAGENET = "ImageNet"
 _STEP = frozenset(("training", "imagenet"))
 _FORWARD = frozenset(("inference", "imagenet"))
 Span = tuple[float | None, float | None]
@@ -47,7 +46,7 @@ class Estimate(NamedTuple):
     def what(self) -> str:
         """What it passes over, where there is little room: ``ImageNet``, ``30 × 50,000 images``."""
         often = "" if self.schedule.epochs == 1 else f"{self.schedule.epochs:,} × "
-        return IMAGENET if self.schedule.source else f"{often}{self.schedule.images:,} {self.items}"
+        return "ImageNet" if self.schedule.source else f"{often}{self.schedule.images:,} {self.items}"
 
     @property
     def items(self) -> str:
@@ -107,11 +106,6 @@ class Estimate(NamedTuple):
         return self.model not in PARAMETERS or self.prices.samples is not None or self.prices.has_amounts
 
     @property
-    def is_alone(self) -> bool:
-        """Whether one process does the work."""
-        return self.row.is_single_rank
-
-    @property
     def at(self) -> str:
         """Its choice where there is little room."""
         return self.choice.replace("batch=", "b")
@@ -119,7 +113,7 @@ class Estimate(NamedTuple):
     @property
     def choice(self) -> str:
         """At what the step was the fastest that counts: of several ranks with their form, as far as one is named."""
-        form = "" if self.is_alone else str(self.row.params.get("form") or "")
+        form = "" if self.row.is_single_rank else str(self.row.params.get("form") or "")
         return " ".join(filter(None, (names.choice(self.row), form)))
 
     @property
@@ -170,26 +164,18 @@ class Cost(NamedTuple):
         return self.estimate.prices
 
     @property
-    def images(self) -> int:
-        """Samples of an epoch."""
-        return self.estimate.schedule.images
-
-    @property
     def electricity(self) -> float | None:
         """What of the price of an hour is electricity; None where that is not known, and of rent, which includes it."""
         return None if self.way is Payment.RENTED else self.estimate.hour.electricity
 
     def of(self, samples: float) -> float:
         """Return what so many samples cost: the time that they take of an hour's price."""
-        return self._amount(samples, self.estimate.seconds)
+        return self.per_hour * samples * self.estimate.seconds / self.estimate.samples / 3600
 
     def ends(self, samples: float) -> Span:
         """Return the ends of its 95 % interval."""
-        first, last = (None if seconds is None else self._amount(samples, seconds) for seconds in self.estimate.ends)
-        return first, last
-
-    def _amount(self, samples: float, seconds: float) -> float:
-        return self.per_hour * samples * seconds / self.estimate.samples / 3600
+        low, high = (each and self.of(samples) * each / self.estimate.seconds for each in self.estimate.ends)
+        return low, high
 
 
 def _best_steps(results: Results) -> dict[str, list[Row]]:
