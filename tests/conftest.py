@@ -31,11 +31,16 @@ if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
 # Defaults that whoever runs the tests has set for their own commands are none for these.
 for name in [name for name in os.environ if name.startswith("DLBENCH_")]:
     del os.environ[name]
-# The workers of pytest-xdist have a width, which screens heed.
-os.environ["COLUMNS"] = "100000"  # of a pipe, so that no sentence is broken that a test reads
+os.environ.pop("COLUMNS", None)  # the workers of pytest-xdist have a width, which screens heed
 
 SLOW = ("cli", "benchmarks", "workloads", "kit")
 """Folders whose tests start processes."""
+
+
+@pytest.fixture(autouse=True)
+def wide_pipes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let pipes be so wide that no sentence is broken that a test reads."""
+    monkeypatch.setenv("COLUMNS", "100000")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -2,12 +2,8 @@
 
 import re
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
-<<<<<<< HEAD
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
-=======
 from dataclasses import dataclass
->>>>>>> ends2
+from typing import TYPE_CHECKING
 
 from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.text import Text
