@@ -21,14 +21,12 @@ from dlbench.analysis.presentation.columns import place, spanned
 from dlbench.analysis.presentation.wording import few
 from dlbench.analysis.ratios.pairing import grouped
 from dlbench.analysis.read.table import Results
-from dlbench.core.reference.networks import PARAMETERS
+from dlbench.core.reference.networks import PARAMETERS, familiarity
 from dlbench.core.reference.schedules import schedules
 from dlbench.core.rows.row import Row, Setting, cells
 from dlbench.core.schema import Column, Unit
 
 _LEFT_OUT = "reading and decoding images, validation, checkpoints and clocks that change over hours are left out"
-_FAMILIAR = ("resnet50", "resnet18")
-"""Networks that stand for others where nobody brought one: what is most trained among those that suites have."""
 _CONVERGES = "whether it converges at that batch and in that precision is open"
 
 
@@ -55,8 +53,7 @@ def _read(results: Results) -> Costs:
     of_model = estimates(best_steps(results), results.prices)
 
     def standing(model: str) -> tuple[bool, int, int]:
-        familiar = _FAMILIAR.index(model) if model in _FAMILIAR else len(_FAMILIAR)
-        return model in PARAMETERS, familiar, -sum(each.is_alone for each in of_model[model][0])
+        return model in PARAMETERS, familiarity(model), -sum(each.is_alone for each in of_model[model][0])
 
     order = sorted(dict.fromkeys((*(each for each in schedules() if each in of_model), *of_model)), key=standing)
     every = [each for model in order for found in of_model[model] for each in found]

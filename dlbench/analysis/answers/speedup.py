@@ -1,7 +1,7 @@
 """Speed-up of accelerators over the CPU: by kind of work, each at its own best, and on the same case."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain
 from operator import attrgetter
@@ -24,7 +24,7 @@ from dlbench.analysis.answers.parts.pair_tables import (
     standing,
 )
 from dlbench.analysis.presentation import pair_columns
-from dlbench.analysis.presentation.columns import CASE, RATIO, WORK, others, place, ratio_column
+from dlbench.analysis.presentation.columns import CASE, RATIO, WORK, of_row, others, place, ratio_column
 from dlbench.analysis.presentation.figures import Figure
 from dlbench.analysis.presentation.names import choice
 from dlbench.analysis.presentation.wording import brief
@@ -32,6 +32,8 @@ from dlbench.analysis.ratios.pairing import OfPair, Pair, Pairs, chosen, grouped
 from dlbench.analysis.ratios.ratio import Ratio, least_and_most, middle
 from dlbench.analysis.read.table import Results
 from dlbench.core.model import Status
+from dlbench.core.reference.networks import familiarity
+from dlbench.core.reference.peaks import peak_of
 from dlbench.core.rows.row import MACHINE
 from dlbench.core.schema import Column, Unit
 
@@ -51,8 +53,8 @@ class Family(OfPair):
     pairs: tuple[Pair, ...]
     """The cases that ran on both."""
     pair: Pair
-    """Each side at its own best, of the network or shape in the middle, and not of the fastest: a line that picks its case says nothing
-    about the others. Where there is no throughput to choose by, the case in the middle."""
+    """Each side at its own best, of the most familiar network, else of the network or shape in the middle, and never of the fastest: a line
+    that picks its case says nothing about the others. Where there is no throughput to choose by, a case that ran on both."""
     untuned: bool = False
     """Whether one setting alone was measured on the CPU."""
 
@@ -121,10 +123,23 @@ def _families(results: Results, same: Pairs, own_best: Pairs) -> list[list[Famil
         families = []
         for name, pairs in by_kind(group).items():
             bests, alike = ([each for each in pairs if (each.by is None) is best] for best in (True, False))
-            pair = middle(bests or alike)
+            pair = _asked_first(bests or alike)
             families.append(Family(name, tuple(alike), pair, bool(pair.base.batch) and alone[pair.base.case.run, pair.base.case.id]))
         found.append(families)
     return sorted(found, key=_standing, reverse=True)
+
+
+def _asked_first(found: Sequence[Pair]) -> Pair:
+    """Return the pair of the most familiar network, of several the one in the middle."""
+    places = [familiarity(each.base.params.get("model")) for each in found]
+    return middle(each for each, place in zip(found, places, strict=True) if place == min(places))
+
+
+def _hot(found: Pair | Family) -> str | None:
+    """Return ``hot`` where the accelerator's last cache holds all that a call moves, so that only the first one waits for memory."""
+    row = found.sides[1]
+    peak, moved = peak_of(row.case.device_name), (row.rate.bytes_per_s or 0) * (row.time.median_s or 0)
+    return "hot" if peak and 0 < moved <= peak.last_cache_bytes and row.params.get("cache") != "cold" else None
 
 
 def _standing(found: Sequence[Family]) -> tuple[float, ...]:
@@ -146,6 +161,7 @@ def _best_ratios(found: Sequence[Pair]) -> Iterator[Figure]:
     yield ratio_figure(OWN_BEST, found, WORK)
 
 
+_HOT = Column("hot", Unit.TEXT, "whether the accelerator's last cache holds all that a call moves", heading="cache", of=_hot)
 ORDER = 10
 QUESTION = Question(
     "speed-up",
@@ -170,11 +186,12 @@ QUESTION = Question(
                 Column("family.launch_bound", Unit.COUNT, "cases that wait for launches", heading="launch-bound", priority=0).by(
                     lambda family: sum(bool(launch_bound(each.other)) for each in family.pairs) or None
                 ),
+                _HOT,
+                of_row(lambda row: row.time.clock_hz, "clock"),
+                of_row(lambda row: row.time.power_w, "power"),
                 others,
             ),
-            notes=(
-                "of several networks or shapes that in the middle; kinds of work are not mixed, as a middle of all tells of the suites",
-            ),
+            notes=("of ResNet-50, else ResNet-18, else the network or shape in the middle of its kind of work",),
             whole=lambda family: pair_columns.cells(family.pair),
             foremost=_foremost,
             by=lambda family: family.ratio.outcome,
@@ -191,8 +208,8 @@ QUESTION = Question(
                 Tag.CPU_UNTUNED: attrgetter("untuned"),
             },
         ),
-        SAME,
-        Section(records="bests", title=OWN_BEST, columns=[best_columns], whole=pair_columns.cells, figures=[_best_ratios]),
+        replace(SAME, columns=[*SAME.columns, _HOT]),
+        Section(records="bests", title=OWN_BEST, columns=[best_columns, _HOT], whole=pair_columns.cells, figures=[_best_ratios]),
         VALUES,
         SECTION,
     ],

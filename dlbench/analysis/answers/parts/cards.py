@@ -16,10 +16,9 @@ from dlbench.analysis.read.table import Results
 from dlbench.core import units
 from dlbench.core.precision import PRECISIONS
 from dlbench.core.prices import NO_PRICES, Prices
-from dlbench.core.reference.networks import PARAMETERS
+from dlbench.core.reference.networks import PARAMETERS, familiarity
 from dlbench.core.reference.peaks import DevicePeak, card_of, name_words
 from dlbench.core.reference.published import PublishedFigure, published_figures
-from dlbench.core.reference.schedules import schedules
 from dlbench.core.reference.what_if import KNOWN_CARDS, BytesLine, Kind, StepCounts, fitted
 from dlbench.core.rows.row import Row, cells
 from dlbench.core.schema import Column, Unit
@@ -126,14 +125,9 @@ def on_cards(results: Results) -> list[OnCard]:
     asked = results.prices.cards or (KNOWN_CARDS if no_accelerator(results) else ())
     steps = [row for row in results.rows if _is_step(row)]
     best = [max(rows, key=attrgetter("throughput")) for rows in grouped(steps, _work).values()]
-    order = [*schedules()]
-    best.sort(key=lambda row: (kind_of_work(row) != "training", *_rank(order, str(row.params["model"]))))
+    best.sort(key=lambda row: (kind_of_work(row) != "training", row.params["model"] in PARAMETERS, familiarity(row.params["model"])))
     made = (_made(row, card, dtype, steps, results.prices) for row in best for card in map(card_of, asked) for dtype in _precisions(card))
     return [each for each in made if each and name_words(each.card.name) != name_words(each.row.case.device_name or "")]
-
-
-def _rank(order: Sequence[str], model: str) -> tuple[int, str]:
-    return (order.index(model) if model in order else -1), model
 
 
 def _is_step(row: Row) -> bool:
