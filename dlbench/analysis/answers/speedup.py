@@ -8,7 +8,7 @@ from operator import attrgetter
 from typing import NamedTuple
 
 from dlbench.analysis.answers.parts.base import Question, Section
-from dlbench.analysis.answers.parts.best import best
+from dlbench.analysis.answers.parts.best import best, is_untuned
 from dlbench.analysis.answers.parts.cards import SECTION, OnCard, on_cards
 from dlbench.analysis.answers.parts.headline import Tag, by_kind
 from dlbench.analysis.answers.parts.pair_tables import (
@@ -28,13 +28,12 @@ from dlbench.analysis.presentation.columns import CASE, RATIO, WORK, of_row, oth
 from dlbench.analysis.presentation.figures import Figure
 from dlbench.analysis.presentation.names import choice
 from dlbench.analysis.presentation.wording import brief
-from dlbench.analysis.ratios.pairing import OfPair, Pair, Pairs, chosen, grouped, launch_bound, match_rows, one_device, settings_named
+from dlbench.analysis.ratios.pairing import OfPair, Pair, Pairs, grouped, launch_bound, match_rows
 from dlbench.analysis.ratios.ratio import Ratio, least_and_most, middle
 from dlbench.analysis.read.table import Results
 from dlbench.core.model import Status
 from dlbench.core.reference.networks import familiarity
 from dlbench.core.reference.peaks import peak_of
-from dlbench.core.rows.row import MACHINE
 from dlbench.core.schema import Column, Unit
 
 _NO_WORK = frozenset(("copy", "self"))
@@ -116,15 +115,13 @@ def _families(results: Results, same: Pairs, own_best: Pairs) -> list[list[Famil
 
     There is never one of all kinds, which would tell of the suites that ran.
     """
-    settings = grouped(results.rows, lambda row: (row.differing_from((*MACHINE, *settings_named(chosen(row)))), *one_device(row)))
-    alone = {(row.case.run, row.case.id): len(set(map(choice, rows))) == 1 for rows in settings.values() for row in rows}
     found = []
     for group in grouped(sorted((*own_best.rows, *same.rows), key=machines_of), machines_of).values():
         families = []
         for name, pairs in by_kind(group).items():
             bests, alike = ([each for each in pairs if (each.by is None) is best] for best in (True, False))
             pair = _asked_first(bests or alike)
-            families.append(Family(name, tuple(alike), pair, bool(pair.base.batch) and alone[pair.base.case.run, pair.base.case.id]))
+            families.append(Family(name, tuple(alike), pair, is_untuned(pair.base, results.rows)))
         found.append(families)
     return sorted(found, key=_standing, reverse=True)
 
