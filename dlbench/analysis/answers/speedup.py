@@ -54,13 +54,8 @@ class Family(OfPair):
     pair: Pair
     """Each side at its own best, of the most familiar network, else of the network or shape in the middle, and never of the fastest: a line
     that picks its case says nothing about the others. Where there is no throughput to choose by, a case that ran on both."""
-    untuned: bool = False
+    untuned: bool
     """Whether one setting alone was measured on the CPU."""
-
-    @property
-    def cases(self) -> int:
-        """How many ran on both."""
-        return len(self.pairs)
 
     @property
     def alike(self) -> Ratio | None:
@@ -94,20 +89,16 @@ class Compared(NamedTuple):
 
 def _read(results: Results) -> Compared:
     """Return the kinds of work of each accelerator, first those of the one that the headline is of, and the pairs that they are made of."""
-    cards, results = on_cards(results), compared(results)
-    if {row.is_on_cpu for row in results.rows} != {True, False}:
-        return Compared((), (), (), (), cards)
-    same, bests = match_rows(results, "device"), best(results)
-    return Compared([*chain(*_families(results, same, bests))], same.rows, bests.rows, reported_pairs(results, "device").rows, cards)
-
-
-def compared(results: Results) -> Results:
-    """Return the rows that a device was there for and that measure no launch or copy, nor dlbench itself."""
-    return results.where(
+    cards = on_cards(results)
+    results = results.where(
         lambda row: (
             row.case.status is not Status.SKIPPED and row.declared.ceiling not in _APART and not _NO_WORK.intersection(row.declared.tags)
         )
     )
+    if {row.is_on_cpu for row in results.rows} != {True, False}:
+        return Compared((), (), (), (), cards)
+    same, bests = match_rows(results, "device"), best(results)
+    return Compared([*chain(*_families(results, same, bests))], same.rows, bests.rows, reported_pairs(results, "device").rows, cards)
 
 
 def _families(results: Results, same: Pairs, own_best: Pairs) -> list[list[Family]]:
@@ -177,7 +168,7 @@ QUESTION = Question(
                 Column("family.at", Unit.TEXT, "batch, precision and other settings of either at its best", heading="each at"),
                 RATIO.headed("each at its best"),
                 ratio_column("family.alike", "of the case in the middle of those that ran on both", "same case", attrgetter("alike")),
-                Column("family.cases", Unit.COUNT, "cases that ran on both", heading="cases"),
+                Column("family.cases", Unit.COUNT, "cases that ran on both", heading="cases").by(lambda family: len(family.pairs)),
                 Column("family.least", Unit.RATIO, "the least ratio of them", heading="least").by(partial(_end, 0)),
                 Column("family.most", Unit.RATIO, "the most ratio of them", heading="most").by(partial(_end, 1)),
                 Column("family.launch_bound", Unit.COUNT, "cases that wait for launches", heading="launch-bound", priority=0).by(

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from operator import attrgetter
+from typing import get_args
 
 from dlbench.analysis.answers.parts.base import Section
 from dlbench.analysis.answers.parts.best import is_untuned
@@ -24,7 +25,6 @@ from dlbench.core.reference.what_if import KNOWN_CARDS, BytesLine, Kind, StepCou
 from dlbench.core.rows.row import Row, cells
 from dlbench.core.schema import Column, Unit
 
-_BRIEF: dict[str, Kind] = {"train": "training", "infer": "inference"}
 _USUAL_BATCH = 64
 """Enough samples for a card to be busy; fewer where they do not fit."""
 _SPARE = 1.2
@@ -35,7 +35,6 @@ _FLOAT32 = [each.name for each in PRECISIONS.values() if each.storage == "float3
 """What torch computes a network in by default: the last that a device has, whose matrix units may round the operands."""
 _AUTOCAST = next(each.name for each in PRECISIONS.values() if each.scales_gradients)
 """What most published figures in 16 bits are in."""
-_HOUR = 3600
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,14 +59,9 @@ class OnCard:
     prices: Prices = NO_PRICES
 
     @property
-    def model(self) -> str:
-        """The network."""
-        return str(self.row.params["model"])
-
-    @property
     def step(self) -> str:
         """The work where there is little room: ``train resnet18``."""
-        return f"{next(name for name, kind in _BRIEF.items() if kind == self.kind)} {self.model}"
+        return f"{'train' if self.kind == 'training' else 'infer'} {self.row.params['model']}"
 
     @property
     def name(self) -> str:
@@ -131,9 +125,7 @@ def on_cards(results: Results) -> list[OnCard]:
 
 
 def _is_step(row: Row) -> bool:
-    return (
-        kind_of_work(row) in _BRIEF.values() and row.has_throughput and row.is_single_rank and bool(row.batch and row.params.get("model"))
-    )
+    return kind_of_work(row) in get_args(Kind) and row.has_throughput and row.is_single_rank and bool(row.batch and row.params.get("model"))
 
 
 def _work(row: Row) -> tuple[object, ...]:
@@ -151,8 +143,8 @@ def _made(row: Row, card: DevicePeak, dtype: str, steps: Sequence[Row], prices: 
     alike, model = [each for each in steps if _work(each) == _work(row)], str(row.params["model"])
     made = partial(OnCard, row, kind, card, dtype, untuned=is_untuned(row, steps), prices=prices)
     of_work = (each for each in published_figures() if (each.params.get("model"), each.dtype) == (model, dtype) and kind in each.tags)
-    if figures := [each for each in of_work if name_words(each.device) == name_words(card.name)]:
-        figure = max(figures, key=attrgetter("value"))
+    of_card = (each for each in of_work if name_words(each.device) == name_words(card.name))
+    if figure := max(of_card, key=attrgetter("value"), default=None):
         return made(figure.batch, figure.value, figure.value, figure)
     counts = getattr(fitted(), kind).get(model) or _counted(alike)
     batch = _batch(row, card, kind)
