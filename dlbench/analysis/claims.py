@@ -22,6 +22,8 @@ from dlbench.core.errors import UsageError
 from dlbench.core.reference.claims import Claim, ClaimTest, claims
 from dlbench.core.rows.row import Cells, Row, cell
 from dlbench.core.schema import Column, Unit
+from dlbench.core.step_profile import OperationKind
+from dlbench.core.units import percent
 
 _SPEEDS: Mapping[str, Callable[..., Sequence[float]]] = {
     "time": lambda row, prices: [1 / each for each in row.rounds.median_s if each > 0],
@@ -64,7 +66,8 @@ class Tested(NamedTuple):
         """The number with its interval: ``13.1 × (12.8…13.4 ×)``; None where nothing was measured."""
         if self.found is None:
             return None
-        text, (low, high) = partial(wording.amount, unit=self.claim.measured_in), self.found[3:]
+        is_share, (low, high) = self.claim.unit == "share", self.found[3:]
+        text = percent if is_share else partial(wording.amount, unit=self.claim.measured_in)
         return text(self.found.value) + ("" if low is None or high is None else f" ({wording.span(low, high, text)})")
 
 
@@ -119,6 +122,11 @@ def _evidence(test: ClaimTest, results: Results) -> Iterator[Evidence]:
         yield from (Evidence([each.row], wording.short(each.row.key), each.seconds, *each.ends) for each in published)
     elif test.measure == "memory":
         yield from (Evidence([row], wording.short(row.key), peak) for row in results.rows if row.is_sound and (peak := row.peak_bytes))
+    elif test.measure == "products":
+        for row in results.rows:
+            seconds = {each.kind: each.seconds for each in row.profile.kinds} if row.profile else {}
+            if products := seconds.get(OperationKind.PRODUCTS):
+                yield Evidence([row], wording.short(row.key), products / sum(seconds.values()))
     elif test.measure == "accuracy_gap":
         for each in trainings(results.rows):
             if each.base and each.gap:

@@ -21,13 +21,11 @@ from dlbench.analysis.presentation.wording import few
 from dlbench.analysis.ratios.pairing import grouped
 from dlbench.analysis.read.table import Results
 from dlbench.core.prices import Prices
-from dlbench.core.reference.networks import PARAMETERS
+from dlbench.core.reference.networks import PARAMETERS, familiarity
 from dlbench.core.rows.row import Setting, cells
 from dlbench.core.schema import Column, Unit
 
 _LEFT_OUT = "reading and decoding images, validation, checkpoints and clocks that change over hours are left out"
-_FAMILIAR = ("resnet50", "resnet18")
-"""Networks that stand for others where nobody brought one: what is most trained among those that suites have."""
 _CONVERGES = "whether it converges at that batch and in that precision is open"
 _NO_MONEY = "money is open: give --price-per-hour, or --price with --years and --hours-per-day"
 _ONLY_DEVICES = "money is that of the devices: hosts that are paid for apart, storage, network, cooling and people are left out"
@@ -51,8 +49,7 @@ def _read(results: Results) -> Costs:
     alone = Counter(each.model for each in every if each.row.is_single_rank)
 
     def standing(each: Estimate) -> tuple[bool, int, int]:
-        familiar = _FAMILIAR.index(each.model) if each.model in _FAMILIAR else len(_FAMILIAR)
-        return each.model in PARAMETERS, familiar, -alone[each.model]
+        return each.model in PARAMETERS, familiarity(each.model), -alone[each.model]
 
     every.sort(key=standing)
     wanted, published = ([each for each in every if bool(each.schedule.source) is known] for known in (False, True))

@@ -11,7 +11,7 @@ from dlbench.analysis.compare.outliers import Kind, Outlier, kinds, sentences
 from dlbench.analysis.presentation.columns import KEY, PLACE, of_row, place
 from dlbench.analysis.presentation.names import by_device
 from dlbench.analysis.presentation.wording import brief, few, plural
-from dlbench.analysis.ratios.ratio import middle
+from dlbench.analysis.ratios.ratio import middle, speedup_of
 from dlbench.analysis.read.table import Results
 from dlbench.analysis.read.usability import is_noisy, is_set_aside, mostly_disturbed
 from dlbench.core.rows.row import Row, cells
@@ -72,7 +72,7 @@ class Health(NamedTuple):
     alone: Sequence[Row]
     """A row of each device that no reference run has a case of."""
     kinds: Sequence[Kind]
-    rows: Sequence[Row]
+    published: Sequence[published.Counterpart]
 
 
 def _read(results: Results) -> Health:
@@ -87,7 +87,9 @@ def _read(results: Results) -> Health:
     by_place = [each for where, found in devices.items() for each in _trouble(found, where)] if len(devices) > 1 else []
     outliers = [each for kind in machines for each in kind.outliers]
     bursts = sustained.sustained_steps(results.rows)
-    found = Health([*of_all, *by_place] if tried else [], outliers, peaks, bursts, same, alone, machines, results.rows)
+    found = Health(
+        [*of_all, *by_place] if tried else [], outliers, peaks, bursts, same, alone, machines, published.beside_published(results.rows)
+    )
     return found._replace(trouble=[_judged(found, results), *found.trouble[1:]]) if tried else found
 
 
@@ -120,7 +122,7 @@ def _judged(found: Health, results: Results) -> Trouble:
     """Return the first sign with the gravest trouble of all, how many cases show it, and its worst case where there is one."""
     first, showing = found.trouble[0], {each.sign: each.rows for each in found.trouble if each.place == "all"}
     measured, of_machine = plural(len(first.tried), "case"), _of_machine(found)
-    off = sorted(elsewhere.off(found.same), key=lambda each: each.ratio.speedup)
+    off = sorted((each for each in found.same if each.is_off), key=speedup_of)
     if unusable := showing.get("not usable"):
         whole = all(row.flag.not_usable for row in first.tried)
         about = of_machine if whole else few(dict.fromkeys(row.file for row in unusable), 1)
@@ -212,6 +214,6 @@ QUESTION = Question(
         ),
         sustained.SECTION,
         elsewhere.SECTION,
-        *published.SECTIONS,
+        published.SECTION,
     ],
 )

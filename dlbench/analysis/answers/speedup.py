@@ -1,14 +1,14 @@
 """Speed-up of accelerators over the CPU: by kind of work, each at its own best, and on the same case."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain
 from operator import attrgetter
 from typing import NamedTuple
 
 from dlbench.analysis.answers.parts.base import Question, Section
-from dlbench.analysis.answers.parts.best import best
+from dlbench.analysis.answers.parts.best import best, is_untuned
 from dlbench.analysis.answers.parts.cards import SECTION, OnCard, on_cards
 from dlbench.analysis.answers.parts.headline import WORTH_IT, Tag, by_kind
 from dlbench.analysis.answers.parts.pair_tables import (
@@ -24,15 +24,16 @@ from dlbench.analysis.answers.parts.pair_tables import (
     standing,
 )
 from dlbench.analysis.presentation import pair_columns
-from dlbench.analysis.presentation.columns import CASE, RATIO, WORK, others, place, ratio_column
+from dlbench.analysis.presentation.columns import CASE, RATIO, WORK, of_row, others, place, ratio_column
 from dlbench.analysis.presentation.figures import Figure
 from dlbench.analysis.presentation.names import choice
 from dlbench.analysis.presentation.wording import brief
-from dlbench.analysis.ratios.pairing import OfPair, Pair, Pairs, chosen, grouped, launch_bound, match_rows, one_device, settings_named
+from dlbench.analysis.ratios.pairing import OfPair, Pair, Pairs, grouped, launch_bound, match_rows
 from dlbench.analysis.ratios.ratio import Ratio, least_and_most, middle
 from dlbench.analysis.read.table import Results
 from dlbench.core.model import Status
-from dlbench.core.rows.row import MACHINE
+from dlbench.core.reference.networks import familiarity
+from dlbench.core.reference.peaks import peak_of
 from dlbench.core.schema import Column, Unit
 
 _NO_WORK = frozenset(("copy", "self"))
@@ -51,9 +52,9 @@ class Family(OfPair):
     pairs: tuple[Pair, ...]
     """The cases that ran on both."""
     pair: Pair
-    """Each side at its own best, of the network or shape in the middle, and not of the fastest: a line that picks its case says nothing
-    about the others. Where there is no throughput to choose by, the case in the middle."""
-    untuned: bool = False
+    """Each side at its own best, of the most familiar network, else of the network or shape in the middle, and never of the fastest: a line
+    that picks its case says nothing about the others. Where there is no throughput to choose by, a case that ran on both."""
+    untuned: bool
     """Whether one setting alone was measured on the CPU."""
 
     @property
@@ -111,20 +112,16 @@ class Compared(NamedTuple):
 
 def _read(results: Results) -> Compared:
     """Return the kinds of work of each accelerator, first those of the one that the headline is of, and the pairs that they are made of."""
-    cards, results = on_cards(results), compared(results)
-    if {row.is_on_cpu for row in results.rows} != {True, False}:
-        return Compared((), (), (), (), cards)
-    same, bests = match_rows(results, "device"), best(results)
-    return Compared([*chain(*_families(results, same, bests))], same.rows, bests.rows, reported_pairs(results, "device").rows, cards)
-
-
-def compared(results: Results) -> Results:
-    """Return the rows that a device was there for and that measure no launch or copy, nor dlbench itself."""
-    return results.where(
+    cards = on_cards(results)
+    results = results.where(
         lambda row: (
             row.case.status is not Status.SKIPPED and row.declared.ceiling not in _APART and not _NO_WORK.intersection(row.declared.tags)
         )
     )
+    if {row.is_on_cpu for row in results.rows} != {True, False}:
+        return Compared((), (), (), (), cards)
+    same, bests = match_rows(results, "device"), best(results)
+    return Compared([*chain(*_families(results, same, bests))], same.rows, bests.rows, reported_pairs(results, "device").rows, cards)
 
 
 def _families(results: Results, same: Pairs, own_best: Pairs) -> list[list[Family]]:
@@ -132,17 +129,28 @@ def _families(results: Results, same: Pairs, own_best: Pairs) -> list[list[Famil
 
     There is never one of all kinds, which would tell of the suites that ran.
     """
-    settings = grouped(results.rows, lambda row: (row.differing_from((*MACHINE, *settings_named(chosen(row)))), *one_device(row)))
-    alone = {(row.case.run, row.case.id): len(set(map(choice, rows))) == 1 for rows in settings.values() for row in rows}
     found = []
     for group in grouped(sorted((*own_best.rows, *same.rows), key=machines_of), machines_of).values():
         families = []
         for name, pairs in by_kind(group).items():
             bests, alike = ([each for each in pairs if (each.by is None) is best] for best in (True, False))
-            pair = middle(bests or alike)
-            families.append(Family(name, tuple(alike), pair, bool(pair.base.batch) and alone[pair.base.case.run, pair.base.case.id]))
+            pair = _asked_first(bests or alike)
+            families.append(Family(name, tuple(alike), pair, is_untuned(pair.base, results.rows)))
         found.append(families)
     return sorted(found, key=_standing, reverse=True)
+
+
+def _asked_first(found: Sequence[Pair]) -> Pair:
+    """Return the pair of the most familiar network, of several the one in the middle."""
+    places = [familiarity(each.base.params.get("model")) for each in found]
+    return middle(each for each, place in zip(found, places, strict=True) if place == min(places))
+
+
+def _hot(found: Pair | Family) -> str | None:
+    """Return ``hot`` where the accelerator's last cache holds all that a call moves, so that only the first one waits for memory."""
+    row = found.sides[1]
+    peak, moved = peak_of(row.case.device_name), (row.rate.bytes_per_s or 0) * (row.time.median_s or 0)
+    return "hot" if peak and 0 < moved <= peak.last_cache_bytes and row.params.get("cache") != "cold" else None
 
 
 def _standing(found: Sequence[Family]) -> tuple[float, ...]:
@@ -164,6 +172,7 @@ def _best_ratios(found: Sequence[Pair]) -> Iterator[Figure]:
     yield ratio_figure(OWN_BEST, found, WORK)
 
 
+_HOT = Column("hot", Unit.TEXT, "whether the accelerator's last cache holds all that a call moves", heading="cache", of=_hot)
 ORDER = 10
 QUESTION = Question(
     "speed-up",
@@ -182,17 +191,18 @@ QUESTION = Question(
                 Column("family.at", Unit.TEXT, "batch, precision and other settings of either at its best", heading="each at"),
                 RATIO.headed("each at its best"),
                 ratio_column("family.alike", "of the case in the middle of those that ran on both", "same case", attrgetter("alike")),
-                Column("family.cases", Unit.COUNT, "cases that ran on both", heading="cases"),
+                Column("family.cases", Unit.COUNT, "cases that ran on both", heading="cases").by(lambda family: len(family.pairs)),
                 Column("family.least", Unit.RATIO, "the least ratio of them", heading="least").by(partial(_end, 0)),
                 Column("family.most", Unit.RATIO, "the most ratio of them", heading="most").by(partial(_end, 1)),
                 Column("family.launch_bound", Unit.COUNT, "cases that wait for launches", heading="launch-bound", priority=0).by(
                     lambda family: sum(bool(launch_bound(each.other)) for each in family.pairs) or None
                 ),
+                _HOT,
+                of_row(lambda row: row.time.clock_hz, "clock"),
+                of_row(lambda row: row.time.power_w, "power"),
                 others,
             ),
-            notes=(
-                "of several networks or shapes that in the middle; kinds of work are not mixed, as a middle of all tells of the suites",
-            ),
+            notes=("of ResNet-50, else ResNet-18, else the network or shape in the middle of its kind of work",),
             whole=lambda family: pair_columns.cells(family.pair),
             foremost=_foremost,
             by=lambda family: family.ratio.outcome,
@@ -211,8 +221,8 @@ QUESTION = Question(
                 Tag.CPU_UNTUNED: attrgetter("untuned"),
             },
         ),
-        SAME,
-        Section(records="bests", title=OWN_BEST, columns=[best_columns], whole=pair_columns.cells, figures=[_best_ratios]),
+        replace(SAME, columns=[*SAME.columns, _HOT]),
+        Section(records="bests", title=OWN_BEST, columns=[best_columns, _HOT], whole=pair_columns.cells, figures=[_best_ratios]),
         VALUES,
         SECTION,
     ],

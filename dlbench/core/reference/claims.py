@@ -19,6 +19,7 @@ _UNITS: Mapping[str, tuple[str, float, Unit]] = {
     "days": (" days", 86400, Unit.SECONDS),
     "GB": (" GB", 1e9, Unit.BYTES),
     "points": (" points", 0.01, Unit.FRACTION),
+    "share": (" %", 0.01, Unit.FRACTION),
 }
 """What stands behind the number of a unit that has one, how many base units it is, and which these are."""
 
@@ -27,7 +28,7 @@ _UNITS: Mapping[str, tuple[str, float, Unit]] = {
 class ClaimTest:
     """Rows that test a claim, as data: the same work on two sides, or one row by itself."""
 
-    measure: Literal["time", "throughput", "items_per_joule", "items_per_price", "training", "memory", "accuracy_gap"]
+    measure: Literal["time", "throughput", "items_per_joule", "items_per_price", "training", "memory", "accuracy_gap", "products"]
     command: str
     """That measures them."""
     rows: tuple[Mapping[str, tuple[ParamValue, ...]], ...] = field(hash=False)

@@ -4,6 +4,7 @@ import made_up
 import pytest
 from plain_answers import plain
 
+from dlbench.core.conditions import Throttling
 from dlbench.core.model import Status
 
 ACCELERATORS = {"identity": {"accelerators": [{"kind": "cuda", "name": made_up.GPU}]}}
@@ -47,6 +48,44 @@ def times(name, speedup, device="cuda:0", factors=(1.0,) * 7, **params):
         for of, case in cases.items()
         for each in made_up.rounds_of(case, made_up.flat([seconds[of] * factor for factor in factors]), items=None)
     ]
+
+
+def of_model(model, speedup, batch=8):
+    """A training step that takes a second on a CPU, and so many times less on an accelerator."""
+    sides = {"cpu": 1.0, "cuda:0": 1 / speedup}
+    cases = {device: made_up.case("train_step", device, model=model, batch=batch, dtype="fp32") for device in sides}
+    return [each for device, case in cases.items() for each in made_up.rounds_of(case, made_up.flat([sides[device]] * 7), items=batch)]
+
+
+@pytest.mark.parametrize(
+    ("models", "told"),
+    [
+        ({"alexnet": 30, "resnet18": 200}, "training 200×"),
+        ({"alexnet": 30, "resnet18": 200, "resnet50": 100}, "training 100×"),
+        ({"alexnet": 30, "vgg16": 60, "vgg19": 90}, "training 60.0×"),
+    ],
+)
+def test_the_network_that_a_reader_asks_for_first_is_told(asked, models, told):
+    answer = asked([each for model, speedup in models.items() for each in of_model(model, speedup)])["speed-up"]
+    assert answer["headline"].partition(" (")[0] == told
+    assert answer["tables"][0]["rows"][0]["family.cases"] == len(models)
+
+
+@pytest.mark.parametrize(
+    ("moved", "more", "shown"), [(60e6, {}, "hot"), (70e6, {}, None), (60e6, {"cache": "cold"}, None), (None, {}, None)]
+)
+def test_what_the_last_cache_holds_is_hot(asked, moved, more, shown):
+    """That of an H200 has 62.9 MB."""
+    sides = [made_up.case("product", device, n=64, **more) for device in ("cpu", "cuda:0")]
+    answer = asked([each for case in sides for each in made_up.rounds_of(case, made_up.flat([1.0] * 7), bytes=moved)])["speed-up"]
+    assert [row["hot"] for table in answer["tables"] for row in table["rows"]] == [shown] * len(answer["tables"])
+
+
+def test_clock_and_power_of_the_accelerator_are_kept(asked):
+    throttling = Throttling(clock_hz=1.5e9, power_w=690.0)
+    found = [replace(each, throttling=throttling) if each.case.device != "cpu" else each for each in times("step", 20.0, n=1)]
+    row = asked(found)["speed-up"]["tables"][0]["rows"][0]
+    assert (row["time.clock_hz"], row["time.power_w"]) == (1.5e9, 690.0)
 
 
 def test_of_four_cards_the_fastest_is_named_and_the_others_are_counted(asked, monkeypatch):

@@ -1,8 +1,9 @@
 """Ratios of each accelerator at its own best over the CPU at its own best."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import product
 
+from dlbench.analysis.presentation.names import choice
 from dlbench.analysis.ratios.pairing import Pair, Pairs, Unpaired, chosen, grouped, left_out, one_device, settings_named
 from dlbench.analysis.read.table import Results
 from dlbench.core.rows.row import MACHINE, Row
@@ -13,6 +14,15 @@ _THROUGHPUTS: tuple[Speeds, ...] = (
     (lambda row: row.rounds.items_per_s, lambda row: row.rate.items_per_s),
     (lambda row: row.rounds.flops_per_s, lambda row: row.rate.flops_per_s),
 )
+
+
+def is_untuned(row: Row, rows: Iterable[Row]) -> bool:
+    """Whether of what a row of a CPU is at its best in these measured one setting alone."""
+    free = settings_named(chosen(row))
+    if not (row.is_on_cpu and row.batch):
+        return False
+    work = row.differing_from(free)
+    return len({choice(each) for each in rows if one_device(each) == one_device(row) and each.differing_from(free) == work}) == 1
 
 
 def best(results: Results, by: Sequence[Speeds] = _THROUGHPUTS) -> Pairs:

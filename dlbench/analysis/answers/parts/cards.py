@@ -4,8 +4,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from operator import attrgetter
+from typing import get_args
 
 from dlbench.analysis.answers.parts.base import Section
+from dlbench.analysis.answers.parts.best import is_untuned
 from dlbench.analysis.answers.parts.headline import Tag, kind_of_work
 from dlbench.analysis.answers.parts.money import hour_of
 from dlbench.analysis.answers.parts.pair_tables import no_accelerator
@@ -16,15 +18,13 @@ from dlbench.analysis.read.table import Results
 from dlbench.core import units
 from dlbench.core.precision import PRECISIONS
 from dlbench.core.prices import NO_PRICES, Prices
-from dlbench.core.reference.networks import PARAMETERS
+from dlbench.core.reference.networks import PARAMETERS, familiarity
 from dlbench.core.reference.peaks import DevicePeak, card_of, name_words
 from dlbench.core.reference.published import PublishedFigure, published_figures
-from dlbench.core.reference.schedules import schedules
 from dlbench.core.reference.what_if import KNOWN_CARDS, BytesLine, Kind, StepCounts, fitted
 from dlbench.core.rows.row import Row, cells
 from dlbench.core.schema import Column, Unit
 
-_BRIEF: dict[str, Kind] = {"train": "training", "infer": "inference"}
 _USUAL_BATCH = 64
 """Enough samples for a card to be busy; fewer where they do not fit."""
 _SPARE = 1.2
@@ -35,7 +35,6 @@ _FLOAT32 = [each.name for each in PRECISIONS.values() if each.storage == "float3
 """What torch computes a network in by default: the last that a device has, whose matrix units may round the operands."""
 _AUTOCAST = next(each.name for each in PRECISIONS.values() if each.scales_gradients)
 """What most published figures in 16 bits are in."""
-_HOUR = 3600
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,8 +47,10 @@ class OnCard:
     dtype: str
     batch: int | None
     """None where a source states none."""
-    rates: tuple[float, float]
-    """The least and the most samples a second; the same of a published figure."""
+    low: float
+    """The least samples a second."""
+    high: float
+    """The most; of a published figure the same."""
     figure: PublishedFigure | None = None
     at_most: bool = False
     """Whether an estimate is bounded by launches."""
@@ -58,14 +59,9 @@ class OnCard:
     prices: Prices = NO_PRICES
 
     @property
-    def model(self) -> str:
-        """The network."""
-        return str(self.row.params["model"])
-
-    @property
     def step(self) -> str:
         """The work where there is little room: ``train resnet18``."""
-        return f"{next(name for name, kind in _BRIEF.items() if kind == self.kind)} {self.model}"
+        return f"{'train' if self.kind == 'training' else 'infer'} {self.row.params['model']}"
 
     @property
     def name(self) -> str:
@@ -73,15 +69,19 @@ class OnCard:
         return self.card.name.removeprefix("NVIDIA ").removeprefix("GeForce ")
 
     @property
-    def ratios(self) -> tuple[float, float]:
-        """How many times as fast as here, at least and at most."""
-        low, high = (rate / self.row.throughput for rate in self.rates)
-        return low, high
+    def ratio_low(self) -> float:
+        """How many times as fast as here, at least."""
+        return self.low / self.row.throughput
+
+    @property
+    def ratio_high(self) -> float:
+        """At most."""
+        return self.high / self.row.throughput
 
     @property
     def times(self) -> str:
         """The same as text: ``28.9×``, ``71…172×``."""
-        low, high = map(units.three_digits, self.ratios)
+        low, high = units.three_digits(self.ratio_low), units.three_digits(self.ratio_high)
         return f"{low}×" if self.figure else f"at most {high}×" if self.at_most else f"{low}…{high}×"
 
     @property
@@ -103,22 +103,15 @@ class OnCard:
             self.figure.update if self.kind == "training" else True
         ]
 
-    @property
-    def outcome(self) -> str:
-        """Whether there is a figure."""
-        return "figure" if self.figure else "estimate"
-
-    @property
-    def hours(self) -> tuple[float, float, float] | None:
-        """Seconds that the samples asked for take here, and there at least and at most."""
-        samples = (self.prices.samples or 0) * self.prices.epochs
-        return (samples / self.row.throughput, samples / self.rates[1], samples / self.rates[0]) if samples else None
+    def lasting(self, rate: float) -> float | None:
+        """Return the seconds that the samples asked for take."""
+        return (self.prices.samples or 0) * self.prices.epochs / rate or None
 
     @property
     def worth(self) -> float | None:
         """The price of an hour of the card below which its samples cost less than here, at the least ratio."""
         here = min(hour_of(self.row, self.prices).ways.values(), default=None)
-        return None if here is None else here * self.ratios[0]
+        return None if here is None else here * self.ratio_low
 
 
 def on_cards(results: Results) -> list[OnCard]:
@@ -126,19 +119,13 @@ def on_cards(results: Results) -> list[OnCard]:
     asked = results.prices.cards or (KNOWN_CARDS if no_accelerator(results) else ())
     steps = [row for row in results.rows if _is_step(row)]
     best = [max(rows, key=attrgetter("throughput")) for rows in grouped(steps, _work).values()]
-    order = [*schedules()]
-    best.sort(key=lambda row: (kind_of_work(row) != "training", *_rank(order, str(row.params["model"]))))
+    best.sort(key=lambda row: (kind_of_work(row) != "training", row.params["model"] in PARAMETERS, familiarity(row.params["model"])))
     made = (_made(row, card, dtype, steps, results.prices) for row in best for card in map(card_of, asked) for dtype in _precisions(card))
     return [each for each in made if each and name_words(each.card.name) != name_words(each.row.case.device_name or "")]
 
 
-def _rank(order: Sequence[str], model: str) -> tuple[int, str]:
-    return (order.index(model) if model in order else -1), model
-
-
 def _is_step(row: Row) -> bool:
-    is_step = kind_of_work(row) in ("training", "inference") and "model" in row.params
-    return is_step and row.has_throughput and row.is_single_rank and bool(row.batch)
+    return kind_of_work(row) in get_args(Kind) and row.has_throughput and row.is_single_rank and bool(row.batch and row.params.get("model"))
 
 
 def _work(row: Row) -> tuple[object, ...]:
@@ -154,20 +141,15 @@ def _precisions(card: DevicePeak) -> list[str]:
 def _made(row: Row, card: DevicePeak, dtype: str, steps: Sequence[Row], prices: Prices) -> OnCard | None:
     kind: Kind = "training" if kind_of_work(row) == "training" else "inference"
     alike, model = [each for each in steps if _work(each) == _work(row)], str(row.params["model"])
-    untuned = row.is_on_cpu and len(set(map(choice, alike))) == 1
-    made = partial(OnCard, row, kind, card, dtype, untuned=untuned, prices=prices)
-    if figures := [each for each in published_figures() if _is_of(each, kind, model, dtype, card)]:
-        figure = max(figures, key=attrgetter("value"))
-        return made(figure.batch, (figure.value, figure.value), figure)
+    made = partial(OnCard, row, kind, card, dtype, untuned=is_untuned(row, steps), prices=prices)
+    of_work = (each for each in published_figures() if (each.params.get("model"), each.dtype) == (model, dtype) and kind in each.tags)
+    of_card = (each for each in of_work if name_words(each.device) == name_words(card.name))
+    if figure := max(of_card, key=attrgetter("value"), default=None):
+        return made(figure.batch, figure.value, figure.value, figure)
     counts = getattr(fitted(), kind).get(model) or _counted(alike)
     batch = _batch(row, card, kind)
     guess = fitted().guess(card, dtype, counts, batch) if counts else None
-    return guess and made(batch, (guess.low, guess.high), at_most=guess.at_most)
-
-
-def _is_of(figure: PublishedFigure, kind: Kind, model: str, dtype: str, card: DevicePeak) -> bool:
-    alike = figure.params.get("model") == model and figure.dtype == dtype and kind in figure.tags
-    return alike and name_words(figure.device) == name_words(card.name)
+    return guess and made(batch, guess.low, guess.high, at_most=guess.at_most)
 
 
 def _counted(rows: Sequence[Row]) -> StepCounts | None:
@@ -194,7 +176,7 @@ def _foremost(found: Sequence[OnCard]) -> list[OnCard]:
     """Return the first training with others' figure, and behind it the last estimate for the same step; else the first of all."""
     trained = [each for each in found if each.kind == "training"] or found
     first = next((each for each in trained if each.figure), trained[0])
-    plain = [each for each in found if each.row is first.row and each.outcome == "estimate" and each.dtype != _AUTOCAST]
+    plain = [each for each in found if each.row is first.row and not each.figure and each.dtype != _AUTOCAST]
     return [first, *plain[-1:]] if first.figure else [first]
 
 
@@ -223,38 +205,27 @@ SECTION: Section[OnCard] = Section(
     title="What a card would bring: how many times as fast as here at its best",
     label="a GPU",
     columns=[
-        Column("card.step", Unit.TEXT, "the step, of training or of inference", of=attrgetter("step"), heading="step", priority=0),
+        Column("card.step", Unit.TEXT, "the step, of training or of inference", heading="step", priority=0),
         place,
-        Column("card.name", Unit.TEXT, "the card that is not here", of=attrgetter("name"), heading="card", priority=0),
+        Column("card.name", Unit.TEXT, "the card that is not here", heading="card", priority=0),
         Column("card.choice", Unit.TEXT, "at what the step was the fastest here", of=lambda each: choice(each.row), heading="here at"),
         Column("card.here", Unit.ITEMS_PER_S, "samples a second here", of=lambda each: each.row.throughput, heading="here"),
         Column("card.precision", Unit.TEXT, "that it is computed in there", heading="in").by(
             lambda each: "autocast" if PRECISIONS[each.dtype].autocast else each.dtype
         ),
         Column("card.batch", Unit.TEXT, "samples of a step there", heading="batch").by(lambda each: str(each.batch or "not stated")),
-        Column("card.low", Unit.ITEMS_PER_S, "samples a second there, at least", of=lambda each: each.rates[0], heading="there from"),
-        Column("card.high", Unit.ITEMS_PER_S, "at most", of=lambda each: each.rates[1], heading="to"),
-        Column(
-            "card.ratio_low",
-            Unit.RATIO,
-            "how many times as fast, at least",
-            of=lambda each: each.ratios[0],
-            heading="times from",
-            priority=0,
-        ),
-        Column("card.ratio_high", Unit.RATIO, "at most", of=lambda each: each.ratios[1], heading="up to", priority=0),
-        Column("card.basis", Unit.TEXT, "others' figure with what it leaves out, or an estimate", of=attrgetter("basis"), heading="by"),
-        Column("card.year", Unit.TEXT, "of the figure", of=attrgetter("year"), heading="year"),
+        Column("card.low", Unit.ITEMS_PER_S, "samples a second there, at least", heading="there from"),
+        Column("card.high", Unit.ITEMS_PER_S, "at most", heading="to"),
+        Column("card.ratio_low", Unit.RATIO, "how many times as fast, at least", heading="times from", priority=0),
+        Column("card.ratio_high", Unit.RATIO, "at most", heading="up to", priority=0),
+        Column("card.basis", Unit.TEXT, "others' figure with what it leaves out, or an estimate", heading="by"),
+        Column("card.year", Unit.TEXT, "of the figure", heading="year"),
         Column("card.hours_here", Unit.SECONDS, "for the samples asked for", heading="samples here").by(
-            lambda each: each.hours and each.hours[0]
+            lambda each: each.lasting(each.row.throughput)
         ),
-        Column("card.hours_least", Unit.SECONDS, "on the card, at least", heading="there from").by(
-            lambda each: each.hours and each.hours[1]
-        ),
-        Column("card.hours_most", Unit.SECONDS, "at most", heading="to").by(lambda each: each.hours and each.hours[2]),
-        Column("card.worth", Unit.MONEY, "price of an hour below which renting it costs less than here", heading="worth an hour").by(
-            lambda each: each.worth
-        ),
+        Column("card.hours_least", Unit.SECONDS, "on the card, at least", heading="there from").by(lambda each: each.lasting(each.high)),
+        Column("card.hours_most", Unit.SECONDS, "at most", heading="to").by(lambda each: each.lasting(each.low)),
+        Column("card.worth", Unit.MONEY, "price of an hour below which renting it costs less than here", heading="worth an hour"),
         Column(
             "card.source", Unit.TEXT, "who published it", of=lambda each: each.figure and each.figure.source, heading="source", priority=3
         ),
@@ -262,7 +233,7 @@ SECTION: Section[OnCard] = Section(
     notes=_notes,
     whole=lambda each: cells(each.row),
     foremost=_foremost,
-    by=attrgetter("outcome"),
+    by=lambda each: "figure" if each.figure else "estimate",
     headline={
         "figure": ("{times} {step} ({brief}, {year}){more}", "{times} {step:20}"),
         "estimate": ("{times} {step} ({brief}), an estimate", "{times} {step:20}, an estimate"),

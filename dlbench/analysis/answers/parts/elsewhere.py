@@ -1,6 +1,5 @@
 """Same hardware elsewhere: each case against that of a reference run on a device of the same name."""
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -24,6 +23,8 @@ from dlbench.core.units import one_line
 NORMAL = 1.25
 """Factor within which a case is as on the same hardware elsewhere: room, memory and drivers of two machines of one kind make 10 % often,
 and a wrong setting costs more than a quarter, as a rule."""
+_ISA = ("identity", "cpu", "isa")
+"""Where an environment tells the vector and matrix units of a CPU; hypervisors give different processors the same name."""
 _MOST_MACHINES = 4
 """Machines that are held against references; more are a fleet, which is held against itself."""
 
@@ -54,11 +55,6 @@ class SameCase:
         """Whether it is beyond what is normal on the same hardware, all of its interval."""
         ratio = self.ratio
         return (ratio.high or ratio.speedup) < 1 / NORMAL or (ratio.low or ratio.speedup) > NORMAL
-
-
-def off(found: Sequence[SameCase]) -> list[SameCase]:
-    """Return the cases beyond what is normal, the farthest first."""
-    return sorted((case for case in found if case.is_off), key=lambda case: -abs(math.log(case.ratio.speedup)))
 
 
 def against_references(results: Results) -> tuple[list[SameCase], list[Row]]:
@@ -101,14 +97,8 @@ def _of_same(where: str, mine: Sequence[Row], runs: Sequence[ReferenceRun], resu
 def _is_same(run: ReferenceRun, here: Row, threads: int, environment: object) -> bool:
     """Whether a reference was measured on a device of that name, on a CPU with as many threads and the same units."""
     name = run.name_of(kind_of(here.case.device))
-    is_cpu_like = not here.is_on_cpu or ((run.threads or 1) == threads and _isa(run.environment) == _isa(environment))
+    is_cpu_like = not here.is_on_cpu or ((run.threads or 1) == threads and part(run.environment, *_ISA) == part(environment, *_ISA))
     return name is not None and is_cpu_like and name_words(name) == name_words(here.case.device_name or "")
-
-
-def _isa(environment: object) -> str | None:
-    """Return the vector and matrix units of a CPU; hypervisors give different processors the same name."""
-    found = part(environment, "identity", "cpu", "isa")
-    return found if isinstance(found, str) else None
 
 
 def _notes(device: str, machine: Sequence[ReferenceRun], environment: object) -> list[str]:
@@ -134,12 +124,7 @@ def unpaired(rows: Sequence[Row], results: Results) -> list[str]:
     return [itself if _themselves(results) else f"no reference run has a case of {what}; dlbench contribute makes one"]
 
 
-def _foremost(found: Sequence[SameCase]) -> list[SameCase]:
-    """Return the case in the middle of each kind of work: a middle of all would depend on the suites that ran."""
-    return [middle(kind) for kind in by_kind(found).values()]
-
-
-SECTION = Section(
+SECTION: Section[SameCase] = Section(
     records="same",
     title="Beside reference runs: how many times as fast",
     columns=[
@@ -154,6 +139,7 @@ SECTION = Section(
     ],
     notes=lambda found: dict.fromkeys(note for case in found for note in case.about),
     whole=lambda case: {**cells(case.row), **of_ratio(case)},
-    foremost=_foremost,
+    # A middle of all would depend on the suites that ran.
+    foremost=lambda found: [middle(kind) for kind in by_kind(found).values()],
     headline={"": "{speedup} as fast as the reference{span}"},
 )
