@@ -101,7 +101,7 @@ class MemoryDemand:
         return None if self.row.is_ok else self.row.case.reason or str(self.row.case.status)
 
     @cached_property
-    def peaks(self) -> list[tuple[int, int]]:
+    def peaks(self) -> list[tuple[float, float]]:
         """Batches and what each took."""
         return [(batch, peak) for row in self.fits if (batch := row.batch) and (peak := row.peak_bytes)]
 
@@ -114,12 +114,12 @@ class MemoryDemand:
     @property
     def sample_bytes(self) -> float | None:
         """What each sample adds."""
-        return self.line and self.line.slope
+        return self.line.slope if self.line else None
 
     @property
     def off(self) -> float | None:
         """How far a peak is from the line in the median, relative."""
-        return self.line and self.line.off(self.peaks)
+        return self.line.off(self.peaks) if self.line else None
 
     @property
     def fixed_bytes(self) -> float | None:

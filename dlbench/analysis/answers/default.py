@@ -9,9 +9,8 @@ from itertools import chain, starmap
 from typing import NamedTuple
 
 from dlbench.analysis.answers.parts.base import Lack, Question, Section
-from dlbench.analysis.answers.parts.convergence import SEE_PRECISION, trainings
 from dlbench.analysis.answers.parts.headline import Tag, foremost
-from dlbench.analysis.answers.parts.pair_tables import RATIO_TAGS, mark_of, medians, of_ratios, over_rounds
+from dlbench.analysis.answers.parts.pair_tables import RATIO_TAGS, mark_of, medians, of_ratios
 from dlbench.analysis.presentation import pair_columns
 from dlbench.analysis.presentation.columns import CASE, RATIO, of_side, place, value_columns
 from dlbench.analysis.presentation.figures import Figure
@@ -29,7 +28,7 @@ _NEVER = 1e12
 """Steps that nobody takes; an edited file may say anything."""
 _LACKING = "no step was measured both with its plain defaults and with another tuning option than its precision"
 _NOT_SEARCHED = "only what a suite planned was compared; dlbench run fastest searches for more"
-_CONVERGES = "whether training still converges in another precision or at another batch was not measured"
+_CONVERGES = "whether training still converges in another precision or at another batch is not told here; see --topic precision"
 _INTERVALS = "A value above 1 is faster than the default; the lines are 95 % intervals over rounds."
 
 
@@ -166,13 +165,7 @@ def _effect_ratios(found: Sequence[Tuned]) -> Iterator[Figure]:
 
 def _cautions(results: Results) -> Iterator[str]:
     yield from _unfinished(results) or ([] if any(each.searched for each in _read(results).bests) else [_NOT_SEARCHED])
-    yield SEE_PRECISION if trainings(results.rows) else _CONVERGES
-
-
-def _notes(found: Sequence[Tuned]) -> Iterator[str]:
-    if any(each.spent_s for each in found):
-        yield "pays off after: steps that save what is spent once, such as compiling; empty where no saving is shown"
-    yield from over_rounds([each.pair for each in found])
+    yield _CONVERGES
 
 
 _AT_BEST = "Each step in its fastest other setting against its plain default: how many times the throughput"
@@ -239,7 +232,6 @@ QUESTION = Question(
                 ),
                 lambda found: value_columns([side for each in found for side in each.sides]),
             ],
-            notes=_notes,
             foremost=_foremost_effects,
             figures=[_effect_ratios],
         ),

@@ -18,7 +18,6 @@ from dlbench.analysis.ratios.pairing import DTYPE, OfPair, Pair, from_widest, gr
 from dlbench.analysis.ratios.ratio import middle, speedup_of
 from dlbench.analysis.read.table import Results
 from dlbench.core.declarations import ValueRole
-from dlbench.core.model import Status
 from dlbench.core.precision import PRECISIONS
 from dlbench.core.rows.row import Row, cells
 from dlbench.core.schema import Column, Unit
@@ -122,11 +121,6 @@ def _cautions(found: Sequence[LadderStep]) -> Iterator[str]:
         yield f"whether training still converges in it was not measured on {few(left, 1)}: {convergence.COMMAND}"
 
 
-def _timeouts(results: Results) -> Iterator[str]:
-    for reason, late in grouped((row for row in results.rows if row.case.status is Status.TIMEOUT), lambda row: row.case.reason).items():
-        yield f"{few(dict.fromkeys(str(row.case.dtype) for row in late))}: {reason}"
-
-
 def _nothing(results: Results) -> Lack:
     if match_rows(results, DTYPE.name).rows:
         return Lack("only wider precisions were measured")
@@ -160,7 +154,6 @@ QUESTION = Question(
     others=("dlbench run cnn", convergence.COMMAND),
     missing=[_nothing],
     read=_read,
-    cautions=_timeouts,
     sections=[
         Section(
             records="ladder",

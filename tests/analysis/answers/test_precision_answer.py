@@ -90,14 +90,6 @@ def test_the_rungs_go_from_the_widest_down_each_with_its_own_ratio(asked):
     assert [row["other.dtype"] for row in pairs["rows"]] == ["fp64", "tf32", "bf16"]
 
 
-def test_precisions_that_timed_out_are_named(asked):
-    within = "not done within 60 s; raise --timeout"
-    reasons = {"fp16": within, "amp_fp16": within, "fp64": "its first call"}
-    late = [made_up.ended(made_up.case("train_step", n=8, dtype=dtype), Status.TIMEOUT, reason) for dtype, reason in reasons.items()]
-    answer = asked([*in_precisions(fp32=1.0, bf16=2.0), *late])["precision"]
-    assert answer["weaknesses"][1:] == ["fp64: its first call", "amp_fp16, fp16: not done within 60 s; raise --timeout"]
-
-
 def test_an_error_that_was_not_measured_is_not_that_of_the_base(asked):
     row = rungs(asked([*checked(in_precisions(fp32=1.0)), *in_precisions(bf16=2.0)])["precision"])["training", "bf16"]
     assert (row["ladder.error"], row["ladder.base_error"]) == (None, 3e-7)

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import chain
 from typing import Literal, Protocol, TypeVar
 
@@ -35,11 +36,6 @@ _DEVICE_TIME = (
     "times of an accelerator are by its own events where both were read: the wall time of a cold call also holds its launch and a wait"
 )
 
-_OVER_ROUNDS = (
-    "ratio: the middle of what all pairs of rounds give, which on a noisy machine differs from the quotient of the two medians shown"
-)
-_APART = 0.05
-"""Difference between the two from which on a reader would wonder."""
 _NAME = 20
 """Characters of a name in a headline."""
 
@@ -90,7 +86,7 @@ def same_title(found: Sequence[Pair]) -> str:
 
 def same_notes(found: Sequence[Pair]) -> list[str]:
     """Return what a reader has to know of that table."""
-    return [*([_DEVICE_TIME] if any(each.on_device for each in found) else []), *over_rounds(found)]
+    return [_DEVICE_TIME] if any(each.on_device for each in found) else []
 
 
 def same_columns(found: Sequence[Pair], *more: Column) -> list[Column]:
@@ -101,7 +97,8 @@ def same_columns(found: Sequence[Pair], *more: Column) -> list[Column]:
     by, timed = found[0].by if found else None, any(each.speeds for each in found)
     columns = [CASE] if by == DEVICE else [CASE, place(found)]
     for side, of in SIDES.items():
-        columns += _side(found, side, _time(side, of))
+        time = Column(f"{side}.time_s", Unit.SECONDS, f"{side}: one call", of=partial(_time_s, of), heading="time")
+        columns += _side(found, side, time)
     columns += [RATIO] if timed else []
     for column in (*more, *value_columns(sides_of(found))):
         for side, of in SIDES.items():
@@ -111,9 +108,9 @@ def same_columns(found: Sequence[Pair], *more: Column) -> list[Column]:
     return columns
 
 
-def _time(side: Side, of: Callable[[Pair], Row]) -> Column:
+def _time_s(of: Callable[[Pair], Row], pair: Pair) -> float | None:
     """Return the time of a side that the ratio is of."""
-    return Column(f"{side}.time_s", Unit.SECONDS, f"{side}: one call", of=lambda pair: pair.time_s(of(pair)), heading="time")
+    return pair.time_s(of(pair))
 
 
 def sides_of(pairs: Iterable[Pair]) -> list[Row]:
@@ -129,13 +126,6 @@ def machines_of(pair: Pair) -> tuple[str, ...]:
 def standing(pair: Pair) -> tuple[bool, float]:
     """Return what sorts accelerators: whether the CPU is that of their own machine, then how many times as fast they are."""
     return has_own_base(pair), speedup_of(pair)
-
-
-def over_rounds(pairs: Iterable[Pair]) -> tuple[str, ...]:
-    """Return the note on what a ratio is, where one of these lies far from the quotient of the two times in its row."""
-    times = ((each.time_s(each.base), each.time_s(each.other), each.ratio.speedup) for each in pairs if each.speeds)
-    apart = any(base and other and abs(base / other / speedup - 1) > _APART for base, other, speedup in times)
-    return (_OVER_ROUNDS,) if apart else ()
 
 
 def reported_pairs(results: Results, by: str) -> Pairs:
