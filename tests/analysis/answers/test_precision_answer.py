@@ -4,7 +4,6 @@ from plain_answers import plain
 
 from dlbench.analysis.answers.parts.headline import cut
 from dlbench.core.measurement import SpotCheck
-from dlbench.core.model import Status
 
 CHECKS = {"fp32": SpotCheck(True, 3e-7, 1e-5, 1e-7), "bf16": SpotCheck(True, 0.004, 0.02, 1e-7)}
 RECALL = {"mine": {"values": [{"name": "recall", "unit": "fraction", "direction": "higher", "meaning": "found of all"}]}}
