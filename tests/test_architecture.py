@@ -37,7 +37,7 @@ ROOMS = {
     "harness": "observer rounds schedule pool searches tries runner",
     "analysis.read": "pyperf usability places ceilings trend header readings declared table merge references",
     "analysis.ratios": "ratio pairing",
-    "analysis.presentation": "wording names columns pair_columns figures",
+    "analysis.presentation": "wording names columns figures",
     "analysis.scaling": "speedup projection columns",
     "analysis.compare": "variances outliers calibration judge power doubts values seeds worsening verdict comparison pairs ab provenance",
     "analysis.answers.parts": "headline base engine best lines step_kinds pair_tables "

@@ -11,8 +11,7 @@ from typing import NamedTuple
 from dlbench.analysis.answers.parts.base import Lack, Question, Section
 from dlbench.analysis.answers.parts.headline import Tag, foremost
 from dlbench.analysis.answers.parts.pair_tables import RATIO_TAGS, mark_of, medians, of_ratios
-from dlbench.analysis.presentation import pair_columns
-from dlbench.analysis.presentation.columns import CASE, RATIO, of_side, place, value_columns
+from dlbench.analysis.presentation.columns import CASE, RATIO, of_side, pair_cells, place, value_columns
 from dlbench.analysis.presentation.figures import Figure
 from dlbench.analysis.presentation.names import by_device, by_workload_and_device, flat
 from dlbench.analysis.presentation.wording import option, short
@@ -171,9 +170,9 @@ def _cautions(results: Results) -> Iterator[str]:
 _AT_BEST = "Each step in its fastest other setting against its plain default: how many times the throughput"
 _SET_TO = Column("default.setting", Unit.TEXT, "what it is set to", heading="set to", priority=0).by(lambda each: each.pair.value(each.row))
 _DEFAULT = Column("default.case", Unit.TEXT, "the case with its plain defaults", of=lambda each: each.pair.base.key, heading="default")
-_section = partial(
+_section: partial[Section[Tuned]] = partial(
     Section,
-    whole=lambda each: pair_columns.cells(each.pair),
+    whole=pair_cells,
     by=lambda each: each.ratio.outcome,
     headline={
         "gain": "{speedup} left on the table{span}",

@@ -9,8 +9,7 @@ from dlbench.analysis.answers.parts import convergence, pair_tables
 from dlbench.analysis.answers.parts.base import Lack, Question, Section, unique
 from dlbench.analysis.answers.parts.headline import Tag, by_kind, span_of
 from dlbench.analysis.answers.parts.sustained import series
-from dlbench.analysis.presentation import pair_columns
-from dlbench.analysis.presentation.columns import CASE, KEY, RATIO, of_row, place
+from dlbench.analysis.presentation.columns import CASE, KEY, RATIO, of_row, pair_cells, place
 from dlbench.analysis.presentation.figures import Figure, figure
 from dlbench.analysis.presentation.names import HasRow, by_device
 from dlbench.analysis.presentation.wording import few, short
@@ -181,7 +180,7 @@ QUESTION = Question(
                 ),
             ],
             notes=("95 % interval: of the fastest it allows for choosing the best of several",),
-            whole=lambda step: cells(step.row) | pair_columns.cells(step.pair),
+            whole=lambda step: cells(step.row) | pair_cells(step),
             foremost=lambda found: pair_tables.medians([step for step in found if step.is_fastest]),
             by=lambda step: "open" if step.ratio.is_undecided else "gain" if max(map(speedup_of, step.pairs)) > 1 else "loss",
             headline={

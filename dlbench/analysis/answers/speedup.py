@@ -23,8 +23,7 @@ from dlbench.analysis.answers.parts.pair_tables import (
     reported_pairs,
     standing,
 )
-from dlbench.analysis.presentation import pair_columns
-from dlbench.analysis.presentation.columns import CASE, RATIO, WORK, others, place, ratio_column
+from dlbench.analysis.presentation.columns import CASE, RATIO, WORK, others, pair_cells, place, ratio_column
 from dlbench.analysis.presentation.figures import Figure
 from dlbench.analysis.presentation.names import choice
 from dlbench.analysis.presentation.wording import brief
@@ -175,7 +174,7 @@ QUESTION = Question(
             notes=(
                 "of several networks or shapes that in the middle; kinds of work are not mixed, as a middle of all tells of the suites",
             ),
-            whole=lambda family: pair_columns.cells(family.pair),
+            whole=pair_cells,
             foremost=_foremost,
             by=lambda family: family.ratio.outcome,
             headline={
@@ -192,7 +191,7 @@ QUESTION = Question(
             },
         ),
         SAME,
-        Section(records="bests", title=OWN_BEST, columns=[best_columns], whole=pair_columns.cells, figures=[_best_ratios]),
+        Section(records="bests", title=OWN_BEST, columns=[best_columns], whole=pair_cells, figures=[_best_ratios]),
         VALUES,
         SECTION,
     ],

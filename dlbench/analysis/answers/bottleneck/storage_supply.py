@@ -6,10 +6,9 @@ from dataclasses import dataclass
 from dlbench.analysis.answers.parts.base import Section
 from dlbench.analysis.answers.parts.headline import Tag
 from dlbench.analysis.answers.parts.pair_tables import of_ratios
-from dlbench.analysis.presentation.columns import CASE, RATIO, THROUGHPUT, of_row, place
+from dlbench.analysis.presentation.columns import CASE, RATIO, THROUGHPUT, of_ratio, of_row, place
 from dlbench.analysis.presentation.figures import Figure
 from dlbench.analysis.presentation.names import device_label
-from dlbench.analysis.presentation.pair_columns import of_ratio
 from dlbench.analysis.presentation.wording import short
 from dlbench.analysis.ratios.pairing import grouped
 from dlbench.analysis.ratios.ratio import Ratio, speed_ratio

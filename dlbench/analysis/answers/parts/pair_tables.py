@@ -8,8 +8,7 @@ from typing import Literal, Protocol, TypeVar
 
 from dlbench.analysis.answers.parts.base import Lack, Section, Table, table
 from dlbench.analysis.answers.parts.headline import Tag, by_kind, cut, foremost
-from dlbench.analysis.presentation import pair_columns
-from dlbench.analysis.presentation.columns import CASE, RATIO, WORK, of_side, place, value_columns
+from dlbench.analysis.presentation.columns import CASE, RATIO, WORK, of_side, pair_cells, place, value_columns
 from dlbench.analysis.presentation.figures import Figure, Mark, figure
 from dlbench.analysis.presentation.names import HasRow, choice, device_label, several_runs
 from dlbench.analysis.presentation.wording import cell, value_words
@@ -74,7 +73,7 @@ def one_kind_of_device(results: Results) -> Lack | None:
 def same_case(pairs: Pairs, *more: Column) -> Table:
     """Return the table of rows that differ in one setting: how many times as fast the other is."""
     found = pairs.rows
-    return table(same_title(found), same_columns(found, *more), found, same_notes(found), whole=pair_columns.cells)
+    return table(same_title(found), same_columns(found, *more), found, same_notes(found), whole=pair_cells)
 
 
 def same_title(found: Sequence[Pair]) -> str:
@@ -224,7 +223,7 @@ def _ratios(found: Sequence[Pair]) -> Iterator[Figure]:
 
 
 SAME: Section[Pair] = Section(
-    records="same", title=same_title, columns=[same_columns], notes=same_notes, whole=pair_columns.cells, figures=[_ratios]
+    records="same", title=same_title, columns=[same_columns], notes=same_notes, whole=pair_cells, figures=[_ratios]
 )
 """Rows that differ in one setting."""
 VALUES: Section[Pair] = replace(SAME, records="values", headline=reported_texts)

@@ -5,10 +5,9 @@ from dataclasses import dataclass
 
 from dlbench.analysis.answers.parts.base import Section
 from dlbench.analysis.answers.parts.headline import Tag, foremost
-from dlbench.analysis.presentation.columns import CASE, RATIO, place
+from dlbench.analysis.presentation.columns import CASE, RATIO, of_ratio, place
 from dlbench.analysis.presentation.figures import Figure, figure
 from dlbench.analysis.presentation.names import by_device, by_workload
-from dlbench.analysis.presentation.pair_columns import of_ratio
 from dlbench.analysis.presentation.wording import short
 from dlbench.analysis.ratios.pairing import BATCH, grouped, label
 from dlbench.analysis.ratios.ratio import Ratio, middle, speed_ratio
