@@ -170,9 +170,9 @@ def _cautions(results: Results) -> Iterator[str]:
 _AT_BEST = "Each step in its fastest other setting against its plain default: how many times the throughput"
 _SET_TO = Column("default.setting", Unit.TEXT, "what it is set to", heading="set to", priority=0).by(lambda each: each.pair.value(each.row))
 _DEFAULT = Column("default.case", Unit.TEXT, "the case with its plain defaults", of=lambda each: each.pair.base.key, heading="default")
-_section: partial[Section[Tuned]] = partial(
+_section = partial(
     Section,
-    whole=pair_cells,
+    whole=lambda each: pair_cells(each.pair),
     by=lambda each: each.ratio.outcome,
     headline={
         "gain": "{speedup} left on the table{span}",

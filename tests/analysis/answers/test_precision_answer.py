@@ -123,8 +123,8 @@ def test_what_a_workload_declares_stands_in_the_table_with_its_unit(asked, told,
     ]
     _, pairs = asked(measured, workloads=RECALL)["precision"]["tables"]
     assert [(heading, column["unit"], column["better"]) for heading, column in pairs["columns"] if "recall" in heading] == [
-        ("recall in fp32", "fraction", "higher"),
-        ("recall in fp8", "fraction", "higher"),
+        ("recall (fp32)", "fraction", "higher"),
+        ("recall (fp8)", "fraction", "higher"),
     ]
     assert [(row["base.value.recall"], row["other.value.recall"]) for row in pairs["rows"]] == [(0.75, 0.5)]
     snapshot("precision-values", plain(told([made_up.without_rounds(each) for each in measured], workloads=RECALL)["precision"]))
@@ -134,4 +134,4 @@ def test_what_is_reported_is_told_beside_the_times_of_two_devices(asked):
     reported = [made_up.with_values(made_up.without_rounds(each), recall=0.5) for each in in_precisions("mine", fp32=1.0, bf16=1.0)]
     answer = asked([*made_up.both_kinds(), *reported], workloads=RECALL)["precision"]
     assert answer["headline"] == "bf16 2.00× fp32 (1.94…2.06)"
-    assert answer["sentences"][-1] == "mine n=8: recall in fp32 50.0 %, recall in bf16 50.0 %."
+    assert answer["sentences"][-1] == "mine n=8: recall (fp32) 50.0 %, recall (bf16) 50.0 %."

@@ -2,8 +2,8 @@
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from itertools import chain
+from operator import attrgetter, methodcaller
 from typing import Literal, Protocol, TypeVar
 
 from dlbench.analysis.answers.parts.base import Lack, Section, Table, table
@@ -12,17 +12,17 @@ from dlbench.analysis.presentation.columns import CASE, RATIO, WORK, of_side, pa
 from dlbench.analysis.presentation.figures import Figure, Mark, figure
 from dlbench.analysis.presentation.names import HasRow, choice, device_label, several_runs
 from dlbench.analysis.presentation.wording import cell, value_words
-from dlbench.analysis.ratios.pairing import DEVICE, DTYPE, MODE, RUN, Pair, Pairs, match_rows, one_device
+from dlbench.analysis.ratios.pairing import DEVICE, Pair, Pairs, match_rows, one_device
 from dlbench.analysis.ratios.ratio import HasRatio, middle, speedup_of
 from dlbench.analysis.read.table import Results
 from dlbench.core.model import Status
-from dlbench.core.rows.row import Row, Setting
+from dlbench.core.rows.row import Row
 from dlbench.core.rows.row import cell as row_cell
 from dlbench.core.schema import Column, Unit
 
 S = TypeVar("S", bound=HasRatio)
 Side = Literal["base", "other"]
-SIDES: Mapping[Side, Callable[[Pair], Row]] = {"base": lambda pair: pair.base, "other": lambda pair: pair.other}
+SIDES: Sequence[Side] = ("base", "other")
 
 _ELSEWHERE = "no accelerator took part; run the same suite on a machine that has one, and give both files to dlbench show"
 """Reason why nothing is compared with an accelerator. A file lists the devices that were asked for, so the machine may have one."""
@@ -37,8 +37,6 @@ _DEVICE_TIME = (
 
 _NAME = 20
 """Characters of a name in a headline."""
-
-_AT: Mapping[Setting | None, str] = {DEVICE: "on", DTYPE: "in", MODE: "in", RUN: "in"}
 
 
 class _Measured(HasRow, HasRatio, Protocol):
@@ -91,25 +89,19 @@ def same_notes(found: Sequence[Pair]) -> list[str]:
 def same_columns(found: Sequence[Pair], *more: Column) -> list[Column]:
     """Return its columns, at the end ``more`` and the numbers that workloads declare, of both sides.
 
-    They are called ``p99 in bf16`` where all pairs share the label of a side, else ``p99 of other``.
+    They are called ``p99 (bf16)`` where all pairs share the label of a side, else ``p99 (other)``.
     """
     by, timed = found[0].by if found else None, any(each.speeds for each in found)
     columns = [CASE] if by == DEVICE else [CASE, place(found)]
-    for side, of in SIDES.items():
-        time = Column(f"{side}.time_s", Unit.SECONDS, f"{side}: one call", of=partial(_time_s, of), heading="time")
+    for side in SIDES:
+        time = Column(f"{side}.time_s", Unit.SECONDS, f"{side}: one call", of=methodcaller("time_s", side), heading="time")
         columns += _side(found, side, time)
     columns += [RATIO] if timed else []
     for column in (*more, *value_columns(sides_of(found))):
-        for side, of in SIDES.items():
-            shared = _shared(found, side)[1]
-            heading = " ".join((value_words(column), *((_AT.get(by, "at"), shared) if shared else ("of", side))))
-            columns.append(replace(column.on(of), name=f"{side}.{column.name}", heading=heading, priority=1 if timed else 0))
+        for side in SIDES:
+            named = replace(column.on(attrgetter(side)), name=f"{side}.{column.name}")
+            columns.append(named.headed(f"{value_words(column)} ({_shared(found, side)[1] or side})", 1 if timed else 0))
     return columns
-
-
-def _time_s(of: Callable[[Pair], Row], pair: Pair) -> float | None:
-    """Return the time of a side that the ratio is of."""
-    return pair.time_s(of(pair))
 
 
 def sides_of(pairs: Iterable[Pair]) -> list[Row]:
@@ -135,18 +127,11 @@ def reported_pairs(results: Results, by: str) -> Pairs:
 
 
 def reported_texts(pair: Pair) -> list[str]:
-    """Return the first value that a pair reports as a headline: ``p99_s 12.3 ms in bf16 and 12.5 ms in fp32``."""
-    several = several_runs(pair.sides)
-    for column in value_columns(pair.sides):
-        told = [(cell(row_cell(column.value(side)), column), side_label(pair, side, several)) for side in (pair.other, pair.base)]
-        other, base = (f"{value} {_AT.get(pair.by, 'at')} {label}" for value, label in told)
-        return [f"{cut(column.heading, _NAME)} {text}" for text in (f"{other} and {base}", other)]
+    """Return the first value that a pair reports as a headline: ``p99_s 12.3 ms (bf16), 12.5 ms (fp32)``."""
+    for column in value_columns(pair.sides)[:1]:
+        other, base = (f"{cell(row_cell(column.value(side)), column)} ({pair.value(side)})" for side in (pair.other, pair.base))
+        return [f"{cut(column.heading, _NAME)} {text}" for text in (f"{other}, {base}", other)]
     return []
-
-
-def side_label(pair: Pair, side: Row, several: bool) -> str:
-    """Return what tells a side from the other: its device, or its value of the setting in which they differ."""
-    return device_label(side, several) if pair.by in (None, DEVICE) else str(pair.value(side))
 
 
 OWN_BEST = "Each side at its own best batch, precision, layout and mode: how many times the throughput"
@@ -155,12 +140,12 @@ OWN_BEST = "Each side at its own best batch, precision, layout and mode: how man
 def best_columns(found: Sequence[Pair]) -> list[Column]:
     """Return the columns of throughputs, each side at a batch, precision, layout and mode of its own."""
     columns = [WORK]
-    for name, side in SIDES.items():
+    for name in SIDES:
         items, flops = of_side(name, lambda row: row.rate.items_per_s), of_side(name, lambda row: row.rate.flops_per_s, "FLOP/s")
-        without = {side(each).rate.items_per_s is None for each in found}  # their workloads count operations only
+        without = {items.value(each) is None for each in found}  # their workloads count operations only
         columns += _side(found, name, (items if False in without else flops).headed("throughput"))
         columns += [flops] if len(without) > 1 else []
-        columns.append(Column(f"{name}.choice", Unit.TEXT, f"{name}: what it chose", of=choice, heading="at").on(side))
+        columns.append(Column(f"{name}.choice", Unit.TEXT, f"{name}: what it chose", of=choice, heading="at").on(attrgetter(name)))
     return [*columns, RATIO]
 
 
@@ -202,10 +187,10 @@ def of_ratios(title: str, about: str, times: str, mark: Mark, found: Sequence[S]
 
 def _shared(pairs: Sequence[Pair], name: Side) -> tuple[Callable[[Pair], str], str | None]:
     """Return how a side is labelled, and its label where all pairs have the same."""
-    several = several_runs(sides_of(pairs))
+    several, side = several_runs(sides_of(pairs)), attrgetter(name)
 
     def label(pair: Pair) -> str:
-        return side_label(pair, SIDES[name](pair), several)
+        return device_label(side(pair), several) if pair.by in (None, DEVICE) else str(pair.value(side(pair)))
 
     labels = set(map(label, pairs))
     return label, labels.pop() if len(labels) == 1 else None
