@@ -46,7 +46,7 @@ ROOMS = {
     "analysis.answers": "* __init__",
     "analysis": "claims",
     "analysis.report": "figures sentences screen detail_tables case_table ending compare_terminal terminal doctor_text chart machines page",
-    "analysis.export": "tabular cases exported compare_export answers_export card junit github",
+    "analysis.export": "tabular cases compare_export answers_export card junit github",
     "analysis.export.formats": "__init__ *",
     "analysis.contribute": "names public fitness offer",
     "analysis.doctor": "selftest",
