@@ -16,7 +16,7 @@ from dlbench.analysis.answers.parts.headline import EXPLANATIONS
 from dlbench.analysis.compare import calibration
 from dlbench.analysis.export import compare_export
 from dlbench.analysis.export.tabular import markdown_table
-from dlbench.analysis.presentation import pair_columns
+from dlbench.analysis.presentation.columns import PAIR_COLUMNS
 from dlbench.analysis.report import doctor_text
 from dlbench.analysis.scaling import columns as scaling_columns
 from dlbench.cli.main import dlbench
@@ -47,7 +47,7 @@ TABLES = {
     ),
     "Pairs": (
         "What `dlbench show --by COLUMN --format json|csv|md` writes: a row a pair. See [results.md](../results.md#showing-files-again).",
-        pair_columns.PAIR_COLUMNS.values(),
+        PAIR_COLUMNS.values(),
     ),
     "Scaling": (
         "What `dlbench show --by ranks --format json|csv|md` writes: a row a case of several ranks. See "

@@ -38,7 +38,7 @@ ROOMS = {
     "harness": "observer rounds schedule pool searches tries runner",
     "analysis.read": "pyperf usability places ceilings trend header readings declared table merge references",
     "analysis.ratios": "ratio pairing",
-    "analysis.presentation": "wording names columns pair_columns figures",
+    "analysis.presentation": "wording names columns figures",
     "analysis.scaling": "speedup projection columns",
     "analysis.compare": "variances outliers calibration judge power doubts values seeds worsening verdict comparison pairs ab provenance",
     "analysis.answers.parts": "headline base engine best lines step_kinds pair_tables "
@@ -47,7 +47,7 @@ ROOMS = {
     "analysis.answers": "* __init__",
     "analysis": "claims",
     "analysis.report": "figures sentences screen detail_tables case_table ending compare_terminal terminal doctor_text chart machines page",
-    "analysis.export": "tabular cases exported compare_export answers_export card junit github",
+    "analysis.export": "tabular cases compare_export answers_export card junit github",
     "analysis.export.formats": "__init__ *",
     "analysis.contribute": "names public fitness offer",
     "analysis.doctor": "selftest",

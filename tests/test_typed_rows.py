@@ -6,7 +6,7 @@ import re
 import front_door
 import pytest
 
-from dlbench.analysis.presentation.pair_columns import PAIR_COLUMNS
+from dlbench.analysis.presentation.columns import PAIR_COLUMNS
 from dlbench.core.rows.columns import BY_NAME
 
 ANALYSIS = front_door.ROOT / "dlbench" / "analysis"
@@ -66,7 +66,7 @@ def test_what_concludes_from_rows_names_no_column(path):
         "f'value.{name}'",
         "f'ratio.ci_{end}'",
         "row[SPEEDUP.name]",
-        "row[pair_columns.SPEEDUP.name]",
+        "row[columns.SPEEDUP.name]",
         "getattr(row.time, name)",
         "getattr(pair.base, group)",
         "{'memory.peak_bytes': 1}",

@@ -15,7 +15,7 @@ from dlbench.analysis.answers.parts.money import devices_of
 from dlbench.analysis.answers.parts.pair_tables import reported_pairs, same_case
 from dlbench.analysis.claims import claims_table
 from dlbench.analysis.export import answers_export, card, tabular
-from dlbench.analysis.presentation import pair_columns
+from dlbench.analysis.presentation.columns import pair_frame
 from dlbench.analysis.ratios import pairing
 from dlbench.analysis.read.merge import merged
 from dlbench.analysis.read.table import Results
@@ -99,7 +99,7 @@ def write_pairs(results: Results, by: str, form: str) -> None:
         # Where nothing is paired, that is said already, and no list of all cases says more.
         unpaired = tuple(each for each in unpaired if (each.case, each.run) not in shown) if shown or pairs.rows else ()
     else:
-        click.echo(tabular.render(pair_columns.frame(pairs.rows), form), nl=False)
+        click.echo(tabular.render(pair_frame(pairs.rows), form), nl=False)
         write_notes(sentences.not_usable(results))
     write_notes(sentences.unpaired(unpaired))
 

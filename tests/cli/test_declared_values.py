@@ -74,8 +74,7 @@ def test_an_answer_has_the_values_of_a_workload_that_reports_no_times(tmp_path: 
     done = dlbench("run", "serving.toml", "--plugin", "serving.py", "--device", "cpu", "--rounds", "2", "-o", "run.jsonl", cwd=tmp_path)
     assert done.code == 0, done.err
     sentences = [
-        "serve: p99 in fp32 25.0 ms, p99 in bf16 12.5 ms, hits in fp32 50.0 %, hits in bf16 50.0 %, served in fp32 12.",
-        "serve: served in bf16 12.",
+        "serve: p99 (fp32) 25.0 ms, p99 (bf16) 12.5 ms, hits (fp32) 50.0 %, hits (bf16) 50.0 %, served (fp32) 12, served (bf16) 12."
     ]
     shown = in_process(tmp_path, "show", "run.jsonl", "--topic", "precision").out
     assert [each for each in sentences if f"  {each}\n" not in shown] == []
@@ -88,9 +87,9 @@ def test_an_answer_has_the_values_of_a_workload_that_reports_no_times(tmp_path: 
     shown = in_process(tmp_path, "show", "run.jsonl", "--answers", "--format", "md").out
     paired = in_process(tmp_path, "show", "run.jsonl", "--by", "dtype")
     head, row = (re.split(" {2,}", line.strip()) for line in paired.out.splitlines() if "  " in line.strip())
-    assert list(zip(head, row, strict=True))[:3] == [("case", "serve"), ("p99 in fp32", "25.0 ms"), ("p99 in bf16", "12.5 ms")]
+    assert list(zip(head, row, strict=True))[:3] == [("case", "serve"), ("p99 (fp32)", "25.0 ms"), ("p99 (bf16)", "12.5 ms")]
     assert paired.err == ""
-    assert "| p99 in fp32 | p99 in bf16 | hits in fp32 |" in shown
+    assert "| p99 (fp32) | p99 (bf16) | hits (fp32) |" in shown
 
 
 def test_the_declarations_travel_in_the_header(served: Path) -> None:

@@ -11,10 +11,9 @@ from dlbench.analysis.answers.parts.base import Question, Section
 from dlbench.analysis.answers.parts.headline import Tag
 from dlbench.analysis.answers.parts.lines import MOST_OFF, Line, fit
 from dlbench.analysis.answers.parts.pair_tables import RATIO_TAGS, medians
-from dlbench.analysis.presentation.columns import CASE, RATIO, THROUGHPUT, TIME, place
+from dlbench.analysis.presentation.columns import CASE, RATIO, THROUGHPUT, TIME, of_ratio, place
 from dlbench.analysis.presentation.figures import Figure, figure
 from dlbench.analysis.presentation.names import by_device, by_workload, flat
-from dlbench.analysis.presentation.pair_columns import of_ratio
 from dlbench.analysis.presentation.wording import short
 from dlbench.analysis.ratios.pairing import BATCH, DEVICE, DTYPE, MODE, RUN, grouped, label
 from dlbench.analysis.ratios.ratio import Ratio, itself, speed_ratio
@@ -101,7 +100,7 @@ class MemoryDemand:
         return None if self.row.is_ok else self.row.case.reason or str(self.row.case.status)
 
     @cached_property
-    def peaks(self) -> list[tuple[int, float]]:
+    def peaks(self) -> list[tuple[float, float]]:
         """Batches and what each took."""
         return [(batch, peak) for row in self.fits if (batch := row.batch) and (peak := row.peak_bytes)]
 

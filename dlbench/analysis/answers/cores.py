@@ -7,8 +7,7 @@ from typing import NamedTuple
 
 from dlbench.analysis.answers.parts.base import Question, Section
 from dlbench.analysis.answers.parts.headline import Tag, foremost
-from dlbench.analysis.presentation.columns import CASE, RATIO, place, ratio_column
-from dlbench.analysis.presentation.pair_columns import of_ratio
+from dlbench.analysis.presentation.columns import CASE, RATIO, of_ratio, place, ratio_column
 from dlbench.analysis.ratios.pairing import THREADS, grouped, label
 from dlbench.analysis.ratios.ratio import Ratio, itself, speed_ratio
 from dlbench.analysis.read.table import Results

@@ -17,8 +17,7 @@ from dlbench.analysis.answers.parts.pair_tables import (
     standing,
     with_own_base,
 )
-from dlbench.analysis.presentation import pair_columns
-from dlbench.analysis.presentation.columns import CASE, PLACE, RATIO, others
+from dlbench.analysis.presentation.columns import CASE, PLACE, RATIO, others, pair_cells
 from dlbench.analysis.presentation.figures import Figure, figure
 from dlbench.analysis.presentation.names import device_label, noun, several_runs
 from dlbench.analysis.presentation.wording import short
@@ -210,7 +209,7 @@ QUESTION = Question(
                 "it is surely ahead nowhere, or where rounds are too few",
                 "ratio: how many times as fast as the CPU at the largest size",
             ),
-            whole=lambda race: pair_columns.cells(race.pair),
+            whole=pair_cells,
             rows=lambda race: sides_of(race.points),
             foremost=_foremost,
             label=WORTH_IT,

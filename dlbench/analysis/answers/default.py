@@ -9,11 +9,9 @@ from itertools import chain, starmap
 from typing import NamedTuple
 
 from dlbench.analysis.answers.parts.base import Lack, Question, Section
-from dlbench.analysis.answers.parts.convergence import SEE_PRECISION, trainings
 from dlbench.analysis.answers.parts.headline import Tag, foremost
-from dlbench.analysis.answers.parts.pair_tables import RATIO_TAGS, mark_of, medians, of_ratios, over_rounds
-from dlbench.analysis.presentation import pair_columns
-from dlbench.analysis.presentation.columns import CASE, RATIO, of_side, place, value_columns
+from dlbench.analysis.answers.parts.pair_tables import RATIO_TAGS, mark_of, medians, of_ratios
+from dlbench.analysis.presentation.columns import CASE, RATIO, of_side, pair_cells, place, value_columns
 from dlbench.analysis.presentation.figures import Figure
 from dlbench.analysis.presentation.names import by_device, by_workload_and_device, flat
 from dlbench.analysis.presentation.wording import option, short
@@ -29,7 +27,7 @@ _NEVER = 1e12
 """Steps that nobody takes; an edited file may say anything."""
 _LACKING = "no step was measured both with its plain defaults and with another tuning option than its precision"
 _NOT_SEARCHED = "only what a suite planned was compared; dlbench run fastest searches for more"
-_CONVERGES = "whether training still converges in another precision or at another batch was not measured"
+_CONVERGES = "whether training still converges in another precision or at another batch is not told here; see --topic precision"
 _INTERVALS = "A value above 1 is faster than the default; the lines are 95 % intervals over rounds."
 
 
@@ -166,13 +164,7 @@ def _effect_ratios(found: Sequence[Tuned]) -> Iterator[Figure]:
 
 def _cautions(results: Results) -> Iterator[str]:
     yield from _unfinished(results) or ([] if any(each.searched for each in _read(results).bests) else [_NOT_SEARCHED])
-    yield SEE_PRECISION if trainings(results.rows) else _CONVERGES
-
-
-def _notes(found: Sequence[Tuned]) -> Iterator[str]:
-    if any(each.spent_s for each in found):
-        yield "pays off after: steps that save what is spent once, such as compiling; empty where no saving is shown"
-    yield from over_rounds([each.pair for each in found])
+    yield _CONVERGES
 
 
 _AT_BEST = "Each step in its fastest other setting against its plain default: how many times the throughput"
@@ -180,7 +172,7 @@ _SET_TO = Column("default.setting", Unit.TEXT, "what it is set to", heading="set
 _DEFAULT = Column("default.case", Unit.TEXT, "the case with its plain defaults", of=lambda each: each.pair.base.key, heading="default")
 _section = partial(
     Section,
-    whole=lambda each: pair_columns.cells(each.pair),
+    whole=lambda each: pair_cells(each.pair),
     by=lambda each: each.ratio.outcome,
     headline={
         "gain": "{speedup} left on the table{span}",
@@ -239,7 +231,6 @@ QUESTION = Question(
                 ),
                 lambda found: value_columns([side for each in found for side in each.sides]),
             ],
-            notes=_notes,
             foremost=_foremost_effects,
             figures=[_effect_ratios],
         ),

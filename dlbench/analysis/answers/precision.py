@@ -9,8 +9,7 @@ from dlbench.analysis.answers.parts import convergence, pair_tables
 from dlbench.analysis.answers.parts.base import Lack, Question, Section, unique
 from dlbench.analysis.answers.parts.headline import Tag, by_kind, span_of
 from dlbench.analysis.answers.parts.sustained import series
-from dlbench.analysis.presentation import pair_columns
-from dlbench.analysis.presentation.columns import CASE, KEY, RATIO, of_row, place
+from dlbench.analysis.presentation.columns import CASE, KEY, RATIO, of_row, pair_cells, place
 from dlbench.analysis.presentation.figures import Figure, figure
 from dlbench.analysis.presentation.names import HasRow, by_device
 from dlbench.analysis.presentation.wording import few, short
@@ -18,7 +17,6 @@ from dlbench.analysis.ratios.pairing import DTYPE, OfPair, Pair, from_widest, gr
 from dlbench.analysis.ratios.ratio import middle, speedup_of
 from dlbench.analysis.read.table import Results
 from dlbench.core.declarations import ValueRole
-from dlbench.core.model import Status
 from dlbench.core.precision import PRECISIONS
 from dlbench.core.rows.row import Row, cells
 from dlbench.core.schema import Column, Unit
@@ -122,11 +120,6 @@ def _cautions(found: Sequence[LadderStep]) -> Iterator[str]:
         yield f"whether training still converges in it was not measured on {few(left, 1)}: {convergence.COMMAND}"
 
 
-def _timeouts(results: Results) -> Iterator[str]:
-    for reason, late in grouped((row for row in results.rows if row.case.status is Status.TIMEOUT), lambda row: row.case.reason).items():
-        yield f"{few(dict.fromkeys(str(row.case.dtype) for row in late))}: {reason}"
-
-
 def _nothing(results: Results) -> Lack:
     if match_rows(results, DTYPE.name).rows:
         return Lack("only wider precisions were measured")
@@ -159,7 +152,6 @@ QUESTION = Question(
     others=("dlbench run cnn", convergence.COMMAND),
     missing=[_nothing],
     read=_read,
-    cautions=_timeouts,
     sections=[
         Section(
             records="ladder",
@@ -187,7 +179,7 @@ QUESTION = Question(
                 ),
             ],
             notes=("95 % interval: of the fastest it allows for choosing the best of several",),
-            whole=lambda step: cells(step.row) | pair_columns.cells(step.pair),
+            whole=lambda step: cells(step.row) | pair_cells(step),
             foremost=lambda found: pair_tables.medians([step for step in found if step.is_fastest]),
             by=lambda step: "open" if step.ratio.is_undecided else "gain" if max(map(speedup_of, step.pairs)) > 1 else "loss",
             headline={

@@ -23,8 +23,7 @@ from dlbench.analysis.answers.parts.pair_tables import (
     reported_pairs,
     standing,
 )
-from dlbench.analysis.presentation import pair_columns
-from dlbench.analysis.presentation.columns import CASE, RATIO, WORK, of_row, others, place, ratio_column
+from dlbench.analysis.presentation.columns import CASE, RATIO, WORK, of_row, others, pair_cells, place, ratio_column
 from dlbench.analysis.presentation.figures import Figure
 from dlbench.analysis.presentation.names import choice
 from dlbench.analysis.presentation.wording import brief
@@ -56,11 +55,6 @@ class Family(OfPair):
     that picks its case says nothing about the others. Where there is no throughput to choose by, a case that ran on both."""
     untuned: bool
     """Whether one setting alone was measured on the CPU."""
-
-    @property
-    def cases(self) -> int:
-        """How many ran on both."""
-        return len(self.pairs)
 
     @property
     def same(self) -> Pair | None:
@@ -203,7 +197,7 @@ QUESTION = Question(
                 others,
             ),
             notes=("of ResNet-50, else ResNet-18, else the network or shape in the middle of its kind of work",),
-            whole=lambda family: pair_columns.cells(family.pair),
+            whole=pair_cells,
             foremost=_foremost,
             by=lambda family: family.ratio.outcome,
             label=WORTH_IT,
@@ -222,7 +216,7 @@ QUESTION = Question(
             },
         ),
         replace(SAME, columns=[*SAME.columns, _HOT]),
-        Section(records="bests", title=OWN_BEST, columns=[best_columns, _HOT], whole=pair_columns.cells, figures=[_best_ratios]),
+        Section(records="bests", title=OWN_BEST, columns=[best_columns, _HOT], whole=pair_cells, figures=[_best_ratios]),
         VALUES,
         SECTION,
     ],

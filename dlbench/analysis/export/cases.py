@@ -1,18 +1,23 @@
-"""Cases and header of a result file as other tools take them, and the sentences why cases are left out.
+"""A result file as other tools take it: the whole table, or its header and the cases that have times, and why others are left out.
 
 Other tools get finite numbers only, and times above zero. Where one takes one value a repetition, it gets the median of a round, because
 rounds vary as another run would and the blocks of one process do not.
 """
 
+import json
 import math
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from pathlib import Path
+from typing import Any, NamedTuple
 
 from dlbench.analysis.presentation.wording import few
+from dlbench.analysis.read import table
+from dlbench.analysis.read.header import incomplete, left_out
 from dlbench.analysis.read.references import part
-from dlbench.analysis.read.table import by_case
+from dlbench.analysis.read.table import Results, by_case
+from dlbench.analysis.report.sentences import not_usable
 from dlbench.core.measurement import Measurement, Samples
 from dlbench.core.model import Status
 from dlbench.core.rows.row import Row
@@ -91,7 +96,7 @@ def split(run: RunFile) -> tuple[list[Timed], dict[str, list[str]]]:
     return timed, untimed
 
 
-def left_out(untimed: Mapping[str, Sequence[str]], cases: int) -> list[str]:
+def untaken(untimed: Mapping[str, Sequence[str]], cases: int) -> list[str]:
     """Return a sentence for each reason, with two of the cases that it keeps out; ``cases`` is how many the file has in all."""
     return [one_line(f"{len(names)} of {cases} cases not exported, {reason}: {few(names, 2)}") for reason, names in untimed.items()]
 
@@ -128,3 +133,35 @@ def known(values: Mapping[str, Any]) -> dict[str, Any]:
     """Leave out nulls, and numbers that JSON has no word for; texts become one line."""
     finite = {name: value for name, value in values.items() if not isinstance(value, float) or math.isfinite(value)}
     return {one_line(name): one_line(value) if isinstance(value, str) else value for name, value in finite.items() if value is not None}
+
+
+class Exported(NamedTuple):
+    """A result file in a format."""
+
+    parts: Mapping[str, bytes | None]
+    """What goes into each file, by the part that its name ends in: empty where there is one file. None for a file without entries; no
+    parts where no case has times."""
+    notes: list[str]
+    """A sentence for whatever is left out."""
+
+
+def of_table(file: Path, content: Callable[[Results], bytes]) -> Exported:
+    """Return the whole table of a result file in one file. Raises UsageError if it can't be read, or a package is missing."""
+    results = table.collect([file])
+    return Exported({"": content(results)}, [*results.notes, *not_usable(results)])
+
+
+def of_cases(file: Path, document: Callable[[RunFile, Sequence[Timed]], Any], *, in_parts: bool = False) -> Exported:
+    """Return the cases of a result file that have times, as JSON; with ``in_parts`` the document has one for each file.
+
+    Raises UsageError if it can't be read.
+    """
+    run = table.load(file)
+    timed, untimed = split(run)
+    count = len(timed) + sum(map(len, untimed.values()))
+    notes = [*left_out(run), *incomplete(run, count), *untaken(untimed, count), *not_usable(table.of_file(run, run.path.stem))]
+    if not timed:
+        return Exported({}, notes)
+    made = document(run, timed)
+    parts = made if in_parts else {"": made}
+    return Exported({part: json.dumps(each, allow_nan=False).encode() + b"\n" if each else None for part, each in parts.items()}, notes)

@@ -1,22 +1,26 @@
-"""Columns of records that tables, figures, sentences and files share, and records as cells of them."""
+"""Columns of records and pairs that tables, figures, sentences and files share, and records as cells of them."""
 
 import statistics
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from operator import attrgetter
-from typing import Any, cast
+from operator import attrgetter, methodcaller
+from typing import TYPE_CHECKING, Any, cast
 
 from dlbench.analysis.presentation.names import HasRow, device_label, several_runs
 from dlbench.analysis.presentation.wording import INTERVAL, value_name, value_words
-from dlbench.analysis.ratios.pairing import one_device
-from dlbench.analysis.ratios.ratio import Ratio
+from dlbench.analysis.ratios.pairing import OfPair, Pair, launch_bound, one_device
+from dlbench.analysis.ratios.ratio import HasRatio, Ratio
 from dlbench.analysis.read import declared
+from dlbench.analysis.read.table import as_frame
 from dlbench.core.model import ParamValue
 from dlbench.core.rank_test import FEWEST_ROUNDS
 from dlbench.core.rows.columns import BY_NAME
 from dlbench.core.rows.row import Row, cell
 from dlbench.core.schema import Column, Unit
 from dlbench.core.stats import median_interval
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 _KNOWN = {**BY_NAME, "batch": Column("param.batch", Unit.COUNT, "batch size; null where the workload has none")}
 Entry = Column | Callable[[Sequence[Any]], Column | Iterable[Column]]
@@ -180,3 +184,70 @@ def cells(
 def plain(column: Column) -> Column:
     """Return a column as data: rows are cells already."""
     return replace(column, of=None, ends=None)
+
+
+_OF_TABLE = (
+    *("case.id", "case.run", "case.device", "case.device_name", "case.threads", "case.dtype", "case.mode"),
+    *("time.median_s", "time.device_s", "rate.items_per_s", "rate.flops_per_s"),
+)
+_PARAMETERS = {"batch": Unit.COUNT, "layout": Unit.TEXT, "optimizer": Unit.TEXT, "implementation": Unit.TEXT}
+_ROW = (
+    *(BY_NAME[name].by(at(name)) for name in _OF_TABLE),
+    *(
+        Column(name, unit, "that parameter; null where there is none", of=methodcaller("setting", name))
+        for name, unit in _PARAMETERS.items()
+    ),
+    Column("rounds", Unit.COUNT, "rounds that the interval stands on", of=lambda row: len(row.rounds.median_s)),
+    Column("launch_bound", Unit.FLAG, "whether it waits for launches a third of the time or more; null where not read", of=launch_bound),
+)
+
+
+def _side(name: str) -> Iterator[Column]:
+    """Yield the columns of one side."""
+    row = attrgetter(name)
+    for each in _ROW:
+        yield replace(each.on(row), name=f"{name}.{each.attribute}", meaning=f"{name}: {each.meaning}")
+    yield Column(f"{name}.value", Unit.TEXT, f"{name}: its value in the column in which the pair differs").by(
+        lambda pair: pair.value(row(pair))
+    )
+
+
+_PAIR = (
+    CASE,
+    WORK,
+    Column("pair.by", Unit.TEXT, "the column in which they differ; 'best' where each side is at its own best").by(
+        lambda pair: str(pair.by or "best")
+    ),
+    Column("pair.time", Unit.TEXT, "the time that the ratio is of: wall, or device by cache, where both sides have it").by(
+        lambda pair: pair.speeds and ("device" if pair.on_device else "wall")
+    ),
+    *_side("base"),
+    *_side("other"),
+)
+_RATIO = (
+    RATIO,
+    Column("ratio.confidence", Unit.FRACTION, "its least coverage if one side spreads more than the other, for rounds fixed beforehand").by(
+        at("ratio.interval.confidence")
+    ),
+    Column("ratio.among", Unit.COUNT, "of how many the pair was chosen as the best; its interval allows for that", of=at("ratio.among")),
+    Column("ratio.reason", Unit.TEXT, "why there is no interval", of=at("ratio.reason")),
+)
+PAIR_COLUMNS = {each.name: each for each in with_intervals((*_PAIR, *_RATIO))}
+
+
+def pair_frame(pairs: Iterable[Pair]) -> "pd.DataFrame":
+    """Return a row a pair, columns as in `PAIR_COLUMNS`; ``run`` is the file of a side."""
+    rows = [{**pair_cells(each), "base.run": each.base.file, "other.run": each.other.file} for each in pairs]
+    return as_frame(rows, PAIR_COLUMNS.values())
+
+
+def pair_cells(found: Pair | OfPair) -> dict[str, ParamValue | None]:
+    """Return a pair, or that of a record of one, as cells; of rows that report values those of a ratio are empty."""
+    pair = found.pair if isinstance(found, OfPair) else found
+    ratio = of_ratio(pair) if pair.speeds else {}
+    return {**dict.fromkeys(PAIR_COLUMNS), **cells(_PAIR, [pair])[0], **ratio, "base.file": pair.base.file, "other.file": pair.other.file}
+
+
+def of_ratio(found: HasRatio) -> dict[str, ParamValue | None]:
+    """Return the ratio of a record as cells."""
+    return cells(_RATIO, [found])[0]

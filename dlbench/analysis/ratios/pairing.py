@@ -103,9 +103,10 @@ class Pair:
         found = (self.by or DEVICE).of_row(side)
         return None if found is None else value_text(found) if isinstance(found, bool) else str(found)
 
-    def time_s(self, side: Row) -> float | None:
-        """Return the time of a side that the ratio is of, seconds a call."""
-        return side.time.device_s if self.on_device else side.time.median_s
+    def time_s(self, side: str) -> float | None:
+        """Return the time of ``base`` or ``other`` that the ratio is of, seconds a call."""
+        time = self.base.time if side == "base" else self.other.time
+        return time.device_s if self.on_device else time.median_s
 
 
 class OfPair:

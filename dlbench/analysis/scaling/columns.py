@@ -69,9 +69,6 @@ _MEASURED = (
         lambda step: step.base and _CASE.value(step.base)
     ),
     SPEEDUP,
-    Column("scaling.confidence", Unit.FRACTION, "its least coverage, as of `ratio.confidence`").by(
-        lambda step: step.ratio and step.ratio.interval and step.ratio.interval.confidence
-    ),
     Column("scaling.resources", Unit.RATIO, "how many times the base's devices it has, on a CPU how many times its cores"),
     EFFICIENCY,
     MEMORY,

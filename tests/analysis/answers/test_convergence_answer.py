@@ -44,7 +44,7 @@ def rungs(answer, title=LADDER):
 
 def test_trainings_alone_answer_how_many_formats_converge(asked, told, snapshot):
     snapshot("formats", plain(told(TRAININGS, workloads=DECLARED)["precision"]))
-    curve = [row for row in asked(TRAININGS, workloads=DECLARED)["precision"]["figures"][1]["rows"] if row["curve.name"] == "binary"]
+    curve = [row for row in asked(TRAININGS, workloads=DECLARED)["precision"]["figures"][1]["rows"] if row["ladder.name"] == "binary"]
     assert [(row["curve.share"], row["curve.loss"]) for row in curve] == [(1 / 3, 2.0), (2 / 3, 1.0), (1.0, 1.3)]
 
 

@@ -196,16 +196,6 @@ def test_where_only_precisions_were_tried_they_are_left_to_the_answer_on_them(as
     assert missing["reason"] == "no step was measured both with its plain defaults and with another tuning option than its precision"
 
 
-def test_a_ratio_far_from_the_quotient_of_its_times_says_what_it_is(found):
-    seconds = {"plain": [0.5] * 4 + [1.0] * 3, "built": [0.3] * 3 + [0.6] * 4}
-    cases = {mode: made_up.case("step", mode=mode, order="rows", batch=8) for mode in seconds}
-    apart = [made_up.rounds_of(case, made_up.flat(seconds[mode])) for mode, case in cases.items()]
-    (notes,) = [each["notes"] for each in found(*apart)["tables"] if each["title"].startswith("The same case")]
-    assert notes == [
-        "ratio: the middle of what all pairs of rounds give, which on a noisy machine differs from the quotient of the two medians shown"
-    ]
-
-
 def test_what_its_interval_does_not_show_is_no_gain(found):
     assert line(found(plain(), built(0.99))) == ("no gain shown over the default", "step b8: built", ["noisy"])
 

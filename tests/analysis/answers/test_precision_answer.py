@@ -4,7 +4,6 @@ from plain_answers import plain
 
 from dlbench.analysis.answers.parts.headline import cut
 from dlbench.core.measurement import SpotCheck
-from dlbench.core.model import Status
 
 CHECKS = {"fp32": SpotCheck(True, 3e-7, 1e-5, 1e-7), "bf16": SpotCheck(True, 0.004, 0.02, 1e-7)}
 RECALL = {"mine": {"values": [{"name": "recall", "unit": "fraction", "direction": "higher", "meaning": "found of all"}]}}
@@ -90,14 +89,6 @@ def test_the_rungs_go_from_the_widest_down_each_with_its_own_ratio(asked):
     assert [row["other.dtype"] for row in pairs["rows"]] == ["fp64", "tf32", "bf16"]
 
 
-def test_precisions_that_timed_out_are_named(asked):
-    within = "not done within 60 s; raise --timeout"
-    reasons = {"fp16": within, "amp_fp16": within, "fp64": "its first call"}
-    late = [made_up.ended(made_up.case("train_step", n=8, dtype=dtype), Status.TIMEOUT, reason) for dtype, reason in reasons.items()]
-    answer = asked([*in_precisions(fp32=1.0, bf16=2.0), *late])["precision"]
-    assert answer["weaknesses"][1:] == ["fp64: its first call", "amp_fp16, fp16: not done within 60 s; raise --timeout"]
-
-
 def test_an_error_that_was_not_measured_is_not_that_of_the_base(asked):
     row = rungs(asked([*checked(in_precisions(fp32=1.0)), *in_precisions(bf16=2.0)])["precision"])["training", "bf16"]
     assert (row["ladder.error"], row["ladder.base_error"]) == (None, 3e-7)
@@ -132,8 +123,8 @@ def test_what_a_workload_declares_stands_in_the_table_with_its_unit(asked, told,
     ]
     _, pairs = asked(measured, workloads=RECALL)["precision"]["tables"]
     assert [(heading, column["unit"], column["better"]) for heading, column in pairs["columns"] if "recall" in heading] == [
-        ("recall in fp32", "fraction", "higher"),
-        ("recall in fp8", "fraction", "higher"),
+        ("recall (fp32)", "fraction", "higher"),
+        ("recall (fp8)", "fraction", "higher"),
     ]
     assert [(row["base.value.recall"], row["other.value.recall"]) for row in pairs["rows"]] == [(0.75, 0.5)]
     snapshot("precision-values", plain(told([made_up.without_rounds(each) for each in measured], workloads=RECALL)["precision"]))
@@ -143,4 +134,4 @@ def test_what_is_reported_is_told_beside_the_times_of_two_devices(asked):
     reported = [made_up.with_values(made_up.without_rounds(each), recall=0.5) for each in in_precisions("mine", fp32=1.0, bf16=1.0)]
     answer = asked([*made_up.both_kinds(), *reported], workloads=RECALL)["precision"]
     assert answer["headline"] == "bf16 2.00× fp32 (1.94…2.06)"
-    assert answer["sentences"][-1] == "mine n=8: recall in fp32 50.0 %, recall in bf16 50.0 %."
+    assert answer["sentences"][-1] == "mine n=8: recall (fp32) 50.0 %, recall (bf16) 50.0 %."

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dlbench.analysis.export import formats
-from dlbench.analysis.export.cases import Timed, left_out, split
+from dlbench.analysis.export.cases import Timed, split, untaken
 from dlbench.analysis.export.formats import bencher, github_action_benchmark
 from dlbench.core.measurement import Measurement, Memory
 from dlbench.core.model import Status
@@ -41,7 +41,7 @@ def exported(to: str, measurements: list[Measurement]) -> Any:
     return formats.load(to).document(run_of(measurements), timed(measurements))
 
 
-def test_what_a_header_does_not_say_is_left_out() -> None:
+def test_what_a_header_does_not_say_is_untaken() -> None:
     assert exported("google-benchmark", made_up.rounds_of(CASE, [[0.5]]))["context"] == {
         "host_name": "",
         "executable": "dlbench",
@@ -109,7 +109,7 @@ def test_only_ok_cases_with_times_are_exported_in_the_order_of_the_table() -> No
         ("a block reads as zero, or as longer than anybody waits", ["matmul[n=128]@cpu"]),
     ]
     first, second, _ = untimed.items()
-    assert left_out(dict([first, (second[0], [*second[1], "x"])]), 5) == [
+    assert untaken(dict([first, (second[0], [*second[1], "x"])]), 5) == [
         "1 of 5 cases not exported, oom: out of memory: matmul[n=32]@cpu",
         "2 of 5 cases not exported, it reports values, not times: matmul[n=64]@cpu, x",
     ]
@@ -130,7 +130,7 @@ json_values = st.recursive(
     parameter=st.floats() | st.text(max_size=5),
     environment=st.dictionaries(st.sampled_from(["identity", "stack", "state", "provenance"]), json_values, max_size=4),
 )
-def test_whatever_a_file_holds_is_exported_as_json_or_left_out(blocks: Any, items: Any, parameter: Any, environment: Any) -> None:
+def test_whatever_a_file_holds_is_exported_as_json_or_untaken(blocks: Any, items: Any, parameter: Any, environment: Any) -> None:
     run = run_of(made_up.rounds_of(made_up.case("w", p=parameter), blocks, items=items), {"environment": environment, "dlbench": parameter})
     cases, _ = split(run)
     exports = [tool.document(run, cases) for tool in ONE_FILE]

@@ -6,9 +6,8 @@ import made_up
 import pytest
 
 from dlbench.analysis.answers.parts.best import best
-from dlbench.analysis.presentation import pair_columns
+from dlbench.analysis.presentation.columns import PAIR_COLUMNS, pair_frame
 from dlbench.analysis.presentation.names import choice
-from dlbench.analysis.presentation.pair_columns import PAIR_COLUMNS
 from dlbench.analysis.ratios.pairing import Pairs, Unpaired, match_rows
 from dlbench.analysis.read.table import Results, collect
 from dlbench.core.errors import UsageError
@@ -24,7 +23,7 @@ def results_of(path: Path, *runs: list[Measurement]) -> Results:
 
 
 def table(pairs: Pairs) -> "pd.DataFrame":
-    return pair_columns.frame(pairs.rows)
+    return pair_frame(pairs.rows)
 
 
 def test_the_accelerator_is_measured_against_the_cpu_on_the_same_case(tmp_path: Path) -> None:

@@ -3,7 +3,6 @@
 import statistics
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 from operator import itemgetter
 from typing import NamedTuple
 
@@ -11,7 +10,7 @@ from dlbench.analysis.answers.parts.base import Section
 from dlbench.analysis.answers.parts.sustained import series
 from dlbench.analysis.presentation.columns import CASE, place, spanned, value_columns
 from dlbench.analysis.presentation.figures import Figure, figure
-from dlbench.analysis.presentation.wording import few, short
+from dlbench.analysis.presentation.wording import short
 from dlbench.analysis.ratios.pairing import MATH, grouped, label
 from dlbench.analysis.ratios.ratio import ENOUGH_PAIRS, PairedDifference, paired_difference
 from dlbench.core.rows.row import Row, Setting, cells
@@ -28,15 +27,8 @@ SEE_PRECISION = "convergence in another precision: see --topic precision; at ano
 """In place of the caution of other answers, where trainings in formats were measured."""
 
 
-class Convergence(StrEnum):
-    """Whether a training converges as in the plain format."""
-
-    YES = "yes"
-    OPEN = "not shown"
-    NO = "no"
-
-
-_YES, _OPEN, _NO = Convergence
+_YES, _OPEN, _NO = "yes", "not shown", "no"
+"""Whether a training converges as in the plain format."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,19 +46,13 @@ class FormatTraining:
     """Its accuracy less that of base, by seed; None where they have other seeds."""
 
     @property
-    def converges(self) -> Convergence | None:
+    def converges(self) -> str | None:
         """Whether the whole interval of the gap lies within the margin, or above; None where its seeds are too few."""
         declared = self.row.declared.value("seed_accuracy")
         margin = (declared and declared.margin) or _POINT
         if self.gap is None or self.gap.interval is None:
             return None
         return _YES if self.gap.is_at_least(-margin) else _NO if self.gap.interval.high < -margin else _OPEN
-
-    @property
-    def points(self) -> tuple[float | None, ...]:
-        """The gap in percentage points, and the ends of its interval."""
-        found = (self.gap.shift, *(self.gap.interval or (None, None))[:2]) if self.gap else (None,) * 3
-        return tuple(each and 100 * each for each in found)
 
     @property
     def loss(self) -> float | None:
@@ -116,24 +102,23 @@ class FormatCount(NamedTuple):
     """Formats that converge in each of their trainings."""
     open: int
     """Formats of which it is not shown."""
-    fail: str
-    """Those that don't in some training."""
-    seeds: int
-    """Of each training, the fewest."""
     few: bool
-    """Whether no training has enough of them."""
+    """Whether no training has enough seeds."""
+
+    @property
+    def seeds(self) -> int:
+        """Of each training, the fewest."""
+        return min(len(series(row, "seed_accuracy")) for row in self.sides)
 
 
 def counted(found: Sequence[FormatTraining]) -> FormatCount:
     """Count the formats of a device that converge."""
-    of_format = grouped((each for each in found if each.base), lambda each: each.name)
-    outcomes = {name: {each.converges for each in alike} for name, alike in of_format.items()}
-    formats = grouped(outcomes, lambda name: _NO if _NO in outcomes[name] else _YES if outcomes[name] == {_YES} else _OPEN)
-    like, unclear, fail = (formats.get(each, []) for each in Convergence)
+    of_format = grouped((each for each in found if each.base), lambda each: each.name).values()
+    outcomes = [{each.converges for each in alike} for alike in of_format]
+    like = outcomes.count({_YES})
+    unclear = len(outcomes) - like - sum(_NO in each for each in outcomes)
     plain, rows = next(each.name for each in found if each.base is None), [each.row for each in found]
-    seeds = min(len(series(row, "seed_accuracy")) for row in rows)
-    few_seeds = not any(each.converges for each in found)
-    return FormatCount(rows[0], rows, plain, len(of_format), len(like), len(unclear), few(fail, 3), seeds, few_seeds)
+    return FormatCount(rows[0], rows, plain, len(outcomes), like, unclear, not any(each.converges for each in found))
 
 
 def _loss_curves(found: Sequence[FormatTraining]) -> Iterator[Figure]:
@@ -178,7 +163,6 @@ COUNTS: Section[FormatCount] = Section(
         Column("converge.formats", Unit.COUNT, "formats held against the plain one", heading="formats", priority=0),
         Column("converge.like", Unit.COUNT, "formats that do in each training of theirs", "higher", heading="converge", priority=0),
         Column("converge.open", Unit.COUNT, "formats of which it is not shown", heading="open", priority=0),
-        Column("converge.fail", Unit.TEXT, "formats that don't in some training", heading="fail", priority=0),
         Column("converge.seeds", Unit.COUNT, "seeds of each, the fewest", heading="seeds"),
     ],
     by=lambda each: "few" if each.few else "open" if each.open else "",

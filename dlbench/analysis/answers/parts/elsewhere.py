@@ -6,9 +6,8 @@ from functools import cached_property
 
 from dlbench.analysis.answers.parts.base import Section
 from dlbench.analysis.answers.parts.headline import by_kind
-from dlbench.analysis.presentation.columns import CASE, PLACE, RATIO, of_row
+from dlbench.analysis.presentation.columns import CASE, PLACE, RATIO, of_ratio, of_row
 from dlbench.analysis.presentation.names import by_device, hardware, several_runs
-from dlbench.analysis.presentation.pair_columns import of_ratio
 from dlbench.analysis.presentation.wording import few, plural
 from dlbench.analysis.ratios.pairing import RUN, grouped, pair_of
 from dlbench.analysis.ratios.ratio import Ratio, middle

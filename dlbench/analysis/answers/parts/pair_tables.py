@@ -3,26 +3,26 @@
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
+from operator import attrgetter, methodcaller
 from typing import Literal, Protocol, TypeVar
 
 from dlbench.analysis.answers.parts.base import Lack, Section, Table, table
 from dlbench.analysis.answers.parts.headline import Tag, by_kind, cut, foremost
-from dlbench.analysis.presentation import pair_columns
-from dlbench.analysis.presentation.columns import CASE, RATIO, WORK, of_side, place, value_columns
+from dlbench.analysis.presentation.columns import CASE, RATIO, WORK, of_side, pair_cells, place, value_columns
 from dlbench.analysis.presentation.figures import Figure, Mark, figure
 from dlbench.analysis.presentation.names import HasRow, choice, device_label, several_runs
 from dlbench.analysis.presentation.wording import cell, value_words
-from dlbench.analysis.ratios.pairing import DEVICE, DTYPE, MODE, RUN, Pair, Pairs, match_rows, one_device
+from dlbench.analysis.ratios.pairing import DEVICE, Pair, Pairs, match_rows, one_device
 from dlbench.analysis.ratios.ratio import HasRatio, middle, speedup_of
 from dlbench.analysis.read.table import Results
 from dlbench.core.model import Status
-from dlbench.core.rows.row import Row, Setting
+from dlbench.core.rows.row import Row
 from dlbench.core.rows.row import cell as row_cell
 from dlbench.core.schema import Column, Unit
 
 S = TypeVar("S", bound=HasRatio)
 Side = Literal["base", "other"]
-SIDES: Mapping[Side, Callable[[Pair], Row]] = {"base": lambda pair: pair.base, "other": lambda pair: pair.other}
+SIDES: Sequence[Side] = ("base", "other")
 
 _ELSEWHERE = "no accelerator took part; run the same suite on a machine that has one, and give both files to dlbench show"
 """Reason why nothing is compared with an accelerator. A file lists the devices that were asked for, so the machine may have one."""
@@ -35,15 +35,8 @@ _DEVICE_TIME = (
     "times of an accelerator are by its own events where both were read: the wall time of a cold call also holds its launch and a wait"
 )
 
-_OVER_ROUNDS = (
-    "ratio: the middle of what all pairs of rounds give, which on a noisy machine differs from the quotient of the two medians shown"
-)
-_APART = 0.05
-"""Difference between the two from which on a reader would wonder."""
 _NAME = 20
 """Characters of a name in a headline."""
-
-_AT: Mapping[Setting | None, str] = {DEVICE: "on", DTYPE: "in", MODE: "in", RUN: "in"}
 
 
 class _Measured(HasRow, HasRatio, Protocol):
@@ -78,7 +71,7 @@ def one_kind_of_device(results: Results) -> Lack | None:
 def same_case(pairs: Pairs, *more: Column) -> Table:
     """Return the table of rows that differ in one setting: how many times as fast the other is."""
     found = pairs.rows
-    return table(same_title(found), same_columns(found, *more), found, same_notes(found), whole=pair_columns.cells)
+    return table(same_title(found), same_columns(found, *more), found, same_notes(found), whole=pair_cells)
 
 
 def same_title(found: Sequence[Pair]) -> str:
@@ -90,30 +83,25 @@ def same_title(found: Sequence[Pair]) -> str:
 
 def same_notes(found: Sequence[Pair]) -> list[str]:
     """Return what a reader has to know of that table."""
-    return [*([_DEVICE_TIME] if any(each.on_device for each in found) else []), *over_rounds(found)]
+    return [_DEVICE_TIME] if any(each.on_device for each in found) else []
 
 
 def same_columns(found: Sequence[Pair], *more: Column) -> list[Column]:
     """Return its columns, at the end ``more`` and the numbers that workloads declare, of both sides.
 
-    They are called ``p99 in bf16`` where all pairs share the label of a side, else ``p99 of other``.
+    They are called ``p99 (bf16)`` where all pairs share the label of a side, else ``p99 (other)``.
     """
     by, timed = found[0].by if found else None, any(each.speeds for each in found)
     columns = [CASE] if by == DEVICE else [CASE, place(found)]
-    for side, of in SIDES.items():
-        columns += _side(found, side, _time(side, of))
+    for side in SIDES:
+        time = Column(f"{side}.time_s", Unit.SECONDS, f"{side}: one call", of=methodcaller("time_s", side), heading="time")
+        columns += _side(found, side, time)
     columns += [RATIO] if timed else []
     for column in (*more, *value_columns(sides_of(found))):
-        for side, of in SIDES.items():
-            shared = _shared(found, side)[1]
-            heading = " ".join((value_words(column), *((_AT.get(by, "at"), shared) if shared else ("of", side))))
-            columns.append(replace(column.on(of), name=f"{side}.{column.name}", heading=heading, priority=1 if timed else 0))
+        for side in SIDES:
+            named = replace(column.on(attrgetter(side)), name=f"{side}.{column.name}")
+            columns.append(named.headed(f"{value_words(column)} ({_shared(found, side)[1] or side})", 1 if timed else 0))
     return columns
-
-
-def _time(side: Side, of: Callable[[Pair], Row]) -> Column:
-    """Return the time of a side that the ratio is of."""
-    return Column(f"{side}.time_s", Unit.SECONDS, f"{side}: one call", of=lambda pair: pair.time_s(of(pair)), heading="time")
 
 
 def sides_of(pairs: Iterable[Pair]) -> list[Row]:
@@ -131,13 +119,6 @@ def standing(pair: Pair) -> tuple[bool, float]:
     return has_own_base(pair), speedup_of(pair)
 
 
-def over_rounds(pairs: Iterable[Pair]) -> tuple[str, ...]:
-    """Return the note on what a ratio is, where one of these lies far from the quotient of the two times in its row."""
-    times = ((each.time_s(each.base), each.time_s(each.other), each.ratio.speedup) for each in pairs if each.speeds)
-    apart = any(base and other and abs(base / other / speedup - 1) > _APART for base, other, speedup in times)
-    return (_OVER_ROUNDS,) if apart else ()
-
-
 def reported_pairs(results: Results, by: str) -> Pairs:
     """Return the pairs of rows that differ in one setting and report values, not times; not those of formats, which have another answer."""
     results = results.where(lambda row: row.declared.parameter("format") is None)
@@ -146,18 +127,11 @@ def reported_pairs(results: Results, by: str) -> Pairs:
 
 
 def reported_texts(pair: Pair) -> list[str]:
-    """Return the first value that a pair reports as a headline: ``p99_s 12.3 ms in bf16 and 12.5 ms in fp32``."""
-    several = several_runs(pair.sides)
-    for column in value_columns(pair.sides):
-        told = [(cell(row_cell(column.value(side)), column), side_label(pair, side, several)) for side in (pair.other, pair.base)]
-        other, base = (f"{value} {_AT.get(pair.by, 'at')} {label}" for value, label in told)
-        return [f"{cut(column.heading, _NAME)} {text}" for text in (f"{other} and {base}", other)]
+    """Return the first value that a pair reports as a headline: ``p99_s 12.3 ms (bf16), 12.5 ms (fp32)``."""
+    for column in value_columns(pair.sides)[:1]:
+        other, base = (f"{cell(row_cell(column.value(side)), column)} ({pair.value(side)})" for side in (pair.other, pair.base))
+        return [f"{cut(column.heading, _NAME)} {text}" for text in (f"{other}, {base}", other)]
     return []
-
-
-def side_label(pair: Pair, side: Row, several: bool) -> str:
-    """Return what tells a side from the other: its device, or its value of the setting in which they differ."""
-    return device_label(side, several) if pair.by in (None, DEVICE) else str(pair.value(side))
 
 
 OWN_BEST = "Each side at its own best batch, precision, layout and mode: how many times the throughput"
@@ -166,12 +140,12 @@ OWN_BEST = "Each side at its own best batch, precision, layout and mode: how man
 def best_columns(found: Sequence[Pair]) -> list[Column]:
     """Return the columns of throughputs, each side at a batch, precision, layout and mode of its own."""
     columns = [WORK]
-    for name, side in SIDES.items():
+    for name in SIDES:
         items, flops = of_side(name, lambda row: row.rate.items_per_s), of_side(name, lambda row: row.rate.flops_per_s, "FLOP/s")
-        without = {side(each).rate.items_per_s is None for each in found}  # their workloads count operations only
+        without = {items.value(each) is None for each in found}  # their workloads count operations only
         columns += _side(found, name, (items if False in without else flops).headed("throughput"))
         columns += [flops] if len(without) > 1 else []
-        columns.append(Column(f"{name}.choice", Unit.TEXT, f"{name}: what it chose", of=choice, heading="at").on(side))
+        columns.append(Column(f"{name}.choice", Unit.TEXT, f"{name}: what it chose", of=choice, heading="at").on(attrgetter(name)))
     return [*columns, RATIO]
 
 
@@ -213,10 +187,10 @@ def of_ratios(title: str, about: str, times: str, mark: Mark, found: Sequence[S]
 
 def _shared(pairs: Sequence[Pair], name: Side) -> tuple[Callable[[Pair], str], str | None]:
     """Return how a side is labelled, and its label where all pairs have the same."""
-    several = several_runs(sides_of(pairs))
+    several, side = several_runs(sides_of(pairs)), attrgetter(name)
 
     def label(pair: Pair) -> str:
-        return side_label(pair, SIDES[name](pair), several)
+        return device_label(side(pair), several) if pair.by in (None, DEVICE) else str(pair.value(side(pair)))
 
     labels = set(map(label, pairs))
     return label, labels.pop() if len(labels) == 1 else None
@@ -234,7 +208,7 @@ def _ratios(found: Sequence[Pair]) -> Iterator[Figure]:
 
 
 SAME: Section[Pair] = Section(
-    records="same", title=same_title, columns=[same_columns], notes=same_notes, whole=pair_columns.cells, figures=[_ratios]
+    records="same", title=same_title, columns=[same_columns], notes=same_notes, whole=pair_cells, figures=[_ratios]
 )
 """Rows that differ in one setting."""
 VALUES: Section[Pair] = replace(SAME, records="values", headline=reported_texts)

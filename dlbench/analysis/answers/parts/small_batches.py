@@ -6,9 +6,8 @@ from typing import NamedTuple
 from dlbench.analysis.answers.parts.base import Section
 from dlbench.analysis.answers.parts.headline import foremost
 from dlbench.analysis.answers.parts.pair_tables import RATIO_TAGS
-from dlbench.analysis.presentation.columns import CASE, RATIO, place
+from dlbench.analysis.presentation.columns import CASE, RATIO, of_ratio, place
 from dlbench.analysis.presentation.names import by_device, flat
-from dlbench.analysis.presentation.pair_columns import of_ratio
 from dlbench.analysis.ratios.pairing import BATCH, grouped, label
 from dlbench.analysis.ratios.ratio import Ratio, middle, speed_ratio
 from dlbench.analysis.read.table import Results

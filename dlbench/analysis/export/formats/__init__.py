@@ -1,6 +1,6 @@
 """The formats that a result file is exported to: a module of this folder each.
 
-It has a ``document`` of the cases that have times, or the ``content`` of the whole table: see `exported`. Where its files can't go to
+It has a ``document`` of the cases that have times, or the ``content`` of the whole table: see `cases`. Where its files can't go to
 stdout it has the reason why, ``NEEDS_NAME``.
 """
 
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from dlbench.core import modules
 
 if TYPE_CHECKING:
-    from dlbench.analysis.export.exported import Exported
+    from dlbench.analysis.export.cases import Exported
 
 
 def names() -> list[str]:
@@ -27,10 +27,10 @@ def load(name: str) -> ModuleType:
 
 def export(name: str, file: Path) -> "Exported":
     """Return a result file in a format. Raises UsageError if it can't be read, or a package is missing."""
-    from dlbench.analysis.export import exported
+    from dlbench.analysis.export import cases
 
     made_by = load(name)
     if hasattr(made_by, "content"):
-        return exported.of_table(file, made_by.content)
+        return cases.of_table(file, made_by.content)
     # One JSON document goes to stdout; only several, a file each, need a name.
-    return exported.of_cases(file, made_by.document, in_parts=hasattr(made_by, "NEEDS_NAME"))
+    return cases.of_cases(file, made_by.document, in_parts=hasattr(made_by, "NEEDS_NAME"))
