@@ -239,4 +239,4 @@ def _cases(results: Results) -> dict[str, Any] | None:
 
 
 def _verdicts(comparison: Comparison) -> dict[str, Any] | None:
-    return _of_columns(comparison.title, compare_terminal.columns(comparison.cases), compare_terminal.reasons(comparison))
+    return _of_columns(comparison.title, compare_terminal.columns(comparison), compare_terminal.reasons(comparison))

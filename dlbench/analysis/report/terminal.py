@@ -125,12 +125,12 @@ def claims(results: Results) -> RenderableType:
     return _screen(results, [], [claims_table(results)])
 
 
-def verdicts(comparison: "Comparison", names: Mapping[str, str], several: bool) -> RenderableType:
+def verdicts(comparison: "Comparison", several: bool) -> RenderableType:
     """Return the verdict on each case, why it is so, and, where it is one of ``several``, what the comparison comes to."""
     from dlbench.analysis.report import compare_terminal  # which other screens need not wait for
 
-    table = ScreenTable(compare_terminal.columns(comparison.cases, names))
-    reasons = _notes(compare_terminal.reasons(comparison, names), "")
+    table = ScreenTable(compare_terminal.columns(comparison))
+    reasons = _notes(compare_terminal.reasons(comparison), "")
     summary = [*_notes([compare_terminal.summary([comparison])], ""), Text()]
     return Group(table, *reasons, *(summary if several else []))
 
