@@ -1,6 +1,7 @@
 """Names of cases, devices and machines, for tables and sentences."""
 
 import re
+import shlex
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
@@ -112,7 +113,7 @@ def by_workload_and_device(found: Sequence[T]) -> dict[str, list[T]]:
 def without_folders(text: str, files: Iterable[Path] = ()) -> str:
     """Return a text for others to read, in which of an absolute path, and of these files, the last part is left, and of a home ``~``."""
     for path in sorted(files, key=lambda path: -len(str(path))):
-        text = text.replace(str(path), path.name)
+        text = text.replace(shlex.quote(str(path)), shlex.quote(path.name)).replace(str(path), path.name)
     return _FOLDERS.sub("", _HOME.sub("~", text.replace("file:///", "/"))) if "/" in text else text
 
 

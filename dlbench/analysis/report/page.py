@@ -157,11 +157,9 @@ def _head(what: Iterable[str], device_names: Iterable[str | None], results: Resu
 
 def _measured(results: Results) -> dict[str, Any]:
     """Return what stands on the page of the runs themselves: which is not usable, where each was measured, and its machine's state."""
-    environments = results.files.environments
     return {
         "not_usable": sentences.not_usable(results),
-        "environments": [{"title": table.title, "table": view} for table in machines.machines(environments) if (view := _view(table))],
-        "states": _view(machines.states(environments)),
+        "environments": [view for table in machines.tables(results.files.environments) if (view := _view(table))],
     }
 
 

@@ -74,17 +74,15 @@ _COPIES = (
 
 def count(rows: Sequence[Row]) -> str:
     """Return for example ``14 cases: 12 measured, 1 oom, 1 timeout; 7 rounds.``; searches cut short, and cases not usable, apart."""
-    ended = Counter(_outcome(row) for row in rows if row.case.status)
+    measured = {Status.OK.value: "measured"}
+    statuses = ("not usable" if is_set_aside(row) else names.status(row) for row in rows if row.case.status)
+    ended = Counter(measured.get(status, status) for status in statuses)
     order = ["measured", *map(str, Status), *ended]
     outcomes = ", ".join(f"{count} {status}" for status, count in sorted(ended.items(), key=lambda each: order.index(each[0])))
     if not outcomes:
         return "No cases."
     rounds = "" if (common := common_rounds(rows)) is None else f"; {wording.plural(common, 'round')}"
     return f"{wording.plural(len(rows), 'case')}: {outcomes}{rounds}."
-
-
-def _outcome(row: Row) -> str:
-    return "not usable" if is_set_aside(row) else "measured" if (ended := names.status(row)) == Status.OK else ended
 
 
 def devices(rows: Sequence[Row]) -> list[str]:
@@ -178,24 +176,17 @@ def _more_rounds(rows: Sequence[Row], budgets: Mapping[str, SpentBudget]) -> str
     return f"give --rounds {ENOUGH_ROUNDS}{f' to {wording.few(without)}' if several and without else ''}"
 
 
-def many_alike(rows: Sequence[Row]) -> dict[str, str]:
+def many_alike(rows: Iterable[Row], *, failed: bool = False) -> dict[str, str]:
     """Return a line for each `Row.ending` of several cases, whose rows would say no more: ``26 cases unsupported, such as …: why``.
 
-    Only where there was nothing to measure: not where something went wrong, or a search found something before it was cut short.
+    Only where there was nothing to measure: not where something went wrong, or a search found something before it was cut short; or of
+    those that ``failed``, whose rows stay and need not repeat the reason.
     """
-    return _of_many((row for row in rows if row.is_unmeasured and not row.case.unfinished), 2)
-
-
-def many_failures(rows: Sequence[Row]) -> dict[str, str]:
-    """Return the same for so many cases that failed alike, whose rows stay and need not repeat the reason."""
-    return _of_many((row for row in rows if row.is_failure), _MANY)
-
-
-def _of_many(rows: Iterable[Row], least: int) -> dict[str, str]:
+    found = (row for row in rows if (row.is_failure if failed else row.is_unmeasured and not row.case.unfinished))
     return {
         ending: units.one_line(f"{_which(alike)}: {alike[0].reason}")
-        for ending, alike in grouped(rows, lambda row: row.ending).items()
-        if len(alike) >= least
+        for ending, alike in grouped(found, lambda row: row.ending).items()
+        if len(alike) >= (_MANY if failed else _NAMED)
     }
 
 
@@ -264,13 +255,9 @@ def notes(row: Row, shared: Collection[str] = ()) -> list[str]:
     """Return the marks of a row, without those that it shares with all others."""
     # Of one without a time what was found is its value.
     found = [f"found {settings_text(row.case.found)}"] if row.case.found and row.time.median_s is not None else []
-    limits = [f"{tag}{_tail(row) if tag == Tag.TAIL else ''}" for tag in tags_of(row) if tag not in (*_UNTOLD, *shared)]
+    mean_over_median = units.relative_change((row.time.mean_s or 0.0) / (row.time.median_s or math.nan) - 1)
+    limits = [f"{tag} {mean_over_median}" if tag == Tag.TAIL else tag for tag in tags_of(row) if tag not in (*_UNTOLD, *shared)]
     return found + limits + [mark for is_set, mark, _ in MARKS if is_set(row)]
-
-
-def _tail(row: Row) -> str:
-    """Return by how much the mean of a row is above its median: `` +12.3 %``."""
-    return f" {units.relative_change((row.time.mean_s or 0.0) / (row.time.median_s or math.nan) - 1)}"
 
 
 def share_of(what: str, row: Row) -> str:

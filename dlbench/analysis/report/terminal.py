@@ -59,7 +59,7 @@ def overview(
     rows, folded = results.rows, None if details else height
     many, shared = sentences.many_alike(rows), sentences.shared_marks(rows)
     shown = case_table.ordered([row for row in rows if row.ending not in many])
-    failures = sentences.many_failures(shown)
+    failures = sentences.many_alike(shown, failed=True)
     machines = [] if folded and rows else [Note(sentences.count(rows), ""), *_notes(sentences.devices(rows))]
     above = [*_not_usable(results), *machines]
     notes = [*sentences.reasons(rows), *sentences.unstated(results), *results.circumstances]
