@@ -25,7 +25,7 @@ _NO_TIME = "the change is the shift of the rounds, which was tested; a time of n
 def conclude(comparisons: Sequence[Comparison], notes: Sequence[str], options: OutputOptions, results: Results) -> ExitCode:
     """Write the cases to stdout, the notes to stderr, and the files that are asked for; return the code to exit with."""
     code = exit_code(comparisons, options.strict)
-    conclusion = f"{compare_terminal.summary(comparisons)}; exit {code.value}"
+    conclusion = f"{compare_terminal.count(case for each in comparisons for case in each.cases)}; exit {code.value}"
     notes = [
         *results.notes,
         *notes,

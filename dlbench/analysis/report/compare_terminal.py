@@ -79,13 +79,8 @@ def _about(cases: Sequence[str], of: int) -> str:
     return f"{'all ' if len(cases) == of else ''}{len(cases):,} cases"
 
 
-def summary(comparisons: Iterable[Comparison]) -> str:
-    """Return for example ``3 slower, 1 faster, 8 same, 2 inconclusive``."""
-    return count(case for comparison in comparisons for case in comparison.cases)
-
-
 def count(cases: Iterable[CaseVerdict]) -> str:
-    """Return the same of some cases."""
+    """Return for example ``3 slower, 1 faster, 8 same, 2 inconclusive``."""
     found = Counter(case.word for case in cases)
     return ", ".join(f"{found[word]:,} {word}" for word in _SUMMARY if found[word]) or "no cases"
 
@@ -133,12 +128,11 @@ def _time(row: Row | None, seconds: float | None) -> str:
 
 def occasions(calibration: Calibration, path: Path | None) -> str:
     """Say which calibration verdicts allow for, and what it knows."""
-    pooled, common = calibration.pooled, calibration.common
+    pooled = calibration.pooled
     when = f" from {calibration.first[:10]} to {calibration.last[:10]}" if calibration.first else ""
-    of_all = f"all together by {units.percent(common.median)} and {units.percent(common.p10)}, each by itself by " if common else "by "
     return units.one_line(
         f"verdicts allow for the noise between sessions in {path}: {pooled.occasions} sessions{when}, from one to another median and p10 "
-        f"of the cases differ {of_all}{units.percent(pooled.median)} and {units.percent(pooled.p10)} (standard deviations)"
+        f"of a case differ by {units.percent(pooled.median)} and {units.percent(pooled.p10)} (standard deviations)"
     )
 
 

@@ -59,8 +59,7 @@ def report(results: Results, notes: Sequence[str] = (), made_from: str = "") -> 
     results = merged(results)
     found, marks = every_answer(results), sentences.marks(results.rows, results)
     drawn = [(each.question.topic, figure) for each in found if isinstance(each, Answer) for figure in each.figures]
-    measured, not_sampled = samples(results, found)
-    drawn += [("samples", figure) for figure in measured]
+    drawn += [("samples", figure) for figure in samples(results, found)]
     charts = {name: chart(figure) for name, (_, figure) in zip(_plot_names([topic for topic, _ in drawn]), drawn, strict=True)}
     views = iter([_plot(name, drawing) for name, drawing in charts.items()])
     html = _rendered(
@@ -72,7 +71,6 @@ def report(results: Results, notes: Sequence[str] = (), made_from: str = "") -> 
         answers=[_answer(each, views, marks) for each in found],
         claims=_view(claims_table(results)),
         samples=list(views),
-        not_sampled=not_sampled,
         cases=_cases(results),
         warnings=[*_for_others(notes, results), *results.circumstances, *sentences.reasons(results.rows), *sentences.unstated(results)],
         **_measured(results),
@@ -91,7 +89,7 @@ def comparison(comparisons: Sequence[Comparison], conclusion: str, notes: Sequen
         {
             "name": f"{name}-verdicts",
             "title": each.title,
-            "summary": compare_terminal.summary([each]) if len(comparisons) > 1 else None,
+            "summary": compare_terminal.count(each.cases) if len(comparisons) > 1 else None,
             "doubts": each.doubts,
             "plot": _plot(name, charts[name]) if name in charts else None,
             "table": _verdicts(each),
@@ -135,7 +133,7 @@ _PARTS = {
 
 
 def _rendered(**content: Any) -> str:
-    content = {**dict.fromkeys((*_PARTS, "comparisons", "not_sampled", "made_from", "tiles", "left_open"), ()), **content}
+    content = {**dict.fromkeys((*_PARTS, "comparisons", "made_from", "tiles", "left_open"), ()), **content}
     parts = [(each["name"], each["title"]) for each in content["comparisons"]]
     parts += [part for name, part in _PARTS.items() if content[name] or name == "warnings"]
     style = base64.b64encode(hashlib.sha256(STYLE.encode()).digest()).decode()

@@ -131,7 +131,7 @@ def verdicts(comparison: "Comparison", several: bool) -> RenderableType:
 
     table = ScreenTable(compare_terminal.columns(comparison))
     reasons = _notes(compare_terminal.reasons(comparison), "")
-    summary = [*_notes([compare_terminal.summary([comparison])], ""), Text()]
+    summary = [*_notes([compare_terminal.count(comparison.cases)], ""), Text()]
     return Group(table, *reasons, *(summary if several else []))
 
 
