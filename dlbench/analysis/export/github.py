@@ -17,6 +17,8 @@ SUMMARY_LIMIT = 1 << 20
 ANNOTATIONS_LIMIT = 10
 """Annotations of one kind and step; GitHub drops further ones without a word."""
 
+_ESCAPES = str.maketrans({"%": "%25", "\r": "%0D", "\n": "%0A"})
+_IN_TITLES = str.maketrans({":": "%3A", ",": "%2C"})
 _LONGEST = 1000  # characters of a cell or a note in the summary: one endless reason must not push out all the other cases
 _MOST_NOTES = 20  # the log has all of them
 _TAIL = 400  # bytes kept free in each section for the sentence that counts what was left out
@@ -49,11 +51,7 @@ def _sentence(case: CaseVerdict) -> str:
 
 
 def _command(kind: str, title: str, text: str) -> str:
-    return f"::{kind} title={_escaped(title).replace(':', '%3A').replace(',', '%2C')}::{_escaped(text)}"
-
-
-def _escaped(text: str) -> str:
-    return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
+    return f"::{kind} title={title.translate(_ESCAPES | _IN_TITLES)}::{text.translate(_ESCAPES)}"
 
 
 def step_summary(comparisons: Sequence[Comparison], conclusion: str, notes: Sequence[str], room: int) -> str:

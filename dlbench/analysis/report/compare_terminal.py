@@ -63,20 +63,14 @@ def reasons(comparison: Comparison) -> list[str]:
     alike = grouped(told, lambda each: wording.numberless(each[1]) if each[0].changes else each[1])  # the words of a fault stay
     of_cases = grouped(alike.values(), lambda group: tuple(names[case.case] for case, _ in group))
     texts = {cases: "; ".join(wording.merged(reason for _, reason in group) for group in groups) for cases, groups in of_cases.items()}
-    return [units.one_line(f"{_about(cases, len(comparison.cases))}: {text}") for cases, text in texts.items()]
+    counts = {cases: f"{'all ' if len(cases) == len(comparison.cases) else ''}{len(cases):,} cases" for cases in texts}
+    return [units.one_line(f"{', '.join(cases) if len(cases) <= _NAMED else counts[cases]}: {text}") for cases, text in texts.items()]
 
 
 def _reasons(case: CaseVerdict) -> list[str]:
     """Return why the verdict is as it is, then why a slowdown may hide in it, as far as that is another reason."""
     hiding = (case.unseen or "").split("; ")
     return [*case.reasons, *(each for each in hiding if each not in case.note)]
-
-
-def _about(cases: Sequence[str], of: int) -> str:
-    """Return which cases a reason is about: their names, or how many they are."""
-    if len(cases) <= _NAMED:
-        return ", ".join(cases)
-    return f"{'all ' if len(cases) == of else ''}{len(cases):,} cases"
 
 
 def count(cases: Iterable[CaseVerdict]) -> str:
@@ -132,7 +126,7 @@ def occasions(calibration: Calibration, path: Path | None) -> str:
     when = f" from {calibration.first[:10]} to {calibration.last[:10]}" if calibration.first else ""
     return units.one_line(
         f"verdicts allow for the noise between sessions in {path}: {pooled.occasions} sessions{when}, from one to another median and p10 "
-        f"of a case differ by {units.percent(pooled.median)} and {units.percent(pooled.p10)} (standard deviations)"
+        f"of the cases differ by {units.percent(pooled.median)} and {units.percent(pooled.p10)} (standard deviations)"
     )
 
 

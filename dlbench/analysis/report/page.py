@@ -65,7 +65,7 @@ def report(results: Results, notes: Sequence[str] = (), made_from: str = "") -> 
     html = _rendered(
         made_from=made_from,
         head=_head((row.case.suite for row in results.rows), (row.case.device_name for row in results.rows), results),
-        lead=[" · ".join(ending.run_in_words(results)), sentences.count(results.rows), *_where(results)],
+        lead=[" · ".join(ending.run_in_words(results)), sentences.count(results.rows), *sentences.devices(results.rows, _NAMED)],
         tiles=_tiles(found),
         left_open=_left_open(found),
         answers=[_answer(each, views, marks) for each in found],
@@ -163,12 +163,6 @@ def _measured(results: Results) -> dict[str, Any]:
 
 def _for_others(notes: Iterable[str], results: Results) -> list[str]:
     return [names.without_folders(note, results.files.paths.values()) for note in notes]
-
-
-def _where(results: Results) -> list[str]:
-    """Return a line for each device, of many as many as the title names."""
-    lines = sentences.devices(results.rows)
-    return [*lines[:_NAMED], f"and {len(lines) - _NAMED} more"] if len(lines) > _NAMED else lines
 
 
 def _view(table: Table) -> dict[str, Any] | None:

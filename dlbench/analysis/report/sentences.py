@@ -15,7 +15,6 @@ from dlbench.analysis.read.references import part
 from dlbench.analysis.read.table import Results
 from dlbench.analysis.read.usability import is_set_aside, mostly_disturbed
 from dlbench.core import units
-from dlbench.core.conditions import BUSY
 from dlbench.core.model import Status, settings_text
 from dlbench.core.rows.rates import NOTHING_STATED
 from dlbench.core.rows.row import Row
@@ -61,6 +60,8 @@ _OF_SHARES = {
     "peak": "share of the published peak of arithmetic, or of memory where it says so. ",
     "ceiling": "share of the most that any case in the same precision, or moves of memory where it says so, reached there. ",
 }
+_REMEDIES = {"throttled": "cool the device or raise its CPU quota", "disturbed": "stop what else runs"}
+"""What to do, by what happened to a run."""
 _REASONS = 3
 """Reasons of flags that are told in full where there are many."""
 _MANY = 4
@@ -85,38 +86,28 @@ def count(rows: Sequence[Row]) -> str:
     return f"{wording.plural(len(rows), 'case')}: {outcomes}{rounds}."
 
 
-def devices(rows: Sequence[Row]) -> list[str]:
-    """Return for example ``cpu: AMD EPYC 7B13, 2 threads``, a line for each device and place."""
+def devices(rows: Sequence[Row], most: int | None = None) -> list[str]:
+    """Return for example ``cpu: AMD EPYC 7B13, 2 threads``, a line for each device and place; of more than ``most`` how many more."""
     several = names.several_runs(rows)
     most_threads_last = sorted(rows, key=lambda row: row.case.threads or 0)  # ranks on a CPU have a share of them each
     named = {names.device_label(row, several): row for row in most_threads_last if row.case.device_name}
-    return [units.one_line(f"{label}: {names.described(row)}") for label, row in named.items()]
+    lines = [units.one_line(f"{label}: {names.described(row)}") for label, row in named.items()]
+    return [*lines[:most], *([f"and {len(lines) - most} more"] if most and len(lines) > most else [])]
 
 
 def not_usable(results: Results) -> list[str]:
-    """Return a line for each run that is not usable: ``not usable: 14 of 17 cases were disturbed in most rounds, …``."""
+    """Return a line for each run that is not usable, with what to do: ``not usable: 14 of 17 cases were disturbed in most rounds; …``."""
     results = results.files
-    several = names.several_runs(results.rows)
-    runs = grouped((row for row in results.rows if row.flag.not_usable), lambda row: row.case.run)
-    return [units.one_line(f"not usable: {f'{run}: ' if several else ''}{_spoiled(rows, results)}") for run, rows in runs.items()]
-
-
-def _spoiled(rows: Sequence[Row], results: Results) -> str:
-    """Say how much of one run was throttled or disturbed, and what to do."""
-    ok = [row for row in rows if row.is_ok]
-    spoiled = [row for row in ok if mostly_disturbed(row)]
-    lost = max((row.time.lost_share or 0.0 for row in spoiled), default=0.0)
-    extent = f", with up to {units.percent(lost)} of the time lost to others" if lost > BUSY else ""
-    others = results.others.get(rows[0].case.run, 0.0)
-    extent += f", while other processes took {others:.2g} CPUs' time" if others > BUSY else ""
-    remedies = {"throttled": "cool the device or raise its CPU quota", "disturbed": "stop what else runs"}
-    found = {how: remedy for how, remedy in remedies.items() if any(getattr(row.flag, how) for row in spoiled)}
-    command = measuring_command(rows, results.environments.get(rows[0].case.run, {}))
-    return (
-        f"{len(spoiled)} of {wording.plural(len(ok), 'case')} {'was' if len(spoiled) == 1 else 'were'} {' or '.join(found)} "
-        f"in most rounds{extent}; "
-        f"{' and '.join(found.values())}, and measure again: {command}"
-    )
+    several, lines = names.several_runs(results.rows), list[str]()
+    for run, rows in grouped((row for row in results.rows if row.flag.not_usable), lambda row: row.case.run).items():
+        ok = [row for row in rows if row.is_ok]
+        spoiled = [row for row in ok if mostly_disturbed(row)]
+        found = {how: remedy for how, remedy in _REMEDIES.items() if any(getattr(row.flag, how) for row in spoiled)}
+        count = f"{len(spoiled)} of {wording.plural(len(ok), 'case')} {'was' if len(spoiled) == 1 else 'were'}"
+        command = measuring_command(rows, results.environments.get(run, {}))
+        extent = f"{f'{run}: ' if several else ''}{count} {' or '.join(found)} in most rounds"
+        lines.append(units.one_line(f"not usable: {extent}; {' and '.join(found.values())}, and measure again: {command}"))
+    return lines
 
 
 def measuring_command(rows: Sequence[Row], environment: Mapping[str, Any], case_id: str | None = None) -> str:
