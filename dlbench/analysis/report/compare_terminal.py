@@ -121,13 +121,9 @@ def _time(row: Row | None, seconds: float | None) -> str:
 
 
 def occasions(calibration: Calibration, path: Path | None) -> str:
-    """Say which calibration verdicts allow for, and what it knows."""
-    pooled = calibration.pooled
+    """Say which calibration verdicts allow for."""
     when = f" from {calibration.first[:10]} to {calibration.last[:10]}" if calibration.first else ""
-    return units.one_line(
-        f"verdicts allow for the noise between sessions in {path}: {pooled.occasions} sessions{when}, from one to another median and p10 "
-        f"of the cases differ by {units.percent(pooled.median)} and {units.percent(pooled.p10)} (standard deviations)"
-    )
+    return units.one_line(f"verdicts allow for the noise between sessions in {path}: {calibration.pooled.occasions} sessions{when}")
 
 
 def noise(cases: Sequence[CaseNoise]) -> ScreenTable:

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from dlbench.analysis.answers.parts.base import Section
 from dlbench.analysis.presentation.columns import CASE, RATIO, THROUGHPUT, place, value_column
 from dlbench.analysis.presentation.figures import Figure, figure
-from dlbench.analysis.presentation.names import by_device, by_workload_and_device
+from dlbench.analysis.presentation.names import by_device, by_workload
 from dlbench.analysis.ratios.pairing import grouped, label, one_device, settings_named
 from dlbench.analysis.ratios.ratio import Ratio, itself, speed_ratio
 from dlbench.analysis.read.table import Results
@@ -108,7 +108,7 @@ def _foremost(found: Sequence[Fed]) -> list[Fed]:
 def _figures(found: Sequence[Fed]) -> Iterator[Figure]:
     """Yield throughput by the way of batches, of each workload and device a figure."""
     about = "Further right is better; the lines are 95 % intervals over rounds."
-    for where, ways in by_workload_and_device(found).items():
+    for where, ways in by_workload(found, by_place=True).items():
         one = len({each.case for each in ways}) == 1
         axes = THROUGHPUT.headed("throughput"), _WAY, *([] if one else [CASE.headed("work")])
         title = f"Throughput by how a step gets its batch: {where}"

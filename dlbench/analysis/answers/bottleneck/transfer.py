@@ -11,7 +11,7 @@ from dlbench.analysis.answers.parts.base import Section
 from dlbench.analysis.answers.parts.lines import LEAST_SIZES, MOST_OFF, Line, fit
 from dlbench.analysis.presentation.columns import of_row, place, with_ends
 from dlbench.analysis.presentation.figures import Figure, figure
-from dlbench.analysis.presentation.names import by_device, by_workload_and_device
+from dlbench.analysis.presentation.names import by_device, by_workload
 from dlbench.analysis.presentation.wording import short
 from dlbench.analysis.ratios.pairing import grouped, label, settings_named
 from dlbench.analysis.read.table import Results
@@ -196,7 +196,7 @@ def _figures(found: Sequence[Way]) -> Iterator[Figure]:
         Column("copies.rate_high", Unit.BYTES_PER_S, "upper end of it", of=lambda row: _rate_at(row, row.time.ci_low_s)),
     )
     size = Column("copies.size", Unit.BYTES, "bytes that a copy counts", of=_bytes, heading="bytes")
-    for where, alike in by_workload_and_device([row for way in found for row in way.copies]).items():
+    for where, alike in by_workload([row for way in found for row in way.copies], by_place=True).items():
         yield figure(f"Bandwidth by size: {where}", about, "line", alike, size, rate, _WAY.by(lambda row: short(_name(row))), log="xy")
 
 
