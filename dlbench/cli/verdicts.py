@@ -1,7 +1,6 @@
 """Verdicts of the commands that judge: on stdout, in the files for CI, and as an exit code. They import it once they are called."""
 
 import json
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -26,7 +25,7 @@ _NO_TIME = "the change is the shift of the rounds, which was tested; a time of n
 def conclude(comparisons: Sequence[Comparison], notes: Sequence[str], options: OutputOptions, results: Results) -> ExitCode:
     """Write the cases to stdout, the notes to stderr, and the files that are asked for; return the code to exit with."""
     code = exit_code(comparisons, options.strict)
-    conclusion = f"{compare_terminal.summary(comparisons)}; exit {code.value}"
+    conclusion = f"{compare_terminal.count(case for each in comparisons for case in each.cases)}; exit {code.value}"
     notes = [
         *results.notes,
         *notes,
@@ -77,12 +76,10 @@ def _write_verdicts(comparisons: Sequence[Comparison], conclusion: str, form: st
         click.echo(tabular.render(compare_export.as_table(comparisons), form), nl=False)
         say(conclusion)
         return
-    on_terminal = sys.stdout.isatty()
     for comparison in comparisons:
-        draw(Note(compare_terminal.title(comparison) if on_terminal else comparison.title, ""))
-        if not (on_terminal and comparison.nothing_in_common):  # of which a note says what each side has
-            names = compare_terminal.short_names(comparison) if on_terminal else {}
-            draw(terminal.verdicts(comparison, names, len(comparisons) > 1))
+        draw(Note(compare_terminal.title(comparison), ""))
+        if not comparison.nothing_in_common:  # of which a note says what each side has
+            draw(terminal.verdicts(comparison, len(comparisons) > 1))
     draw(Note(conclusion, ""))
 
 

@@ -136,7 +136,7 @@ def test_what_is_held_back_counts_as_unseen(folder):
     made_up.write(folder / "unsteady.jsonl", [*rounds(QUIET, TEN, steady=False), *rounds(NOISY, WIDE)])
     done = compare(folder, "--detect", "90%", files=("base.jsonl", "unsteady.jsonl"))
     assert done.code == 4
-    assert f"{QUIET.id}: unsteady in the new file; its times alone would say same\n" in done.out
+    assert "matmul n=1: unsteady in the new file; its times alone would say same\n" in done.out
     assert "a slowdown of 90.0 % or more is not excluded in 1 of 2 cases; " in done.err
 
 
@@ -258,7 +258,7 @@ def test_a_few_spoiled_rounds_beside_a_side_that_is_spoiled_throughout(folder):
     made_up.write(folder / "all.jsonl", rounds(QUIET, TEN, steady=False))
     done = compare(folder, files=("one.jsonl", "all.jsonl"))
     assert (done.code, done.out.splitlines()[-1]) == (4, "1 inconclusive; exit 4")
-    assert done.out.splitlines()[-2] == f"{QUIET.id}: unsteady on both sides; its times alone would say same"
+    assert done.out.splitlines()[-2] == "matmul n=1: unsteady on both sides; its times alone would say same"
 
 
 def test_what_was_confirmed_too_noisily_is_unseen(folder):

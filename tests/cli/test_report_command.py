@@ -102,14 +102,12 @@ def test_the_page_begins_with_the_answers(page: Page, run_file: Path) -> None:
     assert "dlbench run scaling" in page.all("code")
 
 
-def test_the_page_draws_rounds_of_twenty_cases_and_names_the_others(page: Page, tmp_path: Path) -> None:
+def test_the_page_draws_rounds_of_twenty_cases_and_says_so(page: Page, tmp_path: Path) -> None:
     assert "Rounds and their interval" in page.all("h3")
     many = [made_up.case("matmul", n=n) for n in range(1, 24)]
     made_up.write(tmp_path / "many.jsonl", [each for case in many for each in made_up.rounds_of(case, made_up.flat([1.0] * 7))])
     crowded = saved(tmp_path, "many.jsonl")
-    assert "The 3 cases not drawn here" in crowded.all("summary")
-    codes = crowded.all("code")  # once for the answer that rests on a case, and once more where it is not drawn
-    assert [codes.count(f"matmul[n={n}]@cpu") for n in (1, 20, 21, 23)] == [1, 1, 2, 2]
+    assert any(line.endswith("Drawn are the 20 of 23 cases that most answers rest on.") for line in crowded.all("p"))
 
 
 def test_the_page_has_every_case_and_the_environment(page: Page) -> None:

@@ -115,7 +115,7 @@ def test_an_unsteady_round_that_decides_holds_the_verdict_back(tmp_path):
     files(tmp_path / "four", cases(1, rounds=TEN[:4] * 2), unsteady(cases(1, [1.5], rounds=TEN[:4] * 2), 0, 1))
     done = compare(tmp_path / "four")
     assert (done.code, done.out.splitlines()[-1]) == (4, "1 inconclusive; exit 4")  # a quarter of the rounds is more than a fifth
-    assert done.out.splitlines()[-2] == "matmul[n=0]@cpu: unsteady in the new file; its times alone would say slower"
+    assert done.out.splitlines()[-2] == "matmul n=0: unsteady in the new file; its times alone would say slower"
     assert done.err.endswith("not excluded in 1 of 1 case; measure again on a quieter machine\n")
 
 
@@ -250,7 +250,7 @@ def test_cases_whose_cpus_were_taken_are_held_back_as_throttled_ones_are(tmp_pat
     done = compare(tmp_path)
     assert (done.code, done.out.splitlines()[-1]) == (4, "1 inconclusive; exit 4")
     assert done.out.splitlines()[-2] == (
-        "matmul[n=0]@cpu: CPUs taken on both sides; its times alone would say same; disturbed in 10 of 10 rounds: "
+        "matmul n=0: CPUs taken on both sides; its times alone would say same; disturbed in 10 of 10 rounds: "
         "waited for a CPU for 50.0 % of its time"
     )
     files(tmp_path / "few", taken(), taken(1, 5))
@@ -276,7 +276,7 @@ def test_a_case_that_is_held_back_and_slower_by_its_times_alone_is_4(tmp_path):
     files(tmp_path, cases(2), [*cases(1), *cases(2, [1, 10], steady=False)[10:]])
     done = compare(tmp_path)
     assert (done.code, done.out.splitlines()[-1]) == (4, "1 same, 1 inconclusive; exit 4")
-    assert "matmul[n=1]@cpu: unsteady in the new file; its times alone would say slower\n" in done.out
+    assert "matmul n=1: unsteady in the new file; its times alone would say slower\n" in done.out
     assert "note: a slowdown of 25.0 % or more is not excluded in 1 of 2 cases; measure again on a quieter machine\n" in done.err
     files(tmp_path / "same", cases(2), [*cases(1), *cases(2, steady=False)[10:]])
     done = compare(tmp_path / "same")

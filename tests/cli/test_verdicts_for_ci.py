@@ -259,7 +259,7 @@ def test_files_for_others_name_no_folder(folder: Folder, summary: Path) -> None:
     assert [name for name in written if "secret" in (folder.path / name).read_text()] == []
     notes = json.loads((folder.path / "verdict.json").read_text())["notes"]
     assert [note.partition(":")[0] for note in notes[:2]] == ["run.jsonl", "run.jsonl"]
-    assert notes[0].endswith("continue it with: dlbench run --resume 'run.jsonl'")
+    assert notes[0].endswith("continue it with: dlbench run --resume run.jsonl")
 
 
 def test_the_document_is_that_of_the_page(folder: Folder) -> None:

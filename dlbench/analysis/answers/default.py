@@ -13,7 +13,7 @@ from dlbench.analysis.answers.parts.headline import Tag, foremost
 from dlbench.analysis.answers.parts.pair_tables import RATIO_TAGS, mark_of, medians, of_ratios
 from dlbench.analysis.presentation.columns import CASE, RATIO, of_side, pair_cells, place, value_columns
 from dlbench.analysis.presentation.figures import Figure
-from dlbench.analysis.presentation.names import by_device, by_workload_and_device, flat
+from dlbench.analysis.presentation.names import by_device, by_workload, flat
 from dlbench.analysis.presentation.wording import option, short
 from dlbench.analysis.ratios.pairing import DTYPE, MATH, OfPair, Pair, grouped, match_rows, settings_named
 from dlbench.analysis.ratios.ratio import middle, speedup_of
@@ -157,7 +157,7 @@ def _ratios(title: str, found: Sequence[Tuned], *named: Column) -> Figure:
 
 def _effect_ratios(found: Sequence[Tuned]) -> Iterator[Figure]:
     """Yield what each option brings alone: a row an option, or where several steps have it, a row a step."""
-    for where, alike in by_workload_and_device([each for each in found if each.alone]).items():
+    for where, alike in by_workload([each for each in found if each.alone], by_place=True).items():
         named = (_SET_TO,) if mark_of(_SET_TO, alike) == "bar" else (_DEFAULT, _SET_TO)
         yield _ratios(f"What each tuning option brings alone: {where}", alike, *named)
 

@@ -27,9 +27,7 @@ def card(results: Results) -> str:
         raise UsageError(f"no case went well, so there is no card ({counts}); dlbench show has the reasons")
     made = [few(dict.fromkeys(row.case.suite for row in results.rows), _NAMED), *machines.measured(results.files.environments)]
     about = [*sentences.not_usable(results)[:1], f"{', '.join(filter(None, made))}; {sentences.count(results.rows)}"]
-    devices, named = sentences.devices(results.rows), 2 * _NAMED
-    more = [f"and {len(devices) - named} more"] if len(devices) > named else []
-    lines = [f"**{_line('; '.join([*devices[:named], *more]))}**", *map(_line, about), "", *_lines(results), ""]
+    lines = [f"**{_line('; '.join(sentences.devices(results.rows, 2 * _NAMED)))}**", *map(_line, about), "", *_lines(results), ""]
     return "\n".join([*lines, f"Measured again by {few(_commands(results.files), _NAMED, 'command')}", ""])
 
 

@@ -112,27 +112,10 @@ def _trouble(row: Row, ok: Sequence[Measurement]) -> str | None:
     return None
 
 
-def text_of(run: RunFile, path: str) -> str | None:
-    """Return the text there in its header, such as ``environment.identity.os``, as one line; None where there is none."""
-    value = part(run.header, *path.split("."))
-    return (one_line(value) or None) if isinstance(value, str) else None
-
-
-def texts_of(run: RunFile, **paths: str) -> dict[str, Any]:
-    """Return those there by name, without those that the header does not have."""
-    return known({name: text_of(run, path) for name, path in paths.items()})
-
-
-def number_of(run: RunFile, path: str) -> float | None:
-    """Return the finite number there; None where there is none."""
-    value = part(run.header, *path.split("."))
-    return value if type(value) in (int, float) and abs(value) < math.inf else None
-
-
-def known(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Leave out nulls, and numbers that JSON has no word for; texts become one line."""
-    finite = {name: value for name, value in values.items() if not isinstance(value, float) or math.isfinite(value)}
-    return {one_line(name): one_line(value) if isinstance(value, str) else value for name, value in finite.items() if value is not None}
+def texts_of(run: RunFile, **paths: str) -> dict[str, str]:
+    """Return the texts of its header at these paths, such as ``environment.identity.os``, as a line each; those that there are."""
+    found = {name: part(run.header, *path.split(".")) for name, path in paths.items()}
+    return {name: line for name, value in found.items() if isinstance(value, str) and (line := one_line(value))}
 
 
 class Exported(NamedTuple):

@@ -17,6 +17,8 @@ SUMMARY_LIMIT = 1 << 20
 ANNOTATIONS_LIMIT = 10
 """Annotations of one kind and step; GitHub drops further ones without a word."""
 
+_ESCAPES = str.maketrans({"%": "%25", "\r": "%0D", "\n": "%0A"})
+_IN_TITLES = str.maketrans({":": "%3A", ",": "%2C"})
 _LONGEST = 1000  # characters of a cell or a note in the summary: one endless reason must not push out all the other cases
 _MOST_NOTES = 20  # the log has all of them
 _TAIL = 400  # bytes kept free in each section for the sentence that counts what was left out
@@ -28,22 +30,16 @@ def annotations(comparisons: Sequence[Comparison]) -> list[str]:
     Slower, failed and missing cases are errors, and so is a comparison that could not have failed; undecided cases are warnings, and so
     is slower where different machines are only reported on; faster cases are notices.
     """
-    found: dict[str, list[str]] = {"error": [], "warning": [], "notice": []}
-    for comparison in comparisons:
-        if comparison.powerless and not comparison.report_only:
-            found["error"].append(_command("error", one_line(comparison.title), comparison.powerless))
+    found: dict[str, list[tuple[str, str]]] = {"error": [], "warning": [], "notice": []}
+    found["error"] = [(each.title, each.powerless) for each in comparisons if each.powerless and not each.report_only]
     every = [(case, comparison.severity(case)) for comparison in comparisons for case in comparison.cases]
     for case, kind in sorted(every, key=lambda each: attention(each[0])):
         if kind:
-            found[kind].append(_command(kind, one_line(case.case), _sentence(case)))
-    return [line for kind, lines in found.items() for line in _limited(kind, lines)]
-
-
-def _limited(kind: str, lines: list[str]) -> list[str]:
-    if len(lines) <= ANNOTATIONS_LIMIT:
-        return lines
-    shown = ANNOTATIONS_LIMIT - 1
-    return [*lines[:shown], _command(kind, "dlbench", f"{len(lines) - shown:,} more; the summary of this step names them")]
+            found[kind].append((case.case, _sentence(case)))
+    for each in found.values():
+        if (more := len(each) - ANNOTATIONS_LIMIT) > 0:
+            each[ANNOTATIONS_LIMIT - 1 :] = [("dlbench", f"{more + 1:,} more; the summary of this step names them")]
+    return [_command(kind, one_line(title), text) for kind, each in found.items() for title, text in each]
 
 
 def _sentence(case: CaseVerdict) -> str:
@@ -55,11 +51,7 @@ def _sentence(case: CaseVerdict) -> str:
 
 
 def _command(kind: str, title: str, text: str) -> str:
-    return f"::{kind} title={_escaped(title).replace(':', '%3A').replace(',', '%2C')}::{_escaped(text)}"
-
-
-def _escaped(text: str) -> str:
-    return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
+    return f"::{kind} title={title.translate(_ESCAPES | _IN_TITLES)}::{text.translate(_ESCAPES)}"
 
 
 def step_summary(comparisons: Sequence[Comparison], conclusion: str, notes: Sequence[str], room: int) -> str:

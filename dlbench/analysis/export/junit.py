@@ -5,7 +5,7 @@ from xml.etree import ElementTree
 
 from dlbench.analysis.compare.judge import Verdict
 from dlbench.analysis.compare.verdict import Comparison
-from dlbench.analysis.report.compare_terminal import summary
+from dlbench.analysis.report.compare_terminal import count
 from dlbench.core.units import one_line, relative_change
 
 _ENDINGS = {"error": "failure", "warning": "skipped"}
@@ -34,7 +34,7 @@ def junit(comparisons: Sequence[Comparison]) -> bytes:
         suite.set("tests", str(len(suite)))
         for name, kind in (("failures", "failure"), ("errors", "error"), ("skipped", "skipped")):
             suite.set(name, str(len(suite.findall(f"*/{kind}"))))
-        ElementTree.SubElement(suite, "system-out").text = summary([comparison])
+        ElementTree.SubElement(suite, "system-out").text = count(comparison.cases)
     ElementTree.indent(suites)
     document: bytes = ElementTree.tostring(suites, encoding="utf-8", xml_declaration=True)
     return document

@@ -114,8 +114,10 @@ def over_rounds(column: Column, rounds: Callable[[Any], Sequence[float]], stem: 
 
 def ratio_column(name: str, meaning: str, heading: str, of: Callable[[Any], Ratio | None]) -> Column:
     """Return a column of that name for a ratio, and two for its interval."""
-    low, high = (Column(f"{name}_{end}", Unit.RATIO, f"{end} end of its 95 % interval") for end in ("low", "high"))
-    return ratio_columns(Column(name, Unit.RATIO, meaning, "higher", heading=heading), low, high, of)
+    column = Column(
+        name, Unit.RATIO, meaning, "higher", of=lambda found: (ratio := of(found)) and ratio.speedup, heading=heading, priority=0
+    )
+    return spanned(column, lambda found: (ratio.low, ratio.high) if (ratio := of(found)) else (None, None))
 
 
 RATIO = ratio_columns(

@@ -1,6 +1,7 @@
 """Names of cases, devices and machines, for tables and sentences."""
 
 import re
+import shlex
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
@@ -95,24 +96,18 @@ def flat(groups: Mapping[str, list[T]]) -> list[T]:
     return list(chain.from_iterable(groups.values()))
 
 
-def by_workload(found: Sequence[T]) -> dict[str, list[T]]:
-    """Return records by the workload of their rows, with where those ran where that is one place: ``matmul``, ``matmul on cpu``."""
+def by_workload(found: Sequence[T], *, by_place: bool = False) -> dict[str, list[T]]:
+    """Return records by the workload of their rows, also ``by_place``, with where those ran where that is one place: ``matmul on cpu``."""
     several = several_runs(found)
-    groups = grouped(found, lambda each: each.row.case.workload)
-    where = {name: {device_label(each, several) for each in alike} for name, alike in groups.items()}
-    return {name if len(where[name]) > 1 else f"{name} on {where[name].pop()}": alike for name, alike in groups.items()}
-
-
-def by_workload_and_device(found: Sequence[T]) -> dict[str, list[T]]:
-    """Return records by the workload of their rows and where those ran: ``matmul on cuda:0``."""
-    several = several_runs(found)
-    return grouped(found, lambda each: f"{each.row.case.workload} on {device_label(each, several)}")
+    groups = grouped(found, lambda each: (each.row.case.workload, device_label(each, several) if by_place else ""))
+    places = {key: {device_label(each, several) for each in alike} for key, alike in groups.items()}
+    return {f"{key[0]} on {places[key].pop()}" if len(places[key]) == 1 else key[0]: alike for key, alike in groups.items()}
 
 
 def without_folders(text: str, files: Iterable[Path] = ()) -> str:
     """Return a text for others to read, in which of an absolute path, and of these files, the last part is left, and of a home ``~``."""
     for path in sorted(files, key=lambda path: -len(str(path))):
-        text = text.replace(str(path), path.name)
+        text = text.replace(shlex.quote(str(path)), shlex.quote(path.name)).replace(str(path), path.name)
     return _FOLDERS.sub("", _HOME.sub("~", text.replace("file:///", "/"))) if "/" in text else text
 
 

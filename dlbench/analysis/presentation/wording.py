@@ -8,7 +8,7 @@ from contextlib import suppress
 from functools import partial
 
 from dlbench.core import schema, units
-from dlbench.core.model import ParamValue
+from dlbench.core.model import ParamValue, value_text
 from dlbench.core.schema import Column, Unit
 from dlbench.core.stats import Interval
 
@@ -87,9 +87,12 @@ def few(names: Iterable[str], most: int = 4, noun: str = "") -> str:
     return f"{named} and {plural(more, f'more {noun}') if noun else f'{more} more'}"
 
 
-def option(name: str, value: str) -> str:
-    """Return ``bf16``, ``batch=64`` or ``pinned=true``: a word that says what it is needs no name."""
-    return value if value[:1].isalpha() and value not in _NAMELESS else f"{name}={value}"
+def option(name: str, value: ParamValue) -> str:
+    """Return ``bf16``, ``batch=64``, ``pinned`` or ``no pinned``: a word needs no name, and what is on or off needs no value."""
+    if isinstance(value, bool):
+        return name if value else f"no {name}"
+    text = value_text(value)
+    return text if text[:1].isalpha() and text not in _NAMELESS else f"{name}={text}"
 
 
 def short(label: ParamValue | None, width: float = math.inf) -> str:

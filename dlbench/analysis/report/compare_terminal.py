@@ -1,10 +1,9 @@
 """A comparison as text for people: a line a case, and what it comes to in one sentence."""
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
 from pathlib import Path
-from types import MappingProxyType
 
 from dlbench.analysis.answers.parts.base import table
 from dlbench.analysis.compare.calibration import FIELDS, Calibration, CaseNoise
@@ -26,9 +25,10 @@ _NAMED = 2
 _SUMMARY = ("slower", "worse", "faster", "better", "same", "inconclusive", "incomparable", "missing", "failed", "new", "not measured")
 
 
-def columns(cases: Sequence[CaseVerdict], names: Mapping[str, str] = MappingProxyType({})) -> list[ScreenColumn]:
-    """Return the columns of the verdicts on these cases. ``names``: what to call a case if not by its id."""
-    rows = [(names.get(case.case, case.case), *cells(case)[1:]) for case in cases]
+def columns(comparison: Comparison) -> list[ScreenColumn]:
+    """Return the columns of the verdicts of a comparison."""
+    names = _names(comparison)
+    rows = [(names[case.case], *cells(case)[1:]) for case in comparison.cases]
     found = enumerate(_PRIORITIES.items())
     return [
         ScreenColumn(heading, [row[at] for row in rows], heading not in ("case", "verdict"), priority) for at, (heading, priority) in found
@@ -36,7 +36,7 @@ def columns(cases: Sequence[CaseVerdict], names: Mapping[str, str] = MappingProx
 
 
 def title(comparison: Comparison) -> str:
-    """Return what a screen calls a comparison: ``after against before, on cpu``; the device where there is but one."""
+    """Return what people call a comparison: ``after against before, on cpu``; the device where there is but one."""
     devices = _devices(comparison)
     return f"{comparison.title}, on {devices.pop()}" if len(devices) == 1 else comparison.title
 
@@ -45,24 +45,26 @@ def _devices(comparison: Comparison) -> set[str]:
     return {device for _, at, device in (case.case.rpartition("@") for case in comparison.cases) if at}
 
 
-def short_names(comparison: Comparison) -> dict[str, str]:
-    """Return what a screen calls each case: ``train resnet18 b8``, with its device where there are several; in full where two are alike."""
+def _names(comparison: Comparison) -> dict[str, str]:
+    """Return what people call each case: ``train resnet18 b8``, with its device where there are several; in full where two are alike."""
     several = len(_devices(comparison)) > 1
     brief = {case.case: wording.brief(case.case if several else case.case.rpartition("@")[0] or case.case) for case in comparison.cases}
     return brief if len({*brief.values()}) == len(brief) else {case: wording.short(case) for case in brief}
 
 
-def reasons(comparison: Comparison, names: Mapping[str, str] = MappingProxyType({})) -> list[str]:
+def reasons(comparison: Comparison) -> list[str]:
     """Return each reason for the verdicts once, behind its cases: ``5 cases: 14…20 rounds a side would probably decide …``.
 
-    What the sentence on all cases says already is left out. ``names``: what to call a case if not by its id.
+    What the sentence on all cases says already is left out.
     """
+    names = _names(comparison)
     summed_up = comparison.unseen.brief if comparison.unseen else ""
     told = [(case, reason) for case in comparison.cases for reason in _reasons(case) if reason not in summed_up]
     alike = grouped(told, lambda each: wording.numberless(each[1]) if each[0].changes else each[1])  # the words of a fault stay
-    of_cases = grouped(alike.values(), lambda group: tuple(names.get(case.case, case.case) for case, _ in group))
+    of_cases = grouped(alike.values(), lambda group: tuple(names[case.case] for case, _ in group))
     texts = {cases: "; ".join(wording.merged(reason for _, reason in group) for group in groups) for cases, groups in of_cases.items()}
-    return [units.one_line(f"{_about(cases, len(comparison.cases))}: {text}") for cases, text in texts.items()]
+    counts = {cases: f"{'all ' if len(cases) == len(comparison.cases) else ''}{len(cases):,} cases" for cases in texts}
+    return [units.one_line(f"{', '.join(cases) if len(cases) <= _NAMED else counts[cases]}: {text}") for cases, text in texts.items()]
 
 
 def _reasons(case: CaseVerdict) -> list[str]:
@@ -71,20 +73,8 @@ def _reasons(case: CaseVerdict) -> list[str]:
     return [*case.reasons, *(each for each in hiding if each not in case.note)]
 
 
-def _about(cases: Sequence[str], of: int) -> str:
-    """Return which cases a reason is about: their names, or how many they are."""
-    if len(cases) <= _NAMED:
-        return ", ".join(cases)
-    return f"{'all ' if len(cases) == of else ''}{len(cases):,} cases"
-
-
-def summary(comparisons: Iterable[Comparison]) -> str:
-    """Return for example ``3 slower, 1 faster, 8 same, 2 inconclusive``."""
-    return count(case for comparison in comparisons for case in comparison.cases)
-
-
 def count(cases: Iterable[CaseVerdict]) -> str:
-    """Return the same of some cases."""
+    """Return for example ``3 slower, 1 faster, 8 same, 2 inconclusive``."""
     found = Counter(case.word for case in cases)
     return ", ".join(f"{found[word]:,} {word}" for word in _SUMMARY if found[word]) or "no cases"
 
@@ -131,14 +121,9 @@ def _time(row: Row | None, seconds: float | None) -> str:
 
 
 def occasions(calibration: Calibration, path: Path | None) -> str:
-    """Say which calibration verdicts allow for, and what it knows."""
-    pooled, common = calibration.pooled, calibration.common
+    """Say which calibration verdicts allow for."""
     when = f" from {calibration.first[:10]} to {calibration.last[:10]}" if calibration.first else ""
-    of_all = f"all together by {units.percent(common.median)} and {units.percent(common.p10)}, each by itself by " if common else "by "
-    return units.one_line(
-        f"verdicts allow for the noise between sessions in {path}: {pooled.occasions} sessions{when}, from one to another median and p10 "
-        f"of the cases differ {of_all}{units.percent(pooled.median)} and {units.percent(pooled.p10)} (standard deviations)"
-    )
+    return units.one_line(f"verdicts allow for the noise between sessions in {path}: {calibration.pooled.occasions} sessions{when}")
 
 
 def noise(cases: Sequence[CaseNoise]) -> ScreenTable:

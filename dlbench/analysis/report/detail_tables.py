@@ -1,8 +1,9 @@
 """Tables shown on request: slowest layers, projections, bandwidths of collectives, and the values of workloads that report many."""
 
 from collections.abc import Sequence
+from operator import attrgetter
 
-from dlbench.analysis.answers.bottleneck.steps import ProfiledLayer, layers
+from dlbench.analysis.answers.bottleneck.steps import layers
 from dlbench.analysis.answers.devices import what
 from dlbench.analysis.answers.parts.base import Table, table
 from dlbench.analysis.presentation import wording
@@ -13,7 +14,6 @@ from dlbench.analysis.read import declared
 from dlbench.analysis.read.table import Results
 from dlbench.analysis.scaling import columns
 from dlbench.analysis.scaling.projection import Projected
-from dlbench.analysis.scaling.speedup import Step
 from dlbench.core import units
 from dlbench.core.declarations import ValueRole
 from dlbench.core.model import Reported
@@ -29,15 +29,11 @@ _COPIES = (
 )
 
 
-def _step(found: Projected) -> Step:
-    return found.step
-
-
 _PROJECTED = (
     columns.PROJECTED_S.headed("step, projected"),
     columns.PROJECTED_COPIES_S.headed("copies, projected"),
     columns.PROJECTED_ITEMS_PER_S.headed("items/s, projected"),
-    columns.STEP_S.on(_step).headed("step, measured"),
+    columns.STEP_S.on(attrgetter("step")).headed("step, measured"),
     columns.ERROR.headed("error"),
 )
 _FEW = 3
@@ -57,7 +53,7 @@ def projection(found: Sequence[Projected]) -> Table:
     elif found:
         notes.append("No step of more ranks than it stands on was measured, so how far it is off is not known.")
     title = "Projection, not measured: a data-parallel step on more devices"
-    distinguishing = [each.on(_step) for each in what([each.step for each in found])]
+    distinguishing = [each.on(attrgetter("step")) for each in what([each.step for each in found])]
     return table(title, (*distinguishing, *_PROJECTED), found, notes)
 
 
@@ -79,12 +75,8 @@ def slowest_layers(results: Results) -> Table:
     """Return the table of the slowest layers of the steps that the answer on the bottleneck names; no rows where none was profiled."""
     found = layers(results)
     by_step = grouped(found, lambda each: each.row)
-    notes = [f"of {brief(row.key)} they take {units.percent(sum(map(_share, alike)))}" for row, alike in by_step.items()]
+    notes = [f"of {brief(row.key)} they take {units.percent(sum(each.share for each in alike))}" for row, alike in by_step.items()]
     return table("Slowest layers of a step", _LAYERS, found, notes)
-
-
-def _share(layer: ProfiledLayer) -> float:
-    return layer.share
 
 
 def _operation(row: Row) -> object:

@@ -36,15 +36,15 @@ _NEAR = (0.98, 1.02)
 """Times over the median that are never far, however alike the others are."""
 
 
-def samples(results: Results, found: Iterable[Answer | Missing]) -> tuple[list[Figure], list[str]]:
-    """Return the figures of some cases, those that most answers rest on, and the ids of the cases that are left out."""
+def samples(results: Results, found: Iterable[Answer | Missing]) -> list[Figure]:
+    """Return the figures of some cases, those that most answers rest on."""
     answered = Counter(case for each in found if isinstance(each, Answer) for case in each.cases)
     timed = [row for row in results.rows if row.rounds.median_s and (row.time.median_s or 0) > 0]
     ranked = sorted(timed, key=lambda row: -answered[row.case.id])
     drawn, several = ranked[:MOST_CASES], several_runs(timed)
     named = [(f"{short(row.key)} on {device_label(row, several)}", row) for row in drawn]
-    figures = [_rounds(named)] if drawn else []
-    return [*figures, *_readings(results, dict.fromkeys(row.file for row in drawn))], [row.case.id for row in ranked[MOST_CASES:]]
+    rounds = [_rounds(named, len(timed))] if drawn else []
+    return [*rounds, *_readings(results, dict.fromkeys(row.file for row in drawn))]
 
 
 def forest(comparison: Comparison) -> Figure:
@@ -80,16 +80,17 @@ def _ends(name: str, at: int) -> list[Column]:
     return [Column(f"{name}_{end}", Unit.RATIO, f"{end} end", of=itemgetter(at + place)) for place, end in enumerate(("low", "high"))]
 
 
-def _rounds(named: Sequence[tuple[str, Row]]) -> Figure:
+def _rounds(named: Sequence[tuple[str, Row]], timed: int) -> Figure:
     found = list[tuple[Any, ...]]()
     for name, row in named:
         median = row.time.median_s or 1.0
         ends = [end and end / median for end in (row.time.ci_low_s, row.time.ci_high_s)]
         found += [(name, None, seconds / median, *ends) for seconds in row.rounds.median_s]
     about = "Each dot is the median of one fresh process, over that of all; the line is the 95 % interval, where rounds are enough for one."
+    about += _ARROWS + (f" Drawn are the {len(named)} of {timed} cases that most answers rest on." if timed > len(named) else "")
     case = Column("sample.case", Unit.TEXT, "the case, and where it ran", of=itemgetter(0), heading="case")
     ends_of, clip = _ends("sample.time", 3), _clip(found)
-    return figure("Rounds and their interval", about + _ARROWS, "dot", found, _RELATIVE, case, interval=ends_of, reference=1.0, clip=clip)
+    return figure("Rounds and their interval", about, "dot", found, _RELATIVE, case, interval=ends_of, reference=1.0, clip=clip)
 
 
 def _clip(found: Sequence[tuple[Any, ...]]) -> tuple[float, float]:

@@ -1,4 +1,4 @@
-"""Tables of the machines and the software that files were measured with, and of the state that the machines were in."""
+"""When, with which software and on which machines files were measured."""
 
 from collections.abc import Mapping
 from operator import itemgetter
@@ -6,7 +6,6 @@ from typing import Any
 
 from dlbench.analysis.answers.parts.base import Table, table
 from dlbench.analysis.presentation.wording import entry, few
-from dlbench.analysis.ratios.pairing import grouped
 from dlbench.analysis.read.places import Environments, began
 from dlbench.analysis.read.references import part
 from dlbench.core.provenance import leaves
@@ -15,13 +14,9 @@ from dlbench.core.schema import Column, Unit
 _ENTRIES = (
     Column("entry", Unit.TEXT, "what it is", of=itemgetter(0), heading="entry"),
     Column("value", Unit.TEXT, "as recorded before the first case", of=itemgetter(1), heading="value"),
-)
-_STATES = (
-    *_ENTRIES,
     Column("after", Unit.TEXT, "the same after the last case", of=itemgetter(2), heading="after the run"),
-    Column("file", Unit.TEXT, "the result file, and of an A/B the side", of=itemgetter(3), heading="file"),
 )
-_BLOCKS = ("identity", "stack", "side")
+_PROVENANCE = ("dlbench", "utc", "git")
 
 
 def measured(environments: Environments) -> list[str]:
@@ -38,22 +33,15 @@ def measured(environments: Environments) -> list[str]:
     return found
 
 
-def machines(environments: Environments) -> list[Table]:
-    """Return a table for each machine and software, which may be that of several files; none of files that do not say."""
-    stated = {run: each for run, each in environments.items() if each.get("identity") or each.get("stack")}
-    groups = grouped(stated, lambda run: str([stated[run].get(block) for block in _BLOCKS]))
-    return [table(few(runs, 3), _ENTRIES, [*_entries(stated[runs[0]], *_BLOCKS).items()]) for runs in groups.values()]
-
-
-def states(environments: Environments) -> Table:
-    """Return when and by what each file was measured, and the state of its machine before and after."""
-    rows = []
+def tables(environments: Environments) -> list[Table]:
+    """Return a table for each file: its machine and software, when it was measured, and the machine's state before and after."""
+    found = []
     for run, each in environments.items():
-        provenance = {name: part(each, "provenance", name) for name in ("dlbench", "utc", "git")}
+        provenance = {name: part(each, "provenance", name) for name in _PROVENANCE}
+        before = _entries({**each, "provenance": provenance}, "identity", "stack", "side", "provenance", "state")
         after = _entries(each, "state_after")
-        before = _entries({**each, "provenance": provenance}, "provenance", "state")
-        rows += [(name, value, after.get(name, ""), run) for name, value in before.items()]
-    return table("State before and after", _STATES, rows)
+        found.append(table(run, _ENTRIES, [(name, value, after.get(name, "")) for name, value in before.items()]))
+    return found
 
 
 def _entries(environment: Mapping[str, Any], *blocks: str) -> dict[str, str]:

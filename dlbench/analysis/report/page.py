@@ -59,20 +59,18 @@ def report(results: Results, notes: Sequence[str] = (), made_from: str = "") -> 
     results = merged(results)
     found, marks = every_answer(results), sentences.marks(results.rows, results)
     drawn = [(each.question.topic, figure) for each in found if isinstance(each, Answer) for figure in each.figures]
-    measured, not_sampled = samples(results, found)
-    drawn += [("samples", figure) for figure in measured]
+    drawn += [("samples", figure) for figure in samples(results, found)]
     charts = {name: chart(figure) for name, (_, figure) in zip(_plot_names([topic for topic, _ in drawn]), drawn, strict=True)}
     views = iter([_plot(name, drawing) for name, drawing in charts.items()])
     html = _rendered(
         made_from=made_from,
         head=_head((row.case.suite for row in results.rows), (row.case.device_name for row in results.rows), results),
-        lead=[" · ".join(ending.run_in_words(results)), sentences.count(results.rows), *_where(results)],
+        lead=[" · ".join(ending.run_in_words(results)), sentences.count(results.rows), *sentences.devices(results.rows, _NAMED)],
         tiles=_tiles(found),
         left_open=_left_open(found),
         answers=[_answer(each, views, marks) for each in found],
         claims=_view(claims_table(results)),
         samples=list(views),
-        not_sampled=not_sampled,
         cases=_cases(results),
         warnings=[*_for_others(notes, results), *results.circumstances, *sentences.reasons(results.rows), *sentences.unstated(results)],
         **_measured(results),
@@ -91,7 +89,7 @@ def comparison(comparisons: Sequence[Comparison], conclusion: str, notes: Sequen
         {
             "name": f"{name}-verdicts",
             "title": each.title,
-            "summary": compare_terminal.summary([each]) if len(comparisons) > 1 else None,
+            "summary": compare_terminal.count(each.cases) if len(comparisons) > 1 else None,
             "doubts": each.doubts,
             "plot": _plot(name, charts[name]) if name in charts else None,
             "table": _verdicts(each),
@@ -135,7 +133,7 @@ _PARTS = {
 
 
 def _rendered(**content: Any) -> str:
-    content = {**dict.fromkeys((*_PARTS, "comparisons", "not_sampled", "made_from", "tiles", "left_open"), ()), **content}
+    content = {**dict.fromkeys((*_PARTS, "comparisons", "made_from", "tiles", "left_open"), ()), **content}
     parts = [(each["name"], each["title"]) for each in content["comparisons"]]
     parts += [part for name, part in _PARTS.items() if content[name] or name == "warnings"]
     style = base64.b64encode(hashlib.sha256(STYLE.encode()).digest()).decode()
@@ -157,22 +155,14 @@ def _head(what: Iterable[str], device_names: Iterable[str | None], results: Resu
 
 def _measured(results: Results) -> dict[str, Any]:
     """Return what stands on the page of the runs themselves: which is not usable, where each was measured, and its machine's state."""
-    environments = results.files.environments
     return {
         "not_usable": sentences.not_usable(results),
-        "environments": [{"title": table.title, "table": view} for table in machines.machines(environments) if (view := _view(table))],
-        "states": _view(machines.states(environments)),
+        "environments": [view for table in machines.tables(results.files.environments) if (view := _view(table))],
     }
 
 
 def _for_others(notes: Iterable[str], results: Results) -> list[str]:
     return [names.without_folders(note, results.files.paths.values()) for note in notes]
-
-
-def _where(results: Results) -> list[str]:
-    """Return a line for each device, of many as many as the title names."""
-    lines = sentences.devices(results.rows)
-    return [*lines[:_NAMED], f"and {len(lines) - _NAMED} more"] if len(lines) > _NAMED else lines
 
 
 def _view(table: Table) -> dict[str, Any] | None:
@@ -239,4 +229,4 @@ def _cases(results: Results) -> dict[str, Any] | None:
 
 
 def _verdicts(comparison: Comparison) -> dict[str, Any] | None:
-    return _of_columns(comparison.title, compare_terminal.columns(comparison.cases), compare_terminal.reasons(comparison))
+    return _of_columns(comparison.title, compare_terminal.columns(comparison), compare_terminal.reasons(comparison))

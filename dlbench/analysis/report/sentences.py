@@ -15,7 +15,6 @@ from dlbench.analysis.read.references import part
 from dlbench.analysis.read.table import Results
 from dlbench.analysis.read.usability import is_set_aside, mostly_disturbed
 from dlbench.core import units
-from dlbench.core.conditions import BUSY
 from dlbench.core.model import Status, settings_text
 from dlbench.core.rows.rates import NOTHING_STATED
 from dlbench.core.rows.row import Row
@@ -61,6 +60,8 @@ _OF_SHARES = {
     "peak": "share of the published peak of arithmetic, or of memory where it says so. ",
     "ceiling": "share of the most that any case in the same precision, or moves of memory where it says so, reached there. ",
 }
+_REMEDIES = {"throttled": "cool the device or raise its CPU quota", "disturbed": "stop what else runs"}
+"""What to do, by what happened to a run."""
 _REASONS = 3
 """Reasons of flags that are told in full where there are many."""
 _MANY = 4
@@ -74,7 +75,9 @@ _COPIES = (
 
 def count(rows: Sequence[Row]) -> str:
     """Return for example ``14 cases: 12 measured, 1 oom, 1 timeout; 7 rounds.``; searches cut short, and cases not usable, apart."""
-    ended = Counter(_outcome(row) for row in rows if row.case.status)
+    measured = {Status.OK.value: "measured"}
+    statuses = ("not usable" if is_set_aside(row) else names.status(row) for row in rows if row.case.status)
+    ended = Counter(measured.get(status, status) for status in statuses)
     order = ["measured", *map(str, Status), *ended]
     outcomes = ", ".join(f"{count} {status}" for status, count in sorted(ended.items(), key=lambda each: order.index(each[0])))
     if not outcomes:
@@ -83,42 +86,28 @@ def count(rows: Sequence[Row]) -> str:
     return f"{wording.plural(len(rows), 'case')}: {outcomes}{rounds}."
 
 
-def _outcome(row: Row) -> str:
-    return "not usable" if is_set_aside(row) else "measured" if (ended := names.status(row)) == Status.OK else ended
-
-
-def devices(rows: Sequence[Row]) -> list[str]:
-    """Return for example ``cpu: AMD EPYC 7B13, 2 threads``, a line for each device and place."""
+def devices(rows: Sequence[Row], most: int | None = None) -> list[str]:
+    """Return for example ``cpu: AMD EPYC 7B13, 2 threads``, a line for each device and place; of more than ``most`` how many more."""
     several = names.several_runs(rows)
     most_threads_last = sorted(rows, key=lambda row: row.case.threads or 0)  # ranks on a CPU have a share of them each
     named = {names.device_label(row, several): row for row in most_threads_last if row.case.device_name}
-    return [units.one_line(f"{label}: {names.described(row)}") for label, row in named.items()]
+    lines = [units.one_line(f"{label}: {names.described(row)}") for label, row in named.items()]
+    return [*lines[:most], *([f"and {len(lines) - most} more"] if most and len(lines) > most else [])]
 
 
 def not_usable(results: Results) -> list[str]:
-    """Return a line for each run that is not usable: ``not usable: 14 of 17 cases were disturbed in most rounds, …``."""
+    """Return a line for each run that is not usable, with what to do: ``not usable: 14 of 17 cases were disturbed in most rounds; …``."""
     results = results.files
-    several = names.several_runs(results.rows)
-    runs = grouped((row for row in results.rows if row.flag.not_usable), lambda row: row.case.run)
-    return [units.one_line(f"not usable: {f'{run}: ' if several else ''}{_spoiled(rows, results)}") for run, rows in runs.items()]
-
-
-def _spoiled(rows: Sequence[Row], results: Results) -> str:
-    """Say how much of one run was throttled or disturbed, and what to do."""
-    ok = [row for row in rows if row.is_ok]
-    spoiled = [row for row in ok if mostly_disturbed(row)]
-    lost = max((row.time.lost_share or 0.0 for row in spoiled), default=0.0)
-    extent = f", with up to {units.percent(lost)} of the time lost to others" if lost > BUSY else ""
-    others = results.others.get(rows[0].case.run, 0.0)
-    extent += f", while other processes took {others:.2g} CPUs' time" if others > BUSY else ""
-    remedies = {"throttled": "cool the device or raise its CPU quota", "disturbed": "stop what else runs"}
-    found = {how: remedy for how, remedy in remedies.items() if any(getattr(row.flag, how) for row in spoiled)}
-    command = measuring_command(rows, results.environments.get(rows[0].case.run, {}))
-    return (
-        f"{len(spoiled)} of {wording.plural(len(ok), 'case')} {'was' if len(spoiled) == 1 else 'were'} {' or '.join(found)} "
-        f"in most rounds{extent}; "
-        f"{' and '.join(found.values())}, and measure again: {command}"
-    )
+    several, lines = names.several_runs(results.rows), list[str]()
+    for run, rows in grouped((row for row in results.rows if row.flag.not_usable), lambda row: row.case.run).items():
+        ok = [row for row in rows if row.is_ok]
+        spoiled = [row for row in ok if mostly_disturbed(row)]
+        found = {how: remedy for how, remedy in _REMEDIES.items() if any(getattr(row.flag, how) for row in spoiled)}
+        count = f"{len(spoiled)} of {wording.plural(len(ok), 'case')} {'was' if len(spoiled) == 1 else 'were'}"
+        command = measuring_command(rows, results.environments.get(run, {}))
+        extent = f"{f'{run}: ' if several else ''}{count} {' or '.join(found)} in most rounds"
+        lines.append(units.one_line(f"not usable: {extent}; {' and '.join(found.values())}, and measure again: {command}"))
+    return lines
 
 
 def measuring_command(rows: Sequence[Row], environment: Mapping[str, Any], case_id: str | None = None) -> str:
@@ -177,24 +166,17 @@ def _more_rounds(rows: Sequence[Row], budgets: Mapping[str, SpentBudget]) -> str
     return f"give {option}{f' to {wording.few(without if longest is None else [longest])}' if several and without else ''}"
 
 
-def many_alike(rows: Sequence[Row]) -> dict[str, str]:
+def many_alike(rows: Iterable[Row], *, failed: bool = False) -> dict[str, str]:
     """Return a line for each `Row.ending` of several cases, whose rows would say no more: ``26 cases unsupported, such as …: why``.
 
-    Only where there was nothing to measure: not where something went wrong, or a search found something before it was cut short.
+    Only where there was nothing to measure: not where something went wrong, or a search found something before it was cut short; or of
+    those that ``failed``, whose rows stay and need not repeat the reason.
     """
-    return _of_many((row for row in rows if row.is_unmeasured and not row.case.unfinished), 2)
-
-
-def many_failures(rows: Sequence[Row]) -> dict[str, str]:
-    """Return the same for so many cases that failed alike, whose rows stay and need not repeat the reason."""
-    return _of_many((row for row in rows if row.is_failure), _MANY)
-
-
-def _of_many(rows: Iterable[Row], least: int) -> dict[str, str]:
+    found = (row for row in rows if (row.is_failure if failed else row.is_unmeasured and not row.case.unfinished))
     return {
         ending: units.one_line(f"{_which(alike)}: {alike[0].reason}")
-        for ending, alike in grouped(rows, lambda row: row.ending).items()
-        if len(alike) >= least
+        for ending, alike in grouped(found, lambda row: row.ending).items()
+        if len(alike) >= (_MANY if failed else _NAMED)
     }
 
 
@@ -263,13 +245,9 @@ def notes(row: Row, shared: Collection[str] = ()) -> list[str]:
     """Return the marks of a row, without those that it shares with all others."""
     # Of one without a time what was found is its value.
     found = [f"found {settings_text(row.case.found)}"] if row.case.found and row.time.median_s is not None else []
-    limits = [f"{tag}{_tail(row) if tag == Tag.TAIL else ''}" for tag in tags_of(row) if tag not in (*_UNTOLD, *shared)]
+    mean_over_median = units.relative_change((row.time.mean_s or 0.0) / (row.time.median_s or math.nan) - 1)
+    limits = [f"{tag} {mean_over_median}" if tag == Tag.TAIL else tag for tag in tags_of(row) if tag not in (*_UNTOLD, *shared)]
     return found + limits + [mark for is_set, mark, _ in MARKS if is_set(row)]
-
-
-def _tail(row: Row) -> str:
-    """Return by how much the mean of a row is above its median: `` +12.3 %``."""
-    return f" {units.relative_change((row.time.mean_s or 0.0) / (row.time.median_s or math.nan) - 1)}"
 
 
 def share_of(what: str, row: Row) -> str:

@@ -59,7 +59,7 @@ def overview(
     rows, folded = results.rows, None if details else height
     many, shared = sentences.many_alike(rows), sentences.shared_marks(rows)
     shown = case_table.ordered([row for row in rows if row.ending not in many])
-    failures = sentences.many_failures(shown)
+    failures = sentences.many_alike(shown, failed=True)
     machines = [] if folded and rows else [Note(sentences.count(rows), ""), *_notes(sentences.devices(rows))]
     above = [*_not_usable(results), *machines]
     notes = [*sentences.reasons(rows), *sentences.unstated(results), *results.circumstances]
@@ -125,13 +125,13 @@ def claims(results: Results) -> RenderableType:
     return _screen(results, [], [claims_table(results)])
 
 
-def verdicts(comparison: "Comparison", names: Mapping[str, str], several: bool) -> RenderableType:
+def verdicts(comparison: "Comparison", several: bool) -> RenderableType:
     """Return the verdict on each case, why it is so, and, where it is one of ``several``, what the comparison comes to."""
     from dlbench.analysis.report import compare_terminal  # which other screens need not wait for
 
-    table = ScreenTable(compare_terminal.columns(comparison.cases, names))
-    reasons = _notes(compare_terminal.reasons(comparison, names), "")
-    summary = [*_notes([compare_terminal.summary([comparison])], ""), Text()]
+    table = ScreenTable(compare_terminal.columns(comparison))
+    reasons = _notes(compare_terminal.reasons(comparison), "")
+    summary = [*_notes([compare_terminal.count(comparison.cases)], ""), Text()]
     return Group(table, *reasons, *(summary if several else []))
 
 

@@ -21,7 +21,7 @@ def test_enough_is_the_smallest_batch_near_the_best_and_what_the_smallest_costs_
     answer = asked([*sweep(b1=1.0, b8=2.0, b64=15.5)])["batch"]
     assert line(answer) == ("8 is enough for train resnet18", "96.9 % of the best throughput", [])
     assert answer["sentences"] == [
-        "train_step resnet18 fp32: batch 8, items/s 4.00 /s (3.88…4.12 /s), of the best 96.9 %, ratio 4.00 × (3.88…4.12), fits 64."
+        "train_step resnet18 fp32: batch 8, items 4.00 /s (3.88…4.12 /s), of the best 96.9 %, ratio 4.00 × (3.88…4.12), fits 64."
     ]
     (table,) = answer["tables"]
     (row,) = table["rows"]
@@ -39,7 +39,7 @@ def test_what_runs_out_of_memory_is_said_of_the_work_in_the_middle(asked):
     ]
     answer = asked([*sweep(b8=1.0, b64=4.0), *oom, *sweep(model="vgg16", b8=1.0, b64=2.0)])["batch"]
     assert answer["sentences"] == [
-        "train_step resnet18 fp32: batch 64, items/s 16.0 /s (15.5…16.5 /s), of the best 100.0 %, ratio 2.00 × (1.94…2.06), fits 64, "
+        "train_step resnet18 fp32: batch 64, items 16.0 /s (15.5…16.5 /s), of the best 100.0 %, ratio 2.00 × (1.94…2.06), fits 64, "
         "too large 128.",
     ]
 
@@ -65,7 +65,7 @@ def test_kinds_of_work_are_not_mixed_and_of_several_devices_the_fastest_is_told(
     slow, fast = sweep("cpu", b1=2.0, b8=2.0), sweep("cpu", b1=1.0, b8=1.0)
     answer = asked([*slow, *infer], [made_up.renamed(each, "Faster", 4) for each in fast])["batch"]
     assert line(answer) == ("8 is the largest measured; more may help", "train resnet18 on run1 and 1 more", [])
-    assert answer["sentences"][0].startswith("train_step resnet18 fp32, cpu (run1): batch 8, items/s 8.00 /s")
+    assert answer["sentences"][0].startswith("train_step resnet18 fp32, cpu (run1): batch 8, items 8.00 /s")
     assert max(len(each.split()) for each in answer["sentences"]) <= 25
     assert line(asked(infer)["batch"]) == ("1 is enough", f"{'n' * 37}…", [])
 

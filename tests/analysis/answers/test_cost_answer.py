@@ -40,9 +40,9 @@ def test_the_time_to_train_is_the_images_of_all_epochs_at_the_measured_rate(aske
     gpu, cpu = (64 / (IMAGES * 90 / total) for total in (19_200, 41 * 86_400))
     answer = asked([*steps(gpu, layout="channels_last"), *steps(cpu, "cpu", dtype="fp32")])["cost"]
     assert answer["sentences"] == [
-        "resnet50, cuda:0, batch=64 amp_bf16 channels_last: samples/s 6.01 k/s, time to train 8.33 s (8.08…8.58 s).",
-        "resnet50, cpu, batch=64 fp32: samples/s 32.5 /s, time to train 26 min (25…26 min).",
-        "resnet50, cuda:0, batch=64 amp_bf16 channels_last: samples/s 6.01 k/s, time to train 5 h 20 min (5 h 10 min…5 h 30 min).",
+        "resnet50, cuda:0, batch=64 amp_bf16 channels_last: samples 6.01 k/s, time to train 8.33 s (8.08…8.58 s).",
+        "resnet50, cpu, batch=64 fp32: samples 32.5 /s, time to train 26 min (25…26 min).",
+        "resnet50, cuda:0, batch=64 amp_bf16 channels_last: samples 6.01 k/s, time to train 5 h 20 min (5 h 10 min…5 h 30 min).",
     ]
     of_gpu = ("8.33 s (8.08…8.58) for 50,000 images, resnet50", "resnet50 b64 amp_bf16 channels_last", " (8.08…8.58)", ["estimate"])
     assert line(answer) == of_gpu

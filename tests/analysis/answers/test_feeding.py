@@ -37,8 +37,8 @@ def test_each_way_stands_beside_the_best_with_what_it_takes_of_a_call(asked):
         step(0.5, "there", batch=8, waited_s=0.0),
     )
     assert answer["sentences"] == [
-        "fed batch=64, there: items/s 64.0 /s (62.1…66.0 /s), ratio 1.00 ×, getting them 12.5 %.",
-        "fed batch=64, helped helpers=4: items/s 15.6 /s (15.2…16.1 /s), ratio 0.244 × (0.234…0.254).",
+        "fed batch=64, there: items 64.0 /s (62.1…66.0 /s), ratio 1.00 ×, getting them 12.5 %.",
+        "fed batch=64, helped helpers=4: items 15.6 /s (15.2…16.1 /s), ratio 0.244 × (0.234…0.254).",
     ]
     assert (answer["headline"], answer["qualifier"], answer["tags"]) == ("64.0/s at best, fed by there", "fed b64", [])
     (table,) = [each for each in answer["tables"] if each["title"] == "Throughput by how a step gets its batch"]
@@ -127,7 +127,7 @@ def test_a_step_that_waits_for_its_loader_says_so_with_both_rates(asked):
     assert answer["headline"] == "input 83 % (gain 17) → prefetch or more workers"
     assert answer["qualifier"] == "fed mine helpers=0 b64"
     assert answer["sentences"][-1] == (
-        "fed batch=64, mine: items/s 10.7 /s (10.4…11.0 /s), ratio 1.00 ×, getting them 83.3 %, supply 12.8 /s, need 64.0 /s, waits 83.3 %."
+        "fed batch=64, mine: items 10.7 /s (10.4…11.0 /s), ratio 1.00 ×, getting them 83.3 %, supply 12.8 /s, need 64.0 /s, waits 83.3 %."
     )
 
 

@@ -95,7 +95,7 @@ def test_the_interval_of_money_is_that_of_the_throughput(cost):
     assert ends == [pytest.approx(97), pytest.approx(100), pytest.approx(103)]  # the rounds are 3 % to either side
     assert [row[f"cost.of_1000{end}"] for end in ("_low", "_high")] == [pytest.approx(97 / 360), pytest.approx(103 / 360)]
     assert answer["headline"] == "60 min, 100.00 EUR for 10 × 36,000 images"
-    assert answer["sentences"][0] == "resnet50, batch=64 bf16: samples/s 100 /s, time to train 60 min (58…62 min)."
+    assert answer["sentences"][0] == "resnet50, batch=64 bf16: samples 100 /s, time to train 60 min (58…62 min)."
     few = cost(steps(100, seconds=made_up.SEVEN[:5]), *OWN.split(), "--price-per-hour", "100")
     row = rows_of(few, "What training costs")[0]
     assert (row["cost.of_training_low"], row["cost.of_training_high"]) == (None, None)
@@ -120,8 +120,7 @@ def test_electricity_and_energy_follow_from_the_power(cost):
     row = answer["tables"][0]["rows"][0]
     assert (row["train.joules_1000"], row["train.joules"]) == (pytest.approx(5000), pytest.approx(0.5 * 3.6e6))
     assert answer["sentences"][0] == (
-        "resnet50, batch=64 bf16: samples/s 100 /s, energy of 1000 5.00 kJ (4.85…5.15 kJ), time to train 60 min (58…62 min), "
-        "energy 1.80 MJ."
+        "resnet50, batch=64 bf16: samples 100 /s, energy of 1000 5.00 kJ (4.85…5.15 kJ), time to train 60 min (58…62 min), energy 1.80 MJ."
     )
     assert not [each for each in answer["weaknesses"] if "metered" in each]
 
@@ -151,7 +150,7 @@ def test_inference_has_the_energy_and_the_money_of_1000_samples(cost):
     assert (row["inference.joules_1000"], row["inference.rented"]) == (pytest.approx(500), pytest.approx(0.001))
     assert (row["inference.rented_low"], row["inference.rented_high"]) == (pytest.approx(0.00097), pytest.approx(0.00103))
     assert answer["sentences"][-1] == (
-        "resnet50, batch=64 bf16: samples/s 1.00 k/s, energy of 1000 500 J (485…515 J), rented 0.00100 (0.000970…0.00103)."
+        "resnet50, batch=64 bf16: samples 1.00 k/s, energy of 1000 500 J (485…515 J), rented 0.00100 (0.000970…0.00103)."
     )
     assert not rows_of(cost([*steps(100), *steps(1000, workload="infer_step")], **header), "Inference")
 
@@ -175,7 +174,7 @@ def test_sustained_inference_alone_has_its_energy_and_money(cost):
     measured = [*sustained(1000, 1000, watts=500), *sustained(2000, 2000, watts=500, model="resnet18")]
     answer = cost(measured, **forward)
     assert (answer["headline"], answer["qualifier"]) == ("250 J for 1000 samples of inference", "resnet18 b64 bf16")
-    assert answer["sentences"] == ["resnet18, batch=64 bf16: samples/s 2.00 k/s, energy of 1000 250 J (242…258 J)."]
+    assert answer["sentences"] == ["resnet18, batch=64 bf16: samples 2.00 k/s, energy of 1000 250 J (242…258 J)."]
     assert answer["weaknesses"][0] == "no training step of a published network was measured: dlbench run cnn"
     priced = cost(measured[:7], "--price-per-hour", "3.6", **forward)
     assert (priced["headline"], priced["qualifier"]) == ("0.00100 for 1000 samples of inference", "resnet50 b64 bf16")
@@ -198,7 +197,7 @@ def test_over_several_devices_time_and_money_count_all_of_them(cost):
         ("rented", pytest.approx(9), pytest.approx(2.5)),
         ("bought", pytest.approx(40_000 / 3650), pytest.approx(40_000 / 3650 / 3.6)),
     ]
-    assert answer["sentences"][1] == "resnet50, batch=64 bf16 ddp: samples/s 360 /s, time to train 17 min (16…17 min)."
+    assert answer["sentences"][1] == "resnet50, batch=64 bf16 ddp: samples 360 /s, time to train 17 min (16…17 min)."
     assert answer["headline"].startswith("60 min (58…62), 2.00")
     several = cost(together, *OWN.split(), "--price-per-hour", "2", **header)  # where one alone was not measured
     assert several["headline"].startswith("17 min (16")

@@ -87,5 +87,5 @@ def test_without_a_step_the_rates_alone_are_told_and_odd_rows_break_nothing(aske
     answer = found(asked, ended, odd, nothing, rows("shelf", 1.0, **{"from": "disk"}, way="hops"), rows("drink", 1.0))
     assert answer["headline"].startswith("storage feeds 64.0/s")
     assert answer["qualifier"] == "shelf disk hops"
-    assert answer["sentences"][0] == "shelf disk hops: items/s 64.0 /s (62.1…66.0 /s)."
+    assert answer["sentences"][0] == "shelf disk hops: items 64.0 /s (62.1…66.0 /s)."
     assert found(asked, odd, nothing)["question"]

@@ -45,8 +45,6 @@ def test_what_a_header_does_not_say_is_untaken() -> None:
     assert exported("google-benchmark", made_up.rounds_of(CASE, [[0.5]]))["context"] == {
         "host_name": "",
         "executable": "dlbench",
-        "caches": [],
-        "load_avg": [],
         "library_build_type": "release",
         "cpu_time": "repeats real_time",
     }

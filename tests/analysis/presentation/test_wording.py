@@ -9,6 +9,8 @@ def test_what_is_true_or_false_is_yes_or_no_for_people(value, text):
     assert {cell(value, Column("found", unit, "")) for unit in (Unit.FLAG, Unit.TEXT)} == {text}
 
 
-@pytest.mark.parametrize(("value", "text"), [("bf16", "bf16"), ("64", "batch=64"), ("true", "batch=true"), ("", "batch=")])
-def test_a_word_needs_no_name(value, text):
+@pytest.mark.parametrize(
+    ("value", "text"), [("bf16", "bf16"), (64, "batch=64"), (True, "batch"), (False, "no batch"), (5e-05, "batch=5e-05"), ("", "batch=")]
+)
+def test_a_word_needs_no_name_and_what_is_on_or_off_no_value(value, text):
     assert option("batch", value) == text

@@ -8,7 +8,7 @@ from dlbench.analysis.answers.parts.base import Section
 from dlbench.analysis.answers.parts.headline import Tag
 from dlbench.analysis.presentation.columns import CASE, RATIO, THROUGHPUT, place
 from dlbench.analysis.presentation.figures import Figure, figure
-from dlbench.analysis.presentation.names import by_device, by_workload_and_device, flat
+from dlbench.analysis.presentation.names import by_device, by_workload, flat
 from dlbench.analysis.presentation.wording import short
 from dlbench.analysis.ratios.pairing import grouped, label, one_device, settings_named
 from dlbench.analysis.ratios.ratio import Ratio, itself, speed_ratio
@@ -120,7 +120,7 @@ def _foremost(found: Sequence[Fed]) -> list[Fed]:
 def _figures(found: Sequence[Fed]) -> Iterator[Figure]:
     """Yield throughput by the way of batches, of each workload and device a figure."""
     about = "Further right is better; the lines are 95 % intervals over rounds."
-    for where, ways in by_workload_and_device([each for each in found if each.ratio and not each.reading]).items():
+    for where, ways in by_workload([each for each in found if each.ratio and not each.reading], by_place=True).items():
         yield figure(f"Throughput by how a step gets its batch: {where}", about, "dot", ways, THROUGHPUT.headed("throughput"), _WAY, CASE)
 
 

@@ -13,7 +13,7 @@ from dlbench.analysis.answers.parts.base import Section
 from dlbench.analysis.answers.parts.lines import MOST_OFF, Line, fit
 from dlbench.analysis.presentation.columns import CASE, of_row, over_rounds, place
 from dlbench.analysis.presentation.figures import Figure, figure
-from dlbench.analysis.presentation.names import by_device, by_workload_and_device
+from dlbench.analysis.presentation.names import by_device, by_workload
 from dlbench.analysis.presentation.wording import short
 from dlbench.analysis.ratios.pairing import grouped, label, settings_named
 from dlbench.analysis.read.ceilings import computed_in, from_caches, machine, reached_by
@@ -176,7 +176,7 @@ def _sizes(found: Sequence[Top]) -> Iterator[Figure]:
     way = Column("copies.way", Unit.TEXT, "the copy, without its size", of=lambda each: short(each.case), heading="copy")
     ways = [Top(row, top.case) for top in found if top.kind == "copy" for row in top.rows]
     size = Column("copies.size", Unit.BYTES, "bytes that a copy counts", of=lambda each: _bytes(each.row), heading="bytes")
-    for where, alike in by_workload_and_device(ways).items():
+    for where, alike in by_workload(ways, by_place=True).items():
         yield figure(f"Bandwidth by size: {where}", about, "line", alike, size, _BYTES, way, log="xy")
 
 

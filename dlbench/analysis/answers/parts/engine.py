@@ -251,7 +251,7 @@ def sentences(columns: Sequence[Column], record: Any, found: Sequence[Any] = ())
     head = list(takewhile(lambda each: each.unit is Unit.TEXT, about))
     shown = [each for each in head if each.name != PLACE.name or len({each.value(one) for one in found}) > 1]
     subject = ", ".join(filter(None, (cell_text(cell(each.value(record)), each) for each in shown)))
-    facts = [f"{each.heading} {text}" for each in about[len(head) :] if (text := _with_interval(each, record))]
+    facts = [f"{each.heading.removesuffix('/s')} {text}" for each in about[len(head) :] if (text := _with_interval(each, record))]
     for line in _packed(facts, MOST_WORDS - len(subject.split())):
         yield f"{subject}: {line}." if subject else f"{line}."
 

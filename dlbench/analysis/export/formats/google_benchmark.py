@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from dlbench.analysis.export.cases import NS_PER_S, Timed, known, number_of, text_of
+from dlbench.analysis.export.cases import NS_PER_S, Timed, texts_of
 from dlbench.core.store import RunFile
 
 
@@ -12,23 +12,9 @@ def document(run: RunFile, cases: Sequence[Timed]) -> Any:
 
     Google's ``compare.py`` passes over entries without a CPU time. dlbench reads none, so it is the wall time again.
     """
-    clock_hz = number_of(run, "environment.state.cpu.clock_hz")
-    load = number_of(run, "environment.state.cpu.load_1min")
-    governor = text_of(run, "environment.state.cpu.governor")
-    context = {
-        "date": text_of(run, "environment.provenance.utc"),
-        "host_name": "",
-        "executable": "dlbench",
-        "num_cpus": number_of(run, "environment.identity.cpu.threads"),
-        "mhz_per_cpu": clock_hz and clock_hz / 1e6,
-        "cpu_scaling_enabled": governor and governor != "performance",
-        "caches": [],
-        "load_avg": [] if load is None else [load],
-        "library_build_type": "release",
-        "cpu_time": "repeats real_time",
-    }
+    fixed = {"host_name": "", "executable": "dlbench", "library_build_type": "release", "cpu_time": "repeats real_time"}
     return {
-        "context": known(context),
+        "context": texts_of(run, date="environment.provenance.utc") | fixed,
         "benchmarks": [
             {
                 "name": case.id,
