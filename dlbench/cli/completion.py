@@ -1,6 +1,6 @@
 """Words that a shell offers while one types: suites, devices, columns and topics. Paths it completes itself."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 import click
 from click.shell_completion import CompletionItem
@@ -11,31 +11,37 @@ _PARAMETERS = ("batch", "layout", "ranks", "n")
 """Of the standard names of parameters those that rows are most often paired by; a suite may have any."""
 
 
-def suites(_: click.Context, __: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Return the built-in suites that begin so, or have the shell complete a path."""
+def _offering(
+    words: Callable[[], Iterable[str]], otherwise: str = ""
+) -> Callable[[click.Context, click.Parameter, str], list[CompletionItem]]:
+    """Return what completes a word by these; ``otherwise``: what kind of word the shell completes where none begins so."""
+
+    def complete(_: click.Context, __: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        found = [CompletionItem(word) for word in dict.fromkeys(words()) if word.startswith(incomplete)]
+        return found or ([CompletionItem(incomplete, type=otherwise)] if otherwise else [])
+
+    return complete
+
+
+def _suites() -> Iterable[str]:
     from dlbench.harness.plan.suite import builtin_names
 
-    return [CompletionItem(name) for name in _starting(incomplete, builtin_names())] or [CompletionItem(incomplete, type="file")]
+    return builtin_names()
 
 
-def devices(_: click.Context, __: click.Parameter, incomplete: str) -> list[str]:
-    """Return the kinds of devices; which there are here only a process with torch could say."""
-    return _starting(incomplete, [*DEVICE_KINDS, "gpu"])
-
-
-def columns(_: click.Context, __: click.Parameter, incomplete: str) -> list[str]:
-    """Return what rows can be paired by: what identifies a case."""
+def _columns() -> Iterable[str]:
     from dlbench.core.rows.row import MACHINE, WORK
 
-    return _starting(incomplete, [*(setting.name for setting in (*MACHINE, *WORK)), *_PARAMETERS])
+    return (*(setting.name for setting in (*MACHINE, *WORK)), *_PARAMETERS)
 
 
-def topics(_: click.Context, __: click.Parameter, incomplete: str) -> list[str]:
-    """Return the topics of the eleven questions."""
+def _topics() -> Iterable[str]:
     from dlbench.analysis import answers
 
-    return _starting(incomplete, answers.topics())
+    return answers.topics()
 
 
-def _starting(incomplete: str, words: Iterable[str]) -> list[str]:
-    return [word for word in dict.fromkeys(words) if word.startswith(incomplete)]
+suites = _offering(_suites, "file")
+devices = _offering(lambda: (*DEVICE_KINDS, "gpu"))  # which there are here only a process with torch could say
+columns = _offering(_columns)  # that identify a case
+topics = _offering(_topics)

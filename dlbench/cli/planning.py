@@ -1,8 +1,7 @@
 """Plans: suites and their cases on this machine, chosen by the options of planning."""
 
-import itertools
 import shlex
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -33,8 +32,8 @@ class Plan:
     options: PlanOptions
     suites: tuple[Suite, ...]
     """With the overrides in them."""
-    cases: Iterator[Case]
-    """At least one; made as they are read."""
+    cases: tuple[Case, ...]
+    """At least one."""
     devices: tuple["Device", ...]
     """Those that take part."""
     signatures: Signatures
@@ -85,16 +84,14 @@ def plan_suites(suites: tuple[Suite, ...], hello: Json, options: PlanOptions) ->
     chosen = devices.select(devices.describe(hello), options.device_words, installed.why_none(hello["versions"]))
     ids = [device.id for device in chosen]
     cases = all_cases(suites, signatures, ids, only=only, case_ids=options.case_ids, include_absent=not options.device_words)
-    first = next(cases)
-    return Plan(options, suites, itertools.chain((first,), cases), chosen, signatures, hello)
+    return Plan(options, suites, tuple(cases), chosen, signatures, hello)
 
 
-def left_out(plan: Plan, chosen: Iterable[Case]) -> str | None:
+def left_out(plan: Plan) -> str | None:
     """Return a note where ``-k`` leaves out plain defaults that cases which it chose are held against; None where it does not."""
     if plan.options.expression is None:
         return None
-    chosen = list(chosen)
-    wanted = {_plain(case, plan.signatures[case.workload]).id for case in chosen} - {case.id for case in chosen}
+    wanted = {_plain(case, plan.signatures[case.workload]).id for case in plan.cases} - {case.id for case in plan.cases}
     ids, absent = [device.id for device in plan.devices], not plan.options.device_words
     lacking = [case.id for case in all_cases(plan.suites, plan.signatures, ids, include_absent=absent) if case.id in wanted]
     return f"-k leaves out what others are held against: {few(lacking, 1)}" if lacking else None

@@ -326,14 +326,12 @@ def _measure(request: MeasureRequest, side: Side, placement: Placement, pool: Wo
 def _out_of_reach(task: Task, number: int, placement: Placement, settings: RunSettings) -> Measurement | None:
     """Return the row of a case that can't be measured on its side, for want of devices; None where it can."""
     case, side = task
-    status = Status.SKIPPED
+    status, why = Status.UNSUPPORTED, refusal(case, placement, settings.threads, settings.logical_cpus)
     if case.device in side.unusable:
-        why = f"{case.device} can't be used: {side.unusable[case.device]}"
+        status, why = Status.SKIPPED, f"{case.device} can't be used: {side.unusable[case.device]}"
     elif case.device not in side.devices:
         who = "this machine" if side.name is None else f"side {side.name}"
-        why = f"{who} has no {case.device}; it has {', '.join(side.devices)}"
-    else:
-        status, why = Status.UNSUPPORTED, refusal(case, placement, settings.threads, settings.logical_cpus)
+        status, why = Status.SKIPPED, f"{who} has no {case.device}; it has {', '.join(side.devices)}"
     return _unmeasured(task, number, placement, status, why) if why else None
 
 

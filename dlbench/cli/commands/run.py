@@ -167,7 +167,7 @@ def _new_session(
 ) -> sessions.Session:
     """Return the session of a run; a baseline gets the rounds that a gate needs."""
     tasks, rounds = opened.tasks(plan), None
-    if note := left_out(plan, [task.case for task in tasks]):
+    if note := left_out(plan):
         say(f"note: {note}")
     if gate is not None:
         require_sight(plan.suites, ACROSS_RUNS, gate)
