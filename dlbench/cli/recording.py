@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from dlbench.analysis.presentation.wording import plural
-from dlbench.cli.listing import estimated_s, write_cases
+from dlbench.cli.planning import estimated_s, write_cases
 from dlbench.cli.session import Session
 from dlbench.cli.terminal import say
 from dlbench.core.errors import DeviceFault, ExitCode
