@@ -135,11 +135,10 @@ def write_plan(plan: Plan, form: str, policy: Policy, programs: "OtherPrograms")
     write_cases(cases, form)
     skipped = f" ({crowded:,} skipped: too few devices or cores for their ranks)" if crowded else ""
     tried = f", {searches:,} search{'' if searches == 1 else 'es'} with about {tries:,} tries" if searches else ""
-    most = "" if policy.budget_s is None else f", {seconds(policy.budget_s)} at most"
     say(
         f"{len(cases):,} case{'' if len(cases) == 1 else 's'}{skipped}{tried}, about "
         f"{seconds(estimated_s(policy, len(cases) - crowded, tries))} in {plural(policy.rounds, 'round')} "
-        f"(estimated from the policy; slow steps take longer{most})"
+        f"(estimated from the policy; slow steps take longer{at_most(policy)})"
     )
     if absent:
         say(f"not listed: {plural(absent.total(), 'case')} of what is not here: {', '.join(absent)}")
@@ -152,6 +151,11 @@ def estimated_s(policy: Policy, cases: int, tries: int) -> float:
     """Return the seconds of so many cases, and of tries, which are made once and only while the budget lasts."""
     cases_s, tries_s = estimate(policy, cases), estimate(replace(policy_of_tries(policy), rounds=1, budget_s=None), tries)
     return cases_s + tries_s if policy.budget_s is None else max(cases_s, min(cases_s + tries_s, policy.budget_s))
+
+
+def at_most(policy: Policy) -> str:
+    """Return ``, 90.0 s at most`` of a policy with a budget, else nothing."""
+    return "" if policy.budget_s is None else f", {seconds(policy.budget_s)} at most"
 
 
 def minutes(suite: Suite, devices: Sequence[str]) -> int:
