@@ -5,9 +5,8 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from dlbench.analysis.report.screen import Note, ScreenColumn, ScreenTable
-from dlbench.cli.listing import minutes
 from dlbench.cli.options import NETWORK_SUITE
-from dlbench.cli.planning import DEFAULT_SUITE
+from dlbench.cli.planning import DEFAULT_SUITE, minutes
 from dlbench.cli.terminal import draw
 from dlbench.core.units import byte_count
 from dlbench.harness.plan.suite import load

@@ -1,28 +1,48 @@
-"""Plans: suites and their cases on this machine, chosen by the options of planning."""
+"""Plans: suites and their cases on this machine, chosen by the options of planning; and what of them goes to stdout."""
 
+import math
 import shlex
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+import sys
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from dlbench.analysis.presentation.wording import few
+from dlbench.analysis.export import tabular
+from dlbench.analysis.presentation.wording import plural
 from dlbench.cli.options import PlanOptions
+from dlbench.cli.terminal import busy_line, draw, say
 from dlbench.core.declared_json import to_json
 from dlbench.core.decoding import convert
-from dlbench.core.errors import UsageError
+from dlbench.core.errors import ExitCode, UsageError
 from dlbench.core.model import Case, Policy, Signature
 from dlbench.core.quantities import Json
 from dlbench.core.thresholds import DETECT
-from dlbench.harness.plan.cases import Signatures, check, overridden, policy_of, with_core_counts, with_user_names, workload_names
+from dlbench.core.units import seconds
+from dlbench.harness.plan.adaptive import AdaptivePlan, policy_of_tries, usual_tries
+from dlbench.harness.plan.cases import (
+    Signatures,
+    check,
+    estimate,
+    forecast_s,
+    overridden,
+    policy_of,
+    with_core_counts,
+    with_user_names,
+    workload_names,
+)
 from dlbench.harness.plan.cases import plan as all_cases
 from dlbench.harness.plan.selection import compile_expression
-from dlbench.harness.plan.suite import Suite, load_all
+from dlbench.harness.plan.suite import Suite, builtin_names, load, load_all
+from dlbench.harness.ranks.placement import NodeCapacity, place_ranks
 
 if TYPE_CHECKING:
     from dlbench.core.thresholds import Thresholds
     from dlbench.harness.probe.devices import Device
+    from dlbench.harness.probe.programs import OtherPrograms
 
 DEFAULT_SUITE = "quick"
+_COLUMNS = ("id", "suite", "workload", "device", "params")
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,22 +107,6 @@ def plan_suites(suites: tuple[Suite, ...], hello: Json, options: PlanOptions) ->
     return Plan(options, suites, tuple(cases), chosen, signatures, hello)
 
 
-def left_out(plan: Plan) -> str | None:
-    """Return a note where ``-k`` leaves out plain defaults that cases which it chose are held against; None where it does not."""
-    if plan.options.expression is None:
-        return None
-    wanted = {_plain(case, plan.signatures[case.workload]).id for case in plan.cases} - {case.id for case in plan.cases}
-    ids, absent = [device.id for device in plan.devices], not plan.options.device_words
-    lacking = [case.id for case in all_cases(plan.suites, plan.signatures, ids, include_absent=absent) if case.id in wanted]
-    return f"-k leaves out what others are held against: {few(lacking, 1)}" if lacking else None
-
-
-def _plain(case: Case, signature: Signature) -> Case:
-    """Return a case with the plain default of its precision and of each switch."""
-    plain = {name: found.default for name in ("dtype", *signature.declared.having("switch", "way")) if (found := signature.parameter(name))}
-    return Case.of(case.suite, signature, {**case.params, **plain}, case.device)
-
-
 def require_sight(suites: Iterable[Suite], usual: "Thresholds", given: Mapping[str, str]) -> None:
     """Raise UsageError where the change that must be detected is below the threshold of a workload."""
     for suite in suites:
@@ -112,3 +116,77 @@ def require_sight(suites: Iterable[Suite], usual: "Thresholds", given: Mapping[s
             except ValueError as error:
                 where = f"--detect {given[DETECT]}" if DETECT in given else f"{suite.origin}, thresholds"
                 raise UsageError(f"{where}: of {workload} {error}") from error
+
+
+def write_plan(plan: Plan, form: str, policy: Policy, programs: "OtherPrograms") -> ExitCode:
+    """Write the cases of a plan to stdout, and to stderr how many there are and about how long they take by this policy.
+
+    Cases of devices that are not here are counted only. ``programs``: those that take the CPUs, as a forecast is of a quiet machine.
+    """
+    from dlbench.harness.probe.devices import describe_cpu  # not at the top, so that --help stays quick
+
+    present = dict.fromkeys(device.id for device in plan.devices)
+    cases = [case for case in plan.cases if case.device in present]
+    absent = Counter(case.device for case in plan.cases if case.device not in present)
+    here = NodeCapacity(present, describe_cpu().usable_threads())
+    crowded = sum(len(place_ranks(case, (here,)).devices) < (case.ranks or 1) for case in cases)
+    searches = sum(AdaptivePlan.of(case, plan.signatures[case.workload]) is not None for case in cases)
+    tries = usual_tries(cases, plan.signatures)
+    write_cases(cases, form)
+    skipped = f" ({crowded:,} skipped: too few devices or cores for their ranks)" if crowded else ""
+    tried = f", {searches:,} search{'' if searches == 1 else 'es'} with about {tries:,} tries" if searches else ""
+    say(
+        f"{len(cases):,} case{'' if len(cases) == 1 else 's'}{skipped}{tried}, about "
+        f"{seconds(estimated_s(policy, len(cases) - crowded, tries))} in {plural(policy.rounds, 'round')} "
+        f"(estimated from the policy; slow steps take longer{at_most(policy)})"
+    )
+    if absent:
+        say(f"not listed: {plural(absent.total(), 'case')} of what is not here: {', '.join(absent)}")
+    if busy := busy_line(programs):
+        say(busy)
+    return ExitCode.OK
+
+
+def estimated_s(policy: Policy, cases: int, tries: int) -> float:
+    """Return the seconds of so many cases, and of tries, which are made once and only while the budget lasts."""
+    cases_s, tries_s = estimate(policy, cases), estimate(replace(policy_of_tries(policy), rounds=1, budget_s=None), tries)
+    return cases_s + tries_s if policy.budget_s is None else max(cases_s, min(cases_s + tries_s, policy.budget_s))
+
+
+def at_most(policy: Policy) -> str:
+    """Return ``, 90.0 s at most`` of a policy with a budget, else nothing."""
+    return "" if policy.budget_s is None else f", {seconds(policy.budget_s)} at most"
+
+
+def minutes(suite: Suite, devices: Sequence[str]) -> int:
+    """Return the minutes of a suite on these devices, rounded up."""
+    return math.ceil(forecast_s(suite, devices) / 60)
+
+
+def write_suites(form: str) -> None:
+    """Write every built-in suite to stdout: its name, minutes on the devices here and question. Needs neither torch nor a process."""
+    # Not at the top, so that --help stays quick.
+    from dlbench.analysis.report.screen import ScreenColumn, ScreenTable
+    from dlbench.harness.probe.installed import Gpus, versions
+
+    devices = Gpus.found(versions()).ids
+    rows = [{"suite": suite.name, "minutes": minutes(suite, devices), "about": suite.about} for suite in map(load, builtin_names())]
+    if form != "table":
+        _write(tabular.lines(list(rows[0]), rows, form))
+        return
+    headed = sys.stdout.isatty()
+    draw(ScreenTable([ScreenColumn(name * headed, [str(row[name]) for row in rows], name == "minutes", 0) for name in rows[0]]))
+
+
+def write_cases(cases: Iterable[Case], form: str) -> None:
+    """Write cases to stdout as they come: an id a line, which can be copied, or rows of data."""
+    if form == "table":
+        _write(f"{case.id}\n" for case in cases)
+    else:
+        _write(tabular.lines(_COLUMNS, ({name: getattr(case, name) for name in _COLUMNS} for case in cases), form))
+
+
+def _write(chunks: Iterable[str]) -> None:
+    sys.stdout.writelines(chunks)
+    # Here and not at exit, where Python answers a reader that has left (`| head`) with a message of its own.
+    sys.stdout.flush()

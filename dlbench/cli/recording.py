@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from dlbench.analysis.presentation.wording import plural
-from dlbench.cli.listing import estimated_s, write_cases
+from dlbench.cli.planning import at_most, estimated_s, write_cases
 from dlbench.cli.session import Session
 from dlbench.cli.terminal import say
 from dlbench.core.errors import DeviceFault, ExitCode
@@ -111,22 +111,19 @@ class Recording:
 
 
 def announce_gate(session: Session, goes_on: bool) -> None:
-    """Say on stderr how many cases and minutes a gate is, with its first rounds and, if it ``goes_on``, with all that fit its budget."""
+    """Say on stderr how many cases and minutes a gate is, with its first rounds and, if it ``goes_on``, with all of them."""
     from dlbench.analysis.compare.power import MOST_FURTHER
 
     policy, tasks = session.settings.policy, [task for task in session.tasks if task.has_device]
     tries = usual_tries((task.case for task in tasks), session.signatures)
-    most = max(policy.rounds, MOST_FURTHER if goes_on else 0)
-    if policy.budget_s is not None:
-        unlimited = replace(policy, budget_s=None)
-        fit = [each for each in range(1, most + 1) if estimated_s(replace(unlimited, rounds=each), len(tasks), tries) <= policy.budget_s]
-        most = max(fit, default=1)
-    both = list(dict.fromkeys((min(policy.rounds, most), most)))
-    took = " to ".join(dict.fromkeys(seconds(estimated_s(replace(policy, rounds=each), len(tasks), tries)) for each in both))
-    rounds = f"{plural(most, 'round')}" if len(both) == 1 else f"{both[0]} to {most} rounds"
-    a_side = " a side" if len({task.side.name for task in session.tasks}) > 1 else ""
-    cases = plural(len({task.case.id for task in tasks}), "case")
-    say(f"{cases} in {rounds}{a_side}, about {took} (estimated from the policy; slow steps take longer)")
+    both = list(dict.fromkeys((policy.rounds, max(policy.rounds, MOST_FURTHER if goes_on else 0))))
+    took = dict.fromkeys(seconds(estimated_s(replace(policy, rounds=each), len(tasks), tries)) for each in both)
+    sides = len({task.side.name for task in session.tasks})
+    cases, rounds = plural(len({task.case.id for task in tasks}), "case"), " to ".join(map(str, both))
+    say(
+        f"{cases} in {rounds} round{'s' * (both[-1] > 1)}{' a side' * (sides > 1)}, about {' to '.join(took)} "
+        f"(estimated from the policy; slow steps take longer{at_most(policy)})"
+    )
 
 
 def write_gate(session: Session, goes_on: bool, form: str) -> ExitCode:

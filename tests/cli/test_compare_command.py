@@ -456,7 +456,7 @@ def test_a_machine_whose_key_is_a_path_has_no_calibration(folder: Folder) -> Non
             ("--threshold", "5%", "--threshold", "throughput=5%"),
             "--threshold throughput=5%: throughput is time turned over, so the two are one threshold; give one of them",
         ),
-        (("--by", "dtype"), "--by compares the rows of one file; give BASE alone with it"),
+        (("--by", "dtype"), "--by compares the rows of one file, BASE, with each other; leave out NEW"),
         (("--calibration", "absent.json"), "cannot read absent.json: No such file or directory"),
     ],
 )
@@ -476,14 +476,18 @@ def test_options_that_make_no_sense_are_2_and_one_sentence(folder: Folder, argum
         (
             ("base.jsonl",),
             ("--by", "dtype", "--calibration", "m.json"),
-            "--calibration is for files of several sessions; leave it out with --by",
+            "--by compares the rows of one file, BASE, with each other; leave out --calibration",
         ),
         (
             ("base.jsonl", "new.jsonl"),
             ("--across-machines", "--calibration", "m.json"),
             "--calibration is the noise of one machine; leave it out with --across-machines",
         ),
-        (("base.jsonl",), ("--by", "dtype", "--across-machines"), "--across-machines is for several files; leave it out with --by"),
+        (
+            ("base.jsonl",),
+            ("--by", "dtype", "--across-machines"),
+            "--by compares the rows of one file, BASE, with each other; leave out --across-machines",
+        ),
     ],
 )
 def test_files_that_make_no_sense_are_2_and_one_sentence(

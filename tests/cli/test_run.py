@@ -446,9 +446,3 @@ def test_every_case_says_how_long_it_waited_for_a_cpu_or_why_not(tmp_path):
     assert all(0 <= told[name] <= 1 for name in ("waiting", "stolen") if name in told)
     assert "waiting" not in ranks.get("throttling", {})
     assert explained(ranks["missing_reasons"]["waiting"]) == "threads of several ranks wait for each other's, too"
-
-
-def test_k_says_what_it_leaves_out_that_others_are_held_against(tmp_path):
-    suite = front_door.suite(tmp_path, 'workload = "matmul"\naxes.n = [8, 16]\naxes.dtype = ["fp32", "bf16"]')
-    done = dlbench("run", suite, "-k", "bf16 or 16", "--device", "cpu", "--rounds", "1", "-o", "o.jsonl", cwd=tmp_path)
-    assert done.err.startswith("note: -k leaves out what others are held against: matmul[n=8,dtype=fp32]@cpu\n")

@@ -93,12 +93,9 @@ def command(
 
 def _refuse_contradictions(base: Path, new: Sequence[Path], by: str | None, calibration: Path | None, across_machines: bool) -> None:
     """Raise UsageError for options that exclude each other, and where there is nothing to compare."""
-    if by and new:
-        raise UsageError("--by compares the rows of one file; give BASE alone with it")
-    if by and across_machines:
-        raise UsageError("--across-machines is for several files; leave it out with --by")
-    if by and calibration:
-        raise UsageError("--calibration is for files of several sessions; leave it out with --by")
+    others = {"NEW": new, "--across-machines": across_machines, "--calibration": calibration}
+    if by and (given := [name for name, value in others.items() if value]):
+        raise UsageError(f"--by compares the rows of one file, BASE, with each other; leave out {' and '.join(given)}")
     if across_machines and calibration:
         raise UsageError("--calibration is the noise of one machine; leave it out with --across-machines")
     if base.is_dir():

@@ -2,9 +2,8 @@
 
 import click
 
-from dlbench.cli.listing import write_plan, write_suites
 from dlbench.cli.options import PlanOptions, format_option, planning_options, typed_options
-from dlbench.cli.planning import load_suites, plan_suites
+from dlbench.cli.planning import load_suites, plan_suites, write_plan, write_suites
 from dlbench.core.errors import UsageError
 from dlbench.harness.plan.cases import workload_names
 

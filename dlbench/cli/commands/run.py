@@ -12,7 +12,6 @@ import click
 
 from dlbench.cli import BEGAN, defaults
 from dlbench.cli import session as sessions
-from dlbench.cli.listing import write_plan
 from dlbench.cli.options import (
     PATH,
     MeasureOptions,
@@ -26,7 +25,7 @@ from dlbench.cli.options import (
     typed_options,
 )
 from dlbench.cli.output_files import check_writable
-from dlbench.cli.planning import Plan, left_out, load_suites, plan_suites, require_sight
+from dlbench.cli.planning import Plan, load_suites, plan_suites, require_sight, write_plan
 from dlbench.cli.recording import LEAST_ROUNDS, announce_gate, measure_until_seen, record, write_gate
 from dlbench.cli.terminal import say
 from dlbench.core.errors import DeviceAbsent, ExitCode, UsageError
@@ -167,8 +166,6 @@ def _new_session(
 ) -> sessions.Session:
     """Return the session of a run; a baseline gets the rounds that a gate needs."""
     tasks, rounds = opened.tasks(plan), None
-    if note := left_out(plan):
-        say(f"note: {note}")
     if gate is not None:
         require_sight(plan.suites, ACROSS_RUNS, gate)
         cases = sum(task.has_device for task in tasks)  # no test is made of one that is skipped on both sides
