@@ -11,7 +11,6 @@ from dlbench.core.rows.row import Row
 
 _TEXTS = frozenset({"case", "device", "file", "notes"})
 """Headings of columns without numbers."""
-_STAY = (*_TEXTS, "time")
 
 
 def ordered(rows: Sequence[Row]) -> list[Row]:
@@ -55,7 +54,8 @@ def columns(rows: Sequence[Row], shared: Collection[str] = (), legends: Mapping[
     }
     notes = {heading: f"{heading}: {meaning}" for heading, meaning in (legends or {}).items()}
     return [
-        ScreenColumn(heading, texts, heading not in _TEXTS, int(heading not in _STAY), notes.get(heading, ""))
+        # Texts are the last to go from a narrow screen, but for the time.
+        ScreenColumn(heading, texts, heading not in _TEXTS, -1 if heading == "time" else int(heading not in _TEXTS), notes.get(heading, ""))
         for heading, texts in found.items()
         if heading == "case" or any(texts)
     ]
