@@ -375,7 +375,7 @@ def test_the_table_has_a_value_where_a_case_has_no_times(tmp_path: Path) -> None
     for name, side in zip(("one", "two"), OVERLAPPING, strict=True):
         written(tmp_path / f"{name}.jsonl", side)
     lines = in_process(tmp_path, "compare", "one.jsonl", "two.jsonl").out.splitlines()
-    assert next(line.split()[1:] for line in lines if line.startswith(" serve ")) == ["1.02", "s", "1.53", "s", "+50.0", "%", "worse"]
+    assert next(line.split()[2:] for line in lines if line.startswith(" serve n=1 ")) == ["1.02", "s", "1.53", "s", "+50.0", "%", "worse"]
     assert lines[-1] == "1 worse; exit 3"
 
 
