@@ -21,7 +21,7 @@ HEADER = '{"kind":"header","schema":1,"policy":{},"devices":[],"environment":{}}
         (("run", "qick"), 2, "no suite is called 'qick'; did you mean 'quick'?"),
         (("run", "quick", "--device", "cuda:9"), 69, "cuda"),
         (("run", "quick", "--device", "gpux"), 2, "gpux"),
-        (("run", "self", "--set", "nn=3"), 2, "--set nn: no workload of self has such a parameter; valid: seconds"),
+        (("run", "self", "--set", "nn=3"), 2, "--set nn: no workload of self has such a parameter; valid: instances, seconds, threads"),
         (("run", "matmul", "--set", "n=-4"), 2, "--set n=-4 (matmul): n must be a positive integer, not -4"),
         (("run", "matmul", "--set", "dtype=fp31"), 2, "dtype"),
         (("run", "matmul", "-k", "nothing_has_this"), 2, "plans no case"),

@@ -274,13 +274,13 @@ def planned(folder: Path, declared: str, parameters: str, device: str = "device"
     )
     (folder / "w.toml").write_text('about = "?"\n[[bench]]\nworkload = "wrong"\n')
     done = dlbench("run", "w.toml", "--plugin", "w.py", "--dry-run", cwd=folder)
-    return done.code, done.err
+    return done.code, done.err.replace(f"{folder}/", "")
 
 
 @pytest.mark.parametrize("values", MISTAKES)
 def test_a_declaration_that_makes_no_sense_is_a_sentence(tmp_path: Path, values: str) -> None:
     said = planned(tmp_path, f"values=({values},)", "form: str = 'x'")
-    assert said == (2, f"dlbench: workload 'wrong', {MISTAKES[values]}\n")
+    assert said == (2, f"dlbench: w.py, line 4: workload 'wrong', {MISTAKES[values]}\n")
 
 
 MISFITS = {
@@ -298,7 +298,7 @@ MISFITS = {
 def test_a_declaration_that_does_not_fit_the_signature_is_a_sentence(tmp_path: Path, declared: str) -> None:
     ranks = "rank" if "step" in declared else "ranks"
     said = planned(tmp_path, declared, f"form: Literal['ddp', 'tower'] = 'ddp', flag: bool = True, {ranks}: int = 1")
-    assert said == (2, f"dlbench: workload 'wrong', {MISFITS[declared]}\n")
+    assert said == (2, f"dlbench: w.py, line 4: workload 'wrong', {MISFITS[declared]}\n")
 
 
 UNBEARABLE = {
@@ -329,12 +329,12 @@ UNBEARABLE = {
 def test_a_role_at_the_device_is_a_sentence(tmp_path: Path) -> None:
     right = "write device: torch.device, and the role 'sweep' at a parameter after '*'"
     said = planned(tmp_path, "", "n: int = 1", device="device: Sweep[Size]")
-    assert said == (2, f"dlbench: workload 'wrong', parameter 'device': the first is the device; {right}\n")
+    assert said == (2, f"dlbench: w.py, line 4: workload 'wrong', parameter 'device': the first is the device; {right}\n")
 
 
 @pytest.mark.parametrize("parameters", UNBEARABLE)
 def test_a_role_that_its_parameter_cannot_bear_is_a_sentence(tmp_path: Path, parameters: str) -> None:
-    assert planned(tmp_path, "", parameters) == (2, f"dlbench: workload 'wrong', {UNBEARABLE[parameters]}\n")
+    assert planned(tmp_path, "", parameters) == (2, f"dlbench: w.py, line 4: workload 'wrong', {UNBEARABLE[parameters]}\n")
 
 
 def written(path: Path, value: float | Sequence[float], suites: Sequence[object] = ("quick",), **declared: object) -> Path:
@@ -375,7 +375,7 @@ def test_the_table_has_a_value_where_a_case_has_no_times(tmp_path: Path) -> None
     for name, side in zip(("one", "two"), OVERLAPPING, strict=True):
         written(tmp_path / f"{name}.jsonl", side)
     lines = in_process(tmp_path, "compare", "one.jsonl", "two.jsonl").out.splitlines()
-    assert next(line.split()[1:] for line in lines if line.startswith(" serve[")) == ["1.02", "s", "1.53", "s", "+50.0", "%", "worse"]
+    assert next(line.split()[2:] for line in lines if line.startswith(" serve n=1 ")) == ["1.02", "s", "1.53", "s", "+50.0", "%", "worse"]
     assert lines[-1] == "1 worse; exit 3"
 
 

@@ -11,6 +11,7 @@ import pytest
 import shared_hosts
 
 from dlbench.analysis.answers import topics as topics_asked
+from dlbench.analysis.answers.parts.headline import WORTH_IT
 from dlbench.cli import session
 from dlbench.core.conditions import RoundState, Throttling
 from dlbench.core.model import Status
@@ -70,10 +71,10 @@ def test_it_is_the_first_line_of_what_is_shown_and_answered(tmp_path):
 
 
 def lines_of(folder, name):
-    """The line of each topic, and the lines above the first, of what is shown of a file."""
+    """The line of each topic, or label of one, and the first two lines, of what is shown of a file."""
     told = front_door.in_process(folder, "show", name).out.splitlines()
-    topics = {line.split()[0]: " ".join(line.split()[1:]) for line in told if line.split()[:1] in [[topic] for topic in topics_asked()]}
-    return topics, told[:2]
+    parts = [line.split("  ", 1) for line in told]
+    return {head: " ".join(rest[0].split()) for head, *rest in parts if head in (WORTH_IT, *topics_asked())}, told[:2]
 
 
 def test_no_line_rests_on_disturbed_cases_and_what_sound_ones_say_stays(tmp_path):
@@ -88,9 +89,9 @@ def test_no_line_rests_on_disturbed_cases_and_what_sound_ones_say_stays(tmp_path
     (none, first), (some, _), (every, _) = (lines_of(tmp_path, f"{name}.jsonl") for name in ("none", "some", "all"))
     assert first[0].startswith("not usable: 8 of 8 cases were disturbed in most rounds")
     assert first[1] == "8 cases: 8 not usable; 7 rounds."
-    assert [every[topic].split("×")[0] for topic in ("speed-up", "precision")] == ["training 50.0", "bf16 2.00"]
+    assert [every[topic].split("×")[0] for topic in (WORTH_IT, "precision")] == ["training 100", "bf16 2.00"]
     assert none == {}
-    assert some == {"speed-up": "training 80.0× (77.6…82.5) resnet18 b8 bf16"}
+    assert some == {WORTH_IT: "training 80.0× (77.6…82.5) resnet18 b8 bf16 CPU untuned"}
     ends = [front_door.in_process(tmp_path, "show", f"{name}.jsonl").out for name in ("none", "some", "all")]
     parts = [line.split(" · ")[-1] for out in ends for line in out.splitlines() if line.startswith("NVIDIA H200 against ")]
     assert parts == ["not usable: 8 of 8 disturbed", "not usable: 6 of 8 disturbed", "usable"]

@@ -57,7 +57,9 @@ def test_a_declaration_of_another_kind_is_refused_with_the_kind_that_it_has(tmp_
 def test_a_workload_that_states_neither_operations_nor_bytes_is_told_so(tmp_path, counts, told):
     measured(tmp_path, "@workload", f"Work(call=lambda: None{counts})")
     shown = shared_hosts.dlbench("show", "run.jsonl", cwd=tmp_path).out
-    sentence = "neither operations nor bytes are stated by mine, so rate, peak and ceiling stay empty; give Work flops=, bytes= or both"
+    sentence = (
+        "mine: the workload states neither operations nor bytes, so rate, peak and ceiling stay empty; give Work flops=, bytes= or both"
+    )
     assert (sentence in shown) == told
 
 
