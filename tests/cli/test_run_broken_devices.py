@@ -161,7 +161,7 @@ def test_a_device_that_keeps_failing_is_left_alone_and_the_others_are_measured_t
 def test_then_the_footer_the_tables_and_how_to_go_on_are_there_all_the_same(retired):
     done, folder = retired
     assert lines(folder / "o.jsonl")[-1]["kind"] == "footer"
-    assert re.search(r"^speed-up +.*×", done.out, re.MULTILINE)
+    assert re.search(r"^worth it +.*×", done.out, re.MULTILINE)
     assert done.err.splitlines()[-2:] == [
         "what was skipped can be measured with: dlbench run --resume o.jsonl",
         f"dlbench: {FAULTED}; the remaining cases there were skipped; check it, then measure again",

@@ -117,7 +117,11 @@ def test_the_budget_begins_once_the_machines_have_connected(tmp_path, monkeypatc
         ),
         ({"RANK": "0"}, ("run", "self"), "torchrun's rendezvous at 127.0.0.1:{port} can't be used (Connection refused)"),
         ({"LOCAL_WORLD_SIZE": "2"}, ("run", "self"), "give torchrun --nproc-per-node 1"),
-        ({}, ("ab", "self"), "dlbench ab measures on one machine; start it without torchrun, or have dlbench run measure on several"),
+        (
+            {},
+            ("ab", "self", "--same"),
+            "dlbench ab measures on one machine; start it without torchrun, or have dlbench run measure on several",
+        ),
         ({}, ("calibrate", "self"), "dlbench calibrate measures on one machine; start it without torchrun"),
         ({}, ("doctor",), "dlbench doctor measures on one machine; start it without torchrun"),
         ({}, ("run", "--resume", "o.jsonl"), "--resume goes on with a run on one machine; give it without torchrun"),

@@ -50,8 +50,7 @@ def test_the_fastest_way_over_the_link_is_told_with_its_intervals(found):
     ways = (copied(link=63e9, memory="pinned"), copied(link=63e9, memory="pageable", bytes_per_s=1e10), copied(bytes_per_s=2e12))
     told = found(*ways, accelerator=GEN5)
     assert told.sentences == (
-        "copy, transfer pinned: bytes/s 50.0 GB/s, latency 10.0 µs (9.70…10.3 µs), "
-        "bandwidth 50.0 GB/s (48.5…51.5 GB/s), of the link 79.3 %.",
+        "copy, transfer pinned: bytes 50.0 GB/s, latency 10.0 µs (9.70…10.3 µs), bandwidth 50.0 GB/s (48.5…51.5 GB/s), of the link 79.3 %.",
     )
     assert line(told) == ("copies run at 50.0 GB/s after 10.0 µs", "transfer pinned: 79.3 % of the link", ())
     (table,) = told.tables

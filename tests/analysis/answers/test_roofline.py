@@ -52,8 +52,8 @@ def test_the_headline_and_the_sentences_say_what_a_device_can_do_at_most(found):
     assert line(on_cpu) == ("200 GFLOP/s bf16, 10.0 GB/s memory at most", "product bf16", ())
     assert line(on_gpu)[1] == "0.02 % of the published peak"
     assert on_gpu.sentences == (
-        "arithmetic, bf16, product bf16: FLOP/s 200 GFLOP/s, peak 0.02 %.",
-        "memory, moves triad: bytes/s 10.0 GB/s, peak 0.2 %.",
+        "arithmetic, bf16, product bf16: FLOP 200 GFLOP/s, peak 0.02 %.",
+        "memory, moves triad: bytes 10.0 GB/s, peak 0.2 %.",
         "launch, start: time 2.00 µs.",
     )
 

@@ -164,7 +164,7 @@ def test_the_step_of_median_time_and_that_with_most_to_gain_have_a_line_each(tmp
 
 def test_a_line_leaves_the_device_out_where_no_other_of_its_kind_ran_steps(tmp_path):
     steps = [each for device in ("cpu", "cuda:0") for each in rounds("step", device, 2.0, (KindTime("products", 1.0, 40),), flops=90e9)]
-    assert lines(tmp_path, steps, ceilings("cpu"), ceilings("cuda:0")) == ["step: products 50 %, at 90 % of this card's best"]
+    assert lines(tmp_path, steps, ceilings("cpu"), ceilings("cuda:0")) == ["step: products 50 %, at 90 % of this card's best: little left"]
 
 
 def test_no_mix_of_files_has_more_than_four_tables():

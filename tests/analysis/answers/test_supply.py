@@ -35,8 +35,8 @@ def test_each_step_stands_beside_the_slowest_and_the_fastest_way_to_read_from_st
         rows("look", 0.5, batch=64),
     )
     assert answer["sentences"] == [
-        "eat batch=64, cuda:0, shelf disk hops: items/s 128 /s (124…132 /s), ratio 0.500 × (0.481…0.520), supply 64.0 /s, need 128 /s.",
-        "eat batch=64, cuda:0, shelf disk runs: items/s 128 /s (124…132 /s), ratio 2.00 × (1.92…2.08), supply 256 /s, need 128 /s.",
+        "eat batch=64, cuda:0, shelf disk hops: items 128 /s (124…132 /s), ratio 0.500 × (0.481…0.520), supply 64.0 /s, need 128 /s.",
+        "eat batch=64, cuda:0, shelf disk runs: items 128 /s (124…132 /s), ratio 2.00 × (1.92…2.08), supply 256 /s, need 128 /s.",
     ]
     line = ("storage feeds 0.500× (0.481…0.520) the need", "eat b64", " (0.481…0.520)")
     assert (answer["headline"], answer["qualifier"], answer["interval"]) == line

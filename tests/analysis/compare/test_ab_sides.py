@@ -52,7 +52,7 @@ def verdicts(folder: Path, *arguments: str) -> tuple[int, dict[str, tuple[str, s
 def test_b_is_compared_with_a_at_the_threshold_of_rounds_measured_in_turn(tmp_path: Path) -> None:
     write(tmp_path, on("a", ONE), on("b", ONE, 1.05), on("a", TWO), on("b", TWO))
     done = call(tmp_path, "compare", "ab.jsonl", "--by", "run")
-    assert (done.code, done.out.splitlines()[0]) == (3, "ab:b against ab:a")
+    assert (done.code, done.out.splitlines()[0]) == (3, "ab:b against ab:a, on cpu")
     assert done.out.endswith("1 slower, 1 same; exit 3\n")
     assert done.err == "note: the sides differ, a against b: side.environ.SPEED: 'a' against 'b'\n"
     assert call(tmp_path, "compare", "ab.jsonl", "--by", "case.run", "--threshold", "10%").code == 0

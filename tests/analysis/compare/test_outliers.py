@@ -112,7 +112,7 @@ def test_each_file_of_a_folder_is_compared_with_the_base_which_may_lie_there_too
         machine(tmp_path, f"node{number}", factor)
     result = command("compare", tmp_path / "node0.jsonl", tmp_path)
     titles = [line for line in result.stdout.splitlines() if " against " in line]
-    assert titles == [f"node{number} against node0" for number in range(1, 6)]
+    assert titles == [f"node{number} against node0, on cuda:0" for number in range(1, 6)]
     assert f"node5 is slower than others with {NAME} in 1 of 1 case" in result.stderr
     assert result.stdout.splitlines()[-1].endswith("; exit 3")
 
