@@ -38,9 +38,14 @@ SLOW = ("cli", "benchmarks", "workloads", "kit")
 
 
 @pytest.fixture(autouse=True)
-def wide_pipes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let pipes be so wide that no sentence is broken that a test reads."""
-    monkeypatch.setenv("COLUMNS", "100000")
+def wide_pipes() -> Iterator[None]:
+    """Let pipes be so wide that no sentence is broken that a test reads.
+
+    Not by a test's own ``monkeypatch``, which would then be undone after the test's other fixtures instead of before.
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("COLUMNS", "100000")
+        yield
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -112,9 +112,9 @@ def most_wanted(lacking: Sequence[Missing]) -> str:
 def lines(found: Sequence[Answer | Missing], width: int, shared: Container[str] = ()) -> list[tuple[str, str]]:
     """Return label and text of each line that is answered, together at most as wide as the screen where that is wider than a label.
 
-    A line says as much as it has room for with all its tags, but for those that all cases have (``shared``), then with its doubts alone:
-    these stay at any width, or the worst run would have the cleanest lines. A label stands once; an answer under the label of the one
-    before goes on in its line where there is room.
+    A line says as much as it has room for with all its tags, but for those that all cases have (``shared``), then without the last of
+    them. Its doubts stay at any width, or the worst run would have the cleanest lines. A label stands once; an answer under the label of
+    the one before goes on in its line where there is room.
     """
     room, told = max(1, width - LABEL), list[tuple[str, str]]()
     before = ""
@@ -134,8 +134,11 @@ def lines(found: Sequence[Answer | Missing], width: int, shared: Container[str] 
 
 
 def _fitting(texts: Sequence[str], tags: Sequence[Tag], room: int) -> str:
-    """Return the text, with all tags or else its doubts behind it, that says the most of those that have room; else the last, cut."""
-    ends = [", ".join(tags), ", ".join(tag for tag in tags if tag in DOUBTS)]
+    """Return the text, with the most tags behind it, and its doubts at least, that says the most of those with room; else the last, cut.
+
+    Tags stand in their order, doubts first.
+    """
+    ends = [", ".join(tags[:most]) for most in range(len(tags), sum(tag in DOUBTS for tag in tags) - 1, -1)]
     made = [*("  ".join(filter(None, (text, end))) for text in texts for end in ends), texts[-1]]
     return next((text for text in made if len(text) <= room), cut(made[-1], room))
 

@@ -6,7 +6,7 @@ from itertools import product
 from typing import NamedTuple
 
 from dlbench.analysis.answers.parts.base import Section
-from dlbench.analysis.presentation.columns import KEY, place
+from dlbench.analysis.presentation.columns import KEY, of_row, place
 from dlbench.analysis.presentation.names import by_device
 from dlbench.analysis.ratios.pairing import grouped
 from dlbench.core import schema
@@ -17,13 +17,13 @@ from dlbench.core.rows.columns import BY_NAME
 from dlbench.core.rows.row import Row, cells
 from dlbench.core.schema import Column, Unit
 
-_QUANTITIES: Mapping[str, tuple[str, Callable[[Row], float | None]]] = {
-    "rate.items_per_s": ("items a second", lambda row: row.rate.items_per_s),
-    "rate.bus_bytes_per_s": ("bus bandwidth", lambda row: row.rate.bus_bytes_per_s),
-    "transfer.pinned_h2d_bytes_per_s": ("copies to the device", lambda row: row.transfer.pinned_h2d_bytes_per_s),
-    "transfer.pinned_d2h_bytes_per_s": ("copies from the device", lambda row: row.transfer.pinned_d2h_bytes_per_s),
+_QUANTITIES: Mapping[str, Callable[[Row], float | None]] = {
+    "items a second": lambda row: row.rate.items_per_s,
+    "bus bandwidth": lambda row: row.rate.bus_bytes_per_s,
+    "copies to the device": lambda row: row.transfer.pinned_h2d_bytes_per_s,
+    "copies from the device": lambda row: row.transfer.pinned_d2h_bytes_per_s,
 }
-"""What there are figures of, by their column."""
+"""What there are figures of."""
 _NOT_THE_SAME = "figures of others, by other programs on other software: for the order of magnitude, and never a verdict"
 
 
@@ -32,6 +32,7 @@ class Counterpart(NamedTuple):
 
     figure: PublishedFigure
     row: Row
+    quantity: str
     here: float
 
     def shown(self, value: float) -> str:
@@ -45,7 +46,8 @@ def beside_published(rows: Sequence[Row]) -> list[Counterpart]:
     Of the figures of one work and precision each device is set against the nearest: of a device of its name, else of the most alike name.
     """
     found = list[Counterpart]()
-    for (column, (_, of)), on_device in product(_QUANTITIES.items(), by_device([row for row in rows if row.is_sound]).values()):
+    for (quantity, of), on_device in product(_QUANTITIES.items(), by_device([row for row in rows if row.is_sound]).values()):
+        column = of_row(of).name
         figures = [each for each in published_figures() if each.on_cpu is on_device[0].is_on_cpu and each.column == column]
         for of_work in grouped(figures, lambda each: (each.tags, str(each.params), each.dtype)).values():
             if measured := {row: value for row in on_device if _is_same_work(row, of_work[0]) and (value := of(row))}:
@@ -53,7 +55,7 @@ def beside_published(rows: Sequence[Row]) -> list[Counterpart]:
                 figure = max(of_work, key=lambda each: _alike(name, each.device))
                 # Of the nearest batch the best.
                 nearest = min(measured, key=lambda row: (_apart(row, figure.batch), -measured[row]))
-                found.append(Counterpart(figure, nearest, measured[nearest]))
+                found.append(Counterpart(figure, nearest, quantity, measured[nearest]))
     return found
 
 
@@ -85,7 +87,7 @@ SECTION: Section[Counterpart] = Section(
     columns=[
         KEY.headed("measured"),
         place,
-        Column("published.quantity", Unit.TEXT, "what the figure is of", heading="of").by(lambda each: _QUANTITIES[each.figure.column][0]),
+        Column("published.quantity", Unit.TEXT, "what the figure is of", heading="of"),
         Column("published.measured", Unit.TEXT, "that here", heading="here").by(lambda each: each.shown(each.here)),
         Column("published.value", Unit.TEXT, "what others published", heading="there").by(lambda each: each.shown(each.figure.value)),
         Column("published.ratio", Unit.RATIO, "measured here over published", heading="ratio", priority=0).by(
