@@ -217,13 +217,13 @@ QUESTION = Question(
             headline={
                 _CROSSES: "{device} ahead from {parameter:9} = {size}{more}",
                 _THROUGHOUT: (
-                    "{device} ahead at every {parameter:9}, {smallest}…{largest}{more}",
+                    "{device} ahead at every {parameter:9} of {smallest}…{largest}{more}",
                     "{device} ahead from {parameter:9} = {size}",
                 ),
                 _NONE: "no crossover up to {parameter:9} = {largest}",
             },
             more={
-                **dict.fromkeys((_CROSSES, _THROUGHOUT), (", with copies {size}", ", copies {size}")),
+                **dict.fromkeys((_CROSSES, _THROUGHOUT), (", with copies from {size}", ", copies from {size}")),
                 _NONE: (", with copies never", ", copies never"),
             },
             qualifier=("{case} {copied}{where}", "{short} {copied}{where}"),

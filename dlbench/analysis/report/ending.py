@@ -6,7 +6,7 @@ from typing import Any
 
 from dlbench.analysis.answers.health import standing
 from dlbench.analysis.answers.parts.base import Answer, Missing
-from dlbench.analysis.answers.parts.headline import DOUBTS, EXPLANATIONS, Tag, cut
+from dlbench.analysis.answers.parts.headline import DOUBTS, EXPLANATIONS, GAIN, Tag, cut
 from dlbench.analysis.presentation import names
 from dlbench.analysis.presentation.wording import few, plural
 from dlbench.analysis.read.references import part
@@ -148,5 +148,6 @@ def explanations(used: Container[str], marks: Mapping[str, str], shared: Contain
 
     ``shared``: marks that all cases have, which no line repeats.
     """
-    told: dict[str, str] = {tag: EXPLANATIONS[tag] for tag in Tag if tag in marks or tag in used} | dict(marks)
+    gain = {"gain": GAIN} if any(f"{sign}gain" in used for sign in " (") else {}
+    told: dict[str, str] = gain | {tag: EXPLANATIONS[tag] for tag in Tag if tag in marks or tag in used} | dict(marks)
     return [f"{mark}{' (all cases)' if mark in shared else ''}: {meaning}" for mark, meaning in told.items()]

@@ -235,7 +235,7 @@ SECTION: Section[OnCard] = Section(
     foremost=_foremost,
     by=lambda each: "figure" if each.figure else "estimate",
     headline={
-        "figure": ("{times} {step} ({brief}, {year}){more}", "{times} {step:20}"),
+        "figure": ("{times} {step} ({brief}, {year}){more}", "{times} {step:20} ({brief}, {year})", "{times} {step:20} ({brief})"),
         "estimate": ("{times} {step} ({brief}), an estimate", "{times} {step:20}, an estimate"),
     },
     more={"estimate": "; {brief} estimate {times}"},

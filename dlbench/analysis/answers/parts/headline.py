@@ -50,6 +50,8 @@ class Tag(StrEnum):
     NOT_MEASURED = "not measured"
 
 
+GAIN = "percent of the step that the kind would save at its ceiling alone"
+"""Meaning of the numbers in lines on where the time of a step goes."""
 EXPLANATIONS: Mapping[str, str] = {
     Tag.THROTTLED: "heat or a power limit held it back; cool it or raise that",
     Tag.DISTURBED: "other programs took part of it; dlbench doctor names them",
