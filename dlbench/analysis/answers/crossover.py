@@ -223,7 +223,7 @@ QUESTION = Question(
                 _NONE: "no crossover up to {parameter:9} = {largest}",
             },
             more={
-                **dict.fromkeys((_CROSSES, _THROUGHOUT), (", with copies from {size}", ", copies from {size}")),
+                **dict.fromkeys((_CROSSES, _THROUGHOUT), (", with copies from {size}", ", copies {size}")),
                 _NONE: (", with copies never", ", copies never"),
             },
             qualifier=("{case} {copied}{where}", "{short} {copied}{where}"),

@@ -83,8 +83,8 @@ def test_it_tells_every_way_of_the_work_measured_in_most(told, snapshot):
 @pytest.mark.parametrize(
     ("speedups", "first", "tags"),
     [
-        ({8: 2, 16: 3}, "GPU ahead at every n, 8…16", []),
-        ({8: 1.01, 1600: 3}, "GPU ahead at every n, 8…1,600", ["noisy"]),
+        ({8: 2, 16: 3}, "GPU ahead at every n of 8…16", []),
+        ({8: 1.01, 1600: 3}, "GPU ahead at every n of 8…1,600", ["noisy"]),
         ({8: 0.5, 16: 1.01}, "GPU ahead from n = 16", ["noisy"]),
         ({8: 0.5, 16: 0.6}, "no crossover up to n = 16", []),
         ({8: 0.5, 16: 0.99}, "no crossover up to n = 16", ["noisy"]),
@@ -97,10 +97,10 @@ def test_it_is_noisy_where_an_interval_holds_several_sizes(crossover, speedups, 
 @pytest.mark.parametrize(
     ("resident", "copied", "expected"),
     [
-        ({8: 2, 16: 3}, {8: 2, 16: 3}, "GPU ahead at every n, 8…16, with copies 8"),
-        ({8: 2, 16: 3}, {8: 0.5, 16: 0.5}, "GPU ahead at every n, 8…16, with copies never"),
-        ({64: 2, 8192: 3}, {64: 0.5, 8192: 2}, "GPU ahead at every n, 64…8,192, copies 8,192"),
-        ({4096: 2, 16777216: 3}, {4096: 0.5, 16777216: 2}, "GPU ahead at every n, 4,096…16,777,216"),
+        ({8: 2, 16: 3}, {8: 2, 16: 3}, "GPU ahead at every n of 8…16, with copies from 8"),
+        ({8: 2, 16: 3}, {8: 0.5, 16: 0.5}, "GPU ahead at every n of 8…16, with copies never"),
+        ({64: 2, 8192: 3}, {64: 0.5, 8192: 2}, "GPU ahead at every n of 64…8,192, copies 8,192"),
+        ({4096: 2, 16777216: 3}, {4096: 0.5, 16777216: 2}, "GPU ahead at every n of 4,096…16,777,216"),
         ({2**40: 2, 2**50: 3}, {2**40: 0.5, 2**50: 2}, "GPU ahead from n = 1,099,511,627,776"),
         ({8: 0.5, 16: 0.5}, {8: 0.4, 16: 0.4}, "no crossover up to n = 16"),
         ({}, {8: 0.5, 16: 2}, "GPU ahead from n = 16"),
