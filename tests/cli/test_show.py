@@ -55,10 +55,10 @@ def test_answers_are_reasons_without_cases_and_a_topic_is_one_with_its_tables(ru
     [
         (
             ["--topic", "convergence"],
-            f"there is no topic 'convergence'; its answer is 'precision'; the ten are {', '.join(TOPICS)}",
+            f"there is no topic 'convergence'; its answer is 'precision'; the topics are {', '.join(TOPICS)}",
         ),
-        (["--topic", "precison"], f"there is no topic 'precison'; did you mean 'precision'?; the ten are {', '.join(TOPICS)}"),
-        (["--topic", "zzz"], f"there is no topic 'zzz'; the ten are {', '.join(TOPICS)}"),
+        (["--topic", "precison"], f"there is no topic 'precison'; did you mean 'precision'?; the topics are {', '.join(TOPICS)}"),
+        (["--topic", "zzz"], f"there is no topic 'zzz'; the topics are {', '.join(TOPICS)}"),
         (["--topic", "cost", "--by", "dtype"], "--by and --topic show something else each; give one of them"),
         (["--topic", "cost", "--details"], "--topic and --details show something else each; give one of them"),
         (

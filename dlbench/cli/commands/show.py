@@ -48,7 +48,7 @@ class Shown:
                 f"prices are shown by the answers on cost and speed-up alone; leave out {', '.join(typed)}, or give --topic cost"
             )
         if self.topic == "cost" and "--on" in typed:
-            raise UsageError("--on is told in the answer on speed-up, and --topic cost is another; leave it out, or give --topic speed-up")
+            raise UsageError("--on is for the answer on speed-up, not for --topic cost; leave it out, or give --topic speed-up")
 
 
 @click.command("show")
@@ -62,12 +62,12 @@ class Shown:
         shell_complete=completion.columns,
         help="Pair the rows that differ in it: device, dtype, mode, run, batch, threads, param.layout, …",
     ),
-    click.option("--answers", is_flag=True, help="Only the ten answers, each with its reasoning; also as --format md or json."),
+    click.option("--answers", is_flag=True, help="Only the answers, each with its reasoning; also as --format md or json."),
     click.option(
         "--topic",
         metavar="TOPIC",
         shell_complete=completion.topics,
-        help="Only one of the ten answers, with the tables that it stands on: precision, batch, …; also as --format md or json.",
+        help="Only one of the answers, with the tables that it stands on: precision, batch, …; also as --format md or json.",
     ),
     click.option(
         "--claims",
@@ -113,7 +113,7 @@ def command(files: tuple[Path, ...], parts: Shown, form: str, given: Prices) -> 
 
     if parts.topic and parts.topic not in (known := topics()):
         near = f"; its answer is '{_ANSWERED[parts.topic]}'" if parts.topic in _ANSWERED else did_you_mean(parts.topic, known)
-        raise UsageError(f"there is no topic '{parts.topic}'{near}; the ten are {', '.join(known)}")
+        raise UsageError(f"there is no topic '{parts.topic}'{near}; the topics are {', '.join(known)}")
     results = replace(collect(files), prices=given)
     check_devices(given, devices(results))
     notes = [*notes_on(results, files), *(paths_of(results.paths) if form == "table" else ())]

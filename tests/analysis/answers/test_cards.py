@@ -150,7 +150,7 @@ def test_others_steps_have_none(asked):
         ),
         (
             ("--topic", "cost", "--on", "t4"),
-            "--on is told in the answer on speed-up, and --topic cost is another; leave it out, or give --topic speed-up",
+            "--on is for the answer on speed-up, not for --topic cost; leave it out, or give --topic speed-up",
         ),
     ],
 )
