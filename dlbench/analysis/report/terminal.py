@@ -28,6 +28,9 @@ from dlbench.core.units import fold
 if TYPE_CHECKING:
     from dlbench.analysis.compare.verdict import Comparison
 
+_TABLE_LINES = 6
+"""Lines that the table of cases has on a screen that is too small for all."""
+
 
 def overview(
     results: Results,
@@ -41,8 +44,8 @@ def overview(
     """Return what result files say to a person: the cases, and behind them the run in one line with a line for each answer.
 
     ``found``: the answers, where they are known already. ``left_open``: what was not asked, and the command for it.
-    With ``details`` all tables stand between them. On a screen of ``height`` lines
-    there are as many cases as leave the end on it, and notes on how they were measured are left to ``more``.
+    With ``details`` all tables stand between them. On a screen of ``height`` lines there are as many cases as leave the end on it, and
+    notes on how they were measured are left to ``more``.
     """
     results = merged(results)
     found = every_answer(results) if found is None else found
@@ -65,16 +68,7 @@ def overview(
     notes = [*sentences.reasons(rows), *sentences.unstated(results), *results.circumstances]
     below = [*_notes([*failures.values(), *many.values()], "yellow"), *([] if folded else _notes(notes)), *_drawn(tables)]
     if rows and (folded or any(row.case.status is not Status.SKIPPED for row in rows)):  # else the count says it all
-        below += [
-            End(
-                results,
-                found,
-                sentences.marks(shown, results),
-                shared,
-                left_open,
-                folded,
-            )
-        ]
+        below += [End(results, found, sentences.marks(shown, results), shared, left_open, folded)]
 
     def chosen(rows: Sequence[Row]) -> ScreenTable:
         legends = None if folded else sentences.legends(shown)
@@ -88,10 +82,6 @@ def overview(
     count, table = fitting(console, lambda count: chosen(sorted(first[:count], key=lambda row: place[id(row)])), len(first), room)
     hidden = [*([f"{left} more"] if (left := len(first) - count) else []), *([wording.plural(len(notes), "note")] if notes else [])]
     return Group(*above, table, *_notes([f"{', '.join(hidden)}: {more}"] if hidden else []), *below)
-
-
-_TABLE_LINES = 6
-"""Lines that the table of cases has on a screen that is too small for all."""
 
 
 def reasoning(results: Results, topic: str | None = None) -> RenderableType:

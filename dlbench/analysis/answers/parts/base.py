@@ -83,8 +83,6 @@ class Section(Generic[R]):
     """Limits by their condition, in addition to those that rows tell; but of few rounds this one decides."""
     figures: Sequence[Callable[[Sequence[R]], Iterable[Figure]]] = ()
     cautions: Callable[[Sequence[R]], Iterable[str]] | None = None
-    paragraph: Callable[[Sequence[R]], Iterable[str]] | None = None
-    """In place of the sentences: for what no column can say. At most five of all answers have one."""
 
     def check(self, kind: object) -> None:
         """Raise TypeError where a column or a text names what records of this type lack."""

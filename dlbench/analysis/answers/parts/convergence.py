@@ -56,7 +56,7 @@ class FormatTraining:
 
     @property
     def loss(self) -> float | None:
-        """Median over seeds of what the training ended with; None where it is not told."""
+        """Median over seeds of what the training ended with; None where it was not reported."""
         return statistics.median(losses) if (losses := series(self.row, "seed_loss")) else None
 
 
@@ -101,7 +101,7 @@ class FormatCount(NamedTuple):
     like: int
     """Formats that converge in each of their trainings."""
     open: int
-    """Formats of which it is not shown."""
+    """Formats that are not shown to converge, nor not to."""
     few: bool
     """Whether no training has enough seeds."""
 

@@ -233,13 +233,9 @@ def _tags(found: _Found, of_files: set[Tag]) -> tuple[Tag, ...]:
 
 def _sentences(found: Sequence[_Found]) -> Iterator[str]:
     """Yield what the foremost records are of the section that the headline is of, and the first of each other that has one."""
-    told = [each for each in found if each.section.headline or each.section.paragraph]
-    for at, each in enumerate(told):
-        if each.section.paragraph:
-            yield from each.section.paragraph(each.records)
-        else:
-            for record in each.foremost[: 1 if at else _MOST_TOLD]:
-                yield from sentences(each.columns, record, each.records)
+    for at, each in enumerate(each for each in found if each.section.headline):
+        for record in each.foremost[: 1 if at else _MOST_TOLD]:
+            yield from sentences(each.columns, record, each.records)
 
 
 def sentences(columns: Sequence[Column], record: Any, found: Sequence[Any] = ()) -> Iterator[str]:

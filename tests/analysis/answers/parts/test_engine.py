@@ -102,9 +102,8 @@ def test_sentences_have_at_most_25_words_each_with_what_it_is_of(answered):
     assert max(len(each.split()) for each in answer.sentences) <= engine.MOST_WORDS
 
 
-def test_a_paragraph_stands_in_place_of_sentences_and_cautions_behind_doubts(answered):
-    answer = answered(paragraph=lambda pairs: [f"There is {len(pairs)} pair."], cautions=lambda _: ["it is made up"])
-    assert (answer.sentences, answer.weaknesses) == (("There is 1 pair.",), ("it is made up",))
+def test_cautions_of_a_section_weaken_its_answer(answered):
+    assert answered(cautions=lambda pairs: [f"{len(pairs)} pair is made up"]).weaknesses == ("1 pair is made up",)
 
 
 @pytest.mark.parametrize(
