@@ -174,8 +174,8 @@ def place_of(error: BaseException) -> str:
 
 def _is_own(file: str) -> bool:
     """Whether a file belongs to the user, and not to Python, dlbench or an installed package."""
-    libraries = (sysconfig.get_path("stdlib"), str(Path(__file__).parents[2]))
-    return not file.startswith((*libraries, "<")) and not {"site-packages", "dist-packages"} & {*Path(file).parts}
+    path, libraries = Path(file), (sysconfig.get_path("stdlib"), Path(__file__).parents[2])
+    return not (file.startswith("<") or any(map(path.is_relative_to, libraries)) or {"site-packages", "dist-packages"} & {*path.parts})
 
 
 def reserve(taken: Sequence[str]) -> None:
