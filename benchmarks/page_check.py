@@ -1,7 +1,8 @@
 """Open pages in Chromium, and hold them to what they promise: see docs/report.md.
 
-That is no message, no request, no sideways scrolling, WCAG 2.1 AA by axe-core, the ten lines on the first screen, no folder of the user's,
-and a length. Without pages it makes eight, of reference runs and of files that are hard to bear, and holds those to their size and time.
+That is no message, no script, no request, no sideways scrolling, WCAG 2.1 AA by axe-core, the answers' lines on the first screen, no
+folder of the user's, and a length. Without pages it makes eight, of reference runs and of files that are hard to bear, and holds those to
+their size and time.
 
 Needs Node.js, Chromium, and the packages playwright-core and axe-core where NODE_PATH points.
 """

@@ -9,7 +9,6 @@ import math
 import statistics
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache
-from itertools import count
 from typing import Any, Literal, NamedTuple
 
 import torch
@@ -66,10 +65,10 @@ def left_out(figure: PublishedFigure) -> str | None:
     """Return why a figure is not one of those that the fit is to; None of those that are."""
     if figure.on_cpu:
         return "a CPU's"
-    if "collective" in figure.tags:
+    if figure.dtype is None:
         return "collectives and copies move data and compute nothing"
     if "training" not in figure.tags:
-        return "collectives and copies move data and compute nothing" if figure.dtype is None else "DeepBench has products by themselves"
+        return "DeepBench has products by themselves"
     if figure.dtype == "fp64":
         return "fp64 has no matrix units on these cards, and nobody trains in it"
     if figure.peak in peak(figure).lacks:
@@ -250,7 +249,7 @@ def _page(found: WhatIfFit, fitted: Sequence[Sample]) -> Iterator[str]:
     yield "Estimated over published time, above 1 where the estimate is too slow: fitted to all, and without the figure's own card,"
     yield "network, source, or both card and network.\n"
     lines = []
-    for number, each in zip(count(), fitted, strict=False):
+    for number, each in enumerate(fitted):
         figure = each.figure
         batch = str(figure.batch or "not stated")
         update = {True: "in", False: "out", None: "not said"}[figure.update]

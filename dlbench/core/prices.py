@@ -71,11 +71,11 @@ class Prices:
     currency: str = ""
     """A label behind amounts; empty: none."""
     samples: int | None = None
-    """Of the training that is asked for beside the published ones; None where none is."""
+    """Samples of the user's own training, in addition to the published ones; None without one."""
     epochs: int = 1
-    """How often that passes over them."""
+    """How often that training passes over them."""
     cards: tuple[str, ...] = ()
-    """That are not here, and which answers tell what they would bring."""
+    """Cards that are not here, of which answers say what they would bring."""
 
     @property
     def has_amounts(self) -> bool:

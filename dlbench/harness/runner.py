@@ -50,6 +50,7 @@ class RunSettings:
     began: float = field(default_factory=time.monotonic, compare=False)
     """When the command began, on the scale of `time.monotonic`: its budget counts from there."""
     logical_cpus: int = 0
+    """What there is to compute on with SMT; less than `threads` counts as these."""
 
     @property
     def budget_ends(self) -> float:

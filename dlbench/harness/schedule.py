@@ -2,7 +2,7 @@
 
 import random
 from collections import Counter, deque
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from itertools import groupby
@@ -95,7 +95,7 @@ def in_balanced_order(tasks: Sequence[Task], seed: int, number: int) -> list[Tas
 
 
 def in_order(tasks: Sequence[Task], policy: Policy, seed: int, number: int) -> list[Task]:
-    """Return a round's cases in random order, those that share a group of ranks next to each other and behind all others.
+    """Return a round's cases in random order, those that share a group of processes next to each other and behind all others.
 
     The first round of a budget, which may end in it, is in the order of the suites, unless sides or copies share it.
     """
@@ -103,9 +103,13 @@ def in_order(tasks: Sequence[Task], policy: Policy, seed: int, number: int) -> l
     in_budget = not number and policy.budget_s is not None
     ordered = tasks if alone and in_budget else in_balanced_order(tasks, seed, number)
     # Ranks that wait for their next case would only disturb those of one process, and take memory from them.
-    group = {task.case.id: f"{ranks} {kind_of(task.case.device)}" if (ranks := task.case.ranks) else "" for task in ordered}
-    groups = ["", *dict.fromkeys(group.values())]
-    return sorted(ordered, key=lambda task: groups.index(group[task.case.id]))
+    groups = [None, *dict.fromkeys(_group(task.case) for task in ordered)]
+    return sorted(ordered, key=lambda task: groups.index(_group(task.case)))
+
+
+def _group(case: Case) -> Hashable:
+    """Return what cases of several processes share where one group serves them; None of a single process."""
+    return (case.ranks, case.instances, case.instances and case.threads, kind_of(case.device)) if case.ranks else None
 
 
 def _draw(*of: object) -> float:

@@ -16,7 +16,7 @@ from dlbench.core.measurement import Measurement, Samples
 from dlbench.core.model import Case, Policy, Status
 from dlbench.core.stats import median_interval
 from dlbench.harness.rounds import LOOK_S, MOST_BLOCKS, MOST_S, SeriesRounds, allocate_rounds
-from dlbench.harness.schedule import PAUSES_S, DeviceQuarantine, Fault, Progress, Retries, Side, Task
+from dlbench.harness.schedule import PAUSES_S, DeviceQuarantine, Fault, Progress, Retries, Side, Task, in_order
 
 HOT, COOL, DISTURBED = Throttling(thermal=0.5), Throttling(thermal=0.0), Throttling(thermal=0.0, waiting=0.051)
 
@@ -33,6 +33,15 @@ def played(retries, cases, held_back, left_s=math.inf, how=HOT):
         seen.append((name, attempt.tries, attempt.pause_s))
         retries.grant(attempt, [how if (name, attempt.tries) in held_back else COOL], left_s)
     return seen
+
+
+def test_cases_that_share_a_group_of_processes_are_neighbours_behind_all_others():
+    params = [{"ranks": 2}, {"instances": 2}, {"instances": 2, "threads": 1}, {}] * 4
+    tasks = [Task(Case(f"c{number}", "s", "w", each, "cpu"), Side({"cpu": None})) for number, each in enumerate(params)]
+    for number in range(3):
+        ordered = [task.case.params for task in in_order(tasks, Policy(), 7, number)]
+        assert ordered[:4] == [{}] * 4
+        assert [ordered[at : at + 4] for at in (4, 8, 12)] == [[ordered[at]] * 4 for at in (4, 8, 12)]
 
 
 def test_a_throttled_case_comes_again_at_the_end_after_growing_pauses():

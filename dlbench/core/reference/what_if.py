@@ -17,7 +17,7 @@ from dlbench.core.reference.peaks import DevicePeak
 
 TABLE = Path(__file__).with_name("what_if.toml")
 KNOWN_CARDS = ("NVIDIA TITAN X (Pascal)", "NVIDIA GeForce RTX 3090", "NVIDIA GeForce RTX 4090")
-"""Cards that many have or had: told where nobody asks for another."""
+"""Cards that many have or had: the ones shown where nobody asks for another."""
 LAUNCH_S = 1e-5
 """Least time of an operator that Python starts, one after the other; PyTorch takes 5 to 10 µs for most, and a launch as long."""
 Kind = Literal["training", "inference"]

@@ -17,10 +17,10 @@ _HIDDEN = ("", "-1")
 
 @dataclass(frozen=True, slots=True)
 class Gpus:
-    """What the driver has, of which torch sees those that are ``visible``."""
+    """What the NVIDIA driver says of its cards."""
 
     visible: tuple[tuple[str, int], ...] = ()
-    """Name and bytes of memory of each."""
+    """Name and bytes of memory of each card that torch sees."""
     driver: str | None = None
     why_none: str | None = None
     """Why torch uses none of them; None where it should, and where only torch itself could say."""

@@ -1,10 +1,17 @@
+import json
+from pathlib import Path
+
 import pytest
 
+import dlbench
 from dlbench.core.errors import DeviceAbsent
 from dlbench.core.model import Case, Policy, Status
 from dlbench.harness.process.wire import MeasureRequest
+from dlbench.harness.worker import user_definitions
 from dlbench.harness.worker.failures import failure_of, why_not_started
 from dlbench.harness.worker.serving import main
+
+PACKAGE = Path(dlbench.__file__).parent
 
 BOILERPLATE = """
 CUDA kernel errors might be asynchronously reported at some other API call, so the stacktrace below might be incorrect.
@@ -115,3 +122,19 @@ STARTS = [
 @pytest.mark.parametrize(("error", "sentence"), STARTS, ids=[str(error).partition("\n")[0][:60] for error, _ in STARTS])
 def test_why_a_device_does_not_start(error: Exception, sentence: str) -> None:
     assert why_not_started(error) == sentence
+
+
+@pytest.mark.parametrize(
+    ("file", "place"),
+    [
+        (PACKAGE / "kit" / "modes.py", ""),
+        (PACKAGE.with_name("dlbench_mine.py"), "dlbench_mine.py, line 1"),  # next to a checkout's package, and none of its files
+        (Path(json.__file__), ""),
+    ],
+)
+def test_a_failure_ends_with_its_place_in_the_users_own_code_alone(monkeypatch: pytest.MonkeyPatch, file: Path, place: str) -> None:
+    monkeypatch.setattr(user_definitions._registry, "networks", {"mine": object()})
+    with pytest.raises(ZeroDivisionError) as raised:
+        exec(compile("1 / 0", str(file), "exec"))  # noqa: S102  # a file that need not be there
+    raised.value.__traceback__ = raised.value.__traceback__.tb_next  # without this file
+    assert failure_of(raised.value, "2.11.0")[1] == f"ZeroDivisionError: division by zero{f' ({place})' if place else ''}"
