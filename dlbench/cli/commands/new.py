@@ -1,5 +1,6 @@
 """``dlbench new``: the file of a network of one's own, to be filled in."""
 
+import shlex
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -99,4 +100,4 @@ def command(file: Path, inputs: str) -> None:
     if find_spec(file.stem):
         raise UsageError(f"{file}: Python has a module '{file.stem}' already, which this one would hide; choose another name")
     create(file, f"{_HEAD.format(file=file)}{_KINDS[inputs]}".encode())
-    say(f"wrote {file}; put your network into it, then: dlbench run {file}")
+    say(f"wrote {file}; put your network into it, then: dlbench run {shlex.quote(str(file))}")
