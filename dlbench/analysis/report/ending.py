@@ -148,6 +148,6 @@ def explanations(used: Container[str], marks: Mapping[str, str], shared: Contain
 
     ``shared``: marks that all cases have, which no line repeats.
     """
-    gain = {"gain": GAIN} if any(f"{sign}gain" in used for sign in " (") else {}
+    gain = {"gain": GAIN} if "(gain " in used or "gain: " in used else {}
     told: dict[str, str] = gain | {tag: EXPLANATIONS[tag] for tag in Tag if tag in marks or tag in used} | dict(marks)
     return [f"{mark}{' (all cases)' if mark in shared else ''}: {meaning}" for mark, meaning in told.items()]

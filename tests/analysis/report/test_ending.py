@@ -354,3 +354,11 @@ def test_each_word_of_trouble_is_explained_in_one_line_where_it_stands() -> None
     assert [line for line in lines if len(line) > 80] == []
     assert len(lines) == len(Tag) + len(marks)
     assert [line.partition(":")[0] for line in ending.explanations("bf16 2.00×  not checked", {})] == [Tag.NOT_CHECKED]
+
+
+@pytest.mark.parametrize(
+    ("line", "explained"),
+    [("products 63 % (gain 26)", True), ("gain: idle 52 %", True), ("no gain shown by bf16 over fp32", False)],
+)
+def test_gain_is_explained_where_a_number_of_it_stands(line: str, explained: bool) -> None:
+    assert bool(ending.explanations(line, {})) is explained
