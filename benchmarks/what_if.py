@@ -1,4 +1,4 @@
-"""What a card would bring: the constants of the estimate, fitted to published training figures, and how far held-out figures are off.
+"""Constants of the estimate for a card, fitted to published training figures, and how far held-out figures are off.
 
 ``python -m benchmarks.what_if`` writes dlbench/core/reference/what_if.toml and docs/reference/what-if.md; ``--check`` says whether they
 are what it would write. It measures nothing: networks are counted on shapes alone, figures come from dlbench/core/reference.

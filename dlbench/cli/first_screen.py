@@ -1,4 +1,4 @@
-"""What a bare ``dlbench`` shows: the machine, whether others take its CPUs, whether torch uses a GPU, and what to type."""
+"""Screen of a bare ``dlbench``: the machine, whether others take its CPUs, whether torch uses a GPU, and what to type."""
 
 import time
 from collections.abc import Iterator

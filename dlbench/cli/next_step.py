@@ -1,4 +1,4 @@
-"""What follows a screen: all that was not asked with one command, and the last line with the files and what to type next."""
+"""Lines that follow a screen: all that was not asked with one command, and the last line with the files and what to type next."""
 
 import shlex
 from collections.abc import Iterable, Sequence

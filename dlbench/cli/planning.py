@@ -98,10 +98,12 @@ def plan_suites(suites: tuple[Suite, ...], hello: Json, options: PlanOptions) ->
 
     only = None if options.expression is None else compile_expression(options.expression)
     signatures = signatures_of(hello)
-    suites, cpu = with_user_names(overridden(suites, options.overrides, signatures), signatures, options.plugins), devices.describe_cpu()
+    suites = with_user_names(overridden(suites, options.overrides, signatures), signatures, options.plugins)
+    here = devices.describe(hello)
+    cpu = next((each for each in here if isinstance(each, devices.Processor)), None) or devices.describe_cpu()
     suites = with_core_counts(suites, cpu.usable_threads(), cpu.usable_cpus())
     check(suites, signatures, hello["kinds"])
-    chosen = devices.select(devices.describe(hello), options.device_words, installed.why_none(hello["versions"]))
+    chosen = devices.select(here, options.device_words, installed.why_none(hello["versions"]))
     ids = [device.id for device in chosen]
     cases = all_cases(suites, signatures, ids, only=only, case_ids=options.case_ids, include_absent=not options.device_words)
     return Plan(options, suites, tuple(cases), chosen, signatures, hello)

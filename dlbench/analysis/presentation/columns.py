@@ -89,12 +89,6 @@ KEY = of_row(lambda row: row.case.id, "case", 0).by(lambda record: record.row.ke
 """The case without its device, in the column of the case."""
 
 
-def ratio_columns(column: Column, low: Column, high: Column, of: Callable[[Any], Ratio | None]) -> Column:
-    """Return the column of a ratio, with its interval, as records have it."""
-    ends = low.by(lambda found: (ratio := of(found)) and ratio.low), high.by(lambda found: (ratio := of(found)) and ratio.high)
-    return replace(column, of=lambda found: (ratio := of(found)) and ratio.speedup, priority=0, ends=ends)
-
-
 def spanned(column: Column, ends: Callable[[Any], Sequence[float | None]], stem: str = "") -> Column:
     """Return a column with the ends of its interval, as records have both; they are called ``stem`` with ``low`` and ``high``."""
     names, meaning = (f"{stem or f'{column.name}_'}{end}" for end in ("low", "high")), "end of its 95 % interval"
@@ -120,13 +114,20 @@ def ratio_column(name: str, meaning: str, heading: str, of: Callable[[Any], Rati
     return spanned(column, lambda found: (ratio.low, ratio.high) if (ratio := of(found)) else (None, None))
 
 
-RATIO = ratio_columns(
-    Column("ratio.speedup", Unit.RATIO, "how many times as fast the other is: Hodges-Lehmann estimate over the rounds", "higher").headed(
-        "ratio"
+RATIO = with_ends(
+    Column(
+        "ratio.speedup",
+        Unit.RATIO,
+        "how many times as fast the other is: Hodges-Lehmann estimate over the rounds",
+        "higher",
+        of=lambda record: record.ratio and record.ratio.speedup,
+        heading="ratio",
+        priority=0,
     ),
-    Column("ratio.ci_low", Unit.RATIO, f"lower end of its 95 % interval; null with fewer than about {FEWEST_ROUNDS} rounds a side"),
-    Column("ratio.ci_high", Unit.RATIO, "upper end of it"),
-    attrgetter("ratio"),
+    Column("ratio.ci_low", Unit.RATIO, f"lower end of its 95 % interval; null with fewer than about {FEWEST_ROUNDS} rounds a side").by(
+        lambda record: record.ratio and record.ratio.low
+    ),
+    Column("ratio.ci_high", Unit.RATIO, "upper end of it").by(lambda record: record.ratio and record.ratio.high),
 )
 """A ratio and its interval."""
 TIME = with_ends(

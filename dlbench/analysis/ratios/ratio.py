@@ -1,4 +1,4 @@
-"""How one side compares with another, with its interval: the ratio of two speeds over their rounds, and differences of paired numbers."""
+"""Comparison of one side with another, with its interval: the ratio of two speeds over their rounds, and differences of paired numbers."""
 
 import math
 from collections.abc import Iterable, Sequence

@@ -192,7 +192,7 @@ def _measure(
     with record(session, interruption) as recording:
         gate = session.gate if goes_on else None
         if gate is not None:
-            announce_gate(session, goes_on)
+            announce_gate(session, goes_on=True)
         recording.measure(replace(session, answered=True), {None: opened.worker}, opened.programs)
         if gate is not None:
             measure_until_seen(recording, session, partial(_with_itself, gate))

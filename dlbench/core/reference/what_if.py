@@ -1,4 +1,4 @@
-"""What a step of a network would take on a card that nobody measured it on: an estimate, by constants fitted to published figures.
+"""Estimate of what a step takes on a card that nobody measured it on, by constants fitted to published figures.
 
 ``t = operations / (a · peak) + bytes / (b · bandwidth)``. The constants are no efficiencies: of convolutions libraries compute fewer
 operations than the formulas count, so a is above 1. ``python -m benchmarks.what_if`` fits them, and writes them here.

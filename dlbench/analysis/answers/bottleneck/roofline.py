@@ -1,4 +1,4 @@
-"""What each device can do at most: its ceilings, with the rows below them, and its copies.
+"""Rates that each device reaches at most: its ceilings, with the rows below them, and its copies.
 
 Rows and ceilings make the roofline of Williams and others (2009, https://doi.org/10.1145/1498765.1498785).
 """

@@ -1,4 +1,4 @@
-"""What a card would bring that is not here: of each step measured, others' figure on that card, or else an estimate."""
+"""Cards that are not here: of each step measured, others' figure on that card, or else an estimate."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -118,14 +118,21 @@ def on_cards(results: Results) -> list[OnCard]:
     """Return what each step measured would be on the cards asked for, or on known ones where there is no accelerator."""
     asked = results.prices.cards or (KNOWN_CARDS if no_accelerator(results) else ())
     steps = [row for row in results.rows if _is_step(row)]
-    best = [max(rows, key=attrgetter("throughput")) for rows in grouped(steps, _work).values()]
-    best.sort(key=lambda row: (kind_of_work(row) != "training", row.params["model"] in PARAMETERS, familiarity(row.params["model"])))
-    made = (_made(row, card, dtype, steps, results.prices) for row in best for card in map(card_of, asked) for dtype in _precisions(card))
+    works = [(max(rows, key=attrgetter("throughput")), rows) for rows in grouped(steps, _work).values()]
+    works.sort(key=lambda work: _standing(work[0]))
+    cards = [(card, dtype) for card in map(card_of, asked) for dtype in _precisions(card)]
+    made = (_made(best, alike, card, dtype, results.prices) for best, alike in works for card, dtype in cards)
     return [each for each in made if each and name_words(each.card.name) != name_words(each.row.case.device_name or "")]
 
 
 def _is_step(row: Row) -> bool:
     return kind_of_work(row) in get_args(Kind) and row.has_throughput and row.is_single_rank and bool(row.batch and row.params.get("model"))
+
+
+def _standing(row: Row) -> tuple[bool, bool, int]:
+    """Return what sorts steps: training first, then networks of the user's, then the most familiar."""
+    model = row.params["model"]
+    return kind_of_work(row) != "training", model in PARAMETERS, familiarity(model)
 
 
 def _work(row: Row) -> tuple[object, ...]:
@@ -138,10 +145,11 @@ def _precisions(card: DevicePeak) -> list[str]:
     return [*plain, *([_AUTOCAST] if PRECISIONS[_AUTOCAST].arithmetic in card.matrix else [])]
 
 
-def _made(row: Row, card: DevicePeak, dtype: str, steps: Sequence[Row], prices: Prices) -> OnCard | None:
+def _made(row: Row, alike: Sequence[Row], card: DevicePeak, dtype: str, prices: Prices) -> OnCard | None:
+    """Return the best of the rows of a step on a card; None where nothing is known of it there."""
     kind: Kind = "training" if kind_of_work(row) == "training" else "inference"
-    alike, model = [each for each in steps if _work(each) == _work(row)], str(row.params["model"])
-    made = partial(OnCard, row, kind, card, dtype, untuned=is_untuned(row, steps), prices=prices)
+    model = str(row.params["model"])
+    made = partial(OnCard, row, kind, card, dtype, untuned=is_untuned(row, alike), prices=prices)
     of_work = (each for each in published_figures() if (each.params.get("model"), each.dtype) == (model, dtype) and kind in each.tags)
     of_card = (each for each in of_work if name_words(each.device) == name_words(card.name))
     if figure := max(of_card, key=attrgetter("value"), default=None):

@@ -167,11 +167,9 @@ class _Limits:
 
     def _narrower(self) -> str | None:
         """Return the narrower precision in which the best product of the device is the fastest, where it beats that of the step."""
-        own, arithmetic = (
-            computed_in(self.row) or "",
-            ((name, each) for (kind, name), each in self.ceilings.items() if kind == "arithmetic"),
-        )
-        rates = {name: each.per_s for name, each in arithmetic if name in PRECISIONS and not PRECISIONS[name].scaled}
-        best = max(rates, key=rates.__getitem__, default="")
-        is_narrower = own in PRECISIONS and best in PRECISIONS and PRECISIONS[own].roundoff < PRECISIONS[best].roundoff
-        return best if is_narrower and rates.get(own, math.inf) < rates[best] else None
+        rates = {name: each.per_s for (kind, name), each in self.ceilings.items() if kind == "arithmetic" and name in PRECISIONS}
+        own, unscaled = computed_in(self.row), [name for name in rates if not PRECISIONS[name].scaled]
+        best = max(unscaled, key=rates.__getitem__, default=None)
+        if own not in unscaled or best is None or rates[own] >= rates[best]:
+            return None
+        return best if PRECISIONS[own].roundoff < PRECISIONS[best].roundoff else None
