@@ -111,7 +111,7 @@ def test_a_peak_that_is_not_listed_is_told_apart_from_one_that_the_card_lacks(as
 
 
 def test_samples_are_told_in_hours_and_a_price_as_what_an_hour_is_worth(tmp_path):
-    found = shown(tmp_path, steps(10), "--samples", "50000", "--epochs", "30", "--price-per-hour", "cpu=0.1")
+    found = shown(tmp_path, steps(10), "--samples", "50000", "--epochs", "30", "--price", "cpu=0.1/h")
     row = cards(found)["rows"][0]
     assert (row["card.hours_here"], row["card.hours_least"], row["card.hours_most"], row["card.worth"]) == (
         pytest.approx(150_000),
