@@ -67,9 +67,9 @@ def command(
     result file holds both. Verdicts and exit codes are those of compare, which gives them again with --by run.
 
     \b
-      dlbench ab --b-python ../next/.venv/bin/python
-      dlbench ab matmul -k fp32 --b-env MKL_CBWR=COMPATIBLE
-      dlbench ab mine.toml --plugin mine.py --a-ref main --confirm
+      dlbench ab --b python=../next/.venv/bin/python
+      dlbench ab matmul -k fp32 --b env=MKL_CBWR=COMPATIBLE
+      dlbench ab mine.toml --plugin mine.py --a ref=main --confirm
     """
     refuse_several("dlbench ab")
     refuse_same_file({"--output": measuring.output, **output.files})
