@@ -121,7 +121,7 @@ def on_cards(results: Results) -> list[OnCard]:
     works = [(max(rows, key=attrgetter("throughput")), rows) for rows in grouped(steps, _work).values()]
     works.sort(key=lambda work: _standing(work[0]))
     cards = [(card, dtype) for card in map(card_of, asked) for dtype in _precisions(card)]
-    made = (_made(best, alike, card, dtype, results.prices) for best, alike in works for card, dtype in cards)
+    made = (_made(best, alike, card, dtype, results) for best, alike in works for card, dtype in cards)
     return [each for each in made if each and name_words(each.card.name) != name_words(each.row.case.device_name or "")]
 
 
@@ -145,11 +145,11 @@ def _precisions(card: DevicePeak) -> list[str]:
     return [*plain, *([_AUTOCAST] if PRECISIONS[_AUTOCAST].arithmetic in card.matrix else [])]
 
 
-def _made(row: Row, alike: Sequence[Row], card: DevicePeak, dtype: str, prices: Prices) -> OnCard | None:
+def _made(row: Row, alike: Sequence[Row], card: DevicePeak, dtype: str, results: Results) -> OnCard | None:
     """Return the best of the rows of a step on a card; None where nothing is known of it there."""
     kind: Kind = "training" if kind_of_work(row) == "training" else "inference"
     model = str(row.params["model"])
-    made = partial(OnCard, row, kind, card, dtype, untuned=is_untuned(row, alike), prices=prices)
+    made = partial(OnCard, row, kind, card, dtype, untuned=is_untuned(row, results.rows), prices=results.prices)
     of_work = (each for each in published_figures() if (each.params.get("model"), each.dtype) == (model, dtype) and kind in each.tags)
     of_card = (each for each in of_work if name_words(each.device) == name_words(card.name))
     if figure := max(of_card, key=attrgetter("value"), default=None):
