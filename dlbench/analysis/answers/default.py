@@ -124,7 +124,7 @@ def _left_out(results: Results) -> Iterator[str]:
                 if value is not None and not any(each.is_ok for each in having):
                     left.setdefault(having[0].reason, []).append(f"{name}={value}")
         if left:
-            without = "; ".join(f"{', '.join(values)} ({why})" for why, values in left.items())
+            without = "; ".join(f"{', '.join(values)}: {why}" for why, values in left.items())
             yield f"{short(row.key)} was searched without {without}"
 
 
