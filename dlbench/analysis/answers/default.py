@@ -119,7 +119,8 @@ def _left_out(results: Results) -> Iterator[str]:
     tries = grouped(results.tries, lambda row: (row.file, _work(row)))
     for row in (each for each in results.rows if each.is_tuned):
         left: dict[str, list[str]] = {}
-        for name in dict.fromkeys((*row.case.found, *row.declared.having("searched_cores"))):
+        # More cores than there are is nothing that a search leaves out.
+        for name in (each for each in row.case.found if each not in row.declared.having("searched_cores")):
             for value, having in grouped(tries.get((row.file, _work(row)), ()), methodcaller("setting", name)).items():
                 if value is not None and not any(each.is_ok for each in having):
                     left.setdefault(having[0].reason, []).append(f"{name}={value}")

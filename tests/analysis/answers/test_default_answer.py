@@ -180,9 +180,9 @@ def test_a_search_says_what_it_left_out_and_why(found):
     ]
     other = made_up.ended(made_up.case("search", n=2, **{**best, "mode": "other"}), Status.UNSUPPORTED, "of another search")
     answer = found(plain(workload="search"), step(0.5, "search", found=best), tries=[*tries, other])
-    assert (
-        "search was searched without batch=16: too long; mode=graph, mode=tuned: no graphs; order=columns: it broke; threads=4: two CPUs"
-    ) in answer["weaknesses"]
+    assert ("search was searched without batch=16: too long; mode=graph, mode=tuned: no graphs; order=columns: it broke") in answer[
+        "weaknesses"
+    ]
     assert "without" not in " ".join(found(plain(workload="search"), step(0.5, "search", found=best), tries=tries[:2])["weaknesses"])
 
 
