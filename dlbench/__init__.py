@@ -33,6 +33,7 @@ __all__ = [
     "Role",
     "Scratch",
     "Searched",
+    "SearchedCores",
     "SearchedLast",
     "Size",
     "Spread",
@@ -84,6 +85,7 @@ if TYPE_CHECKING:
         Role,
         Scratch,
         Searched,
+        SearchedCores,
         SearchedLast,
         Spread,
         Sweep,
@@ -112,7 +114,7 @@ if TYPE_CHECKING:
 _HOMES = {
     "dlbench.analysis.read.table": "read",
     "dlbench.core.declarations": (
-        "CollectiveOp Communicates Feeding Limit Parallel Probed Role Scratch Searched SearchedLast Spread Sweep Switch Value"
+        "CollectiveOp Communicates Feeding Limit Parallel Probed Role Scratch Searched SearchedCores SearchedLast Spread Sweep Switch Value"
     ),
     "dlbench.core.errors": "UsageError",
     "dlbench.core.measurement": "Memory",

@@ -53,6 +53,7 @@ ParameterRole = Literal[
     "feeding",
     "searched",
     "searched_last",
+    "searched_cores",
     "limit",
     "scratch",
     "supply",
@@ -133,6 +134,8 @@ Searched = Annotated[T | None, Role("searched")]
 the role ``largest``, else the one of most throughput."""
 SearchedLast = Annotated[T | None, Role("searched_last")]
 """The same, varied only next to the fastest of all others, as each of its values costs much, such as a compilation."""
+SearchedCores = Annotated[T | None, Role("searched_cores")]
+"""Of ``threads`` and ``instances``: varied on a CPU where a case leaves something else open, from all cores in one process on."""
 Limit = Annotated[T | None, Role("limit")]
 """The memory that a case may take, in GiB, where a search for the largest has a limit: ``memory_gib: Limit[float] = None``."""
 Scratch = Annotated[T, Role("scratch")]
@@ -290,11 +293,11 @@ class Declaration:
     @property
     def searched(self) -> tuple[str, ...]:
         """The parameters that a case may leave open."""
-        return self.having("searched", "searched_last")
+        return self.having("searched", "searched_last", "searched_cores")
 
     def searches(self, params: Mapping[str, Any]) -> bool:
-        """Whether a case with these parameters stands for a search."""
-        return any(params.get(name) is None for name in self.searched)
+        """Whether a case with these parameters stands for a search, as none does for its cores alone."""
+        return any(params.get(name) is None for name in self.having("searched", "searched_last"))
 
     def plain_default(self, parameter: str) -> str | None:
         """Return the text of a parameter that its others are held against, where one is declared."""

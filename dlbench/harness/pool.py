@@ -139,7 +139,7 @@ class WorkerPool:
         # End those that hold a device which takes one process, and ranks of another size, which would hold memory while they wait.
         for other, waiting in self._workers.items():
             holds_device = side.one_process and "cpu" not in (key[2], other[2]) and other != key
-            if holds_device or (request.case.ranks is not None and isinstance(waiting, RankGroup) and other[2] != key[2]):
+            if holds_device or (isinstance(waiting, RankGroup) and other[2] != key[2]):
                 waiting.end()
         worker = self._workers.get(key)
         if worker is None or not worker.usable:

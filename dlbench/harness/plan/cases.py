@@ -287,21 +287,23 @@ def _checked(parameter: Parameter, value: ParamValue, where: str, signatures: Si
     return value if checked is None else checked
 
 
+_FEW = 2
+"""Workloads that a message names at most."""
 _LIKE = 0.8
 """How like a value a near one is. Of short words less is no slip: nhwc is the opposite of nchw."""
 
 
 def _elsewhere(parameter: Parameter, value: str, signatures: Signatures) -> str:
-    """Say which one workload takes a value that this one does not, or values that begin with it; an empty text where none or several do."""
+    """Say which workloads take a value that this one does not, or values that begin with it; an empty text where none or many do."""
     if any(each.startswith(value) for each in parameter.choices):
         return ""
     of_others = {each.name: own.choices for each in signatures.values() if (own := each.parameter(parameter.name))}
     taking = {name: found for name, choices in of_others.items() if (found := [each for each in choices if each.startswith(value)])}
-    if len(taking) != 1:
+    if not 0 < len(taking) <= _FEW:
         return ""
-    ((name, found),) = taking.items()
+    found = dict.fromkeys(itertools.chain.from_iterable(taking.values()))
     named = "" if value in found else f"{' and '.join(found)} "
-    return f" here, {named}only in {name}; valid: {', '.join(parameter.choices)}"
+    return f" here, {named}only in {' and '.join(taking)}; valid: {', '.join(parameter.choices)}"
 
 
 def _devices_of(suite: Suite, bench: Bench, signatures: Signatures, present: Sequence[str], include_absent: bool) -> tuple[str, ...]:

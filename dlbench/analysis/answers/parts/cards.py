@@ -122,7 +122,7 @@ def on_cards(results: Results) -> list[OnCard]:
     steps = [row for row in results.rows if _is_step(row)]
     works = [(max(rows, key=attrgetter("throughput")), rows) for rows in grouped(steps, _work).values()]
     works.sort(key=lambda work: _standing(work[0]))
-    made = (each for best, alike in works for card in map(card_of, asked) for each in _of_step(best, alike, card, results.prices))
+    made = (each for best, alike in works for card in map(card_of, asked) for each in _of_step(best, alike, card, results))
     return [each for each in made if each and name_words(each.card.name) != name_words(each.row.case.device_name or "")]
 
 
@@ -146,13 +146,13 @@ def _precisions(card: DevicePeak) -> list[str]:
     return [*plain, *([_AUTOCAST] if PRECISIONS[_AUTOCAST].arithmetic in card.matrix else [])]
 
 
-def _of_step(best: Row, alike: Sequence[Row], card: DevicePeak, prices: Prices) -> Iterator[OnCard | None]:
+def _of_step(best: Row, alike: Sequence[Row], card: DevicePeak, results: Results) -> Iterator[OnCard | None]:
     """Yield the best of the rows of a step on a card: from a card here in its own precision, else in each usual one."""
     here = peak_of(best.case.device_name)
     if here is None:
-        yield from (_made(best, alike, card, dtype, prices) for dtype in _precisions(card))
+        yield from (_made(best, alike, card, dtype, results) for dtype in _precisions(card))
     else:
-        yield _beside(here, best, alike, card, prices)
+        yield _beside(here, best, alike, card, results.prices)
 
 
 def _beside(here: DevicePeak, row: Row, alike: Sequence[Row], card: DevicePeak, prices: Prices) -> OnCard | None:
@@ -179,10 +179,10 @@ def _counts(kind: Kind, row: Row, alike: Sequence[Row]) -> StepCounts | None:
     return counts or _counted(alike)
 
 
-def _made(row: Row, alike: Sequence[Row], card: DevicePeak, dtype: str, prices: Prices) -> OnCard | None:
+def _made(row: Row, alike: Sequence[Row], card: DevicePeak, dtype: str, results: Results) -> OnCard | None:
     """Return the best of the rows of a step on a card; None where nothing is known of it there."""
     kind, model = _kind(row), row.params["model"]
-    made = partial(OnCard, row, kind, card, dtype, untuned=is_untuned(row, alike), prices=prices)
+    made = partial(OnCard, row, kind, card, dtype, untuned=is_untuned(row, results.rows), prices=results.prices)
     of_work = (each for each in published_figures() if (each.params.get("model"), each.dtype) == (model, dtype) and kind in each.tags)
     of_card = (each for each in of_work if name_words(each.device) == name_words(card.name))
     if figure := max(of_card, key=attrgetter("value"), default=None):
