@@ -15,7 +15,7 @@ import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from dlbench import Communicates, Dtype, Duration, Layout, Least, Parallel, Size, Spread, Work, find_network, workload
+from dlbench import Communicates, Dtype, Duration, Layout, Least, Parallel, Size, Spread, Work, workload
 from dlbench.kit.step_counts import train_counts
 from dlbench.models import Model
 from dlbench.models.shapes import tensors_of
@@ -82,11 +82,7 @@ def data_parallel(
         raise ValueError(f"average_every belongs to form local; leave it out for {form}")
     if form not in EXPERIMENTS and (seconds is not None or learning_rate is not None or straggler):
         raise ValueError(f"seconds, learning_rate and straggler belong to the forms {', '.join(EXPERIMENTS)}; leave them out for {form}")
-    if scaling == "strong" and batch < ranks:
-        raise ValueError(f"a batch of {batch} is smaller than the {ranks} ranks that share it; take {ranks} at least")
-    if scaling == "strong" and batch % ranks:
-        raise ValueError(f"a batch of {batch} does not split evenly among {ranks} ranks; take a multiple of {ranks}")
-    share = batch if scaling == "weak" else batch // ranks
+    share = batch if scaling == "weak" else _share(batch, ranks)
     if form in EXPERIMENTS:
         torch.manual_seed(START)
     network = build_on(device, model, dtype, layout)  # the same in every rank, for all have the same seed
@@ -106,7 +102,7 @@ def data_parallel(
         _shard(network, device)
     parallel = _replicate(network, device, bucket_mb, gradients) if form == "ddp" else network
     loss = loss_of(parallel, model, inputs)
-    update = optimizer_of(parallel, usual_optimizer(model), "default", in_graph=False, user_network=find_network(model))
+    update = optimizer_of(parallel, model, usual_optimizer(model))
     step = partial(training_step(device, update, dtype, loss), inputs, targets)
     if isinstance(parallel, DistributedDataParallel) and not synchronise:
         step = parallel.no_sync()(step)  # in each call
@@ -118,6 +114,14 @@ def data_parallel(
         least_flops=least_flops,
         unknown=counts.unknown,
     )
+
+
+def _share(batch: int, ranks: int) -> int:
+    if batch < ranks:
+        raise ValueError(f"a batch of {batch} is smaller than the {ranks} ranks that share it; take {ranks} at least")
+    if batch % ranks:
+        raise ValueError(f"a batch of {batch} does not split evenly among {ranks} ranks; take a multiple of {ranks}")
+    return batch // ranks
 
 
 def _replicate(network: nn.Module, device: torch.device, bucket_mb: int | None, gradients: Sent) -> DistributedDataParallel:
