@@ -35,7 +35,7 @@ class OwnBatches:
         self._name, self._batch, self._targets = data.name, batch, targets
         self._takes_batch = "batch" in data.parameters
         given = {"batch": batch, "workers": workers}
-        self._make = partial(data.make, **{name: given[name] for name in data.parameters})
+        self._make = partial(data.build, **{name: given[name] for name in data.parameters})
         self._example = tree_map_only(Tensor, lambda each: each.to("meta"), example)
         # Of recurrent networks it may be the second.
         dimensions = [(at, each.shape[:2].index(batch)) for at, each in enumerate(tensors_of(example[0])) if batch in each.shape[:2]]

@@ -1,4 +1,4 @@
-"""Networks that users bring: built, with a batch of their inputs and targets, and what a step on them computes."""
+"""Networks as users bring them, published ones alike: built, with a batch of their inputs and targets, and what a step on them computes."""
 
 from collections.abc import Callable, Mapping
 from typing import Any

@@ -13,7 +13,7 @@ from dlbench import Dtype, Layout, Network, Size, Switch, UserDefined, Work, fin
 from dlbench.kit import user_networks
 from dlbench.kit.eager_check import StepParts
 from dlbench.kit.modes import INFERENCE_VALUES, VALUES, Execution, InferenceMode, Kernels, Mode, take_kernels
-from dlbench.kit.precision import autocast, operands, scales_gradients, storage
+from dlbench.kit.precision import autocast, scales_gradients, storage
 from dlbench.kit.step_counts import forward_counts, train_counts
 from dlbench.kit.updates import MakeOptimizer, refuse_other_update
 from dlbench.kit.user_networks import Inputs, Loss, forward_of
@@ -72,7 +72,7 @@ def train_step(
     inputs, targets = draw_batch(device, model, batch, dtype, layout)
     network.train()
     loss = loss_of(network, model, inputs)
-    update = optimizer_of(network, optimizer, implementation, in_graph=mode == "graph", user_network=find_network(model))
+    update = optimizer_of(network, model, optimizer, implementation, in_graph=mode == "graph")
     scaler = scaler_of(device, dtype)
     step = training_step(device, update, dtype, execution.forward(loss), scaler)
     eager = training_step(device, update, dtype, loss, scaler)
@@ -162,66 +162,54 @@ def scaler_of(device: torch.device, dtype: Dtype) -> torch.amp.GradScaler:
 
 
 def optimizer_of(
-    network: nn.Module, name: str, implementation: Implementation, *, in_graph: bool, user_network: Network | None = None
+    network: nn.Module, model: str, name: str, implementation: Implementation = "default", *, in_graph: bool = False
 ) -> torch.optim.Optimizer:
     """Return the optimizer of the network's weights; ``in_graph``: one whose updates a CUDA graph can hold."""
-    if user_network and user_network.optimizer and name not in OPTIMIZERS:
+    if network_of(model).optimizer and name not in OPTIMIZERS:
         if implementation != "default":
             raise NotImplementedError(f"implementation={implementation} belongs to sgd and adamw, not to an optimizer of your own")
-        return user_networks.optimizer_of(user_network, network, LEARNING_RATE)
+        return user_networks.optimizer_of(network_of(model), network, LEARNING_RATE)
     optimizer = plain = OPTIMIZERS.get(name, OPTIMIZERS["sgd"])
     if implementation != "default":
         optimizer = partial(plain, **{implementation: True})
         refuse_other_update(network, optimizer, partial(plain, foreach=False))
-    weights = user_networks.trained(user_network, network) if user_network else network.parameters()
+    weights = user_networks.trained(network_of(model), network)
     # AdamW counts its steps, in a tensor on the device where a graph is to hold the count; SGD keeps none.
     return optimizer(weights, **({"capturable": True} if in_graph and name == "adamw" else {}))
 
 
 def usual_optimizer(model: str) -> str:
     """Return the optimizer by which a network is trained where a case names none: its own, or else sgd."""
-    user_network = find_network(model)
-    return OWN if user_network and user_network.optimizer else "sgd"
+    return OWN if network_of(model).optimizer else "sgd"
+
+
+def network_of(model: str) -> Network:
+    """Return a network by name: the user's, or one of ours as if a user had brought it, which classifies (batch, 3, 224, 224) images."""
+    return find_network(model) or Network(model, partial(build, model), IMAGE, CLASSES)  # type: ignore[arg-type]  # checked as a choice
 
 
 def build_on(device: torch.device, model: str, dtype: Dtype, layout: Layout) -> nn.Module:
     """Return the network on the device, in the precision and in the layout."""
-    user_network = find_network(model)
-    network = (user_networks.built(user_network) if user_network else build(model)).to(device=device, dtype=storage(dtype))  # type: ignore[arg-type]  # checked as a choice
+    network = user_networks.built(network_of(model)).to(device=device, dtype=storage(dtype))
     return network.to(memory_format=ORDER[layout])  # type: ignore[call-overload, no-any-return]  # unknown to its types
 
 
 def draw_batch(device: torch.device, model: str, batch: int, dtype: Dtype, layout: Layout) -> tuple[Inputs, Any]:
     """Return inputs of the network and its targets on the device, in the precision and in the layout.
 
-    Of a classifier of ours they are (batch, 3, 224, 224) images and (batch,) classes. Raises NotImplementedError for a layout of what has
-    none.
+    Raises NotImplementedError for a layout of what has none.
     """
-    user_network = find_network(model)
-    if user_network is None:
-        return draw_images(device, batch, dtype, layout), draw_labels(device, batch)
-    inputs, targets = user_networks.draw_batch(user_network, device, batch, dtype)
-    return (inputs if layout == "nchw" else user_networks.in_order(user_network, inputs, ORDER[layout])), targets
+    network = network_of(model)
+    inputs, targets = user_networks.draw_batch(network, device, batch, dtype)
+    return (inputs if layout == "nchw" else user_networks.in_order(network, inputs, ORDER[layout])), targets
 
 
 def loss_of(network: nn.Module, model: str, inputs: Inputs) -> Loss:
     """Return what a training step on such inputs minimises."""
-    user_network = find_network(model)
-    return user_networks.loss_of(user_network, network, inputs) if user_network else cross_entropy(network)
+    return user_networks.loss_of(network_of(model), network, inputs)
 
 
 def is_classifier(model: str) -> bool:
     """Whether a network is trained by cross-entropy of its logits and a class for each sample."""
-    user_network = find_network(model)
-    return user_network is None or (user_network.loss is None and user_network.classes is not None)
-
-
-def draw_images(device: torch.device, batch: int, dtype: Dtype, layout: Layout) -> Tensor:
-    """Return a (batch, 3, 224, 224) image batch on the device, in the precision and in the layout."""
-    (images,) = operands(device, (batch, *IMAGE), dtype=dtype)
-    return images.contiguous(memory_format=ORDER[layout])
-
-
-def draw_labels(device: torch.device, batch: int) -> Tensor:
-    """Return a (batch,) of random classes on the device."""
-    return torch.randint(CLASSES, (batch,)).to(device)
+    network = network_of(model)
+    return network.loss is None and network.classes is not None

@@ -19,7 +19,7 @@ from dlbench.kit.precision import storage
 from dlbench.kit.user_batches import Given, OwnBatches, alone
 from dlbench.models import Model
 from dlbench.models.shapes import tensors_of
-from dlbench.workloads.cnn import draw_batch
+from dlbench.workloads.cnn import draw_batch, network_of
 from dlbench.workloads.fed_networks import (
     IMAGE,
     LABEL_BYTES,
@@ -28,7 +28,6 @@ from dlbench.workloads.fed_networks import (
     draw_samples,
     network_step,
     perceptron_step,
-    takes_targets,
 )
 
 SAMPLES, WIDTH = 25_700, 256
@@ -96,7 +95,7 @@ def feed(
     order = None
     if own and model:
         refuse_too_large(workers, 0, batch, sum(each.nbytes for each in tensors_of(example)) // batch)
-        way: WayToDevice = OwnBatches(own, example, takes_targets(model), device, dtype, batch, workers)
+        way: WayToDevice = OwnBatches(own, example, network_of(model).takes_targets, device, dtype, batch, workers)
         together: Callable[[Any], Any] = tuple
     else:
         image_bytes = math.prod(IMAGE) * storage(dtype).itemsize

@@ -133,9 +133,9 @@ def test_a_step_of_which_the_compiler_takes_nothing_says_why():
 def test_adamw_counts_its_steps_on_the_device_in_a_graph():
     network = tiny_network("")
     for each in ("default", "foreach"):
-        assert cnn.optimizer_of(network, "adamw", each, in_graph=True).defaults["capturable"] is True
-        assert cnn.optimizer_of(network, "adamw", each, in_graph=False).defaults["capturable"] is False
-    assert cnn.optimizer_of(network, "sgd", "default", in_graph=True)
+        assert cnn.optimizer_of(network, "resnet18", "adamw", each, in_graph=True).defaults["capturable"] is True
+        assert cnn.optimizer_of(network, "resnet18", "adamw", each, in_graph=False).defaults["capturable"] is False
+    assert cnn.optimizer_of(network, "resnet18", "sgd", "default", in_graph=True)
 
 
 def test_what_is_autotuned_shares_no_process_with_what_is_not():

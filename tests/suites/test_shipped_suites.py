@@ -183,6 +183,7 @@ def test_scaling_has_the_size_of_accelerators_and_of_a_cpu_apart(signatures):
         *(f"data_parallel[form=ddp,model={each},batch=128,ranks={n},{fast},synchronise=false]" for each in networks for n in several),
         *(f"data_parallel[form=ddp,model={each},batch=128,ranks={n},scaling=strong,{fast}]" for each in networks for n in every),
         *(f"data_parallel[form=fsdp,model=resnet50,batch=128,ranks={n},{own}]" for n in every),
+        *(f"data_parallel[form=local,model=vgg16,batch=128,ranks={n},{own},average_every={k},seconds=2]" for n in several for k in (1, 8)),
         *(f"model_parallel[form=layers,model=resnet50,batch=128,ranks={n},{own}]" for n in every),
         *(f"model_parallel[form=gpipe,model=resnet50,batch=128,ranks={n},{own},microbatches={m}]" for n in several for m in (8, 16)),
         *(f"model_parallel[form=tensor,model=mlp,batch=2048,ranks={n},{own}]" for n in every),

@@ -49,7 +49,7 @@ def with_profile(
 
 def _refuse(result: Measurement, work: Work, declared: Declaration, device: torch.device, clock: Clock, deadline: float) -> None:
     """Raise Unavailable where a profile would say nothing, or cost too much."""
-    if {"ranks", "instances"} & result.case.params.keys():
+    if result.case.ranks:
         raise Unavailable(Unknown.TOGETHER)
     if declared.searched:
         raise Unavailable(Unknown.SEARCHES)
