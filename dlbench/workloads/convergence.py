@@ -6,15 +6,17 @@ in `dlbench.kit.formats`; ReLU, normalisation, the softmax and its loss stay in 
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Literal, Protocol
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F  # noqa: N812  # what everybody calls it
 
-from dlbench import Clock, Least, Reported, Role, Size, Unit, Value, Work, workload
+from dlbench import Clock, Least, Reported, Role, Size, Unit, UserDefined, Value, Work, workload
 from dlbench.kit.formats import FORMATS, Format, FormatName, Layer, LostGradients
+from dlbench.models import Model
+from dlbench.workloads.convergence_own import Trained, own_training
 
 SEEDS, CLASSES, BATCH, MOMENTUM = 6, 10, 64, 0.9
 TRAINED_ON, CHECKED = 32768, 10000
@@ -57,6 +59,7 @@ VALUES = (
         Unit.FRACTION,
         None,
         "share of the gradients that are not zero before they are rounded, and are zero after it, at 40 steps",
+        optional=True,
     ),
 )
 
@@ -67,10 +70,20 @@ def convergence(
     *,
     network: Literal["mlp", "cnn"] = "mlp",
     format: Annotated[FormatName, Role("format", "fp32")],  # noqa: A002  # what it is to a user, who meets no builtins
-    rate: Annotated[float, Least(0)],
+    rate: Annotated[float, Least(0)] | None = None,
     steps: Size = 2000,
+    model: Model | None = None,
+    source: Annotated[str, UserDefined("data")] | None = None,
+    batch: Size = BATCH,
 ) -> Work:
-    """Train six seeds of a small network by SGD with momentum, in numbers of a format that fp32 emulates."""
+    """Train six seeds of a small network by SGD with momentum, in numbers of a format that fp32 emulates.
+
+    Or a network of your own, `model`, in that precision itself, on batches of your own, `source`.
+    """
+    if model:
+        return Work(observe=_of_seeds(own_training(device, model, source, batch, format, rate, steps)))
+    if rate is None or source or batch != BATCH:
+        raise ValueError(f"network={network} takes a rate, and neither source nor batch, which belong to a model")
     trained: SeededNetwork = Perceptron() if network == "mlp" else Convolutions()
     inputs, labels = (each.to(device) for each in trained.draw(TRAINED_ON + CHECKED, torch.Generator().manual_seed(0)))
 
@@ -87,12 +100,22 @@ def convergence(
     return Work(observe=observe)
 
 
-def reported(curve: Tensor, losses: Tensor, accuracies: Tensor) -> dict[str, Reported]:
+def _of_seeds(train: Callable[[int], Trained]) -> Callable[[Clock], Mapping[str, Reported]]:
+    def observe(clock: Clock) -> Mapping[str, Reported]:
+        curves, losses, accuracies, weights, states, classes = zip(*(train(1 + seed) for seed in range(SEEDS)), strict=True)
+        points = torch.stack([each.mean(1) for each in torch.stack(curves).tensor_split(min(POINTS, len(curves[0])), 1)])
+        found = reported(points, torch.stack(losses), torch.stack(accuracies), classes[0])
+        return found | {"weight_bytes": weights[0], "optimizer_bytes": states[0]}
+
+    return observe
+
+
+def reported(curve: Tensor, losses: Tensor, accuracies: Tensor, classes: int = CLASSES) -> dict[str, Reported]:
     """Return what six trainings came to, of the mean losses at each point (points, seeds) and of what they ended with (seeds,)."""
-    most = DIVERGED * math.log(CLASSES)
+    most = DIVERGED * math.log(classes)
     sound = (torch.cat((curve, losses[None])) <= most).all(0)
     return {
-        "accuracy": tuple(torch.where(sound, accuracies, 1 / CLASSES).tolist()),
+        "accuracy": tuple(torch.where(sound, accuracies, 1 / classes).tolist()),
         "loss": tuple(_bounded(losses, most).tolist()),
         "diverged": tuple((~sound).int().tolist()),
         "loss_curve": tuple(_bounded(curve, most).median(1).values.tolist()),
