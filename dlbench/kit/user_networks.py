@@ -160,7 +160,9 @@ def optimizer_of(network: Network, module: nn.Module, rate: float | None) -> tor
     optimizer = network.optimizer and network.optimizer(trained(network, module))
     if not isinstance(optimizer, torch.optim.Optimizer):
         raise TypeError(f"network '{network.name}': optimizer returns {type(optimizer).__name__}, not a torch.optim.Optimizer")
-    for group in optimizer.param_groups if rate else ():
+    if rate is None:
+        return optimizer
+    for group in optimizer.param_groups:
         group["lr"] = torch.full_like(group["lr"], rate) if isinstance(group["lr"], Tensor) else rate
     return optimizer
 

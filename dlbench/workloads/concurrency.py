@@ -131,8 +131,9 @@ def distillation(
         found, wanted = (each.float().flatten(0, -2) / TEMPERATURE for each in (main_output(answer(inputs)), logits))
         return TEMPERATURE**2 * F.cross_entropy(found, wanted.softmax(-1))
 
+    logits = teach()
     with torch.no_grad():
-        given, wanted = (tuple(each.shape[1:]) for each in (main_output(answer(inputs)), logits := teach()))
+        given, wanted = (tuple(each.shape[1:]) for each in (main_output(answer(inputs)), logits))
     if given != wanted:
         raise ValueError(
             f"student {student} answers with {given} numbers and its teacher {teacher} with {wanted}; it needs its teacher's classes"
@@ -152,10 +153,7 @@ def distillation(
         alone(in_turn, WARMUP_S)
         sides = alone(partial(learn, logits)), alone(teach)
         in_turn_per_s = alone(in_turn)
-        if launch == "one":
-            per_s = [alone(lambda: learn(teach()))] * 2
-        else:
-            per_s = rates(beside(clock, teach, learn, cores, window_s))
+        per_s = [alone(lambda: learn(teach()))] * 2 if launch == "one" else rates(beside(clock, teach, learn, cores, window_s))
         return reported(sides, per_s, batch * in_turn_per_s, batch * per_s[0], 1 + min(sides) / max(sides))
 
     return Work(observe=observe)

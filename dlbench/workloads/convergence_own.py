@@ -36,7 +36,7 @@ def own_training(
     if precision not in get_args(Dtype):
         raise NotImplementedError(f"format={precision} is emulated in dlbench's own networks; yours take fp32, bf16, fp16 and amp_…")
     if not is_classifier(model):
-        raise NotImplementedError(f"network '{model}' has a loss of its own, and accuracy tells whether it converges; give it classes alone")
+        raise NotImplementedError(f"network '{model}' has a loss of its own, and accuracy tells whether it converges; give it classes")
     dtype = cast(Dtype, precision)
     torch.manual_seed(0)  # a loader that shuffles does so alike in each precision
     example = draw_batch(device, model, batch, dtype, "nchw")
