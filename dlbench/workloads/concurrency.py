@@ -165,9 +165,7 @@ class Lane:
     def __init__(self, step: Callable[..., object], module: Any) -> None:
         self._step, self._module = step, module
         self._given = deque[Any]()
-        if module:
-            self._stream = module.Stream()
-            self._stream.wait_stream(module.current_stream())
+        self._stream = module and module.Stream()
 
     def __call__(self, *given: Any, ahead: int = AHEAD) -> None:
         """Give a step, and wait until at most so many of those given have not ended."""
