@@ -36,7 +36,7 @@ ValueRole = Literal[
     "at_once",
     "in_turn",
     "kept",
-    "overlap",
+    "efficiency",
 ]
 """What answers take a value for: the seconds of such a part; those spent once, before the first call, such as compiling; of a training at
 a ``batch`` the seconds of a sample, the accuracy, and the samples after which it had diverged; the largest size that a search found; of a

@@ -1,6 +1,6 @@
 """Several at once: trainings that share a device, and a teacher on the CPU while its student trains. docs/concurrency.md reads the values.
 
-Each side is timed alone, one after the other, and while all run: by its own steps in a window of so many seconds in which none has ended.
+Each side is timed alone, one after the other, and while all run: by its own steps in a window in which none has ended yet.
 """
 
 import os
@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 from threading import Barrier
 from time import perf_counter
-from typing import Any, Literal, NamedTuple, TypeVar
+from typing import Any, Literal
 
 import torch
 import torch.distributed as dist
@@ -25,14 +25,16 @@ from dlbench.models import Model
 from dlbench.workloads.cnn import build_on, draw_batch, optimizer_of, train_step, training_step, usual_optimizer
 from dlbench.workloads.transfer import streams_of
 
-T = TypeVar("T")
 Launch = Literal["each", "one"]
-"""Whether each side has a thread, all of which share the interpreter's lock, or one thread launches all in turn and waits for none."""
+"""Whether each side has a thread, all of which share the interpreter's lock, or one thread launches the steps of all in turn."""
+Cpus = Sequence[int]
+"""Of a side: logical CPUs, one of each core, and as many threads."""
+Step = Callable[[], object]
 AHEAD = 2
-"""Steps that are given to a device before the host waits for the first of them, and batches that a teacher may be ahead of its student."""
+"""Steps that a device is given before the host waits for the first of them, and batches that a teacher may be ahead of its student."""
 SECONDS, WARMUP_S = 4.0, 0.5
 TEMPERATURE = 4.0
-"""That soft targets are made at: Hinton, Vinyals and Dean 2015, https://arxiv.org/abs/1503.02531, used 2.5 to 20."""
+"""Of soft targets: Hinton, Vinyals and Dean 2015, https://arxiv.org/abs/1503.02531, take 2.5 to 20."""
 CPU = torch.device("cpu")
 
 VALUES = (
@@ -45,7 +47,7 @@ VALUES = (
         "higher",
         "(sum of kept - 1) / (the most that sum can be - 1): 0 as one after the other, 1 with all at full speed",
         margin=0.05,
-        role="overlap",
+        role="efficiency",
     ),
 )
 MPS = Value("mps", Unit.COUNT, None, "1 where NVIDIA's MPS has processes share the device, 0 where they take turns", optional=True)
@@ -62,7 +64,7 @@ def concurrent_training(
     instances: Spread[Size | None] = None,
     dtype: Switch[Dtype] = "fp32",
     layout: Switch[Layout] = "nchw",
-    seconds: Duration | None = None,
+    seconds: Duration = SECONDS,
 ) -> Work:
     """Train several networks on one device at once: `networks` in each process, on streams of their own, in so many `instances`.
 
@@ -70,26 +72,22 @@ def concurrent_training(
     """
     if networks * (instances or 1) < 2:
         raise ValueError("one training is not several; give networks or instances, 2 or more in all")
-    module = None if device.type == "cpu" and launch == "each" else streams_of(device)
-    own = Cores.of_process()
-    shares = [own.part(at, networks) if module is None else own for at in range(networks)]
-    lanes = [
-        Lane(_training(device, model=model, batch=batch, dtype=dtype, layout=layout, optimizer=usual_optimizer(model)), module)
-        for _ in range(networks)
-    ]
-    whole = Cores.together(gathered(own, instances))
-    window_s = seconds or SECONDS
+    module, own = streams(device, launch), cores()
+    cpus = [own if module else part(own, at, networks) for at in range(networks)]
+    given = {"model": model, "batch": batch, "dtype": dtype, "layout": layout, "optimizer": usual_optimizer(model)}
+    lanes: list[Step] = [Lane(train_step(device, **given).call, module) for _ in range(networks)]
+    sides = lanes if launch == "each" else [lambda: [lane() for lane in lanes]]
+    whole = sorted({cpu for each in gathered(own, instances) for cpu in each})
 
     def observe(clock: Clock) -> dict[str, Reported]:
-        measured = partial(in_window, clock, one_thread=launch == "one")
-        measured(lanes, shares, WARMUP_S)
+        in_window(clock, sides, cpus, WARMUP_S)
         first = not instances or dist.get_rank() == 0
-        alone = measured(lanes[:1], [whole], window_s) if first else _idle(clock)
-        ends = gathered((alone, measured(lanes, shares, window_s)), instances)
+        alone = in_window(clock, lanes[:first], [whole], seconds)
+        ends = gathered((alone, in_window(clock, sides, cpus, seconds)), instances)
         (alone_per_s,) = rates(ends[0][0])
-        per_s = rates([each for _, of_process in ends for each in of_process])
+        per_s = rates([each for _, own in ends for each in own]) * (networks // len(sides))
         pipe = Path(os.environ.get("CUDA_MPS_PIPE_DIRECTORY", "/tmp/nvidia-mps"), "control")  # noqa: S108  # where NVIDIA has it
-        mps = {"mps": float(pipe.exists())} if instances and device.type == "cuda" else {}
+        mps = {"mps": pipe.exists()} if instances and device.type == "cuda" else {}
         return mps | reported([alone_per_s] * len(per_s), per_s, batch * alone_per_s, batch * sum(per_s), len(per_s))
 
     return Work(observe=observe)
@@ -106,65 +104,56 @@ def distillation(
     free_core: Spread[bool] = False,
     dtype: Switch[Dtype] = "fp32",
     layout: Switch[Layout] = "nchw",
-    seconds: Duration | None = None,
+    seconds: Duration = SECONDS,
 ) -> Work:
-    """Train a student on a teacher's logits, which come from the CPU batch by batch; `free_core`: the teacher leaves one to the launches.
+    """Train a student on the logits of a teacher, which the CPU computes batch by batch; `free_core`: it leaves one to the launches.
 
     On a CPU alone each of the two has half of the cores.
     """
-    module = None if device.type == "cpu" and launch == "each" else streams_of(device)
-    if free_core and module is None:
+    module, every = streams(device, launch), cores()
+    if free_core and not module:
         raise ValueError("free_core is for the thread that launches on an accelerator; on a CPU alone leave it out")
-    every = Cores.of_process()
-    cores = [every.part(at, 2) for at in range(2)] if module is None else [every, every.but_one() if free_core else every]
-    learner, knower = build_on(device, student, dtype, layout), build_on(CPU, teacher, "fp32", "nchw").eval()
+    halves = [part(every, at, 2) for at in range(2 if free_core or not module else 0)]
+    cpus = [every, every[free_core:]] if module else halves
+    knower, learner = build_on(CPU, teacher, "fp32", "nchw").eval(), build_on(device, student, dtype, layout).train()
     inputs, _ = draw_batch(device, student, batch, dtype, layout)
     host_inputs = on_device(inputs, CPU, "fp32")
     refuse_unfit(knower, teacher, host_inputs)
     know, answer = forward_of(knower, host_inputs), forward_of(learner, inputs)
-
-    @torch.no_grad()
-    def teach() -> Tensor:
-        return main_output(know(host_inputs))  # type: ignore[no-any-return]  # of whatever network
+    teach = torch.no_grad()(lambda: main_output(know(host_inputs)))
+    logits = teach()
+    given, wanted = (tuple(each.shape[1:]) for each in (main_output(torch.no_grad()(answer)(inputs)), logits))
+    if given != wanted:
+        raise ValueError(
+            f"student {student} answers with {given} numbers and its teacher {teacher} with {wanted}; it needs its teacher's classes"
+        )
 
     def loss_of(inputs: Any, logits: Tensor) -> Tensor:
         found, wanted = (each.float().flatten(0, -2) / TEMPERATURE for each in (main_output(answer(inputs)), logits))
         return TEMPERATURE**2 * F.cross_entropy(found, wanted.softmax(-1))
 
-    logits = teach()
-    with torch.no_grad():
-        given, wanted = (tuple(each.shape[1:]) for each in (main_output(answer(inputs)), logits))
-    if given != wanted:
-        raise ValueError(
-            f"student {student} answers with {given} numbers and its teacher {teacher} with {wanted}; it needs its teacher's classes"
-        )
-    update = optimizer_of(learner.train(), usual_optimizer(student), "default", in_graph=False, user_network=find_network(student))
+    update = optimizer_of(learner, usual_optimizer(student), "default", in_graph=False, user_network=find_network(student))
     step = training_step(device, update, dtype, loss_of)
     learn = Lane(lambda logits: step(inputs, logits.pin_memory().to(device, non_blocking=True) if module else logits), module)
-    window_s = seconds or SECONDS
 
     def observe(clock: Clock) -> dict[str, Reported]:
-        def alone(side: Callable[[], object], seconds: float = window_s) -> float:
+        def alone(side: Step, seconds: float = seconds) -> float:
             return rates(in_window(clock, [side], [every], seconds))[0]
 
-        def in_turn() -> None:
-            learn(teach(), ahead=0)
-
-        alone(in_turn, WARMUP_S)
-        sides = alone(partial(learn, logits)), alone(teach)
-        in_turn_per_s = alone(in_turn)
-        per_s = [alone(lambda: learn(teach()))] * 2 if launch == "one" else rates(beside(clock, teach, learn, cores, window_s))
-        return reported(sides, per_s, batch * in_turn_per_s, batch * per_s[0], 1 + min(sides) / max(sides))
+        in_turn = partial(alone, lambda: learn(teach(), ahead=0))
+        in_turn(WARMUP_S)
+        sides, turn_per_s = (alone(lambda: learn(logits)), alone(teach)), in_turn()
+        per_s = [alone(lambda: learn(teach()))] * 2 if launch == "one" else rates(beside(clock, teach, learn, cpus, seconds))
+        return reported(sides, per_s, batch * turn_per_s, batch * per_s[0], 1 + min(sides) / max(sides))
 
     return Work(observe=observe)
 
 
 class Lane:
-    """Steps on a stream of their own, of which the host gives only a few ahead; where there is no module of streams, steps as they are."""
+    """Steps on a stream of their own, of which the host gives only a few ahead; where there are no streams, steps as they are."""
 
-    def __init__(self, step: Callable[..., object], module: Any) -> None:
-        self._step, self._module = step, module
-        self._given = deque[Any]()
+    def __init__(self, step: Any, module: Any) -> None:
+        self._step, self._module, self._given = step, module, deque[Any]()
         self._stream = module and module.Stream()
 
     def __call__(self, *given: Any, ahead: int = AHEAD) -> None:
@@ -180,87 +169,70 @@ class Lane:
             self._given.popleft().synchronize()
 
 
-class Cores(NamedTuple):
-    """Logical CPUs, none where the system places no threads, and how many threads compute there."""
-
-    cpus: tuple[int, ...]
-    threads: int
-
-    @classmethod
-    def of_process(cls) -> "Cores":
-        """Return those of this process, which has one logical CPU of each core."""
-        return cls(tuple(sorted(os.sched_getaffinity(0))) if hasattr(os, "sched_getaffinity") else (), torch.get_num_threads())
-
-    @classmethod
-    def together(cls, several: Sequence["Cores"]) -> "Cores":
-        """Return those of several processes, which may have the same CPUs."""
-        return cls(tuple({cpu for each in several for cpu in each.cpus}), sum(each.threads for each in several))
-
-    def part(self, at: int, of: int) -> "Cores":
-        """Return one of so many equal parts. Raises NotImplementedError where there are fewer cores."""
-        if self.threads < of:
-            raise NotImplementedError(f"{of} at once need as many cores, and there are {self.threads} to use")
-        each = len(self.cpus) // of
-        return Cores(self.cpus[each * at : each * (at + 1)], self.threads // of)
-
-    def but_one(self) -> "Cores":
-        """Return all but one. Raises NotImplementedError where there is only one."""
-        self.part(0, 2)
-        return Cores(self.cpus[:-1], self.threads - 1)
-
-    def take(self) -> None:
-        """Have the calling thread, and those that it starts, compute there."""
-        if self.cpus:
-            os.sched_setaffinity(0, self.cpus)
-        torch.set_num_threads(self.threads)
+def streams(device: torch.device, launch: Launch) -> Any:
+    """Return torch's module of streams; None on a CPU, where each side computes on its thread. Raises NotImplementedError otherwise."""
+    return None if device.type == "cpu" and launch == "each" else streams_of(device)
 
 
-def in_window(
-    clock: Clock, steps: Sequence[Callable[[], object]], cores: Sequence[Cores], seconds: float, *, one_thread: bool = False
-) -> list[list[float]]:
-    """Return when steps of each side ended, all of which go on for so long behind their first: on a thread each, or on one in turn."""
-    groups = [range(len(steps))] if one_thread else [range(at, at + 1) for at in range(len(steps))]
-    begin, ends = Barrier(len(groups)), [list[float]() for _ in steps]
+def cores() -> Cpus:
+    """Return the CPUs of this process; where the system places no threads, numbers."""
+    found = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else range(os.cpu_count() or 1)
+    return found[: torch.get_num_threads()]
 
-    def run(group: range) -> None:
+
+def part(cpus: Cpus, at: int, of: int) -> Cpus:
+    """Return one of so many equal parts. Raises NotImplementedError where there are fewer."""
+    if not (each := len(cpus) // of):
+        raise NotImplementedError(f"{of} at once need as many cores, and there are {len(cpus)} to use")
+    return cpus[each * at : each * (at + 1)]
+
+
+def take(cpus: Cpus) -> None:
+    """Have this thread, and those that it starts, compute there."""
+    if hasattr(os, "sched_setaffinity"):
+        os.sched_setaffinity(0, cpus)
+    torch.set_num_threads(len(cpus))
+
+
+def in_window(clock: Clock, sides: Sequence[Step], cpus: Sequence[Cpus], seconds: float) -> list[list[float]]:
+    """Return when steps of each side ended, each on a thread of its own, which goes on for so long behind its first."""
+    begin = Barrier(len(sides) or 1)
+
+    def run(side: Step, cpus: Cpus) -> list[float]:
         begin.wait()
-        cores[group[0]].take()
-        last = ends[group[-1]]
-        while len(last) < 2 or last[-1] < last[0] + seconds:
-            for at in group:
-                steps[at]()
-                ends[at].append(perf_counter())
+        take(cpus)
+        ends = list[float]()
+        while len(ends) < 2 or ends[-1] < ends[0] + seconds:
+            side()
+            ends.append(perf_counter())
+        return ends
 
     clock.now()
-    with ThreadPoolExecutor(len(groups)) as pool:
-        for running in [pool.submit(run, group) for group in groups]:
-            running.result()
+    with ThreadPoolExecutor(len(sides) or 1) as pool:
+        found = list(pool.map(run, sides, cpus))
     clock.now()
-    return ends
+    return found
 
 
 def beside(
-    clock: Clock, teach: Callable[[], Tensor], learn: Callable[[Tensor], object], cores: Sequence[Cores], seconds: float
+    clock: Clock, teach: Callable[[], Tensor], learn: Callable[[Tensor], object], cpus: Sequence[Cpus], seconds: float
 ) -> list[list[float]]:
     """Return when steps of a student ended and when those of its teacher, which is a few batches ahead: they wait for nothing else."""
-    taught = list[float]()
-    ahead = deque[Future[Tensor]]()
+    taught, ahead = list[float](), deque[Future[Tensor]]()
 
     def teaching() -> Tensor:
         logits = teach()
         taught.append(perf_counter())
         return logits
 
-    with ThreadPoolExecutor(1, initializer=cores[1].take) as pool:
+    def step() -> None:
+        while len(ahead) <= AHEAD:
+            ahead.append(pool.submit(teaching))
+        learn(ahead.popleft().result())
 
-        def step() -> None:
-            while len(ahead) <= AHEAD:
-                ahead.append(pool.submit(teaching))
-            learn(ahead.popleft().result())
-
-        (learnt,) = in_window(clock, [step], cores[:1], seconds)
-        for each in ahead:
-            each.cancel()
+    with ThreadPoolExecutor(1, initializer=take, initargs=cpus[1:]) as pool:
+        (learnt,) = in_window(clock, [step], cpus, seconds)
+        pool.shutdown(cancel_futures=True)
     return [learnt, taught]
 
 
@@ -272,19 +244,18 @@ def rates(sides: Sequence[Sequence[float]]) -> list[float]:
     begun_s, ended_s = max(ends[0] for ends in sides), min(ends[-1] for ends in sides)
     if ended_s <= begun_s:
         raise ValueError("one side had ended before another had made a step; give more seconds")
-    return [(_done(ends, ended_s) - _done(ends, begun_s)) / (ended_s - begun_s) for ends in sides]
 
+    def done(ends: Sequence[float], at_s: float) -> float:
+        after = min(bisect_right(ends, at_s), len(ends) - 1)
+        return after + (at_s - ends[after]) / (ends[after] - ends[after - 1])
 
-def _done(ends: Sequence[float], at_s: float) -> float:
-    """Return how many steps were done behind the first that ended, of the one under way its share."""
-    after = min(bisect_right(ends, at_s), len(ends) - 1)
-    return after - 1 + (at_s - ends[after - 1]) / (ends[after] - ends[after - 1])
+    return [(done(ends, ended_s) - done(ends, begun_s)) / (ended_s - begun_s) for ends in sides]
 
 
 def reported(
     alone: Sequence[float], at_once: Sequence[float], in_turn_items_per_s: float, at_once_items_per_s: float, most: float
 ) -> dict[str, Reported]:
-    """Return the values of sides by their steps a second; ``most``: what their shares can be together, as many as sides that are free."""
+    """Return the values of sides by their steps a second; ``most``: what their shares can be together, of free sides their number."""
     kept = [now / before for now, before in zip(at_once, alone, strict=True)]
     return {
         "at_once_items_per_s": at_once_items_per_s,
@@ -294,24 +265,9 @@ def reported(
     }
 
 
-def gathered(own: T, instances: int | None) -> list[T]:
+def gathered(own: Any, instances: int | None) -> list[Any]:
     """Return this of each process; all of them have to ask."""
-    if not instances:
-        return [own]
-    found: list[Any] = [None] * instances
-    dist.all_gather_object(found, own, group=control_group())
+    found = [own] * (instances or 1)
+    if instances:
+        dist.all_gather_object(found, own, group=control_group())
     return found
-
-
-def _training(device: torch.device, **given: Any) -> Callable[[], object]:
-    step = train_step(device, **given).call
-    if step is None:
-        raise TypeError("a training step is a call")
-    return step
-
-
-def _idle(clock: Clock) -> list[list[float]]:
-    """Wait as long as another process computes, which reads the clock as often."""
-    clock.now()
-    clock.now()
-    return []

@@ -16,7 +16,7 @@ from torch.nn import functional as F  # noqa: N812  # what everybody calls it
 from dlbench import Clock, Least, Reported, Role, Size, Unit, UserDefined, Value, Work, workload
 from dlbench.kit.formats import FORMATS, Format, FormatName, Layer, LostGradients
 from dlbench.models import Model
-from dlbench.workloads.convergence_own import Trained, own_training
+from dlbench.workloads.convergence_own import own_training
 
 SEEDS, CLASSES, BATCH, MOMENTUM = 6, 10, 64, 0.9
 TRAINED_ON, CHECKED = 32768, 10000
@@ -52,8 +52,8 @@ VALUES = (
         role="seed_diverged",
     ),
     Value("loss_curve", Unit.NUMBER, None, "median loss of the seeds over the training, at equal steps", series=True, role="loss_curve"),
-    Value("weight_bytes", Unit.BYTES, None, "weights of one seed, as the format keeps them between steps"),
-    Value("optimizer_bytes", Unit.BYTES, None, "its momenta, as the format keeps them"),
+    Value("weight_bytes", Unit.BYTES, None, "weights of one seed, as the format keeps them between steps", optional=True),
+    Value("optimizer_bytes", Unit.BYTES, None, "its momenta, as the format keeps them", optional=True),
     Value(
         "lost_gradients",
         Unit.FRACTION,
@@ -81,7 +81,8 @@ def convergence(
     Or a network of your own, `model`, in that precision itself, on batches of your own, `source`.
     """
     if model:
-        return Work(observe=_of_seeds(own_training(device, model, source, batch, format, rate, steps)))
+        train = own_training(device, model, source, batch, format, rate, steps)
+        return Work(observe=lambda clock: _of_own(train))
     if rate is None or source or batch != BATCH:
         raise ValueError(f"network={network} takes a rate, and neither source nor batch, which belong to a model")
     trained: SeededNetwork = Perceptron() if network == "mlp" else Convolutions()
@@ -100,22 +101,21 @@ def convergence(
     return Work(observe=observe)
 
 
-def _of_seeds(train: Callable[[int], Trained]) -> Callable[[Clock], Mapping[str, Reported]]:
-    def observe(clock: Clock) -> Mapping[str, Reported]:
-        curves, losses, accuracies, weights, states, classes = zip(*(train(1 + seed) for seed in range(SEEDS)), strict=True)
-        points = torch.stack([each.mean(1) for each in torch.stack(curves).tensor_split(min(POINTS, len(curves[0])), 1)])
-        found = reported(points, torch.stack(losses), torch.stack(accuracies), classes[0])
-        return found | {"weight_bytes": weights[0], "optimizer_bytes": states[0]}
-
-    return observe
+def _of_own(train: Callable[[int], tuple[Tensor, Tensor, Tensor]]) -> dict[str, Reported]:
+    losses, ended, accuracies = (torch.stack(each).cpu() for each in zip(*map(train, range(1, SEEDS + 1)), strict=True))
+    curve = [each.mean(1) for each in losses.tensor_split(min(POINTS, losses.shape[1]), 1)]
+    return reported(torch.stack(curve), ended, accuracies, guessed=accuracies)
 
 
-def reported(curve: Tensor, losses: Tensor, accuracies: Tensor, classes: int = CLASSES) -> dict[str, Reported]:
-    """Return what six trainings came to, of the mean losses at each point (points, seeds) and of what they ended with (seeds,)."""
-    most = DIVERGED * math.log(classes)
+def reported(curve: Tensor, losses: Tensor, accuracies: Tensor, guessed: Tensor | float = 1 / CLASSES) -> dict[str, Reported]:
+    """Return what six trainings came to, of the mean losses at each point (points, seeds) and of what they ended with (seeds,).
+
+    ``guessed``: the accuracy of one that diverged.
+    """
+    most = DIVERGED * math.log(CLASSES)
     sound = (torch.cat((curve, losses[None])) <= most).all(0)
     return {
-        "accuracy": tuple(torch.where(sound, accuracies, 1 / classes).tolist()),
+        "accuracy": tuple(torch.where(sound, accuracies, guessed).tolist()),
         "loss": tuple(_bounded(losses, most).tolist()),
         "diverged": tuple((~sound).int().tolist()),
         "loss_curve": tuple(_bounded(curve, most).median(1).values.tolist()),

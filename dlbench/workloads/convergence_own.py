@@ -22,14 +22,14 @@ HELD_OUT = 5
 """One batch of so many is not trained on: accuracy and loss are of those."""
 RATE, MOMENTUM = 0.02, 0.9
 
-Trained = tuple[Tensor, Tensor, Tensor, int, int, int]
-"""Losses of a seed (steps,), loss and accuracy in the end, bytes of weights and of what its optimizer keeps, and how many classes."""
-
 
 def own_training(
     device: torch.device, model: str, source: str | None, batch: int, precision: str, rate: float | None, steps: int
-) -> Callable[[int], Trained]:
-    """Return the training from a seed. Raises what a row says of a network, of batches and of a precision that it is not made for."""
+) -> Callable[[int], tuple[Tensor, Tensor, Tensor]]:
+    """Return a function from a seed to the losses of its training, (steps,), and to loss and accuracy in the end.
+
+    Raises ValueError and NotImplementedError for a network, data and precisions that can't be trained so.
+    """
     data, network = find_data(source or ""), find_network(model)
     if data is None:
         raise ValueError(f"model={model} is trained on batches of your own; give source=…, the name of a function below @dlbench.data")
@@ -41,17 +41,17 @@ def own_training(
     torch.manual_seed(0)  # a loader that shuffles does so alike in each precision
     example = draw_batch(device, model, batch, dtype, "nchw")
     way = OwnBatches(data, example, True, device, dtype, batch, 0)
-    drawn: list[Given] = []
+    drawn: list[Given] = [way.fetch()]
     while len(drawn) < DRAWN and sum(each.nbytes for each in tensors_of(drawn)) < DRAWN_BYTES:
         taken = way.fetch()
-        if drawn and way.whole == 1:  # the next epoch has begun
+        if way.whole == 1:  # the next epoch has begun
             break
         drawn.append(taken)
-    if len(drawn) < 2:
-        raise ValueError(f"data '{source}' has 1 batch of {batch} an epoch, and one is held out; give a smaller batch")
     trained_on = [each for at, each in enumerate(drawn) if at % HELD_OUT]
+    if not trained_on:
+        raise ValueError(f"data '{source}' has 1 batch of {batch} an epoch, and one is held out; give a smaller batch")
 
-    def train(seed: int) -> Trained:
+    def train(seed: int) -> tuple[Tensor, Tensor, Tensor]:
         torch.manual_seed(seed)
         module = build_on(device, model, dtype, "nchw").train()
         if network and network.optimizer:
@@ -64,9 +64,7 @@ def own_training(
         answer = autocast(device, dtype, forward_of(module.eval(), example[0]))
         with torch.no_grad():
             seen = [(main_output(answer(inputs)).float(), targets) for inputs, targets in map(way.copy, drawn[::HELD_OUT])]
-        logits, targets = (torch.cat(each) for each in zip(*seen, strict=True))
-        kept = sum(each.nbytes for each in module.parameters()), sum(each.nbytes for each in tensors_of(list(update.state.values())))
-        right = (logits.argmax(1) == targets).float().mean()
-        return torch.stack(losses).float().cpu(), F.cross_entropy(logits, targets).cpu(), right.cpu(), *kept, logits.shape[1]
+        logits, targets = map(torch.cat, zip(*seen, strict=True))
+        return torch.stack(losses).float(), F.cross_entropy(logits, targets), (logits.argmax(1) == targets).float().mean()
 
     return train

@@ -8,7 +8,7 @@ from two_ranks import run_ranks
 
 from dlbench.testing import ManualClock, set_up
 from dlbench.workloads import concurrency
-from dlbench.workloads.concurrency import Cores, in_window, rates, reported
+from dlbench.workloads.concurrency import cores, in_window, part, rates, reported
 
 CPU = torch.device("cpu")
 
@@ -51,21 +51,12 @@ def clock(monkeypatch):
     return ManualClock()
 
 
-def test_one_thread_gives_each_side_a_step_in_turn_until_all_went_on_for_so_long(clock):
-    made = []
-    ends = in_window(clock, [lambda: made.append("a"), lambda: made.append("b")], [Cores((), 1)] * 2, 3.0, one_thread=True)
-    assert "".join(made) == "ababab"
-    assert ends == [[0, 2, 4], [1, 3, 5]]
-
-
-def test_each_side_has_a_thread_with_its_cores_and_none_ends_before_it_went_on_for_so_long(clock):
-    cpus = Cores.of_process().cpus[:1]
-    found = []
-    side = [lambda: found.append((torch.get_num_threads(), Cores.of_process().cpus))]
-    (ends,) = in_window(clock, side, [Cores(cpus, 3)], 2.0)
-    torch.set_num_threads(1)
+def test_each_side_has_a_thread_with_its_cpus_and_goes_on_for_so_long(clock):
+    found, mine = [], cores()
+    (ends,) = in_window(clock, [lambda: found.append((torch.get_num_threads(), cores()))], [mine[:1]], 2.0)
     assert ends == [0, 1, 2]
-    assert set(found) == {(3, cpus or Cores.of_process().cpus)}
+    assert found == [(1, mine[:1])] * 3
+    torch.set_num_threads(len(mine))
 
 
 def test_a_side_that_fails_fails_the_case(clock):
@@ -73,17 +64,13 @@ def test_a_side_that_fails_fails_the_case(clock):
         raise ValueError("no step")
 
     with pytest.raises(ValueError, match="no step"):
-        in_window(clock, [fail, lambda: None], [Cores((), 1)] * 2, 1.0)
+        in_window(clock, [fail, lambda: None], [cores()] * 2, 1.0)
 
 
 def test_cores_are_shared_out_evenly():
-    eight = Cores(tuple(range(8)), 8)
-    assert [eight.part(at, 3) for at in range(3)] == [Cores((0, 1), 2), Cores((2, 3), 2), Cores((4, 5), 2)]
-    assert eight.but_one() == Cores(tuple(range(7)), 7)
-    assert Cores.together([eight.part(at, 2) for at in range(2)]) == eight
-    for alone in (lambda: Cores((0,), 1).but_one(), lambda: Cores((0,), 1).part(0, 2)):
-        with pytest.raises(NotImplementedError, match="2 at once need as many cores, and there are 1 to use"):
-            alone()
+    assert [part(range(8), at, 3) for at in range(3)] == [range(2), range(2, 4), range(4, 6)]
+    with pytest.raises(NotImplementedError, match="2 at once need as many cores, and there are 1 to use"):
+        part([7], 0, 2)
 
 
 @pytest.mark.parametrize(
@@ -114,7 +101,7 @@ def test_what_does_not_go_together_says_so_before_anything_runs(name, given, err
 PROCESSES = """
 from types import SimpleNamespace
 from dlbench.workloads import concurrency
-from dlbench.workloads.concurrency import Cores, gathered
+from dlbench.workloads.concurrency import gathered
 
 turn = iter(range(1000))
 concurrency.perf_counter = lambda: float(next(turn)) * (1 + rank)

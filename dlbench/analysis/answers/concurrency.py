@@ -89,7 +89,7 @@ QUESTION = Question(
                     Column("at_once.efficiency", Unit.FRACTION, "0 as one after the other, 1 with all at full speed", "higher").headed(
                         "efficiency", 0
                     ),
-                    lambda each: each.rounds("overlap"),
+                    lambda each: each.rounds("efficiency"),
                 ),
                 Column("at_once.memory_bytes", Unit.BYTES, "peak of all processes, contexts apart", "lower", heading="memory"),
             ],

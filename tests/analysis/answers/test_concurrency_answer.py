@@ -11,7 +11,7 @@ TOLD = (
     Value("all", Unit.ITEMS_PER_S, "higher", role="at_once"),
     Value("turns", Unit.ITEMS_PER_S, role="in_turn"),
     Value("shares", Unit.FRACTION, series=True, role="kept"),
-    Value("gained", Unit.FRACTION, "higher", role="overlap"),
+    Value("gained", Unit.FRACTION, "higher", role="efficiency"),
 )
 PARAMETERS = {"networks": {"spread": ""}, "launch": {"spread": ""}}
 WORKLOADS = {"several": declared_json.to_json(Declaration(tags=("training",), values=TOLD, parameters=PARAMETERS))}
