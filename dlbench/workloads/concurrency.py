@@ -230,7 +230,7 @@ def beside(
             ahead.append(pool.submit(teaching))
         learn(ahead.popleft().result())
 
-    with ThreadPoolExecutor(1, initializer=take, initargs=cpus[1:]) as pool:
+    with ThreadPoolExecutor(1, initializer=partial(take, cpus[1])) as pool:
         (learnt,) = in_window(clock, [step], cpus, seconds)
         pool.shutdown(cancel_futures=True)
     return [learnt, taught]
