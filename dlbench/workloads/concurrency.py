@@ -120,9 +120,10 @@ def distillation(
     host_inputs = on_device(inputs, CPU, "fp32")
     refuse_unfit(knower, teacher, host_inputs)
     know, answer = forward_of(knower, host_inputs), forward_of(learner, inputs)
-    teach = torch.no_grad()(lambda: main_output(know(host_inputs)))
+    teach: Callable[[], Tensor] = torch.no_grad()(lambda: main_output(know(host_inputs)))
     logits = teach()
-    given, wanted = (tuple(each.shape[1:]) for each in (main_output(torch.no_grad()(answer)(inputs)), logits))
+    with torch.no_grad():
+        given, wanted = (tuple(each.shape[1:]) for each in (main_output(answer(inputs)), logits))
     if given != wanted:
         raise ValueError(
             f"student {student} answers with {given} numbers and its teacher {teacher} with {wanted}; it needs its teacher's classes"

@@ -132,6 +132,14 @@ def test_trainings_on_streams_of_one_thread_take_turns_where_launches_are_all_th
     assert (two["values"]["overlap_efficiency"], three["values"]["overlap_efficiency"]) == (pytest.approx(0), pytest.approx(0))
 
 
+def test_a_teacher_of_one_thread_computes_while_the_card_does_and_not_while_the_host_launches(rows):
+    """Alone it takes 1 ms; its student's launches take longer than its kernels, so that at once they add up."""
+    values = rows["distillation[teacher=resnet18,student=resnet50,batch=2,launch=one,dtype=fp32,seconds=0.02]"]["values"]
+    assert sum(values["kept"]) == pytest.approx(1)
+    assert values["kept"][1] == pytest.approx(values["at_once_items_per_s"] / 2 * 1e-3)
+    assert values["in_turn_items_per_s"] <= values["at_once_items_per_s"]
+
+
 STEP, FED, OVERLAP = "model=resnet18 batch=2", "batch=8 samples=64 width=16", "n=32 batches=4"
 
 
