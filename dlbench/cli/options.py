@@ -99,9 +99,9 @@ def _plan_options(
     device_words: tuple[str, ...],
     plugins: tuple[str, ...],
 ) -> PlanOptions:
-    """Return the options, a file of Python among the suites as a plugin and the suite that is made for its networks."""
+    """Return the options: a file of Python among the suites is a plugin, and alone stands for the suite that is made for its networks."""
     files = [name for name in names if name.endswith(".py")]
-    suites = dict.fromkeys(NETWORK_SUITE if name in files else name for name in names)
+    suites = dict.fromkeys([name for name in names if name not in files] or (files and [NETWORK_SUITE]))
     return PlanOptions(tuple(suites), expression, case_ids, overrides, device_words, tuple(dict.fromkeys((*files, *plugins))))
 
 

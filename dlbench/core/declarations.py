@@ -33,12 +33,17 @@ ValueRole = Literal[
     "product_error",
     OfSeeds,
     "loss_curve",
+    "at_once",
+    "in_turn",
+    "kept",
+    "efficiency",
 ]
 """What answers take a value for: the seconds of such a part; those spent once, before the first call, such as compiling; of a training at
 a ``batch`` the seconds of a sample, the accuracy, and the samples after which it had diverged; the largest size that a search found; of a
 step that a user's loader feeds the seconds of a batch where no step is made, and of the step on a batch that is there; of a sustained
 step its throughput as a series, at the beginning and at the end; how far a result is from fp64 with the rounding of its operands, and
-without; of a training in a format of numbers what each seed ended with, a diverged one as 1, and the loss over time."""
+without; of a training in a format of numbers what each seed ended with, a diverged one as 1, and the loss over time; of several sides
+what all do at once and one after the other, the share of its speed alone that each keeps, and how near all are to full speed."""
 OF_SECONDS = ("input", "transfer", "host", "once", "sample", "input_alone", "step_alone")
 Ceiling = Literal["arithmetic", "memory", "launch", "synchronisation", "copy"]
 """What a machine can do at most, or at the quickest, that a workload measures; others' rows are held against it."""

@@ -35,7 +35,7 @@ def process_for(case: Case, isolation: Isolation, signatures: Mapping[str, Signa
     Instances keep to cores of their own, so a group of them serves no others.
     """
     if case.instances:
-        return f"{case.instances} instances, threads {case.threads}"
+        return f"{case.instances} instances on {kind_of(case.device)}, threads {case.threads}"
     if case.ranks is not None:
         return f"{case.ranks} ranks on {kind_of(case.device)}"
     if case.device == "cpu" and isolation != "none":

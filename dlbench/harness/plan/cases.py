@@ -61,18 +61,30 @@ def with_user_names(suites: Suites, signatures: Signatures, files: Sequence[str]
     """Replace the value ``own`` of an axis by all that the user brings for that parameter.
 
     Where that is nothing the value is left out; with its last value goes the axis of a parameter that has a default, or else the bench.
-    Raises SuiteError where none is left of a suite's benches with ``own``, with what the user's ``files`` lack.
+    Of a workload's benches those with ``own`` take the place of the others where the user brings all that they name, and else the others
+    theirs. Raises SuiteError where none is left of a suite's benches with ``own``, with what the user's ``files`` lack.
     """
     return tuple(replace(suite, benches=tuple(_with_user_names(suite, signatures, files))) for suite in suites)
 
 
 def _with_user_names(suite: Suite, signatures: Signatures, files: Sequence[str]) -> Iterator[Bench]:
     lacking, found = "", False
-    for where, bench, signature in _benches([suite], signatures):
-        axes = {axis: _replaced(values, signature.parameter(axis)) for axis, values in bench.axes.items()}
+    benches = [
+        (where, bench, signature, {axis: _replaced(values, signature.parameter(axis)) for axis, values in bench.axes.items()})
+        for where, bench, signature in _benches([suite], signatures)
+    ]
+    others = {bench.workload for _, bench, _, axes in benches if axes == bench.axes}
+    brought = {bench.workload for _, bench, _, axes in benches if axes != bench.axes and all(axes.values())}
+    for where, bench, signature, axes in benches:
+        if axes == bench.axes and bench.workload in brought:
+            continue
         empty = [axis for axis, values in axes.items() if not values]
         if without := [axis for axis in empty if (parameter := signature.parameter(axis)) and parameter.default is None]:
-            lacking = lacking or f"{where}: {without[0]} = {OWN} means one of your own, and there is none"
+            lack = f"{where}: {without[0]} = {OWN} means one of your own, and there is none"
+            if bench.workload not in others:
+                lacking = lacking or lack
+            elif any(values and values != bench.axes[axis] for axis, values in axes.items()):
+                raise SuiteError(f"{lack}; put @dlbench.data above a function that returns batches (docs/feeding.md shows one)")
             continue
         # With --set model=NAME no axis changes: the optimizer that a network has of its own is called `own`, too.
         found = found or axes != bench.axes or any((parameter := signature.parameter(axis)) and parameter.user for axis in axes)
@@ -235,7 +247,7 @@ def _cases(
                 if (parameter := signature.parameter(name))
             }
             for device in _devices_of(suite, bench, signatures, devices, include_absent):
-                own = {name: each for name, each in axes.items() if device == "cpu" or name not in CPU_AXES}
+                own = {name: each for name, each in axes.items() if device == "cpu" or name != "threads"}
                 for values in itertools.product(*own.values()):
                     case = Case.of(suite.name, signature, dict(zip(own, values, strict=True)), device)
                     if case.id not in planned and (only is None or only(case.id)):

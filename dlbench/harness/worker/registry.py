@@ -75,8 +75,12 @@ class Workload:
         return {**params, **instead}
 
     def set_up(self, device: Any, params: Mapping[str, ParamValue]) -> Work:
-        """Call the function: allocate, initialise, and return what is to be timed. Raises TypeError if that is no Work."""
+        """Call the function: allocate, initialise, and return what is to be timed.
+
+        Raises TypeError if that is no Work, and ValueError for instances of an experiment that does not take them.
+        """
         hints = typing.get_type_hints(self.function)
+        repeated = "instances" in params and "instances" not in hints
         params = {name: value for name, value in params.items() if name in hints}  # without those of every workload
         # A suite has an enum's member by its value; the function gets the member.
         members: dict[str, Any] = {
@@ -85,6 +89,8 @@ class Workload:
         work = self.function(device, **{**params, **members})
         if not isinstance(work, Work):
             raise TypeError(f"workload '{self._signature.name}' returned {type(work).__name__}; it has to return a dlbench.Work")
+        if repeated and work.observe:
+            raise ValueError(f"instances repeat a call, and {self._signature.name} is an experiment; leave them out")
         return work
 
 

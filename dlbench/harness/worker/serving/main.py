@@ -199,7 +199,8 @@ def _measure_case(begun: Measurement, request: MeasureRequest, rank_process: Ran
     set_math(dtype)
     backend.activate(device)
     if rank_process:
-        rank_process.join(backend.collectives, device)
+        # Instances may share one device, which NCCL refuses; they only agree on times.
+        rank_process.join("gloo" if case.instances else backend.collectives, device)
     synchronize = partial(backend.synchronize, device)
     clock: Clock = RanksClock(synchronize) if rank_process else DeviceClock(synchronize)
     give_scratch(request.scratch)
@@ -229,7 +230,7 @@ def _measure_case(begun: Measurement, request: MeasureRequest, rank_process: Ran
         # Before the report, whose checks take memory that no call does.
         result.memory = memory = replace(device_memory.peaks(), host_peak_bytes=host_memory.peak_bytes())
         result.values = reported(work.report(clock)) if work.report else result.values
-        if rank_process:
+        if rank_process or declared.value("at_once"):
             of_ranks = [Unknown.WAITING_OF_RANKS.reason()]
             result.missing_reasons = {"waiting": of_ranks, "stolen": of_ranks, "device_s": [Unknown.SEVERAL_DEVICES.reason()]}
         else:
