@@ -204,6 +204,12 @@ class Clock(Protocol):
     def now(self) -> float:
         """Wait for the device to finish what it was given, then return seconds."""
 
+    def stamp(self) -> float:
+        """Return seconds at once, by the host's clock that all of its processes share (`time.perf_counter`), which ``now`` may not read.
+
+        It tells when something is done only where the host has waited for that already, such as for a result that was copied to it.
+        """
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Work:
@@ -238,6 +244,8 @@ class Work:
     results count and its time does not."""
     countable_operations: bool = True
     """Whether a call hands its operations to the device one by one, as no compiled step and no graph does."""
+    joins_instances: bool = False
+    """Whether an ``observe`` may run in several instances at once, of which that of rank 0 reports for all."""
     set_up_memory_counts: bool = True
     """Whether the peak of memory includes set-up, as it must not where that ran the step in a way that takes more than a call."""
 
@@ -259,7 +267,9 @@ class Work:
             raise ValueError(f"unknown says why flops or bytes are None, not {wrong[0]}")
 
     def counts(self, case: Case) -> dict[str, Any]:
-        """Return what a call handles, of all instances together, by the name of the count."""
+        """Return what a call handles, of all instances together, by the name of the count. Raises ValueError for an experiment of them."""
+        if self.observe and case.instances and not self.joins_instances:
+            raise ValueError(f"instances repeat a call, and {case.workload} is an experiment; leave them out")
         found = {name: getattr(self, name) for name in ("items", "flops", "least_flops", "bytes", "least_bytes")}
         return {name: count and count * (case.instances or 1) for name, count in found.items()}
 

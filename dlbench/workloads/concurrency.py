@@ -19,7 +19,7 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.nn import functional as F  # noqa: N812  # what everybody calls it
 
-from dlbench import Clock, Dtype, Duration, Layout, Reported, Size, Spread, Switch, Unit, Value, Work, control_group, find_network, workload
+from dlbench import Clock, Dtype, Duration, Layout, Reported, Size, Spread, Switch, Unit, Value, Work, control_group, workload
 from dlbench.kit.user_networks import forward_of, main_output, on_device, refuse_unfit
 from dlbench.models import Model
 from dlbench.workloads.cnn import build_on, draw_batch, optimizer_of, train_step, training_step, usual_optimizer
@@ -90,7 +90,7 @@ def concurrent_training(
         mps = {"mps": pipe.exists()} if instances and device.type == "cuda" else {}
         return mps | reported([alone_per_s] * len(per_s), per_s, batch * alone_per_s, batch * sum(per_s), len(per_s))
 
-    return Work(observe=observe)
+    return Work(observe=observe, joins_instances=True)
 
 
 @workload(tags=("cnn", "training"), values=VALUES)
@@ -133,7 +133,7 @@ def distillation(
         found, wanted = (each.float().flatten(0, -2) / TEMPERATURE for each in (main_output(answer(inputs)), logits))
         return TEMPERATURE**2 * F.cross_entropy(found, wanted.softmax(-1))
 
-    update = optimizer_of(learner, usual_optimizer(student), "default", in_graph=False, user_network=find_network(student))
+    update = optimizer_of(learner, student, usual_optimizer(student))
     step = training_step(device, update, dtype, loss_of)
     learn = Lane(lambda logits: step(inputs, logits.pin_memory().to(device, non_blocking=True) if module else logits), module)
 

@@ -16,10 +16,13 @@ from dlbench.core.stats import (
     median_interval,
     median_ranks,
     outliers,
+    percentile,
     proportion_interval,
     quantile,
     relative_half_width,
+    share_interval,
     theil_sen,
+    times_for,
     variation,
 )
 
@@ -220,6 +223,44 @@ def test_the_interval_of_a_proportion_holds_what_was_seen(seen):
     count, of = seen
     interval = proportion_interval(count, of)
     assert 0 <= interval.low <= count / of <= interval.high <= 1
+
+
+@pytest.mark.parametrize(
+    ("share", "of", "low", "high"),
+    [(0.0, 10, 0.0, 0.2775), (1.0, 10, 0.7225, 1.0), (0.5, 10, 0.2366, 0.7634), (0.0125, 240, 0.0043, 0.0361), (0.9, 640, 0.8743, 0.9209)],
+)
+def test_the_interval_of_a_share_is_that_of_wilson(share, of, low, high):
+    interval = share_interval(share, of)
+    assert (interval.low, interval.high) == (pytest.approx(low, abs=5e-5), pytest.approx(high, abs=5e-5))
+
+
+@given(st.floats(0.001, 0.999), st.integers(20, 5000))
+def test_the_ends_of_that_interval_are_as_far_away_as_is_likely(share, of):
+    low, high, confidence = share_interval(share, of)
+    assert confidence == 0.95
+    for end in (low, high):
+        assert abs(share - end) / math.sqrt(end * (1 - end) / of) == pytest.approx(1.959964, rel=1e-4)
+
+
+@pytest.mark.parametrize(("percent", "times"), [(50, 11), (90, 64), (99, 662)])
+def test_a_percentile_takes_as_many_times_as_loadgen_wants(percent, times):
+    assert times_for(percent) == times
+
+    def one_or_none_above(n):  # exactly, by fractions
+        above = Fraction(100 - percent, 100)
+        return (1 - above) ** n + n * above * (1 - above) ** (n - 1)
+
+    assert one_or_none_above(times) <= Fraction(1, 100) < one_or_none_above(times - 1)
+    assert percentile(range(times), percent) is not None
+    assert percentile(range(times - 1), percent) is None
+
+
+@given(st.lists(TIMES, min_size=64, max_size=200), st.sampled_from([50, 90]))
+def test_a_percentile_was_measured_and_lies_within_a_bound_where_that_share_does(times, percent):
+    found = percentile(sorted(times), percent)
+    assert found in times
+    within = [sum(each <= bound for each in times) * 100 >= percent * len(times) for bound in (found, np.nextafter(found, 0))]
+    assert within == [True, False]
 
 
 # Quantiles from the table of Abramowitz and Stegun, 26.10.
