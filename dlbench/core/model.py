@@ -238,6 +238,8 @@ class Work:
     results count and its time does not."""
     countable_operations: bool = True
     """Whether a call hands its operations to the device one by one, as no compiled step and no graph does."""
+    own_threads: bool = False
+    """Whether a call starts threads, which wait for each other's CPUs as those of no other program."""
     set_up_memory_counts: bool = True
     """Whether the peak of memory includes set-up, as it must not where that ran the step in a way that takes more than a call."""
 

@@ -21,7 +21,7 @@ class Unknown(StrEnum):
     """Reasons and their sentences, into which figures are filled. A file has the name of a reason in lower case."""
 
     WAITING_OF_RANKS = "threads of several ranks wait for each other's, too"
-    WAITING_OF_CHILDREN = "the case has processes of its own, which take the CPUs from each other"
+    WAITING_OF_CHILDREN = "the case has processes or threads of its own, which take the CPUs from each other"
     WAITING = "the system does not count how long threads wait for a CPU"
     TOO_SHORT = "it was timed for less than {seconds:.2g} s, of which a single wait would be too much"
     STOLEN = "the system does not count what a hypervisor takes"
