@@ -86,6 +86,8 @@ DOORS = {
     "msgspec": ("dlbench.core.decoding",),
     "numpy": ("dlbench.kit.binary", "dlbench.workloads.vectorised"),
     "triton": ("dlbench.kit.binary_triton",),
+    "PIL": ("dlbench.kit.pictures",),
+    "torchcodec": ("dlbench.kit.pictures",),
     "pandas": ("dlbench.analysis",),
     "pynvml": ("dlbench.harness.probe.nvml",),
     "psutil": (

@@ -67,6 +67,7 @@ class Unknown(StrEnum):
     NO_OUTPUT = "there its output is all zeros, or not finite"
     WITHIN_LIMIT = "a second set-up would not fit into its limit of memory"
     COMPILED = "what is compiled or replayed has no operations of its own"
+    OWN_THREADS = "its call has threads of its own, which compute at the same time"
     ONE_KERNEL = "what is compiled or captured runs as one kernel, whatever it does"
     OPERATIONS_NOT_COUNTED = "its operations are unknown: {text}"
     BYTES_NOT_COUNTED = "its bytes are unknown: {text}"

@@ -118,10 +118,10 @@ def cut(picture: Tensor, size: int) -> Tensor:
     return part.flip(-1) if mirrored else part
 
 
-def batch_of(parts: Sequence[Tensor]) -> Tensor:
-    """Return them as one batch of floating-point numbers, normalised."""
-    mean, std = (255 * torch.tensor(each, device=parts[0].device).view(3, 1, 1) for each in (MEAN, STD))
-    return torch.stack([*parts]).float().sub_(mean).div_(std)
+def normaliser(device: torch.device) -> Callable[[list[Tensor]], Tensor]:
+    """Return a function from pictures of one size in levels, on that device, to their batch of normalised floating-point numbers."""
+    mean, std = (255 * torch.tensor(each, device=device).view(3, 1, 1) for each in (MEAN, STD))
+    return lambda parts: torch.stack(parts).float().sub_(mean).div_(std)
 
 
 def batches_of(
@@ -136,13 +136,15 @@ def batches_of(
             batch_size=batch,
             sampler=order,  # type: ignore[arg-type]  # any iterable
             num_workers=workers,
-            collate_fn=batch_of,
+            collate_fn=normaliser(torch.device("cpu")),
             pin_memory=device.type != "cpu",
             multiprocessing_context="fork" if workers and sys.platform == "linux" else None,
         )
-    items = in_threads(pictures.__getitem__, order, workers, ahead=batch) if workers else map(pictures.__getitem__, order)
-    parts = (cut(each.to(device), size) for each in items) if where == "device" else items
-    return iter(lambda: batch_of([*islice(parts, batch)]), None)
+    parts = in_threads(pictures.__getitem__, order, workers, ahead=batch) if workers else map(pictures.__getitem__, order)
+    if where == "device":
+        parts = (cut(each.to(device), size) for each in parts)
+    normalised = normaliser(device if where == "device" else torch.device("cpu"))
+    return (normalised([first, *islice(parts, batch - 1)]) for first in parts)
 
 
 def in_threads(task: Callable[[int], Tensor], order: Iterator[int], workers: int, ahead: int) -> Iterator[Tensor]:
