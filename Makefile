@@ -55,7 +55,7 @@ test-quick: $(INSTALLED)
 floors:
 	$(PYTHON) -m venv --clear $(FLOORS)
 	$(FLOORS)/bin/python -m pip install --quiet --constraint floors.txt torch==$(TORCH) pytest hypothesis --editable '.[parquet,report,pictures]'
-	$(FLOORS)/bin/python -m pytest $(QUICK_TESTS) tests/kit/test_pictures.py
+	$(FLOORS)/bin/python -m pytest $(QUICK_TESTS) tests/workloads/test_preprocess.py
 
 check: $(INSTALLED)
 	$(BIN)/ruff check .

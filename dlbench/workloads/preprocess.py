@@ -1,130 +1,199 @@
 """Preprocessing of pictures: decoded, resized, cut, mirrored, normalised and batched, alone or for a step: docs/preprocessing.md."""
 
+import ctypes
 import math
-from collections.abc import Callable
-from dataclasses import replace
-from functools import partial
-from typing import Annotated, Any, Literal
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from io import BytesIO
+from typing import Any, Literal
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from torch.utils.data import DataLoader
 
-from dlbench import Clock, Data, Dtype, Feeding, Role, Size, Unit, Value, Work, autocast, median_time, workload
+from dlbench import Clock, Data, Dtype, Feeding, Size, Work, autocast, workload
 from dlbench.kit.host_memory import refuse_more_than_left
-from dlbench.kit.pictures import MOST_SIDE, Decoder, Where, batches_of, decoder_of, draw_files, resized
-from dlbench.kit.step_counts import forward_counts
 from dlbench.kit.user_batches import OwnBatches, alone
-from dlbench.kit.user_networks import forward_of
 from dlbench.models import Model
 from dlbench.workloads import feed
-from dlbench.workloads.cnn import IMAGE, build_on, draw_batch
+from dlbench.workloads.cnn import build_on, draw_batch
 from dlbench.workloads.fed_networks import network_step
 
 CAMERA = 4032
 """Pixels in a row of a picture of 12 megapixels, as telephones take them; its height is three quarters of that."""
-DRAWING, DECODING = 20, 5
+CONTRAST, COLOUR = 45.0, 10.0
+"""Standard deviations of brightness and of each colour about it, in levels of 255."""
+QUALITY = 90
+"""Of the JPEG files: cameras take 90 to 95."""
+DRAWING, DECODING = 30, 5
 """Bytes for each number of a picture while it is drawn, and while it is decoded: Pillow has two copies of four bytes a pixel."""
-OF_FEED = {each.name: each for each in feed.VALUES}
-VALUES = (
-    *(OF_FEED[name] for name in ("input_s", "transfer_s")),
-    replace(OF_FEED["input_alone_s"], meaning="time to get the batches of a call where nothing else is done"),
-    replace(OF_FEED["step_alone_s"], meaning="the steps of a call on one batch that stays on the device"),
-    Value("picture_bytes", Unit.BYTES, None, "file of a picture, the mean of all"),
-    Value("resize_error", Unit.FRACTION, None, "largest difference of a resized pixel from fp64 on the CPU, both in whole levels of 255"),
-)
+MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+"""Of ImageNet's pictures, as torchvision's references normalise by."""
 
 
-@workload(tags=("training",), values=VALUES)
+@workload(tags=("training",), values=tuple(each for each in feed.VALUES if each.role))
 def preprocess(
     device: torch.device,
     *,
     batch: Size,
-    decoder: Feeding[Decoder] = "pillow",
-    where: Annotated[Where, Role("feeding", "processes")] = "processes",
+    decoder: Feeding[Literal["pillow", "torchcodec"]] = "pillow",
+    where: Feeding[Literal["processes", "threads", "device"]] = "processes",
     workers: Feeding[feed.Count] = 0,
-    model: Model | None = None,
-    step: Literal["training", "inference"] = "training",
+    step: Literal["none", "training", "inference"] = "none",
+    model: Model = "resnet18",
     width: Size = CAMERA,
     pictures: Size = 8,
     dtype: Dtype = "fp32",
 ) -> Work:
-    """Decode, resize, cut, mirror, normalise and batch pictures: alone, or for a step of the network that `model` names."""
-    height = max(1, width * 3 // 4)
-    refuse(device, model, step, where, workers, batch, width, height)
-    decode, files = decoder_of(decoder), draw_files(pictures, width, height)
-    example: Any = draw_batch(device, model, batch, dtype, "nchw") if model else (torch.empty(batch, *IMAGE, device="meta"), None)
-    inputs, _ = example
-    if not isinstance(inputs, Tensor) or inputs.shape != (batch, 3, *inputs.shape[-1:] * 2):
+    """Decode, resize, cut, mirror, normalise and batch pictures as the network that `model` names takes them, alone or for its step."""
+    if where == "device" and device.type == "cpu":
+        raise NotImplementedError("a CPU has decoded them where they are resized; where=threads is the same")
+    height = width * 3 // 4 or 1
+    what = f"pictures of {width} x {height}, drawn and decoded by {workers} workers, take"
+    refuse_more_than_left((DRAWING + DECODING * workers) * 3 * width * height, what)
+    inputs, targets = draw_batch(device, model, batch, dtype, "nchw")
+    shape = list(getattr(inputs, "shape", ()))
+    if shape != [batch, 3, *2 * shape[-1:]]:
         raise ValueError(f"model={model} takes no square pictures of three channels, and nothing else is prepared")
-    size = inputs.shape[-1]
+    if where == "processes":
+        feed.refuse_too_large(workers, 0, batch, 4 * inputs[0].numel())
+    files = list(draw_files(pictures, width, height))
+    decode = by_torchcodec() if decoder == "torchcodec" else by_pillow
+    size, place = shape[-1], device if where == "device" else torch.device("cpu")
+
+    def prepared(file: bytes) -> Tensor:
+        return cut(decode(file).to(place), size)
 
     def make() -> Any:
-        return batches_of(files, decode, size, batch, where, workers, device)
+        order = iter(lambda: torch.randint(pictures, (batch,)).tolist(), None)
+        if where != "processes":
+            return map(normalised, in_threads(lambda index: prepared(files[index]), order, workers))
+        return DataLoader(
+            files,  # type: ignore[arg-type]  # a list has what it needs
+            batch_sampler=order,
+            num_workers=workers,
+            collate_fn=lambda some: normalised(map(prepared, some)),
+            pin_memory=device.type != "cpu",
+            multiprocessing_context="fork" if workers else None,  # forked, they share the files
+        )
 
     way = OwnBatches(Data("pictures", make), (inputs, None), False, device, dtype, batch, workers)
-    run, counts = step_of(device, model, step, example, dtype) if model else (lambda images, _: images, {})
+    run: Any = nn.Identity()
+    if step == "training":
+        train, _ = network_step(device, model, (inputs, targets), dtype)
+        run = lambda images: train(images, targets)  # noqa: E731  # a name for any of them
+    elif step == "inference":
+        run = torch.inference_mode()(autocast(device, dtype, build_on(device, model, dtype, "nchw").eval()))
     fetches = feed.FetchTimer(None)
     # Processes hand over a batch each at about the same time, so a call takes all of these, or some calls would wait for none.
-    turns = max(1, workers) if where == "processes" else 1
+    turns = workers or 1 if where == "processes" else 1
 
     def call() -> Any:
         for _ in range(turns):
             with fetches:
                 fetched = way.fetch()
-            output = run(*way.send(fetched))
+            output = run(way.send(fetched)[0])
         return output
 
     def report(clock: Clock) -> dict[str, float]:
-        seconds = {"input_s": fetches.usual_s()}
-        if device.type != "cpu" and where != "device":
-            seconds["transfer_s"] = median_time(partial(way.copy, way.fetch()), clock)
-        if model:
-            seconds |= alone(way, run, workers, clock)
+        found = {"input_s": fetches.usual_s()}
+        if step != "none":
+            found |= alone(way, lambda images, _: run(images), workers, clock)
         way.pause()
-        error = resize_error(decode(files[0]), size, device if where == "device" else torch.device("cpu"))
-        others = {"picture_bytes": sum(map(len, files)) / pictures, "resize_error": error}
-        return {name: value * turns for name, value in seconds.items()} | others
+        picture = decode(files[0])
+        levels = (resized(picture.to(place), size).cpu().round() - resized(picture.double(), size).round()).abs().max()
+        if levels > 1:  # bytes are rounded once in each direction
+            raise ValueError(f"a pixel resized here is {levels:.0f} of 255 levels away from fp64 on the CPU; rounding explains one")
+        return {name: seconds * turns for name, seconds in found.items()}
 
-    counted = {name: value * turns if isinstance(value, int | float) else value for name, value in counts.items()}
-    return Work(call=call, report=report, items=batch * turns, own_threads=where != "processes" and workers > 0, **counted)
-
-
-def refuse(device: torch.device, model: str | None, step: str, where: Where, workers: int, batch: int, width: int, height: int) -> None:
-    """Refuse what does not go together, as ValueError, what the device lacks, as NotImplementedError, and what memory, as MemoryError."""
-    if step == "inference" and model is None:
-        raise ValueError("step=inference needs a network; give model=…")
-    if where == "threads" and not workers:
-        raise ValueError("where=threads needs workers=1 or more; where=processes with none prepares pictures in the step's own thread")
-    if where == "device" and device.type == "cpu":
-        raise NotImplementedError("a CPU has decoded them where they are resized; where=threads is the same")
-    if width > MOST_SIDE:
-        raise ValueError(f"a JPEG file has sides of {MOST_SIDE} pixels at most; give a width up to that, not {width}")
-    picture = 3 * width * height
-    waiting = batch * picture if where == "device" else 0
-    needed = DRAWING * picture + waiting + workers * (feed.WORKER_BYTES + DECODING * picture)
-    refuse_more_than_left(needed, f"drawing pictures of {width} x {height} and preparing them with {workers} workers takes")
-    if where == "processes":
-        feed.refuse_too_large(workers, 0, batch, 4 * math.prod(IMAGE))
+    return Work(
+        call=call,
+        report=report,
+        items=batch * turns,
+        unknown={"flops": "nobody counts operations of decoding"},
+        own_threads=where != "processes",
+    )
 
 
-def step_of(device: torch.device, model: str, step: str, example: Any, dtype: Dtype) -> tuple[Callable[..., Any], dict[str, Any]]:
-    """Return a step on images of a network by name, its targets always those of the example, and what it states of itself."""
-    inputs, targets = example
-    if step == "training":
-        train, counts = network_step(device, model, example, dtype)
-        return (lambda images, _: train(images, targets)), counts.of_work()
-    network = build_on(device, model, dtype, "nchw").eval()
-    forward = autocast(device, dtype, forward_of(network, inputs))
-    return torch.inference_mode()(lambda images, _: forward(images)), forward_counts(network, model, inputs, dtype).of_work()
+def draw_files(count: int, width: int, height: int) -> Iterator[bytes]:
+    """Yield JPEG files of different pictures: noise whose amplitudes fall as 1 / frequency, as those of natural images do.
 
-
-def resize_error(picture: Tensor, size: int, device: torch.device) -> float:
-    """Return how far pixels resized on the device are from fp64 on the CPU, as a share of all levels.
-
-    Raises ValueError beyond one level: bytes are rounded once in each direction.
+    D. J. Field, Relations between the statistics of natural images and the response properties of cortical cells, JOSA A 4(12), 1987.
+    Raises NotImplementedError where there is no encoder.
     """
-    found, right = (resized(each, size).cpu().double().round() for each in (picture.to(device), picture.double()))
-    levels = (found - right).abs().max().item()
-    if levels > 1:
-        raise ValueError(f"a pixel resized here is {levels:.0f} of 255 levels away from fp64 on the CPU; rounding explains one")
-    return levels / 255
+    frequencies = torch.hypot(torch.fft.fftfreq(height)[:, None], torch.fft.rfftfreq(width))
+    frequencies[0, 0] = math.inf  # no mean
+    noise = torch.fft.irfft2(torch.fft.rfft2(torch.randn(4, height, width)).div_(frequencies), s=(height, width))
+    brightness, *colours = noise.div_(noise.std())
+    levels = torch.stack([128 + CONTRAST * brightness + COLOUR * each for each in colours], dim=-1).clamp_(0, 255).to(torch.uint8)
+    for _ in range(count):
+        # The noise goes on from one edge at the other, so wherever it begins it is another picture without a seam.
+        begun = levels.roll(torch.randint(width * height, (2,)).tolist(), (0, 1))
+        file = BytesIO()
+        pillow().frombytes("RGB", (width, height), ctypes.string_at(begun.data_ptr(), begun.nbytes)).save(file, "JPEG", quality=QUALITY)
+        yield file.getvalue()
+
+
+def pillow() -> Any:
+    """Return its module of pictures. Raises NotImplementedError where it is not installed."""
+    try:
+        from PIL import Image
+    except ImportError as error:
+        raise NotImplementedError("Pillow is not installed; pip install pillow") from error
+    return Image
+
+
+def by_torchcodec() -> Any:
+    """Return its function from a file to levels. Raises NotImplementedError where it does not import: it loads libraries of CUDA."""
+    try:
+        from torchcodec.decoders import decode_image
+    except (ImportError, OSError, RuntimeError) as error:
+        raise NotImplementedError(f"torchcodec decodes no images here: {error.__cause__ or error}") from error
+    return decode_image
+
+
+def by_pillow(file: bytes) -> Tensor:
+    """Return (3, height, width) levels of a file, a copy that may be written to, as torchvision makes one."""
+    picture = pillow().open(BytesIO(file)).convert("RGB")
+    return torch.frombuffer(bytearray(picture.tobytes()), dtype=torch.uint8).view(picture.height, picture.width, 3).permute(2, 0, 1)
+
+
+def resized(picture: Tensor, size: int) -> Tensor:
+    """Return (3, height, width) levels that are to be cut to a size; each pixel is the mean of those that it covers, weighted as a tent.
+
+    The shorter side has 256 pixels for 224, as usual since Krizhevsky et al. (2012). Rounded to whole levels on a CPU, which has kernels
+    for bytes; elsewhere torch has them for floating-point numbers alone.
+    """
+    shorter, sides = size * 8 // 7, picture.shape[-2:]
+    levels = picture if picture.device.type == "cpu" else picture.float()
+    to = [round(each * shorter / min(sides)) for each in sides]
+    return nn.functional.interpolate(levels[None], to, mode="bilinear", antialias=True)[0]
+
+
+def cut(picture: Tensor, size: int) -> Tensor:
+    """Return (3, size, size) of it resized: anywhere, and every other mirrored."""
+    part = resized(picture, size)
+    for side in (1, 2):
+        part = part.narrow(side, torch.randint(part.shape[side] - size + 1, ()), size)
+    return part.flip(2) if torch.rand(()) < 0.5 else part
+
+
+def normalised(parts: Iterable[Tensor]) -> Tensor:
+    """Return pictures of one size in levels as a batch of floating-point numbers, normalised by channel."""
+    batch = torch.stack([*parts]).float()
+    for channel, mean, std in zip(batch.unbind(1), MEAN, STD, strict=True):
+        channel.sub_(255 * mean).div_(255 * std)
+    return batch
+
+
+def in_threads(task: Callable[[int], Tensor], order: Iterator[list[int]], workers: int) -> Iterator[Iterable[Tensor]]:
+    """Yield what the task makes of each index of a list, while so many threads do the next list; without threads it is done when taken."""
+    pool = ThreadPoolExecutor(workers or 1, initializer=torch.set_num_threads, initargs=(1,))  # each computes alone, as a worker does
+    do = pool.map if workers else map
+    try:
+        ahead = do(task, next(order))
+        for some in order:
+            done, ahead = ahead, do(task, some)
+            yield done
+    finally:
+        pool.shutdown(cancel_futures=True)
