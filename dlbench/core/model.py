@@ -246,6 +246,8 @@ class Work:
     """Whether a call hands its operations to the device one by one, as no compiled step and no graph does."""
     joins_instances: bool = False
     """Whether an ``observe`` may run in several instances at once, of which that of rank 0 reports for all."""
+    own_threads: bool = False
+    """Whether a call starts threads, which wait for each other's CPUs as those of no other program."""
     set_up_memory_counts: bool = True
     """Whether the peak of memory includes set-up, as it must not where that ran the step in a way that takes more than a call."""
 

@@ -63,16 +63,18 @@ VALUES = (
     # No part of a call: it runs during the step.
     Value("hidden_copy_s", Unit.SECONDS, None, "the same, of a copy that runs during the step", when={"source": ("prefetch",)}),
     Value("epoch_gap_s", Unit.SECONDS, None, "how much longer than usual the call takes in which an epoch begins", optional=True),
-    # Of data that the user brings.
+    # Of data that the user brings, or that is prepared.
     Value(
         "input_alone_s",
         Unit.SECONDS,
         None,
-        "time to get a batch where nothing else is done: the pace of the loader",
+        "time to get what a call takes where nothing else is done: the pace of the loader",
         optional=True,
         role="input_alone",
     ),
-    Value("step_alone_s", Unit.SECONDS, None, "the step on one batch that stays on the device", optional=True, role="step_alone"),
+    Value(
+        "step_alone_s", Unit.SECONDS, None, "the steps of a call on one batch that stays on the device", optional=True, role="step_alone"
+    ),
 )
 
 

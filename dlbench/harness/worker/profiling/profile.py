@@ -51,6 +51,8 @@ def _refuse(result: Measurement, work: Work, declared: Declaration, device: torc
     """Raise Unavailable where a profile would say nothing, or cost too much."""
     if result.case.ranks:
         raise Unavailable(Unknown.TOGETHER)
+    if work.own_threads and device.type == "cpu":  # operations of all would be added up
+        raise Unavailable(Unknown.OWN_THREADS)
     if declared.searched:
         raise Unavailable(Unknown.SEARCHES)
     if not work.countable_operations:

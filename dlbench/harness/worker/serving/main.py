@@ -234,7 +234,7 @@ def _measure_case(begun: Measurement, request: MeasureRequest, rank_process: Ran
             of_ranks = [Unknown.WAITING_OF_RANKS.reason()]
             result.missing_reasons = {"waiting": of_ranks, "stolen": of_ranks, "device_s": [Unknown.SEVERAL_DEVICES.reason()]}
         else:
-            _note_lost_time(result, lost_time)
+            _note_lost_time(result, lost_time, work.own_threads)
             result = _with_device_time(result, work, backend, device, clock, deadline)
         result = _with_reasons_of(result, work)
         result.math = math_flags()
@@ -269,9 +269,9 @@ def _with_extras(timed: Measurement, extras: Extras) -> Reply:
     return Reply(measurement=timed)
 
 
-def _note_lost_time(result: Measurement, lost_time: LostTime) -> None:
+def _note_lost_time(result: Measurement, lost_time: LostTime, own_threads: bool) -> None:
     """Note what it lost, and have all blocks count where its threads may have waited for processes of the case itself."""
-    result.throttling, result.missing_reasons = lost_time.shares()
+    result.throttling, result.missing_reasons = lost_time.shares(own_threads)
     if result.samples and result.missing_reasons.get("waiting") == [Unknown.WAITING_OF_CHILDREN.reason()]:
         result.samples.wait_s = None
 
