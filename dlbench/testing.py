@@ -19,6 +19,8 @@ class ManualClock:
         """Return seconds since it was made."""
         return self._seconds
 
+    stamp = now
+
     def advance(self, seconds: float) -> None:
         """Let time pass."""
         self._seconds += seconds

@@ -204,6 +204,12 @@ class Clock(Protocol):
     def now(self) -> float:
         """Wait for the device to finish what it was given, then return seconds."""
 
+    def stamp(self) -> float:
+        """Return seconds at once, by the host's clock that all of its processes share (`time.perf_counter`), which ``now`` may not read.
+
+        It tells when something is done only where the host has waited for that already, such as for a result that was copied to it.
+        """
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Work:

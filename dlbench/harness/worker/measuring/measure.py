@@ -47,6 +47,10 @@ class DeviceClock:
         self._synchronize()
         return time.perf_counter()
 
+    def stamp(self) -> float:
+        """Return the host's time, without waiting."""
+        return time.perf_counter()
+
 
 @dataclass(frozen=True, slots=True)
 class BlockTimer:
