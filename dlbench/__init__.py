@@ -63,9 +63,11 @@ __all__ = [
     "operands",
     "pci_text",
     "peak_of",
+    "percentile",
     "read",
     "register_backend",
     "scratch_folder",
+    "times_for",
     "too_little_memory",
     "too_much_to_lock",
     "with_copies",
@@ -96,6 +98,7 @@ if TYPE_CHECKING:
     from dlbench.core.precision import PRECISIONS, Dtype, InferenceDtype, ProductDtype, TrainingDtype
     from dlbench.core.reference.peaks import link_bytes_per_s_of, peak_of
     from dlbench.core.schema import Unit
+    from dlbench.core.stats import percentile, times_for
     from dlbench.harness.probe.memory import available_memory, too_little_memory, too_much_to_lock
     from dlbench.harness.probe.topology import caches_of, cpus_of_nodes, pci_text
     from dlbench.harness.worker.backends.base import Backend, register_backend
@@ -120,6 +123,7 @@ _HOMES = {
     "dlbench.core.precision": "Dtype InferenceDtype PRECISIONS ProductDtype TrainingDtype",
     "dlbench.core.reference.peaks": "link_bytes_per_s_of peak_of",
     "dlbench.core.schema": "Unit",
+    "dlbench.core.stats": "percentile times_for",
     "dlbench.harness.probe.memory": "available_memory too_little_memory too_much_to_lock",
     "dlbench.harness.probe.topology": "caches_of cpus_of_nodes pci_text",
     "dlbench.harness.worker.backends.base": "Backend register_backend",

@@ -18,8 +18,11 @@ Telemetry = Literal["clock", "temperature", "power", "throttle"]
 """Series that the parent process reads while a step is repeated without a pause, for a workload that declares them."""
 OfSeeds = Literal["seed_accuracy", "seed_loss", "seed_diverged"]
 """Series with a number for each seed of a training that is repeated by them."""
+Served = Literal["served", "p50", "p90", "p99", "within", "queries"]
+"""What requests tell of those who serve them."""
 ValueRole = Literal[
     Part,
+    Served,
     "once",
     "sample",
     "accuracy",
@@ -41,7 +44,8 @@ ValueRole = Literal[
 a ``batch`` the seconds of a sample, the accuracy, and the samples after which it had diverged; the largest size that a search found; of a
 step that a user's loader feeds the seconds of a batch where no step is made, and of the step on a batch that is there; of a sustained
 step its throughput as a series, at the beginning and at the end; how far a result is from fp64 with the rounding of its operands, and
-without; of a training in a format of numbers what each seed ended with, a diverged one as 1, and the loss over time."""
+without; of a training in a format of numbers what each seed ended with, a diverged one as 1, and the loss over time; of requests how many a
+second were done, percentiles of their latency, the share done within a bound, and how many latencies these rest on."""
 OF_SECONDS = ("input", "transfer", "host", "once", "sample", "input_alone", "step_alone")
 Ceiling = Literal["arithmetic", "memory", "launch", "synchronisation", "copy"]
 """What a machine can do at most, or at the quickest, that a workload measures; others' rows are held against it."""
@@ -286,6 +290,11 @@ class Declaration:
     def value(self, role: ValueRole) -> Value | None:
         """Return the value with a role; None where none has it."""
         return next((each for each in self.values if each.role == role), None)
+
+    @property
+    def rate(self) -> Value | None:
+        """The throughput of an experiment; None where it reports none."""
+        return self.value("steady") or self.value("served")
 
     @property
     def is_sustained(self) -> bool:

@@ -1,5 +1,6 @@
 """Statistics of a few numbers, in plain Python, as the measuring process has torch and the standard library only."""
 
+import itertools
 import math
 import statistics
 from bisect import bisect_left, bisect_right
@@ -9,6 +10,8 @@ from typing import NamedTuple, TypeVar
 
 T = TypeVar("T")
 _CONFIDENCE = 0.95
+_EARNED = 0.99
+"""Confidence at which a percentile is earned, as LoadGen has it."""
 
 
 class Interval(NamedTuple):
@@ -152,10 +155,31 @@ def proportion_interval(count: int, of: int) -> Interval:
     Its ends are the probabilities at which as many or more, and as few or fewer, would have half of what the confidence leaves
     (Clopper and Pearson, The Use of Confidence or Fiducial Limits, Biometrika 26, 1934). It covers with that confidence at least.
     """
+    if 2 * count > of:  # fewer terms tell of the rest
+        low, high, _ = proportion_interval(of - count, of)
+        return Interval(1 - high, 1 - low, _CONFIDENCE)
     tail = (1 - _CONFIDENCE) / 2
     low = crossing(lambda p: 1 - binomial_tail(count - 1, of, p) < tail) if count else 0.0
     high = crossing(lambda p: binomial_tail(count, of, p) > tail) if count < of else 1.0
     return Interval(low, high, _CONFIDENCE)
+
+
+@cache
+def times_for(percent: int) -> int:
+    """Return how many independent times earn a percentile: so many that two or more lie above it with 99 % confidence.
+
+    LoadGen stops no earlier (MLPerf Inference rules, appendix on the early stopping criterion): 11 for p50, 64 for p90, 662 for p99.
+    """
+    return next(n for n in itertools.count(2) if binomial_tail(1, n, 1 - percent / 100) <= 1 - _EARNED)
+
+
+def percentile(ordered: Sequence[float], percent: int) -> float | None:
+    """Return the smallest of sorted times that so many percent of them do not exceed; None of fewer than `times_for`.
+
+    It is a time that was measured, by nearest rank (Hyndman and Fan's type 1), and lies within a bound exactly where that share of them
+    does.
+    """
+    return None if len(ordered) < times_for(percent) else ordered[-(-percent * len(ordered) // 100) - 1]
 
 
 def binomial_tail(count: int, of: int, p: float) -> float:

@@ -16,10 +16,12 @@ from dlbench.core.stats import (
     median_interval,
     median_ranks,
     outliers,
+    percentile,
     proportion_interval,
     quantile,
     relative_half_width,
     theil_sen,
+    times_for,
     variation,
 )
 
@@ -220,6 +222,34 @@ def test_the_interval_of_a_proportion_holds_what_was_seen(seen):
     count, of = seen
     interval = proportion_interval(count, of)
     assert 0 <= interval.low <= count / of <= interval.high <= 1
+
+
+@given(st.integers(1, 30).flatmap(lambda of: st.tuples(st.integers(0, of), st.just(of))))
+def test_what_did_not_happen_has_the_mirrored_interval(seen):
+    count, of = seen
+    there, not_there = proportion_interval(count, of), proportion_interval(of - count, of)
+    assert (there.low, there.high) == (pytest.approx(1 - not_there.high, abs=1e-12), pytest.approx(1 - not_there.low, abs=1e-12))
+
+
+@pytest.mark.parametrize(("percent", "times"), [(50, 11), (90, 64), (99, 662)])
+def test_a_percentile_takes_as_many_times_as_loadgen_wants(percent, times):
+    assert times_for(percent) == times
+
+    def one_or_none_above(n):  # exactly, by fractions
+        above = Fraction(100 - percent, 100)
+        return (1 - above) ** n + n * above * (1 - above) ** (n - 1)
+
+    assert one_or_none_above(times) <= Fraction(1, 100) < one_or_none_above(times - 1)
+    assert percentile(range(times), percent) is not None
+    assert percentile(range(times - 1), percent) is None
+
+
+@given(st.lists(TIMES, min_size=64, max_size=200), st.sampled_from([50, 90]))
+def test_a_percentile_was_measured_and_lies_within_a_bound_where_that_share_does(times, percent):
+    found = percentile(sorted(times), percent)
+    assert found in times
+    within = [sum(each <= bound for each in times) * 100 >= percent * len(times) for bound in (found, np.nextafter(found, 0))]
+    assert within == [True, False]
 
 
 # Quantiles from the table of Abramowitz and Stegun, 26.10.

@@ -145,8 +145,7 @@ class Row(Record):
     @property
     def paid_rates(self) -> Sequence[float]:
         """Items a second of each round over all its calls, slow ones included, as they are paid for; or as an experiment reports them."""
-        steady = self.declared.value("steady")
-        return per_second(self.rounds.items, self.rounds.mean_s) or (self.rounds.values.get(steady.name, ()) if steady else ())
+        return per_second(self.rounds.items, self.rounds.mean_s) or self.each_round("steady") or self.each_round("served")
 
     @property
     def paid_rate(self) -> float:
@@ -197,6 +196,11 @@ class Row(Record):
     def in_role(self, role: ValueRole) -> float | None:
         """Return the number that was reported in a role; None where there is none."""
         return next((found for each in self.declared.values if each.role == role and (found := self.value(each.name)) is not None), None)
+
+    def each_round(self, role: ValueRole) -> Sequence[float]:
+        """Return the number that each round reported in a role; empty where one did not."""
+        declared = self.declared.value(role)
+        return self.rounds.values.get(declared.name, ()) if declared else ()
 
     def bound(self, column: Column) -> float | None:
         """Return what was reported as the most that a column can be."""

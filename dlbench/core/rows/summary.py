@@ -98,7 +98,7 @@ def summarise(
         operation = str(case.params.get(declared.parameter("collective_op") or ""))
         rate, doubt = rated(timed, time, dtype or "", check, _uncounted(measurements), operation)
     else:
-        rate, doubt = reported(scalars.get(getattr(declared.value("steady"), "name", ""), ())), None
+        rate, doubt = reported(scalars.get(getattr(declared.rate, "name", ""), ())), None
     peaks = {name: max(known([getattr(each.memory, name) for each in counted]), default=None) for name in _PEAKS}
     return Row(
         _identity(measurements, found or {}, origin, states_work=rate.flops_per_s is not None),

@@ -1,0 +1,104 @@
+"""A closed loop of requests: each latency by a scripted clock, percentiles that are earned, and what is copied."""
+
+from itertools import cycle
+from typing import Any
+
+import pytest
+import torch
+
+from dlbench import Work
+from dlbench.workloads import serving
+from dlbench.workloads.serving import LEAST_S, closed_loop, closed_loop_latencies, reported, server
+
+CPU = torch.device("cpu")
+
+
+class Server:
+    """A clock, and calls that take these seconds, over and over."""
+
+    def __init__(self, *seconds: float) -> None:
+        self.now_s, self.calls, self._seconds = 0.0, 0, cycle(seconds)
+
+    def now(self) -> float:
+        return self.now_s
+
+    def __call__(self) -> None:
+        self.now_s += next(self._seconds)
+        self.calls += 1
+
+
+@pytest.mark.parametrize(
+    ("call_s", "seconds", "calls"),
+    [
+        (0.25, 20.0, 80),  # as long as is asked for
+        (0.25, 0.1, 1),  # one call at least
+        (0.015625, 20.0, 662),  # p99 is earned after 10.3 s
+        (0.0009765625, 20.0, 2048),  # p99 is earned after 0.65 s, and a call may be slow once a second
+    ],
+)
+def test_requests_are_sent_until_p99_is_earned_or_time_is_up(call_s: float, seconds: float, calls: int) -> None:
+    scripted = Server(call_s)
+    assert closed_loop_latencies(scripted, scripted, seconds) == [call_s] * calls
+    assert LEAST_S == 2
+
+
+def test_each_latency_is_from_the_end_of_the_call_before_to_its_own() -> None:
+    scripted = Server(0.5, 0.25, 0.125)
+    assert closed_loop_latencies(scripted, scripted, 1.5) == [0.5, 0.25, 0.125, 0.5, 0.25]
+
+
+def test_values_of_a_hundred_calls_of_which_eight_are_slow() -> None:
+    latencies = [0.5] * 8 + [0.015625] * 92
+    assert reported(latencies, batch=4, bound_s=0.015625) == {
+        "p50_s": 0.015625,
+        "p90_s": 0.015625,
+        "within": 0.92,
+        "items_per_s": 400 / 5.4375,
+        "calls": 100,
+    }
+
+
+@pytest.mark.parametrize(("calls", "earned"), [(10, ""), (11, "p50_s"), (63, "p50_s"), (64, "p50_s p90_s"), (662, "p50_s p90_s p99_s")])
+def test_a_percentile_of_fewer_calls_than_it_takes_is_not_there(calls: int, earned: str) -> None:
+    values = reported([0.25] * calls, batch=1, bound_s=None)
+    assert [*values] == [*earned.split(), "items_per_s", "calls"]
+
+
+@pytest.fixture
+def doubling() -> tuple[Work, torch.Tensor]:
+    given = torch.tensor([1.0, 2.0])
+    return Work(call=lambda: {"logits": 2 * given}, inputs=(given,), items=2), given
+
+
+def test_a_request_is_copied_to_where_the_step_reads_it_each_time(doubling: Any) -> None:
+    step, given = doubling
+    served = server(torch.device("meta"), step, "pageable")
+    given.zero_()
+    assert [each.tolist() for each in served()] == [[2.0, 4.0]], "the request, and not what lay on the device"
+
+
+def test_without_copies_only_results_go_to_the_host(doubling: Any) -> None:
+    step, given = doubling
+    served = server(CPU, step, "none")
+    given.zero_()
+    assert [each.tolist() for each in served()] == [[0.0, 0.0]]
+
+
+def test_a_cpu_has_nothing_to_copy_to(doubling: Any) -> None:
+    with pytest.raises(NotImplementedError, match="so there is nothing to copy to it"):
+        server(CPU, doubling[0], "pageable")
+
+
+def test_a_workload_reports_what_its_step_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    scripted, asked = Server(0.25), dict[str, Any]()
+
+    def step(device: torch.device, **params: Any) -> Work:
+        asked.update(params)
+        return Work(call=scripted, items=8, report=lambda clock: {"graph_breaks": 1.0})
+
+    monkeypatch.setattr(serving, "infer_step", step)
+    work = closed_loop(CPU, model="resnet18", batch=8, mode="freeze", bound_ms=200.0, seconds=3.0)
+    assert asked == {"model": "resnet18", "batch": 8, "dtype": "fp32", "layout": "nchw", "mode": "freeze"}
+    assert work.observe is not None
+    assert work.observe(scripted) == {"graph_breaks": 1.0, "p50_s": 0.25, "within": 0.0, "items_per_s": 32.0, "calls": 12}
+    assert scripted.calls == 2 + 12, "half a second of warm-up"
