@@ -22,7 +22,7 @@ _USUAL_TRIES = 20
 Tries = Sequence[Measurement]
 
 
-class _Stop(Exception):  # noqa: N818  # no error: what a search lacks is measured, and the search then made again
+class _Stop(Exception):  # no error: what a search lacks is measured, and the search then made again
     """The next case to try, or the status and reason with which a search ends."""
 
 
@@ -142,7 +142,9 @@ class RateSearch:
                 runs.append(OpenRun(*measured(at, ("missed", "queries", "late", "backlog"), rate, len(runs) + 1)))
                 came_to = verdict(runs, allowed)
             if came_to is Verdict.CLIENT_BOUND:
-                late = f"the client is bound: it sent 1 % of them later than {CLIENT_BOUND:.0%} of the bound; give it a core, or a larger bound"
+                late = (
+                    f"the client is bound: it sent some later than by {CLIENT_BOUND:.0%} of the bound; leave it a core, or raise the bound"
+                )
                 raise _Stop(None, (Status.UNSUPPORTED, at + late))
             found.verdicts[rate] = came_to
             return came_to is Verdict.HOLDS

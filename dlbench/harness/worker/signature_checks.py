@@ -18,7 +18,17 @@ _KINDS: Mapping[ParameterRole, tuple[str, ...]] = {
     **dict.fromkeys(("copies", "switch", "scratch", "collective_op", *_STAND_OUT), ("text",)),
 }
 """What a parameter with a role can be; with any other role anything."""
-_ONE_ALONE: tuple[ParameterRole, ...] = ("sweep", "copies", "limit", "scratch", "collective_op", "communicates", "format", "percentile", "pattern")
+_ONE_ALONE: tuple[ParameterRole, ...] = (
+    "sweep",
+    "copies",
+    "limit",
+    "scratch",
+    "collective_op",
+    "communicates",
+    "format",
+    "percentile",
+    "pattern",
+)
 _OF_RATES = ("percentile", "pattern", "missed", "queries", "late", "backlog", "saturation", "p90", "p99")
 """What a search for the highest rate reads of each try."""
 

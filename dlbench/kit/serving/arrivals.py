@@ -8,13 +8,13 @@ import torch
 Arrivals = Literal["poisson", "constant"]
 
 
-def schedule(arrivals: Arrivals, rate: float, requests: int) -> list[float]:
+def schedule(arrivals: Arrivals, rate: float, requests: int, pattern: int = 1) -> list[float]:
     """Return when so many requests are sent, in s from the start.
 
-    Poisson arrivals have exponential gaps, drawn by a generator of their own from the seed of the case and not rescaled to their mean, so
-    that all rates and devices see one pattern.
+    Poisson arrivals have exponential gaps, drawn by a generator of their own from the seed of the case and the number of the pattern, and
+    not rescaled to their mean: all rates and devices see one pattern.
     """
     gaps = torch.ones(requests, dtype=torch.float64)
     if arrivals == "poisson":
-        gaps.exponential_(generator=torch.Generator().manual_seed(torch.initial_seed()))
+        gaps.exponential_(generator=torch.Generator().manual_seed(torch.initial_seed() + pattern))
     return [at / rate for at in accumulate(gaps.tolist())]

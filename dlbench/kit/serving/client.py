@@ -9,7 +9,7 @@ import time
 from array import array
 from collections.abc import Collection, Sequence
 from contextlib import suppress
-from typing import Self
+from typing import Any, Self
 
 MOST_REQUESTS = 8192
 """So many stamps are held by a pipe of 64 KiB, Linux's: it never fills, so that no request waits for a server that does not read."""
@@ -27,8 +27,8 @@ class Client:
             raise ValueError(f"{len(times)} requests are more than can be on their way at once; give {MOST_REQUESTS} or fewer")
         program = [sys.executable, "-I", "-S", __file__, str(len(times)), *map(str, cpus)]
         self._process = subprocess.Popen(program, stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0)
-        assert self._process.stdin and self._process.stdout, "both are pipes"  # noqa: S101  # as just asked for
-        self._input, self._output = self._process.stdin, self._process.stdout.fileno()
+        self._input: Any = self._process.stdin
+        self._output = self._process.stdout.fileno()  # type: ignore[union-attr]  # a pipe, as just asked for
         self._times = array("d", times)
 
     def __enter__(self) -> Self:
@@ -47,7 +47,7 @@ class Client:
         return [begins + each for each in self._times]
 
     def receive(self, until: float) -> Sequence[float]:
-        """Return when those were sent that have come since; wait for one at least, but not beyond that time. Raises OSError at their end."""
+        """Return when those were sent that have come since; wait for one, but not beyond that time. Raises OSError where none can."""
         left_s = until - time.perf_counter()
         ready, _, _ = select.select([self._output], [], [], None if left_s > 1e9 else max(0.0, left_s))
         return self._read() if ready else ()

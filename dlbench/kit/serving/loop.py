@@ -10,7 +10,7 @@ class Requests(Protocol):
     """What comes from the process that sends requests."""
 
     def receive(self, until: float) -> Sequence[float]:
-        """Return when those were sent that have come since; wait for one at least, but not beyond that time. Raises OSError at their end."""
+        """Return when those were sent that have come since; wait for one, but not beyond that time. Raises OSError where none can."""
 
 
 @dataclass(frozen=True, slots=True)
