@@ -94,9 +94,7 @@ def open_loop(
         found: dict[str, Reported] = {"saturation_per_s": saturation}
         if rate is None:
             return found
-        idle = max(0.01, 1 - rate / saturation)
-        count = requests or max(REQUESTS[percentile], min(MOST, round(PER_PERIOD / idle**2)))
-        warm = round(WARM * count)
+        warm, count = requests_of(percentile, rate / saturation, requests)
         cpus, own = cpus_of_client(1 if device.type != "cpu" else torch.get_num_threads())
         gc.collect()
         gc.disable()
@@ -108,6 +106,12 @@ def open_loop(
         return {**found, **reported(stamps, bound_s, batch, warm), "own_cpu": own}
 
     return replace(works[-1], call=None, report=None, inputs=(), observe=observe)
+
+
+def requests_of(percentile: str, load: float, given: int | None) -> tuple[int, int]:
+    """Return how many requests are sent ahead at a load, and how many count."""
+    count = given or max(REQUESTS[percentile], min(MOST, round(PER_PERIOD / max(0.01, 1 - load) ** 2)))
+    return round(WARM * count), count
 
 
 def cpus_of_client(threads: int) -> tuple[Collection[int], bool]:

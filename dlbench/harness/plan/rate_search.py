@@ -137,7 +137,7 @@ class RateSearch:
             return [tried.values.get(value.name) if value else None for value in values]
 
         def holds(rate: float) -> bool:
-            at, runs, came_to = f"at {rate:g} requests a second ", list[OpenRun](), Verdict.UNDECIDED
+            at, runs, came_to = f"at {rate:g} requests a second: ", list[OpenRun](), Verdict.UNDECIDED
             while len(runs) < RUNS and came_to in (Verdict.UNDECIDED, Verdict.CLIENT_BOUND):
                 runs.append(OpenRun(*measured(at, ("missed", "queries", "late", "backlog"), rate, len(runs) + 1)))
                 came_to = verdict(runs, allowed)
