@@ -35,8 +35,8 @@ class Client:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._process.kill()
-        self._process.communicate()
+        with self._process:  # which closes its pipes and waits for it
+            self._process.kill()
 
     def start(self, after_s: float = 0.05) -> list[float]:
         """Wait until it is ready, as it would send late what is due by then; return when it will send, from so long after now on."""
