@@ -26,7 +26,7 @@ from dlbench.core.step_profile import OperationKind
 from dlbench.core.units import percent
 
 _SPEEDS: Mapping[str, Callable[..., Sequence[float]]] = {
-    "time": lambda row, prices: [1 / each for each in row.rounds.median_s if each > 0],
+    "time": lambda row, prices: [1 / each for each in row.rounds.median_s if each > 0] or row.paid_rates,  # at one batch they differ alike
     "throughput": lambda row, prices: row.rounds.items_per_s,
     "items_per_joule": lambda row, prices: [1 / each for each in row.rounds.joules_per_item if each > 0],
     "items_per_price": lambda row, prices: [rate / (prices.to_buy(devices_of(row)) or math.inf) for rate in row.paid_rates],
@@ -145,7 +145,7 @@ def _pairs(test: ClaimTest, results: Results) -> Sequence[Pair]:
     if test.best:
         return best(known, ((speeds, lambda row: median(speeds(row))),)).rows
     with suppress(UsageError):  # no row that went well has the base
-        found = match_rows(known, test.by or "", test.base).rows
+        found = (pair for timed in (True, False) for pair in match_rows(known, test.by or "", test.base, timed=timed).rows)
         return [replace(pair, speeds=(speeds(pair.base), speeds(pair.other))) for pair in found]
     return ()
 

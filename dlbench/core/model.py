@@ -244,6 +244,8 @@ class Work:
     results count and its time does not."""
     countable_operations: bool = True
     """Whether a call hands its operations to the device one by one, as no compiled step and no graph does."""
+    joins_instances: bool = False
+    """Whether an ``observe`` may run in several instances at once, of which that of rank 0 reports for all."""
     set_up_memory_counts: bool = True
     """Whether the peak of memory includes set-up, as it must not where that ran the step in a way that takes more than a call."""
 
@@ -266,7 +268,7 @@ class Work:
 
     def counts(self, case: Case) -> dict[str, Any]:
         """Return what a call handles, of all instances together, by the name of the count. Raises ValueError for an experiment of them."""
-        if self.observe and case.instances:
+        if self.observe and case.instances and not self.joins_instances:
             raise ValueError(f"instances repeat a call, and {case.workload} is an experiment; leave them out")
         found = {name: getattr(self, name) for name in ("items", "flops", "least_flops", "bytes", "least_bytes")}
         return {name: count and count * (case.instances or 1) for name, count in found.items()}

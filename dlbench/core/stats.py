@@ -155,13 +155,22 @@ def proportion_interval(count: int, of: int) -> Interval:
     Its ends are the probabilities at which as many or more, and as few or fewer, would have half of what the confidence leaves
     (Clopper and Pearson, The Use of Confidence or Fiducial Limits, Biometrika 26, 1934). It covers with that confidence at least.
     """
-    if 2 * count > of:  # fewer terms tell of the rest
-        low, high, _ = proportion_interval(of - count, of)
-        return Interval(1 - high, 1 - low, _CONFIDENCE)
     tail = (1 - _CONFIDENCE) / 2
     low = crossing(lambda p: 1 - binomial_tail(count - 1, of, p) < tail) if count else 0.0
     high = crossing(lambda p: binomial_tail(count, of, p) > tail) if count < of else 1.0
     return Interval(low, high, _CONFIDENCE)
+
+
+def share_interval(share: float, of: float) -> Interval:
+    """95 % interval of a probability from the share of many independent trials, where an exact one takes too long.
+
+    Its ends are the probabilities from which the share lies 1.96 of their own standard deviations away
+    (Wilson, Probable Inference, the Law of Succession, and Statistical Inference, Journal of the American Statistical Association 22,
+    1927).
+    """
+    reach = statistics.NormalDist().inv_cdf((1 + _CONFIDENCE) / 2) ** 2 / of
+    half = math.sqrt(max(0.0, reach * (share * (1 - share) + reach / 4)))
+    return Interval((share + reach / 2 - half) / (1 + reach), (share + reach / 2 + half) / (1 + reach), _CONFIDENCE)
 
 
 @cache

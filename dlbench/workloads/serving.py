@@ -5,14 +5,33 @@ docs/serving.md says how to read it.
 """
 
 import gc
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Annotated, Literal
+from itertools import chain
+from typing import Annotated, Any, Literal
 
 import torch
+import torch.distributed as dist
 from torch import Tensor
 
-from dlbench import Clock, Dtype, Duration, Layout, Least, Reported, Role, Size, Switch, Unit, Value, Work, percentile, times_for, workload
+from dlbench import (
+    Clock,
+    Dtype,
+    Duration,
+    Layout,
+    Least,
+    Reported,
+    Role,
+    Size,
+    Switch,
+    Unit,
+    Value,
+    Work,
+    control_group,
+    percentile,
+    times_for,
+    workload,
+)
 from dlbench.kit.modes import INFERENCE_VALUES, InferenceMode
 from dlbench.models import Model
 from dlbench.models.shapes import tensors_of
@@ -60,11 +79,11 @@ def closed_loop(
 
     def observe(clock: Clock) -> dict[str, Reported]:
         warm_up(serve, clock)
-        latencies = closed_loop_latencies(serve, clock, seconds)
+        latencies = of_all_instances(closed_loop_latencies(serve, clock, seconds))
         compiled = step.report(clock) if step.report else {}
         return {**compiled, **reported(latencies, batch, None if bound_ms is None else bound_ms / 1000)}
 
-    return replace(step, call=None, report=None, inputs=(), observe=observe)
+    return replace(step, call=None, report=None, inputs=(), observe=observe, joins_instances=True)
 
 
 def server(device: torch.device, step: Work, copies: Literal["none", "pageable"]) -> Callable[[], list[Tensor]]:
@@ -90,27 +109,38 @@ def server(device: torch.device, step: Work, copies: Literal["none", "pageable"]
 def closed_loop_latencies(serve: Callable[[], object], clock: Clock, seconds: float) -> list[float]:
     """Return the seconds of calls without a pause, until they earn p99 or that long has passed.
 
-    A request is done when its result is on the host, so the device is idle when `Clock.now` waits for it: the reading that ends a call
-    adds nothing to it, and begins the next one.
+    A call ends with its results on the host, which so knows when it was done: `Clock.stamp` reads its time and need not wait for the
+    device. Instances begin together, and then each goes at its own pace.
     """
     latencies: list[float] = []
     gc.collect()
     gc.disable()
     try:
-        begun = last = clock.now()
+        clock.now()
+        begun = last = clock.stamp()
         while last - begun < (LEAST_S if len(latencies) >= times_for(PERCENTS[-1]) else seconds):
             serve()
-            now = clock.now()
-            latencies.append(now - last)
-            last = now
+            done = clock.stamp()
+            latencies.append(done - last)
+            last = done
     finally:
         gc.enable()
     return latencies
 
 
-def reported(latencies: list[float], batch: int, bound_s: float | None) -> Mapping[str, Reported]:
-    """Return the values of calls that served a batch each, without a pause: throughput, earned percentiles, and what kept the bound."""
-    found = {f"p{each}_s": time for each in PERCENTS if (time := percentile(sorted(latencies), each)) is not None}
+def of_all_instances(latencies: list[float]) -> list[list[float]]:
+    """Return the latencies of each instance, for which all of them have to ask; in a process that is none, its own."""
+    if not (dist.is_available() and dist.is_initialized()):
+        return [latencies]
+    found: list[Any] = [None] * dist.get_world_size()
+    dist.all_gather_object(found, latencies, group=control_group())
+    return found
+
+
+def reported(instances: Sequence[Sequence[float]], batch: int, bound_s: float | None) -> dict[str, Reported]:
+    """Return the values of calls that each served a batch: throughput of all instances, earned percentiles, and what kept the bound."""
+    latencies = sorted(chain(*instances))
+    found = {f"p{each}_s": time for each in PERCENTS if (time := percentile(latencies, each)) is not None}
     if bound_s is not None:
         found["within"] = sum(each <= bound_s for each in latencies) / len(latencies)
-    return {**found, "items_per_s": batch * len(latencies) / sum(latencies), "calls": len(latencies)}
+    return {**found, "items_per_s": sum(batch * len(each) / sum(each) for each in instances), "calls": len(latencies)}

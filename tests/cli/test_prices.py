@@ -61,7 +61,7 @@ def test_what_makes_no_sense_is_one_sentence(show, tmp_path, command, options, s
 
 @pytest.mark.parametrize("options", ["--by dtype", "--format csv", "--topic batch"])
 def test_where_no_answer_on_cost_is_shown_a_price_that_was_typed_is_refused_and_a_default_rests(show, options):
-    said = "prices are shown by the answers on cost and speed-up alone; leave out --price, or give --topic cost"
+    said = "prices are shown by the answers on cost, serving and speed-up alone; leave out --price, or give --topic cost"
     assert said in " ".join(show(*options.split(), "--price", "1").err.split())
     assert show(*options.split(), defaults="[show]\nprice = 1\n").code == 0
 

@@ -12,3 +12,4 @@ def test_instances_handle_what_one_does_as_many_times_and_make_no_experiment():
     assert found == {"items": 12, "flops": 30.0, "least_flops": None, "bytes": 0, "least_bytes": None}
     with pytest.raises(ValueError, match="instances repeat a call, and w is an experiment; leave them out"):
         Work(observe=lambda _: {}).counts(three)
+    assert Work(observe=lambda _: {}, items=4, joins_instances=True).counts(three)["items"] == 12

@@ -20,6 +20,7 @@ from dlbench.core.stats import (
     proportion_interval,
     quantile,
     relative_half_width,
+    share_interval,
     theil_sen,
     times_for,
     variation,
@@ -224,11 +225,21 @@ def test_the_interval_of_a_proportion_holds_what_was_seen(seen):
     assert 0 <= interval.low <= count / of <= interval.high <= 1
 
 
-@given(st.integers(1, 30).flatmap(lambda of: st.tuples(st.integers(0, of), st.just(of))))
-def test_what_did_not_happen_has_the_mirrored_interval(seen):
-    count, of = seen
-    there, not_there = proportion_interval(count, of), proportion_interval(of - count, of)
-    assert (there.low, there.high) == (pytest.approx(1 - not_there.high, abs=1e-12), pytest.approx(1 - not_there.low, abs=1e-12))
+@pytest.mark.parametrize(
+    ("share", "of", "low", "high"),
+    [(0.0, 10, 0.0, 0.2775), (1.0, 10, 0.7225, 1.0), (0.5, 10, 0.2366, 0.7634), (0.0125, 240, 0.0043, 0.0361), (0.9, 640, 0.8743, 0.9209)],
+)
+def test_the_interval_of_a_share_is_that_of_wilson(share, of, low, high):
+    interval = share_interval(share, of)
+    assert (interval.low, interval.high) == (pytest.approx(low, abs=5e-5), pytest.approx(high, abs=5e-5))
+
+
+@given(st.floats(0.001, 0.999), st.integers(20, 5000))
+def test_the_ends_of_that_interval_are_as_far_away_as_is_likely(share, of):
+    low, high, confidence = share_interval(share, of)
+    assert confidence == 0.95
+    for end in (low, high):
+        assert abs(share - end) / math.sqrt(end * (1 - end) / of) == pytest.approx(1.959964, rel=1e-4)
 
 
 @pytest.mark.parametrize(("percent", "times"), [(50, 11), (90, 64), (99, 662)])

@@ -1,10 +1,12 @@
 """A closed loop of requests: each latency by a scripted clock, percentiles that are earned, and what is copied."""
 
 from itertools import cycle
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from two_ranks import run_ranks
 
 from dlbench import Work
 from dlbench.workloads import serving
@@ -21,6 +23,8 @@ class Server:
 
     def now(self) -> float:
         return self.now_s
+
+    stamp = now
 
     def __call__(self) -> None:
         self.now_s += next(self._seconds)
@@ -49,7 +53,7 @@ def test_each_latency_is_from_the_end_of_the_call_before_to_its_own() -> None:
 
 def test_values_of_a_hundred_calls_of_which_eight_are_slow() -> None:
     latencies = [0.5] * 8 + [0.015625] * 92
-    assert reported(latencies, batch=4, bound_s=0.015625) == {
+    assert reported([latencies], batch=4, bound_s=0.015625) == {
         "p50_s": 0.015625,
         "p90_s": 0.015625,
         "within": 0.92,
@@ -58,9 +62,22 @@ def test_values_of_a_hundred_calls_of_which_eight_are_slow() -> None:
     }
 
 
+def test_instances_serve_together_what_each_does_at_its_own_pace() -> None:
+    values = reported([[0.25] * 8, [0.5] * 4], batch=2, bound_s=0.25)
+    assert values == {"p50_s": 0.25, "within": 8 / 12, "items_per_s": 2 / 0.25 + 2 / 0.5, "calls": 12}
+
+
+def test_each_instance_knows_the_latencies_of_all(tmp_path: Path) -> None:
+    script = """
+from dlbench.workloads.serving import of_all_instances
+print(of_all_instances([0.25 + rank] * (rank + 1)))
+"""
+    assert run_ranks(script, tmp_path) == ["[[0.25], [1.25, 1.25]]\n"] * 2
+
+
 @pytest.mark.parametrize(("calls", "earned"), [(10, ""), (11, "p50_s"), (63, "p50_s"), (64, "p50_s p90_s"), (662, "p50_s p90_s p99_s")])
 def test_a_percentile_of_fewer_calls_than_it_takes_is_not_there(calls: int, earned: str) -> None:
-    values = reported([0.25] * calls, batch=1, bound_s=None)
+    values = reported([[0.25] * calls], batch=1, bound_s=None)
     assert [*values] == [*earned.split(), "items_per_s", "calls"]
 
 

@@ -1,10 +1,149 @@
-"""Serving: no built-in suite answers this question yet, and why."""
+"""Serving: how many requests a second a CPU and an accelerator do within a bound of latency, at which batch, and what ends it there."""
 
-from dlbench.analysis.answers.parts.base import Lack, Question
+from collections.abc import Hashable
+from dataclasses import dataclass, replace
+from operator import mul
+
+from dlbench.analysis.answers.parts.base import Question, Section
+from dlbench.analysis.answers.parts.headline import Tag
+from dlbench.analysis.answers.parts.training_time import THOUSAND, Estimate
+from dlbench.analysis.presentation.columns import KEY, RATIO, THROUGHPUT, place, spanned, value_columns
+from dlbench.analysis.ratios.pairing import BATCH, chosen, grouped, settings_named
+from dlbench.analysis.ratios.ratio import Ratio, speed_ratio
+from dlbench.analysis.read.table import Results
+from dlbench.core import units
+from dlbench.core.prices import Prices
+from dlbench.core.reference.schedules import Schedule
+from dlbench.core.rows.row import MACHINE, Row
+from dlbench.core.schema import Column, Unit
+from dlbench.core.stats import Interval, share_interval, times_for
+
+KEPT = 0.9
+"""Share of the requests from which on a bound is kept, where the whole interval lies there: p90 is within it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Serving:
+    """Requests that one device served in one setting."""
+
+    row: Row
+    prices: Prices
+    larger: "Serving | None"
+    """The same at the next larger batch."""
+    cpu: "Serving | None" = None
+    """Of an accelerator what the CPU serves of the same network, under the same bound, at its best."""
+    among: int = 1
+    """Pairs of settings of both that it may be the best of."""
+
+    @property
+    def bound(self) -> str | None:
+        """Latency that requests are to keep."""
+        bound = self.row.params.get("bound_ms")
+        return units.seconds(bound / 1000) if isinstance(bound, int | float) else None
+
+    @property
+    def kept(self) -> Interval | None:
+        """Interval of the share that kept it, by the calls of all rounds; None without a bound."""
+        shares, calls = self.row.each_round("within"), self.row.each_round("queries")
+        of = sum(calls)
+        return share_interval(sum(map(mul, shares, calls)) / of, of) if shares and of > 0 else None
+
+    @property
+    def outcome(self) -> str:
+        """Whether it was kept, as far as that is shown."""
+        return "free" if self.kept is None else "kept" if self.kept.low >= KEPT else "missed"
+
+    @property
+    def batch(self) -> int:
+        """Requests of a call."""
+        return self.row.batch or 1
+
+    @property
+    def limit(self) -> str:
+        """What keeps a larger batch from its bound, or this one. In a closed loop nobody queues, and clients take no time."""
+        over = self.larger if self.outcome == "kept" else self
+        if over is None:
+            return "no larger batch was measured"
+        return f"service: batch {over.batch} takes {units.seconds(over.batch / over.row.paid_rate)}"
+
+    @property
+    def ratio(self) -> Ratio | None:
+        """Throughput over that of the CPU."""
+        return speed_ratio(self.cpu.row.paid_rates, self.row.paid_rates, among=self.among) if self.cpu else None
+
+    @property
+    def lacks(self) -> str | None:
+        """How many more calls a round takes for the next percentile."""
+        calls = self.row.in_role("queries") or 0
+        return next((f"p{each}: {times_for(each) - calls:.0f} more calls" for each in (50, 90, 99) if calls < times_for(each)), None)
+
+    @property
+    def paid(self) -> str | None:
+        """What 1,000 requests cost at least."""
+        return Estimate(self.row, Schedule("", THOUSAND, 1, "", None, None), self.prices).paid
+
+
+def servings(results: Results) -> list[Serving]:
+    """Return what was served: of each network and bound accelerators first, and on each device what does most within the bound."""
+    rows = [row for row in results.rows if row.is_sound and row.declared.value("served") and row.paid_rate]
+    rows.sort(key=lambda row: row.batch or 0, reverse=True)
+    every: list[Serving] = []
+    for alike in grouped(rows, lambda row: row.differing_from((*MACHINE, *settings_named((*chosen(row), "copies", "seconds"))))).values():
+        larger: dict[Hashable, Serving] = {}
+        found = []
+        for row in alike:
+            setting = row.differing_from((BATCH,))
+            larger[setting] = Serving(row, results.prices, larger.get(setting))
+            found.append(larger[setting])
+        found.sort(key=lambda each: (each.row.is_on_cpu, not each.row.copies_within_calls, each.outcome == "missed", -each.row.paid_rate))
+        cpus = [each for each in found if each.row.is_on_cpu]
+        pairs = len(cpus) * (len(found) - len(cpus))
+        every += [replace(each, cpu=cpus[0], among=pairs) if cpus and not each.row.is_on_cpu else each for each in found]
+    return every
+
 
 ORDER = 80
 QUESTION = Question(
     "serving",
     "For serving: CPU or accelerator, at which batch and latency?",
-    missing=[Lack("no built-in suite measures requests under a bound of latency yet", "not measured by dlbench yet")],
+    command="dlbench run serving",
+    missing=["no requests were served"],
+    sections=[
+        Section(
+            records=servings,
+            title="Requests in a closed loop: as many clients as the batch",
+            columns=[
+                KEY.headed("requests"),
+                place,
+                THROUGHPUT,
+                lambda found: [each for each in value_columns(found) if each.attribute not in ("items_per_s", "within")],
+                spanned(
+                    Column("serving.within", Unit.FRACTION, "share of the requests within their bound", "higher", heading="within").by(
+                        lambda each: each.row.in_role("within")
+                    ),
+                    lambda each: each.kept or (None, None),
+                ),
+                Column("serving.lacks", Unit.TEXT, "what a round takes for the next percentile", heading="lacks"),
+                Column("serving.limit", Unit.TEXT, "why a larger batch does not keep the bound, or this one", heading="limit"),
+                RATIO.headed("over the CPU"),
+                Column("serving.paid", Unit.TEXT, "what 1,000 requests cost", heading="1,000 cost"),
+            ],
+            notes=["within: by the calls of all rounds, with its 95 % interval (Wilson), which lies above 90 % where a bound is kept"],
+            foremost=lambda found: [found[0], found[0].cpu] if found[0].cpu else found[:1],
+            by=lambda each: each.outcome,
+            headline={
+                "kept": ("{items_per_s} within {bound} at batch {batch}{more}", "{items_per_s} within {bound}{more}"),
+                "missed": "none within {bound} is shown; {items_per_s} at batch {batch}",
+                "free": ("{items_per_s} at batch {batch}{more}"),
+            },
+            more=dict.fromkeys(("kept", "free"), "; CPU {items_per_s}"),
+            second=(
+                "{speedup} the CPU; 1,000 requests {paid}",
+                "{speedup} the CPU; {limit}",
+                "{limit}; 1,000 requests {paid}",
+                "{limit}",
+            ),
+            tags={Tag.FEW_ROUNDS: lambda each: each.row.rate.items_per_s_low is None},
+        )
+    ],
 )

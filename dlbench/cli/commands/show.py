@@ -11,7 +11,7 @@ from dlbench.cli.prices import check_devices, typed_prices
 from dlbench.core.errors import UsageError, did_you_mean
 from dlbench.core.prices import Prices
 
-_TOPICS = ("cost", "speed-up")
+_TOPICS = ("cost", "serving", "speed-up")
 """The answers that tell prices and cards."""
 _FORMATS = {"--answers": ("table", "md", "json"), "--topic": ("table", "md", "json"), "--card": ("table", "md"), "--details": ("table",)}
 """What they can be written as; all else takes every format."""
@@ -45,10 +45,10 @@ class Shown:
         unshown = self.by or self.topic not in (None, *_TOPICS) or (form != "table" and not chosen)
         if typed and unshown:
             raise UsageError(
-                f"prices are shown by the answers on cost and speed-up alone; leave out {', '.join(typed)}, or give --topic cost"
+                f"prices are shown by the answers on cost, serving and speed-up alone; leave out {', '.join(typed)}, or give --topic cost"
             )
-        if self.topic == "cost" and "--on" in typed:
-            raise UsageError("--on is for the answer on speed-up, not for --topic cost; leave it out, or give --topic speed-up")
+        if self.topic not in (None, "speed-up") and "--on" in typed:
+            raise UsageError(f"--on is for the answer on speed-up, not for --topic {self.topic}; leave it out, or give --topic speed-up")
 
 
 @click.command("show")

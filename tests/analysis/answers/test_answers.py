@@ -38,12 +38,11 @@ def show(run_file, *options):
     return front_door.in_process(run_file.parent, "show", run_file.name, *options)
 
 
-def test_eleven_questions_in_order_and_what_no_suite_answers_yet(asked):
+def test_eleven_questions_in_order_and_what_is_missing(asked):
     found = asked(everything())
     assert list(found) == TOPICS
     missing = {topic: (each["reason"], each["command"]) for topic, each in found.items() if each["kind"] == "missing"}
     assert list(missing) == ["crossover", "bottleneck", "default", "cores", "serving"]
-    assert missing["serving"][1] is None
     assert missing["crossover"] == ("no work went well at several sizes on both a CPU and an accelerator", "dlbench run crossover")
 
 
@@ -97,7 +96,7 @@ def test_off_a_terminal_nothing_is_cut_and_what_is_missing_names_its_command(tmp
         "devices: –  dlbench run scaling",
         "default: –  dlbench run modes",
         "cores: –  dlbench run cores",
-        "serving: –  not measured by dlbench yet",
+        "serving: –  dlbench run serving",
         "cost: –  dlbench run cnn",
         "health: usable; no trouble in 1 case",
     ]
@@ -119,7 +118,7 @@ def test_markdown_has_a_section_for_each_question(run_file):
     assert text.count("\n## ") + text.startswith("## ") == 11
     assert (
         "## For serving: CPU or accelerator, at which batch and latency?\n\n"
-        "**–** not measured by dlbench yet\n\nNot answered: no built-in suite measures requests under a bound of latency yet.\n"
+        "**–** `dlbench run serving`\n\nNot answered: no requests were served.\n"
     ) in text
     assert (
         "| work | device | batch | items/s | 95 % interval | of the best | smallest | ratio | 95 % interval | fits | too large |\n" in text
