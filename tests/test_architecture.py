@@ -21,10 +21,10 @@ PACKAGE = Path(__file__).parent.parent / "dlbench"
 # the room, which take part by being there and do not import each other.
 ROOMS = {
     "core": "errors modules file_lock toml units precision provenance stats quantities decoding conditions schema thresholds "
-    "rank_test declarations model declared_json unknown prices step_profile measurement store writer finding",
+    "rank_test declarations model declared_json unknown prices step_profile measurement store writer finding open_loop",
     "core.reference": "collectives networks peaks schedules published what_if claims",
     "core.rows": "rounds columns row rates summary",
-    "harness.plan": "suite selection cases adaptive known_cases",
+    "harness.plan": "suite selection cases rate_search adaptive known_cases",
     "harness.probe": "cgroup memory topology processor nvml installed energy window devices fingerprint monitor programs",
     "harness.probe.checks": "__init__ *",
     "harness.process": "interrupt scratch wire checkout worker_process",

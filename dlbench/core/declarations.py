@@ -12,6 +12,8 @@ from dlbench.core.schema import Column, Direction, Unit
 
 Part = Literal["input", "transfer", "host"]
 """Parts of the time of a call that workloads report: in which it waits for its batch, copies it, or runs code on the host."""
+OfRates = Literal["missed", "late", "backlog", "saturation", "highest_rate", "failing_rate", "rate_curve"]
+"""What an open loop tells of one rate of requests, and a search for the highest of all."""
 Telemetry = Literal["clock", "temperature", "power", "throttle"]
 """Series that the parent process reads while a step is repeated without a pause, for a workload that declares them."""
 OfSeeds = Literal["seed_accuracy", "seed_loss", "seed_diverged"]
@@ -40,6 +42,7 @@ ValueRole = Literal[
     "in_turn",
     "kept",
     "efficiency",
+    OfRates,
 ]
 """What answers take a value for: the seconds of such a part; those spent once, before the first call, such as compiling; of a training at
 a ``batch`` the seconds of a sample, the accuracy, and the samples after which it had diverged; the largest size that a search found; of a
@@ -71,6 +74,8 @@ ParameterRole = Literal[
     "communicates",
     "spread",
     "format",
+    "percentile",
+    "pattern",
 ]
 """What a parameter is for; `Role` says it in a signature."""
 
@@ -140,7 +145,7 @@ Feeding = Annotated[T, Role("feeding")]
 """How a step gets its batch; rows that differ in such parameters alone are held against the best of them."""
 Searched = Annotated[T | None, Role("searched")]
 """What a case that leaves it open looks for: ``batch: Searched[Size] = None``. It is the largest that there is memory for where a value has
-the role ``largest``, else the one of most throughput."""
+the role ``largest``, the highest rate within a bound where one has ``highest_rate``, else the one of most throughput."""
 SearchedLast = Annotated[T | None, Role("searched_last")]
 """The same, varied only next to the fastest of all others, as each of its values costs much, such as a compilation."""
 SearchedCores = Annotated[T | None, Role("searched_cores")]

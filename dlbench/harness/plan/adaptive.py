@@ -10,6 +10,7 @@ from dlbench.core.declarations import SEARCH_RESOLUTION
 from dlbench.core.measurement import Measurement
 from dlbench.core.model import Case, Parameter, Params, ParamValue, Policy, Signature, Status, settings_text
 from dlbench.core.stats import quantile
+from dlbench.harness.plan.rate_search import RateSearch
 
 _GROWTH = 4
 """Most times the largest value that fitted so far that the next try goes up to, as its memory may not be on a line."""
@@ -47,9 +48,11 @@ class AdaptivePlan:
     signature: Signature
 
     @classmethod
-    def of(cls, case: Case, signature: Signature | None) -> "AdaptivePlan | None":
+    def of(cls, case: Case, signature: Signature | None) -> "AdaptivePlan | RateSearch | None":
         """Return the plan of a case; None where it leaves nothing open."""
-        return cls(case, signature) if signature and signature.declared.searches(case.params) else None
+        if signature is None or not signature.declared.searches(case.params):
+            return None
+        return RateSearch(case, signature) if signature.declared.value("highest_rate") else cls(case, signature)
 
     @property
     def for_largest(self) -> bool:
