@@ -1,10 +1,9 @@
 """Comparison of the two sides of an A/B, and of the cases that were measured again to confirm a change."""
 
-from collections.abc import Collection
 from dataclasses import replace
 from types import MappingProxyType
 
-from dlbench.analysis.compare.doubts import Undetectable
+from dlbench.analysis.compare.doubts import summed_up
 from dlbench.analysis.compare.judge import Verdict
 from dlbench.analysis.compare.pairs import compare
 from dlbench.analysis.compare.verdict import CaseVerdict, Comparison, attention
@@ -36,33 +35,23 @@ def compare_sides(results: Results, given: ThresholdSettings = MappingProxyType(
     """
     base, new = _first(results)
     again = base + CONFIRMING, new + CONFIRMING
+    first = _compared(results, base, new, given)
     if not set(again) <= results.environments.keys():
-        return _compared(results, base, new, given)
+        return first
     fresh = _compared(results, *again, given)
-    elsewhere = () if fresh.powerless else tuple(case.case for case in fresh.cases)
-    return _confirmed(_compared(results, base, new, given, elsewhere), fresh)
+    anew = {case.case: case for case in fresh.cases}
+    decided = [_decided(case, anew[case.case], fresh.powerless) if case.case in anew else case for case in first.cases]
+    cases = tuple(sorted(decided, key=attention))
+    return replace(first, cases=cases, unseen=summed_up(cases, results.budgets.values()))
 
 
-def _compared(results: Results, base: str, new: str, given: ThresholdSettings, elsewhere: Collection[str] = ()) -> Comparison:
+def _compared(results: Results, base: str, new: str, given: ThresholdSettings) -> Comparison:
     sides = results.of_run(base), results.of_run(new)
-    return compare(*sides, WITHIN_A_RUN, free=_FREE, given=given, paired=True, insist=True, elsewhere=elsewhere)
+    return compare(*sides, WITHIN_A_RUN, free=_FREE, given=given, paired=True, insist=True)
 
 
 def _first(results: Results) -> list[str]:
     return [name for name in results.environments if not name.endswith(CONFIRMING)]
-
-
-def _confirmed(first: Comparison, fresh: Comparison) -> Comparison:
-    anew = {case.case: case for case in fresh.cases}
-    cases = [_decided(case, anew[case.case], fresh.powerless) if case.case in anew else case for case in first.cases]
-    hidden = [each for each in (first.unseen, None if fresh.powerless else fresh.unseen) if each]
-    unseen = Undetectable(
-        tuple(case for each in hidden for case in each.cases),
-        "; also, ".join(each.sentence for each in hidden),
-        "; also, ".join(each.brief for each in hidden),
-        any(each.decisive for each in hidden),
-    )
-    return replace(first, cases=tuple(sorted(cases, key=attention)), unseen=unseen if hidden else None)
 
 
 def _decided(was: CaseVerdict, now: CaseVerdict, powerless: str | None) -> CaseVerdict:

@@ -7,13 +7,11 @@ from types import MappingProxyType
 
 from dlbench.analysis.compare.calibration import Calibration
 from dlbench.analysis.compare.comparison import Matched, comparison
-from dlbench.analysis.compare.doubts import UndetectableCase, by_side
-from dlbench.analysis.compare.judge import Verdict
-from dlbench.analysis.compare.power import DETECT_BY_DEFAULT, DetectionGoal
-from dlbench.analysis.compare.seeds import of_seeds
-from dlbench.analysis.compare.values import ValueChange, energy_change, memory_change, value_changes
+from dlbench.analysis.compare.judge import Verdict, by_side
+from dlbench.analysis.compare.power import DETECT_BY_DEFAULT, MARGINS_TO_SEE
+from dlbench.analysis.compare.values import compared_values
 from dlbench.analysis.compare.verdict import CaseVerdict, Comparison
-from dlbench.analysis.presentation.wording import few, plural, value_name
+from dlbench.analysis.presentation.wording import few, plural
 from dlbench.analysis.ratios.pairing import DEVICE_NAME, MATH, THREADS, match_rows
 from dlbench.analysis.read.pyperf import SESSIONS_FOR_A_VERDICT, TOOL
 from dlbench.analysis.read.readings import clock_difference
@@ -38,7 +36,6 @@ def compare(
     calibration: Calibration | None = None,
     paired: bool = False,
     insist: bool = False,
-    elsewhere: Collection[str] = (),
 ) -> Comparison:
     """Compare the cases of one file with those of another, each matched by its whole identity.
 
@@ -46,8 +43,7 @@ def compare(
     sides are known to be of different machines; the device's name and its threads may then differ. ``free``: settings that may differ
     because they are part of what is compared. ``calibration``: this machine's variation from one occasion to another,
     which every verdict then allows for. ``paired``: both sides were measured in turn, round by round. ``insist``: every case has to be
-    able to show the change that must be detected, whether anybody set one or not, but for the cases that other rounds decide
-    ``elsewhere``; so it has where ``run --gate`` measured a side.
+    able to show the change that must be detected, whether anybody set one or not; so it has where ``run --gate`` measured a side.
 
     Raises UsageError where a change that must be detected is below the threshold of a case.
     """
@@ -61,29 +57,44 @@ def compare(
     unlike = _differences(protocol, new_protocol)
     balanced = paired and protocol.get("order") == BALANCED
     for_a_gate = not across_machines and any("gate" in each for side in (base, new) for each in side.environments.values())
-    goal = DetectionGoal.of(given, None if across_machines else DETECT_BY_DEFAULT, insist or for_a_gate)
     pairs: list[Matched] = []
     settled: list[CaseVerdict] = []
-    incomparable: list[UndetectableCase] = []
     for case in dict.fromkeys([*bases, *news]):
         one, other = bases.get(case), news.get(case)
         limits = _thresholds(base, one, thresholds, given, across_machines) if one else thresholds
+        detect, asked = (
+            _to_detect(limits, None if across_machines else DETECT_BY_DEFAULT),
+            insist or for_a_gate or limits.detect is not None,
+        )
         if verdict := _settled(case, one, other, settings, unlike, spent):
-            settled.append(verdict)
-            change, asked = goal.of_case(limits)
             both_ok = one and other and one.is_ok and other.is_ok
-            if change and (verdict.lost or (verdict.verdict is Verdict.INCOMPARABLE and both_ok)):
-                why = f"incomparable, {verdict.note}" if both_ok else verdict.note
-                incomparable.append(UndetectableCase(case, change, why, asked=asked))
+            if detect and (verdict.lost or (verdict.verdict is Verdict.INCOMPARABLE and both_ok)):
+                verdict = verdict._replace(unseen=verdict.note, detect=detect, asked=asked)
+            settled.append(verdict)
         elif one and other:
             clocks = None if across_machines else clock_difference(readings, new_readings, one.case.device)
-            drifts = calibration.drifts(case) if calibration else {}
-            pairs.append(Matched(case, one, other, limits, _quantities(one, other, limits), clocks, drifts, balanced))
-    if len(incomparable) > len(pairs) and not across_machines:  # what says nothing of most cases is no comparison
-        incomparable = [each._replace(asked=True) for each in incomparable]
+            pairs.append(_matched(one, other, limits, detect, asked)._replace(clocks=clocks, balanced=balanced))
+    if sum(each.unseen is not None for each in settled) > len(pairs):  # what says nothing of most cases is no comparison
+        settled = [each._replace(asked=True) for each in settled]
     title = f"{', '.join(new.environments)} against {', '.join(base.environments)}"
-    found = comparison(title, (base, new), pairs, settled, goal, paired, across_machines, unlike=incomparable, elsewhere=elsewhere)
+    found = comparison(title, (base, new), pairs, settled, calibration, paired, across_machines)
     return replace(found, powerless=_what_each_has(bases, news)) if found.nothing_in_common else found
+
+
+def _matched(base: Row, new: Row, limits: Thresholds, detect: float | None, asked: bool) -> Matched:
+    values = tuple(compared_values(base, new, limits))
+    found = CaseVerdict(new.case.id, Verdict.INCONCLUSIVE, base=base, new=new, values=values, thresholds=limits, detect=detect, asked=asked)
+    return Matched(found, base, new, limits)
+
+
+def _to_detect(limits: Thresholds, usual: float | None = None) -> float | None:
+    """Return the slowdown that must be detected in a case, if any: what somebody set, else the usual.
+
+    A change at the threshold is called in one of two comparisons, however many rounds: so it is twice the threshold where a suite, or
+    the usual, is no larger than that.
+    """
+    change = limits.detect or usual
+    return MARGINS_TO_SEE * limits.time if change and change <= limits.time else change
 
 
 def _what_each_has(bases: Mapping[str, Row], news: Mapping[str, Row]) -> str:
@@ -105,30 +116,12 @@ def compare_by(results: Results, by: str, given: ThresholdSettings) -> Compariso
     pairs = []
     for base, new in (each.sides for each in found.rows):
         limits = _thresholds(results, base, WITHIN_A_RUN, given, True)
-        pairs.append(Matched(new.case.id, base, new, limits, _quantities(base, new, limits)))
+        pairs.append(_matched(base, new, limits, _to_detect(limits), asked=True))
     failed = {row.case.id: row for row in results.rows if row.is_failure}
     settled = [CaseVerdict(case, Verdict.FAILED, (row.ending,), new=row) for case, row in failed.items()]
     unpaired = tuple(each for each in found.unpaired if each.case not in failed)
     title = f"{', '.join(results.environments)}: each {found.by.name if found.by else by} against {found.base_value}"
-    return comparison(title, (results, results), pairs, settled, DetectionGoal.of(given, None), unpaired=unpaired)
-
-
-def _quantities(base: Row, new: Row, limits: Thresholds) -> tuple[ValueChange, ...]:
-    """Compare memory and values; of the largest that two searches found say where nobody knows how much memory they could take."""
-    metered = list[ValueChange](filter(None, (memory_change(base, new, limits.memory), energy_change(base, new, limits.energy))))
-    values = value_changes(base, new, limits.value, limits.detect or DETECT_BY_DEFAULT)
-    changes: tuple[ValueChange, ...] = (*metered, *(of_seeds(each, base, new) for each in values))
-    largest = base.declared.value("largest")
-    if largest is None or not base.case.found or base.declared.parameter("limit") in base.params:
-        return changes
-    silent = [side for side, each in by_side(base, new) if each.memory.limit_bytes is None]
-    unknown = f"{' and '.join(silent)} {'does' if len(silent) == 1 else 'do'} not say how much memory the search could take"
-    return tuple(
-        replace(each, remark=", ".join(filter(None, (each.remark, unknown))))
-        if silent and value_name(each.column) == largest.name
-        else each
-        for each in changes
-    )
+    return comparison(title, (results, results), pairs, settled, unpaired=unpaired)
 
 
 def _thresholds(base: Results, row: Row, thresholds: Thresholds, given: ThresholdSettings, sight_given: bool = False) -> Thresholds:

@@ -32,7 +32,7 @@ SLOWDOWN = 0.1
 
 def verdicts(cases: Sequence[Tests], threshold: float) -> list[Verdict]:
     """Judge the tests of all cases of a suite together, as `compare` does."""
-    return [together(changes) for changes in judge_family(cases, [threshold] * len(cases))]
+    return [together(changes) for changes in judge_family(cases, [math.log1p(threshold)] * len(cases))]
 
 
 def _called_slower(tests: Mapping[str, Tests]) -> set[str]:

@@ -27,16 +27,21 @@ _SIDE = (
     ("status", Unit.TEXT, "how it ended", "{0}.case.status"),
     ("rounds", Unit.COUNT, "rounds that went well", "{0}.time.rounds"),
     ("median_s", Unit.SECONDS, "one call: median over rounds of the round's median block", "{0}.time.median_s"),
-    ("p10_s", Unit.SECONDS, "one call: median over rounds of the p10 of a round's blocks, as it was tested", "changes.p10.medians_s.{1}"),
+    ("p10_s", Unit.SECONDS, "one call: median over rounds of the p10 of a round's blocks, as it was tested", "tests.p10.medians_s.{1}"),
 )
 """Of a side, with the path to each in a verdict."""
 _CHANGE = (
     ("verdict", "verdict", Unit.TEXT, "what this test alone says"),
     ("change", "change", Unit.FRACTION, "of base: 0.1 is 10 % more time; Hodges-Lehmann estimate over the rounds"),
-    ("ci_low", "interval.low", Unit.FRACTION, "lower end of its 95 % interval; null with too few rounds"),
-    ("ci_high", "interval.high", Unit.FRACTION, "upper end of it"),
-    ("confidence", "interval.confidence", Unit.FRACTION, "the interval's coverage: exact for rounds fixed beforehand, without a budget"),
-    ("p", "test.p", Unit.FRACTION, "exact two-sided {}, ties broken towards no difference"),
+    ("ci_low", "change_interval.low", Unit.FRACTION, "lower end of its 95 % interval; null with too few rounds"),
+    ("ci_high", "change_interval.high", Unit.FRACTION, "upper end of it"),
+    (
+        "confidence",
+        "change_interval.confidence",
+        Unit.FRACTION,
+        "the interval's coverage: exact for rounds fixed beforehand, without a budget",
+    ),
+    ("p", "p", Unit.FRACTION, "exact two-sided {}, ties broken towards no difference"),
     ("p_holm", "p_holm", Unit.FRACTION, "that after Holm's correction for all tests of the comparison"),
 )
 """Of a test, with the path to each in it."""
@@ -54,7 +59,7 @@ COLUMNS = (
     ),
     Column("compare.note", Unit.TEXT, "why, and what to do about it", of=lambda case: case.note or None),
     Column("compare.statistic", Unit.TEXT, "what the verdict stands on: median, or another of the statistics below alone").by(
-        lambda case: case.statistic if case.changes else None
+        lambda case: case.statistic if case.tests else None
     ),
     Column("compare.threshold", Unit.FRACTION, "from where on a change of its time matters; null where nothing was compared").by(
         at("thresholds.time")
@@ -80,7 +85,7 @@ COLUMNS = (
         for side in ("base", "new")
     ),
     *(
-        Column(f"{test}.{name}", unit, f"{compared}: {meaning.format(p)}", of=at(f"changes.{test}.{path}"))
+        Column(f"{test}.{name}", unit, f"{compared}: {meaning.format(p)}", of=at(f"tests.{test}.{path}"))
         for test, compared, p in (
             ("median", "median", "Mann-Whitney"),
             ("p10", "p10", "Mann-Whitney"),
@@ -91,7 +96,7 @@ COLUMNS = (
     ),
     Column("memory.change", Unit.FRACTION, "of base's peak memory: 0.1 is 10 % more", of=at("memory.change")),
     Column("memory.possible", Unit.FRACTION, "largest growth on the host that is not excluded, of base's; null where none is tested").by(
-        at("memory.possible")
+        lambda case: case.memory.possible_share if case.memory else None
     ),
 )
 _VALUE = ("base", "new", "change", "verdict", "possible")
@@ -100,7 +105,10 @@ _VALUE = ("base", "new", "change", "verdict", "possible")
 def as_table(comparisons: Sequence[Comparison]) -> "pd.DataFrame":
     """Return a row a case and comparison, columns as in `COLUMNS`; then ``value.NAME.base`` and the others of `_VALUE`."""
     cases = [case for comparison in comparisons for case in comparison.cases]
-    values = [{f"{each.column.name}.{name}": _value(each, name) for each in case.values for name in _VALUE} for case in cases]
+    values = [
+        {f"{each.column.name}.{name}": _value(each, name) for each in case.values if not each.is_memory for name in _VALUE}
+        for case in cases
+    ]
     return as_frame([row | more for row, more in zip(cells(COLUMNS, cases), values, strict=True)], COLUMNS)
 
 

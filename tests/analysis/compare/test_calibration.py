@@ -221,7 +221,7 @@ def test_occasions_that_differ_in_their_slow_calls_are_no_change_of_the_program(
 
 
 def test_few_occasions_ask_for_a_larger_change() -> None:
-    p = [against(1.2, of_all(0.02, occasions)).changes["median"].test.p for occasions in (2, 3, 5, 10, 30)]
+    p = [against(1.2, of_all(0.02, occasions)).tests["median"].p for occasions in (2, 3, 5, 10, 30)]
     assert p == sorted(p, reverse=True)
     assert p[0] > 0.05 > p[2]
 

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dlbench.analysis.compare.doubts import worsening
 from dlbench.analysis.compare.judge import Verdict
 from dlbench.analysis.compare.values import ValueChange, judge_values, memory_change, value_changes
-from dlbench.analysis.compare.worsening import worsening
 from dlbench.analysis.read.table import named
 from dlbench.core.declarations import Declaration, Value
 from dlbench.core.measurement import Measurement, Memory
