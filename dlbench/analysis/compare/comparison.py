@@ -3,12 +3,11 @@
 import math
 import statistics
 from collections.abc import Sequence
-from itertools import chain
 from typing import NamedTuple
 
 from dlbench.analysis.compare import doubts, power
 from dlbench.analysis.compare.calibration import Calibration
-from dlbench.analysis.compare.judge import LEVEL, Tests, Verdict, barred_by_mean, by_side, disagreement, judge_family, rank_tests, together
+from dlbench.analysis.compare.judge import LEVEL, Tests, Verdict, by_side, disagreement, judge_family, rank_tests, together
 from dlbench.analysis.compare.values import judge_values, to_exclude, verdict_by_values
 from dlbench.analysis.compare.verdict import CaseVerdict, Comparison, attention
 from dlbench.analysis.ratios.pairing import Unpaired
@@ -19,7 +18,7 @@ from dlbench.core.rank_test import rank_test
 from dlbench.core.rows.rounds import CaseRounds
 from dlbench.core.rows.row import Row
 from dlbench.core.stats import known
-from dlbench.core.thresholds import Thresholds
+from dlbench.core.thresholds import ACROSS_RUNS
 from dlbench.core.units import percent
 
 _FEW = 0.2
@@ -32,27 +31,31 @@ class Matched(NamedTuple):
     found: CaseVerdict
     base: Row
     new: Row
-    thresholds: Thresholds
     clocks: ClockDifference | None = None
     """How the clocks of its device differ between the sides, if they do."""
-    balanced: bool = False
-    """Whether both were measured in turn, in balanced order: what disturbs them then is the same lottery for both."""
-    quiet: bool = False
-    """Whether both were measured while others took hardly any CPU time."""
     unspoiled: Tests | None = None
     """Of the times without its few unsteady or throttled rounds; None where it has none, or more than a few."""
+    apart: str = ""
+    """Which share of its blocks each side left out, where others can't be why these differ."""
 
     @property
     def sides(self) -> tuple[Row, Row]:
         """The base and the new one."""
         return self.base, self.new
 
-    def says(self, tests: Tests, family: power.TestFamily) -> Verdict:
-        """Return the verdict of other tests of its times, each corrected as the first step of Holm's correction does."""
-        margin = math.log1p(self.thresholds.time)
-        return together(
-            {name: test._replace(margin=margin, p_holm=test.p_among(family.weight / test.weight)) for name, test in tests.items()}
-        )
+    @property
+    def untimed(self) -> str:
+        """Why its times can't be tested, if so."""
+        for side, row in by_side(*self.sides):
+            if not row.rounds.median_s:
+                return f"{side} has values, not times"
+            if min(row.rounds.p10_s) <= 0:
+                return f"its time reads as zero in {side}; give it more to do"
+        return ""
+
+    def says(self, tests: Tests, weight: float) -> Verdict:
+        """Return the verdict of other tests of its times, corrected as Holm's first step does where all tests have that weight."""
+        return together({name: test._replace(p_holm=test.p_among(weight / test.weight)) for name, test in tests.items()})
 
 
 def comparison(
@@ -62,28 +65,36 @@ def comparison(
     settled: Sequence[CaseVerdict],
     calibration: Calibration | None = None,
     paired: bool = False,
+    balanced: bool = False,
     report_only: bool = False,
     unpaired: tuple[Unpaired, ...] = (),
 ) -> Comparison:
-    """Test the pairs together, as one family, and put all cases in order; ``settled`` are those that no test has to decide, or can."""
+    """Test the pairs together, as one family, and put all cases in order; ``settled`` are those that no test has to decide, or can.
 
-    def tests_of(pair: Matched, without_spoiled: bool = False) -> Tests:
-        base, new = (_unspoiled(each) if without_spoiled else each.rounds for each in pair.sides)
-        return rank_tests(base, new, calibration.drifts(pair.found.case) if calibration else {}, paired)
+    ``balanced``: the sides were measured in turn, in balanced order: what disturbs them then is the same lottery for both.
+    """
 
-    times = judge_family([{} if _untimed(pair) else tests_of(pair) for pair in pairs], [math.log1p(pair.thresholds.time) for pair in pairs])
+    def tests_of(pair: Matched, base: CaseRounds, new: CaseRounds) -> Tests:
+        limits, drifts = pair.found.thresholds or ACROSS_RUNS, calibration.drifts(pair.found.case) if calibration else {}
+        return rank_tests(base, new, limits.time, drifts, paired)
+
+    times = judge_family([{} if pair.untimed else tests_of(pair, pair.base.rounds, pair.new.rounds) for pair in pairs])
     others, found = {**sides[0].others, **sides[1].others}, []
     for pair, tests, values in zip(pairs, times, judge_values([pair.found.values for pair in pairs]), strict=True):
         few_spoiled = bool(tests) and 0 < max(statistics.fmean(each.rounds.spoiled) for each in pair.sides) <= _FEW
         quiet = all(others.get(row.case.run, math.inf) <= BUSY * (row.case.threads or 1) for row in pair.sides)
-        judged = pair.found._replace(tests=tests, values=values)
-        found.append(pair._replace(found=judged, quiet=quiet, unspoiled=tests_of(pair, True) if few_spoiled else None))
+        found.append(
+            pair._replace(
+                found=pair.found._replace(tests=tests, values=values),
+                unspoiled=tests_of(pair, *map(_unspoiled, pair.sides)) if few_spoiled else None,
+                apart=_left_out_apart(pair, balanced) if balanced or quiet else "",
+            )
+        )
     budgets = [*sides[0].budgets.values(), *sides[1].budgets.values()]
     powerless = doubts.powerless([pair.found for pair in found], budgets)
-    weight = sum(test.weight for tests in times for test in tests.values())
-    family = power.TestFamily(weight, sum(map(bool, times)), powerless is None)
-    judged_cases = (_concluded(pair, family, report_only) for pair in found)
-    cases = tuple(sorted([_with_loss(case, sides) for case in chain(settled, judged_cases)], key=attention))
+    weight, many = sum(test.weight for tests in times for test in tests.values()), sum(map(bool, times))
+    judged = [_concluded(pair, weight, many, balanced, report_only) for pair in found]
+    cases = tuple(sorted([_with_loss(case, sides) for case in (*settled, *judged)], key=attention))
     return Comparison(title, cases, powerless, doubts.summed_up(cases, budgets), report_only, unpaired)
 
 
@@ -100,18 +111,19 @@ def _with_loss(case: CaseVerdict, results: tuple[Results, Results]) -> CaseVerdi
     return case
 
 
-def _concluded(pair: Matched, family: power.TestFamily, report_only: bool) -> CaseVerdict:
+def _concluded(pair: Matched, weight: float, many: int, balanced: bool, report_only: bool) -> CaseVerdict:
     """Return the verdict of a pair by its times, or why they say nothing, then by its memory and its values."""
-    found, detect, untimed = pair.found, pair.found.detect, _untimed(pair)
-    worse = [doubts.worsening(each, detect) for each in to_exclude(found.values)] if detect else []
-    if untimed is None:
-        found = _by_time(pair, family, report_only, insist=found.asked or not all(each.excluded for each in worse))
+    found, detect = pair.found, pair.found.detect
+    worse = [doubts.worsening(each) for each in to_exclude(found.values)] if detect else []
+    if found.tests:
+        insist = found.asked or not all(each.excluded for each in worse)
+        found = _by_time(pair, weight, many, balanced, report_only, insist)
     elif detect and all(each.rounds.median_s for each in pair.sides):
-        found = found.because(untimed)._replace(unseen=untimed)
+        found = found.because(pair.untimed)._replace(unseen=pair.untimed)
     elif of_values := verdict_by_values(found.values):
         found = found._replace(verdict=of_values)
     else:
-        found = found.because(untimed)
+        found = found.because(pair.untimed)
     if left := [each.worst for each in worse if not each.excluded]:
         found = found._replace(unseen="; ".join(filter(None, (found.unseen, *left))), what="worsening")
     regressed = [each.column.name for each in found.values if each.verdict is Verdict.SLOWER]
@@ -127,22 +139,22 @@ def _concluded(pair: Matched, family: power.TestFamily, report_only: bool) -> Ca
     )
 
 
-def _by_time(pair: Matched, family: power.TestFamily, report_only: bool, insist: bool) -> CaseVerdict:
+def _by_time(pair: Matched, weight: float, many: int, balanced: bool, report_only: bool, insist: bool) -> CaseVerdict:
     """Judge a pair by its times, and say why a change that must be detected could not have been called, if so.
 
-    ``insist``: the rounds in which it could are wanted, even where it is excluded.
+    ``weight`` of all tests, and ``many`` cases that have them. ``insist``: the rounds in which it could are wanted, even where it is
+    excluded.
     """
-    found, tests, detect, threshold = pair.found, pair.found.tests, pair.found.detect, pair.thresholds.time
+    found, tests, detect, clocks = pair.found, pair.found.tests, pair.found.detect, pair.clocks
     left, verdict, planned = power.possible(tests), together(tests), 0.0
     excluded = detect is None or (left is not None and left < detect)
     if detect and (insist or not excluded):
-        called = power.rounds_to_call(tests, family.weight, detect, threshold)
-        planned = max(called, power.rounds_to_exclude(tests, math.log1p(detect), family.cases))
+        planned = max(power.rounds_to_call(tests, weight, detect), power.rounds_to_exclude(tests, math.log1p(detect), many))
     rounds_to_see, disturbed = power.more_rounds(tests, planned), doubts.disturbances(pair.sides)
-    found = found._replace(verdict=verdict, detectable=power.detectable(tests, family.weight, threshold), rounds_to_see=rounds_to_see)
-    clean = pair.unspoiled is not None and pair.says(pair.unspoiled, family) is verdict
-    explained = pair.clocks is not None and not _beyond_clocks(pair, pair.clocks, family)
-    if barred := _barred(pair, verdict, clean, explained):
+    found = found._replace(verdict=verdict, detectable=power.detectable(tests, weight), rounds_to_see=rounds_to_see)
+    clean = pair.unspoiled is not None and pair.says(pair.unspoiled, weight) is verdict
+    explained = clocks is not None and not (verdict.is_change and _stands(pair, clocks, weight))
+    if barred := _barred(pair, verdict, clean, explained, balanced):
         implausible = any(row.flag.implausible for row in pair.sides)
         remedy = "dlbench show says why" if implausible else doubts.IN_TURN if explained else "measure again on a quieter machine"
         alone, slower = "" if verdict is Verdict.INCONCLUSIVE else f"its times alone would say {verdict}", verdict is Verdict.SLOWER
@@ -150,27 +162,23 @@ def _by_time(pair: Matched, family: power.TestFamily, report_only: bool, insist:
         if not (detect or (slower and not report_only)):
             return found
         why = "; ".join(filter(None, (barred, alone if slower else "", disturbed)))
-        return found._replace(unseen=why, remedy=remedy, asked=found.asked or slower, detect=detect or threshold)
-    found = found._replace(possible=left)
-    if verdict is not Verdict.SAME:
-        found = found.because(disagreement(tests))
-    if clean:
-        found = found.because(_spoiled_rounds(pair.sides))
-    if pair.clocks:
-        found = found.because(f"{pair.clocks.sentence}, which explains {percent(pair.clocks.share)} at most")
-    if verdict is not Verdict.SLOWER and not excluded:
-        why, remedy = doubts.why_unseen(left, planned, bool(rounds_to_see), pair.sides)
-        found = found._replace(unseen=why, remedy=remedy)
-    if verdict is Verdict.INCONCLUSIVE:
-        rounds = power.rounds_needed(tests, family.weight, threshold)
-        found = found._replace(rounds_needed=rounds)
-        if not barred_by_mean(tests):
-            found = found.because(doubts.exclusion(left, detect), doubts.prospects(tests, rounds, threshold) if family.able else "")
-    return found if verdict is Verdict.SAME else found.because(disturbed)
+        limit = detect or math.expm1(tests["median"].margin)
+        return found._replace(unseen=why, remedy=remedy, asked=found.asked or slower, detect=limit)
+    found = found._replace(possible=left).because(
+        "" if verdict is Verdict.SAME else disagreement(tests),
+        _spoiled_rounds(pair.sides) if clean else "",
+        f"{clocks.sentence}, which explains {percent(clocks.share)} at most" if clocks else "",
+        doubts.exclusion(left, detect) if verdict is Verdict.INCONCLUSIVE else "",
+        "" if verdict is Verdict.SAME else disturbed,
+    )
+    if verdict is Verdict.SLOWER or excluded:
+        return found
+    why, remedy = doubts.why_unseen(left, planned, bool(rounds_to_see), pair.sides)
+    return found._replace(unseen=why, remedy=remedy)
 
 
-def _beyond_clocks(pair: Matched, clocks: ClockDifference, family: power.TestFamily) -> bool:
-    """Whether a change would be called however much of it the clocks explain.
+def _stands(pair: Matched, clocks: ClockDifference, weight: float) -> bool:
+    """Whether the verdict would be the same however much of the change the clocks explain.
 
     The times of new are taken once as if the clocks had made them longer by all they can, and once shorter; whatever the true effect, it
     lies between.
@@ -179,8 +187,8 @@ def _beyond_clocks(pair: Matched, clocks: ClockDifference, family: power.TestFam
     for factor in (clocks.slower, clocks.faster):
         by = math.log(factor)
         tests = {name: test._replace(new=tuple([each - by for each in test.new])).ranked() for name, test in pair.found.tests.items()}
-        verdicts.add(pair.says(tests, family))
-    return len(verdicts) == 1 and verdicts.pop().is_change
+        verdicts.add(pair.says(tests, weight))
+    return len(verdicts) == 1
 
 
 def _spoiled_rounds(sides: Sequence[Row]) -> str:
@@ -189,17 +197,7 @@ def _spoiled_rounds(sides: Sequence[Row]) -> str:
     return f"the same without the rounds that were unsteady, throttled or short of CPU time: {' and '.join(counts)}"
 
 
-def _untimed(pair: Matched) -> str | None:
-    """Say why the times of a pair can't be tested, if so."""
-    for side, row in by_side(*pair.sides):
-        if not row.rounds.median_s:
-            return f"{side} has values, not times"
-        if min(row.rounds.p10_s) <= 0:
-            return f"its time reads as zero in {side}; give it more to do"
-    return None
-
-
-def _barred(pair: Matched, verdict: Verdict, clean: bool, explained: bool) -> str:
+def _barred(pair: Matched, verdict: Verdict, clean: bool, explained: bool, balanced: bool) -> str:
     """Return what rules out a verdict, if anything: ``unsteady in the new file``.
 
     ``clean``: without its few spoiled rounds the verdict would be the same. ``explained``: its clocks may be why. CPUs that were taken
@@ -207,27 +205,25 @@ def _barred(pair: Matched, verdict: Verdict, clean: bool, explained: bool) -> st
     """
     # Times that were still moving, that the device cut itself, or that can't be true, show nothing about the program.
     left = [(side, row) for side, row in by_side(*pair.sides) if not (clean and any(row.rounds.spoiled))]
-    taken = [] if pair.balanced and verdict.is_change else [side for side, row in left if (row.time.lost_share or 0.0) > OVERRUN]
     found = {
         "unsteady": [side for side, row in left if row.flag.not_steady],
         "throttled": [side for side, row in left if row.flag.throttled],
         "implausible": [side for side, row in by_side(*pair.sides) if row.flag.implausible],
-        "CPUs taken": taken,
+        "CPUs taken": [side for side, row in left if (row.time.lost_share or 0.0) > OVERRUN and not (balanced and verdict.is_change)],
     }
     marks = [f"{mark} {'on both sides' if len(sides) > 1 else f'in {sides[0]}'}" for mark, sides in found.items() if sides]
-    if pair.clocks and explained:
-        marks.append(pair.clocks.sentence)
-    return ", ".join(filter(None, (*marks, _left_out_apart(pair) if verdict is Verdict.SAME else "")))
+    clock = pair.clocks.sentence if pair.clocks and explained else ""
+    return ", ".join(filter(None, (*marks, clock, pair.apart if verdict is Verdict.SAME else "")))
 
 
-def _left_out_apart(pair: Matched) -> str:
-    """Say which share of its blocks each side left out, where others can't be why these differ.
+def _left_out_apart(pair: Matched, balanced: bool) -> str:
+    """Say which share of its blocks each side left out, where these differ.
 
     Then threads of the program itself wait for each other, and what that costs is in no block that counts. Others disturb sides in balanced
     order alike; on machines where they took hardly any CPU time they explain a small difference alone.
     """
     rounds = [row.rounds for row in pair.sides]
-    if not ((pair.balanced or pair.quiet) and any(each.left_out for each in rounds)):
+    if not any(each.left_out for each in rounds):
         return ""
     shares = [
         [out / (out + len(blocks)) for out, blocks in zip(each.left_out or [0] * len(each.numbers), each.blocks, strict=True)]
@@ -235,7 +231,7 @@ def _left_out_apart(pair: Matched) -> str:
     ]
     p, _, _ = rank_test(shares[0], shares[1], ())
     base, new = map(statistics.fmean, shares)
-    if p >= LEVEL or (not pair.balanced and abs(new - base) <= BUSY):
+    if p >= LEVEL or (not balanced and abs(new - base) <= BUSY):
         return ""
     text = f"threads waited for a CPU in {percent(new)} of its blocks and in {percent(base)} of those of the base, which are left out"
-    return text if pair.balanced else f"{text}, though others took hardly any CPU time"
+    return text if balanced else f"{text}, though others took hardly any CPU time"

@@ -4,11 +4,11 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from dlbench.analysis.compare.judge import EQUIVALENCE, LEVEL, Tests, Verdict, by_side
+from dlbench.analysis.compare.judge import LEVEL, Verdict, by_side
 from dlbench.analysis.compare.power import MOST_ROUNDS, least_rounds, more_rounds, rounds_to_exclude
-from dlbench.analysis.compare.values import ValueChange, share_to_see
+from dlbench.analysis.compare.values import WORDS, ValueChange
 from dlbench.analysis.compare.verdict import CaseVerdict, Undetectable
-from dlbench.analysis.presentation.wording import amount, few
+from dlbench.analysis.presentation.wording import amount, few, plural
 from dlbench.analysis.read.header import SpentBudget
 from dlbench.core.rank_test import rounds_for_gate
 from dlbench.core.rows.row import Row
@@ -32,22 +32,20 @@ class Worsening(NamedTuple):
     """A side, that would probably exclude it; None where there are as many already."""
 
 
-def worsening(change: ValueChange, detect: float) -> Worsening:
+def worsening(change: ValueChange) -> Worsening:
     """Say whether a worsening of what must be detected is excluded: the upper end of the interval lies below it.
 
-    It is the share ``detect`` of base, or of what is better higher a fall by as many times; on the host 64 MiB at least; and twice the
-    margin of a value that declares one. More rounds would be the same seeds again.
+    More rounds would be the same seeds again.
     """
     if (test := change.test) is None:
         return Worsening(change.verdict is not Verdict.INCONCLUSIVE, f"{change.name} is {change.remark}")
-    limit, rounds, worst = max(change.to_see, change.usual * share_to_see(detect, change)), None, test.worst
+    called, worst, rounds, tests = change.verdict in WORDS, test.worst, None, {"": test}
     if not test.paired and not (test.equivalence and not test.equivalence.half_width):
-        rounds = more_rounds({"": test}, max(least_rounds({"": test}, change.family), rounds_to_exclude({"": test}, limit, change.family)))
+        rounds = more_rounds(tests, max(least_rounds(tests, change.family), rounds_to_exclude(tests, change.limit, change.family)))
     if worst is None:
-        return Worsening(change.called, f"{change.name} has too few {'seeds' if test.paired else 'rounds'}", rounds)
-    by = relative_change(worst / change.usual, sign="-") if change.usual else amount(worst, change.column.unit)
-    excluded = change.called or worst <= 0 or (worst < limit and not math.isclose(worst, limit))
-    return Worsening(excluded, f"{change.name} may be up to {by} worse", rounds)
+        return Worsening(called, f"{change.name} has too few {'seeds' if test.paired else 'rounds'}", rounds)
+    excluded = called or worst <= 0 or (worst < change.limit and not math.isclose(worst, change.limit))
+    return Worsening(excluded, f"{change.name} may be up to {amount(worst, change.column.unit)} worse", rounds)
 
 
 def exclusion(left: float | None, detect: float | None = None) -> str:
@@ -57,20 +55,6 @@ def exclusion(left: float | None, detect: float | None = None) -> str:
     if detect is not None and left < detect:
         return f"a slowdown of {percent(detect)} or more is excluded"
     return "any slowdown is excluded" if left <= 0 else f"up to {relative_change(left)} is possible"
-
-
-def prospects(tests: Tests, rounds: int | None, threshold: float) -> str:
-    """Say of an inconclusive case what would probably decide it; ``rounds`` are what `rounds_needed` gives."""
-    if any(test.drift and not test.only_slower and test.drift.half_width(EQUIVALENCE) >= math.log1p(threshold) for test in tests.values()):
-        return f"sessions alone may differ by more than the threshold: {IN_TURN}"
-    if rounds is None:
-        return "its interval reaches beyond the threshold, and more rounds may not change that"
-    return _would(rounds, "decide whether it is the same")
-
-
-def _would(rounds: int, do: str) -> str:
-    many = rounds > MOST_ROUNDS
-    return f"{'not even ' * many}{min(rounds, MOST_ROUNDS):,} rounds a side would {'' if many else 'probably '}{do}"
 
 
 def why_unseen(left: float | None, planned: float, more: bool, sides: Sequence[Row]) -> tuple[str, str]:
@@ -107,17 +91,17 @@ def summed_up(cases: Iterable[CaseVerdict], budgets: Iterable[SpentBudget]) -> U
         return None
     remedies = [*dict.fromkeys(case.remedy for case in unseen if case.remedy)]
     if rounds := max(case.rounds_to_see or 0 for case in unseen):
-        more = "measure on a quieter machine" if rounds > MOST_ROUNDS else _option(rounds, budgets)
-        remedies.append(f"{_would(rounds, 'call or exclude it')}: {more}")
+        would = f"{rounds:,} rounds a side would probably call or exclude it: {_option(rounds, budgets)}"
+        never = f"not even {MOST_ROUNDS:,} rounds a side would call or exclude it: measure on a quieter machine"
+        remedies.append(would if rounds <= MOST_ROUNDS else never)
     decisive = any(case.asked for case in unseen) or len(unseen) == len(tested)
     if not decisive:
         remedies.append(f"with --detect {100 * (unseen[0].detect or 0):.3g}% that would end with 4")
     what = " or ".join(dict.fromkeys(case.what for case in unseen))
     changes = " or ".join(dict.fromkeys(percent(case.detect or 0) for case in unseen))
-    extent = f"a {what} of {changes} or more is not excluded in {len(unseen):,} of {len(tested):,} case{'s' * (len(tested) != 1)}"
-    named = few((f"{case.case} ({case.unseen})" for case in unseen), _NAMED)
-    sentence, brief = ("; ".join([first, *remedies]) for first in (f"{extent}: {named}", extent))
-    return Undetectable(tuple(case.case for case in unseen), sentence, brief, decisive)
+    named = few((case.case for case in unseen), _NAMED)
+    extent = f"a {what} of {changes} or more is not excluded in {len(unseen):,} of {plural(len(tested), 'case')}, {named}"
+    return Undetectable(tuple(case.case for case in unseen), "; ".join([extent, *remedies]), decisive)
 
 
 def powerless(cases: Sequence[CaseVerdict], budgets: Iterable[SpentBudget]) -> str | None:

@@ -216,9 +216,11 @@ def _ranked(
 
 
 def rank_tests(
-    base: CaseRounds, new: CaseRounds, drifts: Mapping[str, Drift] = MappingProxyType({}), paired: bool = False
+    base: CaseRounds, new: CaseRounds, threshold: float, drifts: Mapping[str, Drift] = MappingProxyType({}), paired: bool = False
 ) -> dict[str, RankTest]:
-    """Test the median, the p10 and the mean of the rounds; all times must be above zero. ``drifts`` widen the intervals of each.
+    """Test the median, the p10 and the mean of the rounds; all times must be above zero.
+
+    A change matters from ``threshold`` on, a fraction; ``drifts`` widen the intervals of each.
 
     The p10 is that of as many blocks on either side, as that of more blocks lies lower (docs/compare.md has figures), in the rounds that
     have ten; where more than a fifth of a side's rounds have fewer, there is none. ``paired``: the sides were measured in turn, so the
@@ -243,7 +245,18 @@ def rank_tests(
     for name, both in times.items():
         logs = [tuple(map(math.log, each)) for each in both]
         equivalent = _EITHER_EQUIVALENCE if name in either else EQUIVALENCE
-        test = RankTest(logs[0], logs[1], False, False, equivalent, drifts.get(name), name == PAIRED, weights[name], name == MEAN)
+        test = RankTest(
+            logs[0],
+            logs[1],
+            False,
+            False,
+            equivalent,
+            drifts.get(name),
+            name == PAIRED,
+            weights[name],
+            name == MEAN,
+            margin=math.log1p(threshold),
+        )
         tests[name] = test.ranked()
     return tests
 
@@ -280,14 +293,11 @@ def _means(base: CaseRounds, new: CaseRounds) -> list[Sequence[float]]:
     ]
 
 
-def judge_family(cases: Sequence[Tests], margins: Iterable[float]) -> list[Tests]:
-    """Judge all tests of a family, with Holm's correction for their number; ``margins`` has one for each case, as a shift."""
+def judge_family(cases: Sequence[Tests]) -> list[Tests]:
+    """Judge all tests of a family, with Holm's correction for their number."""
     tests = [test for case in cases for test in case.values()]
     p_values = iter(holm([test.p for test in tests], [test.weight for test in tests], lambda at, many: tests[at].p_among(many)))
-    return [
-        {name: test._replace(margin=margin, p_holm=next(p_values)) for name, test in case.items()}
-        for case, margin in zip(cases, margins, strict=True)
-    ]
+    return [{name: test._replace(p_holm=next(p_values)) for name, test in case.items()} for case in cases]
 
 
 def together(tests: Tests) -> Verdict:
@@ -306,18 +316,14 @@ def _same_but_for_mean(tests: Tests) -> bool:
     return same >= {statistic_of(name, tests) for name in tests if name != MEAN}
 
 
-def barred_by_mean(tests: Tests) -> bool:
-    """Whether only its mean keeps a case from being the same: it may have changed by more than the threshold, as slow calls do."""
-    return _same_but_for_mean(tests) and tests[MEAN].beyond and tests[MEAN].verdict is Verdict.INCONCLUSIVE
-
-
 def disagreement(tests: Tests) -> str:
-    """Say which tests call a case slower or faster, where others do not; or of one that is the same but for its mean that it is so."""
-    if barred_by_mean(tests):
-        change = tests[MEAN].change
-        so_far = "; more rounds would tell whether it is slower" if change > 0 else ""
-        return f"the same but for the mean of all its calls, {relative_change(change)}{so_far}"
+    """Say which tests call a case slower or faster, where others do not; or of one that is the same but for its mean that it is so.
+
+    That may have changed by more than the threshold, as slow calls do.
+    """
     called = {name: each.verdict for name, each in tests.items() if each.verdict.is_change}
+    if not called and _same_but_for_mean(tests):
+        return f"the same but for the mean of all its calls, {relative_change(tests[MEAN].change)}"
     if len(set(called.values())) > 1:
         return ", ".join(f"{verdict} by its {statistic_name(name)}" for name, verdict in called.items())
     if not called or "median" in called:

@@ -5,15 +5,14 @@ The test of the mean, the one that can only call slower, has no part in them: on
 
 import math
 import statistics
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from functools import cache
-from typing import NamedTuple
 
 from dlbench.analysis.compare.calibration import normal_quantile
 from dlbench.analysis.compare.judge import LEVEL, RankTest, Tests, fraction, statistic_of
 from dlbench.analysis.ratios.pairing import grouped
 from dlbench.core.rank_test import rounds_for_gate
-from dlbench.core.stats import known
+from dlbench.core.stats import Interval, known
 
 DETECT_BY_DEFAULT = 0.25
 """A slowdown that every case of a gate has to exclude, unless it is called, if nobody says otherwise: a quarter more time."""
@@ -25,23 +24,6 @@ MARGINS_TO_SEE = 2
 """Times its own margin that must be detected of what names none: one margin is called in half the cases, however many rounds."""
 MOST_ROUNDS = 1000
 """As many as --rounds takes."""
-MOST_FURTHER = 60
-"""Rounds a side, up to which a gate goes on where nobody limits it: as many as rounds need that differ by 30 %, in ten cases."""
-LEAST_STEP = 2
-"""Rounds added at a time: the need is an estimate, and reading the file costs little against a round."""
-HOPELESS = 4
-"""Times the rounds that can be added; a case that needs more would hardly get there."""
-
-
-class TestFamily(NamedTuple):
-    """All that is tested in a comparison."""
-
-    weight: float
-    """Of all tests together."""
-    cases: int
-    """That have times on both sides."""
-    able: bool = True
-    """Whether the rounds are enough for any of them to call something."""
 
 
 def least_rounds(tests: Tests, family: float) -> int:
@@ -49,14 +31,13 @@ def least_rounds(tests: Tests, family: float) -> int:
     return min(rounds_for_gate(family / test.weight, LEVEL, least=1, paired=test.paired) for test in tests.values())
 
 
-def detectable(tests: Tests, family: float, threshold: float) -> float | None:
+def detectable(tests: Tests, family: float) -> float | None:
     """Return the smallest change that would be called in four of five comparisons, as a fraction; None where none would, however large.
 
     It lies beyond the interval at the level that the first step of Holm's correction leaves each test of a family with that weight in
     all, and beyond the threshold; beyond either by as much as the estimate varies by, see `_scatter`.
     """
-    margin = math.log1p(threshold)
-    changes = [max(reach, margin) + _scatter(confidence, POWER) * reach for _, confidence, reach in _reaches(tests, family)]
+    changes = [max(reach, test.margin) + _scatter(confidence, POWER) * reach for test, confidence, reach in _reaches(tests, family)]
     return fraction(min(changes)) if changes else None
 
 
@@ -95,71 +76,34 @@ def more_rounds(tests: Tests, planned: float) -> int | None:
     return math.ceil(planned) if _rounds(tests) < planned < math.inf else None
 
 
-def rounds_needed(tests: Tests, family: float, threshold: float) -> int | None:
-    """Return the rounds a side that would probably decide whether it is the same; None where more rounds would not.
-
-    ``family`` is the weight of all tests, which have to be able to fail. More rounds would not where there are as many already, as the
-    change lies at the threshold then, and where the drift alone is beyond the threshold.
-    """
-    return more_rounds(tests, max(least_rounds(tests, family), rounds_to_narrow(tests, lambda _: math.log1p(threshold))))
-
-
 def rounds_to_exclude(tests: Tests, limit: float, many: int) -> float:
     """Return the rounds a side in which all of so many cases alike are likely to exclude a shift of that size where there is none.
 
-    Infinite where no rounds would. Only the widths of intervals count, never the size or sign of the change that was found, so that rounds
-    which are added for this favour no verdict. The limit lies from nothing by half the width of an interval, and by as much as all
-    estimates stay within but for a share of `UNDECIDED`.
+    Infinite where no rounds would, and 0 where they are too few for an interval. An interval narrows with the square root of the rounds:
+    k' = k (w / v)², w being half the width of the 90 % interval of a statistic, by one of its tests, and v the limit less the drift
+    between occasions, as squares, and less by as much as all estimates stay within but for a share of `UNDECIDED`. Only the widths of
+    intervals count, never the size or sign of the change that was found, so that rounds which are added for this favour no verdict.
     """
-    return rounds_to_narrow(tests, lambda confidence: limit / (1 + _scatter(confidence, 1 - UNDECIDED / many)))
+
+    def factor(test: RankTest, ends: Interval) -> float:
+        return _rounds_factor(ends.half_width, limit / (1 + _scatter(ends.confidence, 1 - UNDECIDED / many)), test, ends.confidence)
+
+    of_statistics = ([factor(each, ends) for each in of_one if (ends := each.equivalence)] for of_one in _by_statistic(tests))
+    return _rounds(tests) * max(min(factors, default=0.0) for factors in of_statistics)
 
 
-def rounds_to_call(tests: Tests, family: float, change: float, threshold: float) -> float:
+def rounds_to_call(tests: Tests, family: float, change: float) -> float:
     """Return the rounds a side in which a change of that size is called with a chance of 80 %; infinite where occasions differ by as much.
 
-    As in `rounds_to_narrow`, with the intervals that `detectable` takes. The change must be above the threshold. Where the rounds are too
+    As in `rounds_to_exclude`, with the intervals that `detectable` takes. The change must be above the threshold. Where the rounds are too
     few for an interval, it is the fewest that can fail at all.
     """
     factors = []
     for test, confidence, reach in _reaches(tests, family):
         scatter = _scatter(confidence, POWER)
-        margin = min(math.log1p(change) / (1 + scatter), (math.log1p(change) - math.log1p(threshold)) / scatter)
+        margin = min(math.log1p(change) / (1 + scatter), (math.log1p(change) - test.margin) / scatter)
         factors.append(_rounds_factor(reach, margin, test, confidence))
     return max(least_rounds(tests, family), _rounds(tests) * min(factors, default=0.0))
-
-
-def rounds_to_narrow(tests: Tests, margin: Callable[[float], float]) -> float:
-    """Return the rounds a side until the 90 % interval of each statistic, by one of its tests, lies within a margin; 0 without intervals.
-
-    An interval narrows with the square root of the rounds: k' = k (w / v)², w being half the width of the interval that the rounds give
-    and v what it has to be: the margin, less the drift between occasions, as squares. ``margin`` gives it for the interval's confidence.
-    """
-    factors = [
-        min(
-            (
-                _rounds_factor(ends.half_width, margin(ends.confidence), each, ends.confidence)
-                for each in of_one
-                if (ends := each.equivalence)
-            ),
-            default=0.0,
-        )
-        for of_one in _by_statistic(tests)
-    ]
-    return _rounds(tests) * max(factors)
-
-
-def further(needed: Mapping[str, int], rounds: int, fitting: int) -> tuple[int, list[str]]:
-    """Return in how many rounds to go on now, and with which cases; no rounds where nothing is gained by it.
-
-    ``needed``: the rounds a side of each case that can't show yet what it must; ``rounds``: those that were measured; ``fitting``: how
-    many more the time left has room for, with all of these cases.
-    """
-    most = min(fitting, MOST_FURTHER - rounds)
-    cases = {case: need - rounds for case, need in needed.items() if need - rounds <= HOPELESS * most}
-    if most < 1 or not cases:
-        return 0, []
-    # Up to where the first of them is expected to have enough, and drops out.
-    return min(max(min(cases.values()), LEAST_STEP), most), [*cases]
 
 
 def _rounds(tests: Tests) -> int:

@@ -13,7 +13,7 @@ from dlbench.analysis.compare.power import DETECT_BY_DEFAULT, MARGINS_TO_SEE, le
 from dlbench.analysis.presentation.columns import of_row, plain
 from dlbench.analysis.presentation.wording import cell, difference, few, plural, value_name, value_words
 from dlbench.analysis.read import declared
-from dlbench.core.declarations import SEARCH_RESOLUTION
+from dlbench.core.declarations import SEARCH_RESOLUTION, Value
 from dlbench.core.model import Reported
 from dlbench.core.rows.row import Row
 from dlbench.core.schema import Column, Unit
@@ -39,18 +39,21 @@ class ValueChange:
     base: Reported | None
     new: Reported | None
     """Median over the rounds, or over the seeds of a value that has them; of another series each point."""
-    verdict: Verdict | None = None
-    """slower: worse; faster: better; same; inconclusive. None where it is only shown."""
+    alone: Verdict | None = None
+    """Its verdict where no test decides."""
     test: RankTest | None = None
     """In its own unit; of seeds by pairs of them. None where it is only shown, or no test decides."""
-    usual: float = 0.0
-    """The size that a share is one of: the median of base; 0 where the margin is absolute."""
-    to_see: float = 0.0
-    """Least shift that must be excluded, whatever share of ``usual`` must be detected."""
+    limit: float = 0.0
+    """Shift for the worse that must be called or excluded."""
     family: int = 1
     """Tests that share the level with it, itself included."""
     remark: str = ""
     """Why it can't be judged, or what else there is to know."""
+
+    @property
+    def verdict(self) -> Verdict | None:
+        """slower: worse; faster: better; same; inconclusive. None where it is only shown."""
+        return self.test.verdict if self.test else self.alone
 
     @property
     def name(self) -> str:
@@ -76,11 +79,6 @@ class ValueChange:
         return self.test is not None and self.test.paired
 
     @property
-    def called(self) -> bool:
-        """Whether it is known to have changed."""
-        return self.verdict in WORDS
-
-    @property
     def change(self) -> float | None:
         """As a fraction of base; None of a series, or of zero."""
         if not isinstance(self.base, int | float) or not isinstance(self.new, int | float) or not self.base:
@@ -93,61 +91,60 @@ class ValueChange:
         return self.test and self.test.worst
 
     @property
-    def possible_share(self) -> float | None:
-        """The same as a fraction of base; None where the margin is absolute, or base is zero."""
-        return self.possible / self.usual if self.possible is not None and self.usual else None
-
-    @property
     def matters(self) -> bool:
         """Whether to show it of a case that has times as well."""
-        return bool(self.remark) or self.called or bool(self.verdict is Verdict.INCONCLUSIVE and self.test and self.test.beyond)
+        beyond = self.verdict is Verdict.INCONCLUSIVE and self.test and self.test.beyond
+        return bool(self.remark or self.verdict in WORDS or beyond)
 
     def __str__(self) -> str:
         sides = " to ".join(dict.fromkeys(cell(each, self.column) for each in (self.base, self.new)))
-        change = f" ({self.change * 100:+.1f} %)" if self.change and not self.is_of_seeds else ""
         word = f" {WORDS[self.verdict]}" if self.verdict in WORDS else ""
-        return ", ".join(filter(None, (f"{self.name}{word}: {sides}{change}", *self._of_test(), self.remark)))
-
-    def _of_test(self) -> tuple[str, str]:
-        """Return the difference over seeds, and how many rounds or seeds would do, where those at hand can't show anything."""
-        if (test := self.test) is None:
-            return "", ""
-        found = f"{difference(test.shift, test.interval, self.column.unit)} over {plural(test.rounds, 'seed')}" if test.paired else ""
-        if self.verdict is not Verdict.INCONCLUSIVE or test.least_p * self.family < LEVEL:
-            return found, ""
-        have = plural(test.rounds, "seed") if test.paired else f"{plural(test.rounds, 'round')} a side"
-        return found, f"{have} {'is' if test.rounds == 1 else 'are'} too few, {least_rounds({'': test}, self.family)} would do"
+        found, too_few = f" ({self.change * 100:+.1f} %)" if self.change else "", ""
+        if test := self.test:
+            have = plural(test.rounds, "seed") if test.paired else f"{plural(test.rounds, 'round')} a side"
+            if test.paired:
+                found = f", {difference(test.shift, test.interval, self.column.unit)} over {have}"
+            if self.verdict is Verdict.INCONCLUSIVE and test.least_p * self.family >= LEVEL:
+                enough = least_rounds({"": test}, self.family)
+                too_few = f"{have} {'is' if test.rounds == 1 else 'are'} too few, {enough} would do"
+        return ", ".join(filter(None, (f"{self.name}{word}: {sides}{found}", too_few, self.remark)))
 
 
 def _tested(
     shown: ValueChange,
-    base: Sequence[float],
-    new: Sequence[float],
+    sides: Sequence[Sequence[float]],
+    detect: float,
     share: float = 0.0,
     margin: float | None = None,
-    floor: float = 0.0,
-    slack: float = 0.0,
+    least: tuple[float, float] = (0.0, 0.0),
     paired: bool = False,
 ) -> ValueChange:
-    """Test a quantity, to be judged by a margin in its unit or, without one, by that share of base and ``floor`` at least."""
-    usual = abs(statistics.median(base)) if margin is None else 0.0
-    limit = max(share * usual, floor) if margin is None else margin
-    higher, equivalent = shown.column.better == "higher", 1 - LEVEL if paired else EQUIVALENCE
-    test = RankTest(tuple(base), tuple(new), True, higher, equivalent, paired=paired, margin=limit).ranked()
-    if not limit and test.equivalence != CONSTANT:
+    """Test a quantity, to be judged by a margin in its unit, of which twice must be excluded, or without one by that share of base.
+
+    Then the share ``detect`` of base must be excluded, of what is better higher a fall by as many times; ``least`` is the least of both.
+    """
+    base, higher = sides[0], shown.column.better == "higher"
+    if margin is None:
+        usual = abs(statistics.median(base))
+        margin = max(share * usual, least[0])
+        limit = max(margin, least[1], usual * _share_to_see(detect, shown))
+    else:
+        limit = MARGINS_TO_SEE * margin
+    equivalent = 1 - LEVEL if paired else EQUIVALENCE
+    test = RankTest(tuple(base), tuple(sides[1]), True, higher, equivalent, paired=paired, margin=margin).ranked()
+    if not margin and test.equivalence != CONSTANT:
         advice = "" if shown.column == _ENERGY else "; declare one in the value's own unit, Value(…, margin=…)"
-        return replace(shown, verdict=Verdict.INCONCLUSIVE, remark=f"not judged, as a share of zero is no margin{advice}")
-    to_see = max(limit, slack) if margin is None else MARGINS_TO_SEE * margin
-    return replace(shown, verdict=test.verdict, test=test, usual=usual, to_see=to_see)
+        return replace(shown, alone=Verdict.INCONCLUSIVE, remark=f"not judged, as a share of zero is no margin{advice}")
+    return replace(shown, test=test, limit=limit)
 
 
-def compared_values(base: Row, new: Row, limits: Thresholds) -> list[ValueChange]:
+def compared_values(base: Row, new: Row, limits: Thresholds, detect: float = DETECT_BY_DEFAULT) -> list[ValueChange]:
     """Compare memory, energy and each value that both sides report. `judge_values` judges them."""
-    metered = filter(None, (memory_change(base, new, limits.memory), energy_change(base, new, limits.energy)))
-    return [*metered, *value_changes(base, new, limits.value, limits.detect or DETECT_BY_DEFAULT)]
+    metered = filter(None, (memory_change(base, new, limits.memory, detect), energy_change(base, new, limits.energy, detect)))
+    return [*metered, *value_changes(base, new, limits.value, detect)]
 
 
-def memory_change(base: Row, new: Row, threshold: float) -> ValueChange | None:
+def memory_change(base: Row, new: Row, threshold: float, detect: float) -> ValueChange | None:
     """Compare peak memory; None where the sides do not report the same kind, or searched for what fits into it.
 
     An accelerator's allocator gives the same peak nearly each time, so there the threshold alone decides on the medians. On the host the
@@ -160,67 +157,63 @@ def memory_change(base: Row, new: Row, threshold: float) -> ValueChange | None:
     before, after = map(statistics.median, both)
     shown = ValueChange(_MEMORY, before, after)
     if both is host:
-        return _tested(shown, host[0], host[1], threshold, floor=_HOST_FLOOR, slack=_HOST_SLACK)
-    return replace(shown, verdict=Verdict.SLOWER if after > before * (1 + threshold) else None)
+        return _tested(shown, host, detect, threshold, least=(_HOST_FLOOR, _HOST_SLACK))
+    return replace(shown, alone=Verdict.SLOWER if after > before * (1 + threshold) else None)
 
 
-def energy_change(base: Row, new: Row, threshold: float) -> ValueChange | None:
+def energy_change(base: Row, new: Row, threshold: float, detect: float) -> ValueChange | None:
     """Compare the energy of an item; None where a side has rounds without."""
-    before, after = base.rounds.joules_per_item, new.rounds.joules_per_item
-    if not before or not after:
+    sides = [each.rounds.joules_per_item for each in (base, new)]
+    if not all(sides):
         return None
-    shown = ValueChange(_ENERGY, statistics.median(before), statistics.median(after))
+    before, after = map(statistics.median, sides)
+    shown = ValueChange(_ENERGY, before, after)
     if base.energy.source != new.energy.source:
         return replace(shown, remark=f"not judged, as {base.energy.source} metered it and now {new.energy.source}")
-    return _tested(shown, before, after, threshold)
+    return _tested(shown, sides, detect, threshold)
 
 
-def value_changes(base: Row, new: Row, threshold: float | None, detect: float) -> tuple[ValueChange, ...]:
-    """Compare each value that both sides report, as each side declares it.
-
-    ``threshold``: None where nobody set one. ``detect``: the worsening up to which what a search found may differ by its resolution.
-    """
+def value_changes(base: Row, new: Row, threshold: float | None, detect: float) -> list[ValueChange]:
+    """Compare each value that both sides report, as each side declares it. ``threshold``: None where nobody set one."""
     if not (base.values and new.values):
-        return ()
+        return []
     others = {each.name: each for each in declared.columns(new)}
-    shared = [(each, others[each.name]) for each in declared.columns(base) if each.name in others]
-    return tuple(_value_change(*columns, base, new, threshold, detect) for columns in shared)
+    columns = [(each, others[each.name]) for each in declared.columns(base) if each.name in others]
+    return [_value_change(each, base, new, threshold, detect) for each in columns]
 
 
-def _value_change(base_column: Column, new_column: Column, base: Row, new: Row, threshold: float | None, detect: float) -> ValueChange:
+def _value_change(columns: tuple[Column, Column], base: Row, new: Row, threshold: float | None, detect: float) -> ValueChange:
     """Test a value that has a direction; one without, or that both sides declare and not alike, is only shown.
 
     One declaration stands for both. The margin is that of base, if it declares one: a new file can't loosen its own gate.
     """
-    column = base_column if base_column.declared and not new_column.declared else new_column
-    unlike = _unlike(base_column, new_column) if base_column.declared and new_column.declared else ""
-    name = value_name(column)
+    column = columns[0] if columns[0].declared and not columns[1].declared else columns[1]
+    name, unlike = value_name(column), _unlike(columns) if all(each.declared for each in columns) else ""
     shown = ValueChange(column, base.values.get(name), new.values.get(name), remark=unlike)
-    before, after = base.rounds.values.get(name), new.rounds.values.get(name)
-    if not unlike and column.series:
-        return _of_seeds(shown, base, new)
-    if unlike or column.better is None or not before or not after:
+    if column.series and not unlike:
+        return _of_seeds(shown, [each for row in (base, new) for each in row.described if each.name == name], detect)
+    sides = [each.rounds.values.get(name, ()) for each in (base, new)]
+    if unlike or column.better is None or not all(sides):
         return shown
     if _searched(base, new):
-        return _by_resolution(shown, statistics.median(before), statistics.median(after), threshold or _VALUE, detect)
-    repeats = all(len(side) > 1 and len({*side}) == 1 for side in (before, after))
-    share = threshold or (_REPEATED_VALUE if repeats else _VALUE)
-    return _tested(shown, before, after, share, new_column.margin if base_column.margin is None else base_column.margin)
+        before, after = map(statistics.median, sides)
+        return _by_resolution(shown, before, after, threshold or _VALUE, detect)
+    repeats = all(len(side) > 1 and len({*side}) == 1 for side in sides)
+    margin = columns[1].margin if columns[0].margin is None else columns[0].margin
+    return _tested(shown, sides, detect, threshold or (_REPEATED_VALUE if repeats else _VALUE), margin)
 
 
-def _of_seeds(shown: ValueChange, base: Row, new: Row) -> ValueChange:
+def _of_seeds(shown: ValueChange, described: Sequence[Value], detect: float) -> ValueChange:
     """Test a series by its seeds, each with itself, if a side declares it so; any other is only shown."""
-    described = [each for row in (base, new) for each in row.described if each.name == value_name(shown.column)]
-    value = next((each for each in described if each.paired), None)
+    margin = next((each.margin for each in described if each.paired), None)
     before, after = shown.base, shown.new
-    if value is None or not isinstance(before, Sequence) or not isinstance(after, Sequence):
+    if margin is None or not isinstance(before, Sequence) or not isinstance(after, Sequence):
         return shown
     if len(before) != len(after) or not before or len({each.points for each in described}) > 1:
-        unlike = len(before) == len(after) and before
-        sides = [few(each.points, 2) for each in described] if unlike else [plural(len(each), "seed") for each in (before, after)]
-        return replace(shown, verdict=Verdict.INCONCLUSIVE, remark=f"not judged, as its seeds are others: {' against '.join(sides)}")
+        sides = " against ".join(few(each.points, 2) for each in described)
+        return replace(shown, alone=Verdict.INCONCLUSIVE, remark=f"not judged, as its seeds are others: {sides}")
     medians = replace(shown, base=statistics.median(before), new=statistics.median(after))
-    return _tested(medians, before, after, margin=value.margin or 0.0, paired=True)
+    return _tested(medians, (before, after), detect, margin=margin, paired=True)
 
 
 def _searched(base: Row, new: Row) -> bool:
@@ -236,20 +229,20 @@ def _by_resolution(shown: ValueChange, base: float, new: float, threshold: float
     usual = max(abs(base), abs(new))
     worse = base - new if shown.column.better == "higher" else new - base
     if abs(worse) > max(threshold * usual, 2 * max(1.0, SEARCH_RESOLUTION * usual)):
-        return replace(shown, verdict=Verdict.SLOWER if worse > 0 else Verdict.FASTER)
-    if worse >= share_to_see(detect, shown) * abs(base) > 0:
-        return replace(shown, verdict=Verdict.INCONCLUSIVE, remark="within two steps of its search")
-    return replace(shown, verdict=Verdict.SAME)
+        return replace(shown, alone=Verdict.SLOWER if worse > 0 else Verdict.FASTER)
+    if worse >= _share_to_see(detect, shown) * abs(base) > 0:
+        return replace(shown, alone=Verdict.INCONCLUSIVE, remark="within two steps of its search")
+    return replace(shown, alone=Verdict.SAME)
 
 
-def share_to_see(detect: float, change: ValueChange) -> float:
+def _share_to_see(detect: float, change: ValueChange) -> float:
     """Return the share of base that must be detected: of what is better higher a fall by as many times."""
     return detect / (1 + detect) if change.column.better == "higher" else detect
 
 
-def _unlike(base: Column, new: Column) -> str:
+def _unlike(columns: tuple[Column, Column]) -> str:
     """Say in what two declarations differ."""
-    declared = [(each.unit.value, each.better, "series" if each.series else "scalar") for each in (base, new)]
+    declared = [(each.unit.value, each.better, "series" if each.series else "scalar") for each in columns]
     sides = zip(("unit", "direction", "kind"), *declared, strict=True)
     differ = [f"{what} {one or 'none'} against {other or 'none'}" for what, one, other in sides if one != other]
     return f"not judged, as it is declared with {' and '.join(differ)}" if differ else ""
@@ -257,16 +250,13 @@ def _unlike(base: Column, new: Column) -> str:
 
 def judge_values(cases: Sequence[Sequence[ValueChange]]) -> list[tuple[ValueChange, ...]]:
     """Judge what rounds decide in all cases as one family, with a level apart from that of times; seeds stay judged by themselves."""
-    tests = [each.test for each in chain.from_iterable(cases) if each.test and not each.is_of_seeds]
-    judged = iter(judge_family([{"": test} for test in tests], [test.margin for test in tests]))
+    tests = [{"test": each.test} for each in chain.from_iterable(cases) if each.test and not each.is_of_seeds]
+    judged = iter(judge_family(tests))
 
-    def with_judged(change: ValueChange) -> ValueChange:
-        if change.test is None or change.is_of_seeds:
-            return change
-        test = next(judged)[""]
-        return replace(change, verdict=test.verdict, test=test, family=len(tests))
+    def of_family(change: ValueChange) -> ValueChange:
+        return change if change.test is None or change.is_of_seeds else replace(change, family=len(tests), test=next(judged)["test"])
 
-    return [tuple(map(with_judged, case)) for case in cases]
+    return [tuple(map(of_family, case)) for case in cases]
 
 
 def to_exclude(changes: Sequence[ValueChange]) -> list[ValueChange]:

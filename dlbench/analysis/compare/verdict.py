@@ -1,6 +1,5 @@
 """Verdicts of a comparison: of each case, and of all of them together."""
 
-import math
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import NamedTuple, Self
@@ -10,9 +9,6 @@ from dlbench.analysis.compare.values import WORDS, ValueChange
 from dlbench.analysis.ratios.pairing import Unpaired
 from dlbench.core.rows.row import Row
 from dlbench.core.thresholds import Thresholds
-
-_ROUNDED = math.log(1.01)
-"""How far two times of three digits may lie from the ratio of those that they round, on natural logarithms."""
 
 
 class CaseVerdict(NamedTuple):
@@ -49,8 +45,6 @@ class CaseVerdict(NamedTuple):
     """The smallest change that would be called in four of five comparisons; None where nothing was tested, or none would."""
     possible: float | None = None
     """The largest slowdown that is not excluded, as a fraction; None where nothing was tested, or nothing is excluded."""
-    rounds_needed: int | None = None
-    """Of an inconclusive case the rounds a side that would probably decide whether it is the same."""
     lost: bool = False
     """Whether damaged lines may have had rounds of it, or a budget left it out, so that whoever is strict takes it for undecided."""
 
@@ -77,14 +71,9 @@ class CaseVerdict(NamedTuple):
 
     @property
     def times_s(self) -> tuple[float | None, float | None]:
-        """Seconds a call on both sides by that statistic; of new None where they differ by another share than the tested shift."""
-        shown = self.shown
+        """Seconds a call on both sides by that statistic, whose ratio need not be that of the tested shift."""
         base_s, new_s = (None if each is None else each.time.median_s for each in (self.base, self.new))
-        if shown and self.statistic != "median":
-            base_s, new_s = shown.medians_s
-        if shown and base_s and new_s and abs(math.log(new_s / base_s) - shown.shift) > _ROUNDED:
-            new_s = None
-        return base_s, new_s
+        return self.shown.medians_s if self.shown and self.statistic != "median" else (base_s, new_s)
 
     @property
     def by_value(self) -> ValueChange | None:
@@ -108,9 +97,7 @@ class Undetectable:
 
     cases: tuple[str, ...]
     sentence: str
-    """Which they are, what is still possible, why, and what to do."""
-    brief: str
-    """How many they are, and what to do."""
+    """How many they are, which, and what to do."""
     decisive: bool
     """Whether the comparison is undecidable because of them."""
 
@@ -143,11 +130,6 @@ class Comparison:
     def doubts(self) -> tuple[str, ...]:
         """What was neither called nor excluded, and why, whether or not the exit code depends on it."""
         return (self.powerless,) if self.powerless else (self.unseen.sentence,) if self.unseen else ()
-
-    @property
-    def brief_doubts(self) -> tuple[str, ...]:
-        """The same without the reasons of each case, for where these stand as well."""
-        return (self.unseen.brief,) if self.unseen and not self.powerless else self.doubts
 
     @property
     def nothing_in_common(self) -> bool:

@@ -51,6 +51,11 @@ def _memory(side: str, case: CaseVerdict) -> int | None:
     return round(getattr(case.memory, side)) if case.memory else None
 
 
+def _possible_growth(case: CaseVerdict) -> float | None:
+    memory = case.memory
+    return memory.possible / memory.base if memory and memory.possible is not None and isinstance(memory.base, int | float) else None
+
+
 COLUMNS = (
     Column("compare.case", Unit.TEXT, "the case; with --by, that of the new side"),
     Column("compare.verdict", Unit.TEXT, "slower, failed, missing, inconclusive, incomparable, faster, same, new or not measured"),
@@ -71,7 +76,6 @@ COLUMNS = (
         "largest slowdown that is not excluded; null where none is excluded or tested, below 0 if surely faster",
     ),
     Column("compare.detectable", Unit.FRACTION, "smallest change that four of five comparisons would call; null where none would"),
-    Column("compare.rounds_needed", Unit.COUNT, "rounds a side that would probably decide whether it is the same; only where inconclusive"),
     Column("compare.unseen", Unit.TEXT, "why compare.detect is neither called nor excluded; null where it is"),
     *(
         Column(f"{side}.{name}", unit, f"{side}: {meaning}", of=at(path.format(side, number)))
@@ -96,7 +100,7 @@ COLUMNS = (
     ),
     Column("memory.change", Unit.FRACTION, "of base's peak memory: 0.1 is 10 % more", of=at("memory.change")),
     Column("memory.possible", Unit.FRACTION, "largest growth on the host that is not excluded, of base's; null where none is tested").by(
-        lambda case: case.memory.possible_share if case.memory else None
+        _possible_growth
     ),
 )
 _VALUE = ("base", "new", "change", "verdict", "possible")
@@ -117,7 +121,7 @@ def _value(change: ValueChange, name: str) -> ParamValue | None:
     return WORDS.get(found, found) if name == "verdict" else cell(found)
 
 
-VERDICT_VERSION = 1
+VERDICT_VERSION = 2
 """Of the document below. Keys may be added under it; one that changes its meaning or goes away makes a new version."""
 
 
@@ -135,7 +139,7 @@ def verdict(comparisons: Sequence[Comparison], code: ExitCode, notes: Sequence[s
                 "title": one_line(comparison.title),
                 "report_only": comparison.report_only,
                 "powerless": comparison.powerless,
-                "unseen": comparison.unseen and {name: value for name, value in asdict(comparison.unseen).items() if name != "brief"},
+                "unseen": comparison.unseen and asdict(comparison.unseen),
                 "other_occasion": comparison.other_occasion,
                 "counts": _counts(comparison.cases),
                 "cases": records(as_table([comparison])),

@@ -58,7 +58,7 @@ def reasons(comparison: Comparison) -> list[str]:
     What the sentence on all cases says already is left out.
     """
     names = _names(comparison)
-    summed_up = comparison.unseen.brief if comparison.unseen else ""
+    summed_up = comparison.unseen.sentence if comparison.unseen else ""
     told = [(case, reason) for case in comparison.cases for reason in _reasons(case) if reason not in summed_up]
     alike = grouped(told, lambda each: wording.numberless(each[1]) if each[0].tests else each[1])  # the words of a fault stay
     of_cases = grouped(alike.values(), lambda group: tuple(names[case.case] for case, _ in group))

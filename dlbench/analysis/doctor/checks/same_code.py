@@ -39,7 +39,9 @@ def compared(one: Results, other: Results) -> list[Finding]:
         if case.shown is None:
             found.append(_finding(case, Fitness.UNFIT, case.note, "see what goes wrong: dlbench run noise"))
             continue
-        least = {name: seen for name, test in case.tests.items() if (seen := detectable({name: test}, family, 0.0)) is not None}
+        least = {
+            name: seen for name, test in case.tests.items() if (seen := detectable({name: test._replace(margin=0.0)}, family)) is not None
+        }
         found.append(_same_code(case, least, min(test.rounds for test in case.tests.values())))
     return found
 
