@@ -14,7 +14,7 @@ from dlbench.kit import user_networks
 from dlbench.kit.eager_check import StepParts
 from dlbench.kit.modes import INFERENCE_VALUES, VALUES, Execution, InferenceMode, Kernels, Mode, take_kernels
 from dlbench.kit.precision import autocast, scales_gradients, storage
-from dlbench.kit.step_counts import forward_counts, train_counts
+from dlbench.kit.step_counts import Counts, forward_counts, train_counts
 from dlbench.kit.updates import MakeOptimizer, refuse_other_update
 from dlbench.kit.user_networks import Inputs, Loss, forward_of
 from dlbench.models import Model, build
@@ -62,28 +62,62 @@ def train_step(
     read_loss: ReadLoss = "never",
 ) -> Work:
     """Train a network by one step: forward, the loss (of a classifier cross-entropy), backward and the optimizer's update."""
-    if mode == "graph" and scales_gradients(dtype):
-        raise NotImplementedError("scaled gradients are looked at on the host in each step, which no CUDA graph can do; take amp_bf16")
     if read_loss == "each" and device.type == "cpu":
         raise NotImplementedError("read_loss=each is what waiting for an accelerator costs, and a CPU has the loss as the step returns")
     take_kernels(kernels, device, dtype)
-    execution = Execution(mode, device, f"{device} {model} {batch} {dtype} {layout} {optimizer} {implementation} {kernels}")
+    case = f"{device} {model} {batch} {dtype} {layout} {optimizer} {implementation} {kernels}"
+    execution = training_execution(mode, device, dtype, case)
     network = build_on(device, model, dtype, layout)
     inputs, targets = draw_batch(device, model, batch, dtype, layout)
-    network.train()
-    loss = loss_of(network, model, inputs)
     update = optimizer_of(network, model, optimizer, implementation, in_graph=mode == "graph")
+    work = training_work(
+        execution,
+        network,
+        partial(loss_of, model=model, inputs=inputs),
+        (inputs, targets),
+        dtype,
+        update,
+        items=batch,
+        passes=UPDATE_PASSES.get(optimizer if optimizer in OPTIMIZERS else usual_optimizer(model)),
+        labels=targets if is_classifier(model) else None,
+        model=model,
+    )
+    return replace(work, call=_reading(work.call)) if read_loss == "each" and work.call else work
+
+
+def training_execution(mode: Mode, device: torch.device, dtype: Dtype, case: str) -> Execution:
+    """Return the execution of a training step; refuse what its mode can't do, as NotImplementedError."""
+    if mode == "graph" and scales_gradients(dtype):
+        raise NotImplementedError("scaled gradients are looked at on the host in each step, which no CUDA graph can do; take amp_bf16")
+    return Execution(mode, device, case)
+
+
+def training_work(
+    execution: Execution,
+    network: nn.Module,
+    loss_of: Callable[[Any], Loss],
+    batch: tuple[Inputs, Any],
+    dtype: Dtype,
+    update: torch.optim.Optimizer,
+    *,
+    items: int,
+    passes: int | None,
+    labels: Tensor | None = None,
+    model: str = "",
+) -> Work:
+    """Return the work of a training step on inputs and targets, by the loss that ``loss_of`` makes of a network.
+
+    ``passes``: see `UPDATE_PASSES`; ``labels``: the targets, where that is the cross-entropy of logits (batch, classes).
+    """
+    network.train()
+    device, loss = execution.device, loss_of(network)
     scaler = scaler_of(device, dtype)
     step = training_step(device, update, dtype, execution.forward(loss), scaler)
     eager = training_step(device, update, dtype, loss, scaler)
-    passes = UPDATE_PASSES.get(optimizer if optimizer in OPTIMIZERS else usual_optimizer(model))
-    counts = train_counts(network, model, partial(loss_of, model=model, inputs=inputs), (inputs, targets), dtype, passes)
-    given = (*tensors_of(inputs), *tensors_of(targets))
-    work = Work(call=partial(step, inputs, targets), inputs=given, items=batch, **counts.of_work())
-    labels = targets if is_classifier(model) else None
-    parts = StepParts(network, tensors_of(inputs), dtype, labels, update, scaler)
-    begun = execution.begin(work, partial(eager, inputs, targets), parts)
-    return replace(begun, call=_reading(begun.call)) if read_loss == "each" and begun.call else begun
+    counts = train_counts(network, model, loss_of, batch, dtype, passes)
+    work = Work(call=partial(step, *batch), inputs=tensors_of(batch), items=items, **counts.of_work())
+    parts = StepParts(network, tensors_of(batch[0]), dtype, labels, update, scaler)
+    return execution.begin(work, partial(eager, *batch), parts)
 
 
 def _reading(step: Callable[[], Tensor]) -> Callable[[], Tensor]:
@@ -113,16 +147,22 @@ def infer_step(
     execution = Execution(mode, device, f"{device} {model} {batch} {dtype} {layout} {kernels}")
     network = build_on(device, model, dtype, layout)
     inputs, _ = draw_batch(device, model, batch, dtype, layout)
-    network.eval()
-    forward = forward_of(network, inputs)
-    executed = autocast(device, dtype, execution.forward(forward))
+    counts = forward_counts(network.eval(), model, inputs, dtype)
+    return inference_work(execution, network, forward_of(network, inputs), inputs, dtype, counts, items=batch)
+
+
+def inference_work(
+    execution: Execution, network: nn.Module, forward: Callable[[Any], Any], inputs: Inputs, dtype: Dtype, counts: Counts, *, items: int
+) -> Work:
+    """Return the work of a forward pass on inputs, without a gradient."""
+    executed = autocast(execution.device, dtype, execution.forward(forward))
 
     def step() -> Any:
         with torch.inference_mode():
             return executed(inputs)
 
-    eager = autocast(device, dtype, lambda: forward(inputs))
-    work = Work(call=step, inputs=tensors_of(inputs), items=batch, **forward_counts(network, model, inputs, dtype).of_work())
+    eager = autocast(execution.device, dtype, lambda: forward(inputs))
+    work = Work(call=step, inputs=tensors_of(inputs), items=items, **counts.of_work())
     return execution.begin(work, eager, StepParts(network, tensors_of(inputs), dtype))
 
 

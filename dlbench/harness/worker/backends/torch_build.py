@@ -82,6 +82,8 @@ def set_math(dtype: str) -> None:
     _cudnn.benchmark = False
     _cudnn.enabled = True
     torch._C._set_mkldnn_enabled(True)
+    for kind in ("flash", "mem_efficient", "cudnn", "math"):  # of attention
+        getattr(torch.backends.cuda, f"enable_{kind}_sdp")(True)
     torch.set_flush_denormal(False)
 
 
