@@ -50,6 +50,9 @@ class SideOptions:
                 raise UsageError(f"--{name}-env {variable}: dlbench sets {key} itself, alike on both sides; leave it out")
             if key in environ:
                 raise UsageError(f"--{name}-env {variable}: {key} is given twice; give it once")
+            # The loader would only print that it goes on without it.
+            if key == "LD_PRELOAD" and (absent := [each for each in re.split("[ :]+", value) if "/" in each and not Path(each).is_file()]):
+                raise UsageError(f"--{name}-env {variable}: there is no file {absent[0]}; give the path of a library that is there")
             environ[key] = value
         # Absolute, and not resolved: a virtual environment's is a link to another one's.
         interpreter = Interpreter(str(Path(found).absolute()), environ, imports_from_folder=python is None)
