@@ -319,6 +319,8 @@ UNBEARABLE = {
     "n: Sweep[Size] = 1, m: Sweep[Size] = 1": "parameter 'm': n has the role 'sweep' already, which one alone can have",
     "batch: Searched[Size] = 8": "parameter 'batch': it can't be left open; write batch: Searched[…] = None",
     "batch: Searched[Size]": "parameter 'batch': it can't be left open; write batch: Searched[…] = None",
+    "cores: SearchedCores[Size] = None": "parameter 'cores': with the role 'searched_cores' it must be called threads or instances",
+    "threads: SearchedCores[str] = None": "parameter 'threads': with the role 'searched_cores' it must be integer, not text",
     "form: Searched[str] = None": (
         "parameter 'form': it has no values to try; annotate it with Size, or where the fastest is wanted a Literal"
     ),
