@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 __version__ = "0.2.0"
 __all__ = [
+    "CLIENT_BOUND",
     "PRECISIONS",
     "Backend",
     "Cache",
@@ -26,6 +27,7 @@ __all__ = [
     "Limit",
     "Memory",
     "Network",
+    "OpenRun",
     "Parallel",
     "Probed",
     "ProductDtype",
@@ -33,6 +35,7 @@ __all__ = [
     "Role",
     "Scratch",
     "Searched",
+    "SearchedCores",
     "SearchedLast",
     "Size",
     "Spread",
@@ -61,6 +64,7 @@ __all__ = [
     "network",
     "note_stage",
     "operands",
+    "overloaded",
     "pci_text",
     "peak_of",
     "percentile",
@@ -86,6 +90,7 @@ if TYPE_CHECKING:
         Role,
         Scratch,
         Searched,
+        SearchedCores,
         SearchedLast,
         Spread,
         Sweep,
@@ -95,6 +100,7 @@ if TYPE_CHECKING:
     from dlbench.core.errors import UsageError
     from dlbench.core.measurement import Memory
     from dlbench.core.model import Clock, Reported, Work
+    from dlbench.core.open_loop import CLIENT_BOUND, OpenRun, overloaded
     from dlbench.core.precision import PRECISIONS, Dtype, InferenceDtype, ProductDtype, TrainingDtype
     from dlbench.core.reference.peaks import link_bytes_per_s_of, peak_of
     from dlbench.core.schema import Unit
@@ -115,11 +121,12 @@ if TYPE_CHECKING:
 _HOMES = {
     "dlbench.analysis.read.table": "read",
     "dlbench.core.declarations": (
-        "CollectiveOp Communicates Feeding Limit Parallel Probed Role Scratch Searched SearchedLast Spread Sweep Switch Value"
+        "CollectiveOp Communicates Feeding Limit Parallel Probed Role Scratch Searched SearchedCores SearchedLast Spread Sweep Switch Value"
     ),
     "dlbench.core.errors": "UsageError",
     "dlbench.core.measurement": "Memory",
     "dlbench.core.model": "Clock Reported Work",
+    "dlbench.core.open_loop": "CLIENT_BOUND OpenRun overloaded",
     "dlbench.core.precision": "Dtype InferenceDtype PRECISIONS ProductDtype TrainingDtype",
     "dlbench.core.reference.peaks": "link_bytes_per_s_of peak_of",
     "dlbench.core.schema": "Unit",

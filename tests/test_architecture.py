@@ -21,10 +21,10 @@ PACKAGE = Path(__file__).parent.parent / "dlbench"
 # the room, which take part by being there and do not import each other.
 ROOMS = {
     "core": "errors modules file_lock toml units precision provenance stats quantities decoding conditions schema thresholds "
-    "rank_test declarations model declared_json unknown prices step_profile measurement store writer finding",
+    "rank_test declarations model declared_json unknown prices step_profile measurement store writer finding open_loop",
     "core.reference": "collectives networks peaks schedules published what_if claims",
     "core.rows": "rounds columns row rates summary",
-    "harness.plan": "suite selection cases adaptive known_cases",
+    "harness.plan": "suite selection cases rate_search adaptive known_cases",
     "harness.probe": "cgroup memory topology processor nvml installed energy window devices fingerprint monitor programs",
     "harness.probe.checks": "__init__ *",
     "harness.process": "interrupt scratch wire checkout worker_process",
@@ -40,7 +40,7 @@ ROOMS = {
     "analysis.ratios": "ratio pairing",
     "analysis.presentation": "wording names columns figures",
     "analysis.scaling": "speedup projection columns",
-    "analysis.compare": "variances outliers calibration judge power doubts values seeds worsening verdict comparison pairs ab provenance",
+    "analysis.compare": "variances outliers calibration judge power values verdict doubts comparison pairs provenance",
     "analysis.answers.parts": "headline base engine best lines step_kinds pair_tables "
     "small_batches elsewhere published sustained convergence money cards training_time",
     "analysis.answers.bottleneck": "* __init__",
@@ -86,6 +86,8 @@ DOORS = {
     "msgspec": ("dlbench.core.decoding",),
     "numpy": ("dlbench.kit.binary", "dlbench.workloads.vectorised"),
     "triton": ("dlbench.kit.binary_triton",),
+    "PIL": ("dlbench.workloads.preprocess",),
+    "torchcodec": ("dlbench.workloads.preprocess",),
     "pandas": ("dlbench.analysis",),
     "pynvml": ("dlbench.harness.probe.nvml",),
     "psutil": (
@@ -199,8 +201,8 @@ def test_the_measuring_process_needs_torch_and_the_standard_library_only():
         found = set(imports(trees[module]))
         pending += [homes.get(name) or ours(name) for name in found if name.startswith("dlbench")]
         outside |= {name.split(".")[0] for name in found if not name.startswith("dlbench")} - sys.stdlib_module_names
-    # NumPy is measured, and stands in for a C compiler; Triton is for CUDA. What lacks one of them says so.
-    assert outside == {"torch", "numpy", "triton"}
+    # NumPy is measured, and stands in for a C compiler; Triton is for CUDA, the others decode. What lacks one of them says so.
+    assert outside == {"torch", "numpy", "triton", "PIL", "torchcodec"}
     assert not [module for module in seen if within(module, ("dlbench.cli", "dlbench.analysis", "dlbench.core.rows"))]
 
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from dlbench.core.measurement import Measurement
 from dlbench.core.model import Case, Policy, Signature, Status, settings_text
 from dlbench.harness.plan.adaptive import AdaptivePlan, policy_of_tries
+from dlbench.harness.plan.rate_search import RateSearch
 from dlbench.harness.schedule import BudgetSpent, Fault, Task
 
 Measured = tuple[Measurement, Fault]
@@ -59,7 +60,7 @@ class Searches:
             self.tries.append(tried)
             tries.append(tried)
         outcome = plan.outcome(tries, number)
-        if outcome.status is not Status.OK or plan.for_largest:
+        if outcome.status is not Status.OK or isinstance(plan, RateSearch) or plan.for_largest:
             return outcome, Fault.NONE
         try:
             ended = measure(plan.with_values(outcome.found), self.policy)

@@ -1,6 +1,7 @@
 """Threads and instances, run as a user does: on a machine of any number of cores."""
 
 import json
+import re
 
 import front_door
 
@@ -15,6 +16,10 @@ workload = "matmul"
 axes.n = 64
 axes.threads = 1
 axes.instances = 1
+[[bench]]
+workload = "matmul"
+axes.n = 64
+axes.instances = 4095
 """
 
 
@@ -28,6 +33,10 @@ def test_a_case_has_the_threads_and_the_processes_that_it_asks_for(tmp_path):
         "matmul[n=64,dtype=fp32,threads=1]@cpu": ("ok", 1, 1),
         "matmul[n=64,dtype=fp32,threads=4096]@cpu": ("unsupported", 4096, None),
         "matmul[n=64,dtype=fp32,threads=1,instances=1]@cpu": ("ok", 1, 1),
+        "matmul[n=64,dtype=fp32,instances=4095]@cpu": ("unsupported", 1, None),
     }
-    (reason,) = (each["reason"] for each in measured if each.get("status") == "unsupported")
-    assert reason.startswith("4096 threads need as many CPUs, and there are ")
+    reasons = sorted(each["reason"] for each in measured if each.get("status") == "unsupported")
+    assert [re.sub("[0-9]+ (cores|to use)", r"n \1", reason) for reason in reasons] == [
+        "4095 instances don't divide n cores evenly; take a number that does, or set threads, too",
+        "4096 threads need as many CPUs, and there are n to use",
+    ]

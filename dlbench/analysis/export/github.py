@@ -46,7 +46,7 @@ def _sentence(case: CaseVerdict) -> str:
     """Return for example ``slower: time +20.0 %, 95 % interval +18.2 % … +21.8 %``, and the note behind it."""
     time = ""
     if shown := case.shown:
-        time = f"time {relative_change(shown.change)}{f', 95 % interval {span(shown.interval)}' if shown.interval else ''}"
+        time = f"time {relative_change(shown.change)}{f', 95 % interval {span(ends)}' if (ends := shown.change_interval) else ''}"
     return one_line(f"{case.word}: {'; '.join(filter(None, (time, case.note)))}")
 
 

@@ -5,7 +5,7 @@ from typing import Any
 
 from dlbench.core.declarations import Parallel, ParameterRole, Value
 from dlbench.core.errors import nearest
-from dlbench.core.model import Parameter, Reported, Signature
+from dlbench.core.model import CPU_AXES, Parameter, Reported, Signature
 from dlbench.core.quantities import MOST
 
 _STAND_OUT: tuple[ParameterRole, ...] = ("way", "supply", "own_process", "format")
@@ -15,23 +15,41 @@ _KINDS: Mapping[ParameterRole, tuple[str, ...]] = {
     "limit": ("number",),
     "communicates": ("flag",),
     **dict.fromkeys(("searched", "searched_last"), ("integer", "text")),
+    "searched_cores": ("integer",),
     **dict.fromkeys(("copies", "switch", "scratch", "collective_op", *_STAND_OUT), ("text",)),
 }
 """What a parameter with a role can be; with any other role anything."""
-_ONE_ALONE: tuple[ParameterRole, ...] = ("sweep", "copies", "limit", "scratch", "collective_op", "communicates", "format")
+_ONE_ALONE: tuple[ParameterRole, ...] = (
+    "sweep",
+    "copies",
+    "limit",
+    "scratch",
+    "collective_op",
+    "communicates",
+    "format",
+    "percentile",
+    "pattern",
+)
+_OF_RATES = ("percentile", "pattern", "missed", "queries", "late", "backlog", "saturation", "p90", "p99")
+"""What a search for the highest rate reads of each try."""
 
 
 def misfits(signature: Signature) -> Iterator[str]:
     """Yield a sentence on each role that its parameter can't bear, and each name that is none of its own."""
     declared = signature.declared
+    largest, highest = declared.value("largest"), declared.value("highest_rate")
     for parameter in signature.parameters:
-        found = _unbearable(parameter, declared.parameters.get(parameter.name, {}), largest=declared.value("largest") is not None)
+        kinds = {**_KINDS, "searched": ("number",)} if highest else _KINDS
+        found = _unbearable(parameter, declared.parameters.get(parameter.name, {}), kinds, largest=largest is not None)
         yield from (f"parameter '{parameter.name}': {wrong}" for wrong in found)
     for role in _ONE_ALONE:
         if several := declared.having(role)[1:]:
             yield f"parameter '{several[0]}': {declared.parameter(role)} has the role '{role}' already, which one alone can have"
-    if (largest := declared.value("largest")) and len(declared.searched) != 1:
-        yield f"value '{largest.name}': it takes one parameter that is searched, such as batch: Searched[Size] = None"
+    if (sought := largest or highest) and len(declared.searched) != 1:
+        yield f"value '{sought.name}': it takes one parameter that is searched, such as batch: Searched[Size] = None"
+    having = {*(each.role for each in declared.values), *(role for roles in declared.parameters.values() for role in roles)}
+    if highest and (lacking := [role for role in _OF_RATES if role not in having]):
+        yield f"value '{highest.name}': a search for the highest rate takes the role '{lacking[0]}', too"
     for value in declared.values:
         if value.role not in (None, "once") and (first := declared.value(value.role)) not in (None, value):
             yield f"value '{value.name}': {first.name} has the role '{value.role}' already, which one alone can have; leave one without"
@@ -42,16 +60,20 @@ def misfits(signature: Signature) -> Iterator[str]:
         yield from _unlike(signature, "parallel", {"ranks": (), **({"form": forms} if forms else {})})
 
 
-def _unbearable(parameter: Parameter, roles: Mapping[ParameterRole, str], *, largest: bool) -> Iterator[str]:
+def _unbearable(
+    parameter: Parameter, roles: Mapping[ParameterRole, str], kinds: Mapping[ParameterRole, tuple[str, ...]], *, largest: bool
+) -> Iterator[str]:
     """Yield what is wrong with the roles of a parameter; ``largest``: what is searched for is the largest."""
     for role, text in roles.items():
-        if parameter.kind not in (kinds := _KINDS.get(role, (parameter.kind,))):
-            yield f"with the role '{role}' it must be {' or '.join(kinds)}, not {parameter.kind}"
+        if parameter.kind not in (valid := kinds.get(role, (parameter.kind,))):
+            yield f"with the role '{role}' it must be {' or '.join(valid)}, not {parameter.kind}"
         elif parameter.choices and text not in ("", *parameter.choices):
             yield f"role '{role}': '{text}' is none of its values{nearest(text, list(parameter.choices))}"
         elif not text and role in _STAND_OUT:
             yield f"role '{role}' names the value that stands out, such as Role('{role}', '{next(iter(parameter.choices), '…')}')"
-    searched = bool({"searched", "searched_last"} & roles.keys())
+    searched = bool({"searched", "searched_last", "searched_cores"} & roles.keys())
+    if "searched_cores" in roles and parameter.name not in CPU_AXES:
+        yield f"with the role 'searched_cores' it must be called {' or '.join(CPU_AXES)}"
     if searched and (parameter.required or parameter.default is not None):
         yield f"it can't be left open; write {parameter.name}: Searched[…] = None"
     elif searched and parameter.kind == "text" and (largest or not parameter.choices):

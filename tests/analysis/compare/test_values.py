@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dlbench.analysis.compare.doubts import worsening
 from dlbench.analysis.compare.judge import Verdict
 from dlbench.analysis.compare.values import ValueChange, judge_values, memory_change, value_changes
-from dlbench.analysis.compare.worsening import worsening
 from dlbench.analysis.read.table import named
 from dlbench.core.declarations import Declaration, Value
 from dlbench.core.measurement import Measurement, Memory
@@ -62,10 +62,10 @@ def test_a_margin_that_is_declared_holds_of_such_a_number_too():
     assert change([0.98] * 7, [0.89] * 7, "higher", 0.1, None).verdict is Verdict.SAME
 
 
-def memory(base: list[int], new: list[int]) -> ValueChange:
+def memory(base: list[int], new: list[int], detect: float = 0.25) -> ValueChange:
     """Growth on the host in MiB, judged."""
     one, other = (row([{"memory": Memory(host_peak_bytes=each << 20)} for each in side]) for side in (base, new))
-    tested = memory_change(one, other, 0.05)
+    tested = memory_change(one, other, 0.05, detect)
     assert tested is not None
     ((found,),) = judge_values([[tested]])
     return found
@@ -101,12 +101,12 @@ def test_identical_sides_are_never_called(rounds, margin):
 def test_what_is_the_same_is_known_not_to_be_worse_by_what_must_be_seen(base, new):
     found = change(base, new)
     if found.verdict is Verdict.SAME:
-        assert worsening(found, 0.25).excluded
+        assert worsening(found).excluded
 
 
 def test_growth_on_the_host_by_what_libraries_buffers_vary_need_not_be_excluded():
     small = [26, 45, 36, 30, 28, 41, 37]
-    assert worsening(memory(small, small[::-1]), 0.25).excluded
+    assert worsening(memory(small, small[::-1])).excluded
     large = [10 * each for each in small]
-    found = worsening(memory(large, large[::-1]), 0.15)
-    assert (found.excluded, found.worst) == (False, "memory may be up to 22.2 % worse")
+    found = worsening(memory(large, large[::-1], 0.15))
+    assert (found.excluded, found.worst) == (False, "memory may be up to 80.0 MiB worse")

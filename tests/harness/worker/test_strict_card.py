@@ -63,7 +63,12 @@ WORKLOADS = (
     bench("largest_batch", model="resnet18", memory_gib=0.01),
     bench("sustained_training", **SMALL, seconds=0.3),
     bench("closed_loop", **SMALL, bound_ms=0.065, seconds=0.005, copies=["none", "pageable"]),
+    bench("concurrent_training", **SMALL, networks=[2, 3], launch="one", seconds=0.02),
+    bench("distillation", teacher="resnet18", student="resnet50", batch=2, launch=["one", "each"], seconds=0.02),
+    bench("distillation", teacher="small_cnn", student="resnet18", batch=2, seconds=0.02),
+    bench("beside_a_teacher", last=["teacher", "student"]),
 )
+UNLIKE = "ValueError: student resnet18 answers with (1000,) numbers and its teacher small_cnn with (10,); it needs its teacher's classes"
 
 
 @pytest.fixture(scope="module")
@@ -72,7 +77,8 @@ def rows(tmp_path_factory):
 
 
 def test_no_workload_breaks_a_rule(rows):
-    assert {name: (each["status"], each.get("reason")) for name, each in rows.items() if each["status"] != "ok"} == {}
+    failed = {name: (each["status"], each.get("reason")) for name, each in rows.items() if each["status"] != "ok"}
+    assert failed == {"distillation[teacher=small_cnn,student=resnet18,batch=2,dtype=fp32,seconds=0.02]": ("failed", UNLIKE)}
 
 
 WAITS = {
@@ -117,6 +123,30 @@ def test_a_request_that_comes_from_the_host_takes_its_copy_longer(rows):
 def test_a_copy_beside_the_step_is_no_part_of_it(rows, source, copy):
     values = rows[f"feed[batch=8,source={source},samples=64,width=16,dtype=fp32]"]["values"]
     assert values | {"input_s": 0} == {"input_s": 0, copy: pytest.approx(20e-6), "epoch_gap_s": 0}
+
+
+def test_a_student_and_its_teacher_wait_for_each_other_at_a_batch_alone(rows):
+    """Each waits for the other to go on, which one that waited for more would never do."""
+    by_teacher, by_student = (rows[f"beside_a_teacher[last={last}]"]["values"] for last in ("teacher", "student"))
+    assert by_teacher["answered"] == [1, 1, 1]
+    assert {*by_student["answered"]} == {1}
+    assert {*by_teacher["learnt"], *by_student["learnt"]} == {0}  # each batch what its teacher said of that one
+    assert max(by_student["ahead"]) == 2
+
+
+def test_trainings_on_streams_of_one_thread_take_turns_where_launches_are_all_there_is(rows):
+    two, three = (rows[f"concurrent_training[model=resnet18,batch=2,networks={n},launch=one,dtype=fp32,seconds=0.02]"] for n in (2, 3))
+    assert two["values"]["kept"] == pytest.approx([1 / 2] * 2)
+    assert three["values"]["kept"] == pytest.approx([1 / 3] * 3)
+    assert (two["values"]["overlap_efficiency"], three["values"]["overlap_efficiency"]) == (pytest.approx(0), pytest.approx(0))
+
+
+def test_a_teacher_of_one_thread_computes_while_the_card_does_and_not_while_the_host_launches(rows):
+    """Alone it takes 1 ms; its student's launches take longer than its kernels, so that at once they add up."""
+    values = rows["distillation[teacher=resnet18,student=resnet50,batch=2,launch=one,dtype=fp32,seconds=0.02]"]["values"]
+    assert sum(values["kept"]) == pytest.approx(1)
+    assert values["kept"][1] == pytest.approx(values["at_once_items_per_s"] / 2 * 1e-3)
+    assert values["in_turn_items_per_s"] <= values["at_once_items_per_s"]
 
 
 STEP, FED, OVERLAP = "model=resnet18 batch=2", "batch=8 samples=64 width=16", "n=32 batches=4"

@@ -1,0 +1,87 @@
+"""The process that sends requests: when its schedule begins, what comes of it, and that none is left behind."""
+
+import math
+import time
+from collections.abc import Sequence
+
+import psutil
+import pytest
+
+from dlbench.kit.serving.client import MOST_REQUESTS, Client
+
+
+def children() -> list[psutil.Process]:
+    return psutil.Process().children()
+
+
+def received(client: Client, count: int) -> list[float]:
+    sent: list[float] = []
+    while len(sent) < count:
+        sent += client.receive(math.inf)
+    return sent
+
+
+def test_no_request_is_sent_ahead_of_its_time_nor_is_one_lost() -> None:
+    with Client([0.0, 0.001, 0.01, 0.01]) as client:
+        scheduled = client.start()
+        sent = received(client, 4)
+    assert [round(each - scheduled[0], 9) for each in scheduled] == [0.0, 0.001, 0.01, 0.01]
+    assert sent == sorted(sent)
+    assert all(each >= due for each, due in zip(sent, scheduled, strict=True))
+    assert children() == []
+
+
+def test_the_schedule_begins_once_the_process_is_ready_so_that_no_burst_has_to_catch_up() -> None:
+    """Whatever the process takes to start: requests that are due by then would all be sent at once."""
+    with Client([0.0]) as client:
+        read, ready = client._read, list[float]()
+
+        def noting() -> Sequence[float]:
+            stamps = read()
+            ready.append(time.perf_counter())
+            return stamps
+
+        client._read = noting  # type: ignore[method-assign]  # it reads the sign of being ready, too
+        (first,) = client.start(after_s=0.25)
+    assert ready[0] <= first - 0.25
+
+
+def test_a_server_that_does_not_read_holds_up_no_request() -> None:
+    """All are sent before the first is read: a client that waited would hide how late they are answered."""
+    with Client([0.0] * MOST_REQUESTS) as client:
+        client.start(after_s=0.0)
+        client._process.wait()
+        assert len(received(client, MOST_REQUESTS)) == MOST_REQUESTS
+        with pytest.raises(OSError, match="has ended"):
+            client.receive(math.inf)
+
+
+def test_more_than_a_pipe_holds_are_refused_before_anything_starts() -> None:
+    with pytest.raises(ValueError, match="8193 requests are more than can be on their way at once; give 8192 or fewer"):
+        Client([0.0] * (MOST_REQUESTS + 1))
+    assert children() == []
+
+
+def test_a_service_that_fails_leaves_no_process() -> None:
+    def serve() -> None:
+        with Client([3600.0]) as client:
+            client.start()
+            raise RuntimeError("lost")
+
+    with pytest.raises(RuntimeError, match="lost"):
+        serve()
+    assert children() == []
+
+
+def test_a_client_ends_with_its_server() -> None:
+    with Client([0.0]) as client:
+        process = client._process
+        client._input.close()
+        assert process.wait() == 0
+
+
+def test_a_wait_ends_where_no_request_comes() -> None:
+    with Client([3600.0]) as client:
+        client.start()
+        assert client.receive(-math.inf) == ()
+        assert client.receive(time.perf_counter()) == ()
