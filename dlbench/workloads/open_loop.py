@@ -86,15 +86,12 @@ def open_loop(
     def observe(clock: Clock) -> dict[str, Reported]:
         for each in services.values():
             warm_up(each, clock)
-        call_s = median_time(services[1], clock)
-        if call_s >= bound_s:
+        if (call_s := median_time(services[1], clock)) >= bound_s:
             raise NotImplementedError(f"one request alone takes {call_s * 1000:.3g} ms, so that none is done within bound_ms={bound_ms:g}")
-        closed = closed_loop_latencies(services[batch], clock, CLOSED_S)
-        saturation = batch * len(closed) / sum(closed)
-        found: dict[str, Reported] = {"saturation_per_s": saturation}
         if rate is None:
-            return found
-        warm, count = requests_of(percentile, rate / saturation, requests)
+            closed = closed_loop_latencies(services[batch], clock, CLOSED_S)
+            return {"saturation_per_s": batch * len(closed) / sum(closed)}
+        warm, count = requests_of(percentile, rate * median_time(services[batch], clock) / batch, requests)
         cpus, own = cpus_of_client(1 if device.type != "cpu" else torch.get_num_threads())
         gc.collect()
         gc.disable()
@@ -103,7 +100,7 @@ def open_loop(
                 stamps = serve(client.start(), client, Batcher(batch, wait_ms / 1000), service, clock.stamp)
         finally:
             gc.enable()
-        return {**found, **reported(stamps, bound_s, batch, warm), "own_cpu": own}
+        return {**reported(stamps, bound_s, batch, warm), "own_cpu": own}
 
     return replace(works[-1], call=None, report=None, inputs=(), observe=observe)
 

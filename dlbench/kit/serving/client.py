@@ -29,7 +29,7 @@ class Client:
         self._process = subprocess.Popen(program, stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0)
         self._input: Any = self._process.stdin
         self._output = self._process.stdout.fileno()  # type: ignore[union-attr]  # a pipe, as just asked for
-        self._times = array("d", times)
+        self._times, self._left = array("d", times), len(times)
 
     def __enter__(self) -> Self:
         return self
@@ -49,8 +49,11 @@ class Client:
     def receive(self, until: float) -> Sequence[float]:
         """Return when those were sent that have come since; wait for one, but not beyond that time. Raises OSError where none can."""
         left_s = until - time.perf_counter()
-        ready, _, _ = select.select([self._output], [], [], None if left_s > 1e9 else max(0.0, left_s))
-        return self._read() if ready else ()
+        outputs = [self._output] if self._left else []  # which is at its end once all have come
+        ready, _, _ = select.select(outputs, [], [], None if left_s > 1e9 else max(0.0, left_s))
+        stamps = self._read() if ready else ()
+        self._left -= len(stamps)
+        return stamps
 
     def _read(self) -> Sequence[float]:
         stamps = array("d", os.read(self._output, MOST_REQUESTS * _STAMP.size))
