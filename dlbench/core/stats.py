@@ -9,6 +9,8 @@ from typing import NamedTuple, TypeVar
 
 T = TypeVar("T")
 _CONFIDENCE = 0.95
+MAD_TO_SD = 1 / statistics.NormalDist().inv_cdf(0.75)
+"""What makes the median absolute deviation of normal values their standard deviation."""
 
 
 class Interval(NamedTuple):

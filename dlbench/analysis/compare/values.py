@@ -67,13 +67,6 @@ class ValueChange:
         return self.column == _MEMORY
 
     @property
-    def is_judged(self) -> bool:
-        """Whether a test decides it, its seeds do, or what it is: the same number throughout, or beyond a search's resolution."""
-        if self.is_of_seeds:
-            return self.possible is not None
-        return self.test is not None or (not self.is_memory and self.verdict in (Verdict.SAME, *WORDS))
-
-    @property
     def is_of_seeds(self) -> bool:
         """Whether seeds decide it, each of which would give the same again."""
         return self.test is not None and self.test.paired
@@ -188,8 +181,10 @@ def _value_change(columns: tuple[Column, Column], base: Row, new: Row, threshold
     One declaration stands for both. The margin is that of base, if it declares one: a new file can't loosen its own gate.
     """
     column = columns[0] if columns[0].declared and not columns[1].declared else columns[1]
-    name, unlike = value_name(column), _unlike(columns) if all(each.declared for each in columns) else ""
-    shown = ValueChange(column, base.values.get(name), new.values.get(name), remark=unlike)
+    name, declared_as = value_name(column), {(each.unit, each.better, each.series) for each in columns if each.declared}
+    unlike = len(declared_as) > 1
+    remark = "not judged, as its unit, direction or kind is declared otherwise on each side" if unlike else ""
+    shown = ValueChange(column, base.values.get(name), new.values.get(name), remark=remark)
     if column.series and not unlike:
         return _of_seeds(shown, [each for row in (base, new) for each in row.described if each.name == name], detect)
     sides = [each.rounds.values.get(name, ()) for each in (base, new)]
@@ -238,14 +233,6 @@ def _by_resolution(shown: ValueChange, base: float, new: float, threshold: float
 def _share_to_see(detect: float, change: ValueChange) -> float:
     """Return the share of base that must be detected: of what is better higher a fall by as many times."""
     return detect / (1 + detect) if change.column.better == "higher" else detect
-
-
-def _unlike(columns: tuple[Column, Column]) -> str:
-    """Say in what two declarations differ."""
-    declared = [(each.unit.value, each.better, "series" if each.series else "scalar") for each in columns]
-    sides = zip(("unit", "direction", "kind"), *declared, strict=True)
-    differ = [f"{what} {one or 'none'} against {other or 'none'}" for what, one, other in sides if one != other]
-    return f"not judged, as it is declared with {' and '.join(differ)}" if differ else ""
 
 
 def judge_values(cases: Sequence[Sequence[ValueChange]]) -> list[tuple[ValueChange, ...]]:

@@ -5,10 +5,7 @@ import statistics
 from collections.abc import Sequence
 from functools import cache
 
-from dlbench.core.stats import crossing
-
-MAD_TO_SD = 1 / statistics.NormalDist().inv_cdf(0.75)
-"""What makes the median absolute deviation of normal values their standard deviation."""
+from dlbench.core.stats import MAD_TO_SD, crossing
 
 
 def variance_between(groups: Sequence[Sequence[float]]) -> float:

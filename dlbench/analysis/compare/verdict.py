@@ -78,8 +78,8 @@ class CaseVerdict(NamedTuple):
     @property
     def by_value(self) -> ValueChange | None:
         """The value that decides a case without times; None of any other."""
-        timed = any(each is not None and each.time.median_s is not None for each in (self.base, self.new))
-        return None if timed else next((each for each in self.values if each.verdict is self.verdict and not each.is_memory), None)
+        deciding = [each for each in self.values if each.verdict is self.verdict and not (self.tests or each.is_memory)]
+        return deciding[0] if deciding else None
 
     @property
     def word(self) -> str:
@@ -97,7 +97,7 @@ class Undetectable:
 
     cases: tuple[str, ...]
     sentence: str
-    """How many they are, which, and what to do."""
+    """How many they are, and what to do."""
     decisive: bool
     """Whether the comparison is undecidable because of them."""
 
