@@ -9,7 +9,7 @@ from operator import itemgetter
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from dlbench.analysis.compare.variances import median_variance, student_p, student_quantile, two_way_variances, variance_between
+from dlbench.analysis.compare.variances import median_variance, two_way_variances, variance_between
 from dlbench.analysis.ratios.pairing import grouped
 from dlbench.analysis.read.places import began
 from dlbench.analysis.read.table import Results
@@ -18,6 +18,7 @@ from dlbench.core.errors import ResultFileError
 from dlbench.core.quantities import Bounds
 from dlbench.core.rows.row import Row
 from dlbench.core.schema import Column, Unit
+from dlbench.core.stats import student_p, student_quantile
 
 STATISTICS = ("median", "p10", "mean")
 """Of a round's blocks, seconds a call: fields of `Noise`, and with ``_s`` of `CaseRounds`."""

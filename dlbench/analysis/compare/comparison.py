@@ -105,16 +105,15 @@ def _concluded(pair: Matched, family: Family) -> CaseVerdict:
     """Return the verdict of a pair by its times, or why they say nothing, then by its memory and its values."""
     found, detect = pair.found, pair.found.detect
     worse = [doubts.worsening(each) for each in to_exclude(found.values)] if detect else []
-    left = [why for why, _ in worse if why]
     if found.tests:
-        found = _by_time(pair, family, insist=found.asked or bool(left))
+        found = _by_time(pair, family)
     elif detect and all(each.rounds.median_s for each in pair.sides):
         found = found.because(pair.untimed)._replace(unseen=pair.untimed)
     elif of_values := verdict_by_values(found.values):
         found = found._replace(verdict=of_values)
     else:
         found = found.because(pair.untimed)
-    if left:
+    if left := [why for why, _ in worse if why]:
         found = found._replace(unseen="; ".join(filter(None, (found.unseen, *left))), what="worsening")
     regressed = [each.column.name for each in found.values if each.verdict is Verdict.SLOWER]
     notes = [str(each) for each in found.values if each.matters or not (found.tests or each.is_memory)]
@@ -129,15 +128,12 @@ def _concluded(pair: Matched, family: Family) -> CaseVerdict:
     )
 
 
-def _by_time(pair: Matched, family: Family, insist: bool) -> CaseVerdict:
-    """Judge a pair by its times, and say why a change that must be detected could not have been called, if so.
-
-    ``insist``: the rounds in which it could are wanted, even where it is excluded.
-    """
+def _by_time(pair: Matched, family: Family) -> CaseVerdict:
+    """Judge a pair by its times, and say why a change that must be detected could not have been called, if so."""
     found, tests, detect, clocks = pair.found, pair.found.tests, pair.found.detect, pair.clocks
     left, verdict, planned = power.possible(tests), together(tests), 0.0
     excluded = detect is None or (left is not None and left < detect)
-    if detect and (insist or not excluded):
+    if detect:
         called = power.rounds_to_call(tests, family.weight, detect)
         planned = max(called, power.rounds_to_exclude(tests, math.log1p(detect), family.cases))
     rounds_to_see, disturbed = power.more_rounds(tests, planned), doubts.disturbances(pair.sides)

@@ -27,7 +27,7 @@ def worsening(change: ValueChange) -> tuple[str, int | None]:
     if (test := change.test) is None:
         return (f"{change.name} is {change.remark}" if change.verdict is Verdict.INCONCLUSIVE else ""), None
     worst, limit, rounds, tests = test.worst, change.limit, None, {"": test}
-    if not test.paired and not (test.equivalence and not test.equivalence.half_width):
+    if not test.paired:
         rounds = more_rounds(tests, max(least_rounds(tests, change.family), rounds_to_exclude(tests, limit, change.family)))
     if worst is None:
         why = f"{change.name} has too few {'seeds' if test.paired else 'rounds'}"
@@ -98,20 +98,17 @@ def powerless(cases: Sequence[CaseVerdict], budgets: Iterable[SpentBudget]) -> s
     The tests of times decide, and where there are none those of values, with memory next to them: memory alone is no comparison, and
     where seeds or the resolution of a search decide, chance has no part.
     """
-    tests, what = [test for case in cases for test in case.tests.values()], "slower"
-    if not tests:
-        judged, what = [value for case in cases for value in case.values if value.verdict], "worse"
-        values = [value for value in judged if not value.is_memory]
-        if not values:
-            return "no case has times that can be compared, so nothing could have been called slower"
-        if not all(value.test and not value.is_of_seeds for value in values):
-            return None
-        tests = [value.test for value in judged if value.test]
-    if min(holm([test.least_p for test in tests], [test.weight for test in tests])) < LEVEL:
+    times = [test for case in cases for test in case.tests.values()]
+    values = [value for case in cases for value in case.values if value.verdict]
+    if not times and all(value.is_memory for value in values):
+        return "no case has times that can be compared, so nothing could have been called slower"
+    by_margin = [value for value in values if not value.is_memory and (value.test is None or value.is_of_seeds)]
+    tests = times or [value.test for value in values if value.test]
+    if (by_margin and not times) or min(holm([test.least_p for test in tests], [test.weight for test in tests])) < LEVEL:
         return None
     last = max(tests, key=lambda test: (test.paired, test.weight))
     rounds = rounds_for_gate(sum(test.weight for test in tests) / last.weight, paired=last.paired)
-    none = f"too few rounds: in {len(tests)} tests none could have been called {what}"
+    none = f"too few rounds: in {len(tests)} tests none could have been called {'slower' if times else 'worse'}"
     return f"{none}; {rounds} rounds a side would do: {_option(rounds, budgets)}"
 
 

@@ -11,7 +11,6 @@ from dlbench.analysis.compare.judge import Verdict, by_side
 from dlbench.analysis.compare.power import DETECT_BY_DEFAULT, MARGINS_TO_SEE
 from dlbench.analysis.compare.values import compared_values
 from dlbench.analysis.compare.verdict import CaseVerdict, Comparison, attention
-from dlbench.analysis.presentation.wording import few, plural
 from dlbench.analysis.ratios.pairing import DEVICE_NAME, MATH, THREADS, match_rows
 from dlbench.analysis.read.pyperf import SESSIONS_FOR_A_VERDICT, TOOL
 from dlbench.analysis.read.readings import clock_difference
@@ -23,6 +22,8 @@ from dlbench.core.model import Status, settings_text, value_text
 from dlbench.core.rows.row import WORK, Row, Setting
 from dlbench.core.thresholds import ACROSS_RUNS, DETECT, WITHIN_A_RUN, Thresholds, ThresholdSettings
 from dlbench.core.units import byte_count
+
+_NOTHING_IN_COMMON = "no case is in both files; compare two runs of the same suite, devices and options"
 
 
 def compare(
@@ -74,21 +75,12 @@ def compare(
     title = f"{', '.join(new.environments)} against {', '.join(base.environments)}"
     family = Family((base, new), calibration, paired, paired and protocol.get("order") == BALANCED, across_machines)
     compared = comparison(title, pairs, settled, family)
-    return replace(compared, powerless=_what_each_has(bases, news)) if compared.nothing_in_common else compared
+    return replace(compared, powerless=_NOTHING_IN_COMMON) if compared.nothing_in_common else compared
 
 
 def _matched(base: Row, new: Row, limits: Thresholds, detect: float | None, asked: bool) -> Matched:
     values = tuple(compared_values(base, new, limits, detect or DETECT_BY_DEFAULT))
     return Matched(CaseVerdict(new.case.id, Verdict.INCONCLUSIVE, (), (), base, new, {}, values, limits, detect, asked), base, new)
-
-
-def _what_each_has(bases: Mapping[str, Row], news: Mapping[str, Row]) -> str:
-    """Say what each side has, where no case is on both."""
-    have = (
-        f"{side} has {plural(len(rows), 'case')} of {few(dict.fromkeys(row.case.suite for row in rows.values()))}"
-        for side, rows in by_side(bases, news)
-    )
-    return f"no case is in both files: {', '.join(have)}; compare two runs of the same suite, devices and options"
 
 
 def compare_by(results: Results, by: str, given: ThresholdSettings) -> Comparison:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from dlbench.analysis.compare.doubts import worsening
 from dlbench.analysis.compare.judge import Verdict
-from dlbench.analysis.compare.values import ValueChange, judge_values, memory_change, value_changes
+from dlbench.analysis.compare.values import ValueChange, compared_values, judge_values, memory_change
 from dlbench.analysis.read.table import named
 from dlbench.core.declarations import Declaration, Value
 from dlbench.core.measurement import Measurement, Memory
@@ -18,6 +18,7 @@ from dlbench.core.model import Status
 from dlbench.core.rows.row import Row
 from dlbench.core.rows.summary import summarise
 from dlbench.core.schema import Unit
+from dlbench.core.thresholds import Thresholds
 
 OPPOSITE = {Verdict.SLOWER: Verdict.FASTER, Verdict.FASTER: Verdict.SLOWER}
 MARGIN = 0.5
@@ -36,7 +37,7 @@ def change(
     """One value of one case, judged."""
     declared = Declaration(values=(Value("it", Unit.NUMBER, better, "it", margin=margin),))  # type: ignore[arg-type]  # a direction
     one, other = (named(row([{"values": {"it": each}} for each in side]), "run", declared) for side in (base, new))
-    ((found,),) = judge_values([value_changes(one, other, threshold, 0.25)])
+    ((found,),) = judge_values([compared_values(one, other, Thresholds(value=threshold), 0.25)])
     return found
 
 
