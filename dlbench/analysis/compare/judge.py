@@ -317,18 +317,15 @@ def _same_but_for_mean(tests: Tests) -> bool:
 
 
 def disagreement(tests: Tests) -> str:
-    """Say which tests call a case slower or faster, where others do not; or of one that is the same but for its mean that it is so.
+    """Say what its tests call a case, where that is not what its median alone does; or that it is the same but for its mean.
 
     That may have changed by more than the threshold, as slow calls do.
     """
-    called = {name: each.verdict for name, each in tests.items() if each.verdict.is_change}
-    if not called and _same_but_for_mean(tests):
-        return f"the same but for the mean of all its calls, {relative_change(tests[MEAN].change)}"
-    if len(set(called.values())) > 1:
-        return ", ".join(f"{verdict} by its {statistic_name(name)}" for name, verdict in called.items())
-    if not called or "median" in called:
-        return ""
-    return f"by its {statistic_name(next(iter(called)))}; by its median {tests['median'].verdict}"
+    called = {name: each.verdict for name, each in tests.items() if name == "median" or each.verdict.is_change}
+    if len(called) > 1:
+        return ", ".join(f"{each} by its {statistic_name(name)}" for name, each in called.items()) if len({*called.values()}) > 1 else ""
+    same = not called["median"].is_change and _same_but_for_mean(tests)
+    return f"the same but for the mean of all its calls, {relative_change(tests[MEAN].change)}" if same else ""
 
 
 def statistic_name(name: str) -> str:

@@ -1,18 +1,16 @@
 """Comparison of two result files, of the rows of one, or of the two sides of an A/B: a verdict for every case."""
 
-import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
 
 from dlbench.analysis.compare.calibration import Calibration
-from dlbench.analysis.compare.comparison import Matched, comparison
+from dlbench.analysis.compare.comparison import Family, Matched, comparison
 from dlbench.analysis.compare.doubts import summed_up
 from dlbench.analysis.compare.judge import Verdict, by_side
 from dlbench.analysis.compare.power import DETECT_BY_DEFAULT, MARGINS_TO_SEE
 from dlbench.analysis.compare.values import compared_values
 from dlbench.analysis.compare.verdict import CaseVerdict, Comparison, attention
-from dlbench.analysis.presentation.wording import few, plural
 from dlbench.analysis.ratios.pairing import DEVICE_NAME, MATH, THREADS, match_rows
 from dlbench.analysis.read.pyperf import SESSIONS_FOR_A_VERDICT, TOOL
 from dlbench.analysis.read.readings import clock_difference
@@ -23,7 +21,9 @@ from dlbench.core.measurement import BALANCED, CONFIRMING
 from dlbench.core.model import Status, settings_text, value_text
 from dlbench.core.rows.row import WORK, Row, Setting
 from dlbench.core.thresholds import ACROSS_RUNS, DETECT, WITHIN_A_RUN, Thresholds, ThresholdSettings
-from dlbench.core.units import byte_count, item_rate
+from dlbench.core.units import byte_count
+
+_NOTHING_IN_COMMON = "no case is in both files; compare two runs of the same suite, devices and options"
 
 
 def compare(
@@ -73,23 +73,14 @@ def compare(
     if sum(each.unseen is not None for each in settled) > len(pairs):  # what says nothing of most cases is no comparison
         settled = [each._replace(asked=True) for each in settled]
     title = f"{', '.join(new.environments)} against {', '.join(base.environments)}"
-    balanced = paired and protocol.get("order") == BALANCED
-    compared = comparison(title, (base, new), pairs, settled, calibration, paired, balanced, across_machines)
-    return replace(compared, powerless=_what_each_has(bases, news)) if compared.nothing_in_common else compared
+    family = Family((base, new), calibration, paired, paired and protocol.get("order") == BALANCED, across_machines)
+    compared = comparison(title, pairs, settled, family)
+    return replace(compared, powerless=_NOTHING_IN_COMMON) if compared.nothing_in_common else compared
 
 
 def _matched(base: Row, new: Row, limits: Thresholds, detect: float | None, asked: bool) -> Matched:
     values = tuple(compared_values(base, new, limits, detect or DETECT_BY_DEFAULT))
     return Matched(CaseVerdict(new.case.id, Verdict.INCONCLUSIVE, (), (), base, new, {}, values, limits, detect, asked), base, new)
-
-
-def _what_each_has(bases: Mapping[str, Row], news: Mapping[str, Row]) -> str:
-    """Say what each side has, where no case is on both."""
-    have = (
-        f"{side} has {plural(len(rows), 'case')} of {few(dict.fromkeys(row.case.suite for row in rows.values()))}"
-        for side, rows in by_side(bases, news)
-    )
-    return f"no case is in both files: {', '.join(have)}; compare two runs of the same suite, devices and options"
 
 
 def compare_by(results: Results, by: str, given: ThresholdSettings) -> Comparison:
@@ -106,7 +97,7 @@ def compare_by(results: Results, by: str, given: ThresholdSettings) -> Compariso
     settled = [CaseVerdict(case, Verdict.FAILED, (row.ending,), new=row) for case, row in failed.items()]
     unpaired = tuple(each for each in found.unpaired if each.case not in failed)
     title = f"{', '.join(results.environments)}: each {found.by.name if found.by else by} against {found.base_value}"
-    return comparison(title, (results, results), pairs, settled, unpaired=unpaired)
+    return comparison(title, pairs, settled, Family((results, results)), unpaired)
 
 
 def are_sides(results: Results) -> bool:
@@ -211,11 +202,8 @@ def _found_apart(base: Row, new: Row) -> list[str]:
     """Say what two searches for the fastest found, where that is not the same: their times are of other work then."""
     if not (base.rounds.median_s and new.rounds.median_s) or base.case.found == new.case.found:
         return []
-    sides = [
-        f"{settings_text(each.case.found) or None}: {item_rate(statistics.median(each.rounds.items_per_s or (0.0,)))}"
-        for each in (base, new)
-    ]
-    return [f"the searches found other settings, {' against '.join(sides)}"]
+    sides = " against ".join(settings_text(each.case.found) or "none" for each in (base, new))
+    return [f"the searches found other settings, {sides}"]
 
 
 def _limits_apart(base: Row, new: Row) -> str:

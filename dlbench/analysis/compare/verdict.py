@@ -39,8 +39,7 @@ class CaseVerdict(NamedTuple):
     remedy: str = ""
     """Of what is unseen, other than more rounds; empty where they are all there is to do."""
     rounds_to_see: int | None = None
-    """The rounds a side in which it probably would be seen, whatever the verdict is; None where these are enough, or none are, and where
-    it is excluded and nobody insists on more."""
+    """The rounds a side in which it probably would be seen, whatever the verdict is; None where these are enough, or none are."""
     detectable: float | None = None
     """The smallest change that would be called in four of five comparisons; None where nothing was tested, or none would."""
     possible: float | None = None
@@ -78,8 +77,8 @@ class CaseVerdict(NamedTuple):
     @property
     def by_value(self) -> ValueChange | None:
         """The value that decides a case without times; None of any other."""
-        timed = any(each is not None and each.time.median_s is not None for each in (self.base, self.new))
-        return None if timed else next((each for each in self.values if each.verdict is self.verdict and not each.is_memory), None)
+        deciding = [each for each in self.values if each.verdict is self.verdict and not (self.tests or each.is_memory)]
+        return deciding[0] if deciding else None
 
     @property
     def word(self) -> str:
@@ -97,7 +96,7 @@ class Undetectable:
 
     cases: tuple[str, ...]
     sentence: str
-    """How many they are, which, and what to do."""
+    """How many they are, and what to do."""
     decisive: bool
     """Whether the comparison is undecidable because of them."""
 
@@ -135,21 +134,6 @@ class Comparison:
     def nothing_in_common(self) -> bool:
         """Whether both sides have cases, and none is on both."""
         return {(case.base is None, case.new is None) for case in self.cases} == {(True, False), (False, True)}
-
-    def severity(self, case: CaseVerdict) -> str | None:
-        """Return how loud CI has to be about one of its cases: ``error``, ``warning`` or ``notice``; None for not at all."""
-        left_out = case.verdict is Verdict.NOT_MEASURED and case.lost
-        return "warning" if left_out or (self.report_only and case.verdict is Verdict.SLOWER) else _SEVERITIES.get(case.verdict)
-
-
-_SEVERITIES = {
-    Verdict.SLOWER: "error",
-    Verdict.FAILED: "error",
-    Verdict.MISSING: "error",
-    Verdict.INCONCLUSIVE: "warning",
-    Verdict.INCOMPARABLE: "warning",
-    Verdict.FASTER: "notice",
-}
 
 
 def attention(case: CaseVerdict) -> tuple[int, float]:

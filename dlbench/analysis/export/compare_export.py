@@ -121,6 +121,25 @@ def _value(change: ValueChange, name: str) -> ParamValue | None:
     return WORDS.get(found, found) if name == "verdict" else cell(found)
 
 
+_SEVERITIES = {
+    Verdict.SLOWER: "error",
+    Verdict.FAILED: "error",
+    Verdict.MISSING: "error",
+    Verdict.INCONCLUSIVE: "warning",
+    Verdict.INCOMPARABLE: "warning",
+    Verdict.FASTER: "notice",
+}
+
+
+def severity(case: CaseVerdict, report_only: bool) -> str | None:
+    """Return how loud CI has to be about a case: ``error``, ``warning`` or ``notice``; None for not at all.
+
+    ``report_only``: slower says nothing about the program, as the sides are of different machines.
+    """
+    left_out = case.verdict is Verdict.NOT_MEASURED and case.lost
+    return "warning" if left_out or (report_only and case.verdict is Verdict.SLOWER) else _SEVERITIES.get(case.verdict)
+
+
 VERDICT_VERSION = 2
 """Of the document below. Keys may be added under it; one that changes its meaning or goes away makes a new version."""
 

@@ -6,7 +6,7 @@ from functools import partial
 from pathlib import Path
 
 from dlbench.analysis.answers.parts.base import table
-from dlbench.analysis.compare.calibration import FIELDS, Calibration, CaseNoise
+from dlbench.analysis.compare.calibration import FIELDS, Calibration, Noise
 from dlbench.analysis.compare.values import ValueChange
 from dlbench.analysis.compare.verdict import CaseVerdict, Comparison
 from dlbench.analysis.presentation import wording
@@ -126,6 +126,6 @@ def occasions(calibration: Calibration, path: Path | None) -> str:
     return units.one_line(f"verdicts allow for the noise between sessions in {path}: {calibration.pooled.occasions} sessions{when}")
 
 
-def noise(cases: Sequence[CaseNoise]) -> ScreenTable:
+def noise(cases: Sequence[tuple[str, Noise]]) -> ScreenTable:
     """Return the table of the cases of a calibration."""
     return ScreenTable(columns_of(table("", FIELDS[:-1], cases)))
