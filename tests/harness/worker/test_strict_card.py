@@ -27,6 +27,7 @@ tries = 1
 timeout_s = 100
 """
 FEED = {"batch": 8, "samples": 64, "width": 16}
+PICTURES = {"batch": 2, "width": 40, "pictures": 2, "model": "small_cnn"}
 
 
 def measured(folder, *benches, plugins=()):
@@ -54,6 +55,7 @@ WORKLOADS = (
     bench("overlap", n=32, batches=4),
     bench("feed", **FEED, source=["resident", "pageable", "pinned", "prefetch", "loader"]),
     bench("feed", **FEED, source="loader", workers=2),
+    bench("preprocess", **PICTURES, where=["processes", "threads", "device"], workers=1, step=["none", "inference"]),
     bench("train_step", **SMALL, dtype=["fp32", "amp_bf16", "amp_fp16"]),
     bench("train_step", **SMALL, optimizer="adamw", implementation=["default", "foreach", "fused"]),
     bench("infer_step", **SMALL, dtype=["fp32", "bf16", "amp_bf16"]),
@@ -84,6 +86,12 @@ def test_no_workload_breaks_a_rule(rows):
 WAITS = {
     "feed[batch=8,source=pageable,samples=64,width=16,dtype=fp32]",
     *(f"matmul[n=32,dtype={dtype},copies=pageable]" for dtype in ("fp32", "fp64", "bf16", "fp16", "int8")),
+    # Threads decode into pageable memory.
+    *(
+        f"preprocess[batch=2,where={where},workers=1,{step}model=small_cnn,width=40,pictures=2,dtype=fp32]"
+        for where in ("threads", "device")
+        for step in ("", "step=inference,")
+    ),
     "train_step[model=resnet18,batch=2,dtype=amp_fp16]",  # looks whether a gradient overflowed
     "transfer[bytes=10000,direction=both,memory=pinned]",
     "transfer[bytes=10000,direction=d2d]",
