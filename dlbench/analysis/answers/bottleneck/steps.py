@@ -18,7 +18,7 @@ from dlbench.analysis.read.table import Results
 from dlbench.core import units
 from dlbench.core.rows.row import Cells, Row
 from dlbench.core.schema import Column, Unit
-from dlbench.core.step_profile import LayerTime
+from dlbench.core.step_profile import LayerTime, OperationKind
 
 ORDER = 10
 _LARGE = 0.2
@@ -56,6 +56,8 @@ class ProfiledStep(NamedTuple):
     @property
     def changes(self) -> list[str]:
         """What to change: at most two, of the two kinds with most to gain; first what helps both, products with a second choice last."""
+        if self.most and not self.gaining and self.most.kind == OperationKind.DATA:
+            return ["more workers"]  # alone it takes as long, so nothing that overlaps it helps
         two = self.gaining[:2]
         last = sorted(two, key=lambda each: each.kind in OF_PRODUCTS)
         every = [change for at in range(4) for each in (last if at else two) for change in each.of.changes[at : at + 1]]
@@ -77,7 +79,7 @@ class ProfiledStep(NamedTuple):
         if not self.most:
             return None
         if not self.gaining:
-            return f"{self.most.of.short} {whole(self.most.share)}, {self.most.nearness}"
+            return f"{self.most.of.short} {whole(self.most.share)}, {'as long alone' if self.change else self.most.nearness}"
         large = [each for each in self.kinds if each is self.most or each.share >= _LARGE or each.gain >= TENTH]
         gains = [f"{each.of.short} {whole(each.share)}" + f" (gain {100 * each.gain:.0f})" * (each in self.gaining) for each in large]
         first, gain, others = ", ".join(gains).partition(" (gain ")
@@ -92,7 +94,8 @@ class ProfiledStep(NamedTuple):
             return [f"{case}: {time}, no profile; {self.why}", f"{time}, no profile; {self.why}", f"{time}, no profile"]
         first = f"{self.most.of.short} {whole(self.most.share)}"
         if not self.gaining:
-            return [f"{self.shares}: little left"] * bool(self.most.limit) + [self.shares, first]
+            end = f" → {self.change}" if self.change else ": little left"
+            return [f"{self.shares}{end}"] * bool(self.most.limit) + [self.shares, first]
         most, *fewer = self.gaining
         gains = ", ".join([f"gain: {most.of.short} {whole(most.gain)}", *(f"{each.of.short} {100 * each.gain:.0f}" for each in fewer)])
         ends = [f" → {end}" for end in dict.fromkeys((self.change, *self.changes)) if end]
