@@ -23,8 +23,8 @@ _HOST_FLOOR = 1 << 20
 """Bytes; what a process takes for itself varies by some pages."""
 _HOST_SLACK = 64 << 20
 """Bytes of growth on the host that nobody has to exclude: libraries' own buffers vary by tens of MiB from round to round."""
-_MEMORY = Column("memory", Unit.BYTES, "peak memory", "lower")
-_ENERGY = plain(of_row(lambda row: row.energy.joules_per_item))
+_MEMORY = Column("memory", Unit.BYTES, "peak memory", "lower", heading="memory")
+_ENERGY = plain(of_row(lambda row: row.energy.joules_per_item, "energy"))
 _VALUE, _REPEATED_VALUE = 0.1, 0.01
 """Least share of base by which a value changes that matters, and the same of one that is one number in all rounds of each side."""
 WORDS = {Verdict.SLOWER: "worse", Verdict.FASTER: "better"}
@@ -58,8 +58,7 @@ class ValueChange:
     @property
     def name(self) -> str:
         """What its workload calls it, or ``memory`` or ``energy``."""
-        group, _, _ = self.column.name.partition(".")
-        return value_words(self.column) if group == "value" else group
+        return self.column.heading or value_words(self.column)
 
     @property
     def is_memory(self) -> bool:
@@ -86,8 +85,8 @@ class ValueChange:
     @property
     def matters(self) -> bool:
         """Whether to show it of a case that has times as well."""
-        beyond = self.verdict is Verdict.INCONCLUSIVE and self.test and self.test.beyond
-        return bool(self.remark or self.verdict in WORDS or beyond)
+        doubtful = self.verdict is Verdict.INCONCLUSIVE and self.test and self.test.beyond and self.test.is_worse
+        return bool(self.remark or self.verdict in WORDS or doubtful)
 
     def __str__(self) -> str:
         sides = " to ".join(dict.fromkeys(cell(each, self.column) for each in (self.base, self.new)))
