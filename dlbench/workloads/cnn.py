@@ -17,13 +17,16 @@ from dlbench.kit.precision import autocast, operands, scales_gradients, storage
 from dlbench.kit.step_counts import Counts, forward_counts, train_counts
 from dlbench.kit.updates import MakeOptimizer, refuse_other_update
 from dlbench.kit.user_networks import Inputs, Loss, forward_of
-from dlbench.models import Model, build
+from dlbench.models import MODELS, SIZES, Model, build, for_inference
+from dlbench.models.inception import Inception
 from dlbench.models.shapes import tensors_of
 
 TRAINING = "training of a classifier"
 """What the forms of parallelism do on one device, all of them alike."""
 IMAGE = (3, 224, 224)
 CLASSES = 1000
+AUXILIARY_WEIGHT = 0.4
+"""Of the loss of Inception's auxiliary head, as torchvision's references/classification/train.py has it."""
 ORDER = {"nchw": torch.contiguous_format, "channels_last": torch.channels_last}
 
 LEARNING_RATE = 1e-9
@@ -141,13 +144,19 @@ def infer_step(
     layout: Switch[Layout] = "nchw",
     mode: Switch[InferenceMode] = "eager",
     kernels: Kernels = "vendor",
+    until: Literal["logits", "pooling"] = "logits",
 ) -> Work:
     """Run a network forward on a batch, without a gradient: of a classifier, classify images."""
+    if until == "pooling" and find_network(model):
+        raise NotImplementedError(f"until=pooling is for networks of dlbench's own, and {model} is yours; leave it out")
     take_kernels(kernels, device, dtype)
-    execution = Execution(mode, device, f"{device} {model} {batch} {dtype} {layout} {kernels}")
-    network = build_on(device, model, dtype, layout)
+    execution = Execution(mode, device, f"{device} {model} {batch} {dtype} {layout} {kernels} {until}")
+    network = for_inference(build_on(device, model, dtype, layout))
+    if until == "pooling":
+        last, _ = list(network.named_children())[-1]
+        setattr(network, last, nn.Identity())
     inputs, _ = draw_batch(device, model, batch, dtype, layout)
-    counts = forward_counts(network.eval(), model, inputs, dtype)
+    counts = forward_counts(network, model, inputs, dtype)
     return inference_work(execution, network, forward_of(network, inputs), inputs, dtype, counts, items=batch)
 
 
@@ -191,9 +200,17 @@ def training_step(
     return step
 
 
-def cross_entropy(network: Callable[[Tensor], Tensor]) -> Loss:
-    """Return the loss of a classifier: from images and labels."""
-    return lambda images, labels: F.cross_entropy(network(images), labels)
+def cross_entropy(network: Callable[[Tensor], Any]) -> Loss:
+    """Return the loss of a classifier, with its auxiliary head where it has one: from images and labels."""
+
+    def loss(images: Tensor, labels: Tensor) -> Tensor:
+        output = network(images)
+        if isinstance(output, Tensor):
+            return F.cross_entropy(output, labels)
+        logits, auxiliary = output
+        return F.cross_entropy(logits, labels) + AUXILIARY_WEIGHT * F.cross_entropy(auxiliary, labels)
+
+    return loss
 
 
 def scaler_of(device: torch.device, dtype: Dtype) -> torch.amp.GradScaler:
@@ -234,12 +251,12 @@ def build_on(device: torch.device, model: str, dtype: Dtype, layout: Layout) -> 
 def draw_batch(device: torch.device, model: str, batch: int, dtype: Dtype, layout: Layout) -> tuple[Inputs, Any]:
     """Return inputs of the network and its targets on the device, in the precision and in the layout.
 
-    Of a classifier of ours they are (batch, 3, 224, 224) images and (batch,) classes. Raises NotImplementedError for a layout of what has
-    none.
+    Of a classifier of ours they are (batch, 3, 224, 224) images, or of its own size, and (batch,) classes. Raises NotImplementedError for a
+    layout of what has none.
     """
     user_network = find_network(model)
     if user_network is None:
-        return draw_images(device, batch, dtype, layout), draw_labels(device, batch)
+        return draw_images(device, batch, dtype, layout, SIZES.get(model, IMAGE[1])), draw_labels(device, batch)
     inputs, targets = user_networks.draw_batch(user_network, device, batch, dtype)
     return (inputs if layout == "nchw" else user_networks.in_order(user_network, inputs, ORDER[layout])), targets
 
@@ -251,14 +268,16 @@ def loss_of(network: nn.Module, model: str, inputs: Inputs) -> Loss:
 
 
 def is_classifier(model: str) -> bool:
-    """Whether a network is trained by cross-entropy of its logits and a class for each sample."""
+    """Whether a network is trained by cross-entropy of its logits alone and a class for each sample."""
     user_network = find_network(model)
-    return user_network is None or (user_network.loss is None and user_network.classes is not None)
+    if user_network is None:
+        return MODELS[model] is not Inception  # which has an auxiliary head
+    return user_network.loss is None and user_network.classes is not None
 
 
-def draw_images(device: torch.device, batch: int, dtype: Dtype, layout: Layout) -> Tensor:
-    """Return a (batch, 3, 224, 224) image batch on the device, in the precision and in the layout."""
-    (images,) = operands(device, (batch, *IMAGE), dtype=dtype)
+def draw_images(device: torch.device, batch: int, dtype: Dtype, layout: Layout, size: int = IMAGE[1]) -> Tensor:
+    """Return a (batch, 3, size, size) image batch on the device, in the precision and in the layout."""
+    (images,) = operands(device, (batch, IMAGE[0], size, size), dtype=dtype)
     return images.contiguous(memory_format=ORDER[layout])
 
 
