@@ -51,7 +51,7 @@ class Estimate(NamedTuple):
     @property
     def items(self) -> str:
         """What its samples are called."""
-        return _items_of(self.row) or "samples"
+        return items_of(self.row) or "samples"
 
     @property
     def rate(self) -> str:
@@ -178,7 +178,8 @@ class Cost(NamedTuple):
         return low, high
 
 
-def _items_of(row: Row) -> str | None:
+def items_of(row: Row) -> str | None:
+    """Return what the items of a step are called; None where it does not declare that."""
     return next((items for tag, items in _ITEMS.items() if tag in row.declared.tags), None)
 
 
@@ -189,7 +190,7 @@ def _best_steps(results: Results) -> dict[str, list[Row]]:
     sustained step is what it kept under load, and counts before all others.
     """
     sound = [row for row in results.rows if row.is_sound and row.paid_rate and row.params.get("model")]
-    alone = [row for row in sound if row.is_single_rank and "training" in row.declared.tags and _items_of(row)]
+    alone = [row for row in sound if row.is_single_rank and "training" in row.declared.tags and items_of(row)]
     models = [*schedules(), *dict.fromkeys(str(row.params["model"]) for row in alone)]
     found = grouped([*alone, *filter(_trains_together, sound)], lambda row: str(row.params["model"]))
     return {
@@ -221,7 +222,7 @@ def _counting(rows: Sequence[Row]) -> Row:
 def inference(results: Results) -> list[Estimate]:
     """Return for each network and device what 1000 samples of its inference take, where their energy or their price is known."""
     sound = [row for row in results.rows if row.is_sound and row.paid_rate and row.is_single_rank and row.params.get("model")]
-    rows = [row for row in sound if "inference" in row.declared.tags and _items_of(row)]
+    rows = [row for row in sound if "inference" in row.declared.tags and items_of(row)]
     groups = grouped(rows, lambda row: str(row.params.get("model")))
     found = [(model, _counting(of_place)) for model, of_model in groups.items() for of_place in names.by_device(of_model).values()]
     every = [Estimate(row, Schedule(model, THOUSAND, 1, "", None, None), results.prices) for model, row in found]
