@@ -3,16 +3,18 @@
 import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from itertools import takewhile
 from typing import NamedTuple
 
 from dlbench.analysis.answers.parts.base import Section
 from dlbench.analysis.answers.parts.headline import MOST, MOST_OF_LINE, cut, names_of
 from dlbench.analysis.answers.parts.step_kinds import KINDS, OF_PRODUCTS, TENTH, KindOf, TimedKind, kinds_of, whole
+from dlbench.analysis.answers.parts.training_time import items_of
 from dlbench.analysis.presentation.columns import KEY, TIME, place
 from dlbench.analysis.presentation.figures import Figure, figure
 from dlbench.analysis.presentation.names import by_device, device_label, several_runs
-from dlbench.analysis.presentation.wording import brief, plural
-from dlbench.analysis.ratios.pairing import grouped
+from dlbench.analysis.presentation.wording import brief, plural, short
+from dlbench.analysis.ratios.pairing import BATCH, grouped, label, settings_named
 from dlbench.analysis.read.ceilings import machine
 from dlbench.analysis.read.table import Results
 from dlbench.core import units
@@ -144,7 +146,35 @@ def foremost(found: Sequence[ProfiledStep]) -> list[ProfiledStep]:
 
 def kinds(results: Results) -> list[TimedKind]:
     """Return the kinds of operations of the foremost steps."""
-    return [kind for step in foremost(steps(results)) for kind in step.kinds]
+    every = steps(results)
+    return [kind._replace(from_items=_from_items(kind, every)) for step in foremost(every) for kind in step.kinds]
+
+
+def _from_items(kind: TimedKind, every: Sequence[ProfiledStep]) -> int | None:
+    """Return from how many items on arithmetic bounds a kind, where its step declares a size; None where memory bounds the largest."""
+    if not kind.row.declared.having("sweep"):
+        return None
+    free = settings_named(_free(kind.row))
+    alike = [step for step in every if step.row.differing_from(free) == kind.row.differing_from(free)]
+    sizes = {_items(step.row): each.balance for step in alike for each in step.kinds if each.kind == kind.kind and each.balance}
+    bound = list(takewhile(lambda items: sizes[items] >= 1, sorted(sizes, reverse=True)))
+    return bound[-1] if bound and len(sizes) > 1 else None
+
+
+def _items(row: Row) -> int:
+    return round(row.throughput * (row.time.median_s or 0.0))
+
+
+def _free(row: Row) -> tuple[str, ...]:
+    return (BATCH.name, *row.declared.having("sweep"))
+
+
+def _sizes(found: Sequence[TimedKind]) -> Sequence[str]:
+    bound = [(each, f"{each.from_items:,} {items_of(each.row) or 'samples'}") for each in found if each.from_items]
+    told = [(each.of.name, items, short(label(each.row, _free(each.row)))) for each, items in bound]
+    return list(
+        dict.fromkeys(f"from {items} a call on arithmetic bounds {name}, and no longer memory: {case}" for name, items, case in told)
+    )
 
 
 class ProfiledLayer(NamedTuple):
@@ -235,6 +265,7 @@ SECTIONS = [
     Section(
         records=kinds,
         title="Kinds of operations in the step of median time, and in that with most to gain",
+        notes=_sizes,
         columns=[
             KEY.headed("step", 1),
             place,
@@ -244,6 +275,9 @@ SECTIONS = [
             Column("kind.limit_s", Unit.SECONDS, "what it would take there", heading="at its ceiling"),
             Column("kind.reached", Unit.FRACTION, "of the ceiling that bounds it, what it reaches", heading="reaches"),
             Column("kind.limit", Unit.TEXT, "that ceiling", heading="of its"),
+            Column("kind.from_items", Unit.COUNT, "items of a call from which on arithmetic bounds it in all that are larger").headed(
+                "bound from"
+            ),
             Column("kind.gain", Unit.FRACTION, "share of the step that it takes longer than at its ceiling", heading="to gain").by(
                 lambda kind: kind.gain if kind.limit else None
             ),
