@@ -32,7 +32,7 @@ class _Found:
 
     saturation: float = 0.0
     verdicts: dict[float, Verdict] = field(default_factory=dict)
-    curve: list[float] = field(default_factory=list)
+    curve: list[float | None] = field(default_factory=list)
     wanted: Case | None = None
     ended: tuple[Status, str] | None = None
 
@@ -66,8 +66,7 @@ class RateSearch:
 
     def is_try(self, case: Case) -> bool:
         """Whether a case is one of its tries."""
-        mine, others = ({**each.params, **dict.fromkeys(self._changed)} for each in (self.case, case))
-        return (case.workload, case.device, others) == (self.case.workload, self.case.device, mine)
+        return self._with(*(case.params.get(name) for name in self._changed)).id == case.id
 
     def values(self, tried: Measurement) -> dict[str, ParamValue]:
         """Return the rate of a try and the number of its pattern; of the closed loop no rate."""
@@ -95,9 +94,9 @@ class RateSearch:
             "saturation": found.saturation,
             "highest_rate": found.held,
             "failing_rate": found.failed,
-            "rate_curve": tuple(found.curve),
+            "rate_curve": None if None in found.curve else tuple(found.curve),  # an overload has no latencies
         }
-        values = {value.name: of_role[value.role] for value in self.signature.declared.values if value.role in of_role}
+        values = {value.name: each for value in self.signature.declared.values if (each := of_role.get(value.role)) is not None}
         return replace(outcome, found={self._changed[0]: found.held}, values=values)
 
     def unfinished(self, ended: Measurement, tries: Tries) -> Measurement:
@@ -111,6 +110,10 @@ class RateSearch:
     def _changed(self) -> tuple[str, ...]:
         """The parameters that tries differ in: the rate, and the number of the pattern of arrivals."""
         return (*self.signature.declared.searched, *self.signature.declared.having("pattern"))
+
+    def _with(self, *changed: ParamValue | None) -> Case:
+        given = dict(zip(self._changed, changed, strict=False))
+        return Case.of(self.case.suite, self.signature, {**self.case.params, **given}, self.case.device)
 
     def _searched(self, tries: Tries) -> _Found:
         found = _Found()
@@ -127,14 +130,12 @@ class RateSearch:
 
         def measured(at: str, roles: Sequence[ValueRole], *changed: float) -> list[Any]:
             """Return what a try reported for these roles."""
-            given = dict(zip(self._changed, changed, strict=False))
-            case = Case.of(self.case.suite, self.signature, {**self.case.params, **given}, self.case.device)
-            if (tried := known.get(case.id)) is None:
+            if (tried := known.get((case := self._with(*changed)).id)) is None:
                 raise _Stop(case, None)
             if tried.status is not Status.OK:
                 raise _Stop(None, (tried.status, f"{at}{tried.reason}"))
-            values = (self.signature.declared.value(role) for role in roles)
-            return [tried.values.get(value.name) if value else None for value in values]
+            reported = {value.role: tried.values.get(value.name) for value in self.signature.declared.values}
+            return [reported[role] for role in roles]
 
         def holds(rate: float) -> bool:
             at, runs, came_to = f"at {rate:g} requests a second: ", list[OpenRun](), Verdict.UNDECIDED
@@ -142,9 +143,7 @@ class RateSearch:
                 runs.append(OpenRun(*measured(at, ("missed", "queries", "late", "backlog"), rate, len(runs) + 1)))
                 came_to = verdict(runs, allowed)
             if came_to is Verdict.CLIENT_BOUND:
-                late = (
-                    f"the client is bound: it sent some later than by {CLIENT_BOUND:.0%} of the bound; leave it a core, or raise the bound"
-                )
+                late = f"the client is bound: it was late by more than {CLIENT_BOUND:.0%} of the bound; leave it a core, or raise the bound"
                 raise _Stop(None, (Status.UNSUPPORTED, at + late))
             found.verdicts[rate] = came_to
             return came_to is Verdict.HOLDS
