@@ -260,7 +260,8 @@ def _value_change(base_column: Column, new_column: Column, base: Row, new: Row, 
     if unlike or column.series or column.better is None or not before or not after:
         return shown
     if _searched(base, new):
-        return _by_resolution(shown, statistics.median(before), statistics.median(after), threshold or _VALUE, detect)
+        failed = (new if after[0] < before[0] else base).in_role("failing_rate")
+        return _by_resolution(shown, statistics.median(before), statistics.median(after), threshold or _VALUE, detect, failed)
     higher = column.better == "higher"
     one, other = ([-each if higher else each for each in side] for side in (before, after))
     margin = new_column.margin if base_column.margin is None else base_column.margin
@@ -280,14 +281,13 @@ def _searched(base: Row, new: Row) -> bool:
     return all(each.case.found and not each.rounds.median_s for each in (base, new))
 
 
-def _by_resolution(shown: ValueChange, base: float, new: float, threshold: float, detect: float) -> ValueChange:
+def _by_resolution(shown: ValueChange, base: float, new: float, threshold: float, detect: float, failed: float | None) -> ValueChange:
     """Judge what a search found: once a run, as good as its resolution and no chance, so by a margin alone.
 
-    Each side is a step of the search off at most. Of what is small two steps may be as much as must be detected, so that nothing is known.
+    Each side is a step of the search off at most, a rate as far as the lowest that ``failed``: which may be as much as must be detected.
     """
-    usual = max(abs(base), abs(new))
-    higher = shown.column.better == "higher"
-    if abs(new - base) <= max(threshold * usual, 2 * max(1.0, SEARCH_RESOLUTION * usual)):
+    usual, higher = max(abs(base), abs(new)), shown.column.better == "higher"
+    if abs(new - base) <= max(threshold * usual, failed - min(base, new) if failed else 2 * max(1.0, SEARCH_RESOLUTION * usual)):
         if (base - new if higher else new - base) >= share_to_see(detect, higher) * abs(base) > 0:
             return replace(shown, verdict=Verdict.INCONCLUSIVE, remark="within two steps of its search")
         return replace(shown, verdict=Verdict.SAME)
