@@ -25,7 +25,7 @@ from dlbench.models import Model
 from dlbench.workloads.cnn import build_on, draw_batch, optimizer_of, train_step, training_step, usual_optimizer
 from dlbench.workloads.transfer import streams_of
 
-Launch = Literal["each", "one"]
+Launch = Literal["thread_each", "one_thread"]
 """Whether each side has a thread, all of which share the interpreter's lock, or one thread launches the steps of all in turn."""
 Cpus = Sequence[int]
 """Of a side: logical CPUs, one of each core, and as many threads."""
@@ -60,7 +60,7 @@ def concurrent_training(
     model: Model,
     batch: Size,
     networks: Spread[Size] = 1,
-    launch: Spread[Launch] = "each",
+    launch: Spread[Launch] = "thread_each",
     instances: Spread[Size | None] = None,
     dtype: Switch[Dtype] = "fp32",
     seconds: Duration = SECONDS,
@@ -77,7 +77,7 @@ def concurrent_training(
     lanes: list[Step] = [
         Lane(train_step(device, model=model, batch=batch, dtype=dtype, optimizer=optimizer).call, module) for _ in range(networks)
     ]
-    sides = lanes if launch == "each" else [lambda: [lane() for lane in lanes]]
+    sides = lanes if launch == "thread_each" else [lambda: [lane() for lane in lanes]]
     whole = sorted({cpu for each in gathered(own, instances) for cpu in each})
 
     def observe(clock: Clock) -> dict[str, Reported]:
@@ -101,7 +101,7 @@ def distillation(
     teacher: Model,
     student: Model,
     batch: Size,
-    launch: Spread[Launch] = "each",
+    launch: Spread[Launch] = "thread_each",
     free_core: Spread[bool] = False,
     dtype: Switch[Dtype] = "fp32",
     seconds: Duration = SECONDS,
@@ -143,7 +143,7 @@ def distillation(
         in_turn = partial(alone, lambda: learn(teach(), ahead=0))
         in_turn(WARMUP_S)
         sides, turn_per_s = (alone(lambda: learn(logits)), alone(teach)), in_turn()
-        per_s = [alone(lambda: learn(teach()))] * 2 if launch == "one" else rates(beside(clock, teach, learn, cpus, seconds))
+        per_s = [alone(lambda: learn(teach()))] * 2 if launch == "one_thread" else rates(beside(clock, teach, learn, cpus, seconds))
         return reported(sides, per_s, batch * turn_per_s, batch * per_s[0], 1 + min(sides) / max(sides))
 
     return Work(observe=observe)
@@ -171,7 +171,7 @@ class Lane:
 
 def streams(device: torch.device, launch: Launch) -> Any:
     """Return torch's module of streams; None on a CPU, where each side computes on its thread. Raises NotImplementedError otherwise."""
-    return None if device.type == "cpu" and launch == "each" else streams_of(device)
+    return None if device.type == "cpu" and launch == "thread_each" else streams_of(device)
 
 
 def cores() -> Cpus:

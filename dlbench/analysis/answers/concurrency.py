@@ -83,6 +83,7 @@ QUESTION = Question(
             ],
             whole=of_ratio,
             foremost=_foremost,
+            label="at once",
             by=lambda each: each.ratio.outcome,
             headline={
                 "gain": "{number} at once {speedup} one after the other{span}",

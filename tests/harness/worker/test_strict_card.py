@@ -65,8 +65,8 @@ WORKLOADS = (
     bench("largest_batch", model="resnet18", memory_gib=0.01),
     bench("sustained_training", **SMALL, seconds=0.3),
     bench("closed_loop", **SMALL, bound_ms=0.065, seconds=0.005, copies=["none", "pageable"]),
-    bench("concurrent_training", **SMALL, networks=[2, 3], launch="one", seconds=0.02),
-    bench("distillation", teacher="resnet18", student="resnet50", batch=2, launch=["one", "each"], seconds=0.02),
+    bench("concurrent_training", **SMALL, networks=[2, 3], launch="one_thread", seconds=0.02),
+    bench("distillation", teacher="resnet18", student="resnet50", batch=2, launch=["one_thread", "thread_each"], seconds=0.02),
     bench("distillation", teacher="small_cnn", student="resnet18", batch=2, seconds=0.02),
     bench("beside_a_teacher", last=["teacher", "student"]),
 )
@@ -143,7 +143,9 @@ def test_a_student_and_its_teacher_wait_for_each_other_at_a_batch_alone(rows):
 
 
 def test_trainings_on_streams_of_one_thread_take_turns_where_launches_are_all_there_is(rows):
-    two, three = (rows[f"concurrent_training[model=resnet18,batch=2,networks={n},launch=one,dtype=fp32,seconds=0.02]"] for n in (2, 3))
+    two, three = (
+        rows[f"concurrent_training[model=resnet18,batch=2,networks={n},launch=one_thread,dtype=fp32,seconds=0.02]"] for n in (2, 3)
+    )
     assert two["values"]["kept"] == pytest.approx([1 / 2] * 2)
     assert three["values"]["kept"] == pytest.approx([1 / 3] * 3)
     assert (two["values"]["overlap_efficiency"], three["values"]["overlap_efficiency"]) == (pytest.approx(0), pytest.approx(0))
@@ -151,7 +153,7 @@ def test_trainings_on_streams_of_one_thread_take_turns_where_launches_are_all_th
 
 def test_a_teacher_of_one_thread_computes_while_the_card_does_and_not_while_the_host_launches(rows):
     """Alone it takes 1 ms; its student's launches take longer than its kernels, so that at once they add up."""
-    values = rows["distillation[teacher=resnet18,student=resnet50,batch=2,launch=one,dtype=fp32,seconds=0.02]"]["values"]
+    values = rows["distillation[teacher=resnet18,student=resnet50,batch=2,launch=one_thread,dtype=fp32,seconds=0.02]"]["values"]
     assert sum(values["kept"]) == pytest.approx(1)
     assert values["kept"][1] == pytest.approx(values["at_once_items_per_s"] / 2 * 1e-3)
     assert values["in_turn_items_per_s"] <= values["at_once_items_per_s"]
