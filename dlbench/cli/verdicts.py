@@ -18,6 +18,7 @@ from dlbench.cli.options import OutputOptions
 from dlbench.cli.output_files import create, overwrite, writing
 from dlbench.cli.terminal import draw, say, say_unbroken, unread, write_notes
 from dlbench.core.errors import ExitCode
+from dlbench.core.stats import known
 
 
 def conclude(comparisons: Sequence[Comparison], notes: Sequence[str], options: OutputOptions, results: Results) -> ExitCode:
@@ -28,7 +29,7 @@ def conclude(comparisons: Sequence[Comparison], notes: Sequence[str], options: O
         *results.notes,
         *notes,
         *(line for comparison in comparisons for line in sentences.unpaired(comparison.unpaired)),
-        *(doubt for comparison in comparisons for doubt in comparison.doubts),
+        *known(comparison.doubt for comparison in comparisons),
         *dict.fromkeys(map(str, results.budgets.values())),
         *sentences.not_usable(results),
         *defaults.in_force().notes(),

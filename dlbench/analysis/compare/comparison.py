@@ -8,7 +8,7 @@ from typing import NamedTuple
 from dlbench.analysis.compare import doubts, power
 from dlbench.analysis.compare.calibration import Calibration
 from dlbench.analysis.compare.judge import LEVEL, Tests, Verdict, by_side, disagreement, judge_family, rank_tests, together
-from dlbench.analysis.compare.values import judge_values, to_exclude, verdict_by_values
+from dlbench.analysis.compare.values import judge_values
 from dlbench.analysis.compare.verdict import CaseVerdict, Comparison, attention
 from dlbench.analysis.ratios.pairing import Unpaired
 from dlbench.analysis.read.readings import ClockDifference
@@ -18,11 +18,12 @@ from dlbench.core.rank_test import rank_test
 from dlbench.core.rows.rounds import CaseRounds
 from dlbench.core.rows.row import Row
 from dlbench.core.stats import known
-from dlbench.core.thresholds import ACROSS_RUNS
 from dlbench.core.units import percent
 
 _FEW = 0.2
 """Share of rounds that may be unsteady or throttled if the others alone say the same."""
+_BY_VALUES = Verdict.SLOWER, Verdict.FASTER, Verdict.INCONCLUSIVE, Verdict.SAME
+"""What decides a case without times, the first before the others."""
 _CLEAN = "the same without its rounds that were unsteady, throttled or short of CPU time"
 
 
@@ -32,6 +33,8 @@ class Matched(NamedTuple):
     found: CaseVerdict
     base: Row
     new: Row
+    threshold: float
+    """From which on a change of its time matters, as a fraction."""
     clocks: ClockDifference | None = None
     """How the clocks of its device differ between the sides, if they do."""
 
@@ -69,8 +72,7 @@ class Family(NamedTuple):
 
     def tests(self, pair: Matched, base: CaseRounds, new: CaseRounds) -> Tests:
         """Test times of a pair."""
-        limits, drifts = pair.found.thresholds or ACROSS_RUNS, self.calibration.drifts(pair.found.case) if self.calibration else {}
-        return rank_tests(base, new, limits.time, drifts, self.paired)
+        return rank_tests(base, new, pair.threshold, self.calibration.drifts(pair.found.case) if self.calibration else {}, self.paired)
 
     def verdict(self, tests: Tests) -> Verdict:
         """Return the verdict of other tests of a case, corrected as the first step of Holm's correction does."""
@@ -104,13 +106,16 @@ def _with_loss(case: CaseVerdict, results: tuple[Results, Results]) -> CaseVerdi
 def _concluded(pair: Matched, family: Family) -> CaseVerdict:
     """Return the verdict of a pair by its times, or why they say nothing, then by its memory and its values."""
     found, detect = pair.found, pair.found.detect
-    worse = [doubts.worsening(each) for each in to_exclude(found.values)] if detect else []
+    # Where seeds repeat, another round would be the same again: what a single one reports apart from them has not to be excluded.
+    seeds, worse = any(each.is_of_seeds for each in found.values), []
+    if detect:
+        worse = [doubts.worsening(each) for each in found.values if not seeds or (each.test and (each.test.paired or each.test.rounds > 1))]
     if found.tests:
         found = _by_time(pair, family)
     elif detect and all(each.rounds.median_s for each in pair.sides):
         found = found.because(pair.untimed)._replace(unseen=pair.untimed)
-    elif of_values := verdict_by_values(found.values):
-        found = found._replace(verdict=of_values)
+    elif of_values := [each.verdict for each in found.values if each.verdict and not each.is_memory]:
+        found = found._replace(verdict=min(of_values, key=_BY_VALUES.index))
     else:
         found = found.because(pair.untimed)
     if left := [why for why, _ in worse if why]:
@@ -148,8 +153,7 @@ def _by_time(pair: Matched, family: Family) -> CaseVerdict:
         if not (detect or (slower and not family.report_only)):
             return found
         why = "; ".join(filter(None, (barred, alone if slower else "", disturbed)))
-        limit = detect or math.expm1(tests["median"].margin)
-        return found._replace(unseen=why, remedy=remedy, asked=found.asked or slower, detect=limit)
+        return found._replace(unseen=why, remedy=remedy, asked=found.asked or slower, detect=detect or pair.threshold)
     found = found._replace(possible=left).because(
         "" if verdict is Verdict.SAME else disagreement(tests),
         _CLEAN if clean else "",

@@ -63,10 +63,8 @@ def why_unseen(left: float | None, planned: float, more: bool, sides: Sequence[R
 
 def disturbances(sides: Sequence[Row]) -> str:
     """Say which other processes disturbed each side; empty where none did."""
-    base, new = ((each.flag.reason or "") if each.flag.disturbed else "" for each in sides)
-    if base == new:
-        return base
-    return "; ".join(f"in {side} {reason}" for side, reason in by_side(base, new) if reason)
+    base, new = (each.flag.reason if each.flag.disturbed else None for each in sides)
+    return base or "" if base == new else "; ".join(f"in {side} {reason}" for side, reason in by_side(base, new) if reason)
 
 
 def summed_up(cases: Iterable[CaseVerdict], budgets: Iterable[SpentBudget]) -> Undetectable | None:

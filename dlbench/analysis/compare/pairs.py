@@ -83,7 +83,9 @@ def compare(
 
 def _matched(base: Row, new: Row, limits: Thresholds, detect: float | None, asked: bool) -> Matched:
     values = tuple(compared_values(base, new, limits, detect or DETECT_BY_DEFAULT))
-    return Matched(CaseVerdict(new.case.id, Verdict.INCONCLUSIVE, (), (), base, new, {}, values, limits, detect, asked), base, new)
+    return Matched(
+        CaseVerdict(new.case.id, Verdict.INCONCLUSIVE, (), (), base, new, {}, values, limits, detect, asked), base, new, limits.time
+    )
 
 
 def compare_by(results: Results, by: str, given: ThresholdSettings) -> Comparison:
@@ -93,9 +95,8 @@ def compare_by(results: Results, by: str, given: ThresholdSettings) -> Compariso
     `compare`.
     """
     found = match_rows(results, by)
-    pairs = []
-    for base, new in (each.sides for each in found.rows):
-        pairs.append(_matched(base, new, *_limits(results, base, WITHIN_A_RUN, given), asked=True))
+    rows = (each.sides for each in found.rows)
+    pairs = [_matched(base, new, *_limits(results, base, WITHIN_A_RUN, given), asked=True) for base, new in rows]
     failed = {row.case.id: row for row in results.rows if row.is_failure}
     settled = [CaseVerdict(case, Verdict.FAILED, (row.ending,), new=row) for case, row in failed.items()]
     unpaired = tuple(each for each in found.unpaired if each.case not in failed)

@@ -233,18 +233,3 @@ def judge_values(cases: Sequence[Sequence[ValueChange]]) -> list[tuple[ValueChan
         return change if change.test is None or change.is_of_seeds else replace(change, family=len(tests), test=next(judged)["test"])
 
     return [tuple(map(of_family, case)) for case in cases]
-
-
-def to_exclude(changes: Sequence[ValueChange]) -> list[ValueChange]:
-    """Return the quantities of a case of which a worsening must be excluded, or called.
-
-    Where seeds repeat, another round would give the same again: what a single one reports apart from them has not to be excluded.
-    """
-    repeats = any(each.is_of_seeds for each in changes)
-    return [each for each in changes if not repeats or (each.test and (each.is_of_seeds or each.test.rounds > 1))]
-
-
-def verdict_by_values(changes: Sequence[ValueChange]) -> Verdict | None:
-    """Return the verdict of a case that has no times; None where no value of it is judged."""
-    verdicts = [each.verdict for each in changes if each.verdict and not each.is_memory]
-    return min(verdicts, key=[Verdict.SLOWER, Verdict.FASTER, Verdict.INCONCLUSIVE, Verdict.SAME].index, default=None)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from dlbench.analysis.answers.parts.base import table
 from dlbench.analysis.compare.calibration import Calibration, Noise
-from dlbench.analysis.compare.values import ValueChange
+from dlbench.analysis.compare.values import WORDS, ValueChange
 from dlbench.analysis.compare.verdict import CaseVerdict, Comparison
 from dlbench.analysis.presentation import wording
 from dlbench.analysis.presentation.names import status
@@ -86,7 +86,7 @@ def _reasons(case: CaseVerdict) -> list[str]:
 
 def count(cases: Iterable[CaseVerdict]) -> str:
     """Return for example ``3 slower, 1 faster, 8 same, 2 inconclusive``."""
-    found = Counter(case.word for case in cases)
+    found = Counter(map(word, cases))
     return ", ".join(f"{found[word]:,} {word}" for word in _SUMMARY if found[word]) or "no cases"
 
 
@@ -96,15 +96,31 @@ def cells(case: CaseVerdict) -> tuple[str, ...]:
     The change is the shift that was tested; a time of new that does not fit it is left out. A case without times has those of the value
     that decides it.
     """
-    if case.by_value:
-        return (case.case, *_of_value(case.by_value), "", case.word)
+    if by_value := _by_value(case):
+        return (case.case, *_of_value(by_value), "", word(case))
     change, interval, p = "", "", ""
     if shown := case.shown:
         change = units.relative_change(shown.change)
         p = f"{shown.p_holm:.4f}" if shown.p_holm >= 1e-4 else "<0.0001"
         interval = span(ends) if (ends := shown.change_interval) else "too few"
-    times = [_time(side, seconds) for side, seconds in zip((case.base, case.new), case.times_s, strict=True)]
-    return (case.case, *times, change, interval, p, case.word)
+    times = [_time(side, seconds) for side, seconds in zip((case.base, case.new), _times_s(case), strict=True)]
+    return (case.case, *times, change, interval, p, word(case))
+
+
+def word(case: CaseVerdict) -> str:
+    """Return the verdict for people: a value is not slower or faster, but worse or better."""
+    return WORDS.get(case.verdict, case.verdict.value) if _by_value(case) else case.verdict.value
+
+
+def _by_value(case: CaseVerdict) -> ValueChange | None:
+    """Return the value that decides a case without times; None of any other."""
+    return next((each for each in case.values if each.verdict is case.verdict and not (case.tests or each.is_memory)), None)
+
+
+def _times_s(case: CaseVerdict) -> tuple[float | None, float | None]:
+    """Return seconds a call on both sides by the statistic that is shown, whose ratio need not be that of the tested shift."""
+    base_s, new_s = (None if each is None else each.time.median_s for each in (case.base, case.new))
+    return case.shown.medians_s if case.shown and case.statistic != "median" else (base_s, new_s)
 
 
 def _of_value(found: ValueChange) -> tuple[str, str, str, str]:
