@@ -107,7 +107,7 @@ def _concluded(pair: Matched, family: Family) -> CaseVerdict:
     """Return the verdict of a pair by its times, or why they say nothing, then by its memory and its values."""
     found, detect = pair.found, pair.found.detect
     # Where seeds repeat, another round would be the same again: what a single one reports apart from them has not to be excluded.
-    seeds, worse = any(each.is_of_seeds for each in found.values), []
+    seeds, worse = any(each.test and each.test.paired for each in found.values), []
     if detect:
         worse = [doubts.worsening(each) for each in found.values if not seeds or (each.test and (each.test.paired or each.test.rounds > 1))]
     if found.tests:

@@ -62,14 +62,12 @@ OTHER_OCCASION = "measured more than an hour from the base, and no calibration t
 
 def uncalibrated(results: Results, base: str, others: Sequence[str]) -> tuple[set[str], list[str]]:
     """Return which files are of another occasion than the base, and what is unproven of each as nothing tells how occasions differ."""
-    if not others:
-        return set(), []
     where = results.environments
     apart = {name: gap for name in others if (gap := gap_s(where[base], where[name]) or 0) > _ONE_OCCASION_S}
     named = few(f"{name} ({seconds(gap)})" for name, gap in apart.items())
     far = f"; more than an hour from {base}, which ends --strict with 4: {named}" if apart else ""
     note = f"no calibration: differences may be session noise (identical code has read 11 % slower){far}"
-    return {*apart}, [one_line(f"{note}; run dlbench calibrate, or dlbench ab for both sides alternately")]
+    return {*apart}, [one_line(f"{note}; run dlbench calibrate, or dlbench ab for both sides alternately")] if others else []
 
 
 def gap_s(one: Mapping[str, Any], other: Mapping[str, Any]) -> float | None:

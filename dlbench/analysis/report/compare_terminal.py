@@ -126,7 +126,7 @@ def _times_s(case: CaseVerdict) -> tuple[float | None, float | None]:
 def _of_value(found: ValueChange) -> tuple[str, str, str, str]:
     """Return a value on both sides, its change, and the interval of that where seeds give one of 95 %."""
     sides = wording.cell(found.base, found.column), wording.cell(found.new, found.column)
-    if found.test and found.is_of_seeds:
+    if found.test and found.test.paired:
         text = partial(wording.amount, unit=found.column.unit)
         change, interval = wording.difference(found.test.shift, None, found.column.unit), found.test.interval
         return *sides, change, wording.span(interval.low, interval.high, text) if interval else "too few"
