@@ -24,7 +24,6 @@ _FEW = 0.2
 """Share of rounds that may be unsteady or throttled if the others alone say the same."""
 _BY_VALUES = Verdict.SLOWER, Verdict.FASTER, Verdict.INCONCLUSIVE, Verdict.SAME
 """What decides a case without times, the first before the others."""
-_CLEAN = "the same without its rounds that were unsteady, throttled or short of CPU time"
 
 
 class Matched(NamedTuple):
@@ -156,7 +155,7 @@ def _by_time(pair: Matched, family: Family) -> CaseVerdict:
         return found._replace(unseen=why, remedy=remedy, asked=found.asked or slower, detect=detect or pair.threshold)
     found = found._replace(possible=left).because(
         "" if verdict is Verdict.SAME else disagreement(tests),
-        _CLEAN if clean else "",
+        "the same without its rounds that were unsteady, throttled or short of CPU time" if clean else "",
         f"{clocks.sentence}, which explains {percent(clocks.share)} at most" if clocks else "",
         doubts.exclusion(left, detect) if verdict is Verdict.INCONCLUSIVE else "",
         "" if verdict is Verdict.SAME else disturbed,
