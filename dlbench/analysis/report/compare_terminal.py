@@ -1,5 +1,6 @@
 """A comparison as text for people: a line a case, and what it comes to in one sentence."""
 
+import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from functools import partial
@@ -22,6 +23,8 @@ from dlbench.core.stats import Interval
 _PRIORITIES = {"case": 0, "base": 3, "new": 3, "change": 1, wording.INTERVAL: 2, "p after Holm": 4, "verdict": 0}
 """By heading of the columns of a comparison."""
 HEADINGS = (*_PRIORITIES,)
+_ROUNDED = math.log(1.01)
+"""How far two times of three digits may lie from the ratio of those that they round, on natural logarithms."""
 _NAMED = 2
 """Cases that a reason names; it counts more of them."""
 _BEYOND = "by how much its median differs from one session to another, beyond what all cases have in common: standard deviation"
@@ -103,7 +106,7 @@ def cells(case: CaseVerdict) -> tuple[str, ...]:
         change = units.relative_change(shown.change)
         p = f"{shown.p_holm:.4f}" if shown.p_holm >= 1e-4 else "<0.0001"
         interval = span(ends) if (ends := shown.change_interval) else "too few"
-    times = [_time(side, seconds) for side, seconds in zip((case.base, case.new), _times_s(case), strict=True)]
+    times = [_time(side, seconds) for side, seconds in zip((case.base, case.new), times_s(case), strict=True)]
     return (case.case, *times, change, interval, p, word(case))
 
 
@@ -117,10 +120,15 @@ def _by_value(case: CaseVerdict) -> ValueChange | None:
     return next((each for each in case.values if each.verdict is case.verdict and not (case.tests or each.is_memory)), None)
 
 
-def _times_s(case: CaseVerdict) -> tuple[float | None, float | None]:
-    """Return seconds a call on both sides by the statistic that is shown, whose ratio need not be that of the tested shift."""
+def times_s(case: CaseVerdict) -> tuple[float | None, float | None]:
+    """Return seconds a call on both sides by the statistic shown; of new None where they differ by another share than the tested shift."""
+    shown = case.shown
     base_s, new_s = (None if each is None else each.time.median_s for each in (case.base, case.new))
-    return case.shown.medians_s if case.shown and case.statistic != "median" else (base_s, new_s)
+    if shown and case.statistic != "median":
+        base_s, new_s = shown.medians_s
+    if shown and base_s and new_s and abs(math.log(new_s / base_s) - shown.shift) > _ROUNDED:
+        new_s = None
+    return base_s, new_s
 
 
 def _of_value(found: ValueChange) -> tuple[str, str, str, str]:
