@@ -53,7 +53,7 @@ class Matched(NamedTuple):
         return ""
 
 
-class Family(NamedTuple):
+class TestFamily(NamedTuple):
     """All that is compared together."""
 
     sides: tuple[Results, Results]
@@ -79,7 +79,7 @@ class Family(NamedTuple):
 
 
 def comparison(
-    title: str, pairs: Sequence[Matched], settled: Sequence[CaseVerdict], family: Family, unpaired: tuple[Unpaired, ...] = ()
+    title: str, pairs: Sequence[Matched], settled: Sequence[CaseVerdict], family: TestFamily, unpaired: tuple[Unpaired, ...] = ()
 ) -> Comparison:
     """Test the pairs together, as one family, and put all cases in order; ``settled`` are those that no test has to decide, or can."""
     times = judge_family([{} if pair.untimed else family.tests(pair, pair.base.rounds, pair.new.rounds) for pair in pairs])
@@ -102,7 +102,7 @@ def _with_loss(case: CaseVerdict, results: tuple[Results, Results]) -> CaseVerdi
     return case
 
 
-def _concluded(pair: Matched, family: Family) -> CaseVerdict:
+def _concluded(pair: Matched, family: TestFamily) -> CaseVerdict:
     """Return the verdict of a pair by its times, or why they say nothing, then by its memory and its values."""
     found, detect = pair.found, pair.found.detect
     # Where seeds repeat, another round would be the same again: what a single one reports apart from them has not to be excluded.
@@ -132,7 +132,7 @@ def _concluded(pair: Matched, family: Family) -> CaseVerdict:
     )
 
 
-def _by_time(pair: Matched, family: Family) -> CaseVerdict:
+def _by_time(pair: Matched, family: TestFamily) -> CaseVerdict:
     """Judge a pair by its times, and say why a change that must be detected could not have been called, if so."""
     found, tests, detect, clocks = pair.found, pair.found.tests, pair.found.detect, pair.clocks
     left, verdict, planned = power.possible(tests), together(tests), 0.0
@@ -166,7 +166,7 @@ def _by_time(pair: Matched, family: Family) -> CaseVerdict:
     return found._replace(unseen=why, remedy=remedy)
 
 
-def _is_clean(pair: Matched, family: Family) -> bool:
+def _is_clean(pair: Matched, family: TestFamily) -> bool:
     """Whether few rounds were unsteady or throttled, and the verdict is the same without them."""
     if not 0 < max(statistics.fmean(each.rounds.spoiled) for each in pair.sides) <= _FEW:
         return False
@@ -175,7 +175,7 @@ def _is_clean(pair: Matched, family: Family) -> bool:
     return family.verdict(family.tests(pair, base, new)) is together(pair.found.tests)
 
 
-def _stands(tests: Tests, clocks: ClockDifference, family: Family) -> bool:
+def _stands(tests: Tests, clocks: ClockDifference, family: TestFamily) -> bool:
     """Whether the verdict would be the same however much of the change the clocks explain.
 
     The times of new are taken once as if the clocks had made them longer by all they can, and once shorter; whatever the true effect, it
@@ -187,7 +187,7 @@ def _stands(tests: Tests, clocks: ClockDifference, family: Family) -> bool:
     return {*map(family.verdict, others)} == {together(tests)}
 
 
-def _barred(pair: Matched, clean: bool, explained: bool, family: Family) -> str:
+def _barred(pair: Matched, clean: bool, explained: bool, family: TestFamily) -> str:
     """Return what rules out a verdict, if anything: ``unsteady in the new file``.
 
     ``clean``: without its few spoiled rounds the verdict would be the same. ``explained``: its clocks may be why. CPUs that were taken
@@ -209,7 +209,7 @@ def _barred(pair: Matched, clean: bool, explained: bool, family: Family) -> str:
     return ", ".join(filter(None, (*marks, clock, _left_out_apart(pair, family) if verdict is Verdict.SAME else "")))
 
 
-def _left_out_apart(pair: Matched, family: Family) -> str:
+def _left_out_apart(pair: Matched, family: TestFamily) -> str:
     """Say which share of its blocks each side left out, where others can't be why these differ.
 
     Then threads of the program itself wait for each other, and what that costs is in no block that counts. Others disturb sides in balanced
