@@ -8,7 +8,7 @@ from typing import NamedTuple
 from dlbench.analysis.compare import doubts, power
 from dlbench.analysis.compare.calibration import Calibration
 from dlbench.analysis.compare.judge import LEVEL, Tests, Verdict, by_side, disagreement, judge_family, rank_tests, together
-from dlbench.analysis.compare.values import judge_values, to_exclude, verdict_by_values
+from dlbench.analysis.compare.values import judge_values
 from dlbench.analysis.compare.verdict import CaseVerdict, Comparison, attention
 from dlbench.analysis.ratios.pairing import Unpaired
 from dlbench.analysis.read.readings import ClockDifference
@@ -18,12 +18,12 @@ from dlbench.core.rank_test import rank_test
 from dlbench.core.rows.rounds import CaseRounds
 from dlbench.core.rows.row import Row
 from dlbench.core.stats import known
-from dlbench.core.thresholds import ACROSS_RUNS
 from dlbench.core.units import percent
 
 _FEW = 0.2
 """Share of rounds that may be unsteady or throttled if the others alone say the same."""
-_CLEAN = "the same without its rounds that were unsteady, throttled or short of CPU time"
+_BY_VALUES = Verdict.SLOWER, Verdict.FASTER, Verdict.INCONCLUSIVE, Verdict.SAME
+"""What decides a case without times, the first before the others."""
 
 
 class Matched(NamedTuple):
@@ -32,6 +32,8 @@ class Matched(NamedTuple):
     found: CaseVerdict
     base: Row
     new: Row
+    threshold: float
+    """From which on a change of its time matters, as a fraction."""
     clocks: ClockDifference | None = None
     """How the clocks of its device differ between the sides, if they do."""
 
@@ -51,7 +53,7 @@ class Matched(NamedTuple):
         return ""
 
 
-class Family(NamedTuple):
+class TestFamily(NamedTuple):
     """All that is compared together."""
 
     sides: tuple[Results, Results]
@@ -69,8 +71,7 @@ class Family(NamedTuple):
 
     def tests(self, pair: Matched, base: CaseRounds, new: CaseRounds) -> Tests:
         """Test times of a pair."""
-        limits, drifts = pair.found.thresholds or ACROSS_RUNS, self.calibration.drifts(pair.found.case) if self.calibration else {}
-        return rank_tests(base, new, limits.time, drifts, self.paired)
+        return rank_tests(base, new, pair.threshold, self.calibration.drifts(pair.found.case) if self.calibration else {}, self.paired)
 
     def verdict(self, tests: Tests) -> Verdict:
         """Return the verdict of other tests of a case, corrected as the first step of Holm's correction does."""
@@ -78,7 +79,7 @@ class Family(NamedTuple):
 
 
 def comparison(
-    title: str, pairs: Sequence[Matched], settled: Sequence[CaseVerdict], family: Family, unpaired: tuple[Unpaired, ...] = ()
+    title: str, pairs: Sequence[Matched], settled: Sequence[CaseVerdict], family: TestFamily, unpaired: tuple[Unpaired, ...] = ()
 ) -> Comparison:
     """Test the pairs together, as one family, and put all cases in order; ``settled`` are those that no test has to decide, or can."""
     times = judge_family([{} if pair.untimed else family.tests(pair, pair.base.rounds, pair.new.rounds) for pair in pairs])
@@ -101,16 +102,19 @@ def _with_loss(case: CaseVerdict, results: tuple[Results, Results]) -> CaseVerdi
     return case
 
 
-def _concluded(pair: Matched, family: Family) -> CaseVerdict:
+def _concluded(pair: Matched, family: TestFamily) -> CaseVerdict:
     """Return the verdict of a pair by its times, or why they say nothing, then by its memory and its values."""
     found, detect = pair.found, pair.found.detect
-    worse = [doubts.worsening(each) for each in to_exclude(found.values)] if detect else []
+    # Where seeds repeat, another round would be the same again: what a single one reports apart from them has not to be excluded.
+    seeds, worse = any(each.test and each.test.paired for each in found.values), []
+    if detect:
+        worse = [doubts.worsening(each) for each in found.values if not seeds or (each.test and (each.test.paired or each.test.rounds > 1))]
     if found.tests:
         found = _by_time(pair, family)
     elif detect and all(each.rounds.median_s for each in pair.sides):
         found = found.because(pair.untimed)._replace(unseen=pair.untimed)
-    elif of_values := verdict_by_values(found.values):
-        found = found._replace(verdict=of_values)
+    elif of_values := [each.verdict for each in found.values if each.verdict and not each.is_memory]:
+        found = found._replace(verdict=min(of_values, key=_BY_VALUES.index))
     else:
         found = found.because(pair.untimed)
     if left := [why for why, _ in worse if why]:
@@ -128,7 +132,7 @@ def _concluded(pair: Matched, family: Family) -> CaseVerdict:
     )
 
 
-def _by_time(pair: Matched, family: Family) -> CaseVerdict:
+def _by_time(pair: Matched, family: TestFamily) -> CaseVerdict:
     """Judge a pair by its times, and say why a change that must be detected could not have been called, if so."""
     found, tests, detect, clocks = pair.found, pair.found.tests, pair.found.detect, pair.clocks
     left, verdict, planned = power.possible(tests), together(tests), 0.0
@@ -148,11 +152,10 @@ def _by_time(pair: Matched, family: Family) -> CaseVerdict:
         if not (detect or (slower and not family.report_only)):
             return found
         why = "; ".join(filter(None, (barred, alone if slower else "", disturbed)))
-        limit = detect or math.expm1(tests["median"].margin)
-        return found._replace(unseen=why, remedy=remedy, asked=found.asked or slower, detect=limit)
+        return found._replace(unseen=why, remedy=remedy, asked=found.asked or slower, detect=detect or pair.threshold)
     found = found._replace(possible=left).because(
         "" if verdict is Verdict.SAME else disagreement(tests),
-        _CLEAN if clean else "",
+        "the same without its rounds that were unsteady, throttled or short of CPU time" if clean else "",
         f"{clocks.sentence}, which explains {percent(clocks.share)} at most" if clocks else "",
         doubts.exclusion(left, detect) if verdict is Verdict.INCONCLUSIVE else "",
         "" if verdict is Verdict.SAME else disturbed,
@@ -163,7 +166,7 @@ def _by_time(pair: Matched, family: Family) -> CaseVerdict:
     return found._replace(unseen=why, remedy=remedy)
 
 
-def _is_clean(pair: Matched, family: Family) -> bool:
+def _is_clean(pair: Matched, family: TestFamily) -> bool:
     """Whether few rounds were unsteady or throttled, and the verdict is the same without them."""
     if not 0 < max(statistics.fmean(each.rounds.spoiled) for each in pair.sides) <= _FEW:
         return False
@@ -172,7 +175,7 @@ def _is_clean(pair: Matched, family: Family) -> bool:
     return family.verdict(family.tests(pair, base, new)) is together(pair.found.tests)
 
 
-def _stands(tests: Tests, clocks: ClockDifference, family: Family) -> bool:
+def _stands(tests: Tests, clocks: ClockDifference, family: TestFamily) -> bool:
     """Whether the verdict would be the same however much of the change the clocks explain.
 
     The times of new are taken once as if the clocks had made them longer by all they can, and once shorter; whatever the true effect, it
@@ -184,7 +187,7 @@ def _stands(tests: Tests, clocks: ClockDifference, family: Family) -> bool:
     return {*map(family.verdict, others)} == {together(tests)}
 
 
-def _barred(pair: Matched, clean: bool, explained: bool, family: Family) -> str:
+def _barred(pair: Matched, clean: bool, explained: bool, family: TestFamily) -> str:
     """Return what rules out a verdict, if anything: ``unsteady in the new file``.
 
     ``clean``: without its few spoiled rounds the verdict would be the same. ``explained``: its clocks may be why. CPUs that were taken
@@ -206,7 +209,7 @@ def _barred(pair: Matched, clean: bool, explained: bool, family: Family) -> str:
     return ", ".join(filter(None, (*marks, clock, _left_out_apart(pair, family) if verdict is Verdict.SAME else "")))
 
 
-def _left_out_apart(pair: Matched, family: Family) -> str:
+def _left_out_apart(pair: Matched, family: TestFamily) -> str:
     """Say which share of its blocks each side left out, where others can't be why these differ.
 
     Then threads of the program itself wait for each other, and what that costs is in no block that counts. Others disturb sides in balanced

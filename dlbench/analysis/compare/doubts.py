@@ -25,19 +25,20 @@ def worsening(change: ValueChange) -> tuple[str, int | None]:
     where there are as many already, and of seeds, which would be the same again.
     """
     if (test := change.test) is None:
-        return (f"{change.name} is {change.remark}" if change.verdict is Verdict.INCONCLUSIVE else ""), None
+        why = f"{change.name} is {change.remark}" if change.verdict is Verdict.INCONCLUSIVE else ""
+        return why, None
     worst, limit, rounds, tests = test.worst, change.limit, None, {"": test}
     if not test.paired:
         rounds = more_rounds(tests, max(least_rounds(tests, change.family), rounds_to_exclude(tests, limit, change.family)))
+    if change.verdict in WORDS:
+        return "", rounds
     if worst is None:
-        why = f"{change.name} has too few {'seeds' if test.paired else 'rounds'}"
-    else:
-        excluded = worst <= 0 or (worst < limit and not math.isclose(worst, limit))
-        why = "" if excluded else f"{change.name} may be up to {amount(worst, change.column.unit)} worse"
-    return "" if change.verdict in WORDS else why, rounds
+        return f"{change.name} has too few {'seeds' if test.paired else 'rounds'}", rounds
+    excluded = worst <= 0 or (worst < limit and not math.isclose(worst, limit))
+    return "" if excluded else f"{change.name} may be up to {amount(worst, change.column.unit)} worse", rounds
 
 
-def exclusion(left: float | None, detect: float | None = None) -> str:
+def exclusion(left: float | None, detect: float | None) -> str:
     """Say which slowdowns are excluded; ``left`` is what `power.possible` gives."""
     if left is None:
         return "too few rounds to exclude any slowdown"
@@ -51,7 +52,7 @@ def why_unseen(left: float | None, planned: float, more: bool, sides: Sequence[R
 
     ``left`` is as in `exclusion`; ``planned``: the rounds that it takes, and whether these are ``more`` than there are.
     """
-    why = exclusion(left)
+    why = exclusion(left, None)
     if planned == math.inf:
         return f"{why}; sessions alone differ by as much", IN_TURN
     if disturbed := disturbances(sides):
@@ -63,10 +64,8 @@ def why_unseen(left: float | None, planned: float, more: bool, sides: Sequence[R
 
 def disturbances(sides: Sequence[Row]) -> str:
     """Say which other processes disturbed each side; empty where none did."""
-    base, new = ((each.flag.reason or "") if each.flag.disturbed else "" for each in sides)
-    if base == new:
-        return base
-    return "; ".join(f"in {side} {reason}" for side, reason in by_side(base, new) if reason)
+    base, new = (each.flag.reason if each.flag.disturbed else None for each in sides)
+    return base or "" if base == new else "; ".join(f"in {side} {reason}" for side, reason in by_side(base, new) if reason)
 
 
 def summed_up(cases: Iterable[CaseVerdict], budgets: Iterable[SpentBudget]) -> Undetectable | None:
@@ -80,9 +79,11 @@ def summed_up(cases: Iterable[CaseVerdict], budgets: Iterable[SpentBudget]) -> U
         return None
     remedies = [*dict.fromkeys(case.remedy for case in unseen if case.remedy)]
     if rounds := max(case.rounds_to_see or 0 for case in unseen):
-        would = f"{rounds:,} rounds a side would probably call or exclude it: {_option(rounds, budgets)}"
-        never = f"not even {MOST_ROUNDS:,} rounds a side would call or exclude it: measure on a quieter machine"
-        remedies.append(would if rounds <= MOST_ROUNDS else never)
+        remedies.append(
+            f"{rounds:,} rounds a side would probably call or exclude it: {_option(rounds, budgets)}"
+            if rounds <= MOST_ROUNDS
+            else f"not even {MOST_ROUNDS:,} rounds a side would call or exclude it: measure on a quieter machine"
+        )
     decisive = any(case.asked for case in unseen) or len(unseen) == len(tested)
     if not decisive:
         remedies.append(f"with --detect {100 * (unseen[0].detect or 0):.3g}% that would end with 4")
@@ -99,12 +100,11 @@ def powerless(cases: Sequence[CaseVerdict], budgets: Iterable[SpentBudget]) -> s
     where seeds or the resolution of a search decide, chance has no part.
     """
     times = [test for case in cases for test in case.tests.values()]
-    values = [value for case in cases for value in case.values if value.verdict]
+    values = [value for case in cases for value in case.values if value.is_judged]
     if not times and all(value.is_memory for value in values):
         return "no case has times that can be compared, so nothing could have been called slower"
-    by_margin = [value for value in values if not value.is_memory and (value.test is None or value.is_of_seeds)]
-    tests = times or [value.test for value in values if value.test]
-    if (by_margin and not times) or min(holm([test.least_p for test in tests], [test.weight for test in tests])) < LEVEL:
+    tests = times or [value.test for value in values if value.test and not value.test.paired]
+    if (not times and len(tests) < len(values)) or min(holm([test.least_p for test in tests], [test.weight for test in tests])) < LEVEL:
         return None
     last = max(tests, key=lambda test: (test.paired, test.weight))
     rounds = rounds_for_gate(sum(test.weight for test in tests) / last.weight, paired=last.paired)

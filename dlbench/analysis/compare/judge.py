@@ -31,7 +31,6 @@ from dlbench.core.units import relative_change
 
 LEVEL = 0.05
 """Chance that a comparison of equal programs calls any case slower or faster, whatever their number."""
-_INTERVAL = 0.95
 EQUIVALENCE = 1 - 2 * LEVEL
 """Two one-sided tests at that level are an interval of this confidence (Schuirmann 1987)."""
 _EITHER_EQUIVALENCE = 1 - LEVEL
@@ -109,7 +108,7 @@ class RankTest(NamedTuple):
 
     def ranked(self) -> Self:
         """Return it with what its values come to."""
-        p, shift, (interval, equivalence) = _ranked(self.base, self.new, (_INTERVAL, self.equivalent), self.paired)
+        p, shift, (interval, equivalence) = _ranked(self.base, self.new, (0.95, self.equivalent), self.paired)
         if self.linear and (self.base == self.new if self.paired else len({*self.base, *self.new}) == 1):
             interval = equivalence = CONSTANT
         return self._replace(shift=shift, rank_p=p, of_rounds=(interval, equivalence), p_holm=p)
@@ -317,7 +316,7 @@ def together(tests: Tests) -> Verdict:
 
 def _same_but_for_mean(tests: Tests) -> bool:
     same = {statistic_of(name, tests) for name, each in tests.items() if each.verdict is Verdict.SAME}
-    return same >= {statistic_of(name, tests) for name in tests if name != MEAN}
+    return {statistic_of(name, tests) for name in tests} - {MEAN} <= same
 
 
 def disagreement(tests: Tests) -> str:

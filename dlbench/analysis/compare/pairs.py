@@ -5,7 +5,7 @@ from dataclasses import replace
 from types import MappingProxyType
 
 from dlbench.analysis.compare.calibration import Calibration
-from dlbench.analysis.compare.comparison import Family, Matched, comparison
+from dlbench.analysis.compare.comparison import Matched, TestFamily, comparison
 from dlbench.analysis.compare.doubts import summed_up
 from dlbench.analysis.compare.judge import Verdict, by_side
 from dlbench.analysis.compare.power import DETECT_BY_DEFAULT, MARGINS_TO_SEE
@@ -76,14 +76,16 @@ def compare(
     if sum(each.unseen is not None for each in settled) > len(pairs):  # what says nothing of most cases is no comparison
         settled = [each._replace(asked=True) for each in settled]
     title = f"{', '.join(new.environments)} against {', '.join(base.environments)}"
-    family = Family((base, new), calibration, paired, paired and protocol.get("order") == BALANCED, across_machines)
+    family = TestFamily((base, new), calibration, paired, paired and protocol.get("order") == BALANCED, across_machines)
     compared = comparison(title, pairs, settled, family)
     return replace(compared, powerless=_NOTHING_IN_COMMON) if compared.nothing_in_common else compared
 
 
 def _matched(base: Row, new: Row, limits: Thresholds, detect: float | None, asked: bool) -> Matched:
     values = tuple(compared_values(base, new, limits, detect or DETECT_BY_DEFAULT))
-    return Matched(CaseVerdict(new.case.id, Verdict.INCONCLUSIVE, (), (), base, new, {}, values, limits, detect, asked), base, new)
+    return Matched(
+        CaseVerdict(new.case.id, Verdict.INCONCLUSIVE, (), (), base, new, {}, values, limits, detect, asked), base, new, limits.time
+    )
 
 
 def compare_by(results: Results, by: str, given: ThresholdSettings) -> Comparison:
@@ -93,14 +95,13 @@ def compare_by(results: Results, by: str, given: ThresholdSettings) -> Compariso
     `compare`.
     """
     found = match_rows(results, by)
-    pairs = []
-    for base, new in (each.sides for each in found.rows):
-        pairs.append(_matched(base, new, *_limits(results, base, WITHIN_A_RUN, given), asked=True))
+    rows = (each.sides for each in found.rows)
+    pairs = [_matched(base, new, *_limits(results, base, WITHIN_A_RUN, given), asked=True) for base, new in rows]
     failed = {row.case.id: row for row in results.rows if row.is_failure}
     settled = [CaseVerdict(case, Verdict.FAILED, (row.ending,), new=row) for case, row in failed.items()]
     unpaired = tuple(each for each in found.unpaired if each.case not in failed)
     title = f"{', '.join(results.environments)}: each {found.by.name if found.by else by} against {found.base_value}"
-    return comparison(title, pairs, settled, Family((results, results)), unpaired)
+    return comparison(title, pairs, settled, TestFamily((results, results)), unpaired)
 
 
 def are_sides(results: Results) -> bool:

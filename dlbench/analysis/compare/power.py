@@ -100,11 +100,12 @@ def rounds_to_call(tests: Tests, family: float, change: float) -> float:
     As in `rounds_to_exclude`, with the intervals that `detectable` takes. The change must be above the threshold. Where the rounds are too
     few for an interval, it is the fewest that can fail at all.
     """
-    factors = []
-    for test, confidence, reach in _reaches(tests, family):
-        scatter = _scatter(confidence, POWER)
-        margin = min(math.log1p(change) / (1 + scatter), (math.log1p(change) - test.margin) / scatter)
-        factors.append(_rounds_factor(reach, margin, test, confidence))
+    shift = math.log1p(change)
+    factors = [
+        _rounds_factor(reach, min(shift / (1 + scatter), (shift - test.margin) / scatter), test, confidence)
+        for test, confidence, reach in _reaches(tests, family)
+        if (scatter := _scatter(confidence, POWER))
+    ]
     return max(least_rounds(tests, family), _rounds(tests) * min(factors, default=0.0))
 
 

@@ -66,9 +66,11 @@ class ValueChange:
         return self.column == _MEMORY
 
     @property
-    def is_of_seeds(self) -> bool:
-        """Whether seeds decide it, each of which would give the same again."""
-        return self.test is not None and self.test.paired
+    def is_judged(self) -> bool:
+        """Whether rounds or enough seeds decide it, or of a value what it is: beyond a search's resolution, or not."""
+        if self.test:
+            return not self.test.paired or self.possible is not None
+        return self.alone not in (None, Verdict.INCONCLUSIVE) and not self.is_memory
 
     @property
     def change(self) -> float | None:
@@ -228,25 +230,11 @@ def _share_to_see(detect: float, column: Column) -> float:
 
 def judge_values(cases: Sequence[Sequence[ValueChange]]) -> list[tuple[ValueChange, ...]]:
     """Judge what rounds decide in all cases as one family, with a level apart from that of times; seeds stay judged by themselves."""
-    tests = [{"test": each.test} for each in chain.from_iterable(cases) if each.test and not each.is_of_seeds]
+    tests = [{"test": each.test} for each in chain.from_iterable(cases) if each.test and not each.test.paired]
     judged = iter(judge_family(tests))
 
     def of_family(change: ValueChange) -> ValueChange:
-        return change if change.test is None or change.is_of_seeds else replace(change, family=len(tests), test=next(judged)["test"])
+        of_rounds = change.test and not change.test.paired
+        return replace(change, family=len(tests), test=next(judged)["test"]) if of_rounds else change
 
     return [tuple(map(of_family, case)) for case in cases]
-
-
-def to_exclude(changes: Sequence[ValueChange]) -> list[ValueChange]:
-    """Return the quantities of a case of which a worsening must be excluded, or called.
-
-    Where seeds repeat, another round would give the same again: what a single one reports apart from them has not to be excluded.
-    """
-    repeats = any(each.is_of_seeds for each in changes)
-    return [each for each in changes if not repeats or (each.test and (each.is_of_seeds or each.test.rounds > 1))]
-
-
-def verdict_by_values(changes: Sequence[ValueChange]) -> Verdict | None:
-    """Return the verdict of a case that has no times; None where no value of it is judged."""
-    verdicts = [each.verdict for each in changes if each.verdict and not each.is_memory]
-    return min(verdicts, key=[Verdict.SLOWER, Verdict.FASTER, Verdict.INCONCLUSIVE, Verdict.SAME].index, default=None)

@@ -5,7 +5,7 @@ from types import MappingProxyType
 from typing import NamedTuple, Self
 
 from dlbench.analysis.compare.judge import RankTest, Tests, Verdict
-from dlbench.analysis.compare.values import WORDS, ValueChange
+from dlbench.analysis.compare.values import ValueChange
 from dlbench.analysis.ratios.pairing import Unpaired
 from dlbench.core.rows.row import Row
 from dlbench.core.thresholds import Thresholds
@@ -63,23 +63,6 @@ class CaseVerdict(NamedTuple):
         """The test of that statistic, if the times could be tested."""
         return self.tests.get(self.statistic)
 
-    @property
-    def times_s(self) -> tuple[float | None, float | None]:
-        """Seconds a call on both sides by that statistic, whose ratio need not be that of the tested shift."""
-        base_s, new_s = (None if each is None else each.time.median_s for each in (self.base, self.new))
-        return self.shown.medians_s if self.shown and self.statistic != "median" else (base_s, new_s)
-
-    @property
-    def by_value(self) -> ValueChange | None:
-        """The value that decides a case without times; None of any other."""
-        deciding = [each for each in self.values if each.verdict is self.verdict and not (self.tests or each.is_memory)]
-        return deciding[0] if deciding else None
-
-    @property
-    def word(self) -> str:
-        """Its verdict for people: a value is not slower or faster, but worse or better."""
-        return WORDS.get(self.verdict, self.verdict.value) if self.by_value else self.verdict.value
-
     def because(self, *reasons: str) -> Self:
         """Return it with these reasons behind its own; empty ones are left out."""
         return self._replace(reasons=(*self.reasons, *filter(None, reasons)))
@@ -121,9 +104,9 @@ class Comparison:
         return self.unseen.sentence if self.unseen and self.unseen.decisive else self.other_occasion
 
     @property
-    def doubts(self) -> tuple[str, ...]:
-        """What was neither called nor excluded, and why, whether or not the exit code depends on it."""
-        return (self.powerless,) if self.powerless else (self.unseen.sentence,) if self.unseen else ()
+    def doubt(self) -> str | None:
+        """What was neither called nor excluded, if anything, whether or not the exit code depends on it."""
+        return self.powerless or (self.unseen.sentence if self.unseen else None)
 
     @property
     def nothing_in_common(self) -> bool:

@@ -10,7 +10,7 @@ from itertools import islice
 from dlbench.analysis.compare.verdict import CaseVerdict, Comparison, attention
 from dlbench.analysis.export.compare_export import severity
 from dlbench.analysis.export.tabular import code, markdown_table
-from dlbench.analysis.report.compare_terminal import HEADINGS, cells, count, span
+from dlbench.analysis.report.compare_terminal import HEADINGS, cells, count, span, word
 from dlbench.core.units import one_line, relative_change
 
 SUMMARY_LIMIT = 1 << 20
@@ -48,7 +48,7 @@ def _sentence(case: CaseVerdict) -> str:
     time = ""
     if shown := case.shown:
         time = f"time {relative_change(shown.change)}{f', 95 % interval {span(ends)}' if (ends := shown.change_interval) else ''}"
-    return one_line(f"{case.word}: {'; '.join(filter(None, (time, case.note)))}")
+    return one_line(f"{word(case)}: {'; '.join(filter(None, (time, case.note)))}")
 
 
 def _command(kind: str, title: str, text: str) -> str:
