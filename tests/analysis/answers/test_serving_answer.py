@@ -102,7 +102,10 @@ def test_an_open_loop_says_which_rate_is_kept_and_whether_requests_queue(told, s
 def test_both_loops_tell_their_rates_and_the_headline_is_that_of_the_closed_one(told):
     answer = told([*BOTH, *searched(28.0, 30.5, 40.0)], workloads=DECLARED)["serving"]
     assert answer.headline == "3.20 k/s within 100 ms at batch 128; CPU 40.0/s"
-    assert answer.sentences[-1] == "open_loop resnet18 bound_ms=100 fp32: kept at 28.0 /s, missed at 30.5 /s, of a closed loop 70.0 %."
+    assert (
+        answer.sentences[-1]
+        == "open_loop resnet18 bound_ms=100 fp32: kept at 28.0 /s, missed at 30.5 /s, limit queue: 70.0 % of a closed loop."
+    )
 
 
 def test_rows_without_requests_name_the_suite_that_has_them(asked):
