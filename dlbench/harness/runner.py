@@ -13,6 +13,7 @@ from dlbench.core.declarations import Declaration
 from dlbench.core.measurement import Measurement, measurement_to_json
 from dlbench.core.model import Case, Policy, Signature, Status
 from dlbench.harness.observer import Observer
+from dlbench.harness.plan.adaptive import unsearched
 from dlbench.harness.pool import Isolation, WorkerPool
 from dlbench.harness.probe.memory import available_memory, oom_kills
 from dlbench.harness.probe.monitor import Monitor
@@ -137,13 +138,6 @@ class Runner:
     def _declared(self, case: Case) -> Declaration:
         return signature.declared if (signature := self.signatures.get(case.workload)) else Declaration()
 
-    def _searched_by(self, case: Case) -> Case:
-        """Return a case without what it could leave to a search: all tries, devices and rounds get the same numbers."""
-        signature = self.signatures.get(case.workload)
-        if signature is None or not (searched := signature.declared.searched):
-            return case
-        return Case.of(case.suite, signature, {name: each for name, each in case.params.items() if name not in searched}, case.device)
-
     def _left_s(self) -> float:
         """Return the rest of the budget."""
         return self.settings.budget_ends - time.monotonic()
@@ -254,7 +248,7 @@ class Runner:
             case=case,
             round=number,
             policy=policy,
-            seed=zlib.crc32(f"{self.settings.seed}/{self._searched_by(case).key}".encode()),
+            seed=zlib.crc32(f"{self.settings.seed}/{unsearched(case, self.signatures.get(case.workload)).key}".encode()),
             threads=placement.threads,
             device_name=placement.device_name,
             devices=placement.devices,

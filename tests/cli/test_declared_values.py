@@ -236,9 +236,9 @@ MISTAKES = {
     'Value("a", Unit.SECONDS, None, ""), Value("a", Unit.SECONDS, None, "")': "value 'a': it is declared twice",
     'Value("a", Unit.SECONDS, None, "", when={"fom": ("x",)})': "value 'a': no parameter is called 'fom'; did you mean 'form'?",
     'Value("a", Unit.SECONDS, None, "", role="inputs")': (
-        "value 'a': role must be one of input, transfer, host, once, sample, accuracy, diverged, largest, "
-        "input_alone, step_alone, clock, temperature, power, throttle, pace, burst, steady, error, product_error, seed_accuracy, "
-        "seed_loss, seed_diverged, loss_curve, not 'inputs'"
+        "value 'a': role must be one of input, transfer, host, served, p50, p90, p99, within, queries, once, sample, accuracy, diverged, "
+        "largest, input_alone, step_alone, clock, temperature, power, throttle, pace, burst, steady, error, product_error, seed_accuracy, "
+        "seed_loss, seed_diverged, loss_curve, missed, late, backlog, saturation, highest_rate, failing_rate, rate_curve, not 'inputs'"
     ),
     'Value("a", Unit.RATIO, None, "", role="input")': "value 'a': the role 'input' is that of a number of seconds",
     'Value("a", Unit.SECONDS, None, "", role="input"), Value("b", Unit.SECONDS, None, "", role="input")': (
@@ -477,6 +477,31 @@ def test_what_a_search_found_is_compared_within_the_same_memory(tmp_path: Path, 
     searched(tmp_path / "two.jsonl", other_batch, other_limit)
     (row,) = json.loads(in_process(tmp_path, "compare", "one.jsonl", "two.jsonl", "--format", "json").out)
     assert (row["compare.verdict"], row["compare.note"]) == (verdict, note)
+
+
+@pytest.mark.parametrize(
+    ("base", "new", "verdict"),
+    [
+        ((272, 421), (297, 421), "same"),
+        ((354, 421), (272, 386), "inconclusive"),  # a fall by a quarter, within what the search left open
+        ((272, 421), (182, 257), "slower"),
+        ((182, 257), (272, 421), "faster"),
+    ],
+)
+def test_rates_that_searches_found_differ_where_what_they_left_open_does_not_overlap(
+    tmp_path: Path, base: tuple[float, float], new: tuple[float, float], verdict: str
+) -> None:
+    values = [
+        {"name": name, "unit": "items/s", "direction": better, "meaning": "m", "role": role}
+        for name, better, role in (("held", "higher", "highest_rate"), ("failed", None, "failing_rate"))
+    ]
+    told = {"serve": {"values": values, "parameters": {"rate": {"searched": ""}}}}
+    for name, (held, failed) in (("one.jsonl", base), ("two.jsonl", new)):
+        (found,) = made_up.rounds_of(made_up.case("serve", model="resnet18"), [[1.0]], found={"rate": held})
+        measured = made_up.with_values(made_up.without_rounds(found), held=float(held), failed=float(failed))
+        made_up.write(tmp_path / name, [measured], workloads=told)
+    (row,) = json.loads(in_process(tmp_path, "compare", "one.jsonl", "two.jsonl", "--format", "json").out)
+    assert row["compare.verdict"] == verdict
 
 
 @pytest.mark.parametrize(

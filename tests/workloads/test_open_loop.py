@@ -12,6 +12,7 @@ import shared_hosts
 from front_door import measurements
 
 PLUGIN = str(front_door.ROOT / "tests/plugins/serving_faults.py")
+QUEUE = str(front_door.ROOT / "tests/plugins/scripted_queue.py")
 HEAD = 'about = "Rates."\n[policy]\nrounds = 1\nmax_rounds = 1\ntimeout_s = 60\n'
 ARRIVALS = ["poisson", "constant"]
 
@@ -38,19 +39,37 @@ def test_a_row_has_rates_latencies_and_their_parts(tmp_path: Path) -> None:
     assert values["scheduled_per_s"] != pytest.approx(1000, rel=1e-6)
 
 
-def test_a_rate_that_is_left_open_is_searched_for_and_a_resumed_search_makes_no_try_again(tmp_path: Path) -> None:
-    """Under a bound that is kept at each rate, the search ends below the closed loop's."""
-    done, (row,) = ended(tmp_path, requests=400)
+def searched(folder: Path, name: str, *arguments: str) -> Any:
+    bench = front_door.suite(folder, 'workload = "queue"\ndevices = ["cpu"]', head=HEAD)
+    done = shared_hosts.dlbench("run", bench, "--plugin", QUEUE, "--seed", "3", "-o", name, *arguments, cwd=folder)
     assert done.code == 0, done.err
+    (row,) = measurements(folder / name)
+    return row
+
+
+def test_a_rate_that_is_left_open_is_searched_for_under_one_pattern_at_all_rates(tmp_path: Path) -> None:
+    row = searched(tmp_path, "o.jsonl")
     values, tries = row["values"], [each for each in front_door.lines(tmp_path / "o.jsonl") if each["kind"] == "try"]
     assert row["found"] == {"rate": values["highest_per_s"]}
-    assert values["highest_per_s"] < values["failing_per_s"] <= values["saturation_per_s"]
+    assert 250 <= values["highest_per_s"] < 379 < values["failing_per_s"] < values["saturation_per_s"] == 500
     assert len(values["curve_s"]) == 4
-    patterns = {each["case"]["params"].get("rate"): each["values"].get("scheduled_per_s") for each in tries}
-    first, second, *_ = [(rate, found) for rate, found in patterns.items() if rate]
-    assert first[1] / first[0] == pytest.approx(second[1] / second[0]), "one pattern at all rates"
+    firsts = [each for each in tries if each["case"]["params"].get("rate") in (125, 250) and each["case"]["params"]["pattern"] == 1]
+    first, second = (each["values"]["scheduled_per_s"] / each["case"]["params"]["rate"] for each in firsts)
+    assert first == pytest.approx(second)
+    assert first != pytest.approx(1.0, rel=0.001), "not rescaled"
+    shown = shared_hosts.dlbench("show", "o.jsonl", cwd=tmp_path)
+    assert "highest" in shown.out
     again = shared_hosts.dlbench("run", "--resume", "o.jsonl", cwd=tmp_path)
     assert "o.jsonl is complete" in again.err
+
+
+def test_a_search_that_is_resumed_comes_to_the_same(tmp_path: Path) -> None:
+    whole = searched(tmp_path, "whole.jsonl")
+    lines = (tmp_path / "whole.jsonl").read_text().splitlines(keepends=True)
+    (tmp_path / "cut.jsonl").write_text("".join(lines[:6]))
+    assert shared_hosts.dlbench("run", "--resume", "cut.jsonl", cwd=tmp_path).code == 0
+    (row,) = measurements(tmp_path / "cut.jsonl")
+    assert row["values"] == whole["values"]
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from typing import Any
 from dlbench.core.declarations import ValueRole
 from dlbench.core.measurement import Measurement
 from dlbench.core.model import Case, ParamValue, Signature, Status
-from dlbench.core.open_loop import CLIENT_BOUND, RUNS, OpenRun, Verdict, verdict
+from dlbench.core.open_loop import CLIENT_BOUND, RUNS, OpenRun, RateVerdict, verdict
 
 FIRST, LEAST = 1 / 4, 1 / 64
 """Of the rate of a closed loop, which no try reaches: where a search begins, and where it gives up."""
@@ -27,12 +27,12 @@ class _Stop(Exception):  # no error: what a search lacks is measured, and the se
 
 
 @dataclass(slots=True)
-class _Found:
+class _RatesTried:
     """What a search has come to so far."""
 
     saturation: float = 0.0
-    verdicts: dict[float, Verdict] = field(default_factory=dict)
-    curve: list[float] = field(default_factory=list)
+    verdicts: dict[float, RateVerdict] = field(default_factory=dict)
+    curve: list[float | None] = field(default_factory=list)
     wanted: Case | None = None
     ended: tuple[Status, str] | None = None
 
@@ -44,14 +44,14 @@ class _Found:
     @property
     def held(self) -> float:
         """The highest rate below that held; 0 of none."""
-        return max((rate for rate, each in self.verdicts.items() if each is Verdict.HOLDS and rate < self.failed), default=0.0)
+        return max((rate for rate, each in self.verdicts.items() if each is RateVerdict.HOLDS and rate < self.failed), default=0.0)
 
     def between(self, resolution: float) -> float | None:
         """Return the middle, on a logarithmic scale, of the lowest gap that is too wide; None where none is.
 
         Between two undecided rates no other would be decided.
         """
-        undecided = [rate for rate, each in self.verdicts.items() if each is Verdict.UNDECIDED and self.held < rate < self.failed]
+        undecided = [rate for rate, each in self.verdicts.items() if each is RateVerdict.UNDECIDED and self.held < rate < self.failed]
         gaps = pairwise([self.held, *sorted(undecided), self.failed])
         wide = (low * high for low, high in gaps if high > (1 + resolution) * low and not {low, high} <= {*undecided})
         return next(map(math.sqrt, wide), None)
@@ -66,8 +66,7 @@ class RateSearch:
 
     def is_try(self, case: Case) -> bool:
         """Whether a case is one of its tries."""
-        mine, others = ({**each.params, **dict.fromkeys(self._changed)} for each in (self.case, case))
-        return (case.workload, case.device, others) == (self.case.workload, self.case.device, mine)
+        return self._with(*(case.params.get(name) for name in self._changed)).id == case.id
 
     def values(self, tried: Measurement) -> dict[str, ParamValue]:
         """Return the rate of a try and the number of its pattern; of the closed loop no rate."""
@@ -95,9 +94,9 @@ class RateSearch:
             "saturation": found.saturation,
             "highest_rate": found.held,
             "failing_rate": found.failed,
-            "rate_curve": tuple(found.curve),
+            "rate_curve": None if None in found.curve else tuple(found.curve),  # an overload has no latencies
         }
-        values = {value.name: of_role[value.role] for value in self.signature.declared.values if value.role in of_role}
+        values = {value.name: each for value in self.signature.declared.values if (each := of_role.get(value.role)) is not None}
         return replace(outcome, found={self._changed[0]: found.held}, values=values)
 
     def unfinished(self, ended: Measurement, tries: Tries) -> Measurement:
@@ -112,42 +111,42 @@ class RateSearch:
         """The parameters that tries differ in: the rate, and the number of the pattern of arrivals."""
         return (*self.signature.declared.searched, *self.signature.declared.having("pattern"))
 
-    def _searched(self, tries: Tries) -> _Found:
-        found = _Found()
+    def _with(self, *changed: ParamValue | None) -> Case:
+        given = dict(zip(self._changed, changed, strict=False))
+        return Case.of(self.case.suite, self.signature, {**self.case.params, **given}, self.case.device)
+
+    def _searched(self, tries: Tries) -> _RatesTried:
+        found = _RatesTried()
         try:
             self._search({each.case.id: each for each in tries}, found)
         except _Stop as stop:
             found.wanted, found.ended = stop.args
         return found
 
-    def _search(self, known: Mapping[str, Measurement], found: _Found) -> None:
+    def _search(self, known: Mapping[str, Measurement], found: _RatesTried) -> None:
         """Search by the tries that are known, and note what they come to. Raises _Stop where one is lacking, and at its end before time."""
         percentile: Any = self.case.params[str(self.signature.declared.parameter("percentile"))]
         allowed, resolution = TARGETS[percentile]
 
         def measured(at: str, roles: Sequence[ValueRole], *changed: float) -> list[Any]:
             """Return what a try reported for these roles."""
-            given = dict(zip(self._changed, changed, strict=False))
-            case = Case.of(self.case.suite, self.signature, {**self.case.params, **given}, self.case.device)
-            if (tried := known.get(case.id)) is None:
+            if (tried := known.get((case := self._with(*changed)).id)) is None:
                 raise _Stop(case, None)
             if tried.status is not Status.OK:
                 raise _Stop(None, (tried.status, f"{at}{tried.reason}"))
-            values = (self.signature.declared.value(role) for role in roles)
-            return [tried.values.get(value.name) if value else None for value in values]
+            reported = {value.role: tried.values.get(value.name) for value in self.signature.declared.values}
+            return [reported[role] for role in roles]
 
         def holds(rate: float) -> bool:
-            at, runs, came_to = f"at {rate:g} requests a second: ", list[OpenRun](), Verdict.UNDECIDED
-            while len(runs) < RUNS and came_to in (Verdict.UNDECIDED, Verdict.CLIENT_BOUND):
+            at, runs, came_to = f"at {rate:g} requests a second: ", list[OpenRun](), RateVerdict.UNDECIDED
+            while len(runs) < RUNS and came_to in (RateVerdict.UNDECIDED, RateVerdict.CLIENT_BOUND):
                 runs.append(OpenRun(*measured(at, ("missed", "queries", "late", "backlog"), rate, len(runs) + 1)))
                 came_to = verdict(runs, allowed)
-            if came_to is Verdict.CLIENT_BOUND:
-                late = (
-                    f"the client is bound: it sent some later than by {CLIENT_BOUND:.0%} of the bound; leave it a core, or raise the bound"
-                )
+            if came_to is RateVerdict.CLIENT_BOUND:
+                late = f"the client is bound: it was late by more than {CLIENT_BOUND:.0%} of the bound; leave it a core, or raise the bound"
                 raise _Stop(None, (Status.UNSUPPORTED, at + late))
             found.verdicts[rate] = came_to
-            return came_to is Verdict.HOLDS
+            return came_to is RateVerdict.HOLDS
 
         (found.saturation,) = measured("", ("saturation",))
         rate = rounded(FIRST * found.saturation)
