@@ -1,5 +1,6 @@
 """The process that sends requests: this file is its program, with the standard library alone, and `Client` is its other side."""
 
+import math
 import os
 import select
 import struct
@@ -48,10 +49,11 @@ class Client:
 
     def receive(self, until: float) -> Sequence[float]:
         """Return when those were sent that have come since; wait for one, but not beyond that time. Raises OSError where none can."""
-        left_s = until - time.perf_counter()
-        outputs = [self._output] if self._left else []  # which is at its end once all have come
-        ready, _, _ = select.select(outputs, [], [], None if left_s > 1e9 else max(0.0, left_s))
-        stamps = self._read() if ready else ()
+        if until < math.inf:
+            outputs = [self._output] if self._left else []  # which is at its end once all have come
+            if not select.select(outputs, [], [], max(0.0, until - time.perf_counter()))[0]:
+                return ()
+        stamps = self._read()
         self._left -= len(stamps)
         return stamps
 
