@@ -54,8 +54,8 @@ test-quick: $(INSTALLED)
 # Every dependency at the oldest version that pyproject.toml allows, but torch, unless told: make floors TORCH=2.6.0
 floors:
 	$(PYTHON) -m venv --clear $(FLOORS)
-	$(FLOORS)/bin/python -m pip install --quiet --constraint floors.txt torch==$(TORCH) pytest hypothesis --editable '.[parquet,report]'
-	$(FLOORS)/bin/python -m pytest $(QUICK_TESTS)
+	$(FLOORS)/bin/python -m pip install --quiet --constraint floors.txt torch==$(TORCH) pytest hypothesis --editable '.[parquet,report,pictures]'
+	$(FLOORS)/bin/python -m pytest $(QUICK_TESTS) tests/workloads/test_preprocess.py
 
 check: $(INSTALLED)
 	$(BIN)/ruff check .

@@ -32,10 +32,10 @@ class Decider:
 
 def _of_dlbench(name: str, rounds: int, layout: Placement, threshold: float, paired: bool = False, blocks: int | None = None) -> Decider:
     def conclude(cases: Sequence[Mapping[str, RankTest]]) -> list[Called]:
-        return [verdict if verdict in (Verdict.SLOWER, Verdict.FASTER) else None for verdict in verdicts(cases, threshold)]
+        return [verdict if verdict in (Verdict.SLOWER, Verdict.FASTER) else None for verdict in verdicts(cases)]
 
     def test(base: Side, new: Side) -> Mapping[str, RankTest]:
-        return rank_tests(as_rounds(base, blocks), as_rounds(new, blocks), paired=paired)
+        return rank_tests(as_rounds(base, blocks), as_rounds(new, blocks), threshold, paired=paired)
 
     rule = f"exact rank tests of p10, median and mean{', and of pairs' if paired else ''}, Holm, beyond {threshold:.0%}"
     return Decider(name, rule, rounds, layout, test, conclude, blocks or 1)

@@ -82,7 +82,7 @@ def _line(results: Results, pairs: Sequence[tuple[str, str]], above: float, up_t
     """Return the line of pairs of occasions that lie so far apart."""
     suites, cases, called = 0, 0, 0
     for base, new in pairs:
-        judged = [each.verdict for each in compare(results.of_run(base), results.of_run(new)).cases if each.changes]
+        judged = [each.verdict for each in compare(results.of_run(base), results.of_run(new)).cases if each.tests]
         wrong = sum(verdict in (Verdict.SLOWER, Verdict.FASTER) for verdict in judged)
         suites, cases, called = suites + bool(wrong), cases + len(judged), called + wrong
     time = f"{seconds(max(above, APART_S))} to {seconds(up_to)}" if up_to < float("inf") else f"more than {seconds(above)}"

@@ -1,5 +1,7 @@
 """Networks as users bring them, measured by dlbench: their operations beside published ones, their steps, and what is null and why.
 
+And dlbench's own BERT and GPT-2 beside those of transformers, with the same weights.
+
 ``make networks`` makes an environment with transformers, and runs this in it: docs/reference/networks.md and the run that it shows.
 """
 
@@ -11,6 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
 from statistics import median
+from typing import NamedTuple
 
 from benchmarks.alternate import ROOT, environment, python
 from dlbench.analysis.contribute.public import machine_name, public_records
@@ -28,19 +31,34 @@ FOLDER = ROOT / "results" / "networks"
 PUBLISHED: Mapping[str, int] = {"bert_base": 22_348_431_360, "vit_b_16": 35_127_656_448, "mobilenet_v2": 601_548_544}
 """Operations forward of a sample: of BERT-base at 128 tokens with its pooler, and of an image of 224 x 224."""
 TOLERANCE = 0.01
+MOST_APART = 1e-6
+"""Between a network of dlbench's own in fp64 and that of transformers, whose GPT-2 computes its loss in fp32."""
 STEPS = (("train_step", 1), ("train_step", 8), ("infer_step", 1), ("infer_step", 8))
 _PART = re.compile(r"(<!-- Made by `make networks`\. -->\n).*?(<!-- end -->)", re.DOTALL)
 
 
+class Apart(NamedTuple):
+    """How far a network is from that of transformers: relative, in the 2-norm, of the tensor that is furthest."""
+
+    network: str
+    loss: float
+    outputs: float
+    gradients: float
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Measure all, and write the page and its run. Raises SystemExit where a count is not the published one."""
+    """Measure all, and write the page and its run. Raises SystemExit where a count, or a network, is not the published one."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--of", type=Path, metavar="FILE", help="show this run instead of measuring; its networks are not built")
     options = parser.parse_args(arguments)
     run = load(options.of or _measured())
-    parameters = _parameters()
-    text = "\n".join((*shown(run.measurements, parameters), f"({_measured_with(run)})\n"))
+    from benchmarks.same_networks import apart  # transformers is there only in the environment that is made for this
+
+    compared = list(apart())
+    text = "\n".join((*shown(run.measurements, _parameters()), agreement(compared), f"({_measured_with(run)})\n"))
     print(text)
+    if other := [each.network for each in compared if not max(each[1:]) < MOST_APART]:
+        raise SystemExit(f"other numbers than those of transformers: {', '.join(other)}")
     if wrong := wrong_counts(run.measurements):
         raise SystemExit(f"other operations than published: {', '.join(wrong)}")
     FOLDER.mkdir(exist_ok=True)
@@ -57,7 +75,7 @@ def _measured() -> Path:
 
 
 def _parameters() -> dict[str, int]:
-    """Return the parameters of each network; transformers is there only in the environment that is made for this."""
+    """Return the parameters of each network."""
     from benchmarks import real_networks  # noqa: F401  # registers them
     from dlbench.harness.worker import user_definitions
     from dlbench.kit.user_networks import built
@@ -88,6 +106,12 @@ def shown(measurements: Sequence[Measurement], parameters: Mapping[str, int]) ->
         rows.append((name, f"{count:,}", *cells, *(_time(measurements, name, step, batch) for step, batch in STEPS)))
     yield "".join(markdown_table(columns, rows))
     yield "".join(markdown_table(("null", "why", "of"), list(_nulls(measurements, tuple(parameters)))))
+
+
+def agreement(compared: Iterable[Apart]) -> str:
+    """Return the table of networks of dlbench's own beside those of transformers."""
+    columns = ("dlbench's own, fp64", "loss apart", "outputs apart", "gradients apart")
+    return "".join(markdown_table(columns, [(each.network, *(f"{apart:.1e}" for apart in each[1:])) for each in compared]))
 
 
 def _count(number: float | None) -> str:

@@ -91,7 +91,7 @@ def cover(layout: Placement, recording: Recording, tally: Tally, chance: random.
         tally.add("windows", separate)
         for suite in recording.suites.values():
             for side in suite.values():
-                for name, test in rank_tests(as_rounds(_at(side, base)), as_rounds(_at(side, new))).items():
+                for name, test in rank_tests(as_rounds(_at(side, base)), as_rounds(_at(side, new)), 0.0).items():
                     if test.interval:
                         tally.add(name, test.interval.low <= 0 <= test.interval.high)
 

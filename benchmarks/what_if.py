@@ -31,7 +31,6 @@ SHARE = 0.9
 """Of held-out figures that the range holds."""
 _BATCH = 64
 """Where a source states none."""
-_COUNTED: tuple[Dtype, ...] = ("fp32", "amp_fp16")
 _UPDATE = 4 * UPDATE_PASSES["sgd"]
 """Bytes that an update moves for each weight, at least."""
 
@@ -172,20 +171,24 @@ def counts_of(model: str, *, is_training: bool) -> StepCounts:
             return train_counts(built, model, cross_entropy, (images, labels), dtype, UPDATE_PASSES["sgd"])
         return forward_counts(built, model, images, dtype)
 
-    flops, lines = counted(1, "fp32").flops, []
-    for dtype in _COUNTED:
-        one, two = (counted(size, dtype).bytes for size in (1, 2))
-        if flops is None or one is None or two is None:
-            raise ValueError(f"{model} in {dtype} has no counts")
-        lines.append(BytesLine(two - one, 2 * one - two))
-    return StepCounts(flops, *lines, operators(model, is_training=is_training))
+    def line(dtype: Dtype) -> BytesLine:
+        one, two = (known(counted(size, dtype).bytes) for size in (1, 2))
+        return BytesLine(two - one, 2 * one - two)
+
+    def known(count: float | None) -> float:
+        if count is None:
+            raise ValueError(f"{model} has no counts")
+        return count
+
+    flops = known(counted(1, "fp32").flops)
+    return StepCounts(flops, line("fp32"), line("amp_fp16"), operators(model, is_training=is_training))
 
 
-class _Started(TorchDispatchMode):
+class _Started(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch leaves it untyped
     """Counts the operators that compute, not those that give a tensor another shape."""
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]  # as above
         self.number = 0
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -199,10 +202,10 @@ def operators(model: str, *, is_training: bool) -> int:
     built, (images, labels) = network(model, "meta").train(is_training), batch_of(2, "meta")
     update = torch.optim.SGD(built.parameters(), lr=1e-9, momentum=0.9, weight_decay=1e-4, foreach=True)
     for is_first in (True, False):  # the first update makes the averages
-        with _Started() as started, torch.set_grad_enabled(is_training):
+        with (started := _Started()), torch.set_grad_enabled(is_training):
             update.zero_grad(set_to_none=True)
             if is_training:
-                cross_entropy(built)(images, labels).backward()
+                cross_entropy(built)(images, labels).backward()  # type: ignore[no-untyped-call]  # as above
                 update.step()
             else:
                 built(images)
@@ -221,6 +224,7 @@ def as_toml(found: WhatIfFit) -> str:
             parts = [
                 f"{name} = {{ sample = {line.sample:.0f}, fixed = {line.fixed:.0f} }}"
                 for name, line in (("fp32", step.fp32), ("half", step.half))
+                if line
             ]
             lines.append(f"{model} = {{ flops = {step.flops:.0f}, {', '.join(parts)}, operators = {step.operators} }}")
     return "\n".join((*lines, ""))
@@ -253,13 +257,14 @@ def _page(found: WhatIfFit, fitted: Sequence[Sample]) -> Iterator[str]:
         figure = each.figure
         batch = str(figure.batch or "not stated")
         update = {True: "in", False: "out", None: "not said"}[figure.update]
-        ratios = (f"{off(constants, each):.2f}", *(f"{held[name][number]:.2f}" for name in WAYS))
+        factors = (f"{off(constants, each):.2f}", *(f"{held[name][number]:.2f}" for name in WAYS))
         lines.append(
-            (each.model, figure.device, figure.dtype or "", figure.peak or "", batch, update, *ratios, figure.source.partition(",")[0])
+            (each.model, figure.device, figure.dtype or "", figure.peak or "", batch, update, *factors, figure.source.partition(",")[0])
         )
     heads = ("network", "card", "precision", "peak", "batch", "update", "fitted", *WAYS, "source")
     yield "".join(markdown_table(heads, lines))
-    for title, of in (("network", lambda each: each.model), ("card", lambda each: each.figure.device)):
+    names: dict[str, Callable[[Sample], str]] = {"network": lambda each: each.model, "card": lambda each: each.figure.device}
+    for title, of in names.items():
         groups: dict[str, list[float]] = {}
         for each in fitted:
             groups.setdefault(of(each), []).append(off(constants, each))

@@ -35,6 +35,7 @@ __all__ = [
     "Role",
     "Scratch",
     "Searched",
+    "SearchedCores",
     "SearchedLast",
     "Size",
     "Spread",
@@ -89,6 +90,7 @@ if TYPE_CHECKING:
         Role,
         Scratch,
         Searched,
+        SearchedCores,
         SearchedLast,
         Spread,
         Sweep,
@@ -119,7 +121,7 @@ if TYPE_CHECKING:
 _HOMES = {
     "dlbench.analysis.read.table": "read",
     "dlbench.core.declarations": (
-        "CollectiveOp Communicates Feeding Limit Parallel Probed Role Scratch Searched SearchedLast Spread Sweep Switch Value"
+        "CollectiveOp Communicates Feeding Limit Parallel Probed Role Scratch Searched SearchedCores SearchedLast Spread Sweep Switch Value"
     ),
     "dlbench.core.errors": "UsageError",
     "dlbench.core.measurement": "Memory",

@@ -78,6 +78,7 @@ def write(
     state: Mapping[str, Any] | None = None,
     states: Sequence[RoundState] = (),
     discarded: Sequence[Measurement] = (),
+    tries: Sequence[Measurement] = (),
     isolation: str | None = None,
     order: str | None = None,
     gate: Mapping[str, Any] | None = None,
@@ -103,6 +104,7 @@ def write(
     records = [{"kind": "header", "schema": SCHEMA, **header}]
     records += [measurement_to_json(each) for each in measurements]
     records += [measurement_to_json(each) | {"kind": "discarded"} for each in discarded]
+    records += [measurement_to_json(each, "try") for each in tries]
     records += [each.to_json() for each in states]
     if finished:
         records.append({"kind": "footer", "state": state or {}, **(footer or {})})

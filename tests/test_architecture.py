@@ -39,8 +39,8 @@ ROOMS = {
     "analysis.read": "pyperf usability places ceilings trend header readings declared table merge references",
     "analysis.ratios": "ratio pairing",
     "analysis.presentation": "wording names columns figures",
-    "analysis.scaling": "speedup projection columns",
-    "analysis.compare": "variances outliers calibration judge power doubts values seeds worsening verdict comparison pairs ab provenance",
+    "analysis.scaling": "outliers speedup projection columns",
+    "analysis.compare": "variances calibration judge power values verdict doubts comparison pairs provenance",
     "analysis.answers.parts": "headline base engine best lines step_kinds pair_tables "
     "small_batches elsewhere published sustained convergence money cards training_time",
     "analysis.answers.bottleneck": "* __init__",
@@ -86,6 +86,8 @@ DOORS = {
     "msgspec": ("dlbench.core.decoding",),
     "numpy": ("dlbench.kit.binary", "dlbench.workloads.vectorised"),
     "triton": ("dlbench.kit.binary_triton",),
+    "PIL": ("dlbench.workloads.preprocess",),
+    "torchcodec": ("dlbench.workloads.preprocess",),
     "pandas": ("dlbench.analysis",),
     "pynvml": ("dlbench.harness.probe.nvml",),
     "psutil": (
@@ -199,8 +201,8 @@ def test_the_measuring_process_needs_torch_and_the_standard_library_only():
         found = set(imports(trees[module]))
         pending += [homes.get(name) or ours(name) for name in found if name.startswith("dlbench")]
         outside |= {name.split(".")[0] for name in found if not name.startswith("dlbench")} - sys.stdlib_module_names
-    # NumPy is measured, and stands in for a C compiler; Triton is for CUDA. What lacks one of them says so.
-    assert outside == {"torch", "numpy", "triton"}
+    # NumPy is measured, and stands in for a C compiler; Triton is for CUDA, the others decode. What lacks one of them says so.
+    assert outside == {"torch", "numpy", "triton", "PIL", "torchcodec"}
     assert not [module for module in seen if within(module, ("dlbench.cli", "dlbench.analysis", "dlbench.core.rows"))]
 
 

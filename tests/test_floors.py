@@ -7,7 +7,7 @@ import yaml
 from front_door import ROOT
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-EXTRAS = ("parquet", "report")
+EXTRAS = ("parquet", "report", "pictures")
 OF_USERS = [*PROJECT["dependencies"], *(each for name in EXTRAS for each in PROJECT["optional-dependencies"][name])]
 FLOORS = dict(re.fullmatch(r"([\w-]+)>=([\d.]+)(?:,<\d+)?", each).groups() for each in OF_USERS)
 

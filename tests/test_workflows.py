@@ -281,7 +281,7 @@ def test_between_two_commits(runner: Runner) -> None:
     ((_, _, *command),) = runner.calls()
     assert command == [
         *("ab", "mine.toml", "-o", "FOLDER/results.jsonl", "--plugin=bench.py", "--device=cpu", "--rounds=12"),
-        *("--a-ref=main", "--b-ref=HEAD", *JUDGE, "--threshold=5%", "--detect=15%"),
+        *("--a", "ref=main", "--b", "ref=HEAD", *JUDGE, "--threshold=5%", "--detect=15%"),
     ]
     parse(*command)
 
@@ -294,7 +294,13 @@ def test_inputs_are_never_commands(runner: Runner) -> None:
     runner.run(GATE, python=runner.stand_in(), suite="a.toml  $(touch owned)\n* b.toml", **inputs)
     assert runner.calls()[0] == [
         *("-m", "dlbench", "ab", "a.toml", "$(touch", "owned)", "*", "b.toml", "-o", "FOLDER/results.jsonl"),
-        *(f"--plugin=p {HOSTILE}", f"--rounds=n {HOSTILE}", f"--a-ref=r {HOSTILE}", "--b-ref=HEAD", *JUDGE, f"--threshold=t {HOSTILE}"),
+        *(
+            f"--plugin=p {HOSTILE}",
+            f"--rounds=n {HOSTILE}",
+            *("--a", f"ref=r {HOSTILE}", "--b", "ref=HEAD"),
+            *JUDGE,
+            f"--threshold=t {HOSTILE}",
+        ),
     ]
     assert not list(runner.folder.rglob("owned"))
 

@@ -26,6 +26,9 @@ from dlbench.harness.process.worker_process import Interpreter, own_variables
 from dlbench.harness.runner import RunSettings
 from dlbench.harness.schedule import Side
 
+_KINDS = {"python": "python=PATH", "env": "env=NAME=VALUE", "ref": "ref=REF"}
+"""In what a side can differ, each as it is written."""
+
 
 @dataclass(frozen=True, slots=True)
 class SideOptions:
@@ -36,49 +39,66 @@ class SideOptions:
     reference: str | None
 
     @classmethod
-    def of(cls, name: str, python: str | None, variables: Sequence[str], reference: str | None) -> Self:
-        """Read the options. Raises UsageError for one that makes no sense."""
+    def of(cls, name: str, said: Sequence[str]) -> Self:
+        """Read what the option of a side says. Raises UsageError for what makes no sense."""
+        single: dict[str, str] = {}
+        environ: dict[str, str] = {}
+        for words in said:
+            kind, equals, value = words.partition("=")
+            if kind not in _KINDS or not equals or not value:
+                raise UsageError(f"--{name} {words}: write {', '.join(_KINDS.values())}")
+            if kind == "env":
+                variable, text = _variable(f"--{name} {words}", value)
+                known = variable in environ
+                environ[variable] = text
+            else:
+                variable, known = kind, kind in single
+                single[kind] = value
+            if known:
+                raise UsageError(f"--{name} {words}: {variable} is given twice; give it once")
+        python = single.get("python")
         found = Interpreter().python if python is None else shutil.which(python)
         if found is None:
-            raise UsageError(f"--{name}-python {python}: there is no such program; give the path of a Python, such as .venv/bin/python")
-        environ: dict[str, str] = {}
-        for variable in variables:
-            key, equals, value = variable.partition("=")
-            if not equals or not re.fullmatch(r"[A-Za-z_]\w*", key) or "\0" in value:
-                raise UsageError(f"--{name}-env {variable}: write NAME=VALUE")
-            if key in own_variables(threads=1, seed=0):
-                raise UsageError(f"--{name}-env {variable}: dlbench sets {key} itself, alike on both sides; leave it out")
-            if key in environ:
-                raise UsageError(f"--{name}-env {variable}: {key} is given twice; give it once")
-            environ[key] = value
+            raise UsageError(f"--{name} python={python}: there is no such program; give the path of a Python, such as .venv/bin/python")
         # Absolute, and not resolved: a virtual environment's is a link to another one's.
         interpreter = Interpreter(str(Path(found).absolute()), environ, imports_from_folder=python is None)
-        return cls(Side(name=name, interpreter=interpreter), reference)
+        return cls(Side(name=name, interpreter=interpreter), single.get("ref"))
 
 
-def _options_of(name: str) -> tuple[Decorator, ...]:
-    return (
-        click.option(f"--{name}-python", metavar="PYTHON", help=f"Of side {name}: interpreter; torch is all it needs (default: this one)."),
-        click.option(f"--{name}-env", multiple=True, metavar="NAME=VALUE", help=f"Of side {name}: environment variable. Repeatable."),
-        click.option(f"--{name}-ref", metavar="REF", help=f"Of side {name}: git reference of the checkout that a --plugin FILE lies in."),
+def _variable(option: str, text: str) -> tuple[str, str]:
+    key, equals, value = text.partition("=")
+    if not equals or not re.fullmatch(r"[A-Za-z_]\w*", key) or "\0" in value:
+        raise UsageError(f"{option}: write env=NAME=VALUE")
+    if key in own_variables(threads=1, seed=0):
+        raise UsageError(f"{option}: dlbench sets {key} itself, alike on both sides; leave it out")
+    # The loader would only print that it goes on without it.
+    if key == "LD_PRELOAD" and (absent := [each for each in re.split("[ :]+", value) if "/" in each and not Path(each).is_file()]):
+        raise UsageError(f"{option}: there is no file {absent[0]}; give the path of a library that is there")
+    return key, value
+
+
+def _sides(a: Sequence[str], b: Sequence[str], same: bool) -> tuple[SideOptions, SideOptions]:
+    if same and (a or b):
+        raise UsageError("--same measures the same code on both sides; give it without an option of a or b")
+    if not (same or a or b):
+        apart = ", ".join(f"--b {each}" for each in _KINDS.values())
+        raise UsageError(f"a and b are the same code here; say in what b differs: {apart} (--same measures the same code twice)")
+    return SideOptions.of("a", a), SideOptions.of("b", b)
+
+
+def _option_of(name: str) -> Decorator:
+    return click.option(
+        f"--{name}",
+        multiple=True,
+        metavar="KIND=VALUE",
+        help=f"In what side {name} differs: python=PATH, an interpreter with torch; env=NAME=VALUE; ref=REF, a git reference of the "
+        "checkout that a --plugin FILE lies in. Repeatable.",
     )
 
 
-def _sides(
-    a_python: str | None, a_env: Sequence[str], a_ref: str | None, b_python: str | None, b_env: Sequence[str], b_ref: str | None, same: bool
-) -> tuple[SideOptions, SideOptions]:
-    given = any((a_python, a_env, a_ref, b_python, b_env, b_ref))
-    if same and given:
-        raise UsageError("--same measures the same code on both sides; give it without an option of a or b")
-    if not (same or given):
-        apart = "--b-python PYTHON, --b-env NAME=VALUE or --b-ref REF"
-        raise UsageError(f"a and b are the same code here; say in what b differs: {apart} (--same measures the same code twice)")
-    return SideOptions.of("a", a_python, a_env, a_ref), SideOptions.of("b", b_python, b_env, b_ref)
-
-
 _SAME = click.option("--same", is_flag=True, help="Measure the same code on both sides: what differs then is noise.")
-side_options = option_group("sides", _sides, *_options_of("a"), *_options_of("b"), _SAME)
-"""Adds --a-python, --a-env and --a-ref, the same of b, and --same; the command gets ``sides``, the `SideOptions` of each."""
+side_options = option_group("sides", _sides, _option_of("a"), _option_of("b"), _SAME)
+"""Adds --a, --b and --same; the command gets ``sides``, the `SideOptions` of each."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +167,7 @@ def _code_in_place(
     if options.reference is None:
         yield side, None, {}
         return
-    option = f"--{side.name}-ref {options.reference}"
+    option = f"--{side.name} ref={options.reference}"
     files = {plugin: Path(plugin).resolve() for plugin in plugins if plugin.endswith(".py")}
     root = next(filter(None, map(checkout.root_of, files.values())), None)
     if root is None:

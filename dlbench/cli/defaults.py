@@ -16,8 +16,7 @@ from dlbench.core.units import one_line
 FILE = "dlbench.toml"
 PROJECT = "pyproject.toml"
 
-_PRICES = ("price-per-hour", "price-per-kwh", "price", "years", "hours-per-day", "currency")
-SETTABLE = ("device", "set", "rounds", "budget", "timeout", "seed", "isolation", "format", "strict", *_PRICES)
+SETTABLE = ("device", "set", "rounds", "budget", "timeout", "seed", "isolation", "format", "strict", "price")
 """Options that may have a default of the user's. An option that is not named here has none, so a new one is refused until it is."""
 _REFUSED = "it may change what a gate lets pass, or what a single call is to do; say it on the command line"
 _NOT_OF = {"ab": ("device", "set")}

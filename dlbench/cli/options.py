@@ -16,7 +16,7 @@ from dlbench.analysis.export import tabular
 from dlbench.cli import completion, prices
 from dlbench.cli.output_files import check_writable, refuse_same_file
 from dlbench.core.errors import UsageError
-from dlbench.core.prices import AMOUNT, HOURS, YEARS, Range, parse_currency, parse_figure
+from dlbench.core.prices import parse_price
 from dlbench.core.thresholds import DETECT, check
 from dlbench.core.units import parse_duration
 
@@ -99,9 +99,9 @@ def _plan_options(
     device_words: tuple[str, ...],
     plugins: tuple[str, ...],
 ) -> PlanOptions:
-    """Return the options, a file of Python among the suites as a plugin and the suite that is made for its networks."""
+    """Return the options: a file of Python among the suites is a plugin, and alone stands for the suite that is made for its networks."""
     files = [name for name in names if name.endswith(".py")]
-    suites = dict.fromkeys(NETWORK_SUITE if name in files else name for name in names)
+    suites = dict.fromkeys([name for name in names if name not in files] or (files and [NETWORK_SUITE]))
     return PlanOptions(tuple(suites), expression, case_ids, overrides, device_words, tuple(dict.fromkeys((*files, *plugins))))
 
 
@@ -267,11 +267,6 @@ output_options = option_group(
 """Adds --strict, --junit, --verdict, --report, --github and --format; the command gets ``output``."""
 
 
-def _per_device(name: str, range_: Range, meaning: str) -> Decorator:
-    """Return an option that takes a number for all devices, or for one kind of device, or for one device."""
-    return click.option(name, multiple=True, type=read_by(parse_figure, range_), metavar="[DEVICE=]NUMBER", help=meaning)
-
-
 _TRAINING = (
     click.option("--samples", type=click.IntRange(1, 10**15), help="Samples of a training of your own, for how long it takes."),
     click.option("--epochs", type=click.IntRange(1, 10**6), help="How often it passes over them (default: 1)."),
@@ -281,13 +276,13 @@ training_options = option_group("prices", prices.training, *_TRAINING)
 price_options = option_group(
     "given",
     prices.made,
-    _per_device("--price-per-hour", AMOUNT, "Rent of a device for an hour, of all or of one: 2.50, cuda=2.50, cuda:0=2.50. Repeatable."),
-    _per_device("--price-per-kwh", AMOUNT, "Price of electricity, in the same way. Repeatable."),
-    _per_device("--price", AMOUNT, "Price of a device, in the same way. Repeatable."),
-    _per_device("--years", YEARS, "Years in which a device that was bought is used. Repeatable."),
-    _per_device("--hours-per-day", HOURS, "Hours of use on each day of these. Repeatable."),
     click.option(
-        "--currency", type=read_by(parse_currency), metavar="LABEL", help="Currency behind all amounts, such as EUR (default: none)."
+        "--price",
+        multiple=True,
+        type=read_by(parse_price),
+        metavar="[DEVICE=]AMOUNT[/h]",
+        help="Rent of an hour, cuda=2.50/h; electricity, kwh=0.30; to buy, cuda=1600EUR, used 4 years of 8 hours a day: "
+        "cuda=1600EUR/4y/8h. Repeatable.",
     ),
     *_TRAINING,
     click.option(

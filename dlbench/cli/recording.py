@@ -27,6 +27,12 @@ if TYPE_CHECKING:
 
 LEAST_ROUNDS = 14
 """A side: from here on testing pairs of rounds, too, costs no power where their noise is not shared; docs/validation.md."""
+_MOST_FURTHER = 60
+"""Rounds a side, up to which a gate goes on where nobody limits it: as many as rounds need that differ by 30 %, in ten cases."""
+_LEAST_STEP = 2
+"""Rounds added at a time: the need is an estimate, and reading the file costs little against a round."""
+_HOPELESS = 4
+"""Times the rounds that can be added; a case that needs more would hardly get there."""
 
 
 @contextmanager
@@ -112,11 +118,9 @@ class Recording:
 
 def announce_gate(session: Session, goes_on: bool) -> None:
     """Say on stderr how many cases and minutes a gate is, with its first rounds and, if it ``goes_on``, with all of them."""
-    from dlbench.analysis.compare.power import MOST_FURTHER
-
     policy, tasks = session.settings.policy, [task for task in session.tasks if task.has_device]
     tries = usual_tries((task.case for task in tasks), session.signatures)
-    both = list(dict.fromkeys((policy.rounds, max(policy.rounds, MOST_FURTHER if goes_on else 0))))
+    both = list(dict.fromkeys((policy.rounds, max(policy.rounds, _MOST_FURTHER if goes_on else 0))))
     took = dict.fromkeys(seconds(estimated_s(replace(policy, rounds=each), len(tasks), tries)) for each in both)
     sides = len({task.side.name for task in session.tasks})
     cases, rounds = plural(len({task.case.id for task in tasks}), "case"), " to ".join(map(str, both))
@@ -140,8 +144,6 @@ def measure_until_seen(
 
     Only how well a change is known counts, never its size, sign or verdict, so that further rounds favour none.
     """
-    from dlbench.analysis.compare.power import MOST_FURTHER, further
-
     first_s, first_rounds = recording.seconds, max(recording.rounds, 1)
     mine = {task.case.id for task in session.tasks}
     while not recording.stopped:
@@ -150,10 +152,12 @@ def measure_until_seen(
         left_s = None if budget_s is None else budget_s - recording.seconds
         share = sum(task.case.id in needed for task in session.tasks) / len(session.tasks)
         round_s = first_s / first_rounds * share
-        fitting = MOST_FURTHER if left_s is None else int(left_s / max(round_s, 1e-9))
-        rounds, cases = further(needed, recording.rounds - session.first_round, fitting)
-        if not rounds:
+        have = recording.rounds - session.first_round
+        most = min(_MOST_FURTHER if left_s is None else int(left_s / max(round_s, 1e-9)), _MOST_FURTHER - have)
+        cases = {case: need - have for case, need in needed.items() if need - have <= _HOPELESS * most}
+        if most < 1 or not cases:
             return
+        rounds = min(max(min(cases.values()), _LEAST_STEP), most)  # up to where the first is expected to have enough, and drops out
         say(f"{plural(rounds, 'more round')} for {plural(len(cases), 'case')} whose change is not known well enough yet")
         tasks = [task for task in session.tasks if task.case.id in cases]
         recording.measure(further_rounds(session, recording, tasks, rounds, left_s), {})

@@ -19,8 +19,6 @@ from dlbench.cli.output_files import create, overwrite, writing
 from dlbench.cli.terminal import draw, say, say_unbroken, unread, write_notes
 from dlbench.core.errors import ExitCode
 
-_NO_TIME = "the change is the shift of the rounds, which was tested; a time of new that differs from base's by another share is left out"
-
 
 def conclude(comparisons: Sequence[Comparison], notes: Sequence[str], options: OutputOptions, results: Results) -> ExitCode:
     """Write the cases to stdout, the notes to stderr, and the files that are asked for; return the code to exit with."""
@@ -31,14 +29,12 @@ def conclude(comparisons: Sequence[Comparison], notes: Sequence[str], options: O
         *notes,
         *(line for comparison in comparisons for line in sentences.unpaired(comparison.unpaired)),
         *(doubt for comparison in comparisons for doubt in comparison.doubts),
-        *([_NO_TIME] if any(case.shown and case.times_s[1] is None for each in comparisons for case in each.cases) else []),
         *dict.fromkeys(map(str, results.budgets.values())),
         *sentences.not_usable(results),
         *defaults.in_force().notes(),
     ]
     _write_verdicts(comparisons, conclusion, options.form)
-    brief = {doubt: short for each in comparisons for doubt, short in zip(each.doubts, each.brief_doubts, strict=True)}
-    write_notes([*(brief.get(note, note) for note in notes), *paths_of(results.paths)] if options.form == "table" else notes)
+    write_notes([*notes, *paths_of(results.paths)] if options.form == "table" else notes)
     if options.junit:
         overwrite(options.junit, junit.junit(comparisons))
     for_others = [without_folders(note, results.paths.values()) for note in notes]

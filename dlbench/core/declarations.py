@@ -38,14 +38,19 @@ ValueRole = Literal[
     "product_error",
     OfSeeds,
     "loss_curve",
+    "at_once",
+    "in_turn",
+    "kept",
+    "efficiency",
     OfRates,
 ]
 """What answers take a value for: the seconds of such a part; those spent once, before the first call, such as compiling; of a training at
 a ``batch`` the seconds of a sample, the accuracy, and the samples after which it had diverged; the largest size that a search found; of a
 step that a user's loader feeds the seconds of a batch where no step is made, and of the step on a batch that is there; of a sustained
 step its throughput as a series, at the beginning and at the end; how far a result is from fp64 with the rounding of its operands, and
-without; of a training in a format of numbers what each seed ended with, a diverged one as 1, and the loss over time; of requests how many a
-second were done, percentiles of their latency, the share done within a bound, and how many latencies these rest on."""
+ without; of a training in a format of numbers what each seed ended with, a diverged one as 1, and the loss over time; of several sides
+ what all do at once and one after the other, the share of its speed alone that each keeps, and how near all are to full speed; of requests
+ how many a second were done, percentiles of their latency, the share done within a bound, and how many latencies these rest on."""
 OF_SECONDS = ("input", "transfer", "host", "once", "sample", "input_alone", "step_alone")
 Ceiling = Literal["arithmetic", "memory", "launch", "synchronisation", "copy"]
 """What a machine can do at most, or at the quickest, that a workload measures; others' rows are held against it."""
@@ -60,6 +65,7 @@ ParameterRole = Literal[
     "feeding",
     "searched",
     "searched_last",
+    "searched_cores",
     "limit",
     "scratch",
     "supply",
@@ -142,6 +148,8 @@ Searched = Annotated[T | None, Role("searched")]
 the role ``largest``, the highest rate within a bound where one has ``highest_rate``, else the one of most throughput."""
 SearchedLast = Annotated[T | None, Role("searched_last")]
 """The same, varied only next to the fastest of all others, as each of its values costs much, such as a compilation."""
+SearchedCores = Annotated[T | None, Role("searched_cores")]
+"""Of ``threads`` and ``instances``: varied on a CPU where a case leaves something else open, from all cores in one process on."""
 Limit = Annotated[T | None, Role("limit")]
 """The memory that a case may take, in GiB, where a search for the largest has a limit: ``memory_gib: Limit[float] = None``."""
 Scratch = Annotated[T, Role("scratch")]
@@ -304,11 +312,11 @@ class Declaration:
     @property
     def searched(self) -> tuple[str, ...]:
         """The parameters that a case may leave open."""
-        return self.having("searched", "searched_last")
+        return self.having("searched", "searched_last", "searched_cores")
 
     def searches(self, params: Mapping[str, Any]) -> bool:
-        """Whether a case with these parameters stands for a search."""
-        return any(params.get(name) is None for name in self.searched)
+        """Whether a case with these parameters stands for a search, as none does for its cores alone."""
+        return any(params.get(name) is None for name in self.having("searched", "searched_last"))
 
     def plain_default(self, parameter: str) -> str | None:
         """Return the text of a parameter that its others are held against, where one is declared."""

@@ -24,7 +24,7 @@ OWN = "own"
 ACCELERATOR = "accelerator"
 """A suite's name for every device but the CPU."""
 CPU_AXES = ("threads", "instances")
-"""Parameters of every workload of one process, on the CPU alone: how many threads compute, and how many processes do the work at once."""
+"""Parameters of every workload of one process: how many threads compute, on the CPU alone, and how many processes do the work at once."""
 
 
 def kind_of(device: str) -> str:
@@ -166,7 +166,7 @@ class Case:
 
     @property
     def instances(self) -> int | None:
-        """Processes that do the same work at once, each on cores of its own; None: a single process of the usual kind."""
+        """Processes that do the same work at once, each on cores of its own, on one device; None: a single process of the usual kind."""
         return as_count(self.params.get("instances"))
 
     @property
@@ -246,6 +246,8 @@ class Work:
     """Whether a call hands its operations to the device one by one, as no compiled step and no graph does."""
     joins_instances: bool = False
     """Whether an ``observe`` may run in several instances at once, of which that of rank 0 reports for all."""
+    own_threads: bool = False
+    """Whether a call starts threads, which wait for each other's CPUs as those of no other program."""
     set_up_memory_counts: bool = True
     """Whether the peak of memory includes set-up, as it must not where that ran the step in a way that takes more than a call."""
 
@@ -267,9 +269,7 @@ class Work:
             raise ValueError(f"unknown says why flops or bytes are None, not {wrong[0]}")
 
     def counts(self, case: Case) -> dict[str, Any]:
-        """Return what a call handles, of all instances together, by the name of the count. Raises ValueError for an experiment of them."""
-        if self.observe and case.instances and not self.joins_instances:
-            raise ValueError(f"instances repeat a call, and {case.workload} is an experiment; leave them out")
+        """Return what a call handles, of all instances together, by the name of the count."""
         found = {name: getattr(self, name) for name in ("items", "flops", "least_flops", "bytes", "least_bytes")}
         return {name: count and count * (case.instances or 1) for name, count in found.items()}
 

@@ -1,6 +1,5 @@
 """Prices of devices and of electricity, and a training of one's own: what a user says beside results, never measured and never stored."""
 
-import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -11,27 +10,33 @@ from dlbench.core.units import money, one_line
 
 DAYS_A_YEAR = 365
 """Days of use, each of as many hours as a user says."""
-MOST_OF_LABEL = 8
-"""Characters of a currency: as long as a code with a prefix, and short enough for a headline."""
+KWH = "kwh"
+"""Stands for electricity where a device would stand."""
 _ALL = ""
-_NUMBER = re.compile(r"(\d+(\.\d*)?|\.\d+)(e[+-]?\d+)?", re.ASCII | re.IGNORECASE)
-_DEVICE = re.compile(r"[a-z]\w*(:\d+)?", re.ASCII | re.IGNORECASE)
 _SHOWN = 40
 """Characters that a sentence repeats of what makes no sense."""
+_MOST = {"amount": 1e12, "years": 100.0, "hours": 24.0}
+_NUMBER = r"(?:\d+(?:\.\d*)?|\.\d+)"
+_LABEL = r"[^\s\d./=+-]{0,8}"
+_PRICE = re.compile(
+    rf"(?:(?P<of>[a-z]\w*(?::\d+)?)=)?(?P<before>{_LABEL})(?P<amount>{_NUMBER})(?P<after>{_LABEL})"
+    rf"(?:(?P<rent>/h)|/(?P<years>{_NUMBER})y/(?P<hours>{_NUMBER})h)?",
+    re.ASCII | re.IGNORECASE,
+)
+_LIKE = "write for example cuda=2.50/h for rent, kwh=0.30, cuda=1600 to buy, or cuda=1600/4y/8h for its use: 4 years, 8 hours a day"
 
 
-class Range(NamedTuple):
-    """Which numbers make sense of a figure, in words, and one of them."""
+class Price(NamedTuple):
+    """One price as a user gives it."""
 
-    most: float
-    zero: bool
-    words: str
-    example: str
-
-
-AMOUNT = Range(1e12, True, "an amount of money from 0 to 1e12", "2.50")
-YEARS = Range(100, False, "a number of years above 0, up to 100", "4")
-HOURS = Range(24, False, "a number of hours above 0, up to 24", "8")
+    of: str
+    """A device, a kind of devices, ``kwh``, or an empty text: all devices."""
+    amount: float
+    rent: bool
+    """Whether for an hour, electricity in it; else to buy, or of a kWh."""
+    use_hours: float | None
+    """Of what is bought, over which it is used."""
+    currency: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,14 +65,12 @@ class Prices:
 
     per_hour: PerDevice = NONE
     """Rent of a device for an hour."""
-    per_kwh: PerDevice = NONE
+    per_kwh: float | None = None
     """Electricity."""
     price: PerDevice = NONE
     """To buy a device."""
-    years: PerDevice = NONE
+    use_hours: PerDevice = NONE
     """Over which a device that was bought is used."""
-    hours_per_day: PerDevice = NONE
-    """In which it is used on each day of these."""
     currency: str = ""
     """A label behind amounts; empty: none."""
     samples: int | None = None
@@ -80,7 +83,7 @@ class Prices:
     @property
     def has_amounts(self) -> bool:
         """Whether any amount of money is given."""
-        return any(each.figures for each in (self.per_hour, self.per_kwh, self.price))
+        return bool(self.per_hour.figures or self.price.figures) or self.per_kwh is not None
 
     @property
     def heading(self) -> str:
@@ -101,49 +104,34 @@ class Prices:
 
     def spread(self, devices: Sequence[str]) -> float | None:
         """Return their price spread over the hours of their planned use, years × 365 × hours a day; None where a part is not said."""
-        hourly = 0.0
-        for device in devices:
-            price, years, hours = self.price.of(device), self.years.of(device), self.hours_per_day.of(device)
-            if price is None or years is None or hours is None:
-                return None
-            hourly += price / (years * DAYS_A_YEAR * hours)
-        return hourly
+        of_each = [(self.price.of(each), self.use_hours.of(each)) for each in devices]
+        return _total([None if price is None or hours is None else price / hours for price, hours in of_each])
 
-    def electricity(self, devices: Sequence[str], watts: float | None) -> float | None:
-        """Return what devices that take so many watts together pay for an hour; None where their power or its price is not known.
-
-        Of devices with prices of their own each takes the same share.
-        """
-        per_kwh = _total([self.per_kwh.of(each) for each in devices])
-        return None if watts is None or per_kwh is None else watts / 1000 * per_kwh / len(devices)
+    def electricity(self, watts: float | None) -> float | None:
+        """Return what so many watts cost for an hour; None where they or their price are not known."""
+        return None if watts is None or self.per_kwh is None else watts / 1000 * self.per_kwh
 
 
 NO_PRICES = Prices()
 
 
-def parse_figure(text: str, range_: Range) -> tuple[str, float]:
-    """Read ``2.50``, ``cuda=2.50`` or ``cuda:0=2.50``: the device, an empty text for all, and the number.
+def parse_price(text: str) -> Price:
+    """Read ``2.50/h``, ``cuda=2.50EUR/h``, ``kwh=0.30``, ``cuda:0=1600`` or ``cuda=1600/4y/8h``.
 
     Raises ValueError, with a sentence, for anything else.
     """
-    device, equals, number = (part.strip() for part in text.rpartition("="))
-    like = f"write for example {range_.example}, cuda={range_.example} or cuda:0={range_.example}"
-    if equals and not _DEVICE.fullmatch(device):
-        raise ValueError(f"'{_shown(text)}' names no device in front of its =; {like}")
-    if equals and not number:
-        raise ValueError(f"'{_shown(text)}' has no number behind its =; {like}")
-    value = float(number) if _NUMBER.fullmatch(number) else math.nan
-    if not (0 <= value <= range_.most and (value or range_.zero)):
-        raise ValueError(f"'{_shown(text)}' is not {range_.words}; {like}")
-    return device, value
-
-
-def parse_currency(text: str) -> str:
-    """Read the label of a currency. Raises ValueError, with a sentence, for what is empty, long, or has what is no printable character."""
-    label = text.strip()
-    if not label or len(label) > MOST_OF_LABEL or not label.isprintable() or " " in label:
-        raise ValueError(f"'{_shown(text)}' is no label of a currency: 1 to {MOST_OF_LABEL} printable characters, such as EUR")
-    return label
+    found = _PRICE.fullmatch(text.strip())
+    if not found or (found["before"] and found["after"]):
+        raise ValueError(f"'{_shown(text)}' is no price; {_LIKE}")
+    for name, most in _MOST.items():
+        if found[name] and not (0 <= float(found[name]) <= most and (name == "amount" or float(found[name]))):
+            least = "from 0" if name == "amount" else "above 0,"
+            raise ValueError(f"'{_shown(text)}': {name} must be {least} up to {most:g}")
+    of, years = found["of"] or _ALL, found["years"]
+    if of.lower() == KWH and (years or found["rent"]):
+        raise ValueError(f"'{_shown(text)}': a kWh is neither rented nor used for years; write kwh=0.30")
+    use_hours = float(years) * DAYS_A_YEAR * float(found["hours"]) if years else None
+    return Price(of, float(found["amount"]), bool(found["rent"]), use_hours, found["before"] or found["after"])
 
 
 def _shown(text: str) -> str:

@@ -21,7 +21,7 @@ class Unknown(StrEnum):
     """Reasons and their sentences, into which figures are filled. A file has the name of a reason in lower case."""
 
     WAITING_OF_RANKS = "threads of several ranks wait for each other's, too"
-    WAITING_OF_CHILDREN = "the case has processes of its own, which take the CPUs from each other"
+    WAITING_OF_CHILDREN = "the case has processes or threads of its own, which take the CPUs from each other"
     WAITING = "the system does not count how long threads wait for a CPU"
     TOO_SHORT = "it was timed for less than {seconds:.2g} s, of which a single wait would be too much"
     STOLEN = "the system does not count what a hypervisor takes"
@@ -67,6 +67,7 @@ class Unknown(StrEnum):
     NO_OUTPUT = "there its output is all zeros, or not finite"
     WITHIN_LIMIT = "a second set-up would not fit into its limit of memory"
     COMPILED = "what is compiled or replayed has no operations of its own"
+    OWN_THREADS = "its call has threads of its own, which compute at the same time"
     ONE_KERNEL = "what is compiled or captured runs as one kernel, whatever it does"
     OPERATIONS_NOT_COUNTED = "its operations are unknown: {text}"
     BYTES_NOT_COUNTED = "its bytes are unknown: {text}"

@@ -35,7 +35,7 @@ def process_for(case: Case, isolation: Isolation, signatures: Mapping[str, Signa
     Instances keep to cores of their own, so a group of them serves no others.
     """
     if case.instances:
-        return f"{case.instances} instances, threads {case.threads}"
+        return f"{case.instances} instances on {kind_of(case.device)}, threads {case.threads}"
     if case.ranks is not None:
         return f"{case.ranks} ranks on {kind_of(case.device)}"
     if case.device == "cpu" and isolation != "none":
@@ -139,7 +139,7 @@ class WorkerPool:
         # End those that hold a device which takes one process, and ranks of another size, which would hold memory while they wait.
         for other, waiting in self._workers.items():
             holds_device = side.one_process and "cpu" not in (key[2], other[2]) and other != key
-            if holds_device or (request.case.ranks is not None and isinstance(waiting, RankGroup) and other[2] != key[2]):
+            if holds_device or (isinstance(waiting, RankGroup) and other[2] != key[2]):
                 waiting.end()
         worker = self._workers.get(key)
         if worker is None or not worker.usable:

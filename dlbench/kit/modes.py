@@ -93,7 +93,7 @@ class Execution:
     def __init__(self, mode: InferenceMode, device: torch.device, case: str) -> None:
         """Refuse what the device lacks, as NotImplementedError. ``case`` tells cases apart: each has a compiler's cache."""
         refuse_lack(mode, device)
-        self._mode, self._device = mode, device
+        self._mode, self.device = mode, device
         self._cache = CompilerCache(f"{case} {mode}") if mode in _COMPILING else None
 
     def forward(self, function: Callable[Arguments, Output]) -> Callable[Arguments, Output]:
@@ -119,13 +119,13 @@ class Execution:
             return work
         step = work.call
         assert step is not None, "an observe has no step"  # noqa: S101  # Work's own rule
-        generators = [self._device] if self._device.type == "cuda" else []
-        with torch.random.fork_rng(generators), current(self._device), restored(parts):
+        generators = [self.device] if self.device.type == "cuda" else []
+        with torch.random.fork_rng(generators), current(self.device), restored(parts):
             expected = expected_of(eager, parts, same_draws=self._cache is None)
             values = self._compile(step, self._cache) if self._cache else None
             if self._mode == "autotune":
                 torch.backends.cudnn.benchmark = True  # until the next case, for which the harness sets it anew
-            call = captured(step, self._device) if self._mode == "graph" else step
+            call = captured(step, self.device) if self._mode == "graph" else step
             refuse_disagreement(call, parts, expected)
         return replace(
             work,
@@ -157,7 +157,7 @@ class Execution:
         return values
 
     def _timed(self, step: Step) -> float:
-        synchronize = torch.get_device_module(self._device).synchronize
+        synchronize = torch.get_device_module(self.device).synchronize
         synchronize()
         begun_s = time.perf_counter()
         step()

@@ -35,7 +35,7 @@ class OwnBatches:
         self._name, self._batch, self._targets = data.name, batch, targets
         self._takes_batch = "batch" in data.parameters
         given = {"batch": batch, "workers": workers}
-        self._make = partial(data.make, **{name: given[name] for name in data.parameters})
+        self._make = partial(data.build, **{name: given[name] for name in data.parameters})
         self._example = tree_map_only(Tensor, lambda each: each.to("meta"), example)
         # Of recurrent networks it may be the second.
         dimensions = [(at, each.shape[:2].index(batch)) for at, each in enumerate(tensors_of(example[0])) if batch in each.shape[:2]]
@@ -43,7 +43,9 @@ class OwnBatches:
         self._device, self._dtype = device, dtype
         self._loader: Any = None
         self._epoch: Iterator[Any] | None = None
-        self._whole, self._short, self._took_s = 0, 0, 0.0
+        self.whole = 0
+        """Batches of this epoch so far."""
+        self._short, self._took_s = 0, 0.0
 
     def make_room(self) -> None:
         """Wait for nothing: each batch has a place of its own."""
@@ -52,7 +54,7 @@ class OwnBatches:
         """Return the next whole batch, or wait for it. Raises ValueError for what no step can take, and for what the loader raises."""
         while True:
             if (drawn := self._next()) is None:
-                if not self._whole:
+                if not self.whole:
                     raise self._wrong("has ended without a batch; it is gone through once an epoch, so each time has to begin anew")
                 self._epoch = None
                 continue
@@ -62,9 +64,9 @@ class OwnBatches:
             if self._short:
                 raise self._wrong(f"gives a batch of {self._short} before the last of an epoch, and batch={self._batch}")
             if size == self._batch:
-                self._whole += 1
+                self.whole += 1
                 return inputs, targets
-            if size > self._batch or not self._whole:
+            if size > self._batch or not self.whole:
                 other = "its function takes batch and has to keep to it" if self._takes_batch else f"give batch={size}"
                 raise self._wrong(f"gives a batch of {size}, and batch={self._batch}; {other}")
             self._short = size  # the last of an epoch has what is left
@@ -109,7 +111,7 @@ class OwnBatches:
 
     def _begin(self) -> None:
         """Begin an epoch."""
-        self._whole = self._short = 0
+        self.whole = self._short = 0
         if self._loader is None or isinstance(self._loader, Iterator):
             self._loader = self._make()
         if not hasattr(self._loader, "__iter__") and not hasattr(self._loader, "__getitem__"):

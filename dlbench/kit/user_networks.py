@@ -1,4 +1,4 @@
-"""Networks that users bring: built, with a batch of their inputs and targets, and what a step on them computes."""
+"""Networks as users bring them, published ones alike: built, with a batch of their inputs and targets, and what a step on them computes."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -155,11 +155,13 @@ def _scalar(network: Network, loss: Any) -> Tensor:
     return loss
 
 
-def optimizer_of(network: Network, module: nn.Module, rate: float) -> torch.optim.Optimizer:
-    """Return the network's own optimizer, with the learning rate that steps are measured at. Raises TypeError where it is none."""
+def optimizer_of(network: Network, module: nn.Module, rate: float | None) -> torch.optim.Optimizer:
+    """Return the network's own optimizer, with this learning rate or else its own. Raises TypeError where it is none."""
     optimizer = network.optimizer and network.optimizer(trained(network, module))
     if not isinstance(optimizer, torch.optim.Optimizer):
         raise TypeError(f"network '{network.name}': optimizer returns {type(optimizer).__name__}, not a torch.optim.Optimizer")
+    if rate is None:
+        return optimizer
     for group in optimizer.param_groups:
         group["lr"] = torch.full_like(group["lr"], rate) if isinstance(group["lr"], Tensor) else rate
     return optimizer

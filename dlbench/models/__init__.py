@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from dlbench import UserDefined
 from dlbench.models import resnet, vgg
 from dlbench.models.alexnet import AlexNet
+from dlbench.models.bert import BertHeads
 
 ModelName = Literal["alexnet", "vgg11", "vgg13", "vgg16", "vgg19", "resnet18", "resnet34", "resnet50", "resnet101", "resnet152"]
 Model = Annotated[ModelName, UserDefined("network")]
@@ -25,8 +26,17 @@ MODELS: dict[str, Callable[[], nn.Module]] = {
 
 def build(name: ModelName) -> nn.Module:
     """Return the network on the CPU, in fp32, with random weights from torch's default generator."""
-    with torch.device("meta"):  # shapes without memory, so that the layers' own initialisation costs nothing
-        model = MODELS[name]()
+    return filled(on_meta(MODELS[name]))
+
+
+def on_meta(make: Callable[[], nn.Module]) -> nn.Module:
+    """Return a network of shapes without memory, so that the layers' own initialisation costs nothing."""
+    with torch.device("meta"):
+        return make()
+
+
+def filled(model: nn.Module) -> nn.Module:
+    """Give a network of shapes memory on the CPU and random weights, and return it."""
     model.to_empty(device="cpu")
     initialise(model)
     return model
@@ -48,10 +58,14 @@ def initialise(model: nn.Module) -> None:
                 fill_normal(layer.weight, math.sqrt(gain / fan_in))
                 if layer.bias is not None:
                     layer.bias.zero_()
-            case nn.BatchNorm2d():
+            case nn.Embedding():
+                fill_normal(layer.weight, EMBEDDED_STD)
+            case nn.BatchNorm2d() | nn.LayerNorm() | BertHeads():
                 layer.reset_parameters()
 
 
+EMBEDDED_STD = 0.02
+"""Of words and positions, as BERT and GPT-2 have it."""
 BLOCK = 2**16 + 1
 """Random numbers drawn for one tensor at most. A prime, so that the rows of a matrix begin at different places of it."""
 

@@ -13,8 +13,8 @@ from dlbench import Dtype, Layout, Network, Size, Switch, UserDefined, Work, fin
 from dlbench.kit import user_networks
 from dlbench.kit.eager_check import StepParts
 from dlbench.kit.modes import INFERENCE_VALUES, VALUES, Execution, InferenceMode, Kernels, Mode, take_kernels
-from dlbench.kit.precision import autocast, operands, scales_gradients, storage
-from dlbench.kit.step_counts import forward_counts, train_counts
+from dlbench.kit.precision import autocast, scales_gradients, storage
+from dlbench.kit.step_counts import Counts, forward_counts, train_counts
 from dlbench.kit.updates import MakeOptimizer, refuse_other_update
 from dlbench.kit.user_networks import Inputs, Loss, forward_of
 from dlbench.models import Model, build
@@ -62,28 +62,62 @@ def train_step(
     read_loss: ReadLoss = "never",
 ) -> Work:
     """Train a network by one step: forward, the loss (of a classifier cross-entropy), backward and the optimizer's update."""
-    if mode == "graph" and scales_gradients(dtype):
-        raise NotImplementedError("scaled gradients are looked at on the host in each step, which no CUDA graph can do; take amp_bf16")
     if read_loss == "each" and device.type == "cpu":
         raise NotImplementedError("read_loss=each is what waiting for an accelerator costs, and a CPU has the loss as the step returns")
     take_kernels(kernels, device, dtype)
-    execution = Execution(mode, device, f"{device} {model} {batch} {dtype} {layout} {optimizer} {implementation} {kernels}")
+    case = f"{device} {model} {batch} {dtype} {layout} {optimizer} {implementation} {kernels}"
+    execution = training_execution(mode, device, dtype, case)
     network = build_on(device, model, dtype, layout)
     inputs, targets = draw_batch(device, model, batch, dtype, layout)
+    update = optimizer_of(network, model, optimizer, implementation, in_graph=mode == "graph")
+    work = training_work(
+        execution,
+        network,
+        partial(loss_of, model=model, inputs=inputs),
+        (inputs, targets),
+        dtype,
+        update,
+        items=batch,
+        passes=UPDATE_PASSES.get(optimizer if optimizer in OPTIMIZERS else usual_optimizer(model)),
+        labels=targets if is_classifier(model) else None,
+        model=model,
+    )
+    return replace(work, call=_reading(work.call)) if read_loss == "each" and work.call else work
+
+
+def training_execution(mode: Mode, device: torch.device, dtype: Dtype, case: str) -> Execution:
+    """Return the execution of a training step; refuse what its mode can't do, as NotImplementedError."""
+    if mode == "graph" and scales_gradients(dtype):
+        raise NotImplementedError("scaled gradients are looked at on the host in each step, which no CUDA graph can do; take amp_bf16")
+    return Execution(mode, device, case)
+
+
+def training_work(
+    execution: Execution,
+    network: nn.Module,
+    loss_of: Callable[[Any], Loss],
+    batch: tuple[Inputs, Any],
+    dtype: Dtype,
+    update: torch.optim.Optimizer,
+    *,
+    items: int,
+    passes: int | None,
+    labels: Tensor | None = None,
+    model: str = "",
+) -> Work:
+    """Return the work of a training step on inputs and targets, by the loss that ``loss_of`` makes of a network.
+
+    ``passes``: see `UPDATE_PASSES`; ``labels``: the targets, where that is the cross-entropy of logits (batch, classes).
+    """
     network.train()
-    loss = loss_of(network, model, inputs)
-    update = optimizer_of(network, optimizer, implementation, in_graph=mode == "graph", user_network=find_network(model))
+    device, loss = execution.device, loss_of(network)
     scaler = scaler_of(device, dtype)
     step = training_step(device, update, dtype, execution.forward(loss), scaler)
     eager = training_step(device, update, dtype, loss, scaler)
-    passes = UPDATE_PASSES.get(optimizer if optimizer in OPTIMIZERS else usual_optimizer(model))
-    counts = train_counts(network, model, partial(loss_of, model=model, inputs=inputs), (inputs, targets), dtype, passes)
-    given = (*tensors_of(inputs), *tensors_of(targets))
-    work = Work(call=partial(step, inputs, targets), inputs=given, items=batch, **counts.of_work())
-    labels = targets if is_classifier(model) else None
-    parts = StepParts(network, tensors_of(inputs), dtype, labels, update, scaler)
-    begun = execution.begin(work, partial(eager, inputs, targets), parts)
-    return replace(begun, call=_reading(begun.call)) if read_loss == "each" and begun.call else begun
+    counts = train_counts(network, model, loss_of, batch, dtype, passes)
+    work = Work(call=partial(step, *batch), inputs=tensors_of(batch), items=items, **counts.of_work())
+    parts = StepParts(network, tensors_of(batch[0]), dtype, labels, update, scaler)
+    return execution.begin(work, partial(eager, *batch), parts)
 
 
 def _reading(step: Callable[[], Tensor]) -> Callable[[], Tensor]:
@@ -113,16 +147,22 @@ def infer_step(
     execution = Execution(mode, device, f"{device} {model} {batch} {dtype} {layout} {kernels}")
     network = build_on(device, model, dtype, layout)
     inputs, _ = draw_batch(device, model, batch, dtype, layout)
-    network.eval()
-    forward = forward_of(network, inputs)
-    executed = autocast(device, dtype, execution.forward(forward))
+    counts = forward_counts(network.eval(), model, inputs, dtype)
+    return inference_work(execution, network, forward_of(network, inputs), inputs, dtype, counts, items=batch)
+
+
+def inference_work(
+    execution: Execution, network: nn.Module, forward: Callable[[Any], Any], inputs: Inputs, dtype: Dtype, counts: Counts, *, items: int
+) -> Work:
+    """Return the work of a forward pass on inputs, without a gradient."""
+    executed = autocast(execution.device, dtype, execution.forward(forward))
 
     def step() -> Any:
         with torch.inference_mode():
             return executed(inputs)
 
-    eager = autocast(device, dtype, lambda: forward(inputs))
-    work = Work(call=step, inputs=tensors_of(inputs), items=batch, **forward_counts(network, model, inputs, dtype).of_work())
+    eager = autocast(execution.device, dtype, lambda: forward(inputs))
+    work = Work(call=step, inputs=tensors_of(inputs), items=items, **counts.of_work())
     return execution.begin(work, eager, StepParts(network, tensors_of(inputs), dtype))
 
 
@@ -162,66 +202,54 @@ def scaler_of(device: torch.device, dtype: Dtype) -> torch.amp.GradScaler:
 
 
 def optimizer_of(
-    network: nn.Module, name: str, implementation: Implementation, *, in_graph: bool, user_network: Network | None = None
+    network: nn.Module, model: str, name: str, implementation: Implementation = "default", *, in_graph: bool = False
 ) -> torch.optim.Optimizer:
     """Return the optimizer of the network's weights; ``in_graph``: one whose updates a CUDA graph can hold."""
-    if user_network and user_network.optimizer and name not in OPTIMIZERS:
+    if network_of(model).optimizer and name not in OPTIMIZERS:
         if implementation != "default":
             raise NotImplementedError(f"implementation={implementation} belongs to sgd and adamw, not to an optimizer of your own")
-        return user_networks.optimizer_of(user_network, network, LEARNING_RATE)
+        return user_networks.optimizer_of(network_of(model), network, LEARNING_RATE)
     optimizer = plain = OPTIMIZERS.get(name, OPTIMIZERS["sgd"])
     if implementation != "default":
         optimizer = partial(plain, **{implementation: True})
         refuse_other_update(network, optimizer, partial(plain, foreach=False))
-    weights = user_networks.trained(user_network, network) if user_network else network.parameters()
+    weights = user_networks.trained(network_of(model), network)
     # AdamW counts its steps, in a tensor on the device where a graph is to hold the count; SGD keeps none.
     return optimizer(weights, **({"capturable": True} if in_graph and name == "adamw" else {}))
 
 
 def usual_optimizer(model: str) -> str:
     """Return the optimizer by which a network is trained where a case names none: its own, or else sgd."""
-    user_network = find_network(model)
-    return OWN if user_network and user_network.optimizer else "sgd"
+    return OWN if network_of(model).optimizer else "sgd"
+
+
+def network_of(model: str) -> Network:
+    """Return a network by name: the user's, or one of ours as if a user had brought it, which classifies (batch, 3, 224, 224) images."""
+    return find_network(model) or Network(model, partial(build, model), IMAGE, CLASSES)  # type: ignore[arg-type]  # checked as a choice
 
 
 def build_on(device: torch.device, model: str, dtype: Dtype, layout: Layout) -> nn.Module:
     """Return the network on the device, in the precision and in the layout."""
-    user_network = find_network(model)
-    network = (user_networks.built(user_network) if user_network else build(model)).to(device=device, dtype=storage(dtype))  # type: ignore[arg-type]  # checked as a choice
+    network = user_networks.built(network_of(model)).to(device=device, dtype=storage(dtype))
     return network.to(memory_format=ORDER[layout])  # type: ignore[call-overload, no-any-return]  # unknown to its types
 
 
 def draw_batch(device: torch.device, model: str, batch: int, dtype: Dtype, layout: Layout) -> tuple[Inputs, Any]:
     """Return inputs of the network and its targets on the device, in the precision and in the layout.
 
-    Of a classifier of ours they are (batch, 3, 224, 224) images and (batch,) classes. Raises NotImplementedError for a layout of what has
-    none.
+    Raises NotImplementedError for a layout of what has none.
     """
-    user_network = find_network(model)
-    if user_network is None:
-        return draw_images(device, batch, dtype, layout), draw_labels(device, batch)
-    inputs, targets = user_networks.draw_batch(user_network, device, batch, dtype)
-    return (inputs if layout == "nchw" else user_networks.in_order(user_network, inputs, ORDER[layout])), targets
+    network = network_of(model)
+    inputs, targets = user_networks.draw_batch(network, device, batch, dtype)
+    return (inputs if layout == "nchw" else user_networks.in_order(network, inputs, ORDER[layout])), targets
 
 
 def loss_of(network: nn.Module, model: str, inputs: Inputs) -> Loss:
     """Return what a training step on such inputs minimises."""
-    user_network = find_network(model)
-    return user_networks.loss_of(user_network, network, inputs) if user_network else cross_entropy(network)
+    return user_networks.loss_of(network_of(model), network, inputs)
 
 
 def is_classifier(model: str) -> bool:
     """Whether a network is trained by cross-entropy of its logits and a class for each sample."""
-    user_network = find_network(model)
-    return user_network is None or (user_network.loss is None and user_network.classes is not None)
-
-
-def draw_images(device: torch.device, batch: int, dtype: Dtype, layout: Layout) -> Tensor:
-    """Return a (batch, 3, 224, 224) image batch on the device, in the precision and in the layout."""
-    (images,) = operands(device, (batch, *IMAGE), dtype=dtype)
-    return images.contiguous(memory_format=ORDER[layout])
-
-
-def draw_labels(device: torch.device, batch: int) -> Tensor:
-    """Return a (batch,) of random classes on the device."""
-    return torch.randint(CLASSES, (batch,)).to(device)
+    network = network_of(model)
+    return network.loss is None and network.classes is not None

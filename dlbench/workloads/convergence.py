@@ -6,15 +6,17 @@ in `dlbench.kit.formats`; ReLU, normalisation, the softmax and its loss stay in 
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Literal, Protocol
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F  # noqa: N812  # what everybody calls it
 
-from dlbench import Clock, Least, Reported, Role, Size, Unit, Value, Work, workload
+from dlbench import Clock, Least, Reported, Role, Size, Unit, UserDefined, Value, Work, workload
 from dlbench.kit.formats import FORMATS, Format, FormatName, Layer, LostGradients
+from dlbench.models import Model
+from dlbench.workloads.convergence_own import own_training
 
 SEEDS, CLASSES, BATCH, MOMENTUM = 6, 10, 64, 0.9
 TRAINED_ON, CHECKED = 32768, 10000
@@ -50,13 +52,14 @@ VALUES = (
         role="seed_diverged",
     ),
     Value("loss_curve", Unit.NUMBER, None, "median loss of the seeds over the training, at equal steps", series=True, role="loss_curve"),
-    Value("weight_bytes", Unit.BYTES, None, "weights of one seed, as the format keeps them between steps"),
-    Value("optimizer_bytes", Unit.BYTES, None, "its momenta, as the format keeps them"),
+    Value("weight_bytes", Unit.BYTES, None, "weights of one seed, as the format keeps them between steps", optional=True),
+    Value("optimizer_bytes", Unit.BYTES, None, "its momenta, as the format keeps them", optional=True),
     Value(
         "lost_gradients",
         Unit.FRACTION,
         None,
         "share of the gradients that are not zero before they are rounded, and are zero after it, at 40 steps",
+        optional=True,
     ),
 )
 
@@ -67,10 +70,21 @@ def convergence(
     *,
     network: Literal["mlp", "cnn"] = "mlp",
     format: Annotated[FormatName, Role("format", "fp32")],  # noqa: A002  # what it is to a user, who meets no builtins
-    rate: Annotated[float, Least(0)],
+    rate: Annotated[float, Least(0)] | None = None,
     steps: Size = 2000,
+    model: Model | None = None,
+    source: Annotated[str, UserDefined("data")] | None = None,
+    batch: Size = BATCH,
 ) -> Work:
-    """Train six seeds of a small network by SGD with momentum, in numbers of a format that fp32 emulates."""
+    """Train six seeds of a small network by SGD with momentum, in numbers of a format that fp32 emulates.
+
+    Or a network of your own, `model`, in that precision itself, on batches of your own, `source`.
+    """
+    if model:
+        train = own_training(device, model, source, batch, format, rate, steps)
+        return Work(observe=lambda clock: _of_own(train))
+    if rate is None or source or batch != BATCH:
+        raise ValueError(f"network={network} takes a rate, and neither source nor batch, which belong to a model")
     trained: SeededNetwork = Perceptron() if network == "mlp" else Convolutions()
     inputs, labels = (each.to(device) for each in trained.draw(TRAINED_ON + CHECKED, torch.Generator().manual_seed(0)))
 
@@ -87,12 +101,21 @@ def convergence(
     return Work(observe=observe)
 
 
-def reported(curve: Tensor, losses: Tensor, accuracies: Tensor) -> dict[str, Reported]:
-    """Return what six trainings came to, of the mean losses at each point (points, seeds) and of what they ended with (seeds,)."""
+def _of_own(train: Callable[[int], tuple[Tensor, Tensor, Tensor]]) -> dict[str, Reported]:
+    losses, ended, accuracies = (torch.stack(each).cpu() for each in zip(*map(train, range(1, SEEDS + 1)), strict=True))
+    curve = [each.mean(1) for each in losses.tensor_split(min(POINTS, losses.shape[1]), 1)]
+    return reported(torch.stack(curve), ended, accuracies, guessed=accuracies)
+
+
+def reported(curve: Tensor, losses: Tensor, accuracies: Tensor, guessed: Tensor | float = 1 / CLASSES) -> dict[str, Reported]:
+    """Return what six trainings came to, of the mean losses at each point (points, seeds) and of what they ended with (seeds,).
+
+    ``guessed``: the accuracy of one that diverged.
+    """
     most = DIVERGED * math.log(CLASSES)
     sound = (torch.cat((curve, losses[None])) <= most).all(0)
     return {
-        "accuracy": tuple(torch.where(sound, accuracies, 1 / CLASSES).tolist()),
+        "accuracy": tuple(torch.where(sound, accuracies, guessed).tolist()),
         "loss": tuple(_bounded(losses, most).tolist()),
         "diverged": tuple((~sound).int().tolist()),
         "loss_curve": tuple(_bounded(curve, most).median(1).values.tolist()),

@@ -7,7 +7,20 @@ from typing import Any
 
 import torch
 
-from dlbench import PRECISIONS, Dtype, InferenceDtype, Layout, Searched, SearchedLast, Size, Switch, TrainingDtype, Work, workload
+from dlbench import (
+    PRECISIONS,
+    Dtype,
+    InferenceDtype,
+    Layout,
+    Searched,
+    SearchedCores,
+    SearchedLast,
+    Size,
+    Switch,
+    TrainingDtype,
+    Work,
+    workload,
+)
 from dlbench.kit.modes import INFERENCE_VALUES, VALUES, InferenceMode, Mode
 from dlbench.models import Model
 from dlbench.workloads.cnn import Implementation, infer_step, train_step, usual_optimizer
@@ -23,6 +36,7 @@ def fastest_train_step(
     layout: Searched[Switch[Layout]] = None,
     implementation: Searched[Switch[Implementation]] = None,
     mode: SearchedLast[Switch[Mode]] = None,  # a compilation takes as long as ten other tries
+    threads: SearchedCores[Size] = None,  # the harness sees to them
 ) -> Work:
     """Train an image classifier by one step, in the fastest way there is for all that the case leaves open."""
     chosen = _chosen(device, batch=batch, dtype=dtype, layout=layout, implementation=implementation, mode=mode)
@@ -38,6 +52,8 @@ def fastest_infer_step(
     dtype: Searched[Switch[InferenceDtype]] = None,
     layout: Searched[Switch[Layout]] = None,
     mode: SearchedLast[Switch[InferenceMode]] = None,  # a compilation takes as long as ten other tries
+    instances: SearchedCores[Size] = None,  # the harness sees to them, and to threads
+    threads: SearchedCores[Size] = None,
 ) -> Work:
     """Classify a batch of images, in the fastest way there is for all that the case leaves open."""
     return infer_step(device, model=model, **_chosen(device, batch=batch, dtype=dtype, layout=layout, mode=mode))

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
-from dlbench import Dtype, find_network, operands
+from dlbench import Dtype, operands
 from dlbench.kit.batches import Batch
 from dlbench.kit.host_memory import gibibytes
 from dlbench.kit.precision import storage
@@ -53,15 +53,9 @@ def network_step(device: torch.device, model: str, example: Given, dtype: Dtype)
     network.train()
     inputs, _ = example
     optimizer = usual_optimizer(model)
-    update = optimizer_of(network, optimizer, "default", in_graph=False, user_network=find_network(model))
+    update = optimizer_of(network, model, optimizer)
     step = training_step(device, update, dtype, loss_of(network, model, inputs))
     return step, train_counts(network, model, partial(loss_of, model=model, inputs=inputs), example, dtype, UPDATE_PASSES.get(optimizer))
-
-
-def takes_targets(model: str) -> bool:
-    """Whether a network by name is trained by targets, too: published ones are by classes."""
-    user_network = find_network(model)
-    return user_network is None or user_network.takes_targets
 
 
 def draw_samples(device: torch.device, samples: int, dtype: Dtype) -> tuple[Tensor, Tensor]:

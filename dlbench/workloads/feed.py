@@ -19,7 +19,7 @@ from dlbench.kit.precision import storage
 from dlbench.kit.user_batches import Given, OwnBatches, alone
 from dlbench.models import Model
 from dlbench.models.shapes import tensors_of
-from dlbench.workloads.cnn import draw_batch
+from dlbench.workloads.cnn import draw_batch, network_of
 from dlbench.workloads.fed_networks import (
     IMAGE,
     LABEL_BYTES,
@@ -28,7 +28,6 @@ from dlbench.workloads.fed_networks import (
     draw_samples,
     network_step,
     perceptron_step,
-    takes_targets,
 )
 
 SAMPLES, WIDTH = 25_700, 256
@@ -64,16 +63,18 @@ VALUES = (
     # No part of a call: it runs during the step.
     Value("hidden_copy_s", Unit.SECONDS, None, "the same, of a copy that runs during the step", when={"source": ("prefetch",)}),
     Value("epoch_gap_s", Unit.SECONDS, None, "how much longer than usual the call takes in which an epoch begins", optional=True),
-    # Of data that the user brings.
+    # Of data that the user brings, or that is prepared.
     Value(
         "input_alone_s",
         Unit.SECONDS,
         None,
-        "time to get a batch where nothing else is done: the pace of the loader",
+        "time to get what a call takes where nothing else is done: the pace of the loader",
         optional=True,
         role="input_alone",
     ),
-    Value("step_alone_s", Unit.SECONDS, None, "the step on one batch that stays on the device", optional=True, role="step_alone"),
+    Value(
+        "step_alone_s", Unit.SECONDS, None, "the steps of a call on one batch that stays on the device", optional=True, role="step_alone"
+    ),
 )
 
 
@@ -96,7 +97,7 @@ def feed(
     order = None
     if own and model:
         refuse_too_large(workers, 0, batch, sum(each.nbytes for each in tensors_of(example)) // batch)
-        way: WayToDevice = OwnBatches(own, example, takes_targets(model), device, dtype, batch, workers)
+        way: WayToDevice = OwnBatches(own, example, network_of(model).takes_targets, device, dtype, batch, workers)
         together: Callable[[Any], Any] = tuple
     else:
         image_bytes = math.prod(IMAGE) * storage(dtype).itemsize

@@ -27,7 +27,7 @@ PER_PERIOD, MOST = 25, 2000
 """Requests of a run: so many at least, or this over the square of the share that the rate leaves idle, as busy periods grow by that."""
 WARM = 0.1
 """Of those, so many more are sent ahead: the first meet an empty queue."""
-_SHARES = ("25 %", "50 %", "75 %", "90 %")
+_SHARES = ("0.25", "0.5", "0.75", "0.9")
 
 
 def _plain(name: str, unit: Unit, role: Any, meaning: str) -> Value:

@@ -77,8 +77,8 @@ def judged(noise: Noise, factor: float = 1.0, interleaved: bool = True) -> tuple
     chance = random.Random(7)
     slower = failed = median = p10 = 0
     for _ in range(SUITES):
-        tests = [rank_tests(*sides(noise, chance, factor, interleaved)) for _ in range(CASES)]
-        called = verdicts(tests, THRESHOLD)
+        tests = [rank_tests(*sides(noise, chance, factor, interleaved), THRESHOLD) for _ in range(CASES)]
+        called = verdicts(tests)
         slower += called.count(Verdict.SLOWER)
         failed += Verdict.SLOWER in called
         median += sum(holds(each["median"].interval, factor) for each in tests)

@@ -43,6 +43,11 @@ def test_a_count_is_held_to_one_per_cent_of_the_published_one(monkeypatch, flops
     assert networks.wrong_counts([measured("mobilenet_v2", flops)]) == wrong
 
 
+def test_networks_of_our_own_stand_beside_those_of_transformers():
+    table = networks.agreement([networks.Apart("bert_base", 0.0, 2.93e-15, 4.7e-15), networks.Apart("gpt2", 1.06e-7, 0.0, 4e-8)])
+    assert table.splitlines()[2:] == ["| bert_base | 0.0e+00 | 2.9e-15 | 4.7e-15 |", "| gpt2 | 1.1e-07 | 0.0e+00 | 4.0e-08 |"]
+
+
 def table_of(page):
     """The lines of the first table that `make networks` wrote."""
     return page.partition("`make networks`. -->\n")[2].lstrip().partition("\n\n")[0].splitlines()

@@ -3,9 +3,8 @@
 import made_up
 import pytest
 
-from dlbench.analysis.compare.doubts import Undetectable
-from dlbench.analysis.compare.judge import Change, RankTest, Verdict
-from dlbench.analysis.compare.verdict import CaseVerdict, Comparison
+from dlbench.analysis.compare.judge import RankTest, Verdict
+from dlbench.analysis.compare.verdict import CaseVerdict, Comparison, Undetectable
 from dlbench.cli.commands import ab
 from dlbench.cli.recording import measure_until_seen
 from dlbench.cli.session import Session
@@ -17,7 +16,7 @@ from dlbench.harness.schedule import Side, Task
 CASES = [made_up.case("matmul", n=n) for n in (1, 2)]
 TASKS = tuple(Task(case, Side({"cpu": None}, name=side)) for case in CASES for side in "ab")
 SESSION = Session(TASKS, RunSettings(Policy(), 1, "none", 2), (), {}, lambda: None)
-TESTED = Change(Verdict.INCONCLUSIVE, RankTest((), (), 0.1, Interval(-0.4, 0.6, 0.95), None, 0.5), 1.0)
+TESTED = RankTest((), (), shift=0.1, of_rounds=(Interval(-0.4, 0.6, 0.95), None))
 
 
 class Recording:
@@ -41,9 +40,9 @@ class Recording:
 def unseen(*numbers, rounds=20, verdict=Verdict.INCONCLUSIVE):
     """What a comparison says in which these cases could not show enough, each before so many rounds."""
     needed = dict(zip(numbers, rounds if isinstance(rounds, tuple) else [rounds] * len(numbers), strict=True))
-    cases = tuple(CaseVerdict(case.id, verdict, changes={"median": TESTED}, rounds_to_see=needed.get(n)) for n, case in enumerate(CASES))
+    cases = tuple(CaseVerdict(case.id, verdict, tests={"median": TESTED}, rounds_to_see=needed.get(n)) for n, case in enumerate(CASES))
     ids = tuple(CASES[n].id for n in numbers)
-    return Comparison("b against a", cases, None, Undetectable(ids, "…", "…", True) if numbers else None)
+    return Comparison("b against a", cases, None, Undetectable(ids, "…", True) if numbers else None)
 
 
 def gone_on(*said, budget_s=None, stop_after=99):

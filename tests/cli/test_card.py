@@ -81,7 +81,7 @@ def test_a_run_that_is_not_usable_is_said_to_be(tmp_path):
 
 def test_prices_are_told_in_it(tmp_path):
     made_up.write(tmp_path / "run.jsonl", made_up.both_kinds())
-    out = front_door.in_process(tmp_path, "show", "run.jsonl", "--card", "--price-per-hour", "cuda=2").out
+    out = front_door.in_process(tmp_path, "show", "run.jsonl", "--card", "--price", "cuda=2/h").out
     (line,) = [each for each in out.splitlines() if each.startswith("- your data: ")]
     text = "resnet18 trains at 4.00 k images/s: 50,000 images in 12.5 s (12.1…12.9), 0.00694; 21 min on the CPU; estimate"
     assert line == f"- your data: {text}"

@@ -8,7 +8,7 @@ import pytest
 
 from dlbench.core.model import Status
 
-LIKE = "write for example 2.50, cuda=2.50 or cuda:0=2.50"
+LIKE = "write for example cuda=2.50/h for rent, kwh=0.30, cuda=1600 to buy, or cuda=1600/4y/8h for its use: 4 years, 8 hours a day"
 
 
 @pytest.fixture
@@ -26,27 +26,28 @@ def show(tmp_path):
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ("--price-per-hour -3", f"--price-per-hour': '-3' is not an amount of money from 0 to 1e12; {LIKE}"),
-        ("--price-per-kwh nan", f"--price-per-kwh': 'nan' is not an amount of money from 0 to 1e12; {LIKE}"),
-        ("--price inf", f"--price': 'inf' is not an amount of money from 0 to 1e12; {LIKE}"),
-        ("--price 1e400", "'1e400' is not an amount of money from 0 to 1e12"),
-        ("--price-per-hour 2,50", "'2,50' is not an amount of money"),
-        ("--price-per-hour ٣", "'٣' is not an amount of money"),
-        ("--price-per-hour cuda=", f"'cuda=' has no number behind its =; {LIKE}"),
-        ("--price-per-hour =2", f"'=2' names no device in front of its =; {LIKE}"),
-        ("--price-per-hour cuda:=2", "'cuda:=2' names no device in front of its ="),
-        (f"--price {'9' * 300}", f"'{'9' * 39}…' is not an amount of money"),
-        ("--price 1 --years 0", "--years': '0' is not a number of years above 0, up to 100; write for example 4, cuda=4 or cuda:0=4"),
-        ("--price 1 --hours-per-day 24.5", "'24.5' is not a number of hours above 0, up to 24; write for example 8"),
-        (f"--currency {'x' * 300}", f"--currency': '{'x' * 39}…' is no label of a currency: 1 to 8 printable characters, such as EUR"),
-        ("--currency \x1b[31m", "'[31m' is no label of a currency"),
+        ("--price -3/h", f"--price': '-3/h' is no price; {LIKE}"),
+        ("--price nan", f"--price': 'nan' is no price; {LIKE}"),
+        ("--price 2,50", f"'2,50' is no price; {LIKE}"),
+        ("--price ٣", "'٣' is no price"),
+        ("--price cuda=", "'cuda=' is no price"),
+        ("--price =2", "'=2' is no price"),
+        ("--price cuda:=2", "'cuda:=2' is no price"),
+        ("--price cuda=2/d", "'cuda=2/d' is no price"),
+        ("--price cuda=9/4y", "'cuda=9/4y' is no price"),
+        ("--price EUR2EUR", "'EUR2EUR' is no price"),
+        ("--price \x1b[31m2", "'[31m2' is no price"),
+        (f"--price {'9' * 300}", f"'{'9' * 39}…': amount must be from 0 up to 1e+12"),
+        ("--price 1/0y/8h", "'1/0y/8h': years must be above 0, up to 100"),
+        ("--price 1/4y/24.5h", "'1/4y/24.5h': hours must be above 0, up to 24"),
+        ("--price kwh=1/h", "'kwh=1/h': a kWh is neither rented nor used for years; write kwh=0.30"),
         ("--samples 0", "--samples'"),
-        ("--price-per-hour 1 --price-per-hour 2", "--price-per-hour: a number for all devices is given twice; give it once"),
-        ("--price-per-hour cpu=1 --price-per-hour cpu=2", "--price-per-hour: cpu is given twice; give it once"),
-        ("--price-per-hour xpu=2", "--price-per-hour xpu=2: no row of these files is of xpu; they have cpu, cuda:0"),
-        ("--price cuda:3=2", "--price cuda:3=2: no row of these files is of cuda:3; they have cpu, cuda:0"),
-        ("--years 4", "--years spreads what a device costs to buy over its use; give --price, too"),
-        ("--currency EUR", "--currency is a label of amounts; give --price-per-hour, --price-per-kwh or --price, too"),
+        ("--price 1/h --price 2/h", "--price: an hour of all devices has two prices; give one"),
+        ("--price cpu=1 --price cpu=2", "--price: cpu has two prices; give one"),
+        ("--price kwh=1 --price kwh=2", "--price: kwh has two prices; give one"),
+        ("--price cpu=1EUR --price cuda=2USD", "--price: amounts are in EUR and USD, which dlbench can't convert; give all in one"),
+        ("--price xpu=2/h", "--price xpu=: no row of these files is of xpu; they have cpu, cuda:0"),
+        ("--price cuda:3=2", "--price cuda:3=: no row of these files is of cuda:3; they have cpu, cuda:0"),
         ("--epochs 4", "--epochs says how often a training passes over --samples; give that, too"),
     ],
 )
@@ -69,12 +70,8 @@ def test_where_no_answer_on_cost_is_shown_a_price_that_was_typed_is_refused_and_
 @pytest.mark.parametrize(
     ("key", "said"),
     [
-        ("price-per-hour = -1", f"price-per-hour: '-1' is not an amount of money from 0 to 1e12; {LIKE}"),
-        ("price-per-hour = nan", "price-per-hour: 'nan' is not an amount of money from 0 to 1e12"),
-        ("price = 'cuda='", f"price: 'cuda=' has no number behind its =; {LIKE}"),
-        ("years = 0", "years: '0' is not a number of years above 0, up to 100"),
-        ("hours-per-day = 25", "hours-per-day: '25' is not a number of hours above 0, up to 24"),
-        (f"currency = '{'x' * 300}'", f"currency: '{'x' * 39}…' is no label of a currency: 1 to 8 printable characters, such as EUR"),
+        ("price = -1", f"price: '-1' is no price; {LIKE}"),
+        ("price = ['cuda=']", "price: 'cuda=' is no price"),
         ("samples = 3", "samples: --samples can't have a default, as it may change what a gate lets pass, or what a single call is to do"),
     ],
 )
@@ -91,25 +88,25 @@ def money(done):
 
 
 def test_defaults_hold_where_the_command_line_says_nothing_and_may_name_devices_of_other_machines(show):
-    defaults = '[show]\nprice-per-hour = ["cuda=2.5", "cpu=0.125", "xpu=7"]\ncurrency = "EUR"\n'
+    defaults = '[show]\nprice = ["cuda=2.5/h", "cpu=0.125EUR/h", "xpu=7/h"]\n'
     document = ("--topic", "cost", "--format", "json")
     done = show(*document, defaults=defaults)
     assert money(done) == {"cuda:0": 2.5, "cpu": 0.125}
-    assert "note: --price-per-hour xpu=7: no row of these files is of xpu; they have cpu, cuda:0" in " ".join(done.err.split())
-    assert money(show(*document, "--price-per-hour", "3", defaults=defaults)) == {"cuda:0": 3, "cpu": 3}
-    assert money(show(*document, defaults="[show]\nprice-per-hour = 4\n")) == {"cuda:0": 4, "cpu": 4}
+    assert "note: --price xpu=: no row of these files is of xpu; they have cpu, cuda:0" in " ".join(done.err.split())
+    assert money(show(*document, "--price", "3/h", defaults=defaults)) == {"cuda:0": 3, "cpu": 3}
+    assert money(show(*document, defaults="[show]\nprice = '4/h'\n")) == {"cuda:0": 4, "cpu": 4}
 
 
 def test_a_device_that_was_absent_is_none_of_those_that_a_price_can_be_of(tmp_path):
     absent = made_up.ended(made_up.case("matmul", device="accelerator", n=8), Status.SKIPPED, "this machine has no accelerator; it has cpu")
     on_cpu = [each for each in made_up.both_kinds() if each.case.device == "cpu"]
     made_up.write(tmp_path / "run.jsonl", [*on_cpu, absent])
-    done = front_door.in_process(tmp_path, "show", "run.jsonl", "--price-per-hour", "cuda=2.50")
-    assert (done.code, done.err) == (2, "dlbench: --price-per-hour cuda=2.5: no row of these files is of cuda; they have cpu\n")
+    done = front_door.in_process(tmp_path, "show", "run.jsonl", "--price", "cuda=2.50/h")
+    assert (done.code, done.err) == (2, "dlbench: --price cuda=: no row of these files is of cuda; they have cpu\n")
 
 
 def test_the_page_has_the_money_and_its_currency_as_text(show, tmp_path):
-    done = show("--price-per-hour", "2", "--currency", "<b>&x", command="report")
+    done = show("--price", "2<b>&x/h", command="report")
     assert done.code == 0, done.err
     page = (tmp_path / "run.html").read_text()
     assert "What training costs, in &lt;b&gt;&amp;x" in page
@@ -117,7 +114,7 @@ def test_the_page_has_the_money_and_its_currency_as_text(show, tmp_path):
 
 
 def test_a_label_in_square_brackets_is_no_markup_of_the_terminal(show):
-    done = show("--topic", "cost", "--price-per-hour", "2", "--currency", "[red]x")
+    done = show("--topic", "cost", "--price", "[red]x2/h")
     assert "What training costs, in [red]x" in done.out
-    done = show("--answers", "--format", "md", "--price-per-hour", "2", "--currency", "*|`x")
+    done = show("--answers", "--format", "md", "--price", "2*|`x/h")
     assert "in \\*\\|\\`x" in done.out or "in \\*&#124;\\`x" in done.out

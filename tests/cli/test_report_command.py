@@ -354,7 +354,7 @@ def test_a_command_chooses_one_case_and_has_the_rounds_of_a_run_that_went_on() -
         return measuring_command([row], {"provenance": {"command": [*words]}} if words else {}, case_id)
 
     assert command() == "dlbench run mine --case 'matmul[text=rock and roll]@cuda:0'"
-    ab = (["ab", "matmul"], ["--b-env", "A=1 2"], ["--confirm"], ["-k", "fp32"], ["--rounds", "7"], ["--case", "other[]@cpu"])
-    assert command(*ab) == "dlbench ab matmul --b-env 'A=1 2' --confirm --rounds 9 --case 'matmul[text=rock and roll]@cuda:0'"
-    whole = "dlbench ab matmul --b-env 'A=1 2' --confirm -k fp32 --rounds 9 --case 'other[]@cpu'"
+    ab = (["ab", "matmul"], ["--b", "env=A=1 2"], ["--confirm"], ["-k", "fp32"], ["--rounds", "7"], ["--case", "other[]@cpu"])
+    assert command(*ab) == "dlbench ab matmul --b 'env=A=1 2' --confirm --rounds 9 --case 'matmul[text=rock and roll]@cuda:0'"
+    whole = "dlbench ab matmul --b 'env=A=1 2' --confirm -k fp32 --rounds 9 --case 'other[]@cpu'"
     assert command(*ab, case_id=None) == whole

@@ -16,8 +16,9 @@ axes.ranks = 2
 def test_every_form_is_a_row(tmp_path: Path) -> None:
     timed = BENCH.format(forms=["ddp", "fsdp", "replicas"])
     trained = BENCH.format(forms=["tower", "async", "hogwild"]) + "axes.seconds = 0.5"
+    averaged = BENCH.format(forms=["local"]) + "axes.seconds = 0.5\naxes.average_every = [1, 4]"
     uneven = BENCH.format(forms=["ddp"]) + 'axes.scaling = "strong"'
-    mine = suite(tmp_path, timed, trained, uneven)
+    mine = suite(tmp_path, timed, trained, averaged, uneven)
     done = dlbench("run", mine, "--plugin", SMALL_MODELS, "--device", "cpu", "--rounds", "1", "-o", "o.jsonl", cwd=tmp_path, cpus=2)
     assert done.code == 5, done.err
     rows = {each["case"]["id"].removeprefix("data_parallel[form="): each for each in measurements(tmp_path / "o.jsonl")}
@@ -27,7 +28,10 @@ def test_every_form_is_a_row(tmp_path: Path) -> None:
         "ValueError: a batch of 3 does not split evenly among 2 ranks; take a multiple of 2",
     )
     assert {case: row.get("reason") for case, row in rows.items() if row["status"] != "ok"} == {}
-    assert sorted(case.partition(",")[0] for case in rows) == ["async", "ddp", "fsdp", "hogwild", "replicas", "tower"]
+    assert sorted(case.partition(",")[0] for case in rows) == ["async", "ddp", "fsdp", "hogwild", "local", "local", "replicas", "tower"]
+    for row in rows.values():
+        if every := row["case"]["params"].get("average_every"):
+            assert row["values"]["averagings"] == -(-row["values"]["updates"] // every)
     for case, row in rows.items():
         assert row["items"] == 2 * 3
         assert ("samples" in row) != ("loss" in row.get("values", {})), case

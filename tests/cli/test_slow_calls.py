@@ -37,7 +37,7 @@ def test_every_third_call_three_times_as_long_is_slower(tmp_path, times):
     assert (code, row["compare.verdict"], row["compare.statistic"]) == (3, "slower", "mean")
     assert (row["mean.verdict"], row["median.verdict"], row["median.change"]) == ("slower", "same", 0)
     assert row["mean.change"] == pytest.approx(2 / 3)
-    assert row["compare.note"] == "by its mean; by its median same"
+    assert row["compare.note"] == "same by its median, slower by its mean"
 
 
 @pytest.mark.parametrize("times", [1, 14])
@@ -52,14 +52,14 @@ def test_an_a_b_shows_every_third_call_too(tmp_path, times):
 def test_fewer_slow_calls_are_neither_faster_nor_the_same(tmp_path):
     code, row = compared(tmp_path, rounds(*ONE_IN_THREE), rounds(1, 1, 1))
     assert (code, row["compare.verdict"], row["mean.verdict"]) == (0, "inconclusive", "inconclusive")
-    assert row["compare.note"] == "the same but for the mean of all its calls, -40.0 %"
+    assert row["compare.note"] == "the same but for the mean of all its calls, -40.0 %; a slowdown of 25.0 % or more is excluded"
 
 
 def test_a_mean_that_may_have_grown_keeps_a_case_from_being_the_same(tmp_path):
     code, row = compared(tmp_path, rounds(1, 1, 1), rounds(*ONE_IN_THREE, slow=range(8)), "--strict")
     assert (code, row["compare.verdict"], row["median.verdict"]) == (4, "inconclusive", "same")
     assert row["mean.p_holm"] > 0.05
-    assert row["compare.note"] == "the same but for the mean of all its calls, +63.3 %; more rounds would tell whether it is slower"
+    assert row["compare.note"] == "the same but for the mean of all its calls, +63.3 %; a slowdown of 25.0 % or more is excluded"
 
 
 def test_a_mean_within_the_threshold_lets_a_case_be_the_same_however_it_varies(tmp_path):

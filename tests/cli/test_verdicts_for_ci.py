@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from test_compare_command import ONE, PAGE, TEN, WIDE, Folder, environment, timed
 
-from dlbench.analysis.compare.judge import Change, RankTest, Verdict
+from dlbench.analysis.compare.judge import RankTest, Verdict
 from dlbench.analysis.compare.verdict import CaseVerdict, Comparison
 from dlbench.analysis.export import github
 from dlbench.core.model import Status
@@ -174,8 +174,9 @@ def test_a_full_summary_is_left_as_it_is(folder: Folder, summary: Path) -> None:
 
 def slower(name: str, percent: float = 20, note: str = "") -> CaseVerdict:
     interval = Interval(math.log1p(0.1), math.log1p(0.3), 0.95)
-    change = Change(Verdict.SLOWER, RankTest((0.0,), (math.log1p(percent / 100),), math.log1p(percent / 100), interval, None, 1e-5), 1e-4)
-    return CaseVerdict(name, Verdict.SLOWER, (note,) if note else (), ("time",), changes={"median": change, "p10": change})
+    by = math.log1p(percent / 100)
+    change = RankTest((0.0,), (by,), shift=by, of_rounds=(interval, None), p_holm=1e-4)
+    return CaseVerdict(name, Verdict.SLOWER, (note,) if note else (), ("time",), tests={"median": change, "p10": change})
 
 
 def same(number: int) -> CaseVerdict:

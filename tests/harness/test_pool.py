@@ -1,10 +1,15 @@
 """Start of measuring processes on machines of any number of CPUs: none of them is a real one."""
 
+from types import SimpleNamespace
+
 import made_up
 import pytest
 
+from dlbench.core.model import Policy
 from dlbench.harness import pool
 from dlbench.harness.process.interrupt import Interruption
+from dlbench.harness.process.worker_process import RequestOutcome
+from dlbench.harness.ranks.placement import place_ranks
 from dlbench.harness.schedule import Side, Task
 
 ROUNDS = 7
@@ -25,8 +30,15 @@ class Process:
     def answer(self, run_ends: float) -> None:
         """Be ready at once."""
 
+    def ask(self, *_: object) -> RequestOutcome:
+        return RequestOutcome("replied")
+
     def end(self) -> None:
-        self.ended = True
+        self.ended, self.usable = True, False
+
+
+class Group(Process):
+    """In place of several."""
 
 
 @pytest.mark.parametrize(
@@ -56,3 +68,15 @@ def test_as_many_processes_of_later_rounds_start_beside_that_of_a_round_as_there
     assert counted == there
     assert len(made) == ROUNDS
     assert all(process.ended for process in made)
+
+
+def test_instances_of_a_try_end_before_the_next_one_of_the_search_is_measured(monkeypatch):
+    monkeypatch.setattr(pool, "RankGroup", Group)
+    side, there = Side({"cpu": None}), []
+    with pool.WorkerPool("fork", 0, 4, Interruption(), {side.name: Process()}, {}) as workers, workers.round(0, [], 1, training=False):
+        for settings in ({"instances": 2}, {"instances": 2}, {}, {"instances": 4}):
+            case = made_up.case("told", **settings)
+            workers.ask(SimpleNamespace(case=case, policy=Policy()), side, place_ranks(case, side.capacities(4)))
+            there.append([key[2] for key, each in workers._workers.items() if each.usable])
+    two, four = "2 instances, threads None", "4 instances, threads None"
+    assert there == [["cpu", two], ["cpu", two], ["cpu"], ["cpu", four]]

@@ -6,6 +6,7 @@ error, at the latest with the next synchronisation. Operations take as long as i
 and profiles have them.
 """
 
+import threading
 import weakref
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator
@@ -27,7 +28,7 @@ from dlbench import Backend, Memory, Unit, Value, Work, register_backend, testin
 from dlbench.harness.worker.backends import device_time
 from dlbench.harness.worker.serving import main
 from dlbench.kit import batches
-from dlbench.workloads import sustained, transfer
+from dlbench.workloads import concurrency, sustained, transfer
 
 LAUNCH_S, WATCHED_LAUNCH_S = 10e-6, 17.5e-6
 """Host time of an operation, usually and under the profiler."""
@@ -408,10 +409,12 @@ class StrictCard(Backend):
 
 
 register_backend(StrictCard())
-main.DeviceClock = lambda synchronize: SimpleNamespace(now=lambda: (CARD.synchronize(), CARD.host_s)[1])
-main.LostTime = lambda: SimpleNamespace(shares=lambda: (None, {}))  # this machine may have much to do beside the tests
+main.DeviceClock = lambda synchronize: SimpleNamespace(now=lambda: (CARD.synchronize(), CARD.host_s)[1], stamp=lambda: CARD.host_s)
+main.LostTime = lambda: SimpleNamespace(shares=lambda own_threads: (None, {}))  # this machine may have much to do beside the tests
 device_time.perf_counter = lambda: CARD.host_s
 sustained.WARMUP_S, sustained.BLOCK_S, sustained.FEWEST_POINTS, transfer.WARMUP_S = 0.0, 1e-2, 3, 0.0
+concurrency.WARMUP_S, concurrency.perf_counter = 0.0, lambda: CARD.host_s
+concurrency.main_output = lambda output: output if isinstance(output, OnCard) else taught(output)
 
 
 TOLD = tuple(Value(name, Unit.COUNT, None, "told") for name in ("reads", "blocking_copies", "late_copies"))
@@ -447,6 +450,47 @@ def counted(device: torch.device, *, of: str, given: str) -> Work:
             CARD.seen.clear()
             work.call()
         return {each.name: CARD.seen[each.name] for each in TOLD}
+
+    return Work(observe=observe)
+
+
+def taught(logits: torch.Tensor) -> torch.Tensor:
+    """Have the host take a millisecond for them."""
+    CARD.host_s += 1e-3
+    return logits
+
+
+@workload(values=tuple(Value(name, Unit.NUMBER, None, "told", series=True) for name in ("answered", "learnt", "ahead")))
+def beside_a_teacher(device: torch.device, *, last: Literal["teacher", "student"]) -> Work:
+    """Have a student on the card learn the numbers of its teacher's batches, where one of them is the last to end its batch.
+
+    A teacher that is ends a batch when its student has learnt the one before, a student when its teacher is as far ahead as it may be.
+    """
+    counts = torch.zeros(1000, device=device)
+    begun, ended = ([threading.Event() for _ in range(1000)] for _ in range(2))
+    answered, learnt, ahead = list[float](), list[float](), list[float]()
+
+    def teach() -> torch.Tensor:
+        at = len(ahead)
+        ahead.append(at - len(learnt))
+        begun[at].set()
+        if last == "teacher" and 0 < at < 4:  # the last of all has no student any more
+            answered.append(ended[at - 1].wait(60))
+        return taught(torch.full((2,), float(at)))
+
+    def learn(logits: torch.Tensor) -> None:
+        at = len(learnt)
+        if last == "student":
+            answered.append(begun[at + concurrency.AHEAD].wait(60))
+        counts[at] = logits.pin_memory().to(device, non_blocking=True).sum()
+        learnt.append(at)
+        ended[at].set()
+
+    def observe(clock: Any) -> dict[str, Any]:
+        lane = concurrency.Lane(learn, CARD)
+        concurrency.beside(clock, teach, lane, [concurrency.cores()] * 2, 0.02)
+        counted = counts.cpu()[: len(learnt)].tolist()
+        return {"answered": answered, "learnt": [now - 2 * at for at, now in enumerate(counted)], "ahead": ahead}
 
     return Work(observe=observe)
 

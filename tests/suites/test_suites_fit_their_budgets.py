@@ -69,9 +69,9 @@ class Machine:
         elif case.device == "cpu":
             usual_s = self.cpu_s.get(case.id, CPU_CASE_S)
         mode = case.params.get("mode")
-        if mode == "compile":
+        if mode in ("compile", "freeze"):
             usual_s += WARM_S if case.id in self.compiled else COLD_S
-            self.compiled.add(case.id)
+            self.compiled |= {case.id} if mode == "compile" else set()  # torch keeps none of what it freezes
         return usual_s + (AUTOTUNE_S if mode == "autotune" else 0.0)
 
     def __enter__(self):

@@ -135,7 +135,8 @@ def test_inference_of_a_real_network_counts_its_operations() -> None:
 
 
 def test_channels_last_is_channels_last_in_images_and_weights() -> None:
-    network, images = cnn.build_on(CPU, "resnet18", "fp32", "channels_last"), cnn.draw_images(CPU, 2, "fp32", "channels_last")
+    network = cnn.build_on(CPU, "resnet18", "fp32", "channels_last")
+    images, _ = cnn.draw_batch(CPU, "resnet18", 2, "fp32", "channels_last")
     spatial = [p for p in network.parameters() if p.dim() == 4 and p.shape[-1] > 1]
     assert len(spatial) == 17
     for tensor in (images, *spatial):
@@ -172,7 +173,7 @@ def test_a_network_without_an_optimizer_of_its_own_moves_what_sgd_does(monkeypat
 def test_an_implementation_of_an_update_is_held_against_the_plain_one(monkeypatch, implementation):
     held = []
     monkeypatch.setattr(cnn, "refuse_other_update", lambda network, *optimizers: held.extend(optimizers))
-    cnn.optimizer_of(torch.nn.Linear(2, 2), "adamw", implementation, in_graph=False)
+    cnn.optimizer_of(torch.nn.Linear(2, 2), "resnet18", "adamw", implementation)
     given, plain = ({name: each.keywords.get(name) for name in ("foreach", "fused")} for each in held)
     assert given == {"foreach": None, "fused": None} | {implementation: True}
     assert plain == {"foreach": False, "fused": None}

@@ -60,7 +60,8 @@ def test_loaders_feed_or_end_their_own_case_with_a_sentence(tmp_path):
 @pytest.fixture
 def registered(monkeypatch):
     """Networks and data of one test."""
-    monkeypatch.setattr(user_definitions, "_registry", user_definitions._Registry(taken=user_definitions._registry.taken))
+    for kind in ("_networks", "_data"):
+        monkeypatch.setattr(user_definitions, kind, {})
 
 
 @pytest.fixture

@@ -169,7 +169,7 @@ def test_what_cannot_be_is_refused_before_anything_is_written(folder, params, er
     ],
 )
 def test_samples_of_a_network_are_as_large_as_its_inputs(folder, monkeypatch, params, error, sentence):
-    monkeypatch.setattr(user_definitions, "_registry", user_definitions._Registry(taken=user_definitions._registry.taken))
+    monkeypatch.setattr(user_definitions, "_networks", {})
     dlbench.network(example=lambda batch: {"a": torch.zeros(batch, 3), "b": torch.zeros(batch, 2, dtype=torch.long)})(odd)
     small = {name: value for name, value in SMALL.items() if name != "sample_bytes"}
     for model, size in (("resnet18", 3 * 224 * 224 * 4), ("odd", 3 * 4 + 2 * 8)):

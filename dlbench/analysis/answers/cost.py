@@ -27,9 +27,9 @@ from dlbench.core.schema import Column, Unit
 
 _LEFT_OUT = "reading and decoding images, validation, checkpoints and clocks that change over hours are left out"
 _CONVERGES = "whether it converges at that batch and in that precision is open"
-_NO_MONEY = "money is open: give --price-per-hour, or --price with --years and --hours-per-day"
+_NO_MONEY = "money is open: give --price, such as cuda=2.50/h"
 _ONLY_DEVICES = "money is that of the devices: hosts that are paid for apart, storage, network, cooling and people are left out"
-_IN_RENT = "--price-per-kwh changes no amount here, as rent includes electricity: give --price for what a bought device costs"
+_IN_RENT = "--price kwh= changes no amount here, as rent includes electricity: give what a bought device costs, cuda=1600/4y/8h"
 _UNMETERED = "nothing metered these steps: dlbench run sustained"
 
 
@@ -80,18 +80,19 @@ def _what_stays_open(found: Sequence[Estimate], prices: Prices) -> Iterator[str]
         return
     yield _ONLY_DEVICES
     if unspread := dict.fromkeys(each.row.case.device for each in found if each.hour.price is not None and each.hour.spread is None):
-        yield f"what {few(unspread, 3)}, bought, costs an hour is open: give --years and --hours-per-day"
+        yield f"what {few(unspread, 3)}, bought, costs an hour is open: say for how long it is used, --price cuda=1600/4y/8h"
     yield from _electricity(found, prices)
-    priced = (prices.per_hour, prices.per_kwh, prices.price)
-    unpriced = dict.fromkeys(device for each in found for device in devices_of(each.row) if all(of.of(device) is None for of in priced))
+    priced = (prices.per_hour, prices.price)
+    every = dict.fromkeys(device for each in found for device in devices_of(each.row))
+    unpriced = [device for device in every if prices.per_kwh is None and all(of.of(device) is None for of in priced)]
     if unpriced:
-        yield f"without a price: {few(unpriced, 3)}; give --price-per-hour {next(iter(unpriced))}=AMOUNT"
+        yield f"without a price: {few(unpriced, 3)}; give --price {unpriced[0]}=AMOUNT/h"
 
 
 def _electricity(found: Sequence[Estimate], prices: Prices) -> Iterator[str]:
     """Yield which amounts are without electricity, and why."""
-    owned = [each for each in found if each.hour.price is not None or (each.hour.rent is None and prices.per_kwh.figures)]
-    if prices.per_kwh.figures and not owned:
+    owned = [each for each in found if each.hour.price is not None or (each.hour.rent is None and prices.per_kwh is not None)]
+    if prices.per_kwh is not None and not owned:
         yield _IN_RENT
     for reason, alike in grouped((each for each in owned if each.hour.electricity is None), lambda each: _why(each, prices)).items():
         networks = dict.fromkeys(f"{each.model} on {each.row.case.device}" for each in alike)
@@ -100,8 +101,8 @@ def _electricity(found: Sequence[Estimate], prices: Prices) -> Iterator[str]:
 
 def _why(each: Estimate, prices: Prices) -> str:
     """Return why an estimate has no electricity."""
-    if any(prices.per_kwh.of(device) is None for device in devices_of(each.row)):
-        return f"give --price-per-kwh {each.row.case.device}=AMOUNT"
+    if prices.per_kwh is None:
+        return "give --price kwh=AMOUNT"
     if each.devices > 1 and each.row.energy.watts is not None:
         return "of several devices only the first was metered"
     return (each.kept and each.row.energy.reason) or _UNMETERED

@@ -6,6 +6,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain, starmap
+from operator import methodcaller
 from typing import NamedTuple
 
 from dlbench.analysis.answers.parts.base import Lack, Question, Section
@@ -113,13 +114,25 @@ def _unfinished(results: Results) -> list[str]:
     return [f"the search for the fastest {short(row.key)}: {row.case.reason}" for row in fastest]
 
 
+def _left_out(results: Results) -> Iterator[str]:
+    """Yield of each search for the fastest step a sentence on the values with which no try went well, and why."""
+    tries = grouped(results.tries, lambda row: (row.file, _work(row)))
+    for row in (each for each in results.rows if each.is_tuned):
+        left: dict[str, list[str]] = {}
+        # More cores than there are is nothing that a search leaves out.
+        for name in (each for each in row.case.found if each not in row.declared.having("searched_cores")):
+            for value, having in grouped(tries.get((row.file, _work(row)), ()), methodcaller("setting", name)).items():
+                if value is not None and not any(each.is_ok for each in having):
+                    left.setdefault(having[0].reason, []).append(f"{name}={value}")
+        if left:
+            without = "; ".join(f"{', '.join(values)}: {why}" for why, values in left.items())
+            yield f"{short(row.key)} was searched without {without}"
+
+
 def _bests(results: Results) -> Iterator[Tuned]:
     """Yield of each work and device the fastest row with other options against the one with the plain defaults."""
 
-    def work(row: Row) -> Hashable:
-        return row.differing_from((MATH, *settings_named(_free(row))))
-
-    for group in grouped((row for row in results.rows if row.has_throughput), work).values():
+    for group in grouped((row for row in results.rows if row.has_throughput), _work).values():
         sides = grouped(group, lambda row: not row.case.found and _is_plain(row))
         if len(sides) == 2:
             default, other = (max(sides[plain], key=lambda row: row.throughput) for plain in (True, False))  # also of several batches
@@ -130,6 +143,11 @@ def _bests(results: Results) -> Iterator[Tuned]:
 def _free(row: Row) -> tuple[str, ...]:
     """Return the parameters that rows of one work may differ in."""
     return tuple(dict.fromkeys((*row.declared.having("switch"), *row.declared.searched)))
+
+
+def _work(row: Row) -> Hashable:
+    """Return what rows have alike that differ in such parameters alone."""
+    return row.differing_from((MATH, *settings_named(_free(row))))
 
 
 def _is_plain(row: Row) -> bool:
@@ -164,6 +182,7 @@ def _effect_ratios(found: Sequence[Tuned]) -> Iterator[Figure]:
 
 def _cautions(results: Results) -> Iterator[str]:
     yield from _unfinished(results) or ([] if any(each.searched for each in _read(results).bests) else [_NOT_SEARCHED])
+    yield from _left_out(results)
     yield _CONVERGES
 
 

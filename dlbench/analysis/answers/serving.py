@@ -1,5 +1,6 @@
 """Serving: how many requests a second a CPU and an accelerator do within a bound of latency, at which batch, and what ends it there."""
 
+import math
 from collections.abc import Hashable
 from dataclasses import dataclass, replace
 from operator import mul
@@ -20,6 +21,9 @@ from dlbench.core.stats import Interval, share_interval, times_for
 
 KEPT = 0.9
 """Share of the requests from which on a bound is kept, where the whole interval lies there: p90 is within it."""
+
+BUSY = 0.9
+"""Share of the throughput of a closed loop from which on a server of an open one is busy rather than its queue long."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +106,16 @@ def servings(results: Results) -> list[Serving]:
     return every
 
 
+def rates(results: Results) -> list[Row]:
+    """Return the searches for the highest rate of requests that come when they like, accelerators first."""
+    found = [row for row in results.rows if row.is_sound and row.in_role("highest_rate")]
+    return sorted(found, key=lambda row: row.is_on_cpu)
+
+
+def _load(row: Row) -> float:
+    return (row.in_role("highest_rate") or 0) / (row.in_role("saturation") or math.inf)
+
+
 ORDER = 80
 QUESTION = Question(
     "serving",
@@ -144,6 +158,27 @@ QUESTION = Question(
                 "{limit}",
             ),
             tags={Tag.FEW_ROUNDS: lambda each: each.row.rate.items_per_s_low is None},
-        )
+        ),
+        Section(
+            records=rates,
+            title="Requests that come when they like: the highest rate within the bound",
+            columns=[
+                KEY.headed("requests"),
+                place,
+                Column("open.held", Unit.ITEMS_PER_S, "highest rate that kept the bound", "higher", heading="kept at", priority=0).by(
+                    lambda row: row.in_role("highest_rate")
+                ),
+                Column("open.failed", Unit.ITEMS_PER_S, "lowest rate that missed it", heading="missed at", priority=0).by(
+                    lambda row: row.in_role("failing_rate")
+                ),
+                Column(
+                    "open.load", Unit.FRACTION, "what is kept, of what a closed loop does", of=_load, heading="of a closed loop", priority=0
+                ),
+                Column("open.limit", Unit.TEXT, f"service where that is {BUSY:.0%} or more; else requests queue", heading="limit").by(
+                    lambda row: "service" if _load(row) >= BUSY else "queue"
+                ),
+            ],
+            headline={"": ("{held} keep their bound, {failed} miss it", "{held} keep their bound")},
+        ),
     ],
 )

@@ -5,24 +5,21 @@ import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cache
+from operator import itemgetter
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from typing import Annotated, Any, Literal
 
-from dlbench.analysis.compare.variances import median_variance, student_p, student_quantile, two_way_variances, variance_between
-from dlbench.analysis.presentation.columns import cells
+from dlbench.analysis.compare.variances import median_variance, two_way_variances, variance_between
 from dlbench.analysis.ratios.pairing import grouped
 from dlbench.analysis.read.places import began
-from dlbench.analysis.read.table import Results, as_frame
+from dlbench.analysis.read.table import Results
 from dlbench.core.decoding import decode
 from dlbench.core.errors import ResultFileError
 from dlbench.core.quantities import Bounds
 from dlbench.core.rows.row import Row
 from dlbench.core.schema import Column, Unit
+from dlbench.core.stats import student_p, student_quantile
 
-if TYPE_CHECKING:
-    import pandas as pd
-
-SCHEMA = 2
 STATISTICS = ("median", "p10", "mean")
 """Of a round's blocks, seconds a call: fields of `Noise`, and with ``_s`` of `CaseRounds`."""
 FEWEST = 2
@@ -32,27 +29,15 @@ _NODES = 128
 """Of the integral over the common part, at equal angles: its p is within 0.003 then, also where nothing else varies."""
 
 
-class CaseNoise(NamedTuple):
-    """A case of a calibration, and how it differs from one occasion to another."""
-
-    case: str
-    occasions: int
-    median_s: float
-    """Over the occasions, seconds a call."""
-    noise: "Noise | None"
-    """None where it was measured on one occasion."""
-
-
 _BEYOND = "by how much its median differs from one session to another, beyond what all cases have in common: standard deviation"
 FIELDS = (
-    Column("calibrate.case", Unit.TEXT, "the case", heading="case"),
-    Column("calibrate.occasions", Unit.COUNT, "sessions in which it was measured", heading="sessions"),
-    Column("calibrate.median_s", Unit.SECONDS, "one call: median over the sessions", heading="median"),
-    Column("calibrate.median_sd", Unit.FRACTION, _BEYOND, of=lambda each: each.noise and each.noise.median, heading="sd of median"),
-    Column("calibrate.p10_sd", Unit.FRACTION, "the same of its p10", of=lambda each: each.noise and each.noise.p10, heading="sd of p10"),
-    Column("calibrate.mean_sd", Unit.FRACTION, "the same of its mean", of=lambda each: each.noise and each.noise.mean),
+    Column("calibrate.case", Unit.TEXT, "the case", of=itemgetter(0), heading="case"),
+    Column("calibrate.occasions", Unit.COUNT, "sessions in which it was measured", of=lambda each: each[1].occasions, heading="sessions"),
+    Column("calibrate.median_sd", Unit.FRACTION, _BEYOND, of=lambda each: each[1].median, heading="sd of median"),
+    Column("calibrate.p10_sd", Unit.FRACTION, "the same of its p10", of=lambda each: each[1].p10, heading="sd of p10"),
+    Column("calibrate.mean_sd", Unit.FRACTION, "the same of its mean", of=lambda each: each[1].mean),
 )
-"""What is shown of it."""
+"""What is shown of a case and its noise."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,6 +148,9 @@ class Calibration:
     cases: Mapping[str, Noise]
     common: Common | None
     """None where too few cases tell: then what they have in common is in the noise of each."""
+    kind: Literal["calibration"] = "calibration"
+    schema: Literal[2] = 2
+    """Of the file."""
 
     def drifts(self, case: str) -> dict[str, Drift]:
         """Return what to allow for in each statistic of a case.
@@ -182,25 +170,15 @@ class Calibration:
 
     def to_json(self) -> dict[str, Any]:
         """Return plain data for the file."""
-        return {"kind": "calibration", "schema": SCHEMA, **asdict(self)}
+        return asdict(self)
 
 
 def load(path: Path) -> Calibration:
     """Read a file that `Calibration.to_json` is the content of. Raises ResultFileError where it is not, or is damaged."""
     try:
-        data = decode(dict, text := path.read_bytes())
+        return decode(Calibration, path.read_bytes())
     except OSError as error:
         raise ResultFileError(f"cannot read {path}: {error.strerror or error}") from error
-    except ValueError:
-        data = {}
-    if data.get("kind") != "calibration" or type(data.get("schema")) is not int:
-        raise ResultFileError(f"{path} is no calibration; give a file that dlbench calibrate wrote")
-    if data["schema"] != SCHEMA:
-        raise ResultFileError(
-            f"{path} has schema {data['schema']}, and dlbench reads schema {SCHEMA} alone; make it again: dlbench calibrate"
-        )
-    try:
-        return decode(Calibration, text)
     except ValueError as error:
         raise ResultFileError(f"{path} is not a valid calibration ({error}); make it again: dlbench calibrate") from error
 
@@ -253,20 +231,6 @@ def _deviations(often: Mapping[str, Sequence[Row]], together: Sequence[str], sta
 
 def _root(variance: float) -> float:
     return math.sqrt(max(0.0, variance))
-
-
-def case_noise(results: Results, calibration: Calibration | None) -> list[CaseNoise]:
-    """Return how each case differs from one occasion to another."""
-    noise = calibration.cases if calibration else {}
-    return [
-        CaseNoise(case, len(occasions), statistics.median(statistics.median(each.rounds.median_s) for each in occasions), noise.get(case))
-        for case, occasions in _occasions(results).items()
-    ]
-
-
-def as_table(cases: Sequence[CaseNoise]) -> "pd.DataFrame":
-    """Return a row a case, columns as in `FIELDS`."""
-    return as_frame(cells(FIELDS, cases), FIELDS)
 
 
 def _occasions(results: Results) -> dict[str, list[Row]]:

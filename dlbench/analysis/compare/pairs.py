@@ -1,30 +1,29 @@
-"""Comparison of two result files, or of the rows of one: a verdict for every case."""
+"""Comparison of two result files, of the rows of one, or of the two sides of an A/B: a verdict for every case."""
 
-import statistics
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
 
 from dlbench.analysis.compare.calibration import Calibration
-from dlbench.analysis.compare.comparison import Matched, comparison
-from dlbench.analysis.compare.doubts import UndetectableCase, by_side
-from dlbench.analysis.compare.judge import Verdict
-from dlbench.analysis.compare.power import DETECT_BY_DEFAULT, DetectionGoal
-from dlbench.analysis.compare.seeds import of_seeds
-from dlbench.analysis.compare.values import ValueChange, energy_change, memory_change, value_changes
-from dlbench.analysis.compare.verdict import CaseVerdict, Comparison
-from dlbench.analysis.presentation.wording import few, plural, value_name
+from dlbench.analysis.compare.comparison import Family, Matched, comparison
+from dlbench.analysis.compare.doubts import summed_up
+from dlbench.analysis.compare.judge import Verdict, by_side
+from dlbench.analysis.compare.power import DETECT_BY_DEFAULT, MARGINS_TO_SEE
+from dlbench.analysis.compare.values import compared_values
+from dlbench.analysis.compare.verdict import CaseVerdict, Comparison, attention
 from dlbench.analysis.ratios.pairing import DEVICE_NAME, MATH, THREADS, match_rows
 from dlbench.analysis.read.pyperf import SESSIONS_FOR_A_VERDICT, TOOL
 from dlbench.analysis.read.readings import clock_difference
 from dlbench.analysis.read.table import Results
 from dlbench.core.declarations import SEARCH_RESOLUTION
 from dlbench.core.errors import UsageError
-from dlbench.core.measurement import BALANCED
+from dlbench.core.measurement import BALANCED, CONFIRMING
 from dlbench.core.model import Status, settings_text, value_text
 from dlbench.core.rows.row import WORK, Row, Setting
 from dlbench.core.thresholds import ACROSS_RUNS, DETECT, WITHIN_A_RUN, Thresholds, ThresholdSettings
-from dlbench.core.units import byte_count, item_rate
+from dlbench.core.units import byte_count
+
+_NOTHING_IN_COMMON = "no case is in both files; compare two runs of the same suite, devices and options"
 
 
 def compare(
@@ -32,67 +31,56 @@ def compare(
     new: Results,
     thresholds: Thresholds = ACROSS_RUNS,
     across_machines: bool = False,
-    free: Collection[Setting] = (),
     *,
     given: ThresholdSettings = MappingProxyType({}),
     calibration: Calibration | None = None,
     paired: bool = False,
     insist: bool = False,
-    elsewhere: Collection[str] = (),
 ) -> Comparison:
     """Compare the cases of one file with those of another, each matched by its whole identity.
 
     ``thresholds`` hold where the suite that base was run with sets none, and ``given`` in place of either. ``across_machines``: the
-    sides are known to be of different machines; the device's name and its threads may then differ. ``free``: settings that may differ
-    because they are part of what is compared. ``calibration``: this machine's variation from one occasion to another,
-    which every verdict then allows for. ``paired``: both sides were measured in turn, round by round. ``insist``: every case has to be
-    able to show the change that must be detected, whether anybody set one or not, but for the cases that other rounds decide
-    ``elsewhere``; so it has where ``run --gate`` measured a side.
+    sides are known to be of different machines; the device's name and threads may then differ. ``calibration``: this machine's variation
+    from one occasion to another, which every verdict then allows for. ``paired``: both sides were measured in turn, round by round, and
+    what an interpreter or an environment may set, such as threads, is part of what is compared. ``insist``: every case has to be
+    able to show the change that must be detected, whether anybody set one or not; so it has where ``run --gate`` measured a side.
 
     Raises UsageError where a change that must be detected is below the threshold of a case.
     """
     spent = bool(new.budgets) or all(row.is_unmeasured for row in new.rows)
     bases, news = ({row.case.id: row for row in side.rows} for side in (base, new))
-    machine = [] if across_machines else [DEVICE_NAME, THREADS]
-    known = [*WORK, MATH, *(Setting("param", name) for name in base.parameters if name in new.parameters), *machine]
-    settings = [each for each in known if each not in free]
+    params = [Setting("param", name) for name in base.parameters if name in new.parameters]
+    settings = [*WORK, *params, *([] if across_machines or paired else [DEVICE_NAME, THREADS]), *([] if paired else [MATH])]
     readings, new_readings = (next(iter(side.readings.values()), {}) for side in (base, new))
     protocol, new_protocol = (next(iter(side.protocols.values()), {}) for side in (base, new))
     unlike = _differences(protocol, new_protocol)
-    balanced = paired and protocol.get("order") == BALANCED
     for_a_gate = not across_machines and any("gate" in each for side in (base, new) for each in side.environments.values())
-    goal = DetectionGoal.of(given, None if across_machines else DETECT_BY_DEFAULT, insist or for_a_gate)
     pairs: list[Matched] = []
     settled: list[CaseVerdict] = []
-    incomparable: list[UndetectableCase] = []
     for case in dict.fromkeys([*bases, *news]):
         one, other = bases.get(case), news.get(case)
-        limits = _thresholds(base, one, thresholds, given, across_machines) if one else thresholds
-        if verdict := _settled(case, one, other, settings, unlike, spent):
-            settled.append(verdict)
-            change, asked = goal.of_case(limits)
-            both_ok = one and other and one.is_ok and other.is_ok
-            if change and (verdict.lost or (verdict.verdict is Verdict.INCOMPARABLE and both_ok)):
-                why = f"incomparable, {verdict.note}" if both_ok else verdict.note
-                incomparable.append(UndetectableCase(case, change, why, asked=asked))
+        limits, detect = _limits(base, one, thresholds, given, not across_machines) if one else (thresholds, DETECT_BY_DEFAULT)
+        asked = insist or for_a_gate or limits.detect is not None
+        if found := _settled(one, other, settings, unlike, spent):
+            verdict, note = found
+            left_out = bool(one and other and verdict is Verdict.NOT_MEASURED and other.case.status is Status.SKIPPED and other.has_device)
+            settled.append(CaseVerdict(case, verdict, (note,), base=one, new=other, lost=left_out))
+            if detect and (left_out or (verdict is Verdict.INCOMPARABLE and one and other and one.is_ok and other.is_ok)):
+                settled[-1] = settled[-1]._replace(unseen=note, detect=detect, asked=asked)
         elif one and other:
             clocks = None if across_machines else clock_difference(readings, new_readings, one.case.device)
-            drifts = calibration.drifts(case) if calibration else {}
-            pairs.append(Matched(case, one, other, limits, _quantities(one, other, limits), clocks, drifts, balanced))
-    if len(incomparable) > len(pairs) and not across_machines:  # what says nothing of most cases is no comparison
-        incomparable = [each._replace(asked=True) for each in incomparable]
+            pairs.append(_matched(one, other, limits, detect, asked)._replace(clocks=clocks))
+    if sum(each.unseen is not None for each in settled) > len(pairs):  # what says nothing of most cases is no comparison
+        settled = [each._replace(asked=True) for each in settled]
     title = f"{', '.join(new.environments)} against {', '.join(base.environments)}"
-    found = comparison(title, (base, new), pairs, settled, goal, paired, across_machines, unlike=incomparable, elsewhere=elsewhere)
-    return replace(found, powerless=_what_each_has(bases, news)) if found.nothing_in_common else found
+    family = Family((base, new), calibration, paired, paired and protocol.get("order") == BALANCED, across_machines)
+    compared = comparison(title, pairs, settled, family)
+    return replace(compared, powerless=_NOTHING_IN_COMMON) if compared.nothing_in_common else compared
 
 
-def _what_each_has(bases: Mapping[str, Row], news: Mapping[str, Row]) -> str:
-    """Say what each side has, where no case is on both."""
-    have = (
-        f"{side} has {plural(len(rows), 'case')} of {few(dict.fromkeys(row.case.suite for row in rows.values()))}"
-        for side, rows in by_side(bases, news)
-    )
-    return f"no case is in both files: {', '.join(have)}; compare two runs of the same suite, devices and options"
+def _matched(base: Row, new: Row, limits: Thresholds, detect: float | None, asked: bool) -> Matched:
+    values = tuple(compared_values(base, new, limits, detect or DETECT_BY_DEFAULT))
+    return Matched(CaseVerdict(new.case.id, Verdict.INCONCLUSIVE, (), (), base, new, {}, values, limits, detect, asked), base, new)
 
 
 def compare_by(results: Results, by: str, given: ThresholdSettings) -> Comparison:
@@ -104,106 +92,118 @@ def compare_by(results: Results, by: str, given: ThresholdSettings) -> Compariso
     found = match_rows(results, by)
     pairs = []
     for base, new in (each.sides for each in found.rows):
-        limits = _thresholds(results, base, WITHIN_A_RUN, given, True)
-        pairs.append(Matched(new.case.id, base, new, limits, _quantities(base, new, limits)))
+        pairs.append(_matched(base, new, *_limits(results, base, WITHIN_A_RUN, given), asked=True))
     failed = {row.case.id: row for row in results.rows if row.is_failure}
     settled = [CaseVerdict(case, Verdict.FAILED, (row.ending,), new=row) for case, row in failed.items()]
     unpaired = tuple(each for each in found.unpaired if each.case not in failed)
     title = f"{', '.join(results.environments)}: each {found.by.name if found.by else by} against {found.base_value}"
-    return comparison(title, (results, results), pairs, settled, DetectionGoal.of(given, None), unpaired=unpaired)
+    return comparison(title, pairs, settled, Family((results, results)), unpaired)
 
 
-def _quantities(base: Row, new: Row, limits: Thresholds) -> tuple[ValueChange, ...]:
-    """Compare memory and values; of the largest that two searches found say where nobody knows how much memory they could take."""
-    metered = list[ValueChange](filter(None, (memory_change(base, new, limits.memory), energy_change(base, new, limits.energy))))
-    values = value_changes(base, new, limits.value, limits.detect or DETECT_BY_DEFAULT)
-    changes: tuple[ValueChange, ...] = (*metered, *(of_seeds(each, base, new) for each in values))
-    largest = base.declared.value("largest")
-    if largest is None or not base.case.found or base.declared.parameter("limit") in base.params:
-        return changes
-    silent = [side for side, each in by_side(base, new) if each.memory.limit_bytes is None]
-    unknown = f"{' and '.join(silent)} {'does' if len(silent) == 1 else 'do'} not say how much memory the search could take"
-    return tuple(
-        replace(each, remark=", ".join(filter(None, (each.remark, unknown))))
-        if silent and value_name(each.column) == largest.name
-        else each
-        for each in changes
-    )
+def are_sides(results: Results) -> bool:
+    """Whether these are the rows of one A/B."""
+    return len(_first(results)) == 2 and any_sides(results)
 
 
-def _thresholds(base: Results, row: Row, thresholds: Thresholds, given: ThresholdSettings, sight_given: bool = False) -> Thresholds:
-    """Return the thresholds of a case, of base's suite, so that a new file can't loosen its own gate.
+def any_sides(results: Results) -> bool:
+    """Whether an A/B is among the files."""
+    return any("side" in environment for environment in results.environments.values())
 
-    ``sight_given``: the change that must be detected is that of ``given`` alone, not of the suite.
+
+def compare_sides(results: Results, given: ThresholdSettings = MappingProxyType({})) -> Comparison:
+    """Compare side b of an A/B with side a, case by case, as two files are compared; ``given`` are thresholds as there.
+
+    Rounds are also compared pair by pair, as both sides of a case were measured next to each other, and every case has to be able to
+    show the change that must be detected. A case that was measured again is decided by those rounds alone, corrected for no more cases than
+    were measured again; only where they could not have decided anything the first verdict stands. `are_sides` must hold.
     """
-    of_suite = thresholds.of_workload(row.case.workload, base.thresholds.get(row.case.run, {}).get(row.case.suite, {}))
-    found = (replace(of_suite, detect=None) if sight_given else of_suite).with_metrics(given)
+    sides = _first(results)
+    first, again = _compared(results, sides, given), [side + CONFIRMING for side in sides]
+    if not results.environments.keys() >= {*again}:
+        return first
+    fresh = _compared(results, again, given)
+    anew = {case.case: case for case in fresh.cases}
+    decided = [_decided(case, anew[case.case], fresh.powerless) if case.case in anew else case for case in first.cases]
+    cases = tuple(sorted(decided, key=attention))
+    return replace(first, cases=cases, unseen=summed_up(cases, results.budgets.values()))
+
+
+def _compared(results: Results, sides: Sequence[str], given: ThresholdSettings) -> Comparison:
+    base, new = map(results.of_run, sides)
+    return compare(base, new, WITHIN_A_RUN, given=given, paired=True, insist=True)
+
+
+def _first(results: Results) -> list[str]:
+    return [name for name in results.environments if not name.endswith(CONFIRMING)]
+
+
+def _decided(was: CaseVerdict, now: CaseVerdict, powerless: str | None) -> CaseVerdict:
+    if powerless and now.verdict is not Verdict.FAILED:
+        return was.because(f"not confirmed: {powerless}")
+    change = f" by {was.shown.change * 100:+.1f} %" if was.shown else ""
+    return now.because("measured again", f"the first rounds said {was.verdict}{change}")
+
+
+def _limits(
+    base: Results, row: Row, thresholds: Thresholds, given: ThresholdSettings, has_gate: bool = False
+) -> tuple[Thresholds, float | None]:
+    """Return the thresholds of a case, of base's suite, so that a new file can't loosen its own gate; and what must be detected, if any.
+
+    Where no suite ``has_gate``, that is what is ``given`` alone; else what the suite asks for, or the usual. A change at the threshold is
+    called in one of two comparisons, however many rounds: so it is twice the threshold where either is no larger than that.
+    """
+    found = thresholds.of_workload(row.case.workload, base.thresholds.get(row.case.run, {}).get(row.case.suite, {}))
+    found = (found if has_gate else replace(found, detect=None)).with_metrics(given)
     if DETECT in given:
         try:
             found.require_sight()
         except ValueError as error:
             raise UsageError(f"--detect {given[DETECT]}: of {row.case.id} {error}") from error
-    return found
+    change = found.detect or (DETECT_BY_DEFAULT if has_gate else None)
+    return found, MARGINS_TO_SEE * found.time if change and change <= found.time else change
 
 
 def _settled(
-    case: str, base: Row | None, new: Row | None, settings: Sequence[Setting], unlike: Sequence[str], spent: bool
-) -> CaseVerdict | None:
+    base: Row | None, new: Row | None, settings: Sequence[Setting], unlike: Sequence[str], spent: bool
+) -> tuple[Verdict, str] | None:
     """Return the verdict of a case that no test has to decide, or can; ``unlike``: how the sides differ, ``spent``: new's budget was."""
     if new is None:
         if base is None or base.is_ok:
-            return CaseVerdict(case, Verdict.MISSING, ("not in the new file",), base=base)
+            return Verdict.MISSING, "not in the new file"
         # What was not measured in the base can't be lost: a suite without it, or a machine that the suite no longer names.
-        verdict = Verdict.NOT_MEASURED if base.is_unmeasured else Verdict.SAME
-        return CaseVerdict(case, verdict, ("not in the new file", f"in the base {base.ending}"), base=base)
+        return Verdict.NOT_MEASURED if base.is_unmeasured else Verdict.SAME, f"not in the new file; in the base {base.ending}"
     if base is None:
         verdict = Verdict.FAILED if new.is_failure else Verdict.NOT_MEASURED if new.is_unmeasured else Verdict.NEW
-        return CaseVerdict(case, verdict, ("not in the base" if verdict is Verdict.NEW else new.ending,), new=new)
+        return verdict, "not in the base" if verdict is Verdict.NEW else new.ending
     was, status = base.case.status, new.case.status
-    neither, left_out = base.is_unmeasured and new.is_unmeasured, status is Status.SKIPPED and new.has_device
-    if neither or (left_out and spent):
-        note = f"measured on neither side; {new.ending}" if neither else f"{new.ending}; in the base it was {was}"
-        return CaseVerdict(case, Verdict.NOT_MEASURED, (note,), base=base, new=new, lost=left_out)
+    if base.is_unmeasured and new.is_unmeasured:
+        return Verdict.NOT_MEASURED, f"measured on neither side; {new.ending}"
+    if status is Status.SKIPPED and new.has_device and spent:
+        return Verdict.NOT_MEASURED, f"{new.ending}; in the base it was {was}"
     if status in (Status.OK, Status.OOM) and (apart := _limits_apart(base, new)):
-        verdict, note = Verdict.INCOMPARABLE, apart
-    elif new.is_failure or (base.is_ok and not new.is_ok):
-        verdict, note = Verdict.FAILED, f"{new.ending}{'' if base.is_ok else f'; in the base it was {was}'}"
-    elif apart := _found_apart(base, new):
-        verdict, note = Verdict.INCOMPARABLE, apart
-    elif different := _unlike(base, new, settings):
-        verdict, note = Verdict.INCOMPARABLE, "; ".join(different)
-    elif was is status is not Status.OK:
-        verdict, note = Verdict.SAME, f"on both sides {new.ending}"
-    elif not base.is_ok:
-        verdict, note = Verdict.INCOMPARABLE, f"case.status: {was} against {status}; in the base {base.ending}"
-    elif unlike:
-        verdict, note = Verdict.INCOMPARABLE, "; ".join([*unlike, "measure both alike"])
-    elif few := _few_sessions(base, new):
-        verdict, note = Verdict.INCOMPARABLE, few
-    else:
-        return None
-    return CaseVerdict(case, verdict, (note,), base=base, new=new)
+        return Verdict.INCOMPARABLE, apart
+    if new.is_failure or (base.is_ok and not new.is_ok):
+        return Verdict.FAILED, f"{new.ending}{'' if base.is_ok else f'; in the base it was {was}'}"
+    if different := _found_apart(base, new) or _unlike(base, new, settings):
+        return Verdict.INCOMPARABLE, "; ".join(different)
+    if was is status is not Status.OK:
+        return Verdict.SAME, f"on both sides {new.ending}"
+    if not base.is_ok:
+        return Verdict.INCOMPARABLE, f"case.status: {was} against {status}; in the base {base.ending}"
+    if unlike:
+        return Verdict.INCOMPARABLE, "; ".join([*unlike, "measure both alike"])
+    few = [f"{rounds} in {side}" for side, each in by_side(base, new) if (rounds := len(each.rounds.median_s)) < SESSIONS_FOR_A_VERDICT]
+    if few and TOOL in (base.case.suite, new.case.suite):
+        return Verdict.INCOMPARABLE, f"too few rounds of {TOOL}, {' and '.join(few)}: a verdict takes {SESSIONS_FOR_A_VERDICT} a side"
+    return None
 
 
-def _few_sessions(base: Row, new: Row) -> str:
-    """Say of a case that another tool measured how few its rounds are, where they are too few for a verdict."""
-    few = [
-        f"{len(each.rounds.median_s)} of {TOOL} in {side}"
-        for side, each in by_side(base, new)
-        if each.case.suite == TOOL and len(each.rounds.median_s) < SESSIONS_FOR_A_VERDICT
-    ]
-    return f"too few rounds, {' and '.join(few)}: a verdict takes {SESSIONS_FOR_A_VERDICT} a side" if few else ""
-
-
-def _found_apart(base: Row, new: Row) -> str:
+def _found_apart(base: Row, new: Row) -> list[str]:
     """Say what two searches for the fastest found, where that is not the same: their times are of other work then."""
     if not (base.rounds.median_s and new.rounds.median_s) or base.case.found == new.case.found:
-        return ""
-    sides = [
-        f"{settings_text(each.case.found) or None}: {item_rate(statistics.median(each.rounds.items_per_s or (0.0,)))}"
-        for each in (base, new)
-    ]
-    return f"the searches found other settings, {' against '.join(sides)}"
+        return []
+    sides = " against ".join(settings_text(each.case.found) or "none" for each in (base, new))
+    return [f"the searches found other settings, {sides}"]
 
 
 def _limits_apart(base: Row, new: Row) -> str:
@@ -218,16 +218,12 @@ def _limits_apart(base: Row, new: Row) -> str:
 
 def _unlike(base: Row, new: Row, settings: Sequence[Setting]) -> list[str]:
     """Return the differences of a case's identity; of the flags of torch each flag alone."""
-    found = []
-    for each in settings:
-        if each.of_row(base) != each.of_row(new):
-            sides = [_flags(row) if each == MATH else {str(each): each.of_row(row)} for row in (base, new)]
-            found += _differences(*sides)
-    return found
 
+    def known(row: Row) -> dict[str, object]:
+        flags = {name: value_text(value) for name, value in row.case.math.items()} if MATH in settings else {}
+        return {str(each): each.of_row(row) for each in settings if each != MATH} | flags
 
-def _flags(row: Row) -> dict[str, str]:
-    return {name: value_text(value) for name, value in row.case.math.items()}
+    return _differences(known(base), known(new))
 
 
 def _differences(base: Mapping[str, object], new: Mapping[str, object]) -> list[str]:

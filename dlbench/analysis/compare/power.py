@@ -1,20 +1,18 @@
-"""Statistical power of the tests of a case: changes that they find and slowdowns that they exclude, and the rounds that either takes.
+"""Statistical power of the tests of a case: changes that they find and those that they exclude, and the rounds that either takes.
 
 The test of the mean, the one that can only call slower, has no part in them: one slow call may blind it.
 """
 
 import math
 import statistics
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from functools import cache
-from typing import NamedTuple, Self
 
-from dlbench.analysis.compare.calibration import Drift, normal_quantile
+from dlbench.analysis.compare.calibration import normal_quantile
 from dlbench.analysis.compare.judge import LEVEL, RankTest, Tests, fraction, statistic_of
-from dlbench.core import thresholds
+from dlbench.analysis.ratios.pairing import grouped
 from dlbench.core.rank_test import rounds_for_gate
-from dlbench.core.stats import Interval
-from dlbench.core.thresholds import DETECT, Thresholds, ThresholdSettings
+from dlbench.core.stats import Interval, known
 
 DETECT_BY_DEFAULT = 0.25
 """A slowdown that every case of a gate has to exclude, unless it is called, if nobody says otherwise: a quarter more time."""
@@ -26,64 +24,20 @@ MARGINS_TO_SEE = 2
 """Times its own margin that must be detected of what names none: one margin is called in half the cases, however many rounds."""
 MOST_ROUNDS = 1000
 """As many as --rounds takes."""
-MOST_FURTHER = 60
-"""Rounds a side, up to which a gate goes on where nobody limits it: as many as rounds need that differ by 30 %, in ten cases."""
-LEAST_STEP = 2
-"""Rounds added at a time: the need is an estimate, and reading the file costs little against a round."""
-HOPELESS = 4
-"""Times the rounds that can be added; a case that needs more would hardly get there."""
 
 
-class TestFamily(NamedTuple):
-    """All that is tested in a comparison."""
-
-    weight: float
-    """Of all tests together."""
-    cases: int
-    """That have times on both sides."""
-    able: bool = True
-    """Whether the rounds are enough for any of them to call something."""
-
-
-class DetectionGoal(NamedTuple):
-    """The change that must be detected in cases for which no suite sets one."""
-
-    change: float | None
-    """None: nothing."""
-    insist: bool
-    """Whether the comparison decides nothing where it was not."""
-
-    @classmethod
-    def of(cls, given: ThresholdSettings, usual: float | None, insist: bool = False) -> Self:
-        """Return what the user gave, which then has to be, or the usual."""
-        if DETECT in given:
-            return cls(thresholds.fraction(DETECT, given[DETECT]), True)
-        return cls(usual, insist)
-
-    def of_case(self, limits: Thresholds) -> tuple[float | None, bool]:
-        """Return what must be detected in a case, if anything, and whether somebody asks for it.
-
-        A change at the threshold is called in one of two comparisons, however many rounds: so it is twice the threshold where a suite, or
-        the usual, is no larger than that.
-        """
-        asked = self.insist or limits.detect is not None
-        change = limits.detect or self.change
-        return (MARGINS_TO_SEE * limits.time if change and change <= limits.time else change), asked
-
-
-def _least_rounds(tests: Tests, family: float) -> int:
+def least_rounds(tests: Tests, family: float) -> int:
     """Return the rounds a side below which none of a case's tests can fail at all, among all others of that weight."""
     return min(rounds_for_gate(family / test.weight, LEVEL, least=1, paired=test.paired) for test in tests.values())
 
 
-def detectable(tests: Tests, family: float, threshold: float) -> float | None:
+def detectable(tests: Tests, family: float) -> float | None:
     """Return the smallest change that would be called in four of five comparisons, as a fraction; None where none would, however large.
 
     It lies beyond the interval at the level that the first step of Holm's correction leaves each test of a family with that weight in
     all, and beyond the threshold; beyond either by as much as the estimate varies by, see `_scatter`.
     """
-    margin = math.log1p(threshold)
-    changes = [max(reach, margin) + _scatter(confidence, POWER) * reach for _, confidence, reach in _reaches(tests, family)]
+    changes = [max(reach, test.margin) + _scatter(confidence, POWER) * reach for test, confidence, reach in _reaches(tests, family)]
     return fraction(min(changes)) if changes else None
 
 
@@ -101,19 +55,14 @@ def possible(tests: Tests) -> float | None:
     It is the upper end of the 90 % interval of the median or of the p10, whichever lies higher; where a statistic has two tests, either
     may show it. Below zero the case is surely faster.
     """
-    intervals = _equivalences(tests)
-    return fraction(max(min(each.high for each, _ in of_one) for of_one in intervals)) if all(intervals) else None
+    ends = [known(each.worst for each in of_one) for of_one in _by_statistic(tests)]
+    return fraction(max(map(min, ends))) if all(ends) else None
 
 
-def _equivalences(tests: Tests) -> list[list[tuple[Interval, Drift | None]]]:
-    """Return the 90 % intervals of each statistic, one a test, with the drift that is in them; of tests with too few rounds none."""
-    found: dict[str, list[tuple[Interval, Drift | None]]] = {}
-    for name, test in tests.items():
-        if not test.only_slower:
-            of_one = found.setdefault(statistic_of(name, tests), [])
-            if test.equivalence:
-                of_one.append((test.equivalence, test.drift))
-    return [*found.values()]
+def _by_statistic(tests: Tests) -> list[list[RankTest]]:
+    """Return the tests of each statistic."""
+    names = [name for name, test in tests.items() if not test.only_slower]
+    return [[tests[name] for name in of_one] for of_one in grouped(names, lambda name: statistic_of(name, tests)).values()]
 
 
 @cache
@@ -122,93 +71,49 @@ def _scatter(confidence: float, chance: float) -> float:
     return statistics.NormalDist().inv_cdf(chance) / normal_quantile(confidence)
 
 
-@cache
-def reach_to_exclude(confidence: float, many: int) -> float:
-    """Return how many half-widths of its interval a worsening lies from nothing, so that all of so many alike are likely to exclude it.
-
-    One for the interval, and for its estimate as much as all of them stay within but for a share of `UNDECIDED`.
-    """
-    return 1 + _scatter(confidence, 1 - UNDECIDED / many)
-
-
-def rounds_needed(tests: Tests, family: float, threshold: float) -> int | None:
-    """Return the rounds a side that would probably decide it; None where more rounds would not.
-
-    An interval narrows with the square root of the rounds: k' = k (w / v)², w being half the width of the 90 % interval that the rounds
-    give and v what it has to be: log(1 + threshold), less the drift between occasions, as squares. ``family`` is the weight of all tests,
-    which have to be able to fail. More rounds would not where there are as many already, as the change lies at the threshold then, and
-    where the drift alone is beyond the threshold.
-    """
-    to_narrow = _rounds(tests) * _factor_to_narrow(tests, lambda _: math.log1p(threshold))
-    return more_rounds(tests, max(_least_rounds(tests, family), to_narrow))
-
-
 def more_rounds(tests: Tests, planned: float) -> int | None:
     """Return planned rounds as a whole number; None where the rounds at hand are enough, or none are."""
     return math.ceil(planned) if _rounds(tests) < planned < math.inf else None
 
 
-def planned_rounds(tests: Tests, family: TestFamily, change: float, threshold: float) -> float:
-    """Return the rounds a side that would probably call a slowdown of that size, and exclude it where there is none.
+def rounds_to_exclude(tests: Tests, limit: float, many: int) -> float:
+    """Return the rounds a side in which all of so many cases alike are likely to exclude a shift of that size where there is none.
 
-    Infinite where no rounds would. Only the widths of intervals count, never the size or sign of the change that was found, so that rounds
-    which are added for this favour no verdict.
+    Infinite where no rounds would, and 0 where they are too few for an interval. An interval narrows with the square root of the rounds:
+    k' = k (w / v)², w being half the width of the 90 % interval of a statistic, by one of its tests, and v the limit less the drift
+    between occasions, as squares, and less by as much as all estimates stay within but for a share of `UNDECIDED`. Only the widths of
+    intervals count, never the size or sign of the change that was found, so that rounds which are added for this favour no verdict.
     """
 
-    def margin(confidence: float) -> float:
-        return math.log1p(change) / reach_to_exclude(confidence, family.cases)
+    def factor(test: RankTest, ends: Interval) -> float:
+        return _rounds_factor(ends.half_width, limit / (1 + _scatter(ends.confidence, 1 - UNDECIDED / many)), test, ends.confidence)
 
-    return max(rounds_to_call(tests, family.weight, change, threshold), _rounds(tests) * _factor_to_narrow(tests, margin))
+    of_statistics = ([factor(each, ends) for each in of_one if (ends := each.equivalence)] for of_one in _by_statistic(tests))
+    return _rounds(tests) * max(min(factors, default=0.0) for factors in of_statistics)
 
 
-def rounds_to_call(tests: Tests, family: float, change: float, threshold: float) -> float:
+def rounds_to_call(tests: Tests, family: float, change: float) -> float:
     """Return the rounds a side in which a change of that size is called with a chance of 80 %; infinite where occasions differ by as much.
 
-    As in `rounds_needed`, with the intervals that `detectable` takes. The change must be above the threshold. Where the rounds are too few
-    for an interval, it is the fewest that can fail at all.
+    As in `rounds_to_exclude`, with the intervals that `detectable` takes. The change must be above the threshold. Where the rounds are too
+    few for an interval, it is the fewest that can fail at all.
     """
     factors = []
     for test, confidence, reach in _reaches(tests, family):
         scatter = _scatter(confidence, POWER)
-        margin = min(math.log1p(change) / (1 + scatter), (math.log1p(change) - math.log1p(threshold)) / scatter)
-        factors.append(_rounds_factor(reach, margin, test.drift, confidence))
-    return max(_least_rounds(tests, family), _rounds(tests) * min(factors, default=0.0))
-
-
-def _factor_to_narrow(tests: Tests, margin: Callable[[float], float]) -> float:
-    """Return how many times the rounds it takes until the 90 % interval of each statistic, by one of its tests, lies within a margin.
-
-    ``margin`` gives it for the interval's confidence.
-    """
-    factors = [
-        min((_rounds_factor(each.half_width, margin(each.confidence), drift, each.confidence) for each, drift in of_one), default=0.0)
-        for of_one in _equivalences(tests)
-    ]
-    return max(factors)
-
-
-def further(needed: Mapping[str, int], rounds: int, fitting: int) -> tuple[int, list[str]]:
-    """Return in how many rounds to go on now, and with which cases; no rounds where nothing is gained by it.
-
-    ``needed``: the rounds a side of each case that can't show yet what it must, by `planned_rounds`; ``rounds``: those that were measured;
-    ``fitting``: how many more the time left has room for, with all of these cases.
-    """
-    most = min(fitting, MOST_FURTHER - rounds)
-    cases = {case: need - rounds for case, need in needed.items() if need - rounds <= HOPELESS * most}
-    if most < 1 or not cases:
-        return 0, []
-    # Up to where the first of them is expected to have enough, and drops out.
-    return min(max(min(cases.values()), LEAST_STEP), most), [*cases]
+        margin = min(math.log1p(change) / (1 + scatter), (math.log1p(change) - test.margin) / scatter)
+        factors.append(_rounds_factor(reach, margin, test, confidence))
+    return max(least_rounds(tests, family), _rounds(tests) * min(factors, default=0.0))
 
 
 def _rounds(tests: Tests) -> int:
     return min([test.rounds for test in tests.values()])
 
 
-def _rounds_factor(reach: float, margin: float, drift: Drift | None, confidence: float) -> float:
+def _rounds_factor(reach: float, margin: float, test: RankTest, confidence: float) -> float:
     """Return how many times the rounds it takes until an interval reaches no further than the margin; infinite where the drift does.
 
     With a drift it is about so beyond 95 %, where its part for many tests does not add as squares do (`Drift.half_width`).
     """
-    of_drift = drift.half_width(confidence) if drift else 0.0
+    of_drift = test.drift.half_width(confidence) if test.drift else 0.0
     return math.inf if of_drift >= margin else (reach**2 - of_drift**2) / (margin**2 - of_drift**2)

@@ -21,15 +21,14 @@ _ONE_OCCASION_S = 3600
 
 
 def compare_machines(results: Results, base: str, others: Sequence[str], across_machines: bool) -> tuple[set[str], list[str]]:
-    """Return which files are of another machine than the base, and what to say about machines, software, versions and thresholds.
+    """Return which files are of another machine than the base, and what to say about machines, software and thresholds.
 
     Raises UsageError if there is one, unless that was asked for.
     """
     where, different = results.environments, set[str]()
+    machines = {name: pyperf.machines(where[name]) for name in (base, *others)}
     notes = [
-        f"{name} does not say which machine it is of"
-        for name in (base, *others)
-        if not (where[name].get("machine_key") or pyperf.machines(where[name]))
+        f"{name} does not say which machine it is of" for name, found in machines.items() if not (where[name].get("machine_key") or found)
     ]
     for name in others:
         both = where[base], where[name]
@@ -40,42 +39,21 @@ def compare_machines(results: Results, base: str, others: Sequence[str], across_
                 raise UsageError(f"{sentence}; compare runs of one machine, or have a report without a gate: --across-machines")
             different.add(name)
             notes.append(f"{sentence}; slower does not fail here")
+        # Another version of dlbench may warm up, or count, in another way.
+        made = [part(each, "provenance", "dlbench") for each in both]
+        software = [f"dlbench {made[0]} against {made[1]}"] if all(made) and made[0] != made[1] else []
         if _both_known_and_unlike(*both, "stack_key"):
-            notes.append(
-                one_line(f"the software differs, {base} against {name}: {'; '.join(differences(*both, ('stack',))) or 'their stack_key'}")
-            )
-    for say in (_other_tools_notes, _version_notes, _threshold_notes):
-        notes += say(results, base, others)
-    return different, notes
-
-
-def _other_tools_notes(results: Results, base: str, others: Sequence[str]) -> list[str]:
-    """Say where the rounds of another tool are of several machines or Pythons, on one side or between two, and what differs."""
-    machines = {name: pyperf.machines(results.environments[name]) for name in (base, *others)}
-    both = [(f"the rounds of {name}", found[0], found[1]) for name, found in machines.items() if len(found) > 1]
-    both += [(f"{base} and {name}", machines[base][0], machines[name][0]) for name in others if machines[base] and machines[name]]
-    found = [(what, differences({"machine": one}, {"machine": other}, ("machine",))) for what, one, other in both]
-    return [one_line(f"{what} are of different machines or software: {'; '.join(unlike)}") for what, unlike in found if unlike]
-
-
-def _version_notes(results: Results, base: str, others: Sequence[str]) -> list[str]:
-    """Say which files another version of dlbench measured than the base: it may warm up, or count, in another way."""
-    made = {name: part(results.environments[name], "provenance", "dlbench") for name in (base, *others)}
-    return [
-        one_line(f"{base} was measured by dlbench {made[base]} and {name} by {made[name]}; measure both with one version to be sure")
-        for name in others
-        if made[base] and made[name] and made[base] != made[name]
-    ]
-
-
-def _threshold_notes(results: Results, base: str, others: Sequence[str]) -> list[str]:
-    """Say of which files the suites set other thresholds than those of the base."""
-    notes = []
-    for name in others:
+            software += differences(*both, ("stack",)) or ["their stack_key"]
+        if software:
+            notes.append(one_line(f"the software differs, {base} against {name}: {'; '.join(software)}"))
         ours, theirs = results.thresholds[base], results.thresholds[name]
         if suites := [suite for suite in {**ours, **theirs} if ours.get(suite) != theirs.get(suite)]:
             notes.append(one_line(f"{base} and {name} were run with other thresholds in {', '.join(suites)}; those of {base} hold"))
-    return notes
+    for name, found in machines.items():  # of another tool, which may be several in one file
+        for what, pair in ((f"the rounds of {name}", found[:2]), (f"{base} and {name}", [*machines[base][:1], *found[:1]])):
+            if unlike := differences({"machine": pair[0]}, {"machine": pair[-1]}, ("machine",)) if pair else []:
+                notes.append(one_line(f"{what} are of different machines or software: {'; '.join(unlike)}"))
+    return different, notes
 
 
 OTHER_OCCASION = "measured more than an hour from the base, and no calibration tells how far sessions differ"
@@ -86,18 +64,13 @@ def uncalibrated(results: Results, base: str, others: Sequence[str]) -> tuple[se
     """Return which files are of another occasion than the base, and what is unproven of each as nothing tells how occasions differ."""
     if not others:
         return set(), []
-    gaps = {name: gap_s(results.environments[base], results.environments[name]) for name in others}
-    apart = {name: gap for name, gap in gaps.items() if gap is not None and gap > _ONE_OCCASION_S}
-    sentences = [
-        "no calibration: differences may be session noise (identical code has read 11 % slower)",
-    ]
+    where = results.environments
+    apart = {name: gap for name in others if (gap := gap_s(where[base], where[name]) or 0) > _ONE_OCCASION_S}
+    sentences = ["no calibration: differences may be session noise (identical code has read 11 % slower)"]
     if apart:
         named = few(f"{name} ({seconds(gap)})" for name, gap in apart.items())
         sentences.append(f"more than an hour from {base}, which ends --strict with 4: {named}")
-    if unknown := [name for name, gap in gaps.items() if gap is None]:
-        sentences.append(f"how far from {base} in time is unknown: {few(unknown)}")
-    sentences.append("run dlbench calibrate, or dlbench ab for both sides alternately")
-    return {*apart}, [one_line("; ".join(sentences))]
+    return {*apart}, [one_line("; ".join([*sentences, "run dlbench calibrate, or dlbench ab for both sides alternately"]))]
 
 
 def gap_s(one: Mapping[str, Any], other: Mapping[str, Any]) -> float | None:

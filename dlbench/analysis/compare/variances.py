@@ -1,14 +1,10 @@
-"""Variances of groups and of their medians, and the distribution of an estimated one: what the noise of sessions rests on."""
+"""Variances of groups and of their medians: what the noise of sessions rests on."""
 
 import math
 import statistics
 from collections.abc import Sequence
-from functools import cache
 
-from dlbench.core.stats import crossing
-
-MAD_TO_SD = 1 / statistics.NormalDist().inv_cdf(0.75)
-"""What makes the median absolute deviation of normal values their standard deviation."""
+from dlbench.core.stats import MAD_TO_SD
 
 
 def variance_between(groups: Sequence[Sequence[float]]) -> float:
@@ -52,25 +48,3 @@ def two_way_variances(table: Sequence[Sequence[float]]) -> tuple[float, list[flo
     pooled = math.fsum(squares) / (count - 1)
     each_column = [(square - pooled / count) / (1 - 2 / count) for square in squares] if count > 2 else [pooled] * count
     return statistics.variance(of_rows) - pooled / count, each_column
-
-
-def student_p(t: float, freedom: int) -> float:
-    """Two-sided p of Student's t with so many degrees of freedom: the finite sums of Abramowitz and Stegun, 26.7.3 and 26.7.4."""
-    angle = math.atan(abs(t) / math.sqrt(freedom))
-    sine, cosine = math.sin(angle), math.cos(angle)
-    odd = freedom % 2
-    term, total = (cosine if odd else 1.0), 0.0
-    for power in range(odd + 2, freedom + 1, 2):
-        total += term
-        term *= cosine * cosine * (power - 1) / power
-    inside = 2 / math.pi * (angle + sine * total) if odd else sine * total
-    return max(0.0, 1 - inside)
-
-
-@cache
-def student_quantile(confidence: float, freedom: int) -> float:
-    """Return the t that encloses zero with that confidence: `student_p` of it is 1 - confidence."""
-    high = 1.0
-    while high < 2**60 and student_p(high, freedom) > 1 - confidence:
-        high *= 2
-    return crossing(lambda t: student_p(t, freedom) > 1 - confidence, high)

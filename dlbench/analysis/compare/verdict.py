@@ -1,19 +1,14 @@
 """Verdicts of a comparison: of each case, and of all of them together."""
 
-import math
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import NamedTuple, Self
 
-from dlbench.analysis.compare.doubts import Undetectable, UndetectableCase
-from dlbench.analysis.compare.judge import Change, Changes, Verdict
-from dlbench.analysis.compare.values import WORDS, MemoryChange, ValueChange
+from dlbench.analysis.compare.judge import RankTest, Tests, Verdict
+from dlbench.analysis.compare.values import WORDS, ValueChange
 from dlbench.analysis.ratios.pairing import Unpaired
 from dlbench.core.rows.row import Row
 from dlbench.core.thresholds import Thresholds
-
-_ROUNDED = math.log(1.01)
-"""How far two times of three digits may lie from the ratio of those that they round, on natural logarithms."""
 
 
 class CaseVerdict(NamedTuple):
@@ -27,24 +22,26 @@ class CaseVerdict(NamedTuple):
     """What got worse: ``time``, ``memory``, ``value.p99_s``."""
     base: Row | None = None
     new: Row | None = None
-    changes: Changes = MappingProxyType({})
-    """Of ``median``, ``p10`` and the others; empty where the times could not be tested."""
-    memory: MemoryChange | None = None
+    tests: Tests = MappingProxyType({})
+    """Of its times, among those of all other cases."""
     values: tuple[ValueChange, ...] = ()
-    """Of each value that both sides report."""
-    detectable: float | None = None
-    """The smallest change that would be called in four of five comparisons; None where nothing was tested, or none would."""
-    rounds_needed: int | None = None
-    """Of an inconclusive case the rounds a side that would probably decide whether it is the same."""
+    """Of memory, energy and each value, as far as both sides report them."""
     thresholds: Thresholds | None = None
     """Its smallest relevant changes; None where nothing was compared."""
-    not_excluded: UndetectableCase | None = None
-    """A slowdown that must be detected and is neither called nor excluded; None where it is, or none has to be."""
-    rounds_to_see: int | None = None
-    """The rounds a side in which it probably would be, whatever the verdict is; None where these are enough, or none are, and where it is
-    excluded and nobody insists on more."""
     detect: float | None = None
-    """That slowdown, as a fraction; None where nothing was compared, or none has to be detected."""
+    """Slowdown that must be called or excluded, as a fraction; None where nothing was compared, or none has to be."""
+    asked: bool = False
+    """Whether the comparison decides nothing where it was not: somebody set it, or the times alone would say slower."""
+    unseen: str | None = None
+    """Why it is neither called nor excluded; None where it is, or none has to be."""
+    what: str = "slowdown"
+    """That is unseen; a worsening where it is one of memory or a value as well."""
+    remedy: str = ""
+    """Of what is unseen, other than more rounds; empty where they are all there is to do."""
+    rounds_to_see: int | None = None
+    """The rounds a side in which it probably would be seen, whatever the verdict is; None where these are enough, or none are."""
+    detectable: float | None = None
+    """The smallest change that would be called in four of five comparisons; None where nothing was tested, or none would."""
     possible: float | None = None
     """The largest slowdown that is not excluded, as a fraction; None where nothing was tested, or nothing is excluded."""
     lost: bool = False
@@ -56,37 +53,32 @@ class CaseVerdict(NamedTuple):
         return "; ".join(self.reasons)
 
     @property
-    def unseen(self) -> str | None:
-        """Why a slowdown that must be detected is neither called nor excluded; None as there."""
-        return self.not_excluded.why if self.not_excluded else None
+    def memory(self) -> ValueChange | None:
+        """Peak memory, where it can be compared."""
+        return next((each for each in self.values if each.is_memory), None)
 
     @property
     def statistic(self) -> str:
         """Whose change to show: the median's, unless slower or faster stands on another test alone."""
-        changed = self.changes if self.verdict.is_change else {}
+        changed = self.tests if self.verdict.is_change else {}
         return next((name for name, each in changed.items() if each.verdict is self.verdict), "median")
 
     @property
-    def shown(self) -> Change | None:
-        """The change of that statistic, if the times could be tested."""
-        return self.changes.get(self.statistic)
+    def shown(self) -> RankTest | None:
+        """The test of that statistic, if the times could be tested."""
+        return self.tests.get(self.statistic)
 
     @property
     def times_s(self) -> tuple[float | None, float | None]:
-        """Seconds a call on both sides by that statistic; of new None where they differ by another share than the tested shift."""
-        shown = self.shown
+        """Seconds a call on both sides by that statistic, whose ratio need not be that of the tested shift."""
         base_s, new_s = (None if each is None else each.time.median_s for each in (self.base, self.new))
-        if shown and self.statistic != "median":
-            base_s, new_s = shown.medians_s
-        if shown and base_s and new_s and abs(math.log(new_s / base_s) - shown.test.shift) > _ROUNDED:
-            new_s = None
-        return base_s, new_s
+        return self.shown.medians_s if self.shown and self.statistic != "median" else (base_s, new_s)
 
     @property
     def by_value(self) -> ValueChange | None:
         """The value that decides a case without times; None of any other."""
-        timed = any(each is not None and each.time.median_s is not None for each in (self.base, self.new))
-        return None if timed else next((each for each in self.values if each.verdict is self.verdict), None)
+        deciding = [each for each in self.values if each.verdict is self.verdict and not (self.tests or each.is_memory)]
+        return deciding[0] if deciding else None
 
     @property
     def word(self) -> str:
@@ -96,6 +88,17 @@ class CaseVerdict(NamedTuple):
     def because(self, *reasons: str) -> Self:
         """Return it with these reasons behind its own; empty ones are left out."""
         return self._replace(reasons=(*self.reasons, *filter(None, reasons)))
+
+
+@dataclass(frozen=True, slots=True)
+class Undetectable:
+    """Cases in which a slowdown that must be detected is neither called nor excluded."""
+
+    cases: tuple[str, ...]
+    sentence: str
+    """How many they are, and what to do."""
+    decisive: bool
+    """Whether the comparison is undecidable because of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,29 +131,9 @@ class Comparison:
         return (self.powerless,) if self.powerless else (self.unseen.sentence,) if self.unseen else ()
 
     @property
-    def brief_doubts(self) -> tuple[str, ...]:
-        """The same without the reasons of each case, for where these stand as well."""
-        return (self.unseen.brief,) if self.unseen and not self.powerless else self.doubts
-
-    @property
     def nothing_in_common(self) -> bool:
         """Whether both sides have cases, and none is on both."""
         return {(case.base is None, case.new is None) for case in self.cases} == {(True, False), (False, True)}
-
-    def severity(self, case: CaseVerdict) -> str | None:
-        """Return how loud CI has to be about one of its cases: ``error``, ``warning`` or ``notice``; None for not at all."""
-        left_out = case.verdict is Verdict.NOT_MEASURED and case.lost
-        return "warning" if left_out or (self.report_only and case.verdict is Verdict.SLOWER) else _SEVERITIES.get(case.verdict)
-
-
-_SEVERITIES = {
-    Verdict.SLOWER: "error",
-    Verdict.FAILED: "error",
-    Verdict.MISSING: "error",
-    Verdict.INCONCLUSIVE: "warning",
-    Verdict.INCOMPARABLE: "warning",
-    Verdict.FASTER: "notice",
-}
 
 
 def attention(case: CaseVerdict) -> tuple[int, float]:

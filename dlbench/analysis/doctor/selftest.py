@@ -30,14 +30,14 @@ SLOWDOWN = 0.1
 """Of the programs that are slower on purpose, as in `harness.plan.known_cases`."""
 
 
-def verdicts(cases: Sequence[Tests], threshold: float) -> list[Verdict]:
+def verdicts(cases: Sequence[Tests]) -> list[Verdict]:
     """Judge the tests of all cases of a suite together, as `compare` does."""
-    return [together(changes) for changes in judge_family(cases, [threshold] * len(cases))]
+    return [together(changes) for changes in judge_family(cases)]
 
 
 def _called_slower(tests: Mapping[str, Tests]) -> set[str]:
     """Return the programs of a suite that are called slower."""
-    called = zip(tests, verdicts([*tests.values()], THRESHOLD), strict=True)
+    called = zip(tests, verdicts([*tests.values()]), strict=True)
     return {program for program, verdict in called if verdict is Verdict.SLOWER}
 
 
@@ -106,7 +106,7 @@ def _error_rates(measured: Iterable[tuple[Case, CaseRounds]]) -> Iterator[Findin
     covered = defaultdict[str, _Share](_Share)
     needed: list[int] = []
     for base, new in combinations(range(min(map(len, copies.values()))), 2):
-        tests = {program: rank_tests(sides[base], sides[new], paired=True) for program, sides in copies.items()}
+        tests = {program: rank_tests(sides[base], sides[new], THRESHOLD, paired=True) for program, sides in copies.items()}
         called = _called_slower(tests)
         failed.append(bool(called))
         for program, case in tests.items():
@@ -116,10 +116,10 @@ def _error_rates(measured: Iterable[tuple[Case, CaseRounds]]) -> Iterator[Findin
         if new == base + 1:  # so that each copy but the last is once the base of what is really slower
             for share, variants in ((seen, slower), (tail, tails)):
                 for program, variant in variants.items():
-                    changed = rank_tests(copies[program][base], variant, paired=True)
+                    changed = rank_tests(copies[program][base], variant, THRESHOLD, paired=True)
                     share.append(program in _called_slower({**tests, program: changed}))  # the others being identical
                     if share is seen:
-                        needed.append(math.ceil(min(max(least, rounds_to_call(changed, family, SLOWDOWN, THRESHOLD)), MOST_ROUNDS + 1)))
+                        needed.append(math.ceil(min(max(least, rounds_to_call(changed, family, SLOWDOWN)), MOST_ROUNDS + 1)))
     yield _finding(
         "comparisons",
         len(wrong) >= COMPARISONS,

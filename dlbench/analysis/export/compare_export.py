@@ -27,16 +27,21 @@ _SIDE = (
     ("status", Unit.TEXT, "how it ended", "{0}.case.status"),
     ("rounds", Unit.COUNT, "rounds that went well", "{0}.time.rounds"),
     ("median_s", Unit.SECONDS, "one call: median over rounds of the round's median block", "{0}.time.median_s"),
-    ("p10_s", Unit.SECONDS, "one call: median over rounds of the p10 of a round's blocks, as it was tested", "changes.p10.medians_s.{1}"),
+    ("p10_s", Unit.SECONDS, "one call: median over rounds of the p10 of a round's blocks, as it was tested", "tests.p10.medians_s.{1}"),
 )
 """Of a side, with the path to each in a verdict."""
 _CHANGE = (
     ("verdict", "verdict", Unit.TEXT, "what this test alone says"),
     ("change", "change", Unit.FRACTION, "of base: 0.1 is 10 % more time; Hodges-Lehmann estimate over the rounds"),
-    ("ci_low", "interval.low", Unit.FRACTION, "lower end of its 95 % interval; null with too few rounds"),
-    ("ci_high", "interval.high", Unit.FRACTION, "upper end of it"),
-    ("confidence", "interval.confidence", Unit.FRACTION, "the interval's coverage: exact for rounds fixed beforehand, without a budget"),
-    ("p", "test.p", Unit.FRACTION, "exact two-sided {}, ties broken towards no difference"),
+    ("ci_low", "change_interval.low", Unit.FRACTION, "lower end of its 95 % interval; null with too few rounds"),
+    ("ci_high", "change_interval.high", Unit.FRACTION, "upper end of it"),
+    (
+        "confidence",
+        "change_interval.confidence",
+        Unit.FRACTION,
+        "the interval's coverage: exact for rounds fixed beforehand, without a budget",
+    ),
+    ("p", "p", Unit.FRACTION, "exact two-sided {}, ties broken towards no difference"),
     ("p_holm", "p_holm", Unit.FRACTION, "that after Holm's correction for all tests of the comparison"),
 )
 """Of a test, with the path to each in it."""
@@ -44,6 +49,11 @@ _CHANGE = (
 
 def _memory(side: str, case: CaseVerdict) -> int | None:
     return round(getattr(case.memory, side)) if case.memory else None
+
+
+def _possible_growth(case: CaseVerdict) -> float | None:
+    memory = case.memory
+    return memory.possible / memory.base if memory and memory.possible is not None and isinstance(memory.base, int | float) else None
 
 
 COLUMNS = (
@@ -54,7 +64,7 @@ COLUMNS = (
     ),
     Column("compare.note", Unit.TEXT, "why, and what to do about it", of=lambda case: case.note or None),
     Column("compare.statistic", Unit.TEXT, "what the verdict stands on: median, or another of the statistics below alone").by(
-        lambda case: case.statistic if case.changes else None
+        lambda case: case.statistic if case.tests else None
     ),
     Column("compare.threshold", Unit.FRACTION, "from where on a change of its time matters; null where nothing was compared").by(
         at("thresholds.time")
@@ -66,7 +76,6 @@ COLUMNS = (
         "largest slowdown that is not excluded; null where none is excluded or tested, below 0 if surely faster",
     ),
     Column("compare.detectable", Unit.FRACTION, "smallest change that four of five comparisons would call; null where none would"),
-    Column("compare.rounds_needed", Unit.COUNT, "rounds a side that would probably decide whether it is the same; only where inconclusive"),
     Column("compare.unseen", Unit.TEXT, "why compare.detect is neither called nor excluded; null where it is"),
     *(
         Column(f"{side}.{name}", unit, f"{side}: {meaning}", of=at(path.format(side, number)))
@@ -80,7 +89,7 @@ COLUMNS = (
         for side in ("base", "new")
     ),
     *(
-        Column(f"{test}.{name}", unit, f"{compared}: {meaning.format(p)}", of=at(f"changes.{test}.{path}"))
+        Column(f"{test}.{name}", unit, f"{compared}: {meaning.format(p)}", of=at(f"tests.{test}.{path}"))
         for test, compared, p in (
             ("median", "median", "Mann-Whitney"),
             ("p10", "p10", "Mann-Whitney"),
@@ -91,7 +100,7 @@ COLUMNS = (
     ),
     Column("memory.change", Unit.FRACTION, "of base's peak memory: 0.1 is 10 % more", of=at("memory.change")),
     Column("memory.possible", Unit.FRACTION, "largest growth on the host that is not excluded, of base's; null where none is tested").by(
-        at("memory.possible")
+        _possible_growth
     ),
 )
 _VALUE = ("base", "new", "change", "verdict", "possible")
@@ -100,7 +109,10 @@ _VALUE = ("base", "new", "change", "verdict", "possible")
 def as_table(comparisons: Sequence[Comparison]) -> "pd.DataFrame":
     """Return a row a case and comparison, columns as in `COLUMNS`; then ``value.NAME.base`` and the others of `_VALUE`."""
     cases = [case for comparison in comparisons for case in comparison.cases]
-    values = [{f"{each.column.name}.{name}": _value(each, name) for each in case.values for name in _VALUE} for case in cases]
+    values = [
+        {f"{each.column.name}.{name}": _value(each, name) for each in case.values if not each.is_memory for name in _VALUE}
+        for case in cases
+    ]
     return as_frame([row | more for row, more in zip(cells(COLUMNS, cases), values, strict=True)], COLUMNS)
 
 
@@ -109,7 +121,26 @@ def _value(change: ValueChange, name: str) -> ParamValue | None:
     return WORDS.get(found, found) if name == "verdict" else cell(found)
 
 
-VERDICT_VERSION = 1
+_SEVERITIES = {
+    Verdict.SLOWER: "error",
+    Verdict.FAILED: "error",
+    Verdict.MISSING: "error",
+    Verdict.INCONCLUSIVE: "warning",
+    Verdict.INCOMPARABLE: "warning",
+    Verdict.FASTER: "notice",
+}
+
+
+def severity(case: CaseVerdict, report_only: bool) -> str | None:
+    """Return how loud CI has to be about a case: ``error``, ``warning`` or ``notice``; None for not at all.
+
+    ``report_only``: slower says nothing about the program, as the sides are of different machines.
+    """
+    left_out = case.verdict is Verdict.NOT_MEASURED and case.lost
+    return "warning" if left_out or (report_only and case.verdict is Verdict.SLOWER) else _SEVERITIES.get(case.verdict)
+
+
+VERDICT_VERSION = 2
 """Of the document below. Keys may be added under it; one that changes its meaning or goes away makes a new version."""
 
 
@@ -127,7 +158,7 @@ def verdict(comparisons: Sequence[Comparison], code: ExitCode, notes: Sequence[s
                 "title": one_line(comparison.title),
                 "report_only": comparison.report_only,
                 "powerless": comparison.powerless,
-                "unseen": comparison.unseen and {name: value for name, value in asdict(comparison.unseen).items() if name != "brief"},
+                "unseen": comparison.unseen and asdict(comparison.unseen),
                 "other_occasion": comparison.other_occasion,
                 "counts": _counts(comparison.cases),
                 "cases": records(as_table([comparison])),

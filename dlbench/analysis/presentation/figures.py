@@ -52,8 +52,6 @@ class Figure:
     """Corners of a line that no row should be beyond, such as a roofline: an ``x`` and a ``y`` each."""
     place: Axis | None = None
     """Where each row was measured; where these are several, it tells lines of one series apart by their dash."""
-    limits: tuple[tuple[str, float], ...] = ()
-    """Numbers of that axis that rows may not reach, each with what it is, such as the memory of a device."""
     clip: tuple[float, float] | None = None
     """Ends of what is drawn of ``y``, or of ``x`` where ``y`` has words; a number beyond is an arrow at the end."""
 
@@ -83,7 +81,6 @@ def figure(
     band: Sequence[Column] = (),
     reference: float | None = None,
     bound: tuple[Cells, ...] = (),
-    limits: tuple[tuple[str, float], ...] = (),
     clip: tuple[float, float] | None = None,
 ) -> Figure:
     """Return the figure of records, a row each. Axes are columns: x, y and, if any, series and place.
@@ -95,4 +92,4 @@ def figure(
     series, place = [*more, None, None][:2]
     rows = cells([*(replace(each, ends=None) for each in axes), *ends, *band], found)
     shown_ends, shown_band = ((plain(each[0]), plain(each[1])) if each else None for each in (ends, band))
-    return Figure(title, about, mark, x, y, rows, series, shown_ends, reference, shown_band, bound, place, limits, clip)
+    return Figure(title, about, mark, x, y, rows, series, shown_ends, reference, shown_band, bound, place, clip)

@@ -74,6 +74,11 @@ def status(row: Row) -> str:
     return "unfinished" if row.case.unfinished else str(row.case.status)
 
 
+def most_threads_last(rows: Iterable[Row]) -> list[Row]:
+    """Return the rows of named devices, last those of most threads: each rank on a CPU has a share, and what was refused asks for more."""
+    return sorted((row for row in rows if row.case.device_name), key=lambda row: 0 if row.is_unmeasured else row.case.threads or 0)
+
+
 def choice(row: Row) -> str:
     """Return batch, precision, and the other settings that a side chooses, and the optimizer, where they are not plain.
 

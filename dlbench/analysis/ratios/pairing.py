@@ -278,8 +278,8 @@ def grouped(items: Iterable[T], key: Callable[[T], K]) -> dict[K, list[T]]:
 
 
 def one_device(row: Row) -> tuple[Hashable, ...]:
-    """Return what tells one device of one machine from others."""
-    return row.case.run, row.case.device, row.case.device_name, row.case.threads
+    """Return what tells one device of one machine from others: a CPU is one with any number of threads."""
+    return row.case.run, row.case.device, row.case.device_name
 
 
 def label(row: Row, hidden: Iterable[str]) -> str:

@@ -135,7 +135,7 @@ def _spec(figure: Figure, points: Sequence[Spec], width: int) -> Spec:
         list(axes.values())[-1]["scale"] |= {"domain": figure.clip, "clamp": True}
     rows, height, room = _rows(points, width) if figure.y.has_words else ({}, 220 if figure.series else 150, width)
     told = {"color": _series(points, figure.mark, room)} if figure.series else {}
-    levels = [{"at": at, "name": brief(name)} for name, at in (("", figure.reference), *figure.limits) if at is not None]
+    levels = [] if figure.reference is None else [{"at": figure.reference}]
     parts = {
         "dot": figure.mark == "line" and len(points) < _MARKED,
         "bound": figure.bound,

@@ -6,7 +6,7 @@ from functools import partial
 from pathlib import Path
 
 from dlbench.analysis.answers.parts.base import table
-from dlbench.analysis.compare.calibration import FIELDS, Calibration, CaseNoise
+from dlbench.analysis.compare.calibration import FIELDS, Calibration, Noise
 from dlbench.analysis.compare.values import ValueChange
 from dlbench.analysis.compare.verdict import CaseVerdict, Comparison
 from dlbench.analysis.presentation import wording
@@ -58,9 +58,9 @@ def reasons(comparison: Comparison) -> list[str]:
     What the sentence on all cases says already is left out.
     """
     names = _names(comparison)
-    summed_up = comparison.unseen.brief if comparison.unseen else ""
+    summed_up = comparison.unseen.sentence if comparison.unseen else ""
     told = [(case, reason) for case in comparison.cases for reason in _reasons(case) if reason not in summed_up]
-    alike = grouped(told, lambda each: wording.numberless(each[1]) if each[0].changes else each[1])  # the words of a fault stay
+    alike = grouped(told, lambda each: wording.numberless(each[1]) if each[0].tests else each[1])  # the words of a fault stay
     of_cases = grouped(alike.values(), lambda group: tuple(names[case.case] for case, _ in group))
     texts = {cases: "; ".join(wording.merged(reason for _, reason in group) for group in groups) for cases, groups in of_cases.items()}
     counts = {cases: f"{'all ' if len(cases) == len(comparison.cases) else ''}{len(cases):,} cases" for cases in texts}
@@ -91,7 +91,7 @@ def cells(case: CaseVerdict) -> tuple[str, ...]:
     if shown := case.shown:
         change = units.relative_change(shown.change)
         p = f"{shown.p_holm:.4f}" if shown.p_holm >= 1e-4 else "<0.0001"
-        interval = span(shown.interval) if shown.interval else "too few"
+        interval = span(ends) if (ends := shown.change_interval) else "too few"
     times = [_time(side, seconds) for side, seconds in zip((case.base, case.new), case.times_s, strict=True)]
     return (case.case, *times, change, interval, p, case.word)
 
@@ -99,9 +99,9 @@ def cells(case: CaseVerdict) -> tuple[str, ...]:
 def _of_value(found: ValueChange) -> tuple[str, str, str, str]:
     """Return a value on both sides, its change, and the interval of that where seeds give one of 95 %."""
     sides = wording.cell(found.base, found.column), wording.cell(found.new, found.column)
-    if seeds := found.seeds:
+    if found.test and found.is_of_seeds:
         text = partial(wording.amount, unit=found.column.unit)
-        change, interval = wording.difference(seeds.shift, None, found.column.unit), seeds.interval
+        change, interval = wording.difference(found.test.shift, None, found.column.unit), found.test.interval
         return *sides, change, wording.span(interval.low, interval.high, text) if interval else "too few"
     return *sides, "" if found.change is None else units.relative_change(found.change), ""
 
@@ -126,6 +126,6 @@ def occasions(calibration: Calibration, path: Path | None) -> str:
     return units.one_line(f"verdicts allow for the noise between sessions in {path}: {calibration.pooled.occasions} sessions{when}")
 
 
-def noise(cases: Sequence[CaseNoise]) -> ScreenTable:
+def noise(cases: Sequence[tuple[str, Noise]]) -> ScreenTable:
     """Return the table of the cases of a calibration."""
     return ScreenTable(columns_of(table("", FIELDS[:-1], cases)))

@@ -43,8 +43,7 @@ def run_in_words(results: Results) -> list[str]:
 
 def _machines(results: Results) -> str:
     """Return what was measured on, with the reason where there is no accelerator: ``RTX 4090 against Ryzen 7950X, 16 threads``."""
-    most_threads_last = sorted(results.rows, key=lambda row: row.case.threads or 0)  # ranks on a CPU have a share of them each
-    devices = {(row.case.run, row.case.device): row for row in most_threads_last if row.case.device_name}
+    devices = {(row.case.run, row.case.device): row for row in names.most_threads_last(results.rows)}
     cpus, accelerators = (
         Counter(names.described(row) if on_cpu else str(row.case.device_name) for row in devices.values() if row.is_on_cpu is on_cpu)
         for on_cpu in (True, False)

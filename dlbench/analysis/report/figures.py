@@ -54,7 +54,7 @@ def forest(comparison: Comparison) -> Figure:
             short(case.case),
             case.verdict.value,
             1 + change.change,
-            *((1 + change.interval.low, 1 + change.interval.high) if change.interval else (None, None)),
+            *((1 + ends.low, 1 + ends.high) if (ends := change.change_interval) else (None, None)),
             1 / (1 + limits.time),
             1 + limits.time,
         )

@@ -89,8 +89,7 @@ def count(rows: Sequence[Row]) -> str:
 def devices(rows: Sequence[Row], most: int | None = None) -> list[str]:
     """Return for example ``cpu: AMD EPYC 7B13, 2 threads``, a line for each device and place; of more than ``most`` how many more."""
     several = names.several_runs(rows)
-    most_threads_last = sorted(rows, key=lambda row: row.case.threads or 0)  # ranks on a CPU have a share of them each
-    named = {names.device_label(row, several): row for row in most_threads_last if row.case.device_name}
+    named = {names.device_label(row, several): row for row in names.most_threads_last(rows)}
     lines = [units.one_line(f"{label}: {names.described(row)}") for label, row in named.items()]
     return [*lines[:most], *([f"and {len(lines) - most} more"] if most and len(lines) > most else [])]
 

@@ -67,9 +67,9 @@ def command(
     result file holds both. Verdicts and exit codes are those of compare, which gives them again with --by run.
 
     \b
-      dlbench ab --b-python ../next/.venv/bin/python
-      dlbench ab matmul -k fp32 --b-env MKL_CBWR=COMPATIBLE
-      dlbench ab mine.toml --plugin mine.py --a-ref main --confirm
+      dlbench ab --b python=../next/.venv/bin/python
+      dlbench ab matmul -k fp32 --b env=MKL_CBWR=COMPATIBLE
+      dlbench ab mine.toml --plugin mine.py --a ref=main --confirm
     """
     refuse_several("dlbench ab")
     refuse_same_file({"--output": measuring.output, **output.files})
@@ -132,7 +132,7 @@ def _measure_again(recording: Recording, session: sessions.Session, rounds: int 
 
 def _judge(results: "Results") -> "Comparison":
     """Return the verdicts on the sides."""
-    from dlbench.analysis.compare.ab import compare_sides  # not at the top, so that --help stays quick
+    from dlbench.analysis.compare.pairs import compare_sides  # not at the top, so that --help stays quick
 
     return compare_sides(results)
 

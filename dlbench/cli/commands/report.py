@@ -33,7 +33,7 @@ def command(files: tuple[Path, ...], output: Path | None, figures: Path | None, 
       dlbench report run.jsonl
       dlbench report cpu.jsonl gpu.jsonl -o both.html
       dlbench report run.jsonl -o run.html --figures figures
-      dlbench report run.jsonl --price-per-hour cuda=2.50 --currency EUR
+      dlbench report run.jsonl --price cuda=2.50EUR/h
     """
     # Here and not at the top: they import more than help may take.
     from dlbench.analysis.read.table import collect

@@ -99,7 +99,7 @@ def command(files: tuple[Path, ...], parts: Shown, form: str, given: Prices) -> 
       dlbench show run.jsonl --card
       dlbench show results/fleet
       dlbench show run.jsonl --by dtype --format csv
-      dlbench show run.jsonl --topic cost --price-per-hour cuda=2.50
+      dlbench show run.jsonl --topic cost --price cuda=2.50/h
       dlbench show run.jsonl --topic speed-up --on 'RTX 4090'
     """
     parts.check(form)

@@ -76,7 +76,7 @@ class WhatIfFit:
 
     def guess(self, card: DevicePeak, dtype: str, step: StepCounts, batch: int) -> Guess | None:
         """Return the estimate for a step of so many samples; None where the card has no such peak, or nobody counted its bytes."""
-        line = step.half if PRECISIONS[dtype].autocast else step.fp32
+        line = step.fp32 if PRECISIONS[dtype].storage == "float32" and not PRECISIONS[dtype].autocast else step.half
         seconds = self.seconds(card, dtype, step.flops * batch, line.of(batch)) if line else None
         if seconds is None:
             return None

@@ -133,6 +133,11 @@ class Row(Record):
         return self.count("batch")
 
     @property
+    def is_tuned(self) -> bool:
+        """Whether a search found what it runs the fastest at."""
+        return self.is_ok and bool(self.case.found) and not self.declared.value("largest")
+
+    @property
     def has_times(self) -> bool:
         """Whether it is sound, and each of its rounds has a time that ratios can be made of."""
         return self.is_sound and not self.flag.no_speed and min(self.rounds.median_s, default=0) > 0

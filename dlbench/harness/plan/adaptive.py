@@ -3,12 +3,12 @@
 All of it follows from the tries alone, so a resumed run goes on where the file ends.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from dlbench.core.declarations import SEARCH_RESOLUTION
 from dlbench.core.measurement import Measurement
-from dlbench.core.model import Case, Parameter, ParamValue, Policy, Signature, Status, settings_text
+from dlbench.core.model import Case, Parameter, Params, ParamValue, Policy, Signature, Status, settings_text
 from dlbench.core.stats import quantile
 from dlbench.harness.plan.rate_search import RateSearch
 
@@ -86,11 +86,11 @@ class AdaptivePlan:
         known = dict(case.params)
         left_open = [(each, known.pop(each.name, None)) for each in self._open]
         alike = (case.workload, case.device, known) == (self.case.workload, self.case.device, dict(self.case.params))
-        return alike and all(_is_valid(parameter, value) for parameter, value in left_open)
+        return alike and all(_is_valid(each, value) or (value is None and each.name in self._cores) for each, value in left_open)
 
     def values(self, tried: Measurement) -> dict[str, ParamValue]:
-        """Return the values of a try for what the case leaves open."""
-        return {each.name: tried.case.params[each.name] for each in self._open}
+        """Return the values of a try for what the case leaves open, without the usual number of threads or instances."""
+        return {each.name: tried.case.params[each.name] for each in self._open if each.name in tried.case.params}
 
     def usual_tries(self) -> int:
         """Return about how many tries the search makes.
@@ -101,7 +101,7 @@ class AdaptivePlan:
             return _BY_LINE
         around_start: list[Measurement] = []
         while (case := self.next(around_start)) is not None:
-            around_start.append(Measurement(case, 0, Status.OK))  # none is faster than the first
+            around_start.append(Measurement(case, 0, Status.OK, threads=2))  # none is faster than the first
         return 2 * len(around_start) - 1
 
     def next(self, tries: Tries) -> Case | None:
@@ -118,14 +118,13 @@ class AdaptivePlan:
         found: dict[str, ParamValue]
         if self.for_largest:
             fits, *_ = self._sizes(tries)
-            found, what = {self._size_name: max(fits)} if fits else {}, "fits"
+            found, what = {self._size_name: max(fits)} if fits else {}, "fits so far"
         else:
             fastest = self.fastest(tries)
-            found, what = self.values(fastest) if fastest else {}, "is the fastest"
+            found, what = self.values(fastest) if fastest else {}, f"is the fastest so far{self._left_out(tries)}"
         if not found:
             return ended
-        reason = f"unfinished: {settings_text(found)} {what} so far; {ended.reason}"
-        return replace(ended, found=found, unfinished=True, reason=reason)
+        return replace(ended, found=found, unfinished=True, reason=f"unfinished: {settings_text(found)} {what}; {ended.reason}")
 
     # the largest that fits
 
@@ -222,16 +221,36 @@ class AdaptivePlan:
         What is varied last is not gone on from: a change next to it would cost as much again.
         """
         tried = [self.values(each) for each in tries]
-        start = {each.name: _candidates(each, None)[0] for each in self._open}
+        start = {each.name: _candidates(each, None)[0] for each in self._open if each.name not in self._cores}
         if start not in tried:
             return start
         last = start.keys() & self.signature.declared.having("searched_last")
         fastest = self.fastest([each for each in tries if all(self.values(each)[name] == start[name] for name in last)])
         around = self.values(fastest) if fastest else start
         lacking = self._lacking(tries)
-        nearby = ((each.name, value) for each in self._open for value in _candidates(each, around[each.name]))
-        changes = ({**around, name: value} for name, value in nearby if (name, value) not in lacking)
+        changes = (
+            each
+            for parameter in self._open
+            for each in self._changed(parameter, around, tries)
+            if lacking.isdisjoint(each.items() - around.items())
+        )
         return next((each for each in changes if each not in tried), None)
+
+    def _changed(self, parameter: Parameter, around: Params, tries: Tries) -> Iterator[dict[str, ParamValue]]:
+        """Yield these values with the next ones of a parameter. Each number of instances begins with all cores shared among them."""
+        name = parameter.name
+        rest = {other: value for other, value in around.items() if name not in self._cores or other not in (name, "threads")}
+        usual = self._usual(name, around, tries) if name in self._cores else None
+        for value in _candidates(parameter, around.get(name, usual)) if name not in self._cores or usual else ():
+            yield rest if value == usual else {**rest, name: value}
+
+    def _usual(self, name: str, around: Params, tries: Tries) -> int | None:
+        """Return how many instances there are without the parameter, or threads of each, as tries tell."""
+        if name == "instances":
+            return 1
+        instances = self.case.instances or around.get("instances")
+        alike = (each for each in tries if (each.case.instances, each.case.threads) == (instances, None))
+        return next((each.threads for each in alike), None)
 
     def _lacking(self, tries: Tries) -> set[tuple[str, ParamValue]]:
         """Return the values that the device lacks, as far as all tries with them say so: to try them with others is in vain."""
@@ -247,6 +266,15 @@ class AdaptivePlan:
                 found = each
         return found
 
+    def _left_out(self, tries: Tries) -> str:
+        """Name what the tries have not come to: values of texts, and sizes that all of them have alike."""
+        left: list[str] = []
+        for each in self._open:
+            had = {self.values(tried).get(each.name) for tried in tries}
+            left += [f"{each.name}={value}" for value in each.choices if value not in had]
+            left += [] if each.choices or len(had) > 1 else [each.name]
+        return f", without a try of {', '.join(left)}" if left else ""
+
     def _fastest(self, tries: Tries, number: int) -> Measurement:
         fastest = self.fastest(tries)
         if fastest is None:
@@ -256,10 +284,16 @@ class AdaptivePlan:
         return replace(fastest, case=self.case, round=number, found=self.values(fastest))
 
     @property
+    def _cores(self) -> tuple[str, ...]:
+        """The parameters of the cores of a CPU, of which a start has none."""
+        return self.signature.declared.having("searched_cores")
+
+    @property
     def _open(self) -> list[Parameter]:
         """What the case leaves open, in the order in which it is varied: the few values of texts before sizes, which have no end."""
         declared = self.signature.declared
-        left = [each for each in self.signature.parameters if each.name in declared.searched and each.name not in self.case.params]
+        searched = [name for name in declared.searched if self.case.device == "cpu" or name not in self._cores]
+        left = [each for each in self.signature.parameters if each.name in searched and each.name not in self.case.params]
         return sorted(left, key=lambda each: (each.name in declared.having("searched_last"), not each.choices))
 
 

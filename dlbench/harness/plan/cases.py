@@ -61,18 +61,30 @@ def with_user_names(suites: Suites, signatures: Signatures, files: Sequence[str]
     """Replace the value ``own`` of an axis by all that the user brings for that parameter.
 
     Where that is nothing the value is left out; with its last value goes the axis of a parameter that has a default, or else the bench.
-    Raises SuiteError where none is left of a suite's benches with ``own``, with what the user's ``files`` lack.
+    Of a workload's benches those with ``own`` take the place of the others where the user brings all that they name, and else the others
+    theirs. Raises SuiteError where none is left of a suite's benches with ``own``, with what the user's ``files`` lack.
     """
     return tuple(replace(suite, benches=tuple(_with_user_names(suite, signatures, files))) for suite in suites)
 
 
 def _with_user_names(suite: Suite, signatures: Signatures, files: Sequence[str]) -> Iterator[Bench]:
     lacking, found = "", False
-    for where, bench, signature in _benches([suite], signatures):
-        axes = {axis: _replaced(values, signature.parameter(axis)) for axis, values in bench.axes.items()}
+    benches = [
+        (where, bench, signature, {axis: _replaced(values, signature.parameter(axis)) for axis, values in bench.axes.items()})
+        for where, bench, signature in _benches([suite], signatures)
+    ]
+    others = {bench.workload for _, bench, _, axes in benches if axes == bench.axes}
+    brought = {bench.workload for _, bench, _, axes in benches if axes != bench.axes and all(axes.values())}
+    for where, bench, signature, axes in benches:
+        if axes == bench.axes and bench.workload in brought:
+            continue
         empty = [axis for axis, values in axes.items() if not values]
         if without := [axis for axis in empty if (parameter := signature.parameter(axis)) and parameter.default is None]:
-            lacking = lacking or f"{where}: {without[0]} = {OWN} means one of your own, and there is none"
+            lack = f"{where}: {without[0]} = {OWN} means one of your own, and there is none"
+            if bench.workload not in others:
+                lacking = lacking or lack
+            elif any(values and values != bench.axes[axis] for axis, values in axes.items()):
+                raise SuiteError(f"{lack}; put @dlbench.data above a function that returns batches (docs/feeding.md shows one)")
             continue
         # With --set model=NAME no axis changes: the optimizer that a network has of its own is called `own`, too.
         found = found or axes != bench.axes or any((parameter := signature.parameter(axis)) and parameter.user for axis in axes)
@@ -235,7 +247,7 @@ def _cases(
                 if (parameter := signature.parameter(name))
             }
             for device in _devices_of(suite, bench, signatures, devices, include_absent):
-                own = {name: each for name, each in axes.items() if device == "cpu" or name not in CPU_AXES}
+                own = {name: each for name, each in axes.items() if device == "cpu" or name != "threads"}
                 for values in itertools.product(*own.values()):
                     case = Case.of(suite.name, signature, dict(zip(own, values, strict=True)), device)
                     if case.id not in planned and (only is None or only(case.id)):
@@ -287,21 +299,23 @@ def _checked(parameter: Parameter, value: ParamValue, where: str, signatures: Si
     return value if checked is None else checked
 
 
+_FEW = 2
+"""Workloads that a message names at most."""
 _LIKE = 0.8
 """How like a value a near one is. Of short words less is no slip: nhwc is the opposite of nchw."""
 
 
 def _elsewhere(parameter: Parameter, value: str, signatures: Signatures) -> str:
-    """Say which one workload takes a value that this one does not, or values that begin with it; an empty text where none or several do."""
+    """Say which workloads take a value that this one does not, or values that begin with it; an empty text where none or many do."""
     if any(each.startswith(value) for each in parameter.choices):
         return ""
     of_others = {each.name: own.choices for each in signatures.values() if (own := each.parameter(parameter.name))}
     taking = {name: found for name, choices in of_others.items() if (found := [each for each in choices if each.startswith(value)])}
-    if len(taking) != 1:
+    if not 0 < len(taking) <= _FEW:
         return ""
-    ((name, found),) = taking.items()
-    named = "" if value in found else f"{' and '.join(found)} "
-    return f" here, {named}only in {name}; valid: {', '.join(parameter.choices)}"
+    begun = dict.fromkeys(itertools.chain.from_iterable(taking.values()))
+    named = "" if value in begun else f"{' and '.join(begun)} "
+    return f" here, {named}only in {' and '.join(taking)}; valid: {', '.join(parameter.choices)}"
 
 
 def _devices_of(suite: Suite, bench: Bench, signatures: Signatures, present: Sequence[str], include_absent: bool) -> tuple[str, ...]:

@@ -162,7 +162,7 @@ def without_folders(argument: str) -> str:
 
     Of ``NAME=VALUE`` with a name that sounds secret, as an A/B takes variables of the environment, the value goes as well.
     """
-    variable = re.fullmatch(r"(?:--[ab]-env=)?([A-Za-z_]\w*)=.*", argument, re.DOTALL)
+    variable = re.fullmatch(r"(?:--[ab]=)?(?:env=)?([A-Za-z_]\w*)=.*", argument, re.DOTALL)
     if variable and _PRIVATE_NAME.search(variable[1]):
         return f"{argument[: variable.end(1)]}=…"
     return re.sub(r"(^-[A-Za-z](?=[/\\~.]))?[^=,]*[/\\]", r"\1", argument)

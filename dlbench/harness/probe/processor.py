@@ -101,11 +101,13 @@ def cpus_to_measure_on() -> frozenset[int] | None:
 
 
 def cpus_of(processes: int, threads: int) -> tuple[tuple[int, ...], ...]:
-    """Return the logical CPUs of each of several processes with so many threads: of one process all, of several some cores each.
+    """Return the logical CPUs of each of several processes with so many threads: of one process all, of several neighbouring cores each.
 
-    Threads beyond the cores have all logical CPUs. Empty where nothing is to be placed, as in `cpus_to_measure_on`.
+    Cores of one memory node are neighbours, whatever Linux calls them. Threads beyond the cores have all logical CPUs. Empty where nothing
+    is to be placed, as in `cpus_to_measure_on`.
     """
-    chosen = sorted(_one_of_each_core())
+    nodes = cpus_of_nodes()
+    chosen = sorted(_one_of_each_core(), key=lambda cpu: ([cpu not in node for node in nodes], cpu))
     if not chosen:
         return ()
     if processes * threads > len(chosen):

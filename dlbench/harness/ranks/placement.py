@@ -55,7 +55,7 @@ def refusal(case: Case, placement: Placement, cores: int, cpus: int) -> str | No
     if case.threads or case.instances:
         processes, cpus = case.ranks or 1, max(cores, cpus)
         wanted = processes * placement.threads
-        if case.instances and not case.threads and cores % case.instances:
+        if case.instances and not case.threads and case.device == "cpu" and cores % case.instances:
             return f"{case.instances} instances don't divide {cores} cores evenly; take a number that does, or set threads, too"
         what = f"{processes} x {placement.threads} threads" if processes > 1 else f"{wanted} threads"
         return f"{what} need as many CPUs, and there are {cpus} to use" if wanted > cpus else None

@@ -19,7 +19,7 @@ from dlbench.core.declarations import Ceiling, Declaration, Parallel, ParameterR
 from dlbench.core.errors import UsageError, nearest
 from dlbench.core.model import CPU_AXES, Parameter, ParamValue, Signature, Work
 from dlbench.harness.worker.signature_checks import misfits
-from dlbench.harness.worker.user_definitions import Kind, UserDefined, names, reserve
+from dlbench.harness.worker.user_definitions import Kind, UserDefined, names, refuse_second, reserve
 
 ENTRY_POINT_GROUP = "dlbench.workloads"
 """Of installed packages: an entry point for each workload, of the workload's name."""
@@ -56,14 +56,12 @@ class Workload:
     @property
     def signature(self) -> Signature:
         """The signature, what users have defined by now among the choices."""
-        if not self.takes:
-            return self._signature
-        return replace(self._signature, parameters=tuple(map(self._with_user_names, self._signature.parameters)))
-
-    def _with_user_names(self, parameter: Parameter) -> Parameter:
-        kind = self.takes.get(parameter.name)
-        found = names(kind) if kind else ()
-        return replace(parameter, choices=(*parameter.choices, *found), user=found) if kind else parameter
+        found = {name: names(kind) for name, kind in self.takes.items()}
+        parameters = (
+            replace(each, choices=(*each.choices, *user), user=user) if (user := found.get(each.name)) is not None else each
+            for each in self._signature.parameters
+        )
+        return replace(self._signature, parameters=tuple(parameters)) if found else self._signature
 
     def resident(self, params: Mapping[str, ParamValue]) -> dict[str, ParamValue]:
         """Return the parameters of the same case with its data on the device from the start: no copies within its calls."""
@@ -77,16 +75,21 @@ class Workload:
         return {**params, **instead}
 
     def set_up(self, device: Any, params: Mapping[str, ParamValue]) -> Work:
-        """Call the function: allocate, initialise, and return what is to be timed. Raises TypeError if that is no Work."""
+        """Call the function: allocate, initialise, and return what is to be timed.
+
+        Raises TypeError if that is no Work, and ValueError for instances of an experiment that does not take them.
+        """
         hints = typing.get_type_hints(self.function)
-        params = {name: value for name, value in params.items() if name in hints}  # without those of every workload
+        known = {name: value for name, value in params.items() if name in hints}  # without those of every workload
         # A suite has an enum's member by its value; the function gets the member.
         members: dict[str, Any] = {
-            name: hint(value) for name, value in params.items() if isinstance(hint := _unwrapped(hints[name])[0], enum.EnumType)
+            name: hint(value) for name, value in known.items() if isinstance(hint := _unwrapped(hints[name])[0], enum.EnumType)
         }
-        work = self.function(device, **{**params, **members})
+        work = self.function(device, **{**known, **members})
         if not isinstance(work, Work):
             raise TypeError(f"workload '{self._signature.name}' returned {type(work).__name__}; it has to return a dlbench.Work")
+        if "instances" in params and work.observe and not work.joins_instances:
+            raise ValueError(f"instances repeat a call, and {self._signature.name} is an experiment; leave them out")
         return work
 
 
@@ -127,8 +130,7 @@ def workload(function: WorkloadFunction | None = None, /, **declared: Any) -> An
 def _registered(function: WorkloadFunction, given: Mapping[str, Any]) -> WorkloadFunction:
     """Register a function with what it declares, and return it. Raises UsageError as `workload` does."""
     known = _workloads.get(function.__name__)
-    if known and known.function.__module__ != function.__module__:
-        raise UsageError(f"two workloads are called '{function.__name__}': in {known.function.__module__} and {function.__module__}")
+    refuse_second("workloads", known.function if known else None, function)
     valid = [each.name for each in fields(Declaration) if each.name != "parameters"]
     for name in (each for each in given if each not in valid):
         raise UsageError(f"workload '{function.__name__}': @workload declares no '{name}'{nearest(name, valid)}")

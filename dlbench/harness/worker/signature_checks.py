@@ -5,7 +5,7 @@ from typing import Any
 
 from dlbench.core.declarations import Parallel, ParameterRole, Value
 from dlbench.core.errors import nearest
-from dlbench.core.model import Parameter, Reported, Signature
+from dlbench.core.model import CPU_AXES, Parameter, Reported, Signature
 from dlbench.core.quantities import MOST
 
 _STAND_OUT: tuple[ParameterRole, ...] = ("way", "supply", "own_process", "format")
@@ -15,6 +15,7 @@ _KINDS: Mapping[ParameterRole, tuple[str, ...]] = {
     "limit": ("number",),
     "communicates": ("flag",),
     **dict.fromkeys(("searched", "searched_last"), ("integer", "text")),
+    "searched_cores": ("integer",),
     **dict.fromkeys(("copies", "switch", "scratch", "collective_op", *_STAND_OUT), ("text",)),
 }
 """What a parameter with a role can be; with any other role anything."""
@@ -70,7 +71,9 @@ def _unbearable(
             yield f"role '{role}': '{text}' is none of its values{nearest(text, list(parameter.choices))}"
         elif not text and role in _STAND_OUT:
             yield f"role '{role}' names the value that stands out, such as Role('{role}', '{next(iter(parameter.choices), '…')}')"
-    searched = bool({"searched", "searched_last"} & roles.keys())
+    searched = bool({"searched", "searched_last", "searched_cores"} & roles.keys())
+    if "searched_cores" in roles and parameter.name not in CPU_AXES:
+        yield f"with the role 'searched_cores' it must be called {' or '.join(CPU_AXES)}"
     if searched and (parameter.required or parameter.default is not None):
         yield f"it can't be left open; write {parameter.name}: Searched[…] = None"
     elif searched and parameter.kind == "text" and (largest or not parameter.choices):

@@ -51,14 +51,14 @@ class LostTime:
         spent = os.times()
         return self._waits() if self._waits else {}, _stolen_s(), spent.children_user + spent.children_system, self._now()
 
-    def shares(self) -> tuple[Throttling, dict[str, Reasons]]:
+    def shares(self, own_threads: bool = False) -> tuple[Throttling, dict[str, Reasons]]:
         """Return ``waiting`` and ``stolen`` so far as shares of the time, and for each that is None why."""
         waits, thefts, children_s, begun_s = self._begun
         waits_now, thefts_now, children_now_s, now_s = self._read()
         waited_ns, stolen_s, seconds = _most(waits, waits_now), _most(thefts, thefts_now), max(now_s - begun_s, 1e-9)
         waited_s = None if waited_ns is None else waited_ns / 1e9
         missing_reasons: dict[str, Reasons] = {}
-        if children_now_s > children_s:
+        if own_threads or children_now_s > children_s:
             waited_s, missing_reasons["waiting"] = None, [Unknown.WAITING_OF_CHILDREN.reason()]
         elif waited_s is None:
             missing_reasons["waiting"] = [Unknown.WAITING.reason()]

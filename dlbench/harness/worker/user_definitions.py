@@ -5,7 +5,7 @@ import inspect
 import sysconfig
 import traceback
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any, Literal
@@ -59,26 +59,21 @@ class Network:
 
 @dataclass(frozen=True, slots=True)
 class Data:
-    """Batches that a user brings: ``make`` gets those of ``batch`` and ``workers`` that it has as parameters, and returns an iterable."""
+    """Batches that a user brings: ``build`` gets those of ``batch`` and ``workers`` that it has as parameters, and returns an iterable."""
 
     name: str
-    make: Callable[..., Any]
+    build: Callable[..., Any]
 
     @property
     def parameters(self) -> tuple[str, ...]:
         """Return which of ``batch`` and ``workers`` it takes."""
-        return tuple(inspect.signature(self.make).parameters)
+        return tuple(inspect.signature(self.build).parameters)
 
 
-@dataclass(slots=True)
-class _Registry:
-    networks: dict[str, Network] = field(default_factory=dict)
-    data: dict[str, Data] = field(default_factory=dict)
-    taken: frozenset[str] = frozenset()
-    """Names of dlbench's own, which no user can give."""
-
-
-_registry = _Registry()
+_networks: dict[str, Network] = {}
+_data: dict[str, Data] = {}
+_taken = {OWN}
+"""Names of dlbench's own, which no user can give."""
 
 
 def network(
@@ -104,8 +99,6 @@ def network(
     def register(build: Callable[[], Any]) -> Callable[[], Any]:
         name = _name_of(build, "network")
         where = f"network '{name}'"
-        if name == OWN or name in _registry.taken:
-            raise UsageError(f"{where}: the name is dlbench's own; give the function another")
         if wrong := _not_callable(loss=loss, optimizer=optimizer, example=example) or _wrong(shape, classes, example) or _untold(loss):
             raise UsageError(f"{where}: {wrong}")
         if _arguments(build):
@@ -113,8 +106,7 @@ def network(
         found = Network(name, build, shape, classes, example, loss, optimizer)  # type: ignore[arg-type]  # looked at above
         if found.takes_targets and not (classes or example):
             raise UsageError(f"{where}: its loss takes targets; give classes, or an example that returns (inputs, targets)")
-        _add(_registry.networks, found, build, "networks")
-        return build
+        return _registered(found)
 
     if callable(inputs):  # written without brackets
         raise UsageError("@dlbench.network needs to know the inputs; write @dlbench.network(inputs=(3, 224, 224), classes=1000)")
@@ -128,30 +120,26 @@ def data(make: Callable[..., Any]) -> Callable[..., Any]:
     parameters, and for a name that is taken.
     """
     name = _name_of(make, "data")
-    where = f"data '{name}'"
-    if name == OWN or name in _registry.taken:
-        raise UsageError(f"{where}: the name is dlbench's own; give the function another")
     if other := [each for each in inspect.signature(make).parameters if each not in ("batch", "workers")]:
-        raise UsageError(f"{where}: its parameters can be batch and workers, not '{other[0]}'")
-    _add(_registry.data, Data(name, make), make, "data")
-    return make
+        raise UsageError(f"data '{name}': its parameters can be batch and workers, not '{other[0]}'")
+    return _registered(Data(name, make))
 
 
 def find_network(name: str) -> Network | None:
     """Return the user's network of that name; None for one of dlbench's own."""
-    return _registry.networks.get(name)
+    return _networks.get(name)
 
 
 def find_data(name: str) -> Data | None:
     """Return the user's data of that name; None for a source of dlbench's own."""
-    return _registry.data.get(name)
+    return _data.get(name)
 
 
 def names(kind: Kind) -> tuple[str, ...]:
     """Return what users have defined by now, in the order of their definition."""
     if kind == "optimizer":
-        return (OWN,) if any(each.optimizer for each in _registry.networks.values()) else ()
-    return tuple(_registry.networks if kind == "network" else _registry.data)
+        return (OWN,) if any(each.optimizer for each in _networks.values()) else ()
+    return tuple(_networks if kind == "network" else _data)
 
 
 def place_of(error: BaseException) -> str:
@@ -159,16 +147,15 @@ def place_of(error: BaseException) -> str:
 
     Empty where the user has brought nothing.
     """
-    defined: dict[str, Network | Data] = {**_registry.networks, **_registry.data}
-    if not defined:
+    if not (defined := _defined()):
         return ""
     cause: BaseException | None = error
     while cause:
         if own := [frame for frame in traceback.extract_tb(cause.__traceback__) if _is_own(frame.filename)]:
             return f"{Path(own[-1].filename).name}, line {own[-1].lineno}"
         cause = cause.__cause__ or cause.__context__
-    named = next((each for name, each in defined.items() if f"'{name}'" in str(error)), None)
-    code = getattr(named and inspect.unwrap(named.build if isinstance(named, Network) else named.make), "__code__", None)
+    named = next((each for each in defined if f"'{each.name}'" in str(error)), None)
+    code = getattr(named and inspect.unwrap(named.build), "__code__", None)
     return f"{Path(code.co_filename).name}, line {code.co_firstlineno}" if code else ""
 
 
@@ -181,13 +168,16 @@ def _is_own(file: str) -> bool:
 
 def reserve(taken: Sequence[str]) -> None:
     """Keep names of dlbench's own from being given to something else."""
-    _registry.taken |= set(taken)
+    _taken.update(taken)
 
 
 def sources() -> dict[str, dict[str, str]]:
     """Return name and SHA-256 of the file that defines each network and data."""
-    found = {each.name: each.build for each in _registry.networks.values()} | {each.name: each.make for each in _registry.data.values()}
-    return {name: _source(inspect.getsourcefile(inspect.unwrap(function)) or "") for name, function in found.items()}
+    return {each.name: _source(inspect.getsourcefile(inspect.unwrap(each.build)) or "") for each in _defined()}
+
+
+def _defined() -> list[Network | Data]:
+    return [*_networks.values(), *_data.values()]
 
 
 @cache
@@ -204,12 +194,20 @@ def _name_of(function: Any, what: str) -> str:
     return function.__name__
 
 
-def _add(place: dict[str, Any], defined: Network | Data, function: Callable[..., Any], what: str) -> None:
-    known = place.get(defined.name)
-    before = known and (known.build if isinstance(known, Network) else known.make)
-    if before and before.__module__ != function.__module__:
-        raise UsageError(f"two {what} are called '{defined.name}': in {before.__module__} and {function.__module__}")
+def _registered(defined: Network | Data) -> Callable[..., Any]:
+    place: dict[str, Any] = _networks if isinstance(defined, Network) else _data
+    kind, kinds = ("network", "networks") if place is _networks else ("data", "data")
+    if defined.name in _taken:
+        raise UsageError(f"{kind} '{defined.name}': the name is dlbench's own; give the function another")
+    refuse_second(kinds, place[defined.name].build if defined.name in place else None, defined.build)
     place[defined.name] = defined
+    return defined.build
+
+
+def refuse_second(kinds: str, known: Callable[..., Any] | None, function: Callable[..., Any]) -> None:
+    """Raise UsageError where the known function of the same name is another module's."""
+    if known and known.__module__ != function.__module__:
+        raise UsageError(f"two {kinds} are called '{function.__name__}': in {known.__module__} and {function.__module__}")
 
 
 def _arguments(function: Callable[..., Any]) -> int:

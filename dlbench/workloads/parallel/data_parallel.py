@@ -15,22 +15,28 @@ import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from dlbench import Communicates, Dtype, Duration, Layout, Least, Parallel, Size, Spread, Work, find_network, workload
+from dlbench import Communicates, Dtype, Duration, Layout, Least, Parallel, Size, Spread, Work, workload
 from dlbench.kit.step_counts import train_counts
 from dlbench.models import Model
 from dlbench.models.shapes import tensors_of
 from dlbench.workloads.cnn import TRAINING, build_on, draw_batch, loss_of, optimizer_of, training_step, usual_optimizer
-from dlbench.workloads.parallel import data_parallel_async, data_parallel_hogwild, data_parallel_tower
+from dlbench.workloads.parallel import data_parallel_async, data_parallel_hogwild, data_parallel_local, data_parallel_tower
 from dlbench.workloads.parallel.data_parallel_learning import OUTCOME, STALENESS, Experiment, Learner
+from dlbench.workloads.parallel.data_parallel_local import AVERAGINGS
 from dlbench.workloads.parallel.data_parallel_tower import STEPS
 
-Form = Literal["ddp", "fsdp", "tower", "async", "hogwild", "replicas"]
+Form = Literal["ddp", "fsdp", "tower", "async", "hogwild", "local", "replicas"]
 Sent = Literal["full", "bf16", "fp16"]
 """What gradients travel as: torch has hooks for these."""
 Percent = Annotated[int, Least(0)]
 Rate = Annotated[float, Least(0)]
 
-EXPERIMENTS = {"tower": data_parallel_tower.tower, "async": data_parallel_async.asynchronous, "hogwild": data_parallel_hogwild.hogwild}
+EXPERIMENTS = {
+    "tower": data_parallel_tower.tower,
+    "async": data_parallel_async.asynchronous,
+    "hogwild": data_parallel_hogwild.hogwild,
+    "local": data_parallel_local.local,
+}
 """Forms that train for a time and report the outcome."""
 ANY_LAYOUT = ("ddp", "replicas")
 """Forms whose weights may lie in memory in another order than torch's own."""
@@ -38,13 +44,15 @@ SECONDS = 5.0
 """An experiment trains for, by default: a hundred steps at 20 a second."""
 LEARNING_RATE = 0.01
 """Of an experiment by default; with momentum 0.9, VGG's own (https://arxiv.org/abs/1409.1556, section 3.1)."""
+AVERAGE_EVERY = 8
+"""Steps of ``local`` between two averagings by default: an eighth of the communication is left."""
 START = 1
 """Seed of every experiment instead of the case's, which differs between forms: their losses are set side by side, so they start alike."""
 
 
 @workload(
     tags=("cnn", "training", "ranks"),
-    values=(*OUTCOME, *STEPS, STALENESS),
+    values=(*OUTCOME, *STEPS, STALENESS, AVERAGINGS),
     parallel=Parallel(step=TRAINING, independent=("replicas",), all_reduce=("ddp",)),
 )
 def data_parallel(
@@ -60,6 +68,7 @@ def data_parallel(
     bucket_mb: Spread[Size | None] = None,
     gradients: Spread[Sent] = "full",
     synchronise: Spread[Communicates[bool]] = True,
+    average_every: Spread[Size | None] = None,
     seconds: Spread[Duration | None] = None,
     learning_rate: Spread[Rate | None] = None,
     straggler: Spread[Percent] = 0,
@@ -69,13 +78,11 @@ def data_parallel(
         raise ValueError(f"bucket_mb, gradients and synchronise belong to form ddp; leave them out for {form}")
     if layout != "nchw" and form not in ANY_LAYOUT:  # FSDP2 refuses such weights, and experiments send them as one vector
         raise ValueError(f"layout={layout} belongs to the forms {' and '.join(ANY_LAYOUT)}; leave it out for {form}")
+    if form != "local" and average_every is not None:
+        raise ValueError(f"average_every belongs to form local; leave it out for {form}")
     if form not in EXPERIMENTS and (seconds is not None or learning_rate is not None or straggler):
         raise ValueError(f"seconds, learning_rate and straggler belong to the forms {', '.join(EXPERIMENTS)}; leave them out for {form}")
-    if scaling == "strong" and batch < ranks:
-        raise ValueError(f"a batch of {batch} is smaller than the {ranks} ranks that share it; take {ranks} at least")
-    if scaling == "strong" and batch % ranks:
-        raise ValueError(f"a batch of {batch} does not split evenly among {ranks} ranks; take a multiple of {ranks}")
-    share = batch if scaling == "weak" else batch // ranks
+    share = batch if scaling == "weak" else _share(batch, ranks)
     if form in EXPERIMENTS:
         torch.manual_seed(START)
     network = build_on(device, model, dtype, layout)  # the same in every rank, for all have the same seed
@@ -86,7 +93,7 @@ def data_parallel(
     flops, least_flops = (each and each * ranks for each in (counts.flops, counts.least_flops))
     network.train()
     if form in EXPERIMENTS:
-        experiment = Experiment(seconds or SECONDS, learning_rate or LEARNING_RATE)
+        experiment = Experiment(seconds or SECONDS, learning_rate or LEARNING_RATE, average_every or AVERAGE_EVERY)
         # The last rank is the slow one, as the first has the weights to look after.
         behind = straggler if dist.get_rank() == ranks - 1 else 0
         learner = Learner(network, loss_of(network, model, inputs), (inputs, targets), share, dtype, behind)
@@ -95,7 +102,7 @@ def data_parallel(
         _shard(network, device)
     parallel = _replicate(network, device, bucket_mb, gradients) if form == "ddp" else network
     loss = loss_of(parallel, model, inputs)
-    update = optimizer_of(parallel, usual_optimizer(model), "default", in_graph=False, user_network=find_network(model))
+    update = optimizer_of(parallel, model, usual_optimizer(model))
     step = partial(training_step(device, update, dtype, loss), inputs, targets)
     if isinstance(parallel, DistributedDataParallel) and not synchronise:
         step = parallel.no_sync()(step)  # in each call
@@ -107,6 +114,14 @@ def data_parallel(
         least_flops=least_flops,
         unknown=counts.unknown,
     )
+
+
+def _share(batch: int, ranks: int) -> int:
+    if batch < ranks:
+        raise ValueError(f"a batch of {batch} is smaller than the {ranks} ranks that share it; take {ranks} at least")
+    if batch % ranks:
+        raise ValueError(f"a batch of {batch} does not split evenly among {ranks} ranks; take a multiple of {ranks}")
+    return batch // ranks
 
 
 def _replicate(network: nn.Module, device: torch.device, bucket_mb: int | None, gradients: Sent) -> DistributedDataParallel:

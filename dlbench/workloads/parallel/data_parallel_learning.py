@@ -18,7 +18,7 @@ from dlbench.workloads.cnn import OPTIMIZERS
 
 Observe = Callable[[Clock], Mapping[str, Reported]]
 
-TRAINED = {"form": ("tower", "async", "hogwild")}
+TRAINED = {"form": ("tower", "async", "hogwild", "local")}
 """The forms that train for a time."""
 OUTCOME = (
     Value("loss_before", Unit.NUMBER, None, "loss of the whole batch before training", when=TRAINED),
@@ -47,9 +47,11 @@ class Experiment:
     seconds: float
     """The same for every form, so that losses can be compared; what is not done by then does not count."""
     learning_rate: float
+    average_every: int = 1
+    """Steps of ``local`` from one averaging to the next."""
 
     def optimizer(self, weights: Tensor) -> torch.optim.Optimizer:
-        """Return what updates weights on the CPU, in place."""
+        """Return what updates weights in place."""
         return OPTIMIZERS["sgd"]([weights], lr=self.learning_rate)
 
 
@@ -69,13 +71,17 @@ class Learner:
         if scales_gradients(dtype):
             raise NotImplementedError(f"{dtype} scales gradients in turn with the update, and here they are apart; take amp_bf16")
         parameters = list(network.parameters())
-        self.weights = torch.cat([each.detach().flatten() for each in parameters])
+        buffers = [each for each in network.buffers() if each.is_floating_point()]
+        self.state = torch.cat([each.detach().flatten() for each in (*parameters, *buffers)])
+        """The weights, and behind them the floating-point buffers, such as batch statistics."""
+        self.weights = self.state[: sum(each.numel() for each in parameters)]
         self.gradients = torch.zeros_like(self.weights)
         begin = 0
-        for each in parameters:
+        for each in (*parameters, *buffers):
             end = begin + each.numel()
-            each.data = self.weights[begin:end].view_as(each)
-            each.grad = self.gradients[begin:end].view_as(each)
+            each.data = self.state[begin:end].view_as(each)
+            if isinstance(each, nn.Parameter):
+                each.grad = self.gradients[begin:end].view_as(each)
             begin = end
         inputs, targets = batch
         self.share = (*tensors_of(inputs), *tensors_of(targets))

@@ -111,7 +111,7 @@ def test_a_peak_that_is_not_listed_is_told_apart_from_one_that_the_card_lacks(as
 
 
 def test_samples_are_told_in_hours_and_a_price_as_what_an_hour_is_worth(tmp_path):
-    found = shown(tmp_path, steps(10), "--samples", "50000", "--epochs", "30", "--price-per-hour", "cpu=0.1")
+    found = shown(tmp_path, steps(10), "--samples", "50000", "--epochs", "30", "--price", "cpu=0.1/h")
     row = cards(found)["rows"][0]
     assert (row["card.hours_here"], row["card.hours_least"], row["card.hours_most"], row["card.worth"]) == (
         pytest.approx(150_000),
@@ -125,8 +125,14 @@ def test_with_an_accelerator_a_card_is_told_where_it_is_asked_for_and_never_itse
     measured = steps(2000, "cuda:0", batch=64)
     assert "tables" not in asked(measured)["speed-up"]
     found = shown(tmp_path, measured, "--on", made_up.GPU, "--on", "rtx 3090")
-    assert [row[0] for row in rows(found)] == ["RTX 3090", "RTX 3090"]
-    assert rows(found)[1][4] == pytest.approx(2764.22 / 2000)
+    here, there = rate(67e12, 4.8e12), rate(35.58e12, 0.936e12)
+    ratio = pytest.approx(there / here / 2), pytest.approx(there / here * 2)
+    assert rows(found) == [("RTX 3090", "fp32", "64", "estimate from the card here", *ratio)]
+
+
+def test_a_card_here_that_waits_for_launches_says_the_most_that_another_brings(tmp_path):
+    waiting = [made_up.timed_on_device(each, 0.5) for each in steps(2000, "cuda:0", batch=64)]
+    assert rows(shown(tmp_path, waiting, "--on", "rtx 3090"))[0][3] == "estimate from the card here, launch-bound"
 
 
 def test_a_network_of_ones_own_is_estimated_by_the_counts_of_its_rows(asked):

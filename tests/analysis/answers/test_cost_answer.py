@@ -57,7 +57,7 @@ def test_the_time_to_train_is_the_images_of_all_epochs_at_the_measured_rate(aske
         "reading and decoding images, validation, checkpoints and clocks that change over hours are left out",
         "whether it converges at that batch and in that precision is open",
         "energy is open: nothing metered these steps: dlbench run sustained",
-        "money is open: give --price-per-hour, or --price with --years and --hours-per-day",
+        "money is open: give --price, such as cuda=2.50/h",
     ]
 
 

@@ -22,6 +22,7 @@ DECLARED = {
             "batch": {"searched": ""},
             "mode": {"switch": "plain", "searched": ""},
             "order": {"switch": "rows", "searched": ""},
+            "threads": {"searched_cores": ""},
         }
     },
     "largest": {
@@ -157,6 +158,32 @@ def test_without_a_search_it_names_the_suite_that_makes_one(found):
     assert named in found(plain(), built(0.5))["weaknesses"]
     searched = found(plain(workload="search"), step(1.0, "search", found={"batch": 64, "mode": "built", "order": "rows"}, items=64))
     assert named not in searched["weaknesses"]
+
+
+def test_a_search_says_what_it_left_out_and_why(found):
+    best = {"batch": 8, "mode": "built", "order": "rows"}
+    search = {"workload": "search", "order": "rows"}
+    tries = [
+        *step(1.0, **search, batch=8, mode="plain")[:1],
+        *step(0.5, **search, batch=8, mode="built")[:1],
+        *(
+            made_up.ended(made_up.case("search", **{**best, **settings}), status, why)
+            for settings, status, why in (
+                ({"mode": "graph"}, Status.UNSUPPORTED, "no graphs"),
+                ({"mode": "tuned"}, Status.UNSUPPORTED, "no graphs"),
+                ({"threads": 4}, Status.UNSUPPORTED, "two CPUs"),
+                ({"order": "columns"}, Status.FAILED, "it broke"),
+                ({"batch": 16}, Status.TIMEOUT, "too long"),
+                ({"mode": "built", "order": "rows"}, Status.TIMEOUT, "another time it went well"),
+            )
+        ),
+    ]
+    other = made_up.ended(made_up.case("search", n=2, **{**best, "mode": "other"}), Status.UNSUPPORTED, "of another search")
+    answer = found(plain(workload="search"), step(0.5, "search", found=best), tries=[*tries, other])
+    assert ("search was searched without batch=16: too long; mode=graph, mode=tuned: no graphs; order=columns: it broke") in answer[
+        "weaknesses"
+    ]
+    assert "without" not in " ".join(found(plain(workload="search"), step(0.5, "search", found=best), tries=tries[:2])["weaknesses"])
 
 
 def test_a_search_that_was_cut_short_says_what_is_the_fastest_so_far(found):

@@ -198,3 +198,43 @@ def test_a_skipped_accelerator_is_none_and_launches_are_no_work(asked):
     launches = [each for device in ("cpu", "cuda:0") for each in made_up.rounds_of(made_up.case("start", device), made_up.flat([1e-6] * 7))]
     found = asked([*made_up.both_kinds(), *launches], workloads={"start": {"ceiling": "launch"}, "train_step": {"tags": ["training"]}})
     assert {row["pair.work"].partition("[")[0] for table in found["speed-up"]["tables"] for row in table["rows"]} == {"train_step"}
+
+
+def sides(workload, cpu_s, *, found=None, more=None, device="cuda:0", **params):
+    """An inference step that takes so long on a CPU, and 10 ms on an accelerator; on the CPU with what it found, or with more settings."""
+    params = {"model": "resnet18", **({} if found else {"batch": 8, "dtype": "fp32"}), **params}
+    cases = {"cpu": made_up.case(workload, **params, **(more or {})), device: made_up.case(workload, device, **params)}
+    seconds = {"cpu": cpu_s, device: 0.01}
+    return [
+        replace(each, found=found if found and each.case.device == "cpu" else {}, threads=(more or found or {}).get("threads", 2))
+        for where, case in cases.items()
+        if where == "cpu" or not more
+        for each in made_up.rounds_of(case, made_up.flat([seconds[where] * factor for factor in made_up.SEVEN]))
+    ]
+
+
+STEP = sides("infer_step", 0.4)
+FOUND = {"batch": 8, "dtype": "fp32", "layout": "nchw", "mode": "eager"}
+
+
+@pytest.mark.parametrize(
+    ("more", "speedup", "tags"),
+    [
+        ([], 40, ["CPU untuned"]),
+        (sides("infer_step", 0.2, more={"mode": "freeze"}), 20, []),
+        (sides("infer_step", 0.8, more={"threads": 1}), 40, []),
+        (sides("infer_step", 0.2, more={"threads": 1}), 20, []),
+        (sides("infer_step", 0.2, more={"instances": 2}), 20, []),
+        (sides("fastest_infer_step", 0.4, found=FOUND)[:7], 40, []),
+        (sides("fastest_infer_step", 0.2, found={**FOUND, "threads": 1})[:7], 40, []),
+        (sides("fastest_infer_step", 0.2, found=FOUND, model="resnet50")[:7], 40, ["CPU untuned"]),
+        (sides("fastest_train_step", 0.2, found=FOUND)[:7], 40, ["CPU untuned"]),
+        (sides("largest_batch", 0.2, found={"batch": 8})[:7], 40, ["CPU untuned"]),
+        ([made_up.ended(made_up.case("fastest_infer_step", model="resnet18"), Status.FAILED, "it broke")], 40, ["CPU untuned"]),
+    ],
+    ids=["alone", "freeze", "slower cores", "faster cores", "instances", "the default found", "cores found", "of another network",
+         "of another kind", "the largest", "failed"],
+)  # fmt: skip
+def test_a_cpu_is_tuned_where_cores_freeze_or_a_search_of_that_step_were_measured(asked, more, speedup, tags):
+    answer = asked([*STEP, *more])["speed-up"]
+    assert (answer["headline"].split()[1], answer["tags"]) == (f"{speedup}.0×", tags)

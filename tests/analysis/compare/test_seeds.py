@@ -133,7 +133,7 @@ def test_other_seeds_are_not_judged_and_it_is_told(tmp_path):
     others = "not judged, as its seeds are others: seed 0, seed 1 and 4 more against seed 6, seed 7 and 4 more"
     assert (case["compare.verdict"], others in case["compare.note"]) == ("inconclusive", True)
     fewer, case = compared(tmp_path / "fewer", formats.NO_GAPS[:5], declared=with_points(*formats.SEEDS[:5]))
-    assert "not judged, as its seeds are others: 6 seeds against 5 seeds" in case["compare.note"]
+    assert "not judged, as its seeds are others: seed 0, seed 1 and 4 more against seed 0, seed 1 and 3 more" in case["compare.note"]
     assert (done.code, fewer.code) == (4, 4)
 
 

@@ -53,7 +53,7 @@ VERDICTS = (
 FIGURES = {
     "bar": bars(row("resnet18", 2.0, kind="fp32", low=1.5, high=2.5), row("vgg16", 0.5, kind="bf16"), series=KIND),
     "stack": Figure("Parts", "Further right is more.", "stack", SHARE, CASE, PARTS, KIND),
-    "line": Figure("Memory", "By batch.", "line", BATCH, MEMORY, LINES, KIND, place=PLACE, limits=(("all of it: 8 MiB", 8 << 20),)),
+    "line": Figure("Memory", "By batch.", "line", BATCH, MEMORY, LINES, KIND, place=PLACE, reference=8 << 20),
     "dot": Figure("Change", "By case.", "dot", RATIO, CASE, VERDICTS, KIND, ENDS, 1.0, BAND, clip=(1.0, 3.0)),
     "cloud": Figure("Roofline", "", "dot", BATCH, MEMORY, LINES, bound=({"batch": 1, "memory": 8}, {"batch": 9, "memory": 90})),
 }
@@ -89,7 +89,7 @@ def test_charts_are_valid_vega_lite(kind: str) -> None:
     [
         ("bar", {"0.500 ×", "2.00 ×", "1 ×", "resnet18 · fp32", "vgg16 · bf16", "times as fast as cpu"}),
         ("stack", {"launch", "rest", "0 %", "100 %", "share"}),
-        ("line", {"fp32 on cpu", "bf16 on cuda:0", "all of it: 8 MiB", "1", "2", "4", "100 B", "1 MB", "memory", "batch"}),
+        ("line", {"fp32 on cpu", "bf16 on cuda:0", "1", "2", "4", "100 B", "1 MB", "memory", "batch"}),
         ("dot", {"faster", "slower", "same", "inconclusive", LONG, "vgg16", "1 ×", "3 ×"}),
         ("cloud", {"1", "8", "10 B"}),
     ],
@@ -126,7 +126,7 @@ def test_what_is_beyond_a_clipped_axis_is_an_arrow_at_its_end() -> None:
 
 def test_colour_never_tells_alone() -> None:
     many = [{"batch": n, "memory": n << at, "kind": f"k{at}", "place": "cpu"} for at in range(15) for n in (1, 2)]
-    drawing = chart(replace(FIGURES["line"], rows=tuple(many), limits=())).svg()[0]
+    drawing = chart(replace(FIGURES["line"], rows=tuple(many), reference=None)).svg()[0]
     dots = re.findall(r'<path transform="[^"]*" d="([^"]*)" fill="var\(--(s\d)\)"', drawing)
     looks = {each for each in dots if dots.count(each) > 1}  # what is there once is of the legend
     assert len(looks) == 15

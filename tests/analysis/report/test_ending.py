@@ -302,10 +302,11 @@ def test_a_label_stands_once_over_the_lines_that_have_it() -> None:
     ],
 )
 def test_a_machine_without_accelerator_says_why(tmp_path: Path, stack: dict[str, Any], why: str) -> None:
-    run = timed(0.1, "train_step", "cpu", model="resnet18", batch=8)
+    refused = made_up.ended(made_up.case("matmul", threads=64), Status.UNSUPPORTED, "64 threads need as many CPUs, and there are 2 to use")
+    run = [*timed(0.1, "train_step", "cpu", model="resnet18", batch=8), replace(refused, threads=64)]
     path = made_up.write(tmp_path / "run.jsonl", run, environment={"identity": {"accelerators": []}, "stack": stack})
     parts = ending.run_in_words(collect([path]))
-    assert parts == [f"AMD EPYC 7B13, 2 threads{f', no GPU: {why}' if why else ''}", "quick, 1 case", "usable"]
+    assert parts == [f"AMD EPYC 7B13, 2 threads{f', no GPU: {why}' if why else ''}", "quick, 2 cases (1 unsupported)", "usable"]
 
 
 def test_how_long_it_took_and_how_cases_ended_stand_in_the_first_line(tmp_path: Path) -> None:

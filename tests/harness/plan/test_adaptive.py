@@ -14,6 +14,7 @@ from dlbench.core.measurement import Measurement, Memory, Samples
 from dlbench.core.model import Case, Parameter, Signature, Status
 from dlbench.core.schema import Unit
 from dlbench.harness.plan.adaptive import FASTER, AdaptivePlan
+from dlbench.harness.ranks.placement import NodeCapacity, place_ranks, refusal
 
 GIB = 2**30
 BATCH, LIMIT = Parameter("batch", "integer", False, minimum=1), Parameter("memory_gib", "number", False)
@@ -260,3 +261,82 @@ def test_what_is_tried_last_is_tried_beside_the_fastest_of_all_others_only():
 def test_what_a_device_lacks_is_tried_once():
     tries = search(fastest("dtype", "layout", "mode"), rated({"tf32": None, "channels_last": 2, "bf16": 2, "autotune": 2}), 20)
     assert sum(each.status is Status.UNSUPPORTED for each in tries) == 1
+
+
+CORES = tuple(Parameter(name, "integer", False, minimum=1) for name in ("instances", "threads"))
+CHOSEN = {"layout": {"searched": ""}, "mode": {"searched_last": ""}, **{each.name: {"searched_cores": ""} for each in CORES}}
+START = {"layout": "nchw", "mode": "eager"}
+
+
+def with_cores(device="cpu", **given):
+    signature = Signature("grows", "Grows.", (*fastest("mode").signature.parameters[1:3], *CORES), Declaration(parameters=CHOSEN))
+    return AdaptivePlan.of(Case.of("mine", signature, given, device), signature)
+
+
+def machine(cores, cpus, rate):
+    """Measure at the rate of so many instances of so many threads, where the machine has the CPUs for them."""
+
+    def measure(case):
+        placed = place_ranks(case, [NodeCapacity({"cpu": "EPYC"}, cores)])
+        if why := refusal(case, placed, cores, cpus):
+            return Measurement(case, 0, Status.UNSUPPORTED, why, threads=placed.threads)
+        seconds = 1 / rate(case.instances or 1, placed.threads)
+        return Measurement(case, 0, Status.OK, items=1, threads=placed.threads, samples=Samples(1, (seconds,), None, None, True))
+
+    return measure
+
+
+def peak_at(instances, threads):
+    return lambda n, k: math.exp(-(math.log2(n / instances) ** 2) - math.log2(k / threads) ** 2)
+
+
+@pytest.mark.parametrize(
+    ("cores", "cpus", "best", "found", "tried"),
+    [
+        (8, 16, (1, 8), {}, [(None, None), (2, None), (None, 16), (None, 4)]),
+        (8, 16, (4, 2), {"instances": 4}, [(None, None), (2, None), (4, None), (8, None), (4, 4), (4, 1)]),
+        (8, 16, (1, 16), {"threads": 16}, [(None, None), (2, None), (None, 16), (None, 32)]),
+        (8, 16, (4, 3), {"instances": 4, "threads": 4}, [(None, None), (2, None), (4, None), (8, None), (4, 4), (4, 8)]),
+        (2, 2, (1, 1), {"threads": 1}, [(None, None), (2, None), (None, 4), (None, 1)]),
+        (6, 6, (2, 3), {"instances": 2}, [(None, None), (2, None), (4, None), (2, 6), (2, 1)]),
+        (1, 1, (1, 1), {}, [(None, None), (2, None), (None, 2)]),
+    ],
+)
+def test_cores_are_searched_from_all_of_them_in_one_process_on(cores, cpus, best, found, tried):
+    plan = with_cores(layout="nchw")
+    tries = search(plan, machine(cores, cpus, peak_at(*best)), 20)
+    eager = [each.case for each in tries if each.case.params["mode"] == "eager"]
+    assert [(case.instances, case.threads) for case in eager] == tried
+    assert plan.outcome(tries, 0).found == {"mode": "eager", **found}
+
+
+@given(st.integers(1, 12), st.integers(1, 2), st.lists(SCORES, min_size=200, max_size=200), st.data())
+def test_a_resumed_search_over_cores_goes_on_as_the_whole_one_whatever_the_times(cores, smt, times, data):
+    plan, scores = with_cores(), iter(times)
+    tries = search(plan, machine(cores, smt * cores, lambda *_: next(scores)), 150)
+    cut = data.draw(st.integers(0, len(tries) - 1))
+    assert plan.next(tries[:cut]).id == tries[cut].case.id
+    assert all((each.case.instances or 1) * each.threads <= smt * cores for each in tries if each.status is Status.OK)
+
+
+def test_cores_are_no_search_of_their_own_and_an_accelerator_has_none():
+    assert with_cores(**START) is None
+    tries = search(with_cores("cuda:0"), rated({"channels_last": 2}), 10)
+    assert all(each.case.params.keys() == START.keys() for each in tries)
+    one = with_cores(threads=2)
+    assert {each.case.threads for each in search(one, machine(4, 4, peak_at(2, 2)), 20)} == {2}
+    assert with_cores().usual_tries() == 2 * 8 - 1  # a layout, three numbers of processes or threads, three modes, and the start
+
+
+def test_a_search_that_is_cut_short_says_what_it_left_out():
+    plan = with_cores()
+    tries = search(plan, machine(4, 4, peak_at(1, 4)), 20)
+    spent = Measurement(plan.case, 0, Status.SKIPPED, "the budget ran out")
+    assert [plan.unfinished(spent, tries[:made]).reason for made in (0, 1, 3, len(tries))] == [
+        "the budget ran out",
+        "unfinished: layout=nchw, mode=eager is the fastest so far, without a try of layout=channels_last, instances, threads, "
+        "mode=compile, mode=graph, mode=autotune; the budget ran out",
+        "unfinished: layout=nchw, mode=eager is the fastest so far, without a try of threads, mode=compile, mode=graph, mode=autotune; "
+        "the budget ran out",
+        "unfinished: layout=nchw, mode=eager is the fastest so far; the budget ran out",
+    ]

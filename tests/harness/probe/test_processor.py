@@ -66,6 +66,15 @@ def test_each_process_has_cores_of_its_own(
     assert processor.cpus_of(processes, threads) == placed
 
 
+def test_a_process_has_its_cores_on_one_memory_node_whatever_linux_calls_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(processor, "affinity", lambda: frozenset(range(8)))
+    monkeypatch.setattr(os, "environ", {})
+    write(two_sockets(tmp_path), {f"sys/devices/system/node/node{n}/cpulist": cpus for n, cpus in enumerate(("1,3,5,7", "0,2,4,6"))})
+    assert processor.cpus_of(2, 2) == ((1, 3), (0, 2))
+    assert processor.cpus_of(4, 1) == ((1,), (3,), (0,), (2,))
+    assert processor.cpus_of(1, 4) == ((1, 3, 0, 2),)
+
+
 def test_where_the_cores_are_unknown_measuring_runs_anywhere(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "environ", {})
     assert processor.cpus_to_measure_on() is None

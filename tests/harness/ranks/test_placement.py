@@ -73,3 +73,14 @@ def test_threads_and_instances_of_eight_cores_with_two_logical_cpus_each(params,
     other = NodeCapacity({"cpu": "Xeon"}, 64)
     assert place_ranks(asked, [NodeCapacity({"cpu": "EPYC"}, 8), other]) == placed
     assert refusal(asked, placed, 8, 16) == refused
+
+
+@pytest.mark.parametrize(
+    ("instances", "threads", "refused"),
+    [(2, 4, None), (3, 2, None), (9, 1, "9 x 1 threads need as many CPUs, and there are 8 to use")],
+)
+def test_instances_on_an_accelerator_share_it_and_have_cores_of_their_own_to_launch_from(instances, threads, refused):
+    asked = Case("w[]@cuda:1", "s", "w", {"instances": instances}, "cuda:1")
+    placed = Placement((instances,), ("cuda:1",) * instances, "H200", threads)
+    assert place_ranks(asked, [NodeCapacity({"cpu": "EPYC", **FOUR}, 8)]) == placed
+    assert refusal(asked, placed, 8, 8) == refused

@@ -1,5 +1,6 @@
 import json
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -133,7 +134,7 @@ def test_why_a_device_does_not_start(error: Exception, sentence: str) -> None:
     ],
 )
 def test_a_failure_ends_with_its_place_in_the_users_own_code_alone(monkeypatch: pytest.MonkeyPatch, file: Path, place: str) -> None:
-    monkeypatch.setattr(user_definitions._registry, "networks", {"mine": object()})
+    monkeypatch.setattr(user_definitions, "_networks", {"mine": SimpleNamespace(name="mine")})
     with pytest.raises(ZeroDivisionError) as raised:
         exec(compile("1 / 0", str(file), "exec"))  # noqa: S102  # a file that need not be there
     raised.value.__traceback__ = raised.value.__traceback__.tb_next  # without this file

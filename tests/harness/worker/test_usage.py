@@ -4,6 +4,7 @@ import os
 import shutil
 import threading
 from collections.abc import Callable
+from itertools import count
 from pathlib import Path
 from types import SimpleNamespace
 from unittest import mock
@@ -80,7 +81,16 @@ def test_where_a_case_has_processes_of_its_own_waiting_says_nothing_of_others(tm
     monkeypatch.setattr(os, "times", lambda: SimpleNamespace(children_user=next(spent), children_system=0.0))
     found, missing_reasons = lost(tmp_path, threads(_7=0) | stat(0), threads(_7=NS) | stat(0), 2.0)
     assert (found.waiting, found.disturbed) == (None, False)
-    assert missing_reasons == {"waiting": "the case has processes of its own, which take the CPUs from each other"}
+    assert missing_reasons == {"waiting": "the case has processes or threads of its own, which take the CPUs from each other"}
+
+
+def test_so_it_does_where_a_case_has_threads_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dlbench.harness.probe.cgroup.ROOT", tmp_path)
+    write(tmp_path, threads(_7=0) | stat(0))
+    now_s = count()
+    lost_time = LostTime(lambda: float(next(now_s)))
+    write(tmp_path, threads(_7=NS // 4))
+    assert [lost_time.shares(own_threads)[0].waiting for own_threads in (True, False)] == [None, 0.125]
 
 
 @pytest.mark.parametrize(

@@ -40,11 +40,14 @@ def whole(part):
     dist.all_gather(parts, part)
     return torch.cat(parts)
 
-class Ticks:
-    '''A second passes with every reading.'''
-    seconds = 0
-    def now(self):
+class Steps:
+    '''A second passes with every step.'''
+    def __init__(self):
+        self.seconds = 0
+        built[-1].register_forward_hook(self.count)
+    def count(self, *_):
         self.seconds += 1
+    def now(self):
         return self.seconds
 
 def trained(form, batch=BATCH, dtype="fp64", **options):
@@ -56,8 +59,10 @@ def trained(form, batch=BATCH, dtype="fp64", **options):
         for _ in range(STEPS):
             loss = work.call()
         return work, weights_of(built[-1])
-    values = work.observe(Ticks())
+    values = work.observe(Steps())
     assert values["updates"] == STEPS
+    every = options.get("average_every")
+    assert values.get("averagings") == (every and -(-STEPS // every))
     return work, weights_of(built[-1])
 
 def alone(images, labels):
@@ -68,6 +73,25 @@ def alone(images, labels):
     after = train_alone(network, images, labels, STEPS)
     assert (after - before).abs().max() > 0.01
     return after
+
+def averaged(shares, every):
+    '''What ranks with these shares come to that average their weights every so many steps, and at the end, and keep their momentum.'''
+    torch.manual_seed(data_parallel.START)
+    start = cnn.build_on(CPU, "resnet18", "fp64", "nchw").state_dict()
+    networks = [cnn.build_on(CPU, "resnet18", "fp64", "nchw").eval() for _ in shares]
+    for network in networks:
+        network.load_state_dict(start)
+    optimizers = [torch.optim.SGD(each.parameters(), lr=0.05, momentum=0.9, weight_decay=1e-4) for each in networks]
+    for step in range(STEPS):
+        for network, optimizer, (images, labels) in zip(networks, optimizers, shares):
+            optimizer.zero_grad()
+            torch.nn.functional.cross_entropy(network(images), labels).backward()
+            optimizer.step()
+        if (step + 1) % every == 0 or step + 1 == STEPS:
+            mean = torch.stack([weights_of(each) for each in networks]).mean(0)
+            for network in networks:
+                torch.nn.utils.vector_to_parameters(mean.clone(), network.parameters())
+    return mean
 
 def difference(a, b):
     return (a - b).abs().max().item()
@@ -83,6 +107,15 @@ local = sum(p.to_local().numel() for p in built[-1].parameters())
 said["fsdp"] = {"off": difference(fsdp, together), "items": work.items, "flops": work.flops, "local": local, "whole": len(fsdp)}
 work, tower = trained("tower", seconds=5.0, learning_rate=0.05)
 said["tower"] = {"off": difference(tower, together), "items": work.items, "flops": work.flops}
+shares = list(zip(whole(images).split(BATCH), whole(labels).split(BATCH)))
+for every in (1, 2, 7):
+    work, local = trained("local", seconds=5.0, learning_rate=0.05, average_every=every)
+    said[f"local {every}"] = {
+        "off": difference(local, together if every == 1 else averaged(shares, every)),
+        "whole": difference(local, together),
+        "items": work.items,
+        "flops": work.flops,
+    }
 work, strong = trained("ddp", batch=BATCH * size, scaling="strong")
 said["strong"] = {"off": difference(strong, together), "items": work.items, "flops": work.flops}
 said["replicas"] = {"off": difference(trained("replicas")[1], own)}
@@ -110,10 +143,16 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
     return [json.loads(out) for out in run_ranks(TRAIN, tmp_path_factory.mktemp("trained"), RANKS)]
 
 
-@pytest.mark.parametrize("form", ["ddp", "fsdp", "tower", "strong", "bucket", "layout"])
+@pytest.mark.parametrize("form", ["ddp", "fsdp", "tower", "local 1", "strong", "bucket", "layout"])
 def test_five_steps_on_parts_are_five_steps_on_the_whole_batch(trained: list[dict[str, Any]], form: str) -> None:
     assert all(rank[form]["off"] < 1e-6 for rank in trained)
     assert all(rank["own"]["off"] > 1e-3 for rank in trained)  # what a rank alone would have learnt is something else
+
+
+@pytest.mark.parametrize("every", [2, 7])
+def test_ranks_learn_apart_until_they_average(trained: list[dict[str, Any]], every: int) -> None:
+    assert all(rank[f"local {every}"]["off"] < 1e-12 for rank in trained)
+    assert all(rank[f"local {every}"]["whole"] > 1e-6 for rank in trained)
 
 
 @pytest.mark.parametrize("form", ["replicas", "unsynchronised"])
@@ -128,7 +167,7 @@ def test_a_layout_is_that_of_images_and_weights(trained: list[dict[str, Any]]) -
 def test_counts_are_those_of_all_ranks(trained: list[dict[str, Any]]) -> None:
     # The small classifier: 4 x 7 x 7 outputs of 3 x 32 x 32 multiply-adds each, without the gradient of the image, and a 196 x 1000 layer.
     image = 2 * 2 * (4 * 7 * 7) * (3 * 32 * 32) + 3 * 2 * 196 * 1000
-    for form in ("ddp", "fsdp", "tower", "strong"):
+    for form in ("ddp", "fsdp", "tower", "local 1", "strong"):
         for rank in trained:
             assert (rank[form]["items"], rank[form]["flops"]) == (RANKS * BATCH, RANKS * BATCH * image)
 
@@ -158,9 +197,10 @@ def test_options_of_ddp_reach_it(trained: list[dict[str, Any]]) -> None:
         ({"form": "fsdp", "bucket_mb": 1}, "bucket_mb, gradients and synchronise belong to form ddp; leave them out for fsdp"),
         ({"form": "async", "synchronise": False}, "bucket_mb, gradients and synchronise belong to form ddp; leave them out for async"),
         ({"form": "fsdp", "layout": "channels_last"}, "layout=channels_last belongs to the forms ddp and replicas; leave it out for fsdp"),
+        ({"form": "ddp", "average_every": 2}, "average_every belongs to form local; leave it out for ddp"),
         (
             {"form": "ddp", "straggler": 50},
-            "seconds, learning_rate and straggler belong to the forms tower, async, hogwild; leave them out for ddp",
+            "seconds, learning_rate and straggler belong to the forms tower, async, hogwild, local; leave them out for ddp",
         ),
     ],
 )
@@ -189,7 +229,7 @@ for form in ("ddp", "fsdp", "replicas"):
         work = data_parallel(torch.device("cpu"), form=form, model="vgg11", batch=4, ranks=1, scaling=scaling)
         assert (work.items, *map(len, work.inputs)) == (4, 4, 4), form
         assert torch.isfinite(work.call())
-for form in ("tower", "async", "hogwild"):
+for form in ("tower", "async", "hogwild", "local"):
     work = data_parallel(torch.device("cpu"), form=form, model="vgg11", batch=4, ranks=1, seconds=0.2)
     values = work.observe(RanksClock(lambda: None))
     assert work.items == 4

@@ -27,12 +27,14 @@ from small_classifier import replace_models
 from dlbench.harness.worker.serving.ranks import RanksClock
 from dlbench.workloads.parallel import data_parallel_hogwild
 from dlbench.workloads.parallel.data_parallel import data_parallel
+from dlbench.workloads.parallel.data_parallel_learning import Learner
+from dlbench.workloads.parallel.data_parallel_local import average
 
 replace_models()
 CPU = torch.device("cpu")
 tempfile.tempdir = os.getcwd()
 said = {}
-for seed, form in enumerate(("tower", "async", "hogwild")):
+for seed, form in enumerate(("tower", "async", "hogwild", "local")):
     torch.manual_seed(seed)
     work = data_parallel(CPU, form=form, model="resnet18", batch=4, ranks=size, seconds=1.0, straggler=100 if form == "async" else 0)
     said[form] = work.observe(RanksClock(lambda: None))
@@ -44,6 +46,13 @@ counts[rank] += rank + 1
 weights[rank] = -1.0
 dist.barrier()
 said["shared"] = [counts.tolist(), weights.tolist()]
+
+network = torch.nn.Sequential(torch.nn.Linear(1, 1), torch.nn.BatchNorm1d(1)).double()
+learner = Learner(network, None, (torch.zeros(1, 1), torch.zeros(1)), 1, "fp64")
+for each in network.state_dict().values():
+    each.fill_(2 ** rank)
+average(learner)
+said["averaged"] = {name: each.item() for name, each in network.state_dict().items()}
 
 os.environ["LOCAL_WORLD_SIZE"] = "1"
 try:
@@ -65,18 +74,18 @@ def learnt(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
     return [json.loads(out) for out in run_ranks(LEARN, tmp_path_factory.mktemp("learnt"), RANKS)]
 
 
-@pytest.mark.parametrize("form", ["tower", "async", "hogwild"])
+@pytest.mark.parametrize("form", ["tower", "async", "hogwild", "local"])
 def test_it_learns_and_its_rates_are_its_counts_over_the_time(learnt: list[dict[str, Any]], form: str) -> None:
     values = learnt[0][form]
     assert 0 <= values["loss"] < values["loss_before"]
-    images = values["updates"] * BATCH * (RANKS if form == "tower" else 1)
+    images = values["updates"] * BATCH * (RANKS if form in ("tower", "local") else 1)
     assert values["items_per_s"] / values["updates_per_s"] == pytest.approx(images / values["updates"])
-    if form != "tower":
+    if form in ("async", "hogwild"):
         assert values["updates_per_s"] == values["updates"]
 
 
 def test_all_forms_start_alike_so_that_losses_can_be_set_side_by_side(learnt: list[dict[str, Any]]) -> None:
-    assert len({learnt[0][form]["loss_before"] for form in ("tower", "async", "hogwild")}) == 1
+    assert len({learnt[0][form]["loss_before"] for form in ("tower", "async", "hogwild", "local")}) == 1
 
 
 @pytest.mark.parametrize("form", ["async", "hogwild"])
@@ -91,6 +100,14 @@ def test_the_seven_steps_of_the_tower_fit_into_its_time(learnt: list[dict[str, A
     values = learnt[0]["tower"]
     assert all(values[step.name] > 0 for step in STEPS)
     assert "staleness" not in values
+
+
+def test_weights_and_batch_statistics_are_averaged_and_counts_are_each_ranks_own(learnt: list[dict[str, Any]]) -> None:
+    mean = pytest.approx((1 + 2 + 4) / RANKS)
+    for rank, found in enumerate(learnt):
+        averaged = found["averaged"]
+        assert averaged.pop("1.num_batches_tracked") == 2**rank
+        assert averaged == dict.fromkeys(("0.weight", "0.bias", "1.weight", "1.bias", "1.running_mean", "1.running_var"), mean)
 
 
 def test_hogwild_shares_memory_between_processes_and_leaves_no_file(learnt: list[dict[str, Any]]) -> None:

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable, Sequence
 from itertools import product
 
+from dlbench.analysis.answers.parts.headline import kind_of_work
 from dlbench.analysis.presentation.names import choice
 from dlbench.analysis.ratios.pairing import Pair, Pairs, Unpaired, chosen, grouped, left_out, one_device, settings_named
 from dlbench.analysis.read.table import Results
@@ -17,12 +18,13 @@ _THROUGHPUTS: tuple[Speeds, ...] = (
 
 
 def is_untuned(row: Row, rows: Iterable[Row]) -> bool:
-    """Whether of what a row of a CPU is at its best in these measured one setting alone."""
-    free = settings_named(chosen(row))
+    """Whether of what a row of a CPU is at its best in these measured one setting alone, and no search looked for others of that step."""
     if not (row.is_on_cpu and row.batch):
         return False
-    work = row.differing_from(free)
-    return len({choice(each) for each in rows if one_device(each) == one_device(row) and each.differing_from(free) == work}) == 1
+    free, step = settings_named(chosen(row)), (kind_of_work(row), row.params.get("model"))
+    here, work = [each for each in rows if one_device(each) == one_device(row)], row.differing_from(free)
+    settings = {choice(each) for each in here if each.differing_from(free) == work}
+    return len(settings) == 1 and not any(each.is_tuned and (kind_of_work(each), each.params.get("model")) == step for each in here)
 
 
 def best(results: Results, by: Sequence[Speeds] = _THROUGHPUTS) -> Pairs:

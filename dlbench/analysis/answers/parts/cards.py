@@ -13,13 +13,13 @@ from dlbench.analysis.answers.parts.money import hour_of
 from dlbench.analysis.answers.parts.pair_tables import no_accelerator
 from dlbench.analysis.presentation.columns import place
 from dlbench.analysis.presentation.names import choice
-from dlbench.analysis.ratios.pairing import grouped, one_device
+from dlbench.analysis.ratios.pairing import grouped, launch_bound, one_device
 from dlbench.analysis.read.table import Results
 from dlbench.core import units
 from dlbench.core.precision import PRECISIONS
 from dlbench.core.prices import NO_PRICES, Prices
 from dlbench.core.reference.networks import PARAMETERS, familiarity
-from dlbench.core.reference.peaks import DevicePeak, card_of, name_words
+from dlbench.core.reference.peaks import DevicePeak, card_of, name_words, peak_of
 from dlbench.core.reference.published import PublishedFigure, published_figures
 from dlbench.core.reference.what_if import KNOWN_CARDS, BytesLine, Kind, StepCounts, fitted
 from dlbench.core.rows.row import Row, cells
@@ -54,6 +54,8 @@ class OnCard:
     figure: PublishedFigure | None = None
     at_most: bool = False
     """Whether an estimate is bounded by launches."""
+    from_card: bool = False
+    """Whether it is scaled from what a card here measured."""
     untuned: bool = False
     """Whether one setting alone was measured on a CPU here."""
     prices: Prices = NO_PRICES
@@ -98,7 +100,7 @@ class OnCard:
     def basis(self) -> str:
         """Whose figure it is and what that leaves out, or that it is an estimate."""
         if self.figure is None:
-            return "estimate, launch-bound" if self.at_most else "estimate"
+            return f"estimate{' from the card here' * self.from_card}{', launch-bound' * self.at_most}"
         return {True: "others' figure", False: "others' figure, without the update", None: "others' figure, update not said"}[
             self.figure.update if self.kind == "training" else True
         ]
@@ -120,8 +122,7 @@ def on_cards(results: Results) -> list[OnCard]:
     steps = [row for row in results.rows if _is_step(row)]
     works = [(max(rows, key=attrgetter("throughput")), rows) for rows in grouped(steps, _work).values()]
     works.sort(key=lambda work: _standing(work[0]))
-    cards = [(card, dtype) for card in map(card_of, asked) for dtype in _precisions(card)]
-    made = (_made(best, alike, card, dtype, results.prices) for best, alike in works for card, dtype in cards)
+    made = (each for best, alike in works for card in map(card_of, asked) for each in _of_step(best, alike, card, results))
     return [each for each in made if each and name_words(each.card.name) != name_words(each.row.case.device_name or "")]
 
 
@@ -145,17 +146,48 @@ def _precisions(card: DevicePeak) -> list[str]:
     return [*plain, *([_AUTOCAST] if PRECISIONS[_AUTOCAST].arithmetic in card.matrix else [])]
 
 
-def _made(row: Row, alike: Sequence[Row], card: DevicePeak, dtype: str, prices: Prices) -> OnCard | None:
+def _of_step(best: Row, alike: Sequence[Row], card: DevicePeak, results: Results) -> Iterator[OnCard | None]:
+    """Yield the best of the rows of a step on a card: from a card here in its own precision, else in each usual one."""
+    here = peak_of(best.case.device_name)
+    if here is None:
+        yield from (_made(best, alike, card, dtype, results) for dtype in _precisions(card))
+    else:
+        yield _beside(here, best, alike, card, results.prices)
+
+
+def _beside(here: DevicePeak, row: Row, alike: Sequence[Row], card: DevicePeak, prices: Prices) -> OnCard | None:
+    """Return the same case on another card: the measured rate, times how many times as fast its estimate is there as here.
+
+    Figures of others are no help: at another batch and on other software one made an H200 1.73 times an H100, measured as 0.99.
+    """
+    kind, dtype, batch = _kind(row), row.case.dtype or "", row.batch or 1
+    counts = _counts(kind, row, alike)
+    there, estimated = (counts and fitted().guess(each, dtype, counts, batch) for each in (card, here))
+    if not (there and estimated):
+        return None
+    rate, factor = row.throughput * there.middle / estimated.middle, fitted().factor
+    waits = there.at_most or bool(launch_bound(row))
+    return OnCard(row, kind, card, dtype, batch, rate / factor, rate * factor, at_most=waits, from_card=True, prices=prices)
+
+
+def _kind(row: Row) -> Kind:
+    return "training" if kind_of_work(row) == "training" else "inference"
+
+
+def _counts(kind: Kind, row: Row, alike: Sequence[Row]) -> StepCounts | None:
+    counts: StepCounts | None = getattr(fitted(), kind).get(row.params["model"])
+    return counts or _counted(alike)
+
+
+def _made(row: Row, alike: Sequence[Row], card: DevicePeak, dtype: str, results: Results) -> OnCard | None:
     """Return the best of the rows of a step on a card; None where nothing is known of it there."""
-    kind: Kind = "training" if kind_of_work(row) == "training" else "inference"
-    model = str(row.params["model"])
-    made = partial(OnCard, row, kind, card, dtype, untuned=is_untuned(row, alike), prices=prices)
+    kind, model = _kind(row), row.params["model"]
+    made = partial(OnCard, row, kind, card, dtype, untuned=is_untuned(row, results.rows), prices=results.prices)
     of_work = (each for each in published_figures() if (each.params.get("model"), each.dtype) == (model, dtype) and kind in each.tags)
     of_card = (each for each in of_work if name_words(each.device) == name_words(card.name))
     if figure := max(of_card, key=attrgetter("value"), default=None):
         return made(figure.batch, figure.value, figure.value, figure)
-    counts = getattr(fitted(), kind).get(model) or _counted(alike)
-    batch = _batch(row, card, kind)
+    counts, batch = _counts(kind, row, alike), _batch(row, card, kind)
     guess = fitted().guess(card, dtype, counts, batch) if counts else None
     return guess and made(batch, guess.low, guess.high, at_most=guess.at_most)
 
@@ -196,7 +228,7 @@ def _notes(found: Sequence[OnCard]) -> Iterator[str]:
         f"an estimate is operations / ({fit.a:g} · peak) + bytes / ({fit.b:g} · bandwidth), ÷{fit.factor:g} to ×{fit.factor:g}; "
         "docs/reference/what-if.md has how far it is off"
     )
-    yield "batch of an estimate: 64, or fewer by the memory that the step took here, ±20 %"
+    yield "batch of an estimate: 64, or fewer by the memory that the step took here, ±20 %; from a card here, the same case"
     yield "where a card has matrix units that round the operands of convolutions by torch's default, it is taken to use them"
     for card in {each.card.name: each.card for each in found}.values():
         for name in (PRECISIONS[each].arithmetic for each in (_FLOAT32[-1], _AUTOCAST)):

@@ -79,4 +79,4 @@ def hour_of(row: Row, prices: Prices) -> Hour:
     """Return what an hour of the devices of a row costs at these prices."""
     devices = devices_of(row)
     watts = row.energy.watts if len(devices) == 1 else None  # what is metered is the first of several
-    return Hour(prices.rent(devices), prices.spread(devices), prices.electricity(devices, watts), prices.to_buy(devices))
+    return Hour(prices.rent(devices), prices.spread(devices), prices.electricity(watts), prices.to_buy(devices))

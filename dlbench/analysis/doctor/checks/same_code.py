@@ -33,15 +33,16 @@ def compared(one: Results, other: Results) -> list[Finding]:
     of the rounds, so it is its half width times sqrt(n / k), and never below the threshold of sides that are measured in turn.
     """
     comparison = compare(one, other, WITHIN_A_RUN, paired=True)
-    family = PAIRED_SHARES * sum(bool(case.changes) for case in comparison.cases)
+    family = PAIRED_SHARES * sum(bool(case.tests) for case in comparison.cases)
     found = []
     for case in comparison.cases:
         if case.shown is None:
             found.append(_finding(case, Fitness.UNFIT, case.note, "see what goes wrong: dlbench run noise"))
             continue
-        tests = {name: change.test for name, change in case.changes.items()}
-        least = {name: seen for name, test in tests.items() if (seen := detectable({name: test}, family, 0.0)) is not None}
-        found.append(_same_code(case, least, min(test.rounds for test in tests.values())))
+        least = {
+            name: seen for name, test in case.tests.items() if (seen := detectable({name: test._replace(margin=0.0)}, family)) is not None
+        }
+        found.append(_same_code(case, least, min(test.rounds for test in case.tests.values())))
     return found
 
 
@@ -51,8 +52,8 @@ def _same_code(case: CaseVerdict, least: Mapping[str, float], rounds: int) -> Fi
         found = f"{plural(rounds, 'round')} a side are too few to say how much the same code differs"
         return _finding(case, Fitness.UNKNOWN, found, "leave --rounds out")
     statistic = min(least, key=least.__getitem__)
-    change = case.changes[statistic]
-    low, high = (change.interval.low, change.interval.high) if change.interval else (0.0, 0.0)  # there is one where a change can be seen
+    change = case.tests[statistic]
+    low, high = (ends.low, ends.high) if (ends := change.change_interval) else (0.0, 0.0)  # there is one where a change can be seen
     seen = {k: max(WITHIN_A_RUN.time, math.expm1(math.log1p(least[statistic]) * math.sqrt(rounds / k))) for k in _ROUNDS}
     found = (
         f"twice the same code differs by {100 * change.change:+.1f} % ({100 * low:+.1f} … {100 * high:+.1f} %, "

@@ -4,8 +4,9 @@ import os
 import platform
 import sys
 import warnings
-from collections.abc import Iterable
+from collections.abc import Collection
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -47,10 +48,19 @@ def parallelism() -> dict[str, ParamValue]:
     }
 
 
-def set_threads(threads: int, cpus: Iterable[int] | None) -> None:
-    """Have the host compute with so many threads, on these logical CPUs or on those that the process has."""
-    if cpus is not None:
-        os.sched_setaffinity(0, cpus)  # before there are threads, which inherit it
+_began_on = set[int]()
+"""The logical CPUs that this process had before a case first asked for others; empty until then."""
+
+
+def set_threads(threads: int, cpus: Collection[int] | None) -> None:
+    """Have the host compute with so many threads, on these logical CPUs or on those that the process began with."""
+    if cpus is not None and not _began_on:
+        _began_on.update(os.sched_getaffinity(0))
+    if wanted := cpus or _began_on:
+        # The threads that earlier cases have left have those cases' CPUs; new ones inherit those of this thread.
+        for thread in (0, *(int(each.name) for each in Path("/proc/self/task").glob("*"))):
+            with suppress(ProcessLookupError):  # it has ended meanwhile
+                os.sched_setaffinity(thread, wanted)
     torch.set_num_threads(threads)
 
 
@@ -72,6 +82,8 @@ def set_math(dtype: str) -> None:
     _cudnn.benchmark = False
     _cudnn.enabled = True
     torch._C._set_mkldnn_enabled(True)
+    for kind in ("flash", "mem_efficient", "cudnn", "math"):  # of attention
+        getattr(torch.backends.cuda, f"enable_{kind}_sdp")(True)
     torch.set_flush_denormal(False)
 
 

@@ -49,8 +49,10 @@ def with_profile(
 
 def _refuse(result: Measurement, work: Work, declared: Declaration, device: torch.device, clock: Clock, deadline: float) -> None:
     """Raise Unavailable where a profile would say nothing, or cost too much."""
-    if {"ranks", "instances"} & result.case.params.keys():
+    if result.case.ranks:
         raise Unavailable(Unknown.TOGETHER)
+    if work.own_threads and device.type == "cpu":  # operations of all would be added up
+        raise Unavailable(Unknown.OWN_THREADS)
     if declared.searched:
         raise Unavailable(Unknown.SEARCHES)
     if not work.countable_operations:

@@ -199,7 +199,8 @@ def _measure_case(begun: Measurement, request: MeasureRequest, rank_process: Ran
     set_math(dtype)
     backend.activate(device)
     if rank_process:
-        rank_process.join(backend.collectives, device)
+        # Instances may share one device, which NCCL refuses; they only agree on times.
+        rank_process.join("gloo" if case.instances else backend.collectives, device)
     synchronize = partial(backend.synchronize, device)
     clock: Clock = RanksClock(synchronize) if rank_process else DeviceClock(synchronize)
     give_scratch(request.scratch)
@@ -229,11 +230,11 @@ def _measure_case(begun: Measurement, request: MeasureRequest, rank_process: Ran
         # Before the report, whose checks take memory that no call does.
         result.memory = memory = replace(device_memory.peaks(), host_peak_bytes=host_memory.peak_bytes())
         result.values = reported(work.report(clock)) if work.report else result.values
-        if rank_process:
+        if rank_process or declared.value("at_once"):
             of_ranks = [Unknown.WAITING_OF_RANKS.reason()]
             result.missing_reasons = {"waiting": of_ranks, "stolen": of_ranks, "device_s": [Unknown.SEVERAL_DEVICES.reason()]}
         else:
-            _note_lost_time(result, lost_time)
+            _note_lost_time(result, lost_time, work.own_threads)
             result = _with_device_time(result, work, backend, device, clock, deadline)
         result = _with_reasons_of(result, work)
         result.math = math_flags()
@@ -268,9 +269,9 @@ def _with_extras(timed: Measurement, extras: Extras) -> Reply:
     return Reply(measurement=timed)
 
 
-def _note_lost_time(result: Measurement, lost_time: LostTime) -> None:
+def _note_lost_time(result: Measurement, lost_time: LostTime, own_threads: bool) -> None:
     """Note what it lost, and have all blocks count where its threads may have waited for processes of the case itself."""
-    result.throttling, result.missing_reasons = lost_time.shares()
+    result.throttling, result.missing_reasons = lost_time.shares(own_threads)
     if result.samples and result.missing_reasons.get("waiting") == [Unknown.WAITING_OF_CHILDREN.reason()]:
         result.samples.wait_s = None
 

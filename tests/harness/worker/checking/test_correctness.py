@@ -47,8 +47,8 @@ def test_a_real_product_passes():
         (TIMED, replace(SUBJECT, setup_s=0.4), 60.0, "fp64: {long}"),
         (TIMED, SUBJECT, 1e-6, "inputs: {long}; fp64: {long}; operations: {long}"),
         (
-            TIMED,
-            replace(SUBJECT, params={**PARAMS, "ranks": 2}),
+            replace(TIMED, case=replace(TIMED.case, params={**PARAMS, "ranks": 2})),
+            SUBJECT,
             60.0,
             "inputs: its ranks can only call together; fp64: its ranks .*; operations: .*",
         ),

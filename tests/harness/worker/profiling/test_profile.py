@@ -100,7 +100,7 @@ def test_the_answer_leaves_out_what_has_no_profile_and_says_why(folder):
 
 
 def refused(step_s, left_s):
-    case, samples = SimpleNamespace(params={}), SimpleNamespace(block_s=(step_s,))
+    case, samples = SimpleNamespace(ranks=None), SimpleNamespace(block_s=(step_s,))
     result, declared = SimpleNamespace(case=case, samples=samples), SimpleNamespace(searched=())
     clock = SimpleNamespace(now=lambda: 100.0)
     profile._refuse(result, Work(call=lambda: None), declared, torch.device("cpu"), clock, 100.0 + left_s)

@@ -20,6 +20,6 @@ def test_blocks_in_which_threads_may_have_waited_for_processes_of_the_case_have_
     assert result.samples
     result.samples.wait_s = (0.5, 0.0)
     missing_reasons = {"waiting": [why.reason()]} if why else {}
-    lost: Any = SimpleNamespace(shares=lambda: (Throttling(stolen=0.0), missing_reasons))
-    _note_lost_time(result, lost)
+    lost: Any = SimpleNamespace(shares=lambda own_threads: (Throttling(stolen=0.0), missing_reasons))
+    _note_lost_time(result, lost, own_threads=False)
     assert (result.samples.wait_s, result.throttling, result.missing_reasons) == (wait_s, Throttling(stolen=0.0), missing_reasons)

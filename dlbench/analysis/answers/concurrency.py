@@ -1,0 +1,108 @@
+"""Concurrency: what several at once bring over one after the other, on one device or on two kinds of it."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from dlbench.analysis.answers.parts.base import Question, Section
+from dlbench.analysis.answers.parts.headline import Tag
+from dlbench.analysis.answers.parts.sustained import series
+from dlbench.analysis.presentation.columns import KEY, RATIO, of_ratio, over_rounds, place
+from dlbench.analysis.ratios.pairing import THREADS, grouped
+from dlbench.analysis.ratios.ratio import Ratio, speed_ratio
+from dlbench.analysis.read.table import Results
+from dlbench.core.declarations import ValueRole
+from dlbench.core.rows.row import Row, Setting
+from dlbench.core.schema import Column, Unit
+
+
+@dataclass(frozen=True, slots=True)
+class AtOnce:
+    """Several sides that run at once."""
+
+    row: Row
+    ratio: Ratio
+    """What all do at once over what they do one after the other."""
+
+    def rounds(self, role: ValueRole) -> Sequence[float]:
+        """Return what each round reported in a role."""
+        return _rounds(self.row, role)
+
+    @property
+    def number(self) -> int:
+        """How many sides there are."""
+        return len(series(self.row, "kept"))
+
+    @property
+    def memory_bytes(self) -> float | None:
+        """Peak of all processes, which have as much each."""
+        peak = self.row.memory.host_peak_bytes if self.row.is_on_cpu else self.row.memory.peak_bytes
+        return peak and peak * (self.row.count("instances") or 1)
+
+
+def _rounds(row: Row, role: ValueRole) -> Sequence[float]:
+    value = row.declared.value(role)
+    return row.rounds.values.get(value.name, ()) if value else ()
+
+
+def at_once(results: Results) -> list[AtOnce]:
+    """Return the cases in which several ran at once, those of one work next to each other."""
+    rows = [row for row in results.rows if row.is_sound and series(row, "kept")]
+    ratios = [AtOnce(row, speed_ratio(_rounds(row, "in_turn"), _rounds(row, "at_once"))) for row in rows]
+    return [each for alike in grouped(ratios, _work).values() for each in alike]
+
+
+def _work(each: AtOnce) -> object:
+    """Return what is the same in cases that differ in how many run at once, and how."""
+    names = ("instances", *each.row.declared.having("spread"))
+    return each.row.differing_from({THREADS, *(Setting("param", name) for name in names)})
+
+
+def _foremost(found: Sequence[AtOnce]) -> list[AtOnce]:
+    """Return of each work the case that brings the most, on accelerators first."""
+    most = [max(alike, key=lambda each: each.ratio.speedup) for alike in grouped(found, _work).values()]
+    return sorted(most, key=lambda each: (each.row.is_on_cpu, -each.ratio.speedup))
+
+
+ORDER = 65
+QUESTION = Question(
+    "concurrency",
+    "What do several at once bring: trainings on one device, or a teacher on the CPU and its student?",
+    command="dlbench run concurrency",
+    missing=["nothing was measured at once"],
+    sections=[
+        Section(
+            records=at_once,
+            title="Several at once: throughput of all over that of one after the other",
+            columns=[
+                KEY,
+                place,
+                Column("at_once.number", Unit.COUNT, "how many run at once", heading="at once", priority=0),
+                over_rounds(
+                    Column("at_once.items_per_s", Unit.ITEMS_PER_S, "what all do together", "higher").headed("items/s"),
+                    lambda each: each.rounds("at_once"),
+                ),
+                RATIO,
+                Column("at_once.loses", Unit.FRACTION, "of its own speed alone, by the one that loses most", "lower", priority=0).by(
+                    lambda each: 1 - min(series(each.row, "kept")), "loses"
+                ),
+                over_rounds(
+                    Column("at_once.efficiency", Unit.FRACTION, "0 as one after the other, 1 with all at full speed", "higher").headed(
+                        "efficiency", 0
+                    ),
+                    lambda each: each.rounds("efficiency"),
+                ),
+                Column("at_once.memory_bytes", Unit.BYTES, "peak of all processes, contexts apart", "lower", heading="memory"),
+            ],
+            notes=("efficiency: (sum of what each keeps of its speed alone - 1) / (the most that sum can be - 1)",),
+            whole=of_ratio,
+            foremost=_foremost,
+            by=lambda each: each.ratio.outcome,
+            headline={
+                "gain": ("{number} at once {speedup} one after the other{span}", "{number} at once {speedup} one after the other"),
+                "loss": "one after the other; {number} at once {speedup}{span}",
+                "open": "no gain shown with {number} at once",
+            },
+            tags={Tag.FEW_ROUNDS: lambda each: each.ratio.reason is not None, Tag.NOISY: lambda each: each.ratio.is_undecided},
+        )
+    ],
+)

@@ -1,0 +1,144 @@
+"""Steps of transformers: BERT-base and GPT-2 in training and inference, and the step in which GPT-2 writes one more token."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from typing import Any, Literal, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from dlbench import Dtype, Size, Sweep, Switch, Work, operands, workload
+from dlbench.kit.host_memory import refuse_more_than_left
+from dlbench.kit.modes import INFERENCE_VALUES, VALUES, Execution
+from dlbench.kit.precision import storage
+from dlbench.kit.step_counts import forward_counts
+from dlbench.kit.user_networks import Loss, forward_of, on_device
+from dlbench.models import bert, filled, gpt2, on_meta
+from dlbench.workloads.cnn import UPDATE_PASSES, Implementation, Optimizer, inference_work, optimizer_of, training_execution, training_work
+
+ModelName = Literal["bert_base", "gpt2"]
+Attention = Literal["fused", "math"]
+"""One kernel for all of it, or a product, a softmax and a product."""
+Mode = Literal["eager", "compile", "graph"]
+InferenceMode = Literal["eager", "compile", "freeze", "graph"]
+
+
+class Transformer(NamedTuple):
+    """A network of token ids: how it is built for training and for inference, and what it gets."""
+
+    training: Callable[[], nn.Module]
+    inference: Callable[[], nn.Module]
+    positions: int
+    draw: Callable[[int, int], tuple[tuple[Any, ...], Any]]
+    """From batch and sequence length to inputs and targets."""
+    loss: Callable[..., Tensor]
+    """From output, inputs and targets."""
+    given: int
+    """How many of the inputs inference takes."""
+
+    def loss_of(self, network: nn.Module) -> Loss:
+        """Return what a training step minimises."""
+        return lambda inputs, targets: self.loss(network(*inputs), inputs, targets)
+
+
+MODELS: dict[str, Transformer] = {
+    "bert_base": Transformer(bert.Bert, partial(bert.Bert, pretraining=False), bert.POSITIONS, bert.draw, bert.loss, given=2),
+    "gpt2": Transformer(gpt2.GPT2, gpt2.GPT2, gpt2.POSITIONS, gpt2.draw, gpt2.loss, given=1),
+}
+
+
+@workload(tags=("transformer", "training", "tokens"), values=VALUES, writes_files=True)
+def transformer_train_step(
+    device: torch.device,
+    *,
+    model: ModelName,
+    batch: Size,
+    seq: Sweep[Size] = 128,
+    dtype: Switch[Dtype] = "fp32",
+    attention: Switch[Attention] = "fused",
+    optimizer: Optimizer = "adamw",
+    implementation: Switch[Implementation] = "default",
+    mode: Switch[Mode] = "eager",
+) -> Work:
+    """Train a transformer by one step on sequences of `seq` tokens: BERT by masked words and the next sentence, GPT-2 by next tokens."""
+    of = MODELS[model]
+    refuse_sequence(model, seq, of.positions, least=2)
+    take_attention(attention, device, dtype)
+    execution = training_execution(mode, device, dtype, f"{device} {model} {batch} {seq} {dtype} {attention} {optimizer} {implementation}")
+    network = filled(on_meta(of.training)).to(device=device, dtype=storage(dtype))
+    given = on_device(of.draw(batch, seq), device, dtype)
+    update = optimizer_of(network, model, optimizer, implementation, in_graph=mode == "graph")
+    passes = UPDATE_PASSES[optimizer]
+    return training_work(execution, network, of.loss_of, given, dtype, update, items=batch * seq, passes=passes)
+
+
+@workload(tags=("transformer", "inference", "tokens"), values=INFERENCE_VALUES, writes_files=True)
+def transformer_infer_step(
+    device: torch.device,
+    *,
+    model: ModelName,
+    batch: Size,
+    seq: Sweep[Size] = 128,
+    dtype: Switch[Dtype] = "fp32",
+    attention: Switch[Attention] = "fused",
+    mode: Switch[InferenceMode] = "eager",
+) -> Work:
+    """Run a transformer forward on sequences of `seq` tokens: BERT without the heads of its training, GPT-2 to its logits."""
+    of = MODELS[model]
+    refuse_sequence(model, seq, of.positions)
+    take_attention(attention, device, dtype)
+    execution = Execution(mode, device, f"{device} {model} {batch} {seq} {dtype} {attention}")
+    network = filled(on_meta(of.inference)).to(device=device, dtype=storage(dtype)).eval()
+    inputs = on_device(of.draw(batch, seq)[0][: of.given], device, dtype)
+    counts = forward_counts(network, "", inputs, dtype)
+    return inference_work(execution, network, forward_of(network, inputs), inputs, dtype, counts, items=batch * seq)
+
+
+@workload(tags=("transformer", "inference", "tokens"), values=INFERENCE_VALUES, writes_files=True)
+def decode_step(
+    device: torch.device,
+    *,
+    context: Sweep[Size],
+    batch: Size = 1,
+    layers: Size = gpt2.LAYERS,
+    width: Size = gpt2.WIDTH,
+    heads: Size = gpt2.HEADS,
+    dtype: Switch[Dtype] = "fp32",
+    attention: Switch[Attention] = "fused",
+    mode: Switch[InferenceMode] = "eager",
+) -> Work:
+    """Write one more token of each sequence with GPT-2: it attends to `context` tokens, itself the last, whose keys and values are kept."""
+    refuse_sequence("gpt2", context, gpt2.POSITIONS)
+    network = on_meta(partial(gpt2.GPT2, layers, width, heads))
+    numbers, cached = sum(each.numel() for each in network.parameters()), 2 * batch * context * width * layers
+    if device.type == "cpu":
+        refuse_more_than_left((numbers + cached) * storage(dtype).itemsize, "weights and kept keys and values take")
+    take_attention(attention, device, dtype)
+    execution = Execution(mode, device, f"{device} {context} {batch} {layers} {width} {heads} {dtype} {attention}")
+    filled(network).to(device=device, dtype=storage(dtype)).eval()
+    caches = operands(device, *[(2, batch, heads, context, width // heads)] * layers, dtype=dtype)
+    ids = torch.randint(gpt2.VOCABULARY, (batch, 1)).to(device)
+    # Each weight once, but of the table of positions one row; all keys and values once.
+    moved = (numbers - gpt2.POSITIONS * width + cached) * storage(dtype).itemsize
+    counts = replace(forward_counts(network, "", (ids, caches), dtype), bytes=moved, least_bytes=moved)
+    return inference_work(execution, network, lambda ids: network(ids, caches), ids, dtype, counts, items=batch)
+
+
+def refuse_sequence(model: str, tokens: int, positions: int, least: int = 1) -> None:
+    """Raise ValueError for sequences that a network has no positions for, or that have no token to be told."""
+    if not least <= tokens <= positions:
+        raise ValueError(f"{model} takes sequences of {least} to {positions} tokens, not of {tokens}")
+
+
+def take_attention(attention: Attention, device: torch.device, dtype: Dtype) -> None:
+    """Have torch compute attention so until the next case, for which the harness sets it anew; it would take another way in silence.
+
+    Raises NotImplementedError for what an accelerator has no kernel for.
+    """
+    is_fused = attention == "fused"
+    if is_fused and device.type != "cpu" and storage(dtype) is torch.float64:
+        raise NotImplementedError("accelerators have no fused attention in fp64; take attention=math")
+    for kind in ("flash", "mem_efficient", "cudnn"):
+        getattr(torch.backends.cuda, f"enable_{kind}_sdp")(is_fused)
+    torch.backends.cuda.enable_math_sdp(not is_fused)

@@ -1,0 +1,282 @@
+"""Preprocessing: pictures as natural as a camera's, decoded, resized alike everywhere and batched, alone and for a step."""
+
+import multiprocessing
+import sys
+import threading
+from dataclasses import dataclass
+from io import BytesIO
+from itertools import count, islice
+from types import ModuleType
+
+import front_door
+import pytest
+import shared_hosts
+import torch
+from torch import nn
+
+import dlbench
+from dlbench.analysis.read.header import declaration
+from dlbench.core.declared_json import to_json
+from dlbench.harness.worker import registry, user_definitions
+from dlbench.testing import ManualClock, set_up
+from dlbench.workloads import preprocess
+
+Image = pytest.importorskip("PIL.Image", reason="Pillow is not installed")
+SMALL = {"width": 40, "pictures": 2, "batch": 4}
+
+
+@pytest.fixture(autouse=True)
+def _seed():
+    torch.manual_seed(7)
+
+
+def levels(height, width):
+    return torch.randint(256, (3, height, width), dtype=torch.uint8)
+
+
+def tent(covered, to):
+    """(to, covered) weights: a tent about each new pixel, as wide as what it covers, but no narrower than a pixel each side."""
+    scale = covered / to
+    centres = (torch.arange(to, dtype=torch.float64)[:, None] + 0.5) * scale
+    weights = (1 - ((torch.arange(covered) + 0.5 - centres) / max(1.0, scale)).abs()).clamp(min=0)
+    return weights / weights.sum(1, keepdim=True)
+
+
+SHAPES = [(90, 120, 56, (64, 85)), (1024, 768, 56, (85, 64)), (30, 40, 56, (64, 85)), (64, 64, 56, (64, 64)), (9, 200, 7, (8, 178))]
+
+
+@pytest.mark.parametrize(("height", "width", "size", "to"), SHAPES)
+def test_bytes_and_floats_are_resized_as_by_two_products_within_a_level(height, width, size, to):
+    """A CPU resizes bytes, an accelerator floats."""
+    picture = levels(height, width)
+    right = tent(height, to[0]) @ picture.double() @ tent(width, to[1]).T
+    in_bytes, in_floats = preprocess.resized(picture, size), preprocess.resized(picture.float(), size)
+    assert (in_bytes.dtype, in_bytes.shape) == (torch.uint8, (3, *to))
+    assert (in_floats - right).abs().max() < 1e-2  # its weights are in fp32
+    assert (in_bytes - right).abs().max() <= 1
+    assert (in_bytes - in_floats.round()).abs().max() <= 1
+
+
+@pytest.mark.parametrize(("height", "width", "size", "to"), SHAPES)
+def test_pillow_resizes_alike(height, width, size, to):
+    picture = levels(height, width)
+    resized = Image.fromarray(picture.permute(1, 2, 0).numpy()).resize(to[::-1], Image.Resampling.BILINEAR)
+    by_pillow = torch.frombuffer(bytearray(resized.tobytes()), dtype=torch.uint8).view(*to, 3).permute(2, 0, 1)
+    assert (preprocess.resized(picture, size).int() - by_pillow.int()).abs().max() <= 1
+
+
+def test_amplitudes_fall_as_those_of_natural_images_do():
+    (file,) = preprocess.draw_files(1, 512, 384)
+    brightness = preprocess.by_pillow(file).double().mean(0)
+    assert brightness.mean() == pytest.approx(128, abs=3)
+    assert brightness.std() == pytest.approx(preprocess.CONTRAST, rel=0.1)
+    amplitudes = torch.fft.rfft2(brightness).abs()
+    frequencies = torch.hypot(torch.fft.fftfreq(384, dtype=torch.float64)[:, None], torch.fft.rfftfreq(512, dtype=torch.float64))
+    bands = [(frequencies >= low) & (frequencies < 2 * low) for low in (1 / 128, 1 / 64, 1 / 32, 1 / 16, 1 / 8)]
+    means = torch.stack([amplitudes[band].mean() for band in bands]).log2()
+    assert (means[:-1] - means[1:]).tolist() == pytest.approx([1.0] * 4, abs=0.15)  # half of it with each octave
+
+
+def test_files_differ_from_each_other_and_are_the_same_for_the_same_seed():
+    files = list(preprocess.draw_files(3, 40, 30))
+    torch.manual_seed(7)
+    assert len(set(files)) == 3
+    assert list(preprocess.draw_files(3, 40, 30)) == files
+    assert Image.open(BytesIO(files[0])).size == (40, 30)
+
+
+def test_a_grey_picture_has_three_channels_too():
+    file = BytesIO()
+    Image.new("L", (5, 4), 77).save(file, "PNG")
+    decoded = preprocess.by_pillow(file.getvalue())
+    assert (decoded.shape, decoded.unique().tolist()) == ((3, 4, 5), [77])
+
+
+def test_a_cut_is_a_part_of_the_resized_picture_and_every_other_mirrored():
+    picture = levels(24, 32)
+    smaller = preprocess.resized(picture, 14)  # 16 x 21
+    windows = {(top, left): smaller[:, top : top + 14, left : left + 14] for top in range(3) for left in range(8)}
+    expected = {(*place, mirrored): window.flip(2) if mirrored else window for place, window in windows.items() for mirrored in (0, 1)}
+    parts = [preprocess.cut(picture, 14) for _ in range(400)]
+    assert {next(place for place, window in expected.items() if part.equal(window)) for part in parts} == expected.keys()
+
+
+def test_a_batch_is_normalised_by_channel():
+    black, white = (torch.full((3, 2, 2), level, dtype=torch.uint8) for level in (0, 255))
+    batch = preprocess.normalised(iter([black, white]))
+    mean, std = torch.tensor(preprocess.MEAN), torch.tensor(preprocess.STD)
+    assert batch.shape == (2, 3, 2, 2)
+    torch.testing.assert_close(batch[:, :, 0, 0], torch.stack([-mean / std, (1 - mean) / std]))
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_threads_keep_the_order_and_are_one_list_ahead(workers):
+    usual, begun, numbers = torch.get_num_threads(), [], count()
+
+    def task(index):
+        begun.append(index)
+        return index, torch.get_num_threads()
+
+    lists = preprocess.in_threads(task, iter(lambda: list(islice(numbers, 3)), None), workers)
+    assert [list(each) for each in islice(lists, 5)] == [
+        [(at, 1 if workers else usual) for at in range(first, first + 3)] for first in range(0, 15, 3)
+    ]
+    lists.close()
+    assert len(begun) <= 15 + (3 if workers else 0)
+    assert torch.get_num_threads() == usual
+    assert not [each for each in threading.enumerate() if each.name.startswith("ThreadPoolExecutor")]
+
+
+def test_without_pillow_pictures_are_neither_drawn_nor_decoded(monkeypatch):
+    monkeypatch.setitem(sys.modules, "PIL", None)
+    for call in (lambda: set_up("preprocess", **SMALL), lambda: preprocess.by_pillow(b"")):
+        with pytest.raises(NotImplementedError, match="Pillow is not installed; pip install pillow"):
+            call()
+
+
+class Broken:
+    """Finds torchcodec as its wheel is found without CUDA's libraries."""
+
+    def find_spec(self, name, path=None, target=None):
+        if name == "torchcodec":
+            raise OSError("Could not load this library") from OSError("libnvrtc.so.13: cannot open shared object file")
+
+
+def test_torchcodec_that_does_not_import_says_what_is_missing(monkeypatch):
+    monkeypatch.setitem(sys.modules, "torchcodec", None)
+    with pytest.raises(NotImplementedError, match="torchcodec decodes no images here: No module named 'torchcodec"):
+        set_up("preprocess", **SMALL, decoder="torchcodec")
+    monkeypatch.delitem(sys.modules, "torchcodec")
+    monkeypatch.setattr(sys, "meta_path", [Broken(), *sys.meta_path])
+    with pytest.raises(NotImplementedError, match=r"torchcodec decodes no images here: libnvrtc\.so\.13: cannot open shared object file"):
+        set_up("preprocess", **SMALL, decoder="torchcodec")
+
+
+def test_torchcodec_decodes_where_it_imports(monkeypatch):
+    decoded, decoders = [], ModuleType("torchcodec.decoders")
+    decoders.decode_image = lambda file: decoded.append(file) or preprocess.by_pillow(file)
+    monkeypatch.setitem(sys.modules, "torchcodec", ModuleType("torchcodec"))
+    monkeypatch.setitem(sys.modules, "torchcodec.decoders", decoders)
+    set_up("preprocess", **SMALL, decoder="torchcodec").call()
+    assert len(decoded) == 4
+
+
+@pytest.fixture
+def registered(monkeypatch):
+    """Networks of one test."""
+    monkeypatch.setattr(user_definitions, "_registry", user_definitions._Registry(taken=user_definitions._registry.taken))
+
+
+@pytest.fixture
+def tiny(registered):
+    @dlbench.network(inputs=(3, 14, 14), classes=5)
+    def tiny():
+        return nn.Sequential(nn.Flatten(), nn.Linear(3 * 14 * 14, 5))
+
+
+def test_alone_a_call_is_a_batch_as_the_network_takes_it():
+    work = set_up("preprocess", **SMALL)
+    images = work.call()
+    assert (images.shape, images.dtype, work.items, work.own_threads) == ((4, 3, 224, 224), torch.float32, 4, False)
+    assert not images.equal(work.call())
+    assert work.report(ManualClock()).keys() == {"input_s"}
+
+
+@dataclass
+class Ticking:
+    """A clock that takes a second each time it is read."""
+
+    seconds: float = 0.0
+
+    def now(self):
+        self.seconds += 1
+        return self.seconds
+
+
+@pytest.mark.parametrize(("where", "workers", "batches"), [("processes", 0, 1), ("processes", 2, 2), ("threads", 2, 1)])
+@pytest.mark.parametrize(("step", "shape"), [("training", ()), ("inference", (4, 5))])
+def test_for_a_step_a_call_takes_a_batch_of_each_process_and_says_both_paces(tiny, where, workers, batches, step, shape):
+    work = set_up("preprocess", **SMALL, model="tiny", step=step, where=where, workers=workers)
+    assert work.call().shape == shape
+    assert (work.items, work.own_threads) == (4 * batches, where == "threads")
+    values = work.report(Ticking())
+    assert values.keys() == {"input_s", "input_alone_s", "step_alone_s"}
+    assert values["step_alone_s"] == batches  # of a second each
+    assert not multiprocessing.active_children()
+    assert not [each for each in threading.enumerate() if each.name.startswith("ThreadPoolExecutor")]
+
+
+def test_it_says_how_a_step_is_fed_and_what_its_values_are_for():
+    declared = registry.get("preprocess").signature.declared
+    assert declaration(to_json(declared)) == declared
+    assert declared.having("feeding") == ("decoder", "where", "workers")
+    assert [value.role for value in declared.values] == ["input", "transfer", "input_alone", "step_alone"]
+
+
+@pytest.mark.parametrize(
+    ("params", "error", "sentence"),
+    [
+        ({"where": "device"}, NotImplementedError, "a CPU has decoded them where they are resized; where=threads is the same"),
+        ({"width": 60_000}, MemoryError, r"pictures of 60000 x 45000, drawn and decoded by 0 workers, take 226\.31 GiB"),
+        (
+            {"workers": 10**9, "where": "threads"},
+            MemoryError,
+            r"drawn and decoded by 1000000000 workers, take \d+\.\d\d GiB, and the host has 16",
+        ),
+        ({"workers": 10**9}, MemoryError, r"drawn and decoded by 1000000000 workers, take \d+\.\d\d GiB, and the host has 16"),
+        ({"model": "flat"}, ValueError, "model=flat takes no square pictures of three channels, and nothing else is prepared"),
+        ({"model": "oblong"}, ValueError, "model=oblong takes no square pictures of three channels, and nothing else is prepared"),
+    ],
+)
+def test_what_cannot_be_is_refused_before_a_picture_is_drawn(monkeypatch, registered, params, error, sentence):
+    @dlbench.network(inputs=(6,), classes=3)
+    def flat():
+        return nn.Linear(6, 3)
+
+    @dlbench.network(inputs=(3, 6, 8), classes=3)
+    def oblong():
+        return nn.Flatten()
+
+    monkeypatch.setattr(preprocess, "draw_files", pytest.fail)
+    monkeypatch.setattr("dlbench.kit.host_memory.too_little_memory", lambda needed: 2**34 if needed > 2**34 else None)
+    with pytest.raises(error, match=sentence):
+        set_up("preprocess", **{**SMALL, **params})
+
+
+def test_numbers_that_rounding_does_not_explain_fail(monkeypatch):
+    work, usual = set_up("preprocess", **SMALL), preprocess.resized
+
+    def darker(picture, size):
+        return usual(picture, size) // (2 if picture.dtype is torch.uint8 else 1)
+
+    work.call()
+    monkeypatch.setattr(preprocess, "resized", darker)
+    with pytest.raises(ValueError, match=r"a pixel resized here is \d+ of 255 levels away from fp64 on the CPU; rounding explains one"):
+        work.report(ManualClock())
+
+
+PLUGIN = """
+from dlbench import Work, workload
+from dlbench.workloads import preprocess
+from dlbench.workloads.feed import Count
+
+@workload()
+def torn(device, *, where: str, workers: Count) -> Work:
+    "Prepare pictures that are torn."
+    drawn = preprocess.draw_files
+    preprocess.draw_files = lambda *given: [each[:200] for each in drawn(*given)]
+    try:
+        return preprocess.preprocess(device, batch=2, width=40, pictures=1, where=where, workers=workers)
+    finally:
+        preprocess.draw_files = drawn
+"""
+
+
+def test_a_picture_that_cannot_be_decoded_ends_its_case_with_a_sentence(tmp_path):
+    (tmp_path / "torn.py").write_text(PLUGIN)
+    bench = 'workload = "torn"\naxes.where = '
+    suite = front_door.suite(tmp_path, f'{bench}"processes"\naxes.workers = [0, 1]', f'{bench}"threads"\naxes.workers = 1')
+    done = shared_hosts.dlbench("run", suite, "--plugin", "torn.py", "--device", "cpu", "--rounds", "1", "-o", "o.jsonl", cwd=tmp_path)
+    assert done.code == 5, done.err
+    sentence = "ValueError: data 'pictures' raises OSError: Truncated File Read"
+    assert [(each["status"], each["reason"]) for each in front_door.measurements(tmp_path / "o.jsonl")] == [("failed", sentence)] * 3

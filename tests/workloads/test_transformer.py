@@ -1,0 +1,152 @@
+"""Steps of BERT and GPT-2: their counts, both kinds of attention, every precision, and what they refuse before anything runs."""
+
+import math
+from functools import partial
+from typing import get_args
+
+import pytest
+import torch
+from torch import nn
+
+from dlbench import Dtype
+from dlbench.harness.worker.backends.torch_build import set_math
+from dlbench.kit.precision import storage
+from dlbench.models import bert, gpt2
+from dlbench.workloads import transformer
+
+CPU = torch.device("cpu")
+SMALL = {"WIDTH": 32, "HEADS": 4, "LAYERS": 2, "VOCABULARY": 60, "POSITIONS": 16}
+
+
+@pytest.fixture
+def small(monkeypatch: pytest.MonkeyPatch) -> list[nn.Module]:
+    """Make both networks small; the list holds those that were built."""
+    built: list[nn.Module] = []
+    for module in (bert, gpt2):
+        for name, number in SMALL.items():
+            monkeypatch.setattr(module, name, number)
+    tiny = transformer.MODELS["gpt2"]._replace(training=partial(gpt2.GPT2, 2, 32, 4), inference=partial(gpt2.GPT2, 2, 32, 4))
+    monkeypatch.setitem(transformer.MODELS, "gpt2", tiny)
+    for name in transformer.MODELS:
+        monkeypatch.setitem(transformer.MODELS, name, transformer.MODELS[name]._replace(positions=16))
+    filled = transformer.filled
+
+    def fill(network: nn.Module) -> nn.Module:
+        built.append(filled(network))
+        return built[-1]
+
+    monkeypatch.setattr(transformer, "filled", fill)
+    return built
+
+
+@pytest.fixture(autouse=True)
+def usual_attention():
+    yield
+    set_math("fp32")
+
+
+@pytest.mark.parametrize("dtype", get_args(Dtype))
+@pytest.mark.parametrize("model", transformer.MODELS)
+def test_every_precision_trains_to_finite_losses_by_the_token(small: list[nn.Module], model: str, dtype: Dtype) -> None:
+    torch.manual_seed(0)
+    work = transformer.transformer_train_step(CPU, model=model, batch=2, seq=12, dtype=dtype)
+    assert work.items == 24
+    assert not work.unknown
+    losses = [work.call().item() for _ in range(3)]
+    assert all(map(math.isfinite, losses))
+    assert all(each.dtype == storage(dtype) and torch.isfinite(each).all() for each in small[0].parameters())
+    assert all(each.grad is not None for name, each in small[0].named_parameters())
+
+
+def test_training_bert_takes_three_times_the_operations_of_a_forward_pass_with_both_heads(small: list[nn.Module]) -> None:
+    work = transformer.transformer_train_step(CPU, model="bert_base", batch=2, seq=12)
+    forward = 2 * (2 * 12 * (4 * 32**2 + 2 * 32 * 128) + 4 * 12**2 * 32) + 2 * 32**2
+    heads = 2 * 12 * (32**2 + 32 * 60) + 4 * 32
+    assert work.flops == 3 * 2 * (forward + heads)
+    infer = transformer.transformer_infer_step(CPU, model="bert_base", batch=2, seq=12)
+    assert (infer.flops, infer.items) == (2 * forward, 24)
+    assert small[-1].heads is None
+
+
+@pytest.mark.parametrize("step", [transformer.transformer_train_step, transformer.transformer_infer_step])
+@pytest.mark.parametrize("model", transformer.MODELS)
+def test_both_kinds_of_attention_give_the_same_and_are_other_kernels(small: list[nn.Module], model: str, step) -> None:
+    outputs, kernels = [], []
+    for attention in get_args(transformer.Attention):
+        torch.manual_seed(0)
+        work = step(CPU, model=model, batch=2, seq=12, dtype="fp64", attention=attention)
+        with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profiler:
+            output = work.call()
+        outputs.append(output if isinstance(output, tuple) else (output,))
+        kernels.append({event.key for event in profiler.key_averages() if "flash" in event.key or "attention_math" in event.key})
+    torch.testing.assert_close(*outputs)
+    fused, math_ = (" ".join(sorted(each)) for each in kernels)
+    assert "flash" in fused
+    assert "math" not in fused
+    assert "math" in math_
+    assert "flash" not in math_
+
+
+def test_the_harness_gives_attention_back_to_torch(small: list[nn.Module]) -> None:
+    transformer.transformer_infer_step(CPU, model="gpt2", batch=1, seq=4, attention="math")
+    assert not torch.backends.cuda.flash_sdp_enabled()
+    set_math("fp32")
+    assert torch.backends.cuda.flash_sdp_enabled()
+    assert torch.backends.cuda.mem_efficient_sdp_enabled()
+
+
+def test_decoding_moves_its_weights_and_what_it_keeps(small: list[nn.Module]) -> None:
+    work = transformer.decode_step(CPU, context=16, batch=3, layers=4, width=32, heads=4)
+    assert work.call().shape == (3, 1, 60)
+    assert torch.equal(work.call(), work.call())
+    weights = 60 * 32 + 4 * (12 * 32**2 + 13 * 32) + 2 * 32  # but the table of positions
+    kept = 2 * 3 * 16 * 32 * 4
+    assert work.bytes == work.least_bytes == 4 * (weights + kept)
+    assert work.flops == 3 * (2 * (4 * 12 * 32**2 + 60 * 32) + 4 * 4 * 16 * 32)
+    assert work.items == 3
+    assert [tuple(each.shape) for each in work.inputs] == [(3, 1)]
+    assert transformer.decode_step(CPU, context=16, width=32, heads=4, dtype="bf16").bytes % 2 == 0
+
+
+def test_decoding_attends_to_all_of_its_context(small: list[nn.Module]) -> None:
+    torch.manual_seed(0)
+    one = transformer.decode_step(CPU, context=16, layers=1, width=32, heads=4).call()
+    torch.manual_seed(0)
+    fused = transformer.decode_step(CPU, context=16, layers=1, width=32, heads=4, attention="math").call()
+    torch.testing.assert_close(one, fused)
+
+
+REFUSED = [
+    ("transformer_train_step", {"model": "bert_base", "seq": 513}, "bert_base takes sequences of 2 to 512 tokens, not of 513"),
+    ("transformer_train_step", {"model": "gpt2", "seq": 1}, "gpt2 takes sequences of 2 to 1024 tokens, not of 1"),
+    ("transformer_infer_step", {"model": "gpt2", "seq": 1025}, "gpt2 takes sequences of 1 to 1024 tokens, not of 1025"),
+    ("decode_step", {"context": 2048}, "gpt2 takes sequences of 1 to 1024 tokens, not of 2048"),
+    ("decode_step", {"context": 8, "heads": 7}, "7 heads do not divide a width of 768; give a width that is a multiple of the heads"),
+]
+
+
+@pytest.mark.parametrize(("step", "params", "sentence"), REFUSED)
+def test_what_no_step_can_take_is_refused_before_anything_is_built(monkeypatch, step, params, sentence) -> None:
+    monkeypatch.setattr(transformer, "filled", lambda network: pytest.fail("built"))
+    with pytest.raises(ValueError, match=f"^{sentence}$"):
+        getattr(transformer, step)(CPU, batch=1, **params)
+
+
+def test_a_cpu_has_no_graphs_of_transformers(monkeypatch) -> None:
+    monkeypatch.setattr(transformer, "filled", lambda network: pytest.fail("built"))
+    for step in (transformer.transformer_train_step, transformer.transformer_infer_step):
+        with pytest.raises(NotImplementedError, match="CUDA graphs are those of CUDA devices"):
+            step(CPU, model="gpt2", batch=1, mode="graph")
+    with pytest.raises(NotImplementedError, match="scaled gradients"):
+        transformer.transformer_train_step(torch.device("cuda"), model="gpt2", batch=1, mode="graph", dtype="amp_fp16")
+
+
+def test_a_cache_larger_than_memory_is_refused_with_both_numbers(monkeypatch) -> None:
+    monkeypatch.setattr(transformer, "filled", lambda network: pytest.fail("built"))
+    with pytest.raises(MemoryError, match=r"^weights and kept keys and values take \d+\.\d\d GiB, and the host has \d+\.\d\d GiB left$"):
+        transformer.decode_step(CPU, context=1024, batch=1_000_000)
+
+
+def test_an_accelerator_has_no_fused_attention_in_fp64() -> None:
+    with pytest.raises(NotImplementedError, match="take attention=math"):
+        transformer.take_attention("fused", torch.device("cuda"), "fp64")
