@@ -57,7 +57,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 def _latency(times: Sequence[float]) -> float:
     """Return the median latency of our loop."""
     with Client(times) as client:
-        stamps = serve(client.start(), client, Batcher(1), lambda size: None, time.perf_counter)
+        stamps = serve(client.start(), client.receive, Batcher(1), lambda size: None, time.perf_counter)
     return statistics.median(map(float.__sub__, stamps.done, stamps.scheduled))
 
 
@@ -87,7 +87,7 @@ def _mean_wait(requests: int) -> tuple[float, float]:
     """Return the mean wait before a service that sleeps, and that of M/D/1 with its mean time."""
     torch.manual_seed(1)
     with Client(schedule("poisson", LOAD / SLEEP_S, requests)) as client:
-        stamps = serve(client.start(), client, Batcher(1), lambda size: time.sleep(SLEEP_S), time.perf_counter)
+        stamps = serve(client.start(), client.receive, Batcher(1), lambda size: time.sleep(SLEEP_S), time.perf_counter)
     service_s = statistics.fmean(map(float.__sub__, stamps.done, stamps.begun))
     load = LOAD / SLEEP_S * service_s
     return math.fsum(map(float.__sub__, stamps.begun, stamps.scheduled)) / requests, load * service_s / (2 * (1 - load))
