@@ -43,7 +43,7 @@ def served(
 ) -> tuple[Stamps, list[int]]:
     """Serve requests that are sent at these times; return their stamps and the sizes of the batches."""
     server = ScriptedServer(times, service_s)
-    stamps = serve(times if scheduled is None else scheduled, server, batcher or Batcher(1), server.service, server.now)
+    stamps = serve(times if scheduled is None else scheduled, server.receive, batcher or Batcher(1), server.service, server.now)
     return stamps, server.sizes
 
 

@@ -4,6 +4,7 @@ import gc
 import os
 from collections.abc import Collection
 from dataclasses import replace
+from functools import partial
 from typing import Annotated, Any, Literal
 
 import torch
@@ -27,7 +28,7 @@ PER_PERIOD, MOST = 25, 2000
 """Requests of a run: so many at least, or this over the square of the share that the rate leaves idle, as busy periods grow by that."""
 WARM = 0.1
 """Of those, so many more are sent ahead: the first meet an empty queue."""
-_SHARES = ("25 %", "50 %", "75 %", "90 %")
+_SHARES = ("0.25", "0.5", "0.75", "0.9")
 
 
 def _plain(name: str, unit: Unit, role: Any, meaning: str) -> Value:
@@ -74,9 +75,9 @@ def open_loop(
     """Serve requests that come at a rate, in batches of what waits; find the highest rate within a bound of latency where none is given."""
     if wait_ms < 0:
         raise ValueError(f"wait_ms must be 0 or more, not {wait_ms:g}")
-    sizes = [size for at in range(batch.bit_length()) if (size := 1 << at) < batch] + [batch]
-    works = [infer_step(device, model=model, batch=size, dtype=dtype, layout=layout, mode=mode) for size in sizes]
-    services = {size: server(device, work, copies) for size, work in zip(sizes, works, strict=True)}
+    sizes = sorted({min(1 << at, batch) for at in range(batch.bit_length() + 1)})
+    step = partial(infer_step, device, model=model, dtype=dtype, layout=layout, mode=mode)
+    services = {size: server(device, step(batch=size), copies) for size in sizes}
     bound_s = bound_ms / 1000
 
     def service(size: int) -> None:
@@ -97,12 +98,12 @@ def open_loop(
         gc.disable()
         try:
             with Client(schedule(arrivals, rate, warm + count, pattern), cpus) as client:
-                stamps = serve(client.start(), client, Batcher(batch, wait_ms / 1000), service, clock.stamp)
+                stamps = serve(client.start(), client.receive, Batcher(batch, wait_ms / 1000), service, clock.stamp)
         finally:
             gc.enable()
         return {**reported(stamps, bound_s, batch, warm), "own_cpu": own}
 
-    return replace(works[-1], call=None, report=None, inputs=(), observe=observe)
+    return Work(observe=observe)
 
 
 def requests_of(percentile: str, load: float, given: int | None) -> tuple[int, int]:

@@ -182,7 +182,7 @@ def _value_change(columns: tuple[Column, Column], base: Row, new: Row, threshold
     if unlike or column.better is None or not all(sides):
         return shown
     if _searched(base, new):
-        failed = min(base, new, key=lambda row: row.rounds.values[name][0]).in_role("failing_rate")
+        failed = min((base, new), key=lambda row: row.in_role("highest_rate") or 0.0).in_role("failing_rate")
         return _by_resolution(column, sides, threshold or _VALUE, detect, failed)
     repeats = all(len(side) > 1 and len({*side}) == 1 for side in sides)
     margin = columns[1].margin if columns[0].margin is None else columns[0].margin
@@ -206,10 +206,13 @@ def _searched(base: Row, new: Row) -> bool:
     return all(each.case.found and not each.rounds.median_s for each in (base, new))
 
 
-def _by_resolution(column: Column, sides: Sequence[Sequence[float]], threshold: float, detect: float, failed: float | None) -> ValueChange:
+def _by_resolution(
+    column: Column, sides: Sequence[Sequence[float]], threshold: float, detect: float, failed: float | None = None
+) -> ValueChange:
     """Judge what a search found: once a run, as good as its resolution and no chance, so by a margin alone.
 
-    Each side is a step of the search off at most, a rate as far as the lowest that ``failed``: which may be as much as must be detected.
+    Each side is a step of the search off at most. Of what is small two steps may be as much as must be detected, so that nothing is known.
+    A rate lies anywhere up to the lowest that ``failed``, here of the lower side: rates differ where two such intervals do not overlap.
     """
     base, new = map(statistics.median, sides)
     usual, worse, remark = max(abs(base), abs(new)), base - new if column.better == "higher" else new - base, ""

@@ -84,7 +84,8 @@ def test_a_service_that_fails_leaves_no_process() -> None:
 def test_a_client_ends_with_its_server() -> None:
     with Client([0.0]) as client:
         process = client._process
-        client._input.close()
+        process.stdin.close()
+        process.stdout.close()
         assert process.wait() == 0
 
 
