@@ -52,7 +52,7 @@ def filled(model: nn.Module) -> nn.Module:
 def for_inference(model: nn.Module) -> nn.Module:
     """Take from a network, in place, what it has for training alone, and return it."""
     for name, part in list(model.named_children()):
-        if isinstance(part, Auxiliary):
+        if isinstance(part, Auxiliary | BertHeads):
             delattr(model, name)
     return model.eval()
 

@@ -36,19 +36,19 @@ class BertHeads(nn.Module):
 
 
 class Bert(nn.Module):
-    """Twelve layers and the pooler, 109,482,240 parameters; with the heads of ``pretraining`` 110,106,428.
+    """Twelve layers and the pooler, 109,482,240 parameters; with the heads of its training 110,106,428.
 
     Forward a sequence takes L (2 s (4 w² + 2 w f) + 4 s² w) + 2 w² operations, of s tokens in L layers of width w, and f = 4 w; with the
     heads, at m places and of a vocabulary v, 2 m (w² + w v) + 4 w more: of 128 tokens 4.3 %, where heads on all of them would be 27.5 %.
     """
 
-    def __init__(self, *, pretraining: bool = True) -> None:
+    def __init__(self) -> None:
         super().__init__()
         self.words, self.positions, self.sentences = (nn.Embedding(number, WIDTH) for number in (VOCABULARY, POSITIONS, 2))
         self.norm = nn.LayerNorm(WIDTH, EPS)
         self.layers = nn.Sequential(*(TransformerLayer(WIDTH, HEADS, EPS, is_decoder=False) for _ in range(LAYERS)))
         self.pooler = nn.Linear(WIDTH, WIDTH)
-        self.heads = BertHeads() if pretraining else None
+        self.heads = BertHeads()
 
     def forward(self, ids: Tensor, sentences: Tensor, places: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """Return vectors of all tokens (batch, seq, 768) and of the whole (batch, 768), or what the heads make of both.
@@ -57,7 +57,7 @@ class Bert(nn.Module):
         """
         x = self.layers(self.norm(self.words(ids) + self.positions.weight[: ids.shape[1]] + self.sentences(sentences)))
         pooled = torch.tanh(self.pooler(x[:, 0]))
-        if self.heads is None or places is None:
+        if places is None:
             return x, pooled
         told: tuple[Tensor, Tensor] = self.heads(x.gather(1, places[..., None].expand(-1, -1, WIDTH)), pooled, self.words.weight)
         return told

@@ -14,21 +14,22 @@ from dlbench.kit.modes import INFERENCE_VALUES, VALUES, Execution
 from dlbench.kit.precision import storage
 from dlbench.kit.step_counts import forward_counts
 from dlbench.kit.user_networks import Loss, forward_of, on_device
-from dlbench.models import bert, filled, gpt2, on_meta
-from dlbench.workloads.cnn import UPDATE_PASSES, Implementation, Optimizer, inference_work, optimizer_of, training_execution, training_work
+from dlbench.models import bert, filled, for_inference, gpt2, on_meta
+from dlbench.workloads.cnn import UPDATE_PASSES, Implementation, inference_work, optimizer_of, training_execution, training_work
 
 ModelName = Literal["bert_base", "gpt2"]
 Attention = Literal["fused", "math"]
 """One kernel for all of it, or a product, a softmax and a product."""
+OPTIMIZER = "adamw"
+"""By which both are trained."""
 Mode = Literal["eager", "compile", "graph"]
 InferenceMode = Literal["eager", "compile", "freeze", "graph"]
 
 
 class Transformer(NamedTuple):
-    """A network of token ids: how it is built for training and for inference, and what it gets."""
+    """A network of token ids: how it is built, and what it gets."""
 
-    training: Callable[[], nn.Module]
-    inference: Callable[[], nn.Module]
+    make: Callable[[], nn.Module]
     positions: int
     draw: Callable[[int, int], tuple[tuple[Any, ...], Any]]
     """From batch and sequence length to inputs and targets."""
@@ -43,8 +44,8 @@ class Transformer(NamedTuple):
 
 
 MODELS: dict[str, Transformer] = {
-    "bert_base": Transformer(bert.Bert, partial(bert.Bert, pretraining=False), bert.POSITIONS, bert.draw, bert.loss, given=2),
-    "gpt2": Transformer(gpt2.GPT2, gpt2.GPT2, gpt2.POSITIONS, gpt2.draw, gpt2.loss, given=1),
+    "bert_base": Transformer(bert.Bert, bert.POSITIONS, bert.draw, bert.loss, given=2),
+    "gpt2": Transformer(gpt2.GPT2, gpt2.POSITIONS, gpt2.draw, gpt2.loss, given=1),
 }
 
 
@@ -57,7 +58,6 @@ def transformer_train_step(
     seq: Sweep[Size] = 128,
     dtype: Switch[Dtype] = "fp32",
     attention: Switch[Attention] = "fused",
-    optimizer: Optimizer = "adamw",
     implementation: Switch[Implementation] = "default",
     mode: Switch[Mode] = "eager",
 ) -> Work:
@@ -65,12 +65,11 @@ def transformer_train_step(
     of = MODELS[model]
     refuse_sequence(model, seq, of.positions, least=2)
     take_attention(attention, device, dtype)
-    execution = training_execution(mode, device, dtype, f"{device} {model} {batch} {seq} {dtype} {attention} {optimizer} {implementation}")
-    network = filled(on_meta(of.training)).to(device=device, dtype=storage(dtype))
+    execution = training_execution(mode, device, dtype, f"{device} {model} {batch} {seq} {dtype} {attention} {implementation}")
+    network = filled(on_meta(of.make)).to(device=device, dtype=storage(dtype))
     given = on_device(of.draw(batch, seq), device, dtype)
-    update = optimizer_of(network, model, optimizer, implementation, in_graph=mode == "graph")
-    passes = UPDATE_PASSES[optimizer]
-    return training_work(execution, network, of.loss_of, given, dtype, update, items=batch * seq, passes=passes)
+    update = optimizer_of(network, model, OPTIMIZER, implementation, in_graph=mode == "graph")
+    return training_work(execution, network, of.loss_of, given, dtype, update, items=batch * seq, passes=UPDATE_PASSES[OPTIMIZER])
 
 
 @workload(tags=("transformer", "inference", "tokens"), values=INFERENCE_VALUES, writes_files=True)
@@ -89,7 +88,7 @@ def transformer_infer_step(
     refuse_sequence(model, seq, of.positions)
     take_attention(attention, device, dtype)
     execution = Execution(mode, device, f"{device} {model} {batch} {seq} {dtype} {attention}")
-    network = filled(on_meta(of.inference)).to(device=device, dtype=storage(dtype)).eval()
+    network = for_inference(filled(on_meta(of.make))).to(device=device, dtype=storage(dtype))
     inputs = on_device(of.draw(batch, seq)[0][: of.given], device, dtype)
     counts = forward_counts(network, "", inputs, dtype)
     return inference_work(execution, network, forward_of(network, inputs), inputs, dtype, counts, items=batch * seq)

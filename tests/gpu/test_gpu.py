@@ -30,6 +30,7 @@ warmup_s = 0.3
 max_warmup_s = 1.5
 timeout_s = 100
 """
+ATTENTION = 'axes.attention = ["fused", "math"]'
 OPTIMIZERS = 'axes.optimizer = ["sgd", "adamw"]\naxes.implementation = ["default", "fused"]'
 SMALL_STEP = 'axes.model = "resnet18"\naxes.batch = 2\ndevices = ["cuda"]'
 
@@ -90,6 +91,8 @@ def measured(accelerator, tmp_path_factory):
         f'workload = "train_step"\n{SMALL_STEP}\naxes.mode = "graph"\n{OPTIMIZERS}',
         f'workload = "train_step"\n{SMALL_STEP}\naxes.mode = ["eager", "autotune"]\naxes.optimizer = "adamw"',
         f'workload = "infer_step"\n{SMALL_STEP}\naxes.mode = ["graph", "compile"]',
+        f'workload = "decode_step"\naxes.context = 64\naxes.layers = 1\n{ATTENTION}\naxes.mode = ["eager", "graph"]\n{there}',
+        f'workload = "transformer_train_step"\naxes.model = "bert_base"\naxes.batch = 2\n{ATTENTION}\n{there}',
     ]
     done = run(folder, benches, "--device", "cpu", "--device", accelerator)
     assert done.code in (0, 5), done.err
@@ -202,6 +205,11 @@ def test_pages_are_locked_and_copies_hide_behind_computation(cuda):
     assert (locked["case.status"], overlap["case.status"]) == ("ok", "ok"), (locked["case.reason"], overlap["case.reason"])
     assert 0 < locked["value.lock_s"] < 1
     assert 0.3 < overlap["value.overlap_efficiency"] < 1.3
+
+
+def test_transformers_train_and_write_with_both_kinds_of_attention_and_as_graphs(cuda):
+    rows = [*cuda.rows_of("decode_step"), *cuda.rows_of("transformer_train_step")]
+    assert [(row["case.status"], row["case.reason"]) for row in rows] == [("ok", None)] * 6
 
 
 def test_graphs_autotuning_and_compiled_steps_give_what_eager_ones_give(cuda):

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F  # noqa: N812  # what everybody calls it
 
-from dlbench.models import bert, filled, gpt2, on_meta
+from dlbench.models import bert, filled, for_inference, gpt2, on_meta
 from dlbench.models.operations import count_step
 from dlbench.models.transformer import Attention, TransformerLayer
 
@@ -21,7 +21,7 @@ def parameters(network: nn.Module) -> int:
 
 
 def test_parameters_are_the_published_ones() -> None:
-    assert parameters(on_meta(partial(bert.Bert, pretraining=False))) == PUBLISHED["params"]
+    assert parameters(for_inference(on_meta(bert.Bert))) == PUBLISHED["params"]
     assert parameters(on_meta(bert.Bert)) == PUBLISHED["params_pretraining"]
     assert parameters(on_meta(gpt2.GPT2)) == 124_439_808
     assert parameters(on_meta(partial(gpt2.GPT2, 48, 1600, 25))) == 1_557_611_200  # GPT-2 XL, as transformers has it
@@ -127,7 +127,7 @@ def test_heads_that_do_not_divide_a_width_are_refused() -> None:
 
 
 @torch.no_grad()
-@pytest.mark.parametrize("make", [partial(bert.Bert, pretraining=False), gpt2.GPT2])
+@pytest.mark.parametrize("make", [bert.Bert, gpt2.GPT2])
 def test_activations_neither_explode_nor_vanish(make) -> None:
     torch.manual_seed(0)
     network, spread = filled(on_meta(make)).eval(), {}
