@@ -40,7 +40,7 @@ ROOMS = {
     "analysis.ratios": "ratio pairing",
     "analysis.presentation": "wording names columns figures",
     "analysis.scaling": "outliers speedup projection columns",
-    "analysis.compare": "variances calibration judge power values verdict doubts comparison pairs provenance",
+    "analysis.compare": "calibration judge power values verdict doubts comparison pairs provenance",
     "analysis.answers.parts": "headline base engine best lines step_kinds pair_tables "
     "small_batches elsewhere published sustained convergence money cards training_time",
     "analysis.answers.bottleneck": "* __init__",

@@ -13,6 +13,7 @@ from dlbench.analysis.ratios.pairing import BATCH, chosen, grouped, settings_nam
 from dlbench.analysis.ratios.ratio import Ratio, speed_ratio
 from dlbench.analysis.read.table import Results
 from dlbench.core import units
+from dlbench.core.model import value_text
 from dlbench.core.prices import Prices
 from dlbench.core.reference.schedules import Schedule
 from dlbench.core.rows.row import MACHINE, Row
@@ -40,10 +41,9 @@ class Serving:
     """Pairs of settings of both that it may be the best of."""
 
     @property
-    def bound(self) -> str | None:
+    def bound(self) -> str:
         """Latency that requests are to keep."""
-        bound = self.row.params.get("bound_ms")
-        return units.seconds(bound / 1000) if isinstance(bound, int | float) else None
+        return f"{value_text(self.row.params.get('bound_ms', ''))} ms"
 
     @property
     def kept(self) -> Interval | None:
@@ -68,7 +68,9 @@ class Serving:
         over = self.larger if self.outcome == "kept" else self
         if over is None:
             return "no larger batch was measured"
-        return f"service: batch {over.batch} takes {units.seconds(over.batch / over.row.paid_rate)}"
+        return (
+            f"{'next' if over.outcome == 'kept' else 'service'}: batch {over.batch} takes {units.seconds(over.batch / over.row.paid_rate)}"
+        )
 
     @property
     def ratio(self) -> Ratio | None:
@@ -112,8 +114,10 @@ def rates(results: Results) -> list[Row]:
     return sorted(found, key=lambda row: row.is_on_cpu)
 
 
-def _load(row: Row) -> float:
-    return (row.in_role("highest_rate") or 0) / (row.in_role("saturation") or math.inf)
+def _ends(row: Row) -> str:
+    """Return what ends a rate: a server that is busy nearly always, or the queue of one that is not."""
+    load = (row.in_role("highest_rate") or 0.0) / (row.in_role("saturation") or math.inf)
+    return f"{'service' if load >= BUSY else 'queue'}: {units.percent(load)} of a closed loop"
 
 
 ORDER = 80
@@ -171,12 +175,7 @@ QUESTION = Question(
                 Column("open.failed", Unit.ITEMS_PER_S, "lowest rate that missed it", heading="missed at", priority=0).by(
                     lambda row: row.in_role("failing_rate")
                 ),
-                Column(
-                    "open.load", Unit.FRACTION, "what is kept, of what a closed loop does", of=_load, heading="of a closed loop", priority=0
-                ),
-                Column("open.limit", Unit.TEXT, f"service where that is {BUSY:.0%} or more; else requests queue", heading="limit").by(
-                    lambda row: "service" if _load(row) >= BUSY else "queue"
-                ),
+                Column("open.limit", Unit.TEXT, "what ends it, and how near it is to a closed loop", of=_ends).headed("limit", 0),
             ],
             headline={"": ("{held} keep their bound, {failed} miss it", "{held} keep their bound")},
         ),

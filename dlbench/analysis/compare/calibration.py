@@ -5,11 +5,9 @@ import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cache
-from operator import itemgetter
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from dlbench.analysis.compare.variances import median_variance, two_way_variances, variance_between
 from dlbench.analysis.ratios.pairing import grouped
 from dlbench.analysis.read.places import began
 from dlbench.analysis.read.table import Results
@@ -17,8 +15,7 @@ from dlbench.core.decoding import decode
 from dlbench.core.errors import ResultFileError
 from dlbench.core.quantities import Bounds
 from dlbench.core.rows.row import Row
-from dlbench.core.schema import Column, Unit
-from dlbench.core.stats import student_p, student_quantile
+from dlbench.core.stats import MAD_TO_SD, student_p, student_quantile
 
 STATISTICS = ("median", "p10", "mean")
 """Of a round's blocks, seconds a call: fields of `Noise`, and with ``_s`` of `CaseRounds`."""
@@ -27,17 +24,6 @@ FEWEST = 2
 _LEVEL = 0.05  # of a comparison: `judge.LEVEL`, which stands above this
 _NODES = 128
 """Of the integral over the common part, at equal angles: its p is within 0.003 then, also where nothing else varies."""
-
-
-_BEYOND = "by how much its median differs from one session to another, beyond what all cases have in common: standard deviation"
-FIELDS = (
-    Column("calibrate.case", Unit.TEXT, "the case", of=itemgetter(0), heading="case"),
-    Column("calibrate.occasions", Unit.COUNT, "sessions in which it was measured", of=lambda each: each[1].occasions, heading="sessions"),
-    Column("calibrate.median_sd", Unit.FRACTION, _BEYOND, of=lambda each: each[1].median, heading="sd of median"),
-    Column("calibrate.p10_sd", Unit.FRACTION, "the same of its p10", of=lambda each: each[1].p10, heading="sd of p10"),
-    Column("calibrate.mean_sd", Unit.FRACTION, "the same of its mean", of=lambda each: each[1].mean),
-)
-"""What is shown of a case and its noise."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,12 +185,12 @@ def estimate(machine_key: str, results: Results) -> Calibration | None:
     if len(together) < FEWEST:
         together = []
     common, pooled, own = zip(*(_deviations(often, together, statistic) for statistic in STATISTICS), strict=True)
-    times = sorted(filter(None, map(began, results.environments.values())))
+    times = sorted(filter(None, map(began, results.environments.values()))) or [""]
     occasions = len(often[together[0]]) if together else statistics.median_low(map(len, often.values()))
     return Calibration(
         machine_key,
-        first=times[0] if times else "",
-        last=times[-1] if times else "",
+        first=times[0],
+        last=times[-1],
         pooled=Noise(occasions, *pooled),
         cases={case: Noise(len(rows), *(each[case] for each in own)) for case, rows in often.items()},
         common=Common(occasions, *common, cases=len(together)) if together else None,
@@ -238,3 +224,46 @@ def _occasions(results: Results) -> dict[str, list[Row]]:
     # What a search found may differ from one occasion to another.
     timed = (row for row in results.rows if row.is_ok and not row.case.found and min(row.rounds.p10_s, default=0.0) > 0)
     return grouped(timed, lambda row: row.case.id)
+
+
+def variance_between(groups: Sequence[Sequence[float]]) -> float:
+    """Return the variance of groups beyond what the spread within them explains; negative where that explains more. Two groups at least.
+
+    It is the variance of the groups' medians, less the mean of the variance that each median has of itself: the moment estimator of a
+    random effect (Cochran, The Combination of Estimates from Different Experiments, Biometrics 10, 1954), on medians, as a few wild
+    values must not hide how groups differ.
+    """
+    return statistics.variance(map(statistics.median, groups)) - statistics.fmean(map(median_variance, groups))
+
+
+def median_variance(values: Sequence[float]) -> float:
+    """Return the variance that the median of these values has of itself; zero of a single one.
+
+    That of n normal values is pi / 2 times that of their mean, s^2 / n, and s is estimated by the median absolute deviation (Rousseeuw and
+    Croux, Journal of the American Statistical Association 88, 1993).
+    """
+    middle = statistics.median(values)
+    return math.pi / 2 / len(values) * (MAD_TO_SD * statistics.median(abs(value - middle) for value in values)) ** 2
+
+
+def two_way_variances(table: Sequence[Sequence[float]]) -> tuple[float, list[float]]:
+    """Return the variance of the rows' effects, negative where chance explains more, and that of each column beyond those.
+
+    ``table`` has a value for each row and column, two of each at least. Every value is that of its column, an effect that its row has on
+    all columns alike, and one of its own: the two-way model with random effects (Searle, Casella and McCulloch, Variance Components,
+    1992, section 4.3). The mean of the second is the mean square of the residuals, with (rows - 1)(columns - 1) degrees of freedom. That
+    of a single column comes from its own residuals as in Grubbs, On Estimating Precision of Measuring Instruments and Product
+    Variability, Journal of the American Statistical Association 43, 1948. Two columns, whose residuals mirror each other, both have the
+    mean.
+    """
+    columns = [*zip(*table, strict=True)]
+    of_rows = [statistics.fmean(row) for row in table]
+    centre, count, freedom = statistics.fmean(of_rows), len(columns), len(table) - 1
+    squares = []
+    for column in columns:
+        middle = statistics.fmean(column)
+        residuals = [value - middle - (of_row - centre) for value, of_row in zip(column, of_rows, strict=True)]
+        squares.append(math.fsum(each * each for each in residuals) / freedom)
+    pooled = math.fsum(squares) / (count - 1)
+    each_column = [(square - pooled / count) / (1 - 2 / count) for square in squares] if count > 2 else [pooled] * count
+    return statistics.variance(of_rows) - pooled / count, each_column

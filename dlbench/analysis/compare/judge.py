@@ -164,6 +164,11 @@ class RankTest(NamedTuple):
         return widened.half_width if widened else None
 
     @property
+    def is_worse(self) -> bool:
+        """Whether the shift is one for the worse."""
+        return (self.shift > 0) is not self.higher
+
+    @property
     def beyond(self) -> bool:
         """Whether the change, significant or not, is beyond the margin."""
         return abs(self.shift) > self.margin * _ROUNDING
@@ -171,9 +176,8 @@ class RankTest(NamedTuple):
     @property
     def verdict(self) -> Verdict:
         """Slower (of a value worse) or faster if the change is significant and beyond the margin, the same if surely within."""
-        worse = (self.shift > 0) is not self.higher
-        if self.p_holm < LEVEL and self.beyond and (worse or not self.only_slower):
-            return Verdict.SLOWER if worse else Verdict.FASTER
+        if self.p_holm < LEVEL and self.beyond and (self.is_worse or not self.only_slower):
+            return Verdict.SLOWER if self.is_worse else Verdict.FASTER
         ends = self.equivalence
         return Verdict.SAME if ends and max(-ends.low, ends.high) <= self.margin * _ROUNDING else Verdict.INCONCLUSIVE
 

@@ -18,7 +18,7 @@ from dlbench.analysis.read.table import Results
 from dlbench.core.declarations import SEARCH_RESOLUTION
 from dlbench.core.errors import UsageError
 from dlbench.core.measurement import BALANCED, CONFIRMING
-from dlbench.core.model import Status, settings_text, value_text
+from dlbench.core.model import Status, value_text
 from dlbench.core.rows.row import WORK, Row, Setting
 from dlbench.core.thresholds import ACROSS_RUNS, DETECT, WITHIN_A_RUN, Thresholds, ThresholdSettings
 from dlbench.core.units import byte_count
@@ -64,9 +64,12 @@ def compare(
         if found := _settled(one, other, settings, unlike, spent):
             verdict, note = found
             left_out = bool(one and other and verdict is Verdict.NOT_MEASURED and other.case.status is Status.SKIPPED and other.has_device)
-            settled.append(CaseVerdict(case, verdict, (note,), base=one, new=other, lost=left_out))
-            if detect and (left_out or (verdict is Verdict.INCOMPARABLE and one and other and one.is_ok and other.is_ok)):
-                settled[-1] = settled[-1]._replace(unseen=note, detect=detect, asked=asked)
+            both_ok = one and other and one.is_ok and other.is_ok
+            unseen = note if detect and (left_out or (verdict is Verdict.INCOMPARABLE and both_ok)) else None
+            wanted = detect if unseen else None
+            settled.append(
+                CaseVerdict(case, verdict, (note,), base=one, new=other, lost=left_out, unseen=unseen, detect=wanted, asked=asked)
+            )
         elif one and other:
             clocks = None if across_machines else clock_difference(readings, new_readings, one.case.device)
             pairs.append(_matched(one, other, limits, detect, asked)._replace(clocks=clocks))
@@ -184,7 +187,7 @@ def _settled(
         return Verdict.INCOMPARABLE, apart
     if new.is_failure or (base.is_ok and not new.is_ok):
         return Verdict.FAILED, f"{new.ending}{'' if base.is_ok else f'; in the base it was {was}'}"
-    if different := _found_apart(base, new) or _unlike(base, new, settings):
+    if different := _unlike(base, new, settings):
         return Verdict.INCOMPARABLE, "; ".join(different)
     if was is status is not Status.OK:
         return Verdict.SAME, f"on both sides {new.ending}"
@@ -198,14 +201,6 @@ def _settled(
     return None
 
 
-def _found_apart(base: Row, new: Row) -> list[str]:
-    """Say what two searches for the fastest found, where that is not the same: their times are of other work then."""
-    if not (base.rounds.median_s and new.rounds.median_s) or base.case.found == new.case.found:
-        return []
-    sides = " against ".join(settings_text(each.case.found) or "none" for each in (base, new))
-    return [f"the searches found other settings, {sides}"]
-
-
 def _limits_apart(base: Row, new: Row) -> str:
     """Say how much memory two searches could take, where that differs by more than their resolution; what a file does not say is none."""
     limits = [each.memory.limit_bytes or 0 for each in (base, new)]
@@ -217,11 +212,13 @@ def _limits_apart(base: Row, new: Row) -> str:
 
 
 def _unlike(base: Row, new: Row, settings: Sequence[Setting]) -> list[str]:
-    """Return the differences of a case's identity; of the flags of torch each flag alone."""
+    """Return the differences of a case's identity: of torch each flag alone, and of a search for the fastest each setting that it found."""
 
     def known(row: Row) -> dict[str, object]:
-        flags = {name: value_text(value) for name, value in row.case.math.items()} if MATH in settings else {}
-        return {str(each): each.of_row(row) for each in settings if each != MATH} | flags
+        flags = row.case.math if MATH in settings else {}
+        found = {f"found.{name}": value for name, value in row.case.found.items()} if row.rounds.median_s else {}
+        texts = {name: value_text(value) for name, value in {**flags, **found}.items()}
+        return {str(each): each.of_row(row) for each in settings if each != MATH} | texts
 
     return _differences(known(base), known(new))
 

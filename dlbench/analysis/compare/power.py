@@ -88,7 +88,9 @@ def rounds_to_exclude(tests: Tests, limit: float, many: int) -> float:
     def factor(test: RankTest, ends: Interval) -> float:
         return _rounds_factor(ends.half_width, limit / (1 + _scatter(ends.confidence, 1 - UNDECIDED / many)), test, ends.confidence)
 
-    of_statistics = ([factor(each, ends) for each in of_one if (ends := each.equivalence)] for of_one in _by_statistic(tests))
+    of_statistics = (
+        [factor(each, ends) for each in of_one if (ends := each.equivalence) and ends.half_width] for of_one in _by_statistic(tests)
+    )
     return _rounds(tests) * max(min(factors, default=0.0) for factors in of_statistics)
 
 

@@ -45,15 +45,15 @@ def compare_machines(results: Results, base: str, others: Sequence[str], across_
         if _both_known_and_unlike(*both, "stack_key"):
             software += differences(*both, ("stack",)) or ["their stack_key"]
         if software:
-            notes.append(one_line(f"the software differs, {base} against {name}: {'; '.join(software)}"))
+            notes.append(f"the software differs, {base} against {name}: {'; '.join(software)}")
         ours, theirs = results.thresholds[base], results.thresholds[name]
         if suites := [suite for suite in {**ours, **theirs} if ours.get(suite) != theirs.get(suite)]:
-            notes.append(one_line(f"{base} and {name} were run with other thresholds in {', '.join(suites)}; those of {base} hold"))
+            notes.append(f"{base} and {name} were run with other thresholds in {', '.join(suites)}; those of {base} hold")
     for name, found in machines.items():  # of another tool, which may be several in one file
         for what, pair in ((f"the rounds of {name}", found[:2]), (f"{base} and {name}", [*machines[base][:1], *found[:1]])):
             if unlike := differences({"machine": pair[0]}, {"machine": pair[-1]}, ("machine",)) if pair else []:
-                notes.append(one_line(f"{what} are of different machines or software: {'; '.join(unlike)}"))
-    return different, notes
+                notes.append(f"{what} are of different machines or software: {'; '.join(unlike)}")
+    return different, [*map(one_line, notes)]
 
 
 OTHER_OCCASION = "measured more than an hour from the base, and no calibration tells how far sessions differ"
@@ -66,11 +66,10 @@ def uncalibrated(results: Results, base: str, others: Sequence[str]) -> tuple[se
         return set(), []
     where = results.environments
     apart = {name: gap for name in others if (gap := gap_s(where[base], where[name]) or 0) > _ONE_OCCASION_S}
-    sentences = ["no calibration: differences may be session noise (identical code has read 11 % slower)"]
-    if apart:
-        named = few(f"{name} ({seconds(gap)})" for name, gap in apart.items())
-        sentences.append(f"more than an hour from {base}, which ends --strict with 4: {named}")
-    return {*apart}, [one_line("; ".join([*sentences, "run dlbench calibrate, or dlbench ab for both sides alternately"]))]
+    named = few(f"{name} ({seconds(gap)})" for name, gap in apart.items())
+    far = f"; more than an hour from {base}, which ends --strict with 4: {named}" if apart else ""
+    note = f"no calibration: differences may be session noise (identical code has read 11 % slower){far}"
+    return {*apart}, [one_line(f"{note}; run dlbench calibrate, or dlbench ab for both sides alternately")]
 
 
 def gap_s(one: Mapping[str, Any], other: Mapping[str, Any]) -> float | None:

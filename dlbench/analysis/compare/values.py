@@ -23,8 +23,8 @@ _HOST_FLOOR = 1 << 20
 """Bytes; what a process takes for itself varies by some pages."""
 _HOST_SLACK = 64 << 20
 """Bytes of growth on the host that nobody has to exclude: libraries' own buffers vary by tens of MiB from round to round."""
-_MEMORY = Column("memory", Unit.BYTES, "peak memory", "lower")
-_ENERGY = plain(of_row(lambda row: row.energy.joules_per_item))
+_MEMORY = Column("memory", Unit.BYTES, "peak memory", "lower", heading="memory")
+_ENERGY = plain(of_row(lambda row: row.energy.joules_per_item, "energy"))
 _VALUE, _REPEATED_VALUE = 0.1, 0.01
 """Least share of base by which a value changes that matters, and the same of one that is one number in all rounds of each side."""
 WORDS = {Verdict.SLOWER: "worse", Verdict.FASTER: "better"}
@@ -58,8 +58,7 @@ class ValueChange:
     @property
     def name(self) -> str:
         """What its workload calls it, or ``memory`` or ``energy``."""
-        group, _, _ = self.column.name.partition(".")
-        return value_words(self.column) if group == "value" else group
+        return self.column.heading or value_words(self.column)
 
     @property
     def is_memory(self) -> bool:
@@ -86,8 +85,8 @@ class ValueChange:
     @property
     def matters(self) -> bool:
         """Whether to show it of a case that has times as well."""
-        beyond = self.verdict is Verdict.INCONCLUSIVE and self.test and self.test.beyond
-        return bool(self.remark or self.verdict in WORDS or beyond)
+        doubtful = self.verdict is Verdict.INCONCLUSIVE and self.test and self.test.beyond and self.test.is_worse
+        return bool(self.remark or self.verdict in WORDS or doubtful)
 
     def __str__(self) -> str:
         sides = " to ".join(dict.fromkeys(cell(each, self.column) for each in (self.base, self.new)))
@@ -181,7 +180,7 @@ def _value_change(columns: tuple[Column, Column], base: Row, new: Row, threshold
     if unlike or column.better is None or not all(sides):
         return shown
     if _searched(base, new):
-        failed = min((base, new), key=lambda row: row.in_role("highest_rate") or 0.0).in_role("failing_rate")
+        failed = min(base, new, key=lambda row: row.rounds.values[name][0]).in_role("failing_rate")
         return _by_resolution(column, sides, threshold or _VALUE, detect, failed)
     repeats = all(len(side) > 1 and len({*side}) == 1 for side in sides)
     margin = columns[1].margin if columns[0].margin is None else columns[0].margin
@@ -205,13 +204,10 @@ def _searched(base: Row, new: Row) -> bool:
     return all(each.case.found and not each.rounds.median_s for each in (base, new))
 
 
-def _by_resolution(
-    column: Column, sides: Sequence[Sequence[float]], threshold: float, detect: float, failed: float | None = None
-) -> ValueChange:
+def _by_resolution(column: Column, sides: Sequence[Sequence[float]], threshold: float, detect: float, failed: float | None) -> ValueChange:
     """Judge what a search found: once a run, as good as its resolution and no chance, so by a margin alone.
 
-    Each side is a step of the search off at most. Of what is small two steps may be as much as must be detected, so that nothing is known.
-    A rate lies anywhere up to the lowest that ``failed``, here of the lower side: rates differ where two such intervals do not overlap.
+    Each side is a step of the search off at most, a rate as far as the lowest that ``failed``: which may be as much as must be detected.
     """
     base, new = map(statistics.median, sides)
     usual, worse, remark = max(abs(base), abs(new)), base - new if column.better == "higher" else new - base, ""

@@ -53,11 +53,6 @@ class CaseVerdict(NamedTuple):
         return "; ".join(self.reasons)
 
     @property
-    def memory(self) -> ValueChange | None:
-        """Peak memory, where it can be compared."""
-        return next((each for each in self.values if each.is_memory), None)
-
-    @property
     def statistic(self) -> str:
         """Whose change to show: the median's, unless slower or faster stands on another test alone."""
         changed = self.tests if self.verdict.is_change else {}

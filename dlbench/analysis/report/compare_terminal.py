@@ -3,10 +3,11 @@
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from functools import partial
+from operator import itemgetter
 from pathlib import Path
 
 from dlbench.analysis.answers.parts.base import table
-from dlbench.analysis.compare.calibration import FIELDS, Calibration, Noise
+from dlbench.analysis.compare.calibration import Calibration, Noise
 from dlbench.analysis.compare.values import ValueChange
 from dlbench.analysis.compare.verdict import CaseVerdict, Comparison
 from dlbench.analysis.presentation import wording
@@ -15,6 +16,7 @@ from dlbench.analysis.ratios.pairing import grouped
 from dlbench.analysis.report.screen import ScreenColumn, ScreenTable, columns_of
 from dlbench.core import units
 from dlbench.core.rows.row import Row
+from dlbench.core.schema import Column, Unit
 from dlbench.core.stats import Interval
 
 _PRIORITIES = {"case": 0, "base": 3, "new": 3, "change": 1, wording.INTERVAL: 2, "p after Holm": 4, "verdict": 0}
@@ -22,6 +24,15 @@ _PRIORITIES = {"case": 0, "base": 3, "new": 3, "change": 1, wording.INTERVAL: 2,
 HEADINGS = (*_PRIORITIES,)
 _NAMED = 2
 """Cases that a reason names; it counts more of them."""
+_BEYOND = "by how much its median differs from one session to another, beyond what all cases have in common: standard deviation"
+NOISE_COLUMNS = (
+    Column("calibrate.case", Unit.TEXT, "the case", of=itemgetter(0), heading="case"),
+    Column("calibrate.occasions", Unit.COUNT, "sessions in which it was measured", of=lambda each: each[1].occasions, heading="sessions"),
+    Column("calibrate.median_sd", Unit.FRACTION, _BEYOND, of=lambda each: each[1].median, heading="sd of median"),
+    Column("calibrate.p10_sd", Unit.FRACTION, "the same of its p10", of=lambda each: each[1].p10, heading="sd of p10"),
+    Column("calibrate.mean_sd", Unit.FRACTION, "the same of its mean", of=lambda each: each[1].mean),
+)
+"""What is shown of a case and its noise."""
 _SUMMARY = ("slower", "worse", "faster", "better", "same", "inconclusive", "incomparable", "missing", "failed", "new", "not measured")
 
 
@@ -128,4 +139,4 @@ def occasions(calibration: Calibration, path: Path | None) -> str:
 
 def noise(cases: Sequence[tuple[str, Noise]]) -> ScreenTable:
     """Return the table of the cases of a calibration."""
-    return ScreenTable(columns_of(table("", FIELDS[:-1], cases)))
+    return ScreenTable(columns_of(table("", NOISE_COLUMNS[:-1], cases)))

@@ -76,7 +76,7 @@ def _conclude(latest: Path, form: str) -> bool:
     if form == "table":
         draw(compare_terminal.noise(cases))
     else:
-        click.echo(tabular.render(as_frame(cells(calibration.FIELDS, cases), calibration.FIELDS), form), nl=False)
+        click.echo(tabular.render(as_frame(cells(compare_terminal.NOISE_COLUMNS, cases), compare_terminal.NOISE_COLUMNS), form), nl=False)
     notes = [*every.notes]
     if left_out := len(every.environments) - len(like):
         notes.append(f"left out, as of another machine or other software: {left_out} of {len(every.environments)} files in {CALIBRATIONS}")

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dlbench.analysis.compare.variances import variance_between
+from dlbench.analysis.compare.calibration import variance_between
 from dlbench.core.stats import student_p, student_quantile
 
 
