@@ -31,15 +31,15 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--requests", type=int, default=REQUESTS)
     parser.add_argument("--sleeps", type=int, default=SLEEPS, help="requests to the service that sleeps")
     options = parser.parse_args(arguments)
-    ways: tuple[Callable[[Sequence[float]], float], ...] = (_latency, _bare_latency)
+    ways: tuple[Callable[[Sequence[float]], float], ...] = (_latency, _bare_latency, _bare_process_latency)
     pairs = []
     for pair in range(options.pairs):
         times = schedule("poisson", RATE, options.requests, pair)
         order = ways if pair % 2 else ways[::-1]
         taken = {way: way(times) for way in order}
         pairs.append([taken[way] for way in ways])
-    ours, bare = (statistics.median(each) for each in zip(*pairs, strict=True))
-    ratio = statistics.median(one / other for one, other in pairs)
+    ours, bare, process = (statistics.median(each) for each in zip(*pairs, strict=True))
+    ratio = statistics.median(one / other for one, other, _ in pairs)
     wait_s, expected_s = _mean_wait(options.sleeps)
     off = wait_s / expected_s - 1
     report(
@@ -47,6 +47,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         ("what", "measured", "held against"),
         [
             ("median latency, a queue and a thread", seconds(ours), seconds(bare)),
+            ("the same, a pipe and a process", seconds(ours), seconds(process)),
             (f"mean wait at a load of {LOAD:g}, M/D/1", seconds(wait_s), seconds(expected_s)),
         ],
         f"median ratio {ratio:.2f}, at most {MOST_RATIO:g}; mean wait {off:+.1%} off, at most {percent(WITHIN)}",
@@ -81,6 +82,16 @@ def _bare_latency(times: Sequence[float]) -> float:
         latencies.append(time.perf_counter() - due)
     thread.join()
     return statistics.median(latencies)
+
+
+def _bare_process_latency(times: Sequence[float]) -> float:
+    """Return that of the process that sends requests, without a loop: what it costs that no server can hold it up."""
+    with Client(times) as client:
+        scheduled, done = client.start(), list[float]()
+        while len(done) < len(times):
+            come = client.receive(math.inf)
+            done += [time.perf_counter()] * len(come)
+    return statistics.median(map(float.__sub__, done, scheduled))
 
 
 def _mean_wait(requests: int) -> tuple[float, float]:

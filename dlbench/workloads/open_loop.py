@@ -114,6 +114,8 @@ def requests_of(percentile: str, load: float, given: int | None) -> tuple[int, i
 
 def cpus_of_client(threads: int) -> tuple[Collection[int], bool]:
     """Return the CPUs to send requests from, none for those of this process, and whether its threads leave it one."""
+    if not hasattr(os, "sched_getaffinity"):  # not Linux, where nothing tells
+        return (), False
     mine = os.sched_getaffinity(0)
     spare = os.sched_getaffinity(os.getppid()) - mine if len(mine) <= threads else set()
     return spare, bool(spare) or len(mine) > threads

@@ -4,13 +4,20 @@ import os
 import signal
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import front_door
 import psutil
 import pytest
 import shared_hosts
+import torch
 from front_door import measurements
+
+from dlbench import Work
+from dlbench.workloads import open_loop as module
+from dlbench.workloads.open_loop import cpus_of_client, open_loop, requests_of
+
+CPU = torch.device("cpu")
 
 PLUGIN = str(front_door.ROOT / "tests/plugins/serving_faults.py")
 QUEUE = str(front_door.ROOT / "tests/plugins/scripted_queue.py")
@@ -38,6 +45,91 @@ def test_a_row_has_rates_latencies_and_their_parts(tmp_path: Path) -> None:
     assert values["late"] >= 0
     assert constant["scheduled_per_s"] == pytest.approx(1000)
     assert values["scheduled_per_s"] != pytest.approx(1000, rel=1e-6)
+
+
+class ScriptedDevice:
+    """A clock, steps that move it by a ms for each of their batch, and a client that sends by it."""
+
+    def __init__(self) -> None:
+        self.now_s, self.batches, self.scheduled = 0.0, list[int](), list[float]()
+        self.given: dict[str, Any] = {}
+
+    def now(self) -> float:
+        return self.now_s
+
+    stamp = now
+
+    def step(self, device: torch.device, *, batch: int, **given: Any) -> Work:
+        def call() -> torch.Tensor:
+            self.now_s += 0.001 * batch
+            self.batches.append(batch)
+            return torch.zeros(batch)
+
+        self.given = given
+        return Work(call=call, items=batch)
+
+    def __call__(self, times: list[float], cpus: Any) -> Self:
+        self._times = times
+        return self
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.times = [each - self.scheduled[0] for each in self.scheduled]
+
+    def start(self) -> list[float]:
+        self.batches.clear()
+        self.scheduled = [self.now_s + each for each in self._times]
+        self._left = list(self.scheduled)
+        return self.scheduled
+
+    def receive(self, until: float) -> list[float]:
+        if self._left and self._left[0] > self.now_s:
+            self.now_s = min(until, self._left[0])
+        come = [each for each in self._left if each <= self.now_s]
+        self._left = self._left[len(come) :]
+        return come
+
+
+def test_requests_are_put_into_batches_of_powers_of_two_and_padded(monkeypatch: pytest.MonkeyPatch) -> None:
+    device = ScriptedDevice()
+    monkeypatch.setattr(module, "infer_step", device.step)
+    monkeypatch.setattr(module, "Client", device)
+    params: dict[str, Any] = {"model": "resnet18", "bound_ms": 50.0, "batch": 6, "mode": "freeze"}
+    assert open_loop(CPU, **params).observe(device) == {"saturation_per_s": pytest.approx(1000)}  # type: ignore[misc]
+    values: Any = open_loop(CPU, **params, rate=700.0, arrivals="constant", requests=200).observe(device)  # type: ignore[misc]
+    assert device.given == {"model": "resnet18", "dtype": "fp32", "layout": "nchw", "mode": "freeze"}
+    assert {*device.batches} <= {1, 2, 4, 6}
+    assert device.times[:3] == pytest.approx([0, 1 / 700, 2 / 700])
+    assert len(device.times) == 220, "a tenth goes ahead"
+    assert values["requests"] == 200
+    assert (values["within"], values["late"], values["backlog"]) == (1.0, 0.0, 0)
+    assert values["scheduled_per_s"] == values["offered_per_s"] == pytest.approx(700)
+
+
+@pytest.mark.parametrize(
+    ("mine", "others", "threads", "found"),
+    [
+        ({0, 1}, {0, 1}, 2, (set(), False)),  # all of them compute
+        ({0, 1}, {0, 1}, 1, (set(), True)),  # the system finds it one
+        ({0}, {0, 1}, 1, ({1}, True)),  # the case is pinned, and leaves it another
+        ({0, 1}, {0, 1, 2, 3}, 1, (set(), True)),
+    ],
+)
+def test_a_client_gets_a_cpu_of_its_own_where_the_server_leaves_one(
+    monkeypatch: pytest.MonkeyPatch, mine: set[int], others: set[int], threads: int, found: Any
+) -> None:
+    monkeypatch.setattr(module.os, "sched_getaffinity", lambda pid: others if pid else mine)
+    assert cpus_of_client(threads) == found
+
+
+@pytest.mark.parametrize(
+    ("percentile", "load", "given", "count"),
+    [("p90", 0.1, None, 300), ("p90", 0.8, None, 625), ("p90", 1.5, None, 2000), ("p99", 0.1, None, 2000), ("p90", 0.8, 150, 150)],
+)
+def test_a_run_has_more_requests_close_to_capacity(percentile: str, load: float, given: int | None, count: int) -> None:
+    assert requests_of(percentile, load, given) == (count // 10 if count != 625 else 62, count)
 
 
 def searched(folder: Path, name: str, *arguments: str) -> Any:

@@ -211,8 +211,7 @@ def _by_resolution(
 ) -> ValueChange:
     """Judge what a search found: once a run, as good as its resolution and no chance, so by a margin alone.
 
-    Each side is a step of the search off at most. Of what is small two steps may be as much as must be detected, so that nothing is known.
-    A rate lies anywhere up to the lowest that ``failed``, here of the lower side: rates differ where two such intervals do not overlap.
+    Each side is a step of the search off at most, a rate as far as the lowest that ``failed``: which may be as much as must be detected.
     """
     base, new = map(statistics.median, sides)
     usual, worse, remark = max(abs(base), abs(new)), base - new if column.better == "higher" else new - base, ""
