@@ -30,7 +30,7 @@ ROOMS = {
     "harness.process": "interrupt scratch wire checkout worker_process",
     "harness.worker": "lifecycle usage scratch stages user_definitions signature_checks registry failures",
     "harness.worker.backends": "device_time base torch_build cpu cuda mps xpu __init__",
-    "harness.worker.measuring": "limits stopping measure forecast",
+    "harness.worker.measuring": "limits stopping measure",
     "harness.worker.checking": "operations imports correctness",
     "harness.worker.profiling": "kinds layers composites counts profile",
     "harness.worker.serving": "ranks main rank_main",

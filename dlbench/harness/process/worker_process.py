@@ -140,7 +140,7 @@ class WorkerProcess:
     ) -> RequestOutcome:
         """Send one request and wait for its end: a reply, the death of its process, the deadline, the end of the run, or Ctrl-C.
 
-        ``deadline_s`` counts from when it begins, and again from where it says so; ``run_ends`` is on the scale of `time.monotonic`.
+        ``deadline_s`` counts from when it begins; ``run_ends`` is on the scale of `time.monotonic`.
         After anything but a reply the process that did the request is gone, with its group. ``window`` is read while the request has a
         step metered.
         """
@@ -202,7 +202,6 @@ class WorkerProcess:
             self._imported = True
             if "pid" in message:
                 self._case_pid, self._stage = message["pid"], ""
-            if "pid" in message or "restart" in message:
                 deadline = min(run_ends, time.monotonic() + deadline_s)
             elif "stage" in message:
                 self._stage = message["stage"]
