@@ -35,7 +35,7 @@ ROOMS = {
     "harness.worker.profiling": "kinds layers composites counts profile",
     "harness.worker.serving": "ranks main rank_main",
     "harness.ranks": "torchrun placement cluster rank_group",
-    "harness": "observer rounds schedule pool searches tries runner",
+    "harness": "observer rounds schedule pool measurer runner",
     "analysis.read": "pyperf usability places ceilings trend header readings declared table merge references",
     "analysis.ratios": "ratio pairing",
     "analysis.presentation": "wording names columns figures",

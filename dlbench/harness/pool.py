@@ -6,7 +6,7 @@ import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Literal, Self
+from typing import Self
 
 from dlbench.core.model import Case, Signature, kind_of
 from dlbench.harness.probe.window import Window
@@ -15,9 +15,8 @@ from dlbench.harness.process.wire import MeasureRequest, PrepareRequest
 from dlbench.harness.process.worker_process import Mode, RequestOutcome, WorkerProcess
 from dlbench.harness.ranks.placement import Placement
 from dlbench.harness.ranks.rank_group import RankGroup
-from dlbench.harness.schedule import Side, Task
+from dlbench.harness.schedule import Isolation, Side, Task
 
-Isolation = Literal["fork", "spawn", "none"]
 MOST_AT_ONCE = 4
 """Processes that start side by side: each takes some 200 MB while it waits."""
 _Key = tuple[int, str | None, str]
