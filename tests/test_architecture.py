@@ -27,7 +27,7 @@ ROOMS = {
     "harness.plan": "suite selection cases rate_search adaptive known_cases",
     "harness.probe": "cgroup memory topology processor nvml installed energy window devices fingerprint monitor programs",
     "harness.probe.checks": "__init__ *",
-    "harness.process": "interrupt scratch wire checkout worker_process",
+    "harness.process": "interrupt scratch wire checkout interpreter worker_process",
     "harness.worker": "lifecycle usage scratch stages user_definitions signature_checks registry failures",
     "harness.worker.backends": "device_time base torch_build cpu cuda mps xpu __init__",
     "harness.worker.measuring": "limits stopping measure",

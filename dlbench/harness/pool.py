@@ -149,11 +149,7 @@ class WorkerPool:
                 )
             elif (ready := (worker := self._start(key, side)).answer(run_ends=self.run_ends)).how != "replied":
                 return ready
-        timeout_s = request.policy.timeout_s
-        if isinstance(worker, RankGroup):
-            outcome = worker.ask(request, timeout_s, self.run_ends)
-        else:
-            outcome = worker.ask(request, timeout_s, self.run_ends, window)
-        if (outcome.reply and outcome.reply.fault) or (key[2] == "cpu" and self.isolation == "spawn"):
+        outcome = worker.ask(request, request.policy.timeout_s, self.run_ends, window if request.case.ranks is None else None)
+        if key[2] == "cpu" and self.isolation == "spawn":
             worker.end()
         return outcome
