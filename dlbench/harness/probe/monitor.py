@@ -3,16 +3,16 @@
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any, Self
 
 from dlbench.core.conditions import RoundState, Throttling
 from dlbench.core.declarations import Declaration
-from dlbench.core.unknown import Unavailable, Unknown
+from dlbench.core.unknown import Unknown
 from dlbench.harness.probe import cgroup, nvml, processor
 from dlbench.harness.probe.devices import Device, usable_accelerators
-from dlbench.harness.probe.energy import Meter, meter_of_card, meter_of_processors
+from dlbench.harness.probe.energy import CounterMeter, meter_of_card, meter_of_processors, no_meter
 from dlbench.harness.probe.fingerprint import read_state
 from dlbench.harness.probe.window import Idle, Window
 
@@ -23,15 +23,10 @@ IDLE_READINGS = 10
 _SHORTEST_S = 1.0  # the kernel counts CPU time in ticks of 10 ms, so of a shorter round it says too little
 
 
-@dataclass(frozen=True, slots=True)
-class Counters:
-    """What has held a device back so far, in seconds; None where nothing counts it."""
-
-    at_s: float
-    thermal_s: Mapping[str, float] = field(default_factory=dict)
-    """By counter: a processor has one for each core and package."""
-    power_cap_s: float | None = None
-    quota_s: float | None = None
+Counters = Mapping[str, float]
+"""Seconds so far in which something held a device back, and the time, as ``at``; without what nothing counts."""
+_THERMAL = "thermal/"
+"""Begins the name of each counter of heat: a processor has one for each core and package."""
 
 
 class Monitor:
@@ -43,7 +38,7 @@ class Monitor:
         self._open = ExitStack()
         self._ask: dict[str, Callable[[tuple[str, ...]], nvml.Readings]] = {}
         """By device, what asks NVML about it."""
-        self._idle: dict[str, float | None] = {}
+        self._idle: dict[str, float] = {}
         """Power of each device that was metered before the first round."""
 
     def __enter__(self) -> Self:
@@ -65,12 +60,15 @@ class Monitor:
     def counters(self, device: str) -> Counters:
         """Return what has held the device back so far."""
         now_s, quota = time.monotonic(), cgroup.cpu_throttling()
-        quota_s = quota["throttled_s"] if quota else None
-        if device == "cpu":
-            return Counters(now_s, processor.thermal_throttle_s(), quota_s=quota_s)
         values: Mapping[str, Any] = self._ask[device](nvml.SLOWDOWN).values if device in self._ask else {}
-        thermal_s = {"gpu": values["thermal_violation_s"]} if "thermal_violation_s" in values else {}
-        return Counters(now_s, thermal_s, values.get("power_violation_s"), quota_s)
+        thermal_s = processor.thermal_throttle_s() if device == "cpu" else {}
+        found = {
+            "at": now_s,
+            "quota": quota and quota["throttled_s"],
+            "power_cap": values.get("power_violation_s"),
+            f"{_THERMAL}gpu": values.get("thermal_violation_s"),
+        }
+        return _known(found) | {f"{_THERMAL}{name}": hot_s for name, hot_s in thermal_s.items()}
 
     def throttling(self, device: str, before: Counters, tries: int, lost: Throttling | None = None) -> Throttling | None:
         """Return what held a case on the device back since ``before``; None where nothing tells of anything.
@@ -78,14 +76,16 @@ class Monitor:
         ``lost`` is what the case's own process saw of its CPUs, with what a card told under its load.
         """
         after = self.counters(device)
-        seconds = max(after.at_s - before.at_s, 1e-9)
-        hot_s = [after.thermal_s[name] - before.thermal_s[name] for name in after.thermal_s.keys() & before.thermal_s.keys()]
+        seconds = max(after["at"] - before["at"], 1e-9)
+        # The kernel adds up the quota over CPUs, and the case's threads are what it can have stopped.
+        most_s = {name: seconds * (self._threads if name == "quota" else 1) for name in after.keys() & before.keys()}
+        # Counters of the driver and the clock here are not read at the same instant.
+        shares = {name: min(1.0, max(0.0, after[name] - before[name]) / each) for name, each in most_s.items()}
         found = replace(
             lost or Throttling(),
-            thermal=_share(0.0, max(hot_s, default=None), seconds),
-            # The kernel adds up over CPUs, and the case's threads are what it can have stopped.
-            quota=_share(before.quota_s, after.quota_s, seconds * self._threads),
-            power_cap=_share(before.power_cap_s, after.power_cap_s, seconds),
+            thermal=max((share for name, share in shares.items() if name.startswith(_THERMAL)), default=None),
+            quota=shares.get("quota"),
+            power_cap=shares.get("power_cap"),
             tries=tries,
         )
         return found if replace(found, tries=1) != Throttling() else None
@@ -102,42 +102,34 @@ class Monitor:
             idle=idle,
         )
 
-    def _meter(self, device: str) -> Meter:
-        """Return what meters a device. Raises Unavailable where nothing does."""
+    def _meter(self, device: str) -> CounterMeter:
+        """Return what meters a device."""
         if device == "cpu":
             return meter_of_processors()
         found = next((each for each in usable_accelerators(self._devices) if each.id == device), None)
         if found is None or not found.is_nvidia:
-            raise Unavailable(Unknown.NO_METER_OF_KIND, kind=found.kind if found else "unknown")
+            return no_meter(Unknown.NO_METER_OF_KIND, kind=found.kind if found else "unknown")
         if found.mig:
-            raise Unavailable(Unknown.NO_METER_OF_INSTANCE)
-        if device not in self._ask:
-            raise Unavailable(Unknown.NO_METER)
-        return meter_of_card(self._ask[device])
+            return no_meter(Unknown.NO_METER_OF_INSTANCE)
+        return meter_of_card(self._ask[device]) if device in self._ask else no_meter(Unknown.NO_METER)
 
-    def meters(self, devices: Collection[str]) -> dict[str, Meter]:
+    def meters(self, devices: Collection[str]) -> dict[str, CounterMeter]:
         """Return what meters each of these devices and the host's processors, of those that are metered, each read once."""
-        found, now_s = dict[str, Meter](), time.monotonic()
-        for device in {*devices, "cpu"}:
-            with suppress(Unavailable):
-                (meter := self._meter(device)).read(now_s)
-                found[device] = meter
-        return found
+        found, now_s = {device: self._meter(device) for device in {*devices, "cpu"}}, time.monotonic()
+        for meter in found.values():
+            meter.read(now_s)
+        return {device: meter for device, meter in found.items() if not meter.refused}
 
     def read_idle(self, devices: Collection[str], wait: Callable[[float], object]) -> None:
         """Meter devices and the host's processors for `IDLE_S`, a second at a time, which ``wait`` lets pass."""
         meters, begun_s = self.meters(devices), time.monotonic()
         for _ in range(IDLE_READINGS):
             wait(IDLE_S / IDLE_READINGS)
-            for device, meter in list(meters.items()):
-                try:
-                    meter.read(time.monotonic())
-                except Unavailable:
-                    del meters[device]
+            for meter in meters.values():
+                meter.read(time.monotonic())
         seconds = time.monotonic() - begun_s
-        for device, meter in meters.items():
-            with suppress(Unavailable):
-                self._idle[device] = meter.joules() / seconds
+        joules = {device: meter.joules() for device, meter in meters.items()}
+        self._idle = {device: each / seconds for device, each in joules.items() if each is not None}
 
     @contextmanager
     def round(self, number: int, save: Callable[[RoundState], None]) -> Iterator[Callable[[], None]]:
@@ -163,11 +155,6 @@ class Monitor:
         state = read_state(self._devices)
         accelerators = {device: _known({**each, "reasons": None}) for device, each in state["accelerators"].items()}
         return _known({"cpu": _known(state["cpu"]), "accelerators": accelerators or None})
-
-
-def _share(before_s: float | None, after_s: float | None, of_s: float) -> float | None:
-    # Counters of the driver and the clock here are not read at the same instant.
-    return None if before_s is None or after_s is None else min(1.0, max(0.0, after_s - before_s) / of_s)
 
 
 def _known(values: Mapping[str, Any]) -> dict[str, Any]:

@@ -10,9 +10,9 @@ from typing import Any, NamedTuple, get_args
 from dlbench.core.conditions import POWER_CAPS, SLOWDOWNS, Throttling
 from dlbench.core.declarations import Declaration, Telemetry
 from dlbench.core.measurement import Measurement, MeteredWindow
-from dlbench.core.unknown import Reason, Unavailable, Unknown
+from dlbench.core.unknown import Reason, Unknown
 from dlbench.harness.probe import nvml, processor
-from dlbench.harness.probe.energy import Meter
+from dlbench.harness.probe.energy import CounterMeter
 
 LEAST_S = 20.0
 """Shorter windows have no energy: a card's counter is refreshed up to ten times a second, and its readings lag as much
@@ -40,9 +40,8 @@ class Window:
     """Of the case's workload: its values have the names of the series."""
     ask: Callable[[tuple[str, ...]], nvml.Readings] | None
     """Asks NVML; None where it can't be."""
-    make_meter: Callable[[], Meter]
-    """Each raises Unavailable where there is none."""
-    make_host_meter: Callable[[], Meter] | None
+    make_meter: Callable[[], CounterMeter]
+    make_host_meter: Callable[[], CounterMeter] | None
     """None of a case on the host itself."""
     idle: Idle
     now: Callable[[], float] = time.monotonic
@@ -53,8 +52,7 @@ class Window:
     def _clear(self) -> None:
         self._begun_s = self._seconds = self._items = 0.0
         self._interval_s = math.inf
-        self._meters: dict[str, Meter] = {}
-        self._reasons: dict[str, Reason] = {}
+        self._meters: dict[str, CounterMeter] = {}
         self._series: list[Telling] = []
         self._slowed_by: set[str] = set()
         """NVML's reasons for a low clock so far, of `SLOWDOWNS` and `POWER_CAPS`."""
@@ -95,14 +93,9 @@ class Window:
         del self._series[points:]
         self._seconds, self._items, self._interval_s = at_s - self._begun_s, items, math.inf
 
-    def _begin(self, interval_s: float, kinds: Mapping[str, Callable[[], Meter] | None]) -> None:
+    def _begin(self, interval_s: float, kinds: Mapping[str, Callable[[], CounterMeter] | None]) -> None:
         self._clear()
-        for part, make in kinds.items():
-            if make:
-                try:
-                    self._meters[part] = make()
-                except Unavailable as unavailable:
-                    self._reasons[part] = unavailable.reason
+        self._meters = {part: make() for part, make in kinds.items() if make}
         self._begun_s, self._interval_s = self._read_meters(), interval_s
         self._hot_s = processor.thermal_throttle_s() if self._on_host else {}
         self._tell(self._begun_s)
@@ -116,12 +109,8 @@ class Window:
 
     def _read_meters(self) -> float:
         at_s = self.now()
-        for part, meter in list(self._meters.items()):
-            try:
-                meter.read(at_s)
-            except Unavailable as unavailable:
-                self._reasons[part] = unavailable.reason
-                del self._meters[part]
+        for meter in self._meters.values():
+            meter.read(at_s)
         return at_s
 
     def _tell(self, at_s: float) -> Telling:
@@ -152,12 +141,11 @@ class Window:
 
     def _power(self, at_s: float) -> float | None:
         """Return the mean power since the last reading; None where its meter does not tell."""
-        try:
-            now = at_s, self._meters[""].joules() if self._power_since else 0.0  # the first reading is the beginning
-        except (KeyError, Unavailable):
+        joules = self._meters[""].joules() if self._power_since else 0.0  # the first reading is the beginning
+        if joules is None:
             return None
-        since, self._power_since = self._power_since, now
-        return (now[1] - since[1]) / (at_s - since[0]) if since and at_s > since[0] else None
+        since, self._power_since = self._power_since, (at_s, joules)
+        return (joules - since[1]) / (at_s - since[0]) if since and at_s > since[0] else None
 
     def added_to(self, measurement: Measurement) -> Measurement:
         """Return a measurement with its energy, with the series that its workload declares, and with the reasons for what is null."""
@@ -196,21 +184,11 @@ class Window:
 
     def _energy(self) -> tuple[MeteredWindow, list[Reason]]:
         """Return the energy, and why there is none of the device or of the host."""
-        joules = {part: self._joules(part) for part in ("", "host")}
-        idle = self.idle
-        if joules[""] is not None and idle.watts is None:
-            self._reasons["idle"] = Unknown.NO_IDLE.reason()
-        source = self._meters[""].name if joules[""] is not None else None
-        window = MeteredWindow(self._seconds, self._items, source, joules[""], idle.watts, joules["host"], idle.host_watts)
-        return window, [{**({"part": part} if part else {}), **reason} for part, reason in self._reasons.items()]
-
-    def _joules(self, part: str) -> float | None:
-        if part not in self._meters:
-            return None
-        try:
-            if self._seconds < LEAST_S:
-                raise Unavailable(Unknown.SHORT_WINDOW, seconds=self._seconds)
-            return self._meters[part].joules()
-        except Unavailable as unavailable:
-            self._reasons[part] = unavailable.reason
-            return None
+        short = Unknown.SHORT_WINDOW.reason(seconds=self._seconds) if self._seconds < LEAST_S else None
+        missing = {part: meter.refused or short or meter.missing() for part, meter in self._meters.items()}
+        joules = {part: meter.joules() for part, meter in self._meters.items() if not missing[part]}
+        if "" in joules and self.idle.watts is None:
+            missing["idle"] = Unknown.NO_IDLE.reason()
+        source, of_device, of_host = self._meters[""].name if "" in joules else None, joules.get(""), joules.get("host")
+        window = MeteredWindow(self._seconds, self._items, source, of_device, self.idle.watts, of_host, self.idle.host_watts)
+        return window, [{**({"part": part} if part else {}), **reason} for part, reason in missing.items() if reason]
