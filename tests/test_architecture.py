@@ -25,7 +25,7 @@ ROOMS = {
     "core.reference": "collectives networks peaks schedules published what_if claims",
     "core.rows": "rounds columns row rates summary",
     "harness.plan": "suite selection cases rate_search adaptive known_cases",
-    "harness.probe": "cgroup memory topology processor nvml installed energy window devices fingerprint monitor programs",
+    "harness.probe": "cgroup memory topology processor nvml installed energy devices fingerprint monitor programs",
     "harness.probe.checks": "__init__ *",
     "harness.process": "interrupt scratch wire checkout interpreter worker_process",
     "harness.worker": "lifecycle usage scratch stages user_definitions signature_checks registry failures",

@@ -15,9 +15,8 @@ from dlbench.harness.plan.adaptive import AdaptivePlan, policy_of_tries
 from dlbench.harness.plan.rate_search import RateSearch
 from dlbench.harness.pool import WorkerPool
 from dlbench.harness.probe.memory import available_memory, oom_kills
-from dlbench.harness.probe.monitor import Monitor
+from dlbench.harness.probe.monitor import Monitor, Window
 from dlbench.harness.probe.processor import cpus_of
-from dlbench.harness.probe.window import Window
 from dlbench.harness.process.scratch import ScratchFolders
 from dlbench.harness.process.wire import MeasureRequest
 from dlbench.harness.ranks.placement import Placement, place_ranks, refusal
