@@ -3,7 +3,7 @@ PYTHON ?= python3
 # Of the machine that `make wheels` is for, and what it lacks.
 FOR_PYTHON ?= 3.12
 FOR_PLATFORM ?= manylinux2014_x86_64
-WHEELS ?= msgspec nvidia-ml-py
+WHEELS ?= msgspec nvidia-ml-py pillow
 VENV ?= .venv
 BIN = $(VENV)/bin
 INSTALLED = $(VENV)/.installed

@@ -20,10 +20,10 @@ from typing import Any
 
 from benchmarks.alternate import environment, python, report, usable_threads
 from benchmarks.precision_tools import CASES
-from dlbench.analysis.compare.variances import student_quantile
 from dlbench.core.decoding import convert
 from dlbench.core.model import Signature
 from dlbench.core.rows.summary import per_round
+from dlbench.core.stats import student_quantile
 from dlbench.core.store import load
 from dlbench.core.units import clock_time, percent
 from dlbench.harness.plan import cases as planning

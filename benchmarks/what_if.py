@@ -9,7 +9,7 @@ import math
 import statistics
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, get_args
 
 import torch
 from torch import nn
@@ -23,7 +23,7 @@ from dlbench.core.reference.peaks import DevicePeak, peak_of
 from dlbench.core.reference.published import PublishedFigure, published_figures
 from dlbench.core.reference.what_if import TABLE, BytesLine, StepCounts, WhatIfFit
 from dlbench.kit.step_counts import Counts, forward_counts, train_counts
-from dlbench.models import MODELS
+from dlbench.models import MODELS, RowName
 from dlbench.workloads.cnn import IMAGE, UPDATE_PASSES, cross_entropy
 
 PAGE = ROOT / "docs" / "reference" / "what-if.md"
@@ -155,8 +155,8 @@ def made() -> WhatIfFit:
     found = samples()
     a, b = fit(found)
     factor = max(factor_of(held_out(found, alike)) for alike in WAYS.values())
-    training = {model: counts_of(model, is_training=True) for model in MODELS}
-    inference = {model: counts_of(model, is_training=False) for model in MODELS}
+    training = {model: counts_of(model, is_training=True) for model in get_args(RowName)}
+    inference = {model: counts_of(model, is_training=False) for model in get_args(RowName)}
     return WhatIfFit(round(a, 3), round(b, 4), math.ceil(20 * factor) / 20, training, inference)
 
 

@@ -13,11 +13,10 @@ import click
 import dlbench as offered
 from dlbench.analysis import answers
 from dlbench.analysis.answers.parts.headline import EXPLANATIONS
-from dlbench.analysis.compare import calibration
 from dlbench.analysis.export import compare_export
 from dlbench.analysis.export.tabular import markdown_table
 from dlbench.analysis.presentation.columns import PAIR_COLUMNS
-from dlbench.analysis.report import doctor_text
+from dlbench.analysis.report import compare_terminal, doctor_text
 from dlbench.analysis.scaling import columns as scaling_columns
 from dlbench.cli.main import dlbench
 from dlbench.core import declarations, model, modules
@@ -62,7 +61,7 @@ TABLES = {
     ),
     "Calibration": (
         "What `dlbench calibrate --format json|csv|md` writes: a row a case. See [calibrate.md](../calibrate.md).",
-        list(calibration.FIELDS),
+        list(compare_terminal.NOISE_COLUMNS),
     ),
     "Fitness of a machine": (
         "What `dlbench doctor --format json|csv|md` writes: a row a check. See [doctor.md](../doctor.md).",

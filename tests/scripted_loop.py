@@ -2,8 +2,12 @@
 
 import math
 from collections.abc import Callable, Sequence
+from typing import Any
 
+from dlbench.kit.serving.arrivals import schedule
 from dlbench.kit.serving.loop import Batcher, Stamps, serve
+from dlbench.kit.serving.report import reported
+from dlbench.workloads.open_loop import requests_of
 
 
 class ScriptedServer:
@@ -39,5 +43,16 @@ def served(
 ) -> tuple[Stamps, list[int]]:
     """Serve requests that are sent at these times; return their stamps and the sizes of the batches."""
     server = ScriptedServer(times, service_s)
-    stamps = serve(times if scheduled is None else scheduled, server, batcher or Batcher(1), server.service, server.now)
+    stamps = serve(times if scheduled is None else scheduled, server.receive, batcher or Batcher(1), server.service, server.now)
     return stamps, server.sizes
+
+
+def queue_values(
+    service_s: float, bound_s: float, rate: float | None, percentile: str = "p90", pattern: int = 1, requests: int | None = None
+) -> dict[str, Any]:
+    """Return what an open loop before an equal service reports, by the seed that torch has; without a rate what a closed one does."""
+    if rate is None:
+        return {"saturation_per_s": 1 / service_s}
+    warm, count = requests_of(percentile, rate * service_s, requests)
+    stamps, _ = served(schedule("poisson", rate, warm + count, pattern), lambda size: service_s)
+    return dict(reported(stamps, bound_s, 1, warm))

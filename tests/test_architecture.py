@@ -39,8 +39,8 @@ ROOMS = {
     "analysis.read": "pyperf usability places ceilings trend header readings declared table merge references",
     "analysis.ratios": "ratio pairing",
     "analysis.presentation": "wording names columns figures",
-    "analysis.scaling": "speedup projection columns",
-    "analysis.compare": "variances outliers calibration judge power values verdict doubts comparison pairs provenance",
+    "analysis.scaling": "outliers speedup projection columns",
+    "analysis.compare": "calibration judge power values verdict doubts comparison pairs provenance",
     "analysis.answers.parts": "headline base engine best lines step_kinds pair_tables "
     "small_batches elsewhere published sustained convergence money cards training_time",
     "analysis.answers.bottleneck": "* __init__",

@@ -22,6 +22,7 @@ from dlbench.core.errors import UsageError
 from dlbench.core.reference.claims import Claim, ClaimTest, claims
 from dlbench.core.rows.row import Cells, Row, cell
 from dlbench.core.schema import Column, Unit
+from dlbench.core.stats import median_interval
 from dlbench.core.step_profile import OperationKind
 from dlbench.core.units import percent
 
@@ -120,6 +121,12 @@ def _evidence(test: ClaimTest, results: Results) -> Iterator[Evidence]:
     if test.measure == "training":
         published = (each for each in estimates(results) if each.schedule.source)
         yield from (Evidence([each.row], wording.short(each.row.key), each.seconds, *each.ends) for each in published)
+    elif test.measure == "pass":
+        for row in results.rows:
+            if row.has_throughput:
+                rates = median_interval(row.rounds.items_per_s)
+                ends = (test.items / rates.high, test.items / rates.low) if rates else (None, None)
+                yield Evidence([row], wording.short(row.key), test.items / row.throughput, *ends)
     elif test.measure == "memory":
         yield from (Evidence([row], wording.short(row.key), peak) for row in results.rows if row.is_sound and (peak := row.peak_bytes))
     elif test.measure == "products":

@@ -70,6 +70,9 @@ def _variable(option: str, text: str) -> tuple[str, str]:
         raise UsageError(f"{option}: write env=NAME=VALUE")
     if key in own_variables(threads=1, seed=0):
         raise UsageError(f"{option}: dlbench sets {key} itself, alike on both sides; leave it out")
+    # The loader would only print that it goes on without it.
+    if key == "LD_PRELOAD" and (absent := [each for each in re.split("[ :]+", value) if "/" in each and not Path(each).is_file()]):
+        raise UsageError(f"{option}: there is no file {absent[0]}; give the path of a library that is there")
     return key, value
 
 

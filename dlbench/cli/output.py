@@ -154,7 +154,7 @@ def notes_on(results: Results, files: Sequence[Path]) -> list[str]:
 
         notes += side_notes(results) if are_sides(results) else ()
     if any(path.is_dir() for path in files):
-        from dlbench.analysis.compare.outliers import fleet_notes
+        from dlbench.analysis.scaling.outliers import fleet_notes
 
         notes += fleet_notes(results)
     return notes

@@ -248,9 +248,9 @@ class Declaration:
 
     tags: tuple[str, ...] = ()
     """What kind of work it is: ``training`` and ``inference`` mark steps, and the first imports what optimizers need once a round;
-    ``imagenet`` images of 3 x 224 x 224, whose rate with a ``model`` of dlbench's estimates the time to train it; ``supply`` samples, as
-    items, for training steps that share another tag; ``memory`` work that moves each stated byte once a call, and may so raise that
-    ceiling; ``self`` work that only tests dlbench."""
+    ``imagenet`` images of 3 x 224 x 224, or of a network's own size, and ``tokens`` items that are tokens: their rate with a ``model`` of
+    dlbench's estimates the time to train it; ``supply`` samples, as items, for training steps that share another tag; ``memory`` work
+    that moves each stated byte once a call, and may so raise that ceiling; ``self`` work that only tests dlbench."""
     values: tuple[Value, ...] = ()
     """All values that it reports."""
     parameters: Mapping[str, Mapping[ParameterRole, str]] = field(default_factory=dict)

@@ -269,9 +269,7 @@ class Work:
             raise ValueError(f"unknown says why flops or bytes are None, not {wrong[0]}")
 
     def counts(self, case: Case) -> dict[str, Any]:
-        """Return what a call handles, of all instances together, by the name of the count. Raises ValueError for an experiment of them."""
-        if self.observe and case.instances and not self.joins_instances:
-            raise ValueError(f"instances repeat a call, and {case.workload} is an experiment; leave them out")
+        """Return what a call handles, of all instances together, by the name of the count."""
         found = {name: getattr(self, name) for name in ("items", "flops", "least_flops", "bytes", "least_bytes")}
         return {name: count and count * (case.instances or 1) for name, count in found.items()}
 

@@ -18,7 +18,7 @@ _GROWN = {1: 5.02, 2: 7.38, 3: 9.35}
 """Of the chi-squared distribution with so many degrees of freedom the 97.5 % quantile, as both a first run and all three are looked at."""
 
 
-class Verdict(StrEnum):
+class RateVerdict(StrEnum):
     """What runs at one rate come to."""
 
     HOLDS = "holds"
@@ -30,7 +30,7 @@ class Verdict(StrEnum):
     @property
     def is_failure(self) -> bool:
         """Whether the rate is too high."""
-        return self in (Verdict.FAILS, Verdict.OVERLOAD)
+        return self in (RateVerdict.FAILS, RateVerdict.OVERLOAD)
 
 
 class OpenRun(NamedTuple):
@@ -45,18 +45,18 @@ class OpenRun(NamedTuple):
     """Requests that waited, beyond a batch, at its end."""
 
 
-def verdict(runs: Sequence[OpenRun], allowed: float) -> Verdict:
+def verdict(runs: Sequence[OpenRun], allowed: float) -> RateVerdict:
     """Return what runs at one rate, `RUNS` at most, come to where a share of ``allowed`` may miss the bound.
 
     A run whose client was late does not count.
     """
     counted = [each for each in runs if each.late <= CLIENT_BOUND]
     if not counted:
-        return Verdict.CLIENT_BOUND
+        return RateVerdict.CLIENT_BOUND
     if overloaded(counted):
-        return Verdict.OVERLOAD
+        return RateVerdict.OVERLOAD
     score, decided = _score(counted, allowed), _DECIDED[len(counted)]
-    return Verdict.HOLDS if score < -decided else Verdict.FAILS if score > decided else Verdict.UNDECIDED
+    return RateVerdict.HOLDS if score < -decided else RateVerdict.FAILS if score > decided else RateVerdict.UNDECIDED
 
 
 def overloaded(runs: Sequence[OpenRun]) -> bool:

@@ -12,6 +12,8 @@ T = TypeVar("T")
 _CONFIDENCE = 0.95
 _EARNED = 0.99
 """Confidence at which a percentile is earned, as LoadGen has it."""
+MAD_TO_SD = 1 / statistics.NormalDist().inv_cdf(0.75)
+"""What makes the median absolute deviation of normal values their standard deviation."""
 
 
 class Interval(NamedTuple):
@@ -206,3 +208,25 @@ def crossing(holds: Callable[[float], bool], high: float = 1.0) -> float:
         middle = (low + high) / 2
         low, high = (middle, high) if holds(middle) else (low, middle)
     return high
+
+
+def student_p(t: float, freedom: int) -> float:
+    """Two-sided p of Student's t with so many degrees of freedom: the finite sums of Abramowitz and Stegun, 26.7.3 and 26.7.4."""
+    angle = math.atan(abs(t) / math.sqrt(freedom))
+    sine, cosine = math.sin(angle), math.cos(angle)
+    odd = freedom % 2
+    term, total = (cosine if odd else 1.0), 0.0
+    for power in range(odd + 2, freedom + 1, 2):
+        total += term
+        term *= cosine * cosine * (power - 1) / power
+    inside = 2 / math.pi * (angle + sine * total) if odd else sine * total
+    return max(0.0, 1 - inside)
+
+
+@cache
+def student_quantile(confidence: float, freedom: int) -> float:
+    """Return the t that encloses zero with that confidence: `student_p` of it is 1 - confidence."""
+    high = 1.0
+    while high < 2**60 and student_p(high, freedom) > 1 - confidence:
+        high *= 2
+    return crossing(lambda t: student_p(t, freedom) > 1 - confidence, high)

@@ -11,7 +11,7 @@ from dlbench.core.declarations import Declaration
 from dlbench.core.measurement import Measurement
 from dlbench.core.model import Case, Policy, Signature, Status, settings_text
 from dlbench.harness.observer import Observer
-from dlbench.harness.plan.adaptive import AdaptivePlan, policy_of_tries
+from dlbench.harness.plan.adaptive import AdaptivePlan, policy_of_tries, unsearched
 from dlbench.harness.plan.rate_search import RateSearch
 from dlbench.harness.pool import WorkerPool
 from dlbench.harness.probe.memory import available_memory, oom_kills
@@ -168,7 +168,7 @@ class Measurer:
             case=case,
             round=number,
             policy=policy,
-            seed=zlib.crc32(f"{self.settings.seed}/{self._searched_by(case).key}".encode()),
+            seed=zlib.crc32(f"{self.settings.seed}/{unsearched(case, self.signatures.get(case.workload)).key}".encode()),
             threads=placement.threads,
             device_name=placement.device_name,
             devices=placement.devices,
@@ -178,13 +178,6 @@ class Measurer:
             # Without isolation the process of an accelerator measures the CPU, too.
             hide_accelerators=case.device == "cpu" and (case.ranks is not None or self.settings.isolation != "none"),
         )
-
-    def _searched_by(self, case: Case) -> Case:
-        """Return a case without what it could leave to a search: all tries, devices and rounds get the same numbers."""
-        if not (searched := self.declared(case).searched):
-            return case
-        params = {name: each for name, each in case.params.items() if name not in searched}
-        return Case.of(case.suite, self.signatures[case.workload], params, case.device)
 
     def _scratch_of(self, case: Case) -> Path | None:
         """Return the folder that a case may write in; None where its workload declares that it writes nothing.

@@ -12,8 +12,11 @@ from dlbench import UserDefined
 from dlbench.models import resnet, vgg
 from dlbench.models.alexnet import AlexNet
 from dlbench.models.bert import BertHeads
+from dlbench.models.inception import Auxiliary, ConvNorm, Inception
 
-ModelName = Literal["alexnet", "vgg11", "vgg13", "vgg16", "vgg19", "resnet18", "resnet34", "resnet50", "resnet101", "resnet152"]
+RowName = Literal["alexnet", "vgg11", "vgg13", "vgg16", "vgg19", "resnet18", "resnet34", "resnet50", "resnet101", "resnet152"]
+"""Networks whose layers run one behind the other."""
+ModelName = Literal[RowName, "inception_v3"]
 Model = Annotated[ModelName, UserDefined("network")]
 """One of these, or a network that the user brings."""
 
@@ -21,7 +24,11 @@ MODELS: dict[str, Callable[[], nn.Module]] = {
     "alexnet": AlexNet,
     **{name: partial(vgg.VGG, stages) for name, stages in vgg.STAGES.items()},
     **{name: partial(resnet.ResNet, *stages) for name, stages in resnet.STAGES.items()},
+    "inception_v3": Inception,
 }
+"""As they are trained."""
+SIZES: dict[str, int] = {"inception_v3": 299}
+"""Height and width of the images that a network takes; of all others 224."""
 
 
 def build(name: ModelName) -> nn.Module:
@@ -42,18 +49,27 @@ def filled(model: nn.Module) -> nn.Module:
     return model
 
 
+def for_inference(model: nn.Module) -> nn.Module:
+    """Take from a network, in place, what it has for training alone, and return it."""
+    for name, part in list(model.named_children()):
+        if isinstance(part, Auxiliary):
+            delattr(model, name)
+    return model.eval()
+
+
 @torch.no_grad()
 def initialise(model: nn.Module) -> None:
     """Fill weights with normal numbers so that activations keep their scale through the depth, in place.
 
     He's standard deviation sqrt(2 / fan_in) for a layer that a ReLU follows (https://arxiv.org/abs/1502.01852, eq. 10).
     """
+    rectified = {each.conv for each in model.modules() if isinstance(each, ConvNorm)}
     for layer in model.modules():
         match layer:
             case nn.Conv2d() | nn.Linear():
                 # A convolution without bias feeds a batch norm, and that a residual sum. In inference batch norm passes its
                 # untrained input on as it is, and with a gain of 2 every block would then double the variance: 2^50 in ResNet-152.
-                gain = 1 if layer.bias is None else 2
+                gain = 1 if layer.bias is None and layer not in rectified else 2
                 fan_in = layer.weight[0].numel()
                 fill_normal(layer.weight, math.sqrt(gain / fan_in))
                 if layer.bias is not None:

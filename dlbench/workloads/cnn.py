@@ -17,13 +17,16 @@ from dlbench.kit.precision import autocast, scales_gradients, storage
 from dlbench.kit.step_counts import Counts, forward_counts, train_counts
 from dlbench.kit.updates import MakeOptimizer, refuse_other_update
 from dlbench.kit.user_networks import Inputs, Loss, forward_of
-from dlbench.models import Model, build
+from dlbench.models import MODELS, SIZES, Model, build, for_inference
+from dlbench.models.inception import Inception
 from dlbench.models.shapes import tensors_of
 
 TRAINING = "training of a classifier"
 """What the forms of parallelism do on one device, all of them alike."""
 IMAGE = (3, 224, 224)
 CLASSES = 1000
+AUXILIARY_WEIGHT = 0.4
+"""Of the loss of Inception's auxiliary head, as torchvision's references/classification/train.py has it."""
 ORDER = {"nchw": torch.contiguous_format, "channels_last": torch.channels_last}
 
 LEARNING_RATE = 1e-9
@@ -141,13 +144,19 @@ def infer_step(
     layout: Switch[Layout] = "nchw",
     mode: Switch[InferenceMode] = "eager",
     kernels: Kernels = "vendor",
+    until: Literal["logits", "pooling"] = "logits",
 ) -> Work:
     """Run a network forward on a batch, without a gradient: of a classifier, classify images."""
+    if until == "pooling" and find_network(model):
+        raise NotImplementedError(f"until=pooling is for networks of dlbench's own, and {model} is yours; leave it out")
     take_kernels(kernels, device, dtype)
-    execution = Execution(mode, device, f"{device} {model} {batch} {dtype} {layout} {kernels}")
-    network = build_on(device, model, dtype, layout)
+    execution = Execution(mode, device, f"{device} {model} {batch} {dtype} {layout} {kernels} {until}")
+    network = for_inference(build_on(device, model, dtype, layout))
+    if until == "pooling":
+        last, _ = list(network.named_children())[-1]
+        setattr(network, last, nn.Identity())
     inputs, _ = draw_batch(device, model, batch, dtype, layout)
-    counts = forward_counts(network.eval(), model, inputs, dtype)
+    counts = forward_counts(network, model, inputs, dtype)
     return inference_work(execution, network, forward_of(network, inputs), inputs, dtype, counts, items=batch)
 
 
@@ -196,6 +205,12 @@ def cross_entropy(network: Callable[[Tensor], Tensor]) -> Loss:
     return lambda images, labels: F.cross_entropy(network(images), labels)
 
 
+def with_auxiliary(output: tuple[Tensor, Tensor], labels: Tensor) -> Tensor:
+    """Return the loss of a classifier with an auxiliary head."""
+    logits, auxiliary = output
+    return F.cross_entropy(logits, labels) + AUXILIARY_WEIGHT * F.cross_entropy(auxiliary, labels)
+
+
 def scaler_of(device: torch.device, dtype: Dtype) -> torch.amp.GradScaler:
     """Return what scales the loss where gradients would underflow, and elsewhere passes everything on as it is."""
     return torch.amp.GradScaler(device.type, enabled=scales_gradients(dtype))
@@ -225,7 +240,10 @@ def usual_optimizer(model: str) -> str:
 
 def network_of(model: str) -> Network:
     """Return a network by name: the user's, or one of ours as if a user had brought it, which classifies (batch, 3, 224, 224) images."""
-    return find_network(model) or Network(model, partial(build, model), IMAGE, CLASSES)  # type: ignore[arg-type]  # checked as a choice
+    if own := find_network(model):
+        return own
+    size, loss = SIZES.get(model, IMAGE[1]), with_auxiliary if MODELS.get(model) is Inception else None
+    return Network(model, partial(build, model), (IMAGE[0], size, size), CLASSES, loss=loss)  # type: ignore[arg-type]  # checked as a choice
 
 
 def build_on(device: torch.device, model: str, dtype: Dtype, layout: Layout) -> nn.Module:
@@ -250,6 +268,6 @@ def loss_of(network: nn.Module, model: str, inputs: Inputs) -> Loss:
 
 
 def is_classifier(model: str) -> bool:
-    """Whether a network is trained by cross-entropy of its logits and a class for each sample."""
+    """Whether a network is trained by cross-entropy of its logits alone and a class for each sample."""
     network = network_of(model)
     return network.loss is None and network.classes is not None

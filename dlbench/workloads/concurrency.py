@@ -19,13 +19,13 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.nn import functional as F  # noqa: N812  # what everybody calls it
 
-from dlbench import Clock, Dtype, Duration, Layout, Reported, Size, Spread, Switch, Unit, Value, Work, control_group, workload
+from dlbench import Clock, Dtype, Duration, Reported, Size, Spread, Switch, Unit, Value, Work, control_group, workload
 from dlbench.kit.user_networks import forward_of, main_output, on_device, refuse_unfit
 from dlbench.models import Model
 from dlbench.workloads.cnn import build_on, draw_batch, optimizer_of, train_step, training_step, usual_optimizer
 from dlbench.workloads.transfer import streams_of
 
-Launch = Literal["each", "one"]
+Launch = Literal["thread_each", "one_thread"]
 """Whether each side has a thread, all of which share the interpreter's lock, or one thread launches the steps of all in turn."""
 Cpus = Sequence[int]
 """Of a side: logical CPUs, one of each core, and as many threads."""
@@ -60,10 +60,9 @@ def concurrent_training(
     model: Model,
     batch: Size,
     networks: Spread[Size] = 1,
-    launch: Spread[Launch] = "each",
+    launch: Spread[Launch] = "thread_each",
     instances: Spread[Size | None] = None,
     dtype: Switch[Dtype] = "fp32",
-    layout: Switch[Layout] = "nchw",
     seconds: Duration = SECONDS,
 ) -> Work:
     """Train several networks on one device at once: `networks` in each process, on streams of their own, in so many `instances`.
@@ -74,9 +73,11 @@ def concurrent_training(
         raise ValueError("one training is not several; give networks or instances, 2 or more in all")
     module, own = streams(device, launch), cores()
     cpus = [own if module else part(own, at, networks) for at in range(networks)]
-    given = {"model": model, "batch": batch, "dtype": dtype, "layout": layout, "optimizer": usual_optimizer(model)}
-    lanes: list[Step] = [Lane(train_step(device, **given).call, module) for _ in range(networks)]
-    sides = lanes if launch == "each" else [lambda: [lane() for lane in lanes]]
+    optimizer = usual_optimizer(model)
+    lanes: list[Step] = [
+        Lane(train_step(device, model=model, batch=batch, dtype=dtype, optimizer=optimizer).call, module) for _ in range(networks)
+    ]
+    sides = lanes if launch == "thread_each" else [lambda: [lane() for lane in lanes]]
     whole = sorted({cpu for each in gathered(own, instances) for cpu in each})
 
     def observe(clock: Clock) -> dict[str, Reported]:
@@ -100,10 +101,9 @@ def distillation(
     teacher: Model,
     student: Model,
     batch: Size,
-    launch: Spread[Launch] = "each",
+    launch: Spread[Launch] = "thread_each",
     free_core: Spread[bool] = False,
     dtype: Switch[Dtype] = "fp32",
-    layout: Switch[Layout] = "nchw",
     seconds: Duration = SECONDS,
 ) -> Work:
     """Train a student on the logits of a teacher, which the CPU computes batch by batch; `free_core`: it leaves one to the launches.
@@ -113,10 +113,9 @@ def distillation(
     module, every = streams(device, launch), cores()
     if free_core and not module:
         raise ValueError("free_core is for the thread that launches on an accelerator; on a CPU alone leave it out")
-    halves = [part(every, at, 2) for at in range(2 if free_core or not module else 0)]
-    cpus = [every, every[free_core:]] if module else halves
-    knower, learner = build_on(CPU, teacher, "fp32", "nchw").eval(), build_on(device, student, dtype, layout).train()
-    inputs, _ = draw_batch(device, student, batch, dtype, layout)
+    cpus = [every, part(every[free_core:], 0, 1)] if module else [part(every, at, 2) for at in range(2)]
+    knower, learner = build_on(CPU, teacher, "fp32", "nchw").eval(), build_on(device, student, dtype, "nchw").train()
+    inputs, _ = draw_batch(device, student, batch, dtype, "nchw")
     host_inputs = on_device(inputs, CPU, "fp32")
     refuse_unfit(knower, teacher, host_inputs)
     know, answer = forward_of(knower, host_inputs), forward_of(learner, inputs)
@@ -144,7 +143,7 @@ def distillation(
         in_turn = partial(alone, lambda: learn(teach(), ahead=0))
         in_turn(WARMUP_S)
         sides, turn_per_s = (alone(lambda: learn(logits)), alone(teach)), in_turn()
-        per_s = [alone(lambda: learn(teach()))] * 2 if launch == "one" else rates(beside(clock, teach, learn, cpus, seconds))
+        per_s = [alone(lambda: learn(teach()))] * 2 if launch == "one_thread" else rates(beside(clock, teach, learn, cpus, seconds))
         return reported(sides, per_s, batch * turn_per_s, batch * per_s[0], 1 + min(sides) / max(sides))
 
     return Work(observe=observe)
@@ -172,7 +171,7 @@ class Lane:
 
 def streams(device: torch.device, launch: Launch) -> Any:
     """Return torch's module of streams; None on a CPU, where each side computes on its thread. Raises NotImplementedError otherwise."""
-    return None if device.type == "cpu" and launch == "each" else streams_of(device)
+    return None if device.type == "cpu" and launch == "thread_each" else streams_of(device)
 
 
 def cores() -> Cpus:

@@ -4,6 +4,7 @@ import gc
 import os
 from collections.abc import Collection
 from dataclasses import replace
+from functools import partial
 from typing import Annotated, Any, Literal
 
 import torch
@@ -27,7 +28,7 @@ PER_PERIOD, MOST = 25, 2000
 """Requests of a run: so many at least, or this over the square of the share that the rate leaves idle, as busy periods grow by that."""
 WARM = 0.1
 """Of those, so many more are sent ahead: the first meet an empty queue."""
-_SHARES = ("25 %", "50 %", "75 %", "90 %")
+_SHARES = ("0.25", "0.5", "0.75", "0.9")
 
 
 def _plain(name: str, unit: Unit, role: Any, meaning: str) -> Value:
@@ -74,9 +75,9 @@ def open_loop(
     """Serve requests that come at a rate, in batches of what waits; find the highest rate within a bound of latency where none is given."""
     if wait_ms < 0:
         raise ValueError(f"wait_ms must be 0 or more, not {wait_ms:g}")
-    sizes = [size for at in range(batch.bit_length()) if (size := 1 << at) < batch] + [batch]
-    works = [infer_step(device, model=model, batch=size, dtype=dtype, layout=layout, mode=mode) for size in sizes]
-    services = {size: server(device, work, copies) for size, work in zip(sizes, works, strict=True)}
+    sizes = sorted({min(1 << at, batch) for at in range(batch.bit_length() + 1)})
+    step = partial(infer_step, device, model=model, dtype=dtype, layout=layout, mode=mode)
+    services = {size: server(device, step(batch=size), copies) for size in sizes}
     bound_s = bound_ms / 1000
 
     def service(size: int) -> None:
@@ -86,26 +87,23 @@ def open_loop(
     def observe(clock: Clock) -> dict[str, Reported]:
         for each in services.values():
             warm_up(each, clock)
-        call_s = median_time(services[1], clock)
-        if call_s >= bound_s:
+        if (call_s := median_time(services[1], clock)) >= bound_s:
             raise NotImplementedError(f"one request alone takes {call_s * 1000:.3g} ms, so that none is done within bound_ms={bound_ms:g}")
-        closed = closed_loop_latencies(services[batch], clock, CLOSED_S)
-        saturation = batch * len(closed) / sum(closed)
-        found: dict[str, Reported] = {"saturation_per_s": saturation}
         if rate is None:
-            return found
-        warm, count = requests_of(percentile, rate / saturation, requests)
+            closed = closed_loop_latencies(services[batch], clock, CLOSED_S)
+            return {"saturation_per_s": batch * len(closed) / sum(closed)}
+        warm, count = requests_of(percentile, rate * median_time(services[batch], clock) / batch, requests)
         cpus, own = cpus_of_client(1 if device.type != "cpu" else torch.get_num_threads())
         gc.collect()
         gc.disable()
         try:
             with Client(schedule(arrivals, rate, warm + count, pattern), cpus) as client:
-                stamps = serve(client.start(), client, Batcher(batch, wait_ms / 1000), service, clock.stamp)
+                stamps = serve(client.start(), client.receive, Batcher(batch, wait_ms / 1000), service, clock.stamp)
         finally:
             gc.enable()
-        return {**found, **reported(stamps, bound_s, batch, warm), "own_cpu": own}
+        return {**reported(stamps, bound_s, batch, warm), "own_cpu": own}
 
-    return replace(works[-1], call=None, report=None, inputs=(), observe=observe)
+    return Work(observe=observe)
 
 
 def requests_of(percentile: str, load: float, given: int | None) -> tuple[int, int]:

@@ -2,7 +2,7 @@
 
 import ctypes
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from io import BytesIO
 from typing import Any, Literal
@@ -19,19 +19,8 @@ from dlbench.workloads import feed
 from dlbench.workloads.cnn import build_on, draw_batch
 from dlbench.workloads.fed_networks import network_step
 
-CAMERA = 4032
-"""Pixels in a row of a picture of 12 megapixels, as telephones take them; its height is three quarters of that."""
-CONTRAST, COLOUR = 45.0, 10.0
-"""Standard deviations of brightness and of each colour about it, in levels of 255."""
-QUALITY = 90
-"""Of the JPEG files: cameras take 90 to 95."""
-DRAWING, DECODING = 30, 5
-"""Bytes for each number of a picture while it is drawn, and while it is decoded: Pillow has two copies of four bytes a pixel."""
-MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
-"""Of ImageNet's pictures, as torchvision's references normalise by."""
 
-
-@workload(tags=("training",), values=tuple(each for each in feed.VALUES if each.role))
+@workload(tags=("training",), values=(feed.VALUES[0], *feed.VALUES[-2:]))
 def preprocess(
     device: torch.device,
     *,
@@ -41,7 +30,7 @@ def preprocess(
     workers: Feeding[feed.Count] = 0,
     step: Literal["none", "training", "inference"] = "none",
     model: Model = "resnet18",
-    width: Size = CAMERA,
+    width: Size = 4032,  # of 12 megapixels, as telephones take them
     pictures: Size = 8,
     dtype: Dtype = "fp32",
 ) -> Work:
@@ -50,43 +39,26 @@ def preprocess(
         raise NotImplementedError("a CPU has decoded them where they are resized; where=threads is the same")
     height = width * 3 // 4 or 1
     what = f"pictures of {width} x {height}, drawn and decoded by {workers} workers, take"
-    refuse_more_than_left((DRAWING + DECODING * workers) * 3 * width * height, what)
-    inputs, targets = draw_batch(device, model, batch, dtype, "nchw")
-    shape = list(getattr(inputs, "shape", ()))
-    if shape != [batch, 3, *2 * shape[-1:]]:
-        raise ValueError(f"model={model} takes no square pictures of three channels, and nothing else is prepared")
+    refuse_more_than_left((90 + 15 * workers) * width * height, what)  # bytes a pixel while drawn in fp32, and while decoded
+    inputs, run = step_on(device, model, step, batch, dtype)
     if where == "processes":
         feed.refuse_too_large(workers, 0, batch, 4 * inputs[0].numel())
-    files = list(draw_files(pictures, width, height))
+    files: Any = list(draw_files(pictures, width, height))
     decode = by_torchcodec() if decoder == "torchcodec" else by_pillow
-    size, place = shape[-1], device if where == "device" else torch.device("cpu")
-
-    def prepared(file: bytes) -> Tensor:
-        return cut(decode(file).to(place), size)
+    size, place = inputs.shape[-1], device if where == "device" else "cpu"
+    prepared: Any = lambda file: cut(decode(file).to(place), size)  # noqa: E731  # short enough
 
     def make() -> Any:
         order = iter(lambda: torch.randint(pictures, (batch,)).tolist(), None)
         if where != "processes":
             return map(normalised, in_threads(lambda index: prepared(files[index]), order, workers))
-        return DataLoader(
-            files,  # type: ignore[arg-type]  # a list has what it needs
-            batch_sampler=order,
-            num_workers=workers,
-            collate_fn=lambda some: normalised(map(prepared, some)),
-            pin_memory=device.type != "cpu",
-            multiprocessing_context="fork" if workers else None,  # forked, they share the files
-        )
+        how, locked = "fork" if workers else None, device.type != "cpu"  # forked, they share the files
+        join = lambda some: normalised(map(prepared, some))  # noqa: E731  # as above
+        return DataLoader(files, batch_sampler=order, num_workers=workers, collate_fn=join, pin_memory=locked, multiprocessing_context=how)
 
     way = OwnBatches(Data("pictures", make), (inputs, None), False, device, dtype, batch, workers)
-    run: Any = nn.Identity()
-    if step == "training":
-        train, _ = network_step(device, model, (inputs, targets), dtype)
-        run = lambda images: train(images, targets)  # noqa: E731  # a name for any of them
-    elif step == "inference":
-        run = torch.inference_mode()(autocast(device, dtype, build_on(device, model, dtype, "nchw").eval()))
-    fetches = feed.FetchTimer(None)
     # Processes hand over a batch each at about the same time, so a call takes all of these, or some calls would wait for none.
-    turns = workers or 1 if where == "processes" else 1
+    fetches, turns = feed.FetchTimer(None), workers or 1 if where == "processes" else 1
 
     def call() -> Any:
         for _ in range(turns):
@@ -106,13 +78,25 @@ def preprocess(
             raise ValueError(f"a pixel resized here is {levels:.0f} of 255 levels away from fp64 on the CPU; rounding explains one")
         return {name: seconds * turns for name, seconds in found.items()}
 
-    return Work(
-        call=call,
-        report=report,
-        items=batch * turns,
-        unknown={"flops": "nobody counts operations of decoding"},
-        own_threads=where != "processes",
-    )
+    uncounted = {"flops": "nobody counts operations of decoding"}
+    return Work(call=call, report=report, items=batch * turns, unknown=uncounted, own_threads=where != "processes")
+
+
+def step_on(device: torch.device, model: str, step: str, batch: int, dtype: Dtype) -> Any:
+    """Return a batch of the network's inputs, and what is done with one: nothing, a training step or inference.
+
+    Raises ValueError where they are no square pictures of three channels.
+    """
+    inputs, targets = draw_batch(device, model, batch, dtype, "nchw")
+    shape = list(getattr(inputs, "shape", ()))
+    if shape != [batch, 3, *2 * shape[-1:]]:
+        raise ValueError(f"model={model} takes no square pictures of three channels, and nothing else is prepared")
+    if step == "training":
+        train, _ = network_step(device, model, (inputs, targets), dtype)
+        return inputs, lambda images: train(images, targets)
+    if step == "inference":
+        return inputs, torch.inference_mode()(autocast(device, dtype, build_on(device, model, dtype, "nchw").eval()))
+    return inputs, nn.Identity()
 
 
 def draw_files(count: int, width: int, height: int) -> Iterator[bytes]:
@@ -125,12 +109,12 @@ def draw_files(count: int, width: int, height: int) -> Iterator[bytes]:
     frequencies[0, 0] = math.inf  # no mean
     noise = torch.fft.irfft2(torch.fft.rfft2(torch.randn(4, height, width)).div_(frequencies), s=(height, width))
     brightness, *colours = noise.div_(noise.std())
-    levels = torch.stack([128 + CONTRAST * brightness + COLOUR * each for each in colours], dim=-1).clamp_(0, 255).to(torch.uint8)
+    levels = torch.stack([128 + 45 * brightness + 10 * each for each in colours], dim=-1).clamp_(0, 255).to(torch.uint8)
     for _ in range(count):
         # The noise goes on from one edge at the other, so wherever it begins it is another picture without a seam.
         begun = levels.roll(torch.randint(width * height, (2,)).tolist(), (0, 1))
-        file = BytesIO()
-        pillow().frombytes("RGB", (width, height), ctypes.string_at(begun.data_ptr(), begun.nbytes)).save(file, "JPEG", quality=QUALITY)
+        file = BytesIO()  # cameras pack with a quality of 90 to 95
+        pillow().frombytes("RGB", (width, height), ctypes.string_at(begun.data_ptr(), begun.nbytes)).save(file, "JPEG", quality=90)
         yield file.getvalue()
 
 
@@ -178,15 +162,16 @@ def cut(picture: Tensor, size: int) -> Tensor:
     return part.flip(2) if torch.rand(()) < 0.5 else part
 
 
-def normalised(parts: Iterable[Tensor]) -> Tensor:
+def normalised(parts: Any) -> Tensor:
     """Return pictures of one size in levels as a batch of floating-point numbers, normalised by channel."""
     batch = torch.stack([*parts]).float()
-    for channel, mean, std in zip(batch.unbind(1), MEAN, STD, strict=True):
+    # Mean and standard deviation of ImageNet's pictures, as torchvision's references have them.
+    for channel, mean, std in zip(batch.unbind(1), (0.485, 0.456, 0.406), (0.229, 0.224, 0.225), strict=True):
         channel.sub_(255 * mean).div_(255 * std)
     return batch
 
 
-def in_threads(task: Callable[[int], Tensor], order: Iterator[list[int]], workers: int) -> Iterator[Iterable[Tensor]]:
+def in_threads(task: Any, order: Iterator[Any], workers: int) -> Iterator[Any]:
     """Yield what the task makes of each index of a list, while so many threads do the next list; without threads it is done when taken."""
     pool = ThreadPoolExecutor(workers or 1, initializer=torch.set_num_threads, initargs=(1,))  # each computes alone, as a worker does
     do = pool.map if workers else map

@@ -16,6 +16,7 @@ from benchmarks import (
     compare_scale,
     help_time,
     live_clock,
+    open_loop,
     overhead,
     plain_loop,
     quick_time,
@@ -34,6 +35,12 @@ def test_live_clock_holds_a_run_with_it_against_one_without(printed):
     table, verdict = printed(live_clock, "--seconds", "1")
     assert [row[0] for row in table] == ["clock", "standing", "moving"]
     assert verdict.endswith("of a CPU, at most 0.2 %")
+
+
+def test_open_loop_holds_a_loop_against_a_queue_and_a_thread(printed):
+    table, verdict = printed(open_loop, "--pairs", "1", "--requests", "20", "--sleeps", "20")
+    assert [row[0] for row in table] == ["what", "median latency, a queue and a thread", "mean wait at a load of 0.3, M/D/1"]
+    assert re.fullmatch(r"(reached|MISSED): median ratio \d+\.\d\d, at most 1\.5; mean wait [+-]\d+\.\d% off, at most 15\.0 %", verdict)
 
 
 def test_quick_time_counts_cases_and_rounds(printed, tmp_path):

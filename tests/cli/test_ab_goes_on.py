@@ -41,7 +41,7 @@ def unseen(*numbers, rounds=20, verdict=Verdict.INCONCLUSIVE):
     needed = dict(zip(numbers, rounds if isinstance(rounds, tuple) else [rounds] * len(numbers), strict=True))
     cases = tuple(CaseVerdict(case.id, verdict, tests={"median": TESTED}, rounds_to_see=needed.get(n)) for n, case in enumerate(CASES))
     ids = tuple(CASES[n].id for n in numbers)
-    return Comparison("b against a", cases, None, Undetectable(ids, "…", "…", True) if numbers else None)
+    return Comparison("b against a", cases, None, Undetectable(ids, "…", True) if numbers else None)
 
 
 def gone_on(*said, budget_s=None, stop_after=99):

@@ -236,9 +236,9 @@ MISTAKES = {
     'Value("a", Unit.SECONDS, None, ""), Value("a", Unit.SECONDS, None, "")': "value 'a': it is declared twice",
     'Value("a", Unit.SECONDS, None, "", when={"fom": ("x",)})': "value 'a': no parameter is called 'fom'; did you mean 'form'?",
     'Value("a", Unit.SECONDS, None, "", role="inputs")': (
-        "value 'a': role must be one of input, transfer, host, once, sample, accuracy, diverged, largest, "
-        "input_alone, step_alone, clock, temperature, power, throttle, pace, burst, steady, error, product_error, seed_accuracy, "
-        "seed_loss, seed_diverged, loss_curve, not 'inputs'"
+        "value 'a': role must be one of input, transfer, host, served, p50, p90, p99, within, queries, once, sample, accuracy, diverged, "
+        "largest, input_alone, step_alone, clock, temperature, power, throttle, pace, burst, steady, error, product_error, seed_accuracy, "
+        "seed_loss, seed_diverged, loss_curve, missed, late, backlog, saturation, highest_rate, failing_rate, rate_curve, not 'inputs'"
     ),
     'Value("a", Unit.RATIO, None, "", role="input")': "value 'a': the role 'input' is that of a number of seconds",
     'Value("a", Unit.SECONDS, None, "", role="input"), Value("b", Unit.SECONDS, None, "", role="input")': (
@@ -319,6 +319,8 @@ UNBEARABLE = {
     "n: Sweep[Size] = 1, m: Sweep[Size] = 1": "parameter 'm': n has the role 'sweep' already, which one alone can have",
     "batch: Searched[Size] = 8": "parameter 'batch': it can't be left open; write batch: Searched[…] = None",
     "batch: Searched[Size]": "parameter 'batch': it can't be left open; write batch: Searched[…] = None",
+    "cores: SearchedCores[Size] = None": "parameter 'cores': with the role 'searched_cores' it must be called threads or instances",
+    "threads: SearchedCores[str] = None": "parameter 'threads': with the role 'searched_cores' it must be integer, not text",
     "form: Searched[str] = None": (
         "parameter 'form': it has no values to try; annotate it with Size, or where the fastest is wanted a Literal"
     ),
@@ -416,7 +418,7 @@ def test_a_value_that_may_be_worse_by_what_must_be_seen_leaves_a_case_undecided(
     written(tmp_path / "two.jsonl", tuple(reversed(noisy)))
     done = in_process(tmp_path, "compare", "one.jsonl", "two.jsonl", "--detect", "25%", "--format", "json")
     (row,) = json.loads(done.out)
-    assert (done.code, row["compare.unseen"], row["compare.detect"]) == (4, "p99 may be up to 36.4 % worse", 0.25)
+    assert (done.code, row["compare.unseen"], row["compare.detect"]) == (4, "p99 may be up to 400 ms worse", 0.25)
     assert row["value.p99_s.possible"] == pytest.approx(0.4)  # of a median of 1.1 s
     assert "a worsening of 25.0 % or more is not excluded in 1 of 1 case" in done.err
     assert "rounds a side would probably call or exclude it" in done.err
@@ -427,19 +429,15 @@ def test_a_value_that_may_be_worse_by_what_must_be_seen_leaves_a_case_undecided(
 
 
 @pytest.mark.parametrize(
-    ("declared", "why"),
-    [
-        ({"unit": "bytes"}, "unit s against bytes"),
-        ({"direction": "higher"}, "direction lower against higher"),
-        ({"series": True}, "kind scalar against series"),
-    ],
+    "declared",
+    [{"unit": "bytes"}, {"direction": "higher"}, {"series": True}],
 )
-def test_sides_that_declare_a_value_differently_are_told_and_not_judged(tmp_path: Path, declared: dict[str, object], why: str) -> None:
+def test_sides_that_declare_a_value_differently_are_told_and_not_judged(tmp_path: Path, declared: dict[str, object]) -> None:
     written(tmp_path / "one.jsonl", 1.0)
     written(tmp_path / "two.jsonl", 2.0, **declared)
     done = in_process(tmp_path, "compare", "one.jsonl", "two.jsonl", "--format", "json")
     (row,) = json.loads(done.out)
-    assert f"not judged, as it is declared with {why}" in row["compare.note"]
+    assert "not judged, as its unit, direction or kind is declared otherwise on each side" in row["compare.note"]
     assert (row["value.p99_s.base"], row["value.p99_s.new"], row["value.p99_s.verdict"]) == (1.0, 2.0, None)
 
 
@@ -479,6 +477,31 @@ def test_what_a_search_found_is_compared_within_the_same_memory(tmp_path: Path, 
     searched(tmp_path / "two.jsonl", other_batch, other_limit)
     (row,) = json.loads(in_process(tmp_path, "compare", "one.jsonl", "two.jsonl", "--format", "json").out)
     assert (row["compare.verdict"], row["compare.note"]) == (verdict, note)
+
+
+@pytest.mark.parametrize(
+    ("base", "new", "verdict"),
+    [
+        ((272, 421), (297, 421), "same"),
+        ((354, 421), (272, 386), "inconclusive"),  # a fall by a quarter, within what the search left open
+        ((272, 421), (182, 257), "slower"),
+        ((182, 257), (272, 421), "faster"),
+    ],
+)
+def test_rates_that_searches_found_differ_where_what_they_left_open_does_not_overlap(
+    tmp_path: Path, base: tuple[float, float], new: tuple[float, float], verdict: str
+) -> None:
+    values = [
+        {"name": name, "unit": "items/s", "direction": better, "meaning": "m", "role": role}
+        for name, better, role in (("held", "higher", "highest_rate"), ("failed", None, "failing_rate"))
+    ]
+    told = {"serve": {"values": values, "parameters": {"rate": {"searched": ""}}}}
+    for name, (held, failed) in (("one.jsonl", base), ("two.jsonl", new)):
+        (found,) = made_up.rounds_of(made_up.case("serve", model="resnet18"), [[1.0]], found={"rate": held})
+        measured = made_up.with_values(made_up.without_rounds(found), held=float(held), failed=float(failed))
+        made_up.write(tmp_path / name, [measured], workloads=told)
+    (row,) = json.loads(in_process(tmp_path, "compare", "one.jsonl", "two.jsonl", "--format", "json").out)
+    assert row["compare.verdict"] == verdict
 
 
 @pytest.mark.parametrize(

@@ -294,10 +294,10 @@ def test_a_dry_run_goes_by_the_rounds_of_its_command_line(tmp_path, rounds, said
     ("bench", "said"),
     [
         ('"largest_batch"\naxes.model = "resnet18"\naxes.memory_gib = 1', "1 case, 1 search with about 9 tries, about 3.86 s"),
-        # Of 4 precisions, 2 layouts, 4 modes and a batch that is halved and doubled: the start, 3 + 1 + 3 + 2 changes, and as many again.
+        # Of 4 precisions, 2 layouts, 4 modes, and a batch and threads that are halved and doubled: 3 + 1 + 3 + 2 + 2 changes, twice.
         (
             '"fastest_train_step"\naxes.model = "resnet18"\naxes.implementation = "default"',
-            "1 case, 1 search with about 19 tries, about 7.37 s",
+            "1 case, 1 search with about 23 tries, about 8.78 s",
         ),
         ('"largest_batch"\naxes.model = "resnet18"\naxes.memory_gib = 1\naxes.batch = 8', "1 case, about 702 ms"),
     ],

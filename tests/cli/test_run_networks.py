@@ -126,6 +126,15 @@ def test_one_of_several_networks_is_chosen_that_has_an_optimizer_of_its_own(tmp_
     assert (alone.code, alone.out.split()) == (0, ["infer_step[model=second,batch=2,dtype=fp32]@cpu"]), alone.err
 
 
+def test_requests_are_served_by_every_kind_of_network_in_place_of_the_published(tmp_path):
+    options = ("-k", "closed_loop", "--set", "batch=2", "--set", "seconds=0.001", "--rounds", "1", "-o", "run.jsonl")
+    done = shared_hosts.dlbench("run", "serving", str(front_door.PLUGINS / "own_networks.py"), "--device", "cpu", *options, cwd=tmp_path)
+    assert done.code == 0, done.err
+    rows = front_door.measurements(tmp_path / "run.jsonl")
+    found = {each["case"]["params"]["model"]: (each["status"], each["items"], *sorted(each["values"])[:2]) for each in rows}
+    assert found == dict.fromkeys(NETWORKS, ("ok", 2, "calls", "items_per_s"))
+
+
 NONE = "bench 1 (train_step): model = own means one of your own, and there is none; name a file that has it: dlbench run mine.py"
 LACKS = "put @dlbench.network(inputs=…, classes=…) above the function that returns yours (dlbench new example.py shows one)"
 

@@ -152,7 +152,7 @@ def test_searches_that_found_other_settings_are_not_compared_by_time(killed):
     cases = json.loads(front_door.in_process(folder, "compare", "o.jsonl", "other.jsonl", "--format", "json").out)
     (fastest,) = [each for each in cases if each["compare.case"].startswith("choose")]
     assert fastest["compare.verdict"] == "incomparable"
-    assert "the searches found other settings" in fastest["compare.note"]
+    assert "found.batch: " in fastest["compare.note"]
 
 
 @pytest.mark.parametrize("batch", ["abc", None])
@@ -250,6 +250,22 @@ def test_in_one_process_a_limit_ends_with_its_case_and_ctrl_c_keeps_the_tries(tm
     assert done.code == 0, done.err
     assert {row["status"] for row in measurements(path)} == {"ok"}
     assert tries(path)[: len(made)] == made
+
+
+def test_threads_are_searched_on_a_cpu_and_nowhere_else(tmp_path):
+    suite = front_door.suite(tmp_path, 'workload = "spread"')
+    plugins = ("--plugin", SEARCHING, "--plugin", front_door.PRETEND, "--device", "cpu", "--device", "pretend:0")
+    done = run(tmp_path, suite, *plugins, "--rounds", "1", "-o", "o.jsonl")
+    assert done.code == 0, done.err
+    made = {device: [each for each in tries(tmp_path / "o.jsonl") if each["case"]["device"] == device] for device in ("cpu", "pretend:0")}
+    usual = made["cpu"][0]["threads"]
+    asked = {each["case"]["params"].get("threads"): (each["status"], each["threads"]) for each in made["cpu"]}
+    assert asked[None] == ("ok", usual)
+    assert asked.keys() >= {2 * usual, *([usual // 2] if usual > 1 else [])}
+    assert all(status in ("ok", "unsupported") and used == threads for threads, (status, used) in asked.items() if threads)
+    assert [each["case"]["params"] for each in made["pretend:0"]] == [{"dtype": "fp32"}, {"dtype": "bf16"}]
+    found = {row["case"]["device"]: row["found"].keys() for row in measurements(tmp_path / "o.jsonl")}
+    assert found["pretend:0"] == {"dtype"} <= found["cpu"] <= {"dtype", "threads"}
 
 
 def test_both_sides_of_an_ab_search(tmp_path):

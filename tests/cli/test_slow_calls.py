@@ -37,7 +37,7 @@ def test_every_third_call_three_times_as_long_is_slower(tmp_path, times):
     assert (code, row["compare.verdict"], row["compare.statistic"]) == (3, "slower", "mean")
     assert (row["mean.verdict"], row["median.verdict"], row["median.change"]) == ("slower", "same", 0)
     assert row["mean.change"] == pytest.approx(2 / 3)
-    assert row["compare.note"] == "by its mean; by its median same"
+    assert row["compare.note"] == "same by its median, slower by its mean"
 
 
 @pytest.mark.parametrize("times", [1, 14])

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from dlbench.core.open_loop import OpenRun, Verdict, overloaded, verdict
+from dlbench.core.open_loop import OpenRun, RateVerdict, overloaded, verdict
 from dlbench.core.stats import crossing
 from dlbench.workloads.open_loop import WARM, requests_of
 
@@ -41,14 +41,14 @@ def simulated(load: float, bound: float, requests: int, runs: int) -> Iterator[O
         yield OpenRun(parts[:, run].tolist(), requests, 0.0, max(0.0, math.ceil(waited[-1, run].item()) - 1))
 
 
-def verdicts(load: float, bound: float, percentile: str, probes: int) -> list[Verdict]:
+def verdicts(load: float, bound: float, percentile: str, probes: int) -> list[RateVerdict]:
     """Return what probes of three runs at most come to."""
     _, requests = requests_of(percentile, load, None)
     runs = simulated(load, bound, requests, 3 * probes)
     found = []
     for probe in zip(runs, runs, runs, strict=True):
         first = verdict(probe[:1], allowed(percentile))
-        found.append(first if first is not Verdict.UNDECIDED else verdict(probe, allowed(percentile)))
+        found.append(first if first is not RateVerdict.UNDECIDED else verdict(probe, allowed(percentile)))
     return found
 
 
@@ -61,20 +61,20 @@ def allowed(percentile: str) -> float:
 def test_at_the_load_where_a_queue_just_keeps_its_bound_few_verdicts_say_that_it_holds(percentile: str, bound: float) -> None:
     load = crossing(lambda load: load < 1e-6 or md1_over(load, bound) < allowed(percentile), 0.99)
     found = verdicts(load, bound, percentile, 400)
-    assert found.count(Verdict.HOLDS) <= 0.05 * 400
-    assert found.count(Verdict.OVERLOAD) == 0
+    assert found.count(RateVerdict.HOLDS) <= 0.05 * 400
+    assert found.count(RateVerdict.OVERLOAD) == 0
 
 
 def test_a_rate_is_told_from_those_a_quarter_below_and_above() -> None:
     load = crossing(lambda load: load < 1e-6 or md1_over(load, 4.27) < 0.1, 0.99)
-    assert verdicts(0.75 * load, 4.27, "p90", 100).count(Verdict.HOLDS) > 90
+    assert verdicts(0.75 * load, 4.27, "p90", 100).count(RateVerdict.HOLDS) > 90
     assert sum(each.is_failure for each in verdicts(1.25 * load, 4.27, "p90", 100)) > 90
 
 
 def test_a_queue_at_capacity_is_hardly_ever_an_overload_and_one_above_is() -> None:
     """Its backlog grows by the root of time, where a bound of a thousand calls is kept all the same."""
-    assert verdicts(1.0, 1000.0, "p90", 400).count(Verdict.OVERLOAD) <= 0.05 * 400
-    assert verdicts(1.2, 1000.0, "p90", 100).count(Verdict.OVERLOAD) == 100
+    assert verdicts(1.0, 1000.0, "p90", 400).count(RateVerdict.OVERLOAD) <= 0.05 * 400
+    assert verdicts(1.2, 1000.0, "p90", 100).count(RateVerdict.OVERLOAD) == 100
 
 
 KEPT, MISSED = (0.0,) * PARTS, (0.5,) * PARTS
@@ -83,20 +83,20 @@ KEPT, MISSED = (0.0,) * PARTS, (0.5,) * PARTS
 @pytest.mark.parametrize(
     ("runs", "came_to"),
     [
-        ([OpenRun(KEPT, 300, 0.0, 0)], Verdict.HOLDS),
-        ([OpenRun(KEPT, 250, 0.0, 0)], Verdict.UNDECIDED),  # too few to tell
-        ([OpenRun(KEPT, 250, 0.0, 0)] * 3, Verdict.HOLDS),
-        ([OpenRun(MISSED, 300, 0.0, 0)], Verdict.FAILS),
-        ([OpenRun((0.0,) * 6 + (0.7,), 300, 0.0, 0)] * 3, Verdict.UNDECIDED),  # one busy period a run, and not thirty misses
-        ([OpenRun(KEPT, 300, 0.06, 0)] * 3, Verdict.CLIENT_BOUND),
-        ([OpenRun(KEPT, 300, 0.06, 0), OpenRun(MISSED, 300, 0.05, 0)], Verdict.FAILS),  # the first does not count
-        ([OpenRun(KEPT, 400, 0.0, 44)], Verdict.HOLDS),
-        ([OpenRun(KEPT, 400, 0.0, 45)], Verdict.OVERLOAD),  # beyond 2.24 times the root of 400
-        ([OpenRun(KEPT, 400, 0.0, 35)] * 3, Verdict.HOLDS),
-        ([OpenRun(KEPT, 400, 0.0, 36)] * 3, Verdict.OVERLOAD),
+        ([OpenRun(KEPT, 300, 0.0, 0)], RateVerdict.HOLDS),
+        ([OpenRun(KEPT, 250, 0.0, 0)], RateVerdict.UNDECIDED),  # too few to tell
+        ([OpenRun(KEPT, 250, 0.0, 0)] * 3, RateVerdict.HOLDS),
+        ([OpenRun(MISSED, 300, 0.0, 0)], RateVerdict.FAILS),
+        ([OpenRun((0.0,) * 6 + (0.7,), 300, 0.0, 0)] * 3, RateVerdict.UNDECIDED),  # one busy period a run, and not thirty misses
+        ([OpenRun(KEPT, 300, 0.06, 0)] * 3, RateVerdict.CLIENT_BOUND),
+        ([OpenRun(KEPT, 300, 0.06, 0), OpenRun(MISSED, 300, 0.05, 0)], RateVerdict.FAILS),  # the first does not count
+        ([OpenRun(KEPT, 400, 0.0, 44)], RateVerdict.HOLDS),
+        ([OpenRun(KEPT, 400, 0.0, 45)], RateVerdict.OVERLOAD),  # beyond 2.24 times the root of 400
+        ([OpenRun(KEPT, 400, 0.0, 35)] * 3, RateVerdict.HOLDS),
+        ([OpenRun(KEPT, 400, 0.0, 36)] * 3, RateVerdict.OVERLOAD),
     ],
 )
-def test_verdicts_on_made_up_runs(runs: list[OpenRun], came_to: Verdict) -> None:
+def test_verdicts_on_made_up_runs(runs: list[OpenRun], came_to: RateVerdict) -> None:
     assert verdict(runs, 0.1) is came_to
 
 

@@ -326,3 +326,19 @@ def test_the_energy_of_a_card_lies_by_its_power(cuda, driver, tmp_path):
     integral = sum(values["power_w"]) / len(values["power_w"]) * energy["seconds"]
     assert energy["joules"] == pytest.approx(integral, rel=0.25)  # NVML's power is an average over the last second, and lags
     assert 0 < energy["idle_watts"] < energy["joules"] / energy["seconds"]
+
+
+def test_pictures_of_a_camera_are_prepared_as_on_the_cpu(accelerator, tmp_path):
+    """Resized pixels that are more than a level off would fail the case."""
+    import torch
+
+    from dlbench.workloads import preprocess
+
+    picture = torch.randint(256, (3, 3024, 4032), dtype=torch.uint8)
+    on_card = preprocess.resized(picture.to(accelerator), 224).cpu().round()
+    assert (on_card - preprocess.resized(picture, 224)).abs().max() <= 1
+    pytest.importorskip("PIL", reason="Pillow is not installed")
+    ways = 'workload = "preprocess"\naxes.step = ["none", "training", "inference"]\naxes.batch = 4\naxes.workers = 2\naxes.where = '
+    done = run(tmp_path, [f'{ways}["processes", "threads", "device"]'], "--device", accelerator)
+    assert done.code == 0, done.err
+    assert [each["status"] for each in measurements(tmp_path / "out.jsonl")] == ["ok"] * 9

@@ -60,8 +60,9 @@ class Call(nn.Module):
 def test_operations_of_published_networks_are_those_of_their_formulas(name: str) -> None:
     with torch.device("meta"):
         network = MODELS[name]()
-    published = PUBLISHED[name]
-    assert counted(network, images(1, published["input"])) == (published["forward_flops"], published["train_flops"])
+    published, batch = PUBLISHED[name], images(2, PUBLISHED[name]["input"])
+    assert count_step(train, network, (batch,), {}).flops == 2 * published["train_flops"]
+    assert count_step(forward, network.eval(), (batch,), {}).flops == 2 * published["forward_flops"]
 
 
 def mobilenet_v2() -> nn.Sequential:

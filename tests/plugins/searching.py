@@ -4,7 +4,21 @@ from typing import Annotated, Literal
 
 import torch
 
-from dlbench import Backend, Least, Limit, Scratch, Searched, Size, Unit, Value, Work, register_backend, scratch_folder, workload
+from dlbench import (
+    Backend,
+    Least,
+    Limit,
+    Scratch,
+    Searched,
+    SearchedCores,
+    Size,
+    Unit,
+    Value,
+    Work,
+    register_backend,
+    scratch_folder,
+    workload,
+)
 
 MIB = 1 << 20
 LARGEST = Value("largest_batch", Unit.COUNT, "higher", "the largest batch that fits", optional=True, role="largest")
@@ -30,6 +44,13 @@ def choose(device: torch.device, *, n: Size, dtype: Searched[Literal["fp32", "bf
             pass
 
     return Work(call=call, items=batch)
+
+
+@workload
+def spread(device: torch.device, *, dtype: Searched[Literal["fp32", "bf16"]] = None, threads: SearchedCores[Size] = None) -> Work:
+    """Add numbers, in as many threads as there are."""
+    a = torch.ones(100_000)
+    return Work(call=lambda: a + a, items=1)
 
 
 @workload

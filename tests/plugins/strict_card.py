@@ -409,8 +409,8 @@ class StrictCard(Backend):
 
 
 register_backend(StrictCard())
-main.DeviceClock = lambda synchronize: SimpleNamespace(now=lambda: (CARD.synchronize(), CARD.host_s)[1])
-main.LostTime = lambda: SimpleNamespace(shares=lambda: (None, {}))  # this machine may have much to do beside the tests
+main.DeviceClock = lambda synchronize: SimpleNamespace(now=lambda: (CARD.synchronize(), CARD.host_s)[1], stamp=lambda: CARD.host_s)
+main.LostTime = lambda: SimpleNamespace(shares=lambda own_threads: (None, {}))  # this machine may have much to do beside the tests
 device_time.perf_counter = lambda: CARD.host_s
 sustained.WARMUP_S, sustained.BLOCK_S, sustained.FEWEST_POINTS, transfer.WARMUP_S = 0.0, 1e-2, 3, 0.0
 concurrency.WARMUP_S, concurrency.perf_counter = 0.0, lambda: CARD.host_s

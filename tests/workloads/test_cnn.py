@@ -177,3 +177,25 @@ def test_an_implementation_of_an_update_is_held_against_the_plain_one(monkeypatc
     given, plain = ({name: each.keywords.get(name) for name in ("foreach", "fused")} for each in held)
     assert given == {"foreach": None, "fused": None} | {implementation: True}
     assert plain == {"foreach": False, "fused": None}
+
+
+def test_inception_trains_by_both_heads_and_infers_without_the_second() -> None:
+    torch.manual_seed(0)
+    work = cnn.train_step(CPU, model="inception_v3", batch=2)
+    assert work.inputs[0].shape == (2, 3, 299, 299)
+    assert work.flops == 2 * 34_275_032_448
+    assert math.isfinite(work.call().item())
+    logits, auxiliary, labels = torch.randn(2, 5), torch.randn(2, 5), torch.tensor([1, 4])
+    loss = cnn.cross_entropy(lambda images: (logits, auxiliary))(torch.empty(0), labels)
+    expected = [-each.log_softmax(1)[range(2), labels].mean() for each in (logits, auxiliary)]
+    torch.testing.assert_close(loss, expected[0] + 0.4 * expected[1])
+    infer = cnn.infer_step(CPU, model="inception_v3", batch=1)
+    assert (infer.flops, infer.call().shape) == (11_426_432_192, (1, 1000))
+    assert infer.least_bytes == 4 * (3 * 299**2 + 23_834_568)
+
+
+@pytest.mark.parametrize(("model", "numbers", "classifier"), [("resnet18", 512, 512 * 1000), ("alexnet", 256 * 6 * 6, 58_621_952)])
+def test_a_pass_until_the_last_pooling_leaves_the_classifier_out(model: str, numbers: int, classifier: int) -> None:
+    whole, until = (cnn.infer_step(CPU, model=model, batch=1, until=each) for each in ("logits", "pooling"))
+    assert until.call().shape == (1, numbers)
+    assert whole.flops - until.flops == 2 * classifier

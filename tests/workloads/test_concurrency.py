@@ -83,10 +83,15 @@ def test_cores_are_shared_out_evenly():
             "one training is not several; give networks or instances, 2 or more in all",
         ),
         ("concurrent_training", {"model": "resnet18", "networks": 99}, NotImplementedError, "99 at once need as many cores, and there are"),
-        ("concurrent_training", {"model": "resnet18", "networks": 2, "launch": "one"}, NotImplementedError, "of kind cpu has no streams"),
+        (
+            "concurrent_training",
+            {"model": "resnet18", "networks": 2, "launch": "one_thread"},
+            NotImplementedError,
+            "of kind cpu has no streams",
+        ),
         (
             "distillation",
-            {"teacher": "resnet18", "student": "resnet18", "launch": "one"},
+            {"teacher": "resnet18", "student": "resnet18", "launch": "one_thread"},
             NotImplementedError,
             "of kind cpu has no streams",
         ),

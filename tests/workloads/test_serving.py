@@ -1,5 +1,6 @@
 """A closed loop of requests: each latency by a scripted clock, percentiles that are earned, and what is copied."""
 
+import gc
 from itertools import cycle
 from pathlib import Path
 from typing import Any
@@ -49,6 +50,24 @@ def test_requests_are_sent_until_p99_is_earned_or_time_is_up(call_s: float, seco
 def test_each_latency_is_from_the_end_of_the_call_before_to_its_own() -> None:
     scripted = Server(0.5, 0.25, 0.125)
     assert closed_loop_latencies(scripted, scripted, 1.5) == [0.5, 0.25, 0.125, 0.5, 0.25]
+
+
+def test_a_service_that_raises_in_the_middle_leaves_the_garbage_collector_on() -> None:
+    scripted = Server(0.5)
+
+    def breaks() -> None:
+        scripted()
+        if scripted.calls == 3:
+            raise RuntimeError("no more")
+
+    with pytest.raises(RuntimeError, match="no more"):
+        closed_loop_latencies(breaks, scripted, 20.0)
+    assert gc.isenabled()
+    assert scripted.calls == 3
+
+
+def test_a_bound_below_one_call_is_kept_by_none() -> None:
+    assert reported([[0.25] * 20], batch=1, bound_s=0.2)["within"] == 0
 
 
 def test_values_of_a_hundred_calls_of_which_eight_are_slow() -> None:

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from dlbench.analysis.answers.parts.base import Question, Section
 from dlbench.analysis.answers.parts.headline import Tag
 from dlbench.analysis.answers.parts.sustained import series
-from dlbench.analysis.presentation.columns import KEY, RATIO, of_ratio, over_rounds, place
+from dlbench.analysis.presentation.columns import KEY, RATIO, of_ratio, over_rounds, place, value_columns
 from dlbench.analysis.ratios.pairing import THREADS, grouped
-from dlbench.analysis.ratios.ratio import Ratio, speed_ratio
+from dlbench.analysis.ratios.ratio import Ratio, speed_ratio, speedup_of
 from dlbench.analysis.read.table import Results
 from dlbench.core.declarations import ValueRole
 from dlbench.core.rows.row import Row, Setting
@@ -17,20 +17,11 @@ from dlbench.core.schema import Column, Unit
 
 @dataclass(frozen=True, slots=True)
 class AtOnce:
-    """Several sides that run at once."""
+    """Several that ran at once."""
 
     row: Row
     ratio: Ratio
     """What all do at once over what they do one after the other."""
-
-    def rounds(self, role: ValueRole) -> Sequence[float]:
-        """Return what each round reported in a role."""
-        return _rounds(self.row, role)
-
-    @property
-    def number(self) -> int:
-        """How many sides there are."""
-        return len(series(self.row, "kept"))
 
     @property
     def memory_bytes(self) -> float | None:
@@ -39,27 +30,25 @@ class AtOnce:
         return peak and peak * (self.row.count("instances") or 1)
 
 
+def at_once(results: Results) -> list[AtOnce]:
+    """Return the cases in which several ran at once."""
+    rows = (row for row in results.rows if row.is_sound and series(row, "kept"))
+    return [AtOnce(row, speed_ratio(_rounds(row, "in_turn"), _rounds(row, "at_once"))) for row in rows]
+
+
 def _rounds(row: Row, role: ValueRole) -> Sequence[float]:
     value = row.declared.value(role)
     return row.rounds.values.get(value.name, ()) if value else ()
 
 
-def at_once(results: Results) -> list[AtOnce]:
-    """Return the cases in which several ran at once, those of one work next to each other."""
-    rows = [row for row in results.rows if row.is_sound and series(row, "kept")]
-    ratios = [AtOnce(row, speed_ratio(_rounds(row, "in_turn"), _rounds(row, "at_once"))) for row in rows]
-    return [each for alike in grouped(ratios, _work).values() for each in alike]
-
-
-def _work(each: AtOnce) -> object:
-    """Return what is the same in cases that differ in how many run at once, and how."""
-    names = ("instances", *each.row.declared.having("spread"))
-    return each.row.differing_from({THREADS, *(Setting("param", name) for name in names)})
-
-
 def _foremost(found: Sequence[AtOnce]) -> list[AtOnce]:
-    """Return of each work the case that brings the most, on accelerators first."""
-    most = [max(alike, key=lambda each: each.ratio.speedup) for alike in grouped(found, _work).values()]
+    """Return of each work, however many of it run and how, the case that brings the most, on accelerators first."""
+
+    def work(each: AtOnce) -> object:
+        names = ("instances", *each.row.declared.having("spread"))
+        return each.row.differing_from({THREADS, *(Setting("param", name) for name in names)})
+
+    most = [max(alike, key=speedup_of) for alike in grouped(found, work).values()]
     return sorted(most, key=lambda each: (each.row.is_on_cpu, -each.ratio.speedup))
 
 
@@ -76,10 +65,8 @@ QUESTION = Question(
             columns=[
                 KEY,
                 place,
-                Column("at_once.number", Unit.COUNT, "how many run at once", heading="at once", priority=0),
-                over_rounds(
-                    Column("at_once.items_per_s", Unit.ITEMS_PER_S, "what all do together", "higher").headed("items/s"),
-                    lambda each: each.rounds("at_once"),
+                Column("at_once.number", Unit.COUNT, "how many run at once", heading="at once", priority=0).by(
+                    lambda each: len(series(each.row, "kept"))
                 ),
                 RATIO,
                 Column("at_once.loses", Unit.FRACTION, "of its own speed alone, by the one that loses most", "lower", priority=0).by(
@@ -89,16 +76,17 @@ QUESTION = Question(
                     Column("at_once.efficiency", Unit.FRACTION, "0 as one after the other, 1 with all at full speed", "higher").headed(
                         "efficiency", 0
                     ),
-                    lambda each: each.rounds("efficiency"),
+                    lambda each: _rounds(each.row, "efficiency"),
                 ),
                 Column("at_once.memory_bytes", Unit.BYTES, "peak of all processes, contexts apart", "lower", heading="memory"),
+                value_columns,
             ],
-            notes=("efficiency: (sum of what each keeps of its speed alone - 1) / (the most that sum can be - 1)",),
             whole=of_ratio,
             foremost=_foremost,
+            label="at once",
             by=lambda each: each.ratio.outcome,
             headline={
-                "gain": ("{number} at once {speedup} one after the other{span}", "{number} at once {speedup} one after the other"),
+                "gain": "{number} at once {speedup} one after the other{span}",
                 "loss": "one after the other; {number} at once {speedup}{span}",
                 "open": "no gain shown with {number} at once",
             },

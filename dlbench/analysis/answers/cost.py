@@ -150,7 +150,7 @@ def _training(records: str) -> Section[Estimate]:
             place,
             _RANKS,
             *_step("train"),
-            Column("train.epochs", Unit.COUNT, "passes over ImageNet's training set, of the published schedule", heading="epochs").by(
+            Column("train.epochs", Unit.COUNT, "passes over its training set, of the published schedule", heading="epochs").by(
                 lambda each: each.schedule.epochs if each.schedule.source else None
             ),
             spanned(seconds, lambda each: each.ends, "train."),
@@ -178,7 +178,7 @@ def _training(records: str) -> Section[Estimate]:
 def _sources(found: Sequence[Estimate]) -> Iterator[str]:
     """Yield where epochs, and the times of authors, come from."""
     chosen = list({each.model: each.schedule for each in found if each.schedule.source}.values())
-    yield from dict.fromkeys(f"images: {each.images:,} in ImageNet's training set" for each in chosen)
+    yield from dict.fromkeys(f"images: {each.images:,} in ImageNet's training set" for each in chosen if each.items == "images")
     for source, family in grouped(chosen, lambda each: each.source).items():
         yield f"epochs of {', '.join(each.model for each in family)}: {source}"
     yield from dict.fromkeys(f"{each.took}: {each.took_source}" for each in chosen if each.took)

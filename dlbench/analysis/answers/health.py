@@ -7,13 +7,13 @@ from typing import NamedTuple
 from dlbench.analysis.answers.parts import elsewhere, published, sustained
 from dlbench.analysis.answers.parts.base import Question, Section
 from dlbench.analysis.answers.parts.headline import Tag, by_kind
-from dlbench.analysis.compare.outliers import Kind, Outlier, kinds, sentences
 from dlbench.analysis.presentation.columns import KEY, PLACE, of_row, place
 from dlbench.analysis.presentation.names import by_device
 from dlbench.analysis.presentation.wording import brief, few, plural
 from dlbench.analysis.ratios.ratio import middle, speedup_of
 from dlbench.analysis.read.table import Results
 from dlbench.analysis.read.usability import is_noisy, is_set_aside, mostly_disturbed
+from dlbench.analysis.scaling.outliers import Kind, Outlier, kinds, sentences
 from dlbench.core.rows.row import Row, cells
 from dlbench.core.schema import Column, Unit
 from dlbench.core.units import percent, ratio

@@ -1,5 +1,6 @@
 """Serving: how many requests a second a CPU and an accelerator do within a bound of latency, at which batch, and what ends it there."""
 
+import math
 from collections.abc import Hashable
 from dataclasses import dataclass, replace
 from operator import mul
@@ -12,6 +13,7 @@ from dlbench.analysis.ratios.pairing import BATCH, chosen, grouped, settings_nam
 from dlbench.analysis.ratios.ratio import Ratio, speed_ratio
 from dlbench.analysis.read.table import Results
 from dlbench.core import units
+from dlbench.core.model import value_text
 from dlbench.core.prices import Prices
 from dlbench.core.reference.schedules import Schedule
 from dlbench.core.rows.row import MACHINE, Row
@@ -20,6 +22,9 @@ from dlbench.core.stats import Interval, share_interval, times_for
 
 KEPT = 0.9
 """Share of the requests from which on a bound is kept, where the whole interval lies there: p90 is within it."""
+
+BUSY = 0.9
+"""Share of the throughput of a closed loop from which on a server of an open one is busy rather than its queue long."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,10 +41,9 @@ class Serving:
     """Pairs of settings of both that it may be the best of."""
 
     @property
-    def bound(self) -> str | None:
+    def bound(self) -> str:
         """Latency that requests are to keep."""
-        bound = self.row.params.get("bound_ms")
-        return units.seconds(bound / 1000) if isinstance(bound, int | float) else None
+        return f"{value_text(self.row.params.get('bound_ms', ''))} ms"
 
     @property
     def kept(self) -> Interval | None:
@@ -64,7 +68,9 @@ class Serving:
         over = self.larger if self.outcome == "kept" else self
         if over is None:
             return "no larger batch was measured"
-        return f"service: batch {over.batch} takes {units.seconds(over.batch / over.row.paid_rate)}"
+        return (
+            f"{'next' if over.outcome == 'kept' else 'service'}: batch {over.batch} takes {units.seconds(over.batch / over.row.paid_rate)}"
+        )
 
     @property
     def ratio(self) -> Ratio | None:
@@ -100,6 +106,18 @@ def servings(results: Results) -> list[Serving]:
         pairs = len(cpus) * (len(found) - len(cpus))
         every += [replace(each, cpu=cpus[0], among=pairs) if cpus and not each.row.is_on_cpu else each for each in found]
     return every
+
+
+def rates(results: Results) -> list[Row]:
+    """Return the searches for the highest rate of requests that come when they like, accelerators first."""
+    found = [row for row in results.rows if row.is_sound and row.in_role("highest_rate")]
+    return sorted(found, key=lambda row: row.is_on_cpu)
+
+
+def _ends(row: Row) -> str:
+    """Return what ends a rate: a server that is busy nearly always, or the queue of one that is not."""
+    load = (row.in_role("highest_rate") or 0.0) / (row.in_role("saturation") or math.inf)
+    return f"{'service' if load >= BUSY else 'queue'}: {units.percent(load)} of a closed loop"
 
 
 ORDER = 80
@@ -144,6 +162,22 @@ QUESTION = Question(
                 "{limit}",
             ),
             tags={Tag.FEW_ROUNDS: lambda each: each.row.rate.items_per_s_low is None},
-        )
+        ),
+        Section(
+            records=rates,
+            title="Requests that come when they like: the highest rate within the bound",
+            columns=[
+                KEY.headed("requests"),
+                place,
+                Column("open.held", Unit.ITEMS_PER_S, "highest rate that kept the bound", "higher", heading="kept at", priority=0).by(
+                    lambda row: row.in_role("highest_rate")
+                ),
+                Column("open.failed", Unit.ITEMS_PER_S, "lowest rate that missed it", heading="missed at", priority=0).by(
+                    lambda row: row.in_role("failing_rate")
+                ),
+                Column("open.limit", Unit.TEXT, "what ends it, and how near it is to a closed loop", of=_ends).headed("limit", 0),
+            ],
+            headline={"": ("{held} keep their bound, {failed} miss it", "{held} keep their bound")},
+        ),
     ],
 )

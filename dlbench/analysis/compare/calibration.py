@@ -6,23 +6,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from typing import Annotated, Any, Literal
 
-from dlbench.analysis.compare.variances import median_variance, student_p, student_quantile, two_way_variances, variance_between
-from dlbench.analysis.presentation.columns import cells
 from dlbench.analysis.ratios.pairing import grouped
 from dlbench.analysis.read.places import began
-from dlbench.analysis.read.table import Results, as_frame
+from dlbench.analysis.read.table import Results
 from dlbench.core.decoding import decode
 from dlbench.core.errors import ResultFileError
 from dlbench.core.quantities import Bounds
 from dlbench.core.rows.row import Row
-from dlbench.core.schema import Column, Unit
+from dlbench.core.stats import MAD_TO_SD, student_p, student_quantile
 
-if TYPE_CHECKING:
-    import pandas as pd
-
-SCHEMA = 2
 STATISTICS = ("median", "p10", "mean")
 """Of a round's blocks, seconds a call: fields of `Noise`, and with ``_s`` of `CaseRounds`."""
 FEWEST = 2
@@ -30,29 +24,6 @@ FEWEST = 2
 _LEVEL = 0.05  # of a comparison: `judge.LEVEL`, which stands above this
 _NODES = 128
 """Of the integral over the common part, at equal angles: its p is within 0.003 then, also where nothing else varies."""
-
-
-class CaseNoise(NamedTuple):
-    """A case of a calibration, and how it differs from one occasion to another."""
-
-    case: str
-    occasions: int
-    median_s: float
-    """Over the occasions, seconds a call."""
-    noise: "Noise | None"
-    """None where it was measured on one occasion."""
-
-
-_BEYOND = "by how much its median differs from one session to another, beyond what all cases have in common: standard deviation"
-FIELDS = (
-    Column("calibrate.case", Unit.TEXT, "the case", heading="case"),
-    Column("calibrate.occasions", Unit.COUNT, "sessions in which it was measured", heading="sessions"),
-    Column("calibrate.median_s", Unit.SECONDS, "one call: median over the sessions", heading="median"),
-    Column("calibrate.median_sd", Unit.FRACTION, _BEYOND, of=lambda each: each.noise and each.noise.median, heading="sd of median"),
-    Column("calibrate.p10_sd", Unit.FRACTION, "the same of its p10", of=lambda each: each.noise and each.noise.p10, heading="sd of p10"),
-    Column("calibrate.mean_sd", Unit.FRACTION, "the same of its mean", of=lambda each: each.noise and each.noise.mean),
-)
-"""What is shown of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,6 +134,9 @@ class Calibration:
     cases: Mapping[str, Noise]
     common: Common | None
     """None where too few cases tell: then what they have in common is in the noise of each."""
+    kind: Literal["calibration"] = "calibration"
+    schema: Literal[2] = 2
+    """Of the file."""
 
     def drifts(self, case: str) -> dict[str, Drift]:
         """Return what to allow for in each statistic of a case.
@@ -182,25 +156,15 @@ class Calibration:
 
     def to_json(self) -> dict[str, Any]:
         """Return plain data for the file."""
-        return {"kind": "calibration", "schema": SCHEMA, **asdict(self)}
+        return asdict(self)
 
 
 def load(path: Path) -> Calibration:
     """Read a file that `Calibration.to_json` is the content of. Raises ResultFileError where it is not, or is damaged."""
     try:
-        data = decode(dict, text := path.read_bytes())
+        return decode(Calibration, path.read_bytes())
     except OSError as error:
         raise ResultFileError(f"cannot read {path}: {error.strerror or error}") from error
-    except ValueError:
-        data = {}
-    if data.get("kind") != "calibration" or type(data.get("schema")) is not int:
-        raise ResultFileError(f"{path} is no calibration; give a file that dlbench calibrate wrote")
-    if data["schema"] != SCHEMA:
-        raise ResultFileError(
-            f"{path} has schema {data['schema']}, and dlbench reads schema {SCHEMA} alone; make it again: dlbench calibrate"
-        )
-    try:
-        return decode(Calibration, text)
     except ValueError as error:
         raise ResultFileError(f"{path} is not a valid calibration ({error}); make it again: dlbench calibrate") from error
 
@@ -221,12 +185,12 @@ def estimate(machine_key: str, results: Results) -> Calibration | None:
     if len(together) < FEWEST:
         together = []
     common, pooled, own = zip(*(_deviations(often, together, statistic) for statistic in STATISTICS), strict=True)
-    times = sorted(filter(None, map(began, results.environments.values())))
+    times = sorted(filter(None, map(began, results.environments.values()))) or [""]
     occasions = len(often[together[0]]) if together else statistics.median_low(map(len, often.values()))
     return Calibration(
         machine_key,
-        first=times[0] if times else "",
-        last=times[-1] if times else "",
+        first=times[0],
+        last=times[-1],
         pooled=Noise(occasions, *pooled),
         cases={case: Noise(len(rows), *(each[case] for each in own)) for case, rows in often.items()},
         common=Common(occasions, *common, cases=len(together)) if together else None,
@@ -255,22 +219,51 @@ def _root(variance: float) -> float:
     return math.sqrt(max(0.0, variance))
 
 
-def case_noise(results: Results, calibration: Calibration | None) -> list[CaseNoise]:
-    """Return how each case differs from one occasion to another."""
-    noise = calibration.cases if calibration else {}
-    return [
-        CaseNoise(case, len(occasions), statistics.median(statistics.median(each.rounds.median_s) for each in occasions), noise.get(case))
-        for case, occasions in _occasions(results).items()
-    ]
-
-
-def as_table(cases: Sequence[CaseNoise]) -> "pd.DataFrame":
-    """Return a row a case, columns as in `FIELDS`."""
-    return as_frame(cells(FIELDS, cases), FIELDS)
-
-
 def _occasions(results: Results) -> dict[str, list[Row]]:
     """Return the rows of each case, one an occasion, where it was ok and its times are above zero."""
     # What a search found may differ from one occasion to another.
     timed = (row for row in results.rows if row.is_ok and not row.case.found and min(row.rounds.p10_s, default=0.0) > 0)
     return grouped(timed, lambda row: row.case.id)
+
+
+def variance_between(groups: Sequence[Sequence[float]]) -> float:
+    """Return the variance of groups beyond what the spread within them explains; negative where that explains more. Two groups at least.
+
+    It is the variance of the groups' medians, less the mean of the variance that each median has of itself: the moment estimator of a
+    random effect (Cochran, The Combination of Estimates from Different Experiments, Biometrics 10, 1954), on medians, as a few wild
+    values must not hide how groups differ.
+    """
+    return statistics.variance(map(statistics.median, groups)) - statistics.fmean(map(median_variance, groups))
+
+
+def median_variance(values: Sequence[float]) -> float:
+    """Return the variance that the median of these values has of itself; zero of a single one.
+
+    That of n normal values is pi / 2 times that of their mean, s^2 / n, and s is estimated by the median absolute deviation (Rousseeuw and
+    Croux, Journal of the American Statistical Association 88, 1993).
+    """
+    middle = statistics.median(values)
+    return math.pi / 2 / len(values) * (MAD_TO_SD * statistics.median(abs(value - middle) for value in values)) ** 2
+
+
+def two_way_variances(table: Sequence[Sequence[float]]) -> tuple[float, list[float]]:
+    """Return the variance of the rows' effects, negative where chance explains more, and that of each column beyond those.
+
+    ``table`` has a value for each row and column, two of each at least. Every value is that of its column, an effect that its row has on
+    all columns alike, and one of its own: the two-way model with random effects (Searle, Casella and McCulloch, Variance Components,
+    1992, section 4.3). The mean of the second is the mean square of the residuals, with (rows - 1)(columns - 1) degrees of freedom. That
+    of a single column comes from its own residuals as in Grubbs, On Estimating Precision of Measuring Instruments and Product
+    Variability, Journal of the American Statistical Association 43, 1948. Two columns, whose residuals mirror each other, both have the
+    mean.
+    """
+    columns = [*zip(*table, strict=True)]
+    of_rows = [statistics.fmean(row) for row in table]
+    centre, count, freedom = statistics.fmean(of_rows), len(columns), len(table) - 1
+    squares = []
+    for column in columns:
+        middle = statistics.fmean(column)
+        residuals = [value - middle - (of_row - centre) for value, of_row in zip(column, of_rows, strict=True)]
+        squares.append(math.fsum(each * each for each in residuals) / freedom)
+    pooled = math.fsum(squares) / (count - 1)
+    each_column = [(square - pooled / count) / (1 - 2 / count) for square in squares] if count > 2 else [pooled] * count
+    return statistics.variance(of_rows) - pooled / count, each_column

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from dlbench.analysis.compare import doubts, power
 from dlbench.analysis.compare.calibration import Calibration
 from dlbench.analysis.compare.judge import LEVEL, Tests, Verdict, by_side, disagreement, judge_family, rank_tests, together
-from dlbench.analysis.compare.values import judge_values, to_exclude, verdict_by_values
+from dlbench.analysis.compare.values import judge_values
 from dlbench.analysis.compare.verdict import CaseVerdict, Comparison, attention
 from dlbench.analysis.ratios.pairing import Unpaired
 from dlbench.analysis.read.readings import ClockDifference
@@ -18,11 +18,12 @@ from dlbench.core.rank_test import rank_test
 from dlbench.core.rows.rounds import CaseRounds
 from dlbench.core.rows.row import Row
 from dlbench.core.stats import known
-from dlbench.core.thresholds import ACROSS_RUNS
 from dlbench.core.units import percent
 
 _FEW = 0.2
 """Share of rounds that may be unsteady or throttled if the others alone say the same."""
+_BY_VALUES = Verdict.SLOWER, Verdict.FASTER, Verdict.INCONCLUSIVE, Verdict.SAME
+"""What decides a case without times, the first before the others."""
 
 
 class Matched(NamedTuple):
@@ -31,12 +32,10 @@ class Matched(NamedTuple):
     found: CaseVerdict
     base: Row
     new: Row
+    threshold: float
+    """From which on a change of its time matters, as a fraction."""
     clocks: ClockDifference | None = None
     """How the clocks of its device differ between the sides, if they do."""
-    unspoiled: Tests | None = None
-    """Of the times without its few unsteady or throttled rounds; None where it has none, or more than a few."""
-    apart: str = ""
-    """Which share of its blocks each side left out, where others can't be why these differ."""
 
     @property
     def sides(self) -> tuple[Row, Row]:
@@ -53,53 +52,45 @@ class Matched(NamedTuple):
                 return f"its time reads as zero in {side}; give it more to do"
         return ""
 
-    def says(self, tests: Tests, weight: float) -> Verdict:
-        """Return the verdict of other tests of its times, corrected as Holm's first step does where all tests have that weight."""
-        return together({name: test._replace(p_holm=test.p_among(weight / test.weight)) for name, test in tests.items()})
+
+class TestFamily(NamedTuple):
+    """All that is compared together."""
+
+    sides: tuple[Results, Results]
+    calibration: Calibration | None = None
+    paired: bool = False
+    """Whether both sides were measured in turn, round by round."""
+    balanced: bool = False
+    """Whether that was in balanced order: what disturbs them then is the same lottery for both."""
+    report_only: bool = False
+    """Whether the sides are of different machines, so that slower says nothing about the program."""
+    weight: float = 0.0
+    """Of all tests of times."""
+    cases: int = 0
+    """That have any."""
+
+    def tests(self, pair: Matched, base: CaseRounds, new: CaseRounds) -> Tests:
+        """Test times of a pair."""
+        return rank_tests(base, new, pair.threshold, self.calibration.drifts(pair.found.case) if self.calibration else {}, self.paired)
+
+    def verdict(self, tests: Tests) -> Verdict:
+        """Return the verdict of other tests of a case, corrected as the first step of Holm's correction does."""
+        return together({name: test._replace(p_holm=test.p_among(self.weight / test.weight)) for name, test in tests.items()})
 
 
 def comparison(
-    title: str,
-    sides: tuple[Results, Results],
-    pairs: Sequence[Matched],
-    settled: Sequence[CaseVerdict],
-    calibration: Calibration | None = None,
-    paired: bool = False,
-    balanced: bool = False,
-    report_only: bool = False,
-    unpaired: tuple[Unpaired, ...] = (),
+    title: str, pairs: Sequence[Matched], settled: Sequence[CaseVerdict], family: TestFamily, unpaired: tuple[Unpaired, ...] = ()
 ) -> Comparison:
-    """Test the pairs together, as one family, and put all cases in order; ``settled`` are those that no test has to decide, or can.
-
-    ``balanced``: the sides were measured in turn, in balanced order: what disturbs them then is the same lottery for both.
-    """
-
-    def tests_of(pair: Matched, base: CaseRounds, new: CaseRounds) -> Tests:
-        limits, drifts = pair.found.thresholds or ACROSS_RUNS, calibration.drifts(pair.found.case) if calibration else {}
-        return rank_tests(base, new, limits.time, drifts, paired)
-
-    times = judge_family([{} if pair.untimed else tests_of(pair, pair.base.rounds, pair.new.rounds) for pair in pairs])
-    others, found = {**sides[0].others, **sides[1].others}, []
-    for pair, tests, values in zip(pairs, times, judge_values([pair.found.values for pair in pairs]), strict=True):
-        few_spoiled = bool(tests) and 0 < max(statistics.fmean(each.rounds.spoiled) for each in pair.sides) <= _FEW
-        quiet = all(others.get(row.case.run, math.inf) <= BUSY * (row.case.threads or 1) for row in pair.sides)
-        found.append(
-            pair._replace(
-                found=pair.found._replace(tests=tests, values=values),
-                unspoiled=tests_of(pair, *map(_unspoiled, pair.sides)) if few_spoiled else None,
-                apart=_left_out_apart(pair, balanced) if balanced or quiet else "",
-            )
-        )
-    budgets = [*sides[0].budgets.values(), *sides[1].budgets.values()]
-    powerless = doubts.powerless([pair.found for pair in found], budgets)
-    weight, many = sum(test.weight for tests in times for test in tests.values()), sum(map(bool, times))
-    judged = [_concluded(pair, weight, many, balanced, report_only) for pair in found]
-    cases = tuple(sorted([_with_loss(case, sides) for case in (*settled, *judged)], key=attention))
-    return Comparison(title, cases, powerless, doubts.summed_up(cases, budgets), report_only, unpaired)
-
-
-def _unspoiled(row: Row) -> CaseRounds:
-    return row.rounds.times_at([at for at, spoiled in enumerate(row.rounds.spoiled) if not spoiled])
+    """Test the pairs together, as one family, and put all cases in order; ``settled`` are those that no test has to decide, or can."""
+    times = judge_family([{} if pair.untimed else family.tests(pair, pair.base.rounds, pair.new.rounds) for pair in pairs])
+    family = family._replace(weight=sum(test.weight for tests in times for test in tests.values()), cases=sum(map(bool, times)))
+    found = zip(pairs, times, judge_values([pair.found.values for pair in pairs]), strict=True)
+    pairs = [pair._replace(found=pair.found._replace(tests=tests, values=values)) for pair, tests, values in found]
+    budgets = [budget for side in family.sides for budget in side.budgets.values()]
+    powerless = doubts.powerless([pair.found for pair in pairs], budgets)
+    judged = [_with_loss(case, family.sides) for case in (*settled, *(_concluded(pair, family) for pair in pairs))]
+    cases = tuple(sorted(judged, key=attention))
+    return Comparison(title, cases, powerless, doubts.summed_up(cases, budgets), family.report_only, unpaired)
 
 
 def _with_loss(case: CaseVerdict, results: tuple[Results, Results]) -> CaseVerdict:
@@ -111,20 +102,22 @@ def _with_loss(case: CaseVerdict, results: tuple[Results, Results]) -> CaseVerdi
     return case
 
 
-def _concluded(pair: Matched, weight: float, many: int, balanced: bool, report_only: bool) -> CaseVerdict:
+def _concluded(pair: Matched, family: TestFamily) -> CaseVerdict:
     """Return the verdict of a pair by its times, or why they say nothing, then by its memory and its values."""
     found, detect = pair.found, pair.found.detect
-    worse = [doubts.worsening(each) for each in to_exclude(found.values)] if detect else []
+    # Where seeds repeat, another round would be the same again: what a single one reports apart from them has not to be excluded.
+    seeds, worse = any(each.test and each.test.paired for each in found.values), []
+    if detect:
+        worse = [doubts.worsening(each) for each in found.values if not seeds or (each.test and (each.test.paired or each.test.rounds > 1))]
     if found.tests:
-        insist = found.asked or not all(each.excluded for each in worse)
-        found = _by_time(pair, weight, many, balanced, report_only, insist)
+        found = _by_time(pair, family)
     elif detect and all(each.rounds.median_s for each in pair.sides):
         found = found.because(pair.untimed)._replace(unseen=pair.untimed)
-    elif of_values := verdict_by_values(found.values):
-        found = found._replace(verdict=of_values)
+    elif of_values := [each.verdict for each in found.values if each.verdict and not each.is_memory]:
+        found = found._replace(verdict=min(of_values, key=_BY_VALUES.index))
     else:
         found = found.because(pair.untimed)
-    if left := [each.worst for each in worse if not each.excluded]:
+    if left := [why for why, _ in worse if why]:
         found = found._replace(unseen="; ".join(filter(None, (found.unseen, *left))), what="worsening")
     regressed = [each.column.name for each in found.values if each.verdict is Verdict.SLOWER]
     notes = [str(each) for each in found.values if each.matters or not (found.tests or each.is_memory)]
@@ -135,38 +128,34 @@ def _concluded(pair: Matched, weight: float, many: int, balanced: bool, report_o
     return found.because(*notes)._replace(
         verdict=Verdict.SLOWER if regressed else found.verdict,
         regressed=tuple(regressed),
-        rounds_to_see=max(known((found.rounds_to_see, *(each.rounds for each in worse))), default=None),
+        rounds_to_see=max(known((found.rounds_to_see, *(rounds for _, rounds in worse))), default=None),
     )
 
 
-def _by_time(pair: Matched, weight: float, many: int, balanced: bool, report_only: bool, insist: bool) -> CaseVerdict:
-    """Judge a pair by its times, and say why a change that must be detected could not have been called, if so.
-
-    ``weight`` of all tests, and ``many`` cases that have them. ``insist``: the rounds in which it could are wanted, even where it is
-    excluded.
-    """
+def _by_time(pair: Matched, family: TestFamily) -> CaseVerdict:
+    """Judge a pair by its times, and say why a change that must be detected could not have been called, if so."""
     found, tests, detect, clocks = pair.found, pair.found.tests, pair.found.detect, pair.clocks
     left, verdict, planned = power.possible(tests), together(tests), 0.0
     excluded = detect is None or (left is not None and left < detect)
-    if detect and (insist or not excluded):
-        planned = max(power.rounds_to_call(tests, weight, detect), power.rounds_to_exclude(tests, math.log1p(detect), many))
+    if detect:
+        called = power.rounds_to_call(tests, family.weight, detect)
+        planned = max(called, power.rounds_to_exclude(tests, math.log1p(detect), family.cases))
     rounds_to_see, disturbed = power.more_rounds(tests, planned), doubts.disturbances(pair.sides)
-    found = found._replace(verdict=verdict, detectable=power.detectable(tests, weight), rounds_to_see=rounds_to_see)
-    clean = pair.unspoiled is not None and pair.says(pair.unspoiled, weight) is verdict
-    explained = clocks is not None and not (verdict.is_change and _stands(pair, clocks, weight))
-    if barred := _barred(pair, verdict, clean, explained, balanced):
+    found = found._replace(verdict=verdict, detectable=power.detectable(tests, family.weight), rounds_to_see=rounds_to_see)
+    clean = _is_clean(pair, family)
+    explained = clocks is not None and not (verdict.is_change and _stands(tests, clocks, family))
+    if barred := _barred(pair, clean, explained, family):
         implausible = any(row.flag.implausible for row in pair.sides)
         remedy = "dlbench show says why" if implausible else doubts.IN_TURN if explained else "measure again on a quieter machine"
         alone, slower = "" if verdict is Verdict.INCONCLUSIVE else f"its times alone would say {verdict}", verdict is Verdict.SLOWER
         found = found.because(barred, alone, remedy, disturbed)._replace(verdict=Verdict.INCONCLUSIVE)
-        if not (detect or (slower and not report_only)):
+        if not (detect or (slower and not family.report_only)):
             return found
         why = "; ".join(filter(None, (barred, alone if slower else "", disturbed)))
-        limit = detect or math.expm1(tests["median"].margin)
-        return found._replace(unseen=why, remedy=remedy, asked=found.asked or slower, detect=limit)
+        return found._replace(unseen=why, remedy=remedy, asked=found.asked or slower, detect=detect or pair.threshold)
     found = found._replace(possible=left).because(
         "" if verdict is Verdict.SAME else disagreement(tests),
-        _spoiled_rounds(pair.sides) if clean else "",
+        "the same without its rounds that were unsteady, throttled or short of CPU time" if clean else "",
         f"{clocks.sentence}, which explains {percent(clocks.share)} at most" if clocks else "",
         doubts.exclusion(left, detect) if verdict is Verdict.INCONCLUSIVE else "",
         "" if verdict is Verdict.SAME else disturbed,
@@ -177,53 +166,58 @@ def _by_time(pair: Matched, weight: float, many: int, balanced: bool, report_onl
     return found._replace(unseen=why, remedy=remedy)
 
 
-def _stands(pair: Matched, clocks: ClockDifference, weight: float) -> bool:
+def _is_clean(pair: Matched, family: TestFamily) -> bool:
+    """Whether few rounds were unsteady or throttled, and the verdict is the same without them."""
+    if not 0 < max(statistics.fmean(each.rounds.spoiled) for each in pair.sides) <= _FEW:
+        return False
+    sound = ([at for at, spoiled in enumerate(each.rounds.spoiled) if not spoiled] for each in pair.sides)
+    base, new = (each.rounds.times_at(rounds) for each, rounds in zip(pair.sides, sound, strict=True))
+    return family.verdict(family.tests(pair, base, new)) is together(pair.found.tests)
+
+
+def _stands(tests: Tests, clocks: ClockDifference, family: TestFamily) -> bool:
     """Whether the verdict would be the same however much of the change the clocks explain.
 
     The times of new are taken once as if the clocks had made them longer by all they can, and once shorter; whatever the true effect, it
     lies between.
     """
-    verdicts = {together(pair.found.tests)}
-    for factor in (clocks.slower, clocks.faster):
-        by = math.log(factor)
-        tests = {name: test._replace(new=tuple([each - by for each in test.new])).ranked() for name, test in pair.found.tests.items()}
-        verdicts.add(pair.says(tests, weight))
-    return len(verdicts) == 1
+    shifts = math.log(clocks.slower), math.log(clocks.faster)
+    shifted = ({name: test._replace(new=tuple([each - by for each in test.new])) for name, test in tests.items()} for by in shifts)
+    others = ({name: test.ranked() for name, test in each.items()} for each in shifted)
+    return {*map(family.verdict, others)} == {together(tests)}
 
 
-def _spoiled_rounds(sides: Sequence[Row]) -> str:
-    """Say how many rounds were unsteady, throttled or lost much time, where that changes nothing."""
-    counts = [f"{sum(spoiled)} of {len(spoiled)} rounds in {side}" for side, each in by_side(*sides) if any(spoiled := each.rounds.spoiled)]
-    return f"the same without the rounds that were unsteady, throttled or short of CPU time: {' and '.join(counts)}"
-
-
-def _barred(pair: Matched, verdict: Verdict, clean: bool, explained: bool, balanced: bool) -> str:
+def _barred(pair: Matched, clean: bool, explained: bool, family: TestFamily) -> str:
     """Return what rules out a verdict, if anything: ``unsteady in the new file``.
 
     ``clean``: without its few spoiled rounds the verdict would be the same. ``explained``: its clocks may be why. CPUs that were taken
     rule out no change of sides in balanced order: chance alone would have struck both alike, but may hide a change.
     """
+    verdict = together(pair.found.tests)
     # Times that were still moving, that the device cut itself, or that can't be true, show nothing about the program.
     left = [(side, row) for side, row in by_side(*pair.sides) if not (clean and any(row.rounds.spoiled))]
     found = {
         "unsteady": [side for side, row in left if row.flag.not_steady],
         "throttled": [side for side, row in left if row.flag.throttled],
         "implausible": [side for side, row in by_side(*pair.sides) if row.flag.implausible],
-        "CPUs taken": [side for side, row in left if (row.time.lost_share or 0.0) > OVERRUN and not (balanced and verdict.is_change)],
+        "CPUs taken": [
+            side for side, row in left if (row.time.lost_share or 0.0) > OVERRUN and not (family.balanced and verdict.is_change)
+        ],
     }
     marks = [f"{mark} {'on both sides' if len(sides) > 1 else f'in {sides[0]}'}" for mark, sides in found.items() if sides]
     clock = pair.clocks.sentence if pair.clocks and explained else ""
-    return ", ".join(filter(None, (*marks, clock, pair.apart if verdict is Verdict.SAME else "")))
+    return ", ".join(filter(None, (*marks, clock, _left_out_apart(pair, family) if verdict is Verdict.SAME else "")))
 
 
-def _left_out_apart(pair: Matched, balanced: bool) -> str:
-    """Say which share of its blocks each side left out, where these differ.
+def _left_out_apart(pair: Matched, family: TestFamily) -> str:
+    """Say which share of its blocks each side left out, where others can't be why these differ.
 
     Then threads of the program itself wait for each other, and what that costs is in no block that counts. Others disturb sides in balanced
     order alike; on machines where they took hardly any CPU time they explain a small difference alone.
     """
-    rounds = [row.rounds for row in pair.sides]
-    if not any(each.left_out for each in rounds):
+    rounds, others = [row.rounds for row in pair.sides], {**family.sides[0].others, **family.sides[1].others}
+    quiet = all(others.get(row.case.run, math.inf) <= BUSY * (row.case.threads or 1) for row in pair.sides)
+    if not (any(each.left_out for each in rounds) and (family.balanced or quiet)):
         return ""
     shares = [
         [out / (out + len(blocks)) for out, blocks in zip(each.left_out or [0] * len(each.numbers), each.blocks, strict=True)]
@@ -231,7 +225,7 @@ def _left_out_apart(pair: Matched, balanced: bool) -> str:
     ]
     p, _, _ = rank_test(shares[0], shares[1], ())
     base, new = map(statistics.fmean, shares)
-    if p >= LEVEL or (not balanced and abs(new - base) <= BUSY):
+    if p >= LEVEL or (not family.balanced and abs(new - base) <= BUSY):
         return ""
     text = f"threads waited for a CPU in {percent(new)} of its blocks and in {percent(base)} of those of the base, which are left out"
-    return text if balanced else f"{text}, though others took hardly any CPU time"
+    return text if family.balanced else f"{text}, though others took hardly any CPU time"

@@ -2,53 +2,43 @@
 
 import math
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
 
 from dlbench.analysis.compare.judge import LEVEL, Verdict, by_side
 from dlbench.analysis.compare.power import MOST_ROUNDS, least_rounds, more_rounds, rounds_to_exclude
 from dlbench.analysis.compare.values import WORDS, ValueChange
 from dlbench.analysis.compare.verdict import CaseVerdict, Undetectable
-from dlbench.analysis.presentation.wording import amount, few, plural
+from dlbench.analysis.presentation.wording import amount
 from dlbench.analysis.read.header import SpentBudget
 from dlbench.core.rank_test import rounds_for_gate
 from dlbench.core.rows.row import Row
 from dlbench.core.stats import holm
 from dlbench.core.units import percent, relative_change
 
-_NAMED = 5
-"""Cases that a sentence names; it counts the others."""
 IN_TURN = "measure both sides alternately, with dlbench ab"
 """What helps where sessions differ."""
 
 
-class Worsening(NamedTuple):
-    """How much worse memory or a value may be, held against what must be detected."""
+def worsening(change: ValueChange) -> tuple[str, int | None]:
+    """Say how much worse memory or a value may be, ``p99 may be up to 0.4 s worse``, where that is as much as must be called or excluded.
 
-    excluded: bool
-    """True as well where it was called, or where nothing of it is judged."""
-    worst: str
-    """How much worse is still possible: ``p99 may be up to 31.0 % worse``."""
-    rounds: int | None = None
-    """A side, that would probably exclude it; None where there are as many already."""
-
-
-def worsening(change: ValueChange) -> Worsening:
-    """Say whether a worsening of what must be detected is excluded: the upper end of the interval lies below it.
-
-    More rounds would be the same seeds again.
+    It is excluded where the upper end of the interval lies below it. Return as well the rounds a side that would probably exclude it; None
+    where there are as many already, and of seeds, which would be the same again.
     """
     if (test := change.test) is None:
-        return Worsening(change.verdict is not Verdict.INCONCLUSIVE, f"{change.name} is {change.remark}")
-    called, worst, rounds, tests = change.verdict in WORDS, test.worst, None, {"": test}
-    if not test.paired and not (test.equivalence and not test.equivalence.half_width):
-        rounds = more_rounds(tests, max(least_rounds(tests, change.family), rounds_to_exclude(tests, change.limit, change.family)))
+        why = f"{change.name} is {change.remark}" if change.verdict is Verdict.INCONCLUSIVE else ""
+        return why, None
+    worst, limit, rounds, tests = test.worst, change.limit, None, {"": test}
+    if not test.paired:
+        rounds = more_rounds(tests, max(least_rounds(tests, change.family), rounds_to_exclude(tests, limit, change.family)))
+    if change.verdict in WORDS:
+        return "", rounds
     if worst is None:
-        return Worsening(called, f"{change.name} has too few {'seeds' if test.paired else 'rounds'}", rounds)
-    excluded = called or worst <= 0 or (worst < change.limit and not math.isclose(worst, change.limit))
-    return Worsening(excluded, f"{change.name} may be up to {amount(worst, change.column.unit)} worse", rounds)
+        return f"{change.name} has too few {'seeds' if test.paired else 'rounds'}", rounds
+    excluded = worst <= 0 or (worst < limit and not math.isclose(worst, limit))
+    return "" if excluded else f"{change.name} may be up to {amount(worst, change.column.unit)} worse", rounds
 
 
-def exclusion(left: float | None, detect: float | None = None) -> str:
+def exclusion(left: float | None, detect: float | None) -> str:
     """Say which slowdowns are excluded; ``left`` is what `power.possible` gives."""
     if left is None:
         return "too few rounds to exclude any slowdown"
@@ -62,7 +52,7 @@ def why_unseen(left: float | None, planned: float, more: bool, sides: Sequence[R
 
     ``left`` is as in `exclusion`; ``planned``: the rounds that it takes, and whether these are ``more`` than there are.
     """
-    why = exclusion(left)
+    why = exclusion(left, None)
     if planned == math.inf:
         return f"{why}; sessions alone differ by as much", IN_TURN
     if disturbed := disturbances(sides):
@@ -74,10 +64,8 @@ def why_unseen(left: float | None, planned: float, more: bool, sides: Sequence[R
 
 def disturbances(sides: Sequence[Row]) -> str:
     """Say which other processes disturbed each side; empty where none did."""
-    base, new = ((each.flag.reason or "") if each.flag.disturbed else "" for each in sides)
-    if base == new:
-        return base
-    return "; ".join(f"in {side} {reason}" for side, reason in by_side(base, new) if reason)
+    base, new = (each.flag.reason if each.flag.disturbed else None for each in sides)
+    return base or "" if base == new else "; ".join(f"in {side} {reason}" for side, reason in by_side(base, new) if reason)
 
 
 def summed_up(cases: Iterable[CaseVerdict], budgets: Iterable[SpentBudget]) -> Undetectable | None:
@@ -91,16 +79,17 @@ def summed_up(cases: Iterable[CaseVerdict], budgets: Iterable[SpentBudget]) -> U
         return None
     remedies = [*dict.fromkeys(case.remedy for case in unseen if case.remedy)]
     if rounds := max(case.rounds_to_see or 0 for case in unseen):
-        would = f"{rounds:,} rounds a side would probably call or exclude it: {_option(rounds, budgets)}"
-        never = f"not even {MOST_ROUNDS:,} rounds a side would call or exclude it: measure on a quieter machine"
-        remedies.append(would if rounds <= MOST_ROUNDS else never)
+        remedies.append(
+            f"{rounds:,} rounds a side would probably call or exclude it: {_option(rounds, budgets)}"
+            if rounds <= MOST_ROUNDS
+            else f"not even {MOST_ROUNDS:,} rounds a side would call or exclude it: measure on a quieter machine"
+        )
     decisive = any(case.asked for case in unseen) or len(unseen) == len(tested)
     if not decisive:
         remedies.append(f"with --detect {100 * (unseen[0].detect or 0):.3g}% that would end with 4")
     what = " or ".join(dict.fromkeys(case.what for case in unseen))
     changes = " or ".join(dict.fromkeys(percent(case.detect or 0) for case in unseen))
-    named = few((case.case for case in unseen), _NAMED)
-    extent = f"a {what} of {changes} or more is not excluded in {len(unseen):,} of {plural(len(tested), 'case')}, {named}"
+    extent = f"a {what} of {changes} or more is not excluded in {len(unseen):,} of {len(tested):,} case{'s' * (len(tested) != 1)}"
     return Undetectable(tuple(case.case for case in unseen), "; ".join([extent, *remedies]), decisive)
 
 
@@ -110,19 +99,16 @@ def powerless(cases: Sequence[CaseVerdict], budgets: Iterable[SpentBudget]) -> s
     The tests of times decide, and where there are none those of values, with memory next to them: memory alone is no comparison, and
     where seeds or the resolution of a search decide, chance has no part.
     """
-    tests, what = [test for case in cases for test in case.tests.values()], "slower"
-    if not tests:
-        values = [value for case in cases for value in case.values if value.is_judged]
-        if all(value.is_memory for value in values):
-            return "no case has times that can be compared, so nothing could have been called slower"
-        tests, what = [value.test for value in values if value.test and not value.is_of_seeds], "worse"
-        if len(tests) < len(values):
-            return None
-    if min(holm([test.least_p for test in tests], [test.weight for test in tests])) < LEVEL:
+    times = [test for case in cases for test in case.tests.values()]
+    values = [value for case in cases for value in case.values if value.is_judged]
+    if not times and all(value.is_memory for value in values):
+        return "no case has times that can be compared, so nothing could have been called slower"
+    tests = times or [value.test for value in values if value.test and not value.test.paired]
+    if (not times and len(tests) < len(values)) or min(holm([test.least_p for test in tests], [test.weight for test in tests])) < LEVEL:
         return None
     last = max(tests, key=lambda test: (test.paired, test.weight))
     rounds = rounds_for_gate(sum(test.weight for test in tests) / last.weight, paired=last.paired)
-    none = f"too few rounds: in {len(tests)} tests none could have been called {what}"
+    none = f"too few rounds: in {len(tests)} tests none could have been called {'slower' if times else 'worse'}"
     return f"{none}; {rounds} rounds a side would do: {_option(rounds, budgets)}"
 
 

@@ -31,7 +31,6 @@ from dlbench.core.units import relative_change
 
 LEVEL = 0.05
 """Chance that a comparison of equal programs calls any case slower or faster, whatever their number."""
-_INTERVAL = 0.95
 EQUIVALENCE = 1 - 2 * LEVEL
 """Two one-sided tests at that level are an interval of this confidence (Schuirmann 1987)."""
 _EITHER_EQUIVALENCE = 1 - LEVEL
@@ -109,7 +108,7 @@ class RankTest(NamedTuple):
 
     def ranked(self) -> Self:
         """Return it with what its values come to."""
-        p, shift, (interval, equivalence) = _ranked(self.base, self.new, (_INTERVAL, self.equivalent), self.paired)
+        p, shift, (interval, equivalence) = _ranked(self.base, self.new, (0.95, self.equivalent), self.paired)
         if self.linear and (self.base == self.new if self.paired else len({*self.base, *self.new}) == 1):
             interval = equivalence = CONSTANT
         return self._replace(shift=shift, rank_p=p, of_rounds=(interval, equivalence), p_holm=p)
@@ -164,6 +163,11 @@ class RankTest(NamedTuple):
         return widened.half_width if widened else None
 
     @property
+    def is_worse(self) -> bool:
+        """Whether the shift is one for the worse."""
+        return (self.shift > 0) is not self.higher
+
+    @property
     def beyond(self) -> bool:
         """Whether the change, significant or not, is beyond the margin."""
         return abs(self.shift) > self.margin * _ROUNDING
@@ -171,9 +175,8 @@ class RankTest(NamedTuple):
     @property
     def verdict(self) -> Verdict:
         """Slower (of a value worse) or faster if the change is significant and beyond the margin, the same if surely within."""
-        worse = (self.shift > 0) is not self.higher
-        if self.p_holm < LEVEL and self.beyond and (worse or not self.only_slower):
-            return Verdict.SLOWER if worse else Verdict.FASTER
+        if self.p_holm < LEVEL and self.beyond and (self.is_worse or not self.only_slower):
+            return Verdict.SLOWER if self.is_worse else Verdict.FASTER
         ends = self.equivalence
         return Verdict.SAME if ends and max(-ends.low, ends.high) <= self.margin * _ROUNDING else Verdict.INCONCLUSIVE
 
@@ -313,22 +316,19 @@ def together(tests: Tests) -> Verdict:
 
 def _same_but_for_mean(tests: Tests) -> bool:
     same = {statistic_of(name, tests) for name, each in tests.items() if each.verdict is Verdict.SAME}
-    return same >= {statistic_of(name, tests) for name in tests if name != MEAN}
+    return {statistic_of(name, tests) for name in tests} - {MEAN} <= same
 
 
 def disagreement(tests: Tests) -> str:
-    """Say which tests call a case slower or faster, where others do not; or of one that is the same but for its mean that it is so.
+    """Say what its tests call a case, where that is not what its median alone does; or that it is the same but for its mean.
 
     That may have changed by more than the threshold, as slow calls do.
     """
-    called = {name: each.verdict for name, each in tests.items() if each.verdict.is_change}
-    if not called and _same_but_for_mean(tests):
-        return f"the same but for the mean of all its calls, {relative_change(tests[MEAN].change)}"
-    if len(set(called.values())) > 1:
-        return ", ".join(f"{verdict} by its {statistic_name(name)}" for name, verdict in called.items())
-    if not called or "median" in called:
-        return ""
-    return f"by its {statistic_name(next(iter(called)))}; by its median {tests['median'].verdict}"
+    called = {name: each.verdict for name, each in tests.items() if name == "median" or each.verdict.is_change}
+    if len(called) > 1:
+        return ", ".join(f"{each} by its {statistic_name(name)}" for name, each in called.items()) if len({*called.values()}) > 1 else ""
+    same = not called["median"].is_change and _same_but_for_mean(tests)
+    return f"the same but for the mean of all its calls, {relative_change(tests[MEAN].change)}" if same else ""
 
 
 def statistic_name(name: str) -> str:

@@ -1,18 +1,16 @@
 """Comparison of two result files, of the rows of one, or of the two sides of an A/B: a verdict for every case."""
 
-import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
 
 from dlbench.analysis.compare.calibration import Calibration
-from dlbench.analysis.compare.comparison import Matched, comparison
+from dlbench.analysis.compare.comparison import Matched, TestFamily, comparison
 from dlbench.analysis.compare.doubts import summed_up
 from dlbench.analysis.compare.judge import Verdict, by_side
 from dlbench.analysis.compare.power import DETECT_BY_DEFAULT, MARGINS_TO_SEE
 from dlbench.analysis.compare.values import compared_values
 from dlbench.analysis.compare.verdict import CaseVerdict, Comparison, attention
-from dlbench.analysis.presentation.wording import few, plural
 from dlbench.analysis.ratios.pairing import DEVICE_NAME, MATH, THREADS, match_rows
 from dlbench.analysis.read.pyperf import SESSIONS_FOR_A_VERDICT, TOOL
 from dlbench.analysis.read.readings import clock_difference
@@ -20,10 +18,12 @@ from dlbench.analysis.read.table import Results
 from dlbench.core.declarations import SEARCH_RESOLUTION
 from dlbench.core.errors import UsageError
 from dlbench.core.measurement import BALANCED, CONFIRMING
-from dlbench.core.model import Status, settings_text, value_text
+from dlbench.core.model import Status, value_text
 from dlbench.core.rows.row import WORK, Row, Setting
 from dlbench.core.thresholds import ACROSS_RUNS, DETECT, WITHIN_A_RUN, Thresholds, ThresholdSettings
-from dlbench.core.units import byte_count, item_rate
+from dlbench.core.units import byte_count
+
+_NOTHING_IN_COMMON = "no case is in both files; compare two runs of the same suite, devices and options"
 
 
 def compare(
@@ -64,32 +64,28 @@ def compare(
         if found := _settled(one, other, settings, unlike, spent):
             verdict, note = found
             left_out = bool(one and other and verdict is Verdict.NOT_MEASURED and other.case.status is Status.SKIPPED and other.has_device)
-            settled.append(CaseVerdict(case, verdict, (note,), base=one, new=other, lost=left_out))
-            if detect and (left_out or (verdict is Verdict.INCOMPARABLE and one and other and one.is_ok and other.is_ok)):
-                settled[-1] = settled[-1]._replace(unseen=note, detect=detect, asked=asked)
+            both_ok = one and other and one.is_ok and other.is_ok
+            unseen = note if detect and (left_out or (verdict is Verdict.INCOMPARABLE and both_ok)) else None
+            wanted = detect if unseen else None
+            settled.append(
+                CaseVerdict(case, verdict, (note,), base=one, new=other, lost=left_out, unseen=unseen, detect=wanted, asked=asked)
+            )
         elif one and other:
             clocks = None if across_machines else clock_difference(readings, new_readings, one.case.device)
             pairs.append(_matched(one, other, limits, detect, asked)._replace(clocks=clocks))
     if sum(each.unseen is not None for each in settled) > len(pairs):  # what says nothing of most cases is no comparison
         settled = [each._replace(asked=True) for each in settled]
     title = f"{', '.join(new.environments)} against {', '.join(base.environments)}"
-    balanced = paired and protocol.get("order") == BALANCED
-    compared = comparison(title, (base, new), pairs, settled, calibration, paired, balanced, across_machines)
-    return replace(compared, powerless=_what_each_has(bases, news)) if compared.nothing_in_common else compared
+    family = TestFamily((base, new), calibration, paired, paired and protocol.get("order") == BALANCED, across_machines)
+    compared = comparison(title, pairs, settled, family)
+    return replace(compared, powerless=_NOTHING_IN_COMMON) if compared.nothing_in_common else compared
 
 
 def _matched(base: Row, new: Row, limits: Thresholds, detect: float | None, asked: bool) -> Matched:
     values = tuple(compared_values(base, new, limits, detect or DETECT_BY_DEFAULT))
-    return Matched(CaseVerdict(new.case.id, Verdict.INCONCLUSIVE, (), (), base, new, {}, values, limits, detect, asked), base, new)
-
-
-def _what_each_has(bases: Mapping[str, Row], news: Mapping[str, Row]) -> str:
-    """Say what each side has, where no case is on both."""
-    have = (
-        f"{side} has {plural(len(rows), 'case')} of {few(dict.fromkeys(row.case.suite for row in rows.values()))}"
-        for side, rows in by_side(bases, news)
+    return Matched(
+        CaseVerdict(new.case.id, Verdict.INCONCLUSIVE, (), (), base, new, {}, values, limits, detect, asked), base, new, limits.time
     )
-    return f"no case is in both files: {', '.join(have)}; compare two runs of the same suite, devices and options"
 
 
 def compare_by(results: Results, by: str, given: ThresholdSettings) -> Comparison:
@@ -99,14 +95,13 @@ def compare_by(results: Results, by: str, given: ThresholdSettings) -> Compariso
     `compare`.
     """
     found = match_rows(results, by)
-    pairs = []
-    for base, new in (each.sides for each in found.rows):
-        pairs.append(_matched(base, new, *_limits(results, base, WITHIN_A_RUN, given), asked=True))
+    rows = (each.sides for each in found.rows)
+    pairs = [_matched(base, new, *_limits(results, base, WITHIN_A_RUN, given), asked=True) for base, new in rows]
     failed = {row.case.id: row for row in results.rows if row.is_failure}
     settled = [CaseVerdict(case, Verdict.FAILED, (row.ending,), new=row) for case, row in failed.items()]
     unpaired = tuple(each for each in found.unpaired if each.case not in failed)
     title = f"{', '.join(results.environments)}: each {found.by.name if found.by else by} against {found.base_value}"
-    return comparison(title, (results, results), pairs, settled, unpaired=unpaired)
+    return comparison(title, pairs, settled, TestFamily((results, results)), unpaired)
 
 
 def are_sides(results: Results) -> bool:
@@ -193,7 +188,7 @@ def _settled(
         return Verdict.INCOMPARABLE, apart
     if new.is_failure or (base.is_ok and not new.is_ok):
         return Verdict.FAILED, f"{new.ending}{'' if base.is_ok else f'; in the base it was {was}'}"
-    if different := _found_apart(base, new) or _unlike(base, new, settings):
+    if different := _unlike(base, new, settings):
         return Verdict.INCOMPARABLE, "; ".join(different)
     if was is status is not Status.OK:
         return Verdict.SAME, f"on both sides {new.ending}"
@@ -207,17 +202,6 @@ def _settled(
     return None
 
 
-def _found_apart(base: Row, new: Row) -> list[str]:
-    """Say what two searches for the fastest found, where that is not the same: their times are of other work then."""
-    if not (base.rounds.median_s and new.rounds.median_s) or base.case.found == new.case.found:
-        return []
-    sides = [
-        f"{settings_text(each.case.found) or None}: {item_rate(statistics.median(each.rounds.items_per_s or (0.0,)))}"
-        for each in (base, new)
-    ]
-    return [f"the searches found other settings, {' against '.join(sides)}"]
-
-
 def _limits_apart(base: Row, new: Row) -> str:
     """Say how much memory two searches could take, where that differs by more than their resolution; what a file does not say is none."""
     limits = [each.memory.limit_bytes or 0 for each in (base, new)]
@@ -229,11 +213,13 @@ def _limits_apart(base: Row, new: Row) -> str:
 
 
 def _unlike(base: Row, new: Row, settings: Sequence[Setting]) -> list[str]:
-    """Return the differences of a case's identity; of the flags of torch each flag alone."""
+    """Return the differences of a case's identity: of torch each flag alone, and of a search for the fastest each setting that it found."""
 
     def known(row: Row) -> dict[str, object]:
-        flags = {name: value_text(value) for name, value in row.case.math.items()} if MATH in settings else {}
-        return {str(each): each.of_row(row) for each in settings if each != MATH} | flags
+        flags = row.case.math if MATH in settings else {}
+        found = {f"found.{name}": value for name, value in row.case.found.items()} if row.rounds.median_s else {}
+        texts = {name: value_text(value) for name, value in {**flags, **found}.items()}
+        return {str(each): each.of_row(row) for each in settings if each != MATH} | texts
 
     return _differences(known(base), known(new))
 

@@ -88,7 +88,9 @@ def rounds_to_exclude(tests: Tests, limit: float, many: int) -> float:
     def factor(test: RankTest, ends: Interval) -> float:
         return _rounds_factor(ends.half_width, limit / (1 + _scatter(ends.confidence, 1 - UNDECIDED / many)), test, ends.confidence)
 
-    of_statistics = ([factor(each, ends) for each in of_one if (ends := each.equivalence)] for of_one in _by_statistic(tests))
+    of_statistics = (
+        [factor(each, ends) for each in of_one if (ends := each.equivalence) and ends.half_width] for of_one in _by_statistic(tests)
+    )
     return _rounds(tests) * max(min(factors, default=0.0) for factors in of_statistics)
 
 
@@ -98,11 +100,12 @@ def rounds_to_call(tests: Tests, family: float, change: float) -> float:
     As in `rounds_to_exclude`, with the intervals that `detectable` takes. The change must be above the threshold. Where the rounds are too
     few for an interval, it is the fewest that can fail at all.
     """
-    factors = []
-    for test, confidence, reach in _reaches(tests, family):
-        scatter = _scatter(confidence, POWER)
-        margin = min(math.log1p(change) / (1 + scatter), (math.log1p(change) - test.margin) / scatter)
-        factors.append(_rounds_factor(reach, margin, test, confidence))
+    shift = math.log1p(change)
+    factors = [
+        _rounds_factor(reach, min(shift / (1 + scatter), (shift - test.margin) / scatter), test, confidence)
+        for test, confidence, reach in _reaches(tests, family)
+        if (scatter := _scatter(confidence, POWER))
+    ]
     return max(least_rounds(tests, family), _rounds(tests) * min(factors, default=0.0))
 
 

@@ -32,7 +32,7 @@ def compare_machines(results: Results, base: str, others: Sequence[str], across_
     ]
     for name in others:
         both = where[base], where[name]
-        if _both_known_and_unlike(*both, "machine_key"):
+        if _unlike(both, "machine_key"):
             machine = "; ".join(differences(*both, ("identity",))) or "their machine_key"
             sentence = one_line(f"{base} and {name} are of different machines, which differ in {machine}")
             if not across_machines:
@@ -42,18 +42,18 @@ def compare_machines(results: Results, base: str, others: Sequence[str], across_
         # Another version of dlbench may warm up, or count, in another way.
         made = [part(each, "provenance", "dlbench") for each in both]
         software = [f"dlbench {made[0]} against {made[1]}"] if all(made) and made[0] != made[1] else []
-        if _both_known_and_unlike(*both, "stack_key"):
+        if _unlike(both, "stack_key"):
             software += differences(*both, ("stack",)) or ["their stack_key"]
         if software:
-            notes.append(one_line(f"the software differs, {base} against {name}: {'; '.join(software)}"))
+            notes.append(f"the software differs, {base} against {name}: {'; '.join(software)}")
         ours, theirs = results.thresholds[base], results.thresholds[name]
         if suites := [suite for suite in {**ours, **theirs} if ours.get(suite) != theirs.get(suite)]:
-            notes.append(one_line(f"{base} and {name} were run with other thresholds in {', '.join(suites)}; those of {base} hold"))
+            notes.append(f"{base} and {name} were run with other thresholds in {', '.join(suites)}; those of {base} hold")
     for name, found in machines.items():  # of another tool, which may be several in one file
         for what, pair in ((f"the rounds of {name}", found[:2]), (f"{base} and {name}", [*machines[base][:1], *found[:1]])):
             if unlike := differences({"machine": pair[0]}, {"machine": pair[-1]}, ("machine",)) if pair else []:
-                notes.append(one_line(f"{what} are of different machines or software: {'; '.join(unlike)}"))
-    return different, notes
+                notes.append(f"{what} are of different machines or software: {'; '.join(unlike)}")
+    return different, [*map(one_line, notes)]
 
 
 OTHER_OCCASION = "measured more than an hour from the base, and no calibration tells how far sessions differ"
@@ -62,15 +62,12 @@ OTHER_OCCASION = "measured more than an hour from the base, and no calibration t
 
 def uncalibrated(results: Results, base: str, others: Sequence[str]) -> tuple[set[str], list[str]]:
     """Return which files are of another occasion than the base, and what is unproven of each as nothing tells how occasions differ."""
-    if not others:
-        return set(), []
     where = results.environments
     apart = {name: gap for name in others if (gap := gap_s(where[base], where[name]) or 0) > _ONE_OCCASION_S}
-    sentences = ["no calibration: differences may be session noise (identical code has read 11 % slower)"]
-    if apart:
-        named = few(f"{name} ({seconds(gap)})" for name, gap in apart.items())
-        sentences.append(f"more than an hour from {base}, which ends --strict with 4: {named}")
-    return {*apart}, [one_line("; ".join([*sentences, "run dlbench calibrate, or dlbench ab for both sides alternately"]))]
+    named = few(f"{name} ({seconds(gap)})" for name, gap in apart.items())
+    far = f"; more than an hour from {base}, which ends --strict with 4: {named}" if apart else ""
+    note = f"no calibration: differences may be session noise (identical code has read 11 % slower){far}"
+    return {*apart}, [one_line(f"{note}; run dlbench calibrate, or dlbench ab for both sides alternately")] if others else []
 
 
 def gap_s(one: Mapping[str, Any], other: Mapping[str, Any]) -> float | None:
@@ -116,5 +113,6 @@ def find_calibration(results: Results, base: str, folder: Path, path: Path | Non
     return found, path
 
 
-def _both_known_and_unlike(one: Mapping[str, Any], other: Mapping[str, Any], key: str) -> bool:
-    return bool(one.get(key) and other.get(key) and one[key] != other[key])
+def _unlike(both: Sequence[Mapping[str, Any]], key: str) -> bool:
+    known = [each[key] for each in both if each.get(key)]
+    return len(known) > 1 and known[0] != known[1]

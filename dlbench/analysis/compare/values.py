@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from itertools import chain
 
 from dlbench.analysis.compare.judge import CONSTANT, EQUIVALENCE, LEVEL, RankTest, Verdict, judge_family
-from dlbench.analysis.compare.power import DETECT_BY_DEFAULT, MARGINS_TO_SEE, least_rounds
+from dlbench.analysis.compare.power import MARGINS_TO_SEE, least_rounds
 from dlbench.analysis.presentation.columns import of_row, plain
 from dlbench.analysis.presentation.wording import cell, difference, few, plural, value_name, value_words
 from dlbench.analysis.read import declared
@@ -23,8 +23,8 @@ _HOST_FLOOR = 1 << 20
 """Bytes; what a process takes for itself varies by some pages."""
 _HOST_SLACK = 64 << 20
 """Bytes of growth on the host that nobody has to exclude: libraries' own buffers vary by tens of MiB from round to round."""
-_MEMORY = Column("memory", Unit.BYTES, "peak memory", "lower")
-_ENERGY = plain(of_row(lambda row: row.energy.joules_per_item))
+_MEMORY = Column("memory", Unit.BYTES, "peak memory", "lower", heading="memory")
+_ENERGY = plain(of_row(lambda row: row.energy.joules_per_item, "energy"))
 _VALUE, _REPEATED_VALUE = 0.1, 0.01
 """Least share of base by which a value changes that matters, and the same of one that is one number in all rounds of each side."""
 WORDS = {Verdict.SLOWER: "worse", Verdict.FASTER: "better"}
@@ -58,8 +58,7 @@ class ValueChange:
     @property
     def name(self) -> str:
         """What its workload calls it, or ``memory`` or ``energy``."""
-        group, _, _ = self.column.name.partition(".")
-        return value_words(self.column) if group == "value" else group
+        return self.column.heading or value_words(self.column)
 
     @property
     def is_memory(self) -> bool:
@@ -68,15 +67,10 @@ class ValueChange:
 
     @property
     def is_judged(self) -> bool:
-        """Whether a test decides it, its seeds do, or what it is: the same number throughout, or beyond a search's resolution."""
-        if self.is_of_seeds:
-            return self.possible is not None
-        return self.test is not None or (not self.is_memory and self.verdict in (Verdict.SAME, *WORDS))
-
-    @property
-    def is_of_seeds(self) -> bool:
-        """Whether seeds decide it, each of which would give the same again."""
-        return self.test is not None and self.test.paired
+        """Whether rounds or enough seeds decide it, or of a value what it is: beyond a search's resolution, or not."""
+        if self.test:
+            return not self.test.paired or self.possible is not None
+        return self.alone not in (None, Verdict.INCONCLUSIVE) and not self.is_memory
 
     @property
     def change(self) -> float | None:
@@ -93,8 +87,8 @@ class ValueChange:
     @property
     def matters(self) -> bool:
         """Whether to show it of a case that has times as well."""
-        beyond = self.verdict is Verdict.INCONCLUSIVE and self.test and self.test.beyond
-        return bool(self.remark or self.verdict in WORDS or beyond)
+        doubtful = self.verdict is Verdict.INCONCLUSIVE and self.test and self.test.beyond and self.test.is_worse
+        return bool(self.remark or self.verdict in WORDS or doubtful)
 
     def __str__(self) -> str:
         sides = " to ".join(dict.fromkeys(cell(each, self.column) for each in (self.base, self.new)))
@@ -111,7 +105,7 @@ class ValueChange:
 
 
 def _tested(
-    shown: ValueChange,
+    column: Column,
     sides: Sequence[Sequence[float]],
     detect: float,
     share: float = 0.0,
@@ -123,25 +117,26 @@ def _tested(
 
     Then the share ``detect`` of base must be excluded, of what is better higher a fall by as many times; ``least`` is the least of both.
     """
-    base, higher = sides[0], shown.column.better == "higher"
+    base, new = map(statistics.median, sides)
     if margin is None:
-        usual = abs(statistics.median(base))
-        margin = max(share * usual, least[0])
-        limit = max(margin, least[1], usual * _share_to_see(detect, shown))
+        margin = max(share * abs(base), least[0])
+        limit = max(margin, least[1], abs(base) * _share_to_see(detect, column))
     else:
         limit = MARGINS_TO_SEE * margin
     equivalent = 1 - LEVEL if paired else EQUIVALENCE
-    test = RankTest(tuple(base), tuple(sides[1]), True, higher, equivalent, paired=paired, margin=margin).ranked()
-    if not margin and test.equivalence != CONSTANT:
-        advice = "" if shown.column == _ENERGY else "; declare one in the value's own unit, Value(…, margin=…)"
-        return replace(shown, alone=Verdict.INCONCLUSIVE, remark=f"not judged, as a share of zero is no margin{advice}")
-    return replace(shown, test=test, limit=limit)
+    test = RankTest(tuple(sides[0]), tuple(sides[1]), True, column.better == "higher", equivalent, paired=paired, margin=margin).ranked()
+    if margin or test.equivalence == CONSTANT:
+        return ValueChange(column, base, new, test=test, limit=limit)
+    advice = "" if column == _ENERGY else "; declare one in the value's own unit, Value(…, margin=…)"
+    return ValueChange(column, base, new, Verdict.INCONCLUSIVE, remark=f"not judged, as a share of zero is no margin{advice}")
 
 
-def compared_values(base: Row, new: Row, limits: Thresholds, detect: float = DETECT_BY_DEFAULT) -> list[ValueChange]:
-    """Compare memory, energy and each value that both sides report. `judge_values` judges them."""
-    metered = filter(None, (memory_change(base, new, limits.memory, detect), energy_change(base, new, limits.energy, detect)))
-    return [*metered, *value_changes(base, new, limits.value, detect)]
+def compared_values(base: Row, new: Row, limits: Thresholds, detect: float) -> list[ValueChange]:
+    """Compare memory, energy and each value that both sides report, as each declares it. `judge_values` judges them."""
+    found = filter(None, (memory_change(base, new, limits.memory, detect), _energy_change(base, new, limits.energy, detect)))
+    others = {each.name: each for each in declared.columns(new)}
+    columns = [(each, others[each.name]) for each in declared.columns(base) if each.name in others]
+    return [*found, *(_value_change(each, base, new, limits.value, detect) for each in columns)]
 
 
 def memory_change(base: Row, new: Row, threshold: float, detect: float) -> ValueChange | None:
@@ -151,56 +146,47 @@ def memory_change(base: Row, new: Row, threshold: float, detect: float) -> Value
     growth of one program varies by half and more between rounds, so there it is tested by ranks.
     """
     device, host = ([getattr(each.rounds, name) for each in (base, new)] for name in ("peak_bytes", "host_peak_bytes"))
-    both = device if all(device) else host
-    if _searched(base, new) or not all(both) or (both is host and any(device)):
+    if _searched(base, new):
         return None
-    before, after = map(statistics.median, both)
-    shown = ValueChange(_MEMORY, before, after)
-    if both is host:
-        return _tested(shown, host, detect, threshold, least=(_HOST_FLOOR, _HOST_SLACK))
-    return replace(shown, alone=Verdict.SLOWER if after > before * (1 + threshold) else None)
+    if all(device):
+        before, after = map(statistics.median, device)
+        return ValueChange(_MEMORY, before, after, Verdict.SLOWER if after > before * (1 + threshold) else None)
+    comparable = all(host) and not any(device)
+    return _tested(_MEMORY, host, detect, threshold, least=(_HOST_FLOOR, _HOST_SLACK)) if comparable else None
 
 
-def energy_change(base: Row, new: Row, threshold: float, detect: float) -> ValueChange | None:
+def _energy_change(base: Row, new: Row, threshold: float, detect: float) -> ValueChange | None:
     """Compare the energy of an item; None where a side has rounds without."""
-    sides = [each.rounds.joules_per_item for each in (base, new)]
+    sides, meters = [each.rounds.joules_per_item for each in (base, new)], [each.energy.source for each in (base, new)]
     if not all(sides):
         return None
+    if meters[0] == meters[1]:
+        return _tested(_ENERGY, sides, detect, threshold)
     before, after = map(statistics.median, sides)
-    shown = ValueChange(_ENERGY, before, after)
-    if base.energy.source != new.energy.source:
-        return replace(shown, remark=f"not judged, as {base.energy.source} metered it and now {new.energy.source}")
-    return _tested(shown, sides, detect, threshold)
-
-
-def value_changes(base: Row, new: Row, threshold: float | None, detect: float) -> list[ValueChange]:
-    """Compare each value that both sides report, as each side declares it. ``threshold``: None where nobody set one."""
-    if not (base.values and new.values):
-        return []
-    others = {each.name: each for each in declared.columns(new)}
-    columns = [(each, others[each.name]) for each in declared.columns(base) if each.name in others]
-    return [_value_change(each, base, new, threshold, detect) for each in columns]
+    return ValueChange(_ENERGY, before, after, remark=f"not judged, as {meters[0]} metered it and now {meters[1]}")
 
 
 def _value_change(columns: tuple[Column, Column], base: Row, new: Row, threshold: float | None, detect: float) -> ValueChange:
     """Test a value that has a direction; one without, or that both sides declare and not alike, is only shown.
 
-    One declaration stands for both. The margin is that of base, if it declares one: a new file can't loosen its own gate.
+    One declaration stands for both. The margin is that of base, if it declares one: a new file can't loosen its own gate. ``threshold``:
+    None where nobody set one.
     """
     column = columns[0] if columns[0].declared and not columns[1].declared else columns[1]
-    name, unlike = value_name(column), _unlike(columns) if all(each.declared for each in columns) else ""
-    shown = ValueChange(column, base.values.get(name), new.values.get(name), remark=unlike)
+    name, unlike = value_name(column), len({(each.unit, each.better, each.series) for each in columns if each.declared}) > 1
+    remark = "not judged, as its unit, direction or kind is declared otherwise on each side" if unlike else ""
+    shown = ValueChange(column, base.values.get(name), new.values.get(name), remark=remark)
     if column.series and not unlike:
         return _of_seeds(shown, [each for row in (base, new) for each in row.described if each.name == name], detect)
     sides = [each.rounds.values.get(name, ()) for each in (base, new)]
     if unlike or column.better is None or not all(sides):
         return shown
     if _searched(base, new):
-        before, after = map(statistics.median, sides)
-        return _by_resolution(shown, before, after, threshold or _VALUE, detect)
+        failed = min((base, new), key=lambda row: row.in_role("highest_rate") or 0.0).in_role("failing_rate")
+        return _by_resolution(column, sides, threshold or _VALUE, detect, failed)
     repeats = all(len(side) > 1 and len({*side}) == 1 for side in sides)
     margin = columns[1].margin if columns[0].margin is None else columns[0].margin
-    return _tested(shown, sides, detect, threshold or (_REPEATED_VALUE if repeats else _VALUE), margin)
+    return _tested(column, sides, detect, threshold or (_REPEATED_VALUE if repeats else _VALUE), margin)
 
 
 def _of_seeds(shown: ValueChange, described: Sequence[Value], detect: float) -> ValueChange:
@@ -212,8 +198,7 @@ def _of_seeds(shown: ValueChange, described: Sequence[Value], detect: float) -> 
     if len(before) != len(after) or not before or len({each.points for each in described}) > 1:
         sides = " against ".join(few(each.points, 2) for each in described)
         return replace(shown, alone=Verdict.INCONCLUSIVE, remark=f"not judged, as its seeds are others: {sides}")
-    medians = replace(shown, base=statistics.median(before), new=statistics.median(after))
-    return _tested(medians, (before, after), detect, margin=margin, paired=True)
+    return _tested(shown.column, (before, after), detect, margin=margin, paired=True)
 
 
 def _searched(base: Row, new: Row) -> bool:
@@ -221,54 +206,38 @@ def _searched(base: Row, new: Row) -> bool:
     return all(each.case.found and not each.rounds.median_s for each in (base, new))
 
 
-def _by_resolution(shown: ValueChange, base: float, new: float, threshold: float, detect: float) -> ValueChange:
+def _by_resolution(
+    column: Column, sides: Sequence[Sequence[float]], threshold: float, detect: float, failed: float | None = None
+) -> ValueChange:
     """Judge what a search found: once a run, as good as its resolution and no chance, so by a margin alone.
 
     Each side is a step of the search off at most. Of what is small two steps may be as much as must be detected, so that nothing is known.
+    A rate lies anywhere up to the lowest that ``failed``, here of the lower side: rates differ where two such intervals do not overlap.
     """
-    usual = max(abs(base), abs(new))
-    worse = base - new if shown.column.better == "higher" else new - base
-    if abs(worse) > max(threshold * usual, 2 * max(1.0, SEARCH_RESOLUTION * usual)):
-        return replace(shown, alone=Verdict.SLOWER if worse > 0 else Verdict.FASTER)
-    if worse >= _share_to_see(detect, shown) * abs(base) > 0:
-        return replace(shown, alone=Verdict.INCONCLUSIVE, remark="within two steps of its search")
-    return replace(shown, alone=Verdict.SAME)
+    base, new = map(statistics.median, sides)
+    usual, worse, remark = max(abs(base), abs(new)), base - new if column.better == "higher" else new - base, ""
+    steps = failed - min(base, new) if failed else 2 * max(1.0, SEARCH_RESOLUTION * usual)
+    if abs(worse) > max(threshold * usual, steps):
+        verdict = Verdict.SLOWER if worse > 0 else Verdict.FASTER
+    elif worse >= _share_to_see(detect, column) * abs(base) > 0:
+        verdict, remark = Verdict.INCONCLUSIVE, "within two steps of its search"
+    else:
+        verdict = Verdict.SAME
+    return ValueChange(column, base, new, verdict, remark=remark)
 
 
-def _share_to_see(detect: float, change: ValueChange) -> float:
+def _share_to_see(detect: float, column: Column) -> float:
     """Return the share of base that must be detected: of what is better higher a fall by as many times."""
-    return detect / (1 + detect) if change.column.better == "higher" else detect
-
-
-def _unlike(columns: tuple[Column, Column]) -> str:
-    """Say in what two declarations differ."""
-    declared = [(each.unit.value, each.better, "series" if each.series else "scalar") for each in columns]
-    sides = zip(("unit", "direction", "kind"), *declared, strict=True)
-    differ = [f"{what} {one or 'none'} against {other or 'none'}" for what, one, other in sides if one != other]
-    return f"not judged, as it is declared with {' and '.join(differ)}" if differ else ""
+    return detect / (1 + detect) if column.better == "higher" else detect
 
 
 def judge_values(cases: Sequence[Sequence[ValueChange]]) -> list[tuple[ValueChange, ...]]:
     """Judge what rounds decide in all cases as one family, with a level apart from that of times; seeds stay judged by themselves."""
-    tests = [{"test": each.test} for each in chain.from_iterable(cases) if each.test and not each.is_of_seeds]
+    tests = [{"test": each.test} for each in chain.from_iterable(cases) if each.test and not each.test.paired]
     judged = iter(judge_family(tests))
 
     def of_family(change: ValueChange) -> ValueChange:
-        return change if change.test is None or change.is_of_seeds else replace(change, family=len(tests), test=next(judged)["test"])
+        of_rounds = change.test and not change.test.paired
+        return replace(change, family=len(tests), test=next(judged)["test"]) if of_rounds else change
 
     return [tuple(map(of_family, case)) for case in cases]
-
-
-def to_exclude(changes: Sequence[ValueChange]) -> list[ValueChange]:
-    """Return the quantities of a case of which a worsening must be excluded, or called.
-
-    Where seeds repeat, another round would give the same again: what a single one reports apart from them has not to be excluded.
-    """
-    repeats = any(each.is_of_seeds for each in changes)
-    return [each for each in changes if not repeats or (each.test and (each.is_of_seeds or each.test.rounds > 1))]
-
-
-def verdict_by_values(changes: Sequence[ValueChange]) -> Verdict | None:
-    """Return the verdict of a case that has no times; None where no value of it is judged."""
-    verdicts = [each.verdict for each in changes if each.verdict and not each.is_memory]
-    return min(verdicts, key=[Verdict.SLOWER, Verdict.FASTER, Verdict.INCONCLUSIVE, Verdict.SAME].index, default=None)

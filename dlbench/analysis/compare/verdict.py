@@ -5,7 +5,7 @@ from types import MappingProxyType
 from typing import NamedTuple, Self
 
 from dlbench.analysis.compare.judge import RankTest, Tests, Verdict
-from dlbench.analysis.compare.values import WORDS, ValueChange
+from dlbench.analysis.compare.values import ValueChange
 from dlbench.analysis.ratios.pairing import Unpaired
 from dlbench.core.rows.row import Row
 from dlbench.core.thresholds import Thresholds
@@ -39,8 +39,7 @@ class CaseVerdict(NamedTuple):
     remedy: str = ""
     """Of what is unseen, other than more rounds; empty where they are all there is to do."""
     rounds_to_see: int | None = None
-    """The rounds a side in which it probably would be seen, whatever the verdict is; None where these are enough, or none are, and where
-    it is excluded and nobody insists on more."""
+    """The rounds a side in which it probably would be seen, whatever the verdict is; None where these are enough, or none are."""
     detectable: float | None = None
     """The smallest change that would be called in four of five comparisons; None where nothing was tested, or none would."""
     possible: float | None = None
@@ -54,11 +53,6 @@ class CaseVerdict(NamedTuple):
         return "; ".join(self.reasons)
 
     @property
-    def memory(self) -> ValueChange | None:
-        """Peak memory, where it can be compared."""
-        return next((each for each in self.values if each.is_memory), None)
-
-    @property
     def statistic(self) -> str:
         """Whose change to show: the median's, unless slower or faster stands on another test alone."""
         changed = self.tests if self.verdict.is_change else {}
@@ -68,23 +62,6 @@ class CaseVerdict(NamedTuple):
     def shown(self) -> RankTest | None:
         """The test of that statistic, if the times could be tested."""
         return self.tests.get(self.statistic)
-
-    @property
-    def times_s(self) -> tuple[float | None, float | None]:
-        """Seconds a call on both sides by that statistic, whose ratio need not be that of the tested shift."""
-        base_s, new_s = (None if each is None else each.time.median_s for each in (self.base, self.new))
-        return self.shown.medians_s if self.shown and self.statistic != "median" else (base_s, new_s)
-
-    @property
-    def by_value(self) -> ValueChange | None:
-        """The value that decides a case without times; None of any other."""
-        timed = any(each is not None and each.time.median_s is not None for each in (self.base, self.new))
-        return None if timed else next((each for each in self.values if each.verdict is self.verdict and not each.is_memory), None)
-
-    @property
-    def word(self) -> str:
-        """Its verdict for people: a value is not slower or faster, but worse or better."""
-        return WORDS.get(self.verdict, self.verdict.value) if self.by_value else self.verdict.value
 
     def because(self, *reasons: str) -> Self:
         """Return it with these reasons behind its own; empty ones are left out."""
@@ -97,7 +74,7 @@ class Undetectable:
 
     cases: tuple[str, ...]
     sentence: str
-    """How many they are, which, and what to do."""
+    """How many they are, and what to do."""
     decisive: bool
     """Whether the comparison is undecidable because of them."""
 
@@ -127,29 +104,14 @@ class Comparison:
         return self.unseen.sentence if self.unseen and self.unseen.decisive else self.other_occasion
 
     @property
-    def doubts(self) -> tuple[str, ...]:
-        """What was neither called nor excluded, and why, whether or not the exit code depends on it."""
-        return (self.powerless,) if self.powerless else (self.unseen.sentence,) if self.unseen else ()
+    def doubt(self) -> str | None:
+        """What was neither called nor excluded, if anything, whether or not the exit code depends on it."""
+        return self.powerless or (self.unseen.sentence if self.unseen else None)
 
     @property
     def nothing_in_common(self) -> bool:
         """Whether both sides have cases, and none is on both."""
         return {(case.base is None, case.new is None) for case in self.cases} == {(True, False), (False, True)}
-
-    def severity(self, case: CaseVerdict) -> str | None:
-        """Return how loud CI has to be about one of its cases: ``error``, ``warning`` or ``notice``; None for not at all."""
-        left_out = case.verdict is Verdict.NOT_MEASURED and case.lost
-        return "warning" if left_out or (self.report_only and case.verdict is Verdict.SLOWER) else _SEVERITIES.get(case.verdict)
-
-
-_SEVERITIES = {
-    Verdict.SLOWER: "error",
-    Verdict.FAILED: "error",
-    Verdict.MISSING: "error",
-    Verdict.INCONCLUSIVE: "warning",
-    Verdict.INCOMPARABLE: "warning",
-    Verdict.FASTER: "notice",
-}
 
 
 def attention(case: CaseVerdict) -> tuple[int, float]:

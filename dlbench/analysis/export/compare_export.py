@@ -1,7 +1,7 @@
 """Comparisons as data: a frame for csv, json and Markdown, and one JSON document for programs."""
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -47,13 +47,20 @@ _CHANGE = (
 """Of a test, with the path to each in it."""
 
 
-def _memory(side: str, case: CaseVerdict) -> int | None:
-    return round(getattr(case.memory, side)) if case.memory else None
+def _memory(of: Callable[[ValueChange], float | None], case: CaseVerdict) -> float | None:
+    """Return what the peak memory of a case has of something; None where it can't be compared."""
+    memory = next((each for each in case.values if each.is_memory), None)
+    return of(memory) if memory else None
 
 
-def _possible_growth(case: CaseVerdict) -> float | None:
-    memory = case.memory
-    return memory.possible / memory.base if memory and memory.possible is not None and isinstance(memory.base, int | float) else None
+def _bytes(side: str, memory: ValueChange) -> int:
+    found: float = getattr(memory, side)
+    return round(found)
+
+
+def _possible_growth(memory: ValueChange) -> float | None:
+    base = memory.base
+    return memory.possible / base if isinstance(base, int | float) and base and memory.possible is not None else None
 
 
 COLUMNS = (
@@ -84,7 +91,7 @@ COLUMNS = (
     ),
     *(
         Column(f"{side}.memory_bytes", Unit.BYTES, f"{side}: peak, the accelerator's, else median over rounds of what the process grew").by(
-            partial(_memory, side)
+            partial(_memory, partial(_bytes, side))
         )
         for side in ("base", "new")
     ),
@@ -98,9 +105,9 @@ COLUMNS = (
         )
         for name, path, unit, meaning in _CHANGE
     ),
-    Column("memory.change", Unit.FRACTION, "of base's peak memory: 0.1 is 10 % more", of=at("memory.change")),
+    Column("memory.change", Unit.FRACTION, "of base's peak memory: 0.1 is 10 % more", of=partial(_memory, at("change"))),
     Column("memory.possible", Unit.FRACTION, "largest growth on the host that is not excluded, of base's; null where none is tested").by(
-        _possible_growth
+        partial(_memory, _possible_growth)
     ),
 )
 _VALUE = ("base", "new", "change", "verdict", "possible")
@@ -119,6 +126,25 @@ def as_table(comparisons: Sequence[Comparison]) -> "pd.DataFrame":
 def _value(change: ValueChange, name: str) -> ParamValue | None:
     found = getattr(change, name)
     return WORDS.get(found, found) if name == "verdict" else cell(found)
+
+
+_SEVERITIES = {
+    Verdict.SLOWER: "error",
+    Verdict.FAILED: "error",
+    Verdict.MISSING: "error",
+    Verdict.INCONCLUSIVE: "warning",
+    Verdict.INCOMPARABLE: "warning",
+    Verdict.FASTER: "notice",
+}
+
+
+def severity(case: CaseVerdict, report_only: bool) -> str | None:
+    """Return how loud CI has to be about a case: ``error``, ``warning`` or ``notice``; None for not at all.
+
+    ``report_only``: slower says nothing about the program, as the sides are of different machines.
+    """
+    left_out = case.verdict is Verdict.NOT_MEASURED and case.lost
+    return "warning" if left_out or (report_only and case.verdict is Verdict.SLOWER) else _SEVERITIES.get(case.verdict)
 
 
 VERDICT_VERSION = 2

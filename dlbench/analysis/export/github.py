@@ -8,8 +8,9 @@ from collections.abc import Sequence
 from itertools import islice
 
 from dlbench.analysis.compare.verdict import CaseVerdict, Comparison, attention
+from dlbench.analysis.export.compare_export import severity
 from dlbench.analysis.export.tabular import code, markdown_table
-from dlbench.analysis.report.compare_terminal import HEADINGS, cells, count, span
+from dlbench.analysis.report.compare_terminal import HEADINGS, cells, count, span, word
 from dlbench.core.units import one_line, relative_change
 
 SUMMARY_LIMIT = 1 << 20
@@ -32,7 +33,7 @@ def annotations(comparisons: Sequence[Comparison]) -> list[str]:
     """
     found: dict[str, list[tuple[str, str]]] = {"error": [], "warning": [], "notice": []}
     found["error"] = [(each.title, each.powerless) for each in comparisons if each.powerless and not each.report_only]
-    every = [(case, comparison.severity(case)) for comparison in comparisons for case in comparison.cases]
+    every = [(case, severity(case, comparison.report_only)) for comparison in comparisons for case in comparison.cases]
     for case, kind in sorted(every, key=lambda each: attention(each[0])):
         if kind:
             found[kind].append((case.case, _sentence(case)))
@@ -47,7 +48,7 @@ def _sentence(case: CaseVerdict) -> str:
     time = ""
     if shown := case.shown:
         time = f"time {relative_change(shown.change)}{f', 95 % interval {span(ends)}' if (ends := shown.change_interval) else ''}"
-    return one_line(f"{case.word}: {'; '.join(filter(None, (time, case.note)))}")
+    return one_line(f"{word(case)}: {'; '.join(filter(None, (time, case.note)))}")
 
 
 def _command(kind: str, title: str, text: str) -> str:

@@ -5,7 +5,8 @@ from xml.etree import ElementTree
 
 from dlbench.analysis.compare.judge import Verdict
 from dlbench.analysis.compare.verdict import Comparison
-from dlbench.analysis.report.compare_terminal import count
+from dlbench.analysis.export.compare_export import severity
+from dlbench.analysis.report.compare_terminal import count, word
 from dlbench.core.units import one_line, relative_change
 
 _ENDINGS = {"error": "failure", "warning": "skipped"}
@@ -24,9 +25,9 @@ def junit(comparisons: Sequence[Comparison]) -> bytes:
         for case in comparison.cases:
             workload = case.case.partition("[")[0]
             test = ElementTree.SubElement(suite, "testcase", classname=one_line(workload), name=one_line(case.case))
-            if kind := "skipped" if case.verdict is Verdict.NOT_MEASURED else _ENDINGS.get(comparison.severity(case) or ""):
+            if kind := "skipped" if case.verdict is Verdict.NOT_MEASURED else _ENDINGS.get(severity(case, comparison.report_only) or ""):
                 change = f" by {relative_change(case.shown.change)}" if case.shown and "time" in case.regressed else ""
-                message = one_line(f"{case.word}{change}{': ' if case.note else ''}{case.note}")
+                message = one_line(f"{word(case)}{change}{': ' if case.note else ''}{case.note}")
                 ElementTree.SubElement(test, kind, message=message)
         if reason := comparison.undecidable:
             test = ElementTree.SubElement(suite, "testcase", classname="dlbench", name="the comparison decides")

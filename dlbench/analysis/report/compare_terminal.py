@@ -1,13 +1,15 @@
 """A comparison as text for people: a line a case, and what it comes to in one sentence."""
 
+import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from functools import partial
+from operator import itemgetter
 from pathlib import Path
 
 from dlbench.analysis.answers.parts.base import table
-from dlbench.analysis.compare.calibration import FIELDS, Calibration, CaseNoise
-from dlbench.analysis.compare.values import ValueChange
+from dlbench.analysis.compare.calibration import Calibration, Noise
+from dlbench.analysis.compare.values import WORDS, ValueChange
 from dlbench.analysis.compare.verdict import CaseVerdict, Comparison
 from dlbench.analysis.presentation import wording
 from dlbench.analysis.presentation.names import status
@@ -15,13 +17,25 @@ from dlbench.analysis.ratios.pairing import grouped
 from dlbench.analysis.report.screen import ScreenColumn, ScreenTable, columns_of
 from dlbench.core import units
 from dlbench.core.rows.row import Row
+from dlbench.core.schema import Column, Unit
 from dlbench.core.stats import Interval
 
 _PRIORITIES = {"case": 0, "base": 3, "new": 3, "change": 1, wording.INTERVAL: 2, "p after Holm": 4, "verdict": 0}
 """By heading of the columns of a comparison."""
 HEADINGS = (*_PRIORITIES,)
+_ROUNDED = math.log(1.01)
+"""How far two times of three digits may lie from the ratio of those that they round, on natural logarithms."""
 _NAMED = 2
 """Cases that a reason names; it counts more of them."""
+_BEYOND = "by how much its median differs from one session to another, beyond what all cases have in common: standard deviation"
+NOISE_COLUMNS = (
+    Column("calibrate.case", Unit.TEXT, "the case", of=itemgetter(0), heading="case"),
+    Column("calibrate.occasions", Unit.COUNT, "sessions in which it was measured", of=lambda each: each[1].occasions, heading="sessions"),
+    Column("calibrate.median_sd", Unit.FRACTION, _BEYOND, of=lambda each: each[1].median, heading="sd of median"),
+    Column("calibrate.p10_sd", Unit.FRACTION, "the same of its p10", of=lambda each: each[1].p10, heading="sd of p10"),
+    Column("calibrate.mean_sd", Unit.FRACTION, "the same of its mean", of=lambda each: each[1].mean),
+)
+"""What is shown of a case and its noise."""
 _SUMMARY = ("slower", "worse", "faster", "better", "same", "inconclusive", "incomparable", "missing", "failed", "new", "not measured")
 
 
@@ -75,7 +89,7 @@ def _reasons(case: CaseVerdict) -> list[str]:
 
 def count(cases: Iterable[CaseVerdict]) -> str:
     """Return for example ``3 slower, 1 faster, 8 same, 2 inconclusive``."""
-    found = Counter(case.word for case in cases)
+    found = Counter(map(word, cases))
     return ", ".join(f"{found[word]:,} {word}" for word in _SUMMARY if found[word]) or "no cases"
 
 
@@ -85,21 +99,42 @@ def cells(case: CaseVerdict) -> tuple[str, ...]:
     The change is the shift that was tested; a time of new that does not fit it is left out. A case without times has those of the value
     that decides it.
     """
-    if case.by_value:
-        return (case.case, *_of_value(case.by_value), "", case.word)
+    if by_value := _by_value(case):
+        return (case.case, *_of_value(by_value), "", word(case))
     change, interval, p = "", "", ""
     if shown := case.shown:
         change = units.relative_change(shown.change)
         p = f"{shown.p_holm:.4f}" if shown.p_holm >= 1e-4 else "<0.0001"
         interval = span(ends) if (ends := shown.change_interval) else "too few"
-    times = [_time(side, seconds) for side, seconds in zip((case.base, case.new), case.times_s, strict=True)]
-    return (case.case, *times, change, interval, p, case.word)
+    times = [_time(side, seconds) for side, seconds in zip((case.base, case.new), times_s(case), strict=True)]
+    return (case.case, *times, change, interval, p, word(case))
+
+
+def word(case: CaseVerdict) -> str:
+    """Return the verdict for people: a value is not slower or faster, but worse or better."""
+    return WORDS.get(case.verdict, case.verdict.value) if _by_value(case) else case.verdict.value
+
+
+def _by_value(case: CaseVerdict) -> ValueChange | None:
+    """Return the value that decides a case without times; None of any other."""
+    return next((each for each in case.values if each.verdict is case.verdict and not (case.tests or each.is_memory)), None)
+
+
+def times_s(case: CaseVerdict) -> tuple[float | None, float | None]:
+    """Return seconds a call on both sides by the statistic shown; of new None where they differ by another share than the tested shift."""
+    shown = case.shown
+    base_s, new_s = (None if each is None else each.time.median_s for each in (case.base, case.new))
+    if shown and case.statistic != "median":
+        base_s, new_s = shown.medians_s
+    if shown and base_s and new_s and abs(math.log(new_s / base_s) - shown.shift) > _ROUNDED:
+        new_s = None
+    return base_s, new_s
 
 
 def _of_value(found: ValueChange) -> tuple[str, str, str, str]:
     """Return a value on both sides, its change, and the interval of that where seeds give one of 95 %."""
     sides = wording.cell(found.base, found.column), wording.cell(found.new, found.column)
-    if found.test and found.is_of_seeds:
+    if found.test and found.test.paired:
         text = partial(wording.amount, unit=found.column.unit)
         change, interval = wording.difference(found.test.shift, None, found.column.unit), found.test.interval
         return *sides, change, wording.span(interval.low, interval.high, text) if interval else "too few"
@@ -126,6 +161,6 @@ def occasions(calibration: Calibration, path: Path | None) -> str:
     return units.one_line(f"verdicts allow for the noise between sessions in {path}: {calibration.pooled.occasions} sessions{when}")
 
 
-def noise(cases: Sequence[CaseNoise]) -> ScreenTable:
+def noise(cases: Sequence[tuple[str, Noise]]) -> ScreenTable:
     """Return the table of the cases of a calibration."""
-    return ScreenTable(columns_of(table("", FIELDS[:-1], cases)))
+    return ScreenTable(columns_of(table("", NOISE_COLUMNS[:-1], cases)))

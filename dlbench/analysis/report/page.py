@@ -28,6 +28,7 @@ from dlbench.analysis.report.chart import STYLE, Chart, brief, chart
 from dlbench.analysis.report.figures import forest, samples
 from dlbench.analysis.report.screen import ScreenColumn, columns_of
 from dlbench.core.schema import Unit
+from dlbench.core.stats import known
 from dlbench.core.units import one_line
 
 _NAMED = 4
@@ -90,7 +91,7 @@ def comparison(comparisons: Sequence[Comparison], conclusion: str, notes: Sequen
             "name": f"{name}-verdicts",
             "title": each.title,
             "summary": compare_terminal.count(each.cases) if len(comparisons) > 1 else None,
-            "doubts": each.doubts,
+            "doubts": known([each.doubt]),
             "plot": _plot(name, charts[name]) if name in charts else None,
             "table": _verdicts(each),
         }

@@ -62,7 +62,8 @@ def _conclude(latest: Path, form: str) -> bool:
     """Estimate the noise from the occasions that are like the latest, write and keep it; return whether a case of the latest failed."""
     from dlbench.analysis.compare import calibration
     from dlbench.analysis.export import tabular
-    from dlbench.analysis.read.table import collect
+    from dlbench.analysis.presentation.columns import cells
+    from dlbench.analysis.read.table import as_frame, collect
     from dlbench.analysis.report import compare_terminal
 
     every = collect(sorted(CALIBRATIONS.glob("*.jsonl")))
@@ -71,11 +72,11 @@ def _conclude(latest: Path, form: str) -> bool:
     like = [name for name, each in every.environments.items() if "side" not in each and all(each.get(key) == here.get(key) for key in keys)]
     results = every.of_run(*like)
     found = calibration.estimate(here["machine_key"], results)
-    cases = calibration.case_noise(results, found)
+    cases = [*found.cases.items()] if found else []
     if form == "table":
         draw(compare_terminal.noise(cases))
     else:
-        click.echo(tabular.render(calibration.as_table(cases), form), nl=False)
+        click.echo(tabular.render(as_frame(cells(compare_terminal.NOISE_COLUMNS, cases), compare_terminal.NOISE_COLUMNS), form), nl=False)
     notes = [*every.notes]
     if left_out := len(every.environments) - len(like):
         notes.append(f"left out, as of another machine or other software: {left_out} of {len(every.environments)} files in {CALIBRATIONS}")

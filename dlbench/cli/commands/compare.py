@@ -70,10 +70,10 @@ def command(
       dlbench compare run.jsonl --by dtype
     """
     # Here and not at the top: reading imports more than help may take.
-    from dlbench.analysis.compare.outliers import fleet_notes
     from dlbench.analysis.compare.pairs import are_sides, compare_by, compare_sides
     from dlbench.analysis.compare.provenance import side_notes
     from dlbench.analysis.read.table import collect, files_in
+    from dlbench.analysis.scaling.outliers import fleet_notes
     from dlbench.cli.verdicts import conclude
 
     _refuse_contradictions(base, new, by, calibration, across_machines)

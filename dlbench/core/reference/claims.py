@@ -28,7 +28,7 @@ _UNITS: Mapping[str, tuple[str, float, Unit]] = {
 class ClaimTest:
     """Rows that test a claim, as data: the same work on two sides, or one row by itself."""
 
-    measure: Literal["time", "throughput", "items_per_joule", "items_per_price", "training", "memory", "accuracy_gap", "products"]
+    measure: Literal["time", "throughput", "items_per_joule", "items_per_price", "training", "pass", "memory", "accuracy_gap", "products"]
     command: str
     """That measures them."""
     rows: tuple[Mapping[str, tuple[ParamValue, ...]], ...] = field(hash=False)
@@ -41,6 +41,8 @@ class ClaimTest:
     """Whether each side is taken at its own best batch and other settings."""
     split: str | None = None
     """The setting whose values are told apart."""
+    items: int = 1
+    """Of a pass: how many it is over."""
     largest: str | None = None
     """The parameter of which the largest value counts, instead of the case in the middle."""
 

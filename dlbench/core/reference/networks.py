@@ -15,8 +15,11 @@ PARAMETERS: Mapping[str, int] = {
     "resnet50": 25_557_032,
     "resnet101": 44_549_160,
     "resnet152": 60_192_808,
+    "inception_v3": 27_161_264,
+    "bert_base": 110_106_428,
+    "gpt2": 124_439_808,
 }
-"""By the name that a case gives them; a test counts those of `dlbench.models`."""
+"""By the name that a case gives them, as they are trained; a test counts those of `dlbench.models`."""
 _FAMILIAR = ("resnet50", "resnet18")
 """What is most trained among those that suites have."""
 

@@ -1,4 +1,4 @@
-"""Published training schedules of the networks on ImageNet."""
+"""Published training schedules of the networks."""
 
 import tomllib
 from collections.abc import Mapping
@@ -16,12 +16,15 @@ class Schedule:
     model: str
     """By the name that a case gives it."""
     images: int
-    """In the training set."""
+    """In the training set, or other items."""
     epochs: int
     source: str
     took: str | None
     """In words, with the devices; None where its authors do not say."""
     took_source: str | None
+    of: str = "ImageNet"
+    """What it was trained on."""
+    items: str = "images"
 
     def seconds(self, images_per_s: float) -> float:
         """Return the time of all steps at that rate, which must be above zero."""
@@ -33,8 +36,9 @@ def schedules() -> Mapping[str, Schedule]:
     """Return the schedule of each network by its name, those first that a summary would rather name."""
     table = tomllib.loads(_TABLE.read_text(encoding="utf-8"))
     families = [each["models"] for each in table["schedule"]]
+    defaults = {"images": table["images"], "took": None, "took_source": None}
     return {
-        family[place]: Schedule(family[place], table["images"], each["epochs"], each["source"], each.get("took"), each.get("took_source"))
+        family[place]: Schedule(family[place], **{**defaults, **{name: value for name, value in each.items() if name != "models"}})
         for place in range(max(map(len, families)))  # the first of each family come before the second of any
         for family, each in zip(families, table["schedule"], strict=True)
         if place < len(family)

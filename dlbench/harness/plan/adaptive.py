@@ -35,6 +35,13 @@ def usual_tries(cases: Iterable[Case], signatures: Mapping[str, Signature]) -> i
     return sum(search.usual_tries() for search in searches if search)
 
 
+def unsearched(case: Case, signature: Signature | None) -> Case:
+    """Return a case without what it could leave to a search: all that differ in nothing else draw the same numbers."""
+    if signature is None or not (searched := signature.declared.searched):
+        return case
+    return Case.of(case.suite, signature, {name: each for name, each in case.params.items() if name not in searched}, case.device)
+
+
 def policy_of_tries(policy: Policy) -> Policy:
     """Return how a try is measured: as briefly as its memory and a rough time allow."""
     return replace(policy, min_blocks=1, round_s=min(policy.round_s, 0.2), max_warmup_s=min(policy.max_warmup_s, 1.0))

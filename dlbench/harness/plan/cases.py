@@ -313,8 +313,8 @@ def _elsewhere(parameter: Parameter, value: str, signatures: Signatures) -> str:
     taking = {name: found for name, choices in of_others.items() if (found := [each for each in choices if each.startswith(value)])}
     if not 0 < len(taking) <= _FEW:
         return ""
-    like = dict.fromkeys(itertools.chain.from_iterable(taking.values()))
-    named = "" if value in like else f"{' and '.join(like)} "
+    begun = dict.fromkeys(itertools.chain.from_iterable(taking.values()))
+    named = "" if value in begun else f"{' and '.join(begun)} "
     return f" here, {named}only in {' and '.join(taking)}; valid: {', '.join(parameter.choices)}"
 
 

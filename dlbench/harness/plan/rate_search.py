@@ -9,7 +9,7 @@ from typing import Any
 from dlbench.core.declarations import ValueRole
 from dlbench.core.measurement import Measurement
 from dlbench.core.model import Case, ParamValue, Signature, Status
-from dlbench.core.open_loop import CLIENT_BOUND, RUNS, OpenRun, Verdict, verdict
+from dlbench.core.open_loop import CLIENT_BOUND, RUNS, OpenRun, RateVerdict, verdict
 
 FIRST, LEAST = 1 / 4, 1 / 64
 """Of the rate of a closed loop, which no try reaches: where a search begins, and where it gives up."""
@@ -27,32 +27,31 @@ class _Stop(Exception):  # no error: what a search lacks is measured, and the se
 
 
 @dataclass(slots=True)
-class _Found:
+class _Search:
     """What a search has come to so far."""
 
-    saturation: float = 0.0
-    verdicts: dict[float, Verdict] = field(default_factory=dict)
-    curve: list[float] = field(default_factory=list)
+    values: dict[ValueRole, Any] = field(default_factory=dict)
+    """Of the row, by their roles."""
+    verdicts: dict[float, RateVerdict] = field(default_factory=dict)
     wanted: Case | None = None
     ended: tuple[Status, str] | None = None
 
-    @property
-    def failed(self) -> float:
-        """The lowest rate that failed, or else that of the closed loop."""
-        return min((rate for rate, each in self.verdicts.items() if each.is_failure), default=self.saturation)
-
-    @property
-    def held(self) -> float:
-        """The highest rate below that held; 0 of none."""
-        return max((rate for rate, each in self.verdicts.items() if each is Verdict.HOLDS and rate < self.failed), default=0.0)
+    def note(self, rate: float, came_to: RateVerdict) -> bool:
+        """Note the verdict on a rate; return whether it holds."""
+        self.verdicts[rate] = came_to
+        failed = min((rate for rate, each in self.verdicts.items() if each.is_failure), default=self.values["saturation"])
+        held = [rate for rate, each in self.verdicts.items() if each is RateVerdict.HOLDS and rate < failed]
+        self.values |= {"failing_rate": failed, "highest_rate": max(held, default=None)}
+        return came_to is RateVerdict.HOLDS
 
     def between(self, resolution: float) -> float | None:
         """Return the middle, on a logarithmic scale, of the lowest gap that is too wide; None where none is.
 
         Between two undecided rates no other would be decided.
         """
-        undecided = [rate for rate, each in self.verdicts.items() if each is Verdict.UNDECIDED and self.held < rate < self.failed]
-        gaps = pairwise([self.held, *sorted(undecided), self.failed])
+        held, failed = self.values["highest_rate"], self.values["failing_rate"]
+        undecided = [rate for rate, each in self.verdicts.items() if each is RateVerdict.UNDECIDED and held < rate < failed]
+        gaps = pairwise([held, *sorted(undecided), failed])
         wide = (low * high for low, high in gaps if high > (1 + resolution) * low and not {low, high} <= {*undecided})
         return next(map(math.sqrt, wide), None)
 
@@ -66,8 +65,7 @@ class RateSearch:
 
     def is_try(self, case: Case) -> bool:
         """Whether a case is one of its tries."""
-        mine, others = ({**each.params, **dict.fromkeys(self._changed)} for each in (self.case, case))
-        return (case.workload, case.device, others) == (self.case.workload, self.case.device, mine)
+        return self._with(*map(case.params.get, self._changed)).id == case.id
 
     def values(self, tried: Measurement) -> dict[str, ParamValue]:
         """Return the rate of a try and the number of its pattern; of the closed loop no rate."""
@@ -88,21 +86,16 @@ class RateSearch:
         if found.ended:
             status, reason = found.ended
             return self.unfinished(replace(outcome, status=status, reason=reason), tries)
-        if not found.held:
-            reason = f"not even {min(found.verdicts):g} requests a second keep the bound, where a closed loop does {found.saturation:.3g}"
+        if not (held := found.values["highest_rate"]):
+            least, closed = min(found.verdicts), found.values["saturation"]
+            reason = f"not even {least:g} requests a second keep the bound, where a closed loop does {closed:.3g}"
             return replace(outcome, status=Status.UNSUPPORTED, reason=reason)
-        of_role: Mapping[ValueRole | None, Any] = {
-            "saturation": found.saturation,
-            "highest_rate": found.held,
-            "failing_rate": found.failed,
-            "rate_curve": tuple(found.curve),
-        }
-        values = {value.name: of_role[value.role] for value in self.signature.declared.values if value.role in of_role}
-        return replace(outcome, found={self._changed[0]: found.held}, values=values)
+        values = {value.name: each for value in self.signature.declared.values if (each := found.values.get(value.role))}  # type: ignore[arg-type]  # of no role nothing is found
+        return replace(outcome, found={self._changed[0]: held}, values=values)
 
     def unfinished(self, ended: Measurement, tries: Tries) -> Measurement:
         """Return how a search ended that was cut short: ``ended`` says by what, and gets the highest rate that held so far, if any."""
-        if not (held := self._searched(tries).held):
+        if not (held := self._searched(tries).values.get("highest_rate")):
             return ended
         reason = f"unfinished: {held:g} requests a second keep the bound so far; {ended.reason}"
         return replace(ended, found={self._changed[0]: held}, unfinished=True, reason=reason)
@@ -112,53 +105,54 @@ class RateSearch:
         """The parameters that tries differ in: the rate, and the number of the pattern of arrivals."""
         return (*self.signature.declared.searched, *self.signature.declared.having("pattern"))
 
-    def _searched(self, tries: Tries) -> _Found:
-        found = _Found()
+    def _with(self, *changed: ParamValue | None) -> Case:
+        given = dict(zip(self._changed, changed, strict=False))
+        return Case.of(self.case.suite, self.signature, {**self.case.params, **given}, self.case.device)
+
+    def _searched(self, tries: Tries) -> _Search:
+        found = _Search()
         try:
             self._search({each.case.id: each for each in tries}, found)
         except _Stop as stop:
             found.wanted, found.ended = stop.args
         return found
 
-    def _search(self, known: Mapping[str, Measurement], found: _Found) -> None:
+    def _search(self, known: Mapping[str, Measurement], found: _Search) -> None:
         """Search by the tries that are known, and note what they come to. Raises _Stop where one is lacking, and at its end before time."""
         percentile: Any = self.case.params[str(self.signature.declared.parameter("percentile"))]
         allowed, resolution = TARGETS[percentile]
 
-        def measured(at: str, roles: Sequence[ValueRole], *changed: float) -> list[Any]:
-            """Return what a try reported for these roles."""
-            given = dict(zip(self._changed, changed, strict=False))
-            case = Case.of(self.case.suite, self.signature, {**self.case.params, **given}, self.case.device)
-            if (tried := known.get(case.id)) is None:
+        def reported(at: str, *changed: float) -> dict[ValueRole | None, Any]:
+            """Return what a try reported, by role."""
+            if (tried := known.get((case := self._with(*changed)).id)) is None:
                 raise _Stop(case, None)
             if tried.status is not Status.OK:
                 raise _Stop(None, (tried.status, f"{at}{tried.reason}"))
-            values = (self.signature.declared.value(role) for role in roles)
-            return [tried.values.get(value.name) if value else None for value in values]
+            return {value.role: tried.values.get(value.name) for value in self.signature.declared.values}
 
         def holds(rate: float) -> bool:
-            at, runs, came_to = f"at {rate:g} requests a second: ", list[OpenRun](), Verdict.UNDECIDED
-            while len(runs) < RUNS and came_to in (Verdict.UNDECIDED, Verdict.CLIENT_BOUND):
-                runs.append(OpenRun(*measured(at, ("missed", "queries", "late", "backlog"), rate, len(runs) + 1)))
+            at, runs, came_to = f"at {rate:g} requests a second: ", list[OpenRun](), RateVerdict.UNDECIDED
+            while len(runs) < RUNS and came_to in (RateVerdict.UNDECIDED, RateVerdict.CLIENT_BOUND):
+                run = reported(at, rate, len(runs) + 1)
+                runs.append(OpenRun(run["missed"], run["queries"], run["late"], run["backlog"]))
                 came_to = verdict(runs, allowed)
-            if came_to is Verdict.CLIENT_BOUND:
-                late = (
-                    f"the client is bound: it sent some later than by {CLIENT_BOUND:.0%} of the bound; leave it a core, or raise the bound"
-                )
+            if came_to is RateVerdict.CLIENT_BOUND:
+                late = f"the client is bound: it was late by more than {CLIENT_BOUND:.0%} of the bound; leave it a core, or raise the bound"
                 raise _Stop(None, (Status.UNSUPPORTED, at + late))
-            found.verdicts[rate] = came_to
-            return came_to is Verdict.HOLDS
+            return found.note(rate, came_to)
 
-        (found.saturation,) = measured("", ("saturation",))
-        rate = rounded(FIRST * found.saturation)
-        while rate < found.saturation and holds(rate):
+        found.values["saturation"] = saturation = reported("")["saturation"]
+        rate = rounded(FIRST * saturation)
+        while rate < saturation and holds(rate):
             rate = rounded(2 * rate)
-        while not found.held and rate > LEAST * found.saturation:
+        while not found.values["highest_rate"] and rate > LEAST * saturation:
             holds(rate := rounded(rate / 2))
-        while found.held and (middle := found.between(resolution)):
-            holds(rounded(middle))
-        for share in CURVE if found.held else ():
-            found.curve += measured(f"at {share:.0%} of that: ", (percentile,), rounded(share * found.held), 1)
+        if held := found.values["highest_rate"]:
+            while middle := found.between(resolution):
+                holds(rounded(middle))
+            held = found.values["highest_rate"]
+            curve = [reported(f"at {share:.0%} of that: ", rounded(share * held), 1)[percentile] for share in CURVE]
+            found.values["rate_curve"] = None if None in curve else tuple(curve)  # an overload has no latencies
 
 
 def rounded(rate: float) -> float:

@@ -80,16 +80,15 @@ class Workload:
         Raises TypeError if that is no Work, and ValueError for instances of an experiment that does not take them.
         """
         hints = typing.get_type_hints(self.function)
-        repeated = "instances" in params and "instances" not in hints
-        params = {name: value for name, value in params.items() if name in hints}  # without those of every workload
+        known = {name: value for name, value in params.items() if name in hints}  # without those of every workload
         # A suite has an enum's member by its value; the function gets the member.
         members: dict[str, Any] = {
-            name: hint(value) for name, value in params.items() if isinstance(hint := _unwrapped(hints[name])[0], enum.EnumType)
+            name: hint(value) for name, value in known.items() if isinstance(hint := _unwrapped(hints[name])[0], enum.EnumType)
         }
-        work = self.function(device, **{**params, **members})
+        work = self.function(device, **{**known, **members})
         if not isinstance(work, Work):
             raise TypeError(f"workload '{self._signature.name}' returned {type(work).__name__}; it has to return a dlbench.Work")
-        if repeated and work.observe:
+        if "instances" in params and work.observe and not work.joins_instances:
             raise ValueError(f"instances repeat a call, and {self._signature.name} is an experiment; leave them out")
         return work
 

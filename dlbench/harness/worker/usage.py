@@ -51,7 +51,7 @@ class LostTime:
         spent = os.times()
         return self._waits() if self._waits else {}, _stolen_s(), spent.children_user + spent.children_system, self._now()
 
-    def shares(self, own_threads: bool = False) -> tuple[Throttling, dict[str, Reasons]]:
+    def shares(self, own_threads: bool) -> tuple[Throttling, dict[str, Reasons]]:
         """Return ``waiting`` and ``stolen`` so far as shares of the time, and for each that is None why."""
         waits, thefts, children_s, begun_s = self._begun
         waits_now, thefts_now, children_now_s, now_s = self._read()

@@ -1,8 +1,8 @@
 """The process that sends requests: this file is its program, with the standard library alone, and `Client` is its other side."""
 
+import math
 import os
 import select
-import struct
 import subprocess
 import sys
 import time
@@ -12,10 +12,9 @@ from contextlib import suppress
 from typing import Any, Self
 
 MOST_REQUESTS = 8192
-"""So many stamps are held by a pipe of 64 KiB, Linux's: it never fills, so that no request waits for a server that does not read."""
+"""So many stamps of 8 bytes are held by a pipe of 64 KiB, Linux's: it never fills, so that no request waits for a server that is busy."""
 AWAKE_S = 2e-4
 """Before a request is due its process stays awake: a sleep ends late by as long, or half of it."""
-_STAMP = struct.Struct("d")
 
 
 class Client:
@@ -25,11 +24,14 @@ class Client:
         """Start it, on these CPUs if any, to send at these times, in s from the start. Raises ValueError for too many of them."""
         if len(times) > MOST_REQUESTS:
             raise ValueError(f"{len(times)} requests are more than can be on their way at once; give {MOST_REQUESTS} or fewer")
-        program = [sys.executable, "-I", "-S", __file__, str(len(times)), *map(str, cpus)]
-        self._process = subprocess.Popen(program, stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0)
-        self._input: Any = self._process.stdin
-        self._output = self._process.stdout.fileno()  # type: ignore[union-attr]  # a pipe, as just asked for
-        self._times = array("d", times)
+        self._process: Any = subprocess.Popen(
+            [sys.executable, "-I", "-S", __file__], stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0
+        )
+        if cpus:
+            os.sched_setaffinity(self._process.pid, cpus)
+        pipe: Any = self._process.stdout
+        self._output = pipe.fileno()
+        self._times, self._left = times, len(times)
 
     def __enter__(self) -> Self:
         return self
@@ -38,44 +40,42 @@ class Client:
         with self._process:  # which closes its pipes and waits for it
             self._process.kill()
 
-    def start(self, after_s: float = 0.05) -> list[float]:
+    def start(self, after_s: float = 0.05) -> Sequence[float]:
         """Wait until it is ready, as it would send late what is due by then; return when it will send, from so long after now on."""
-        self._input.write(self._times.tobytes())
         self._read()
         begins = time.perf_counter() + after_s
-        self._input.write(_STAMP.pack(begins))
-        return [begins + each for each in self._times]
+        scheduled = array("d", [begins + each for each in self._times])
+        self._process.stdin.write(scheduled.tobytes())
+        self._process.stdin.close()
+        return scheduled
 
     def receive(self, until: float) -> Sequence[float]:
         """Return when those were sent that have come since; wait for one, but not beyond that time. Raises OSError where none can."""
-        left_s = until - time.perf_counter()
-        ready, _, _ = select.select([self._output], [], [], None if left_s > 1e9 else max(0.0, left_s))
-        return self._read() if ready else ()
+        if until < math.inf:
+            outputs = [self._output] if self._left else []  # which is at its end once all have come
+            if not select.select(outputs, [], [], max(0.0, until - time.perf_counter()))[0]:
+                return ()
+        stamps = self._read()
+        self._left -= len(stamps)
+        return stamps
 
     def _read(self) -> Sequence[float]:
-        stamps = array("d", os.read(self._output, MOST_REQUESTS * _STAMP.size))
+        stamps = array("d", os.read(self._output, 8 * MOST_REQUESTS))
         if not stamps:
             raise OSError("the process that sends requests has ended")
         return stamps
 
 
 def main() -> None:
-    """Send the stamp of each request when it is due. Arguments: how many, and the CPUs to run on; their times and the start are read."""
-    count, *cpus = map(int, sys.argv[1:])
-    if cpus:
-        with suppress(OSError):  # it is only later then, which its stamps show
-            os.sched_setaffinity(0, cpus)
-    times = array("d")
-    with suppress(EOFError, BrokenPipeError, struct.error):  # the server has ended
-        times.fromfile(sys.stdin.buffer, count)
-        os.write(1, _STAMP.pack(0.0))  # ready
-        (begins,) = _STAMP.unpack(sys.stdin.buffer.read(_STAMP.size))
-        for each in times:
-            while (left_s := begins + each - time.perf_counter()) > 0:
-                if left_s > AWAKE_S:
-                    time.sleep(left_s - AWAKE_S)
-            os.write(1, _STAMP.pack(time.perf_counter()))
+    """Say that it is ready by a first stamp, read when requests are due, and send the stamp of each then."""
+    os.write(1, array("d", [0]))
+    for due in array("d", sys.stdin.buffer.read()):
+        while (left_s := due - time.perf_counter()) > 0:
+            if left_s > AWAKE_S:
+                time.sleep(left_s - AWAKE_S)
+        os.write(1, array("d", [time.perf_counter()]))
 
 
 if __name__ == "__main__":
-    main()
+    with suppress(BrokenPipeError):  # the server has ended
+        main()

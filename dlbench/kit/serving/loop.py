@@ -3,14 +3,9 @@
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
 
-
-class Requests(Protocol):
-    """What comes from the process that sends requests."""
-
-    def receive(self, until: float) -> Sequence[float]:
-        """Return when those were sent that have come since; wait for one, but not beyond that time. Raises OSError where none can."""
+Receive = Callable[[float], Sequence[float]]
+"""Returns when those requests were sent that have come since; it waits for one at least, but not beyond the time that it is given."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +33,7 @@ class Stamps:
 
 
 def serve(
-    scheduled: Sequence[float], requests: Requests, batcher: Batcher, service: Callable[[int], object], now: Callable[[], float]
+    scheduled: Sequence[float], receive: Receive, batcher: Batcher, service: Callable[[int], object], now: Callable[[], float]
 ) -> Stamps:
     """Serve requests in batches until all are done. ``service`` serves so many; ``now`` does not wait for the device.
 
@@ -47,7 +42,7 @@ def serve(
     stamps, failure = Stamps(scheduled), None
     while (first := len(stamps.done)) < len(scheduled):
         sent = stamps.sent
-        sent += requests.receive(batcher.due(len(sent) - first, sent[first] if len(sent) > first else math.inf))
+        sent += receive(batcher.due(len(sent) - first, sent[first] if len(sent) > first else math.inf))
         begun = now()
         if len(sent) == first or begun < batcher.due(len(sent) - first, sent[first]):
             continue

@@ -17,7 +17,7 @@ from torch.nn import functional as F  # noqa: N812  # what everybody calls it
 from dlbench import Dtype, Parallel, Size, Spread, Work, workload
 from dlbench.kit.precision import autocast, operands, scales_gradients, storage
 from dlbench.kit.step_counts import train_counts
-from dlbench.models import MODELS, ModelName, initialise
+from dlbench.models import MODELS, RowName, initialise
 from dlbench.models.mlp import EXPANSION, WIDTH, mlp, width_for
 from dlbench.models.stages import stages
 from dlbench.workloads.cnn import CLASSES, IMAGE, OPTIMIZERS, TRAINING, cross_entropy, training_step
@@ -36,7 +36,7 @@ def model_parallel(
     device: torch.device,
     *,
     form: Spread[Form],
-    model: Literal[ModelName, "mlp"],
+    model: Literal[RowName, "mlp"],
     batch: Size,
     ranks: Size,
     dtype: Dtype = "fp32",

@@ -17,11 +17,24 @@ from dlbench.core.measurement import SpotCheck
 from dlbench.core.model import Status
 from dlbench.harness.probe.monitor import Monitor
 
-TOPICS = ["speed-up", "crossover", "bottleneck", "precision", "batch", "devices", "default", "cores", "serving", "cost", "health"]
+TOPICS = [
+    "speed-up",
+    "crossover",
+    "bottleneck",
+    "precision",
+    "batch",
+    "devices",
+    "concurrency",
+    "default",
+    "cores",
+    "serving",
+    "cost",
+    "health",
+]
 
 
 def everything():
-    """Rows that answer all questions but five."""
+    """Rows that answer all questions but six."""
     found = [made_up.checked(each, SpotCheck(True, 0.004, 0.02, 1e-7), "") for each in made_up.both_kinds()]
     for seconds, ranks in ((1.0, 1), (1.25, 2)):
         case = made_up.case("data_parallel", "cuda:0", form="ddp", model="resnet18", batch=32, ranks=ranks, scaling="weak")
@@ -38,11 +51,11 @@ def show(run_file, *options):
     return front_door.in_process(run_file.parent, "show", run_file.name, *options)
 
 
-def test_eleven_questions_in_order_and_what_is_missing(asked):
+def test_twelve_questions_in_order_and_what_is_missing(asked):
     found = asked(everything())
     assert list(found) == TOPICS
     missing = {topic: (each["reason"], each["command"]) for topic, each in found.items() if each["kind"] == "missing"}
-    assert list(missing) == ["crossover", "bottleneck", "default", "cores", "serving"]
+    assert list(missing) == ["crossover", "bottleneck", "concurrency", "default", "cores", "serving"]
     assert missing["crossover"] == ("no work went well at several sizes on both a CPU and an accelerator", "dlbench run crossover")
 
 
@@ -94,6 +107,7 @@ def test_off_a_terminal_nothing_is_cut_and_what_is_missing_names_its_command(tmp
         "precision: –  dlbench run precision",
         "batch: –  dlbench run batch",
         "devices: –  dlbench run scaling",
+        "concurrency: –  dlbench run concurrency",
         "default: –  dlbench run modes",
         "cores: –  dlbench run cores",
         "serving: –  dlbench run serving",
@@ -115,7 +129,7 @@ def test_off_a_terminal_nothing_is_cut_and_what_is_missing_names_its_command(tmp
 
 def test_markdown_has_a_section_for_each_question(run_file):
     text = show(run_file, "--answers", "--format", "md").out
-    assert text.count("\n## ") + text.startswith("## ") == 11
+    assert text.count("\n## ") + text.startswith("## ") == len(TOPICS)
     assert (
         "## For serving: CPU or accelerator, at which batch and latency?\n\n"
         "**–** `dlbench run serving`\n\nNot answered: no requests were served.\n"

@@ -54,7 +54,7 @@ def test_the_number_that_brings_the_most_is_told_of_an_accelerator_first(answere
 
 def test_what_each_loses_and_the_memory_of_all_stand_in_the_table(answered):
     (table,) = answered(several(1.5, 2, networks=2), several(1.2, 3, instances=3))["tables"]
-    names = ("at_once.number", "at_once.items_per_s", "at_once.loses", "at_once.efficiency", "at_once.memory_bytes")
+    names = ("at_once.number", "value.all", "at_once.loses", "at_once.efficiency", "at_once.memory_bytes")
     rows = [[row[name] for name in names] for row in table["rows"]]
     assert rows == [pytest.approx([2, 150, 0.25, 0.5, 5 << 20]), pytest.approx([3, 120, 0.6, 0.1, 15 << 20])]
     assert [row["ratio.speedup"] for row in table["rows"]] == pytest.approx([1.5, 1.2])

@@ -230,4 +230,4 @@ def test_a_declaration_that_fits_no_row_ends_no_reading(tmp_path, declared):
     path = made_up.write(tmp_path / "run.jsonl", [*cpu(8, 16), *by_speedup({8: 2, 16: 3})], workloads={"product": declared})
     done = front_door.in_process(tmp_path, "show", path.name, "--answers", "--format", "json")
     assert done.code == 0, done.err
-    assert len(json.loads(done.out)["answers"]) == 11
+    assert len(json.loads(done.out)["answers"]) == 12

@@ -153,6 +153,12 @@ def test_a_search_takes_part_with_what_it_found_at_any_batch(found):
     ]
 
 
+def test_cores_that_a_search_found_are_part_of_what_the_default_leaves(found):
+    best = [replace(each, threads=1) for each in step(0.5, "search", found={"batch": 8, "mode": "built", "order": "rows", "threads": 1})]
+    answer = found(plain(workload="search"), best)
+    assert line(answer) == ("2.00× left on the table (1.94…2.06)", "search: built, threads=1", [])
+
+
 def test_without_a_search_it_names_the_suite_that_makes_one(found):
     named = "only what a suite planned was compared; dlbench run fastest searches for more"
     assert named in found(plain(), built(0.5))["weaknesses"]

@@ -13,7 +13,8 @@ from dlbench.core.model import Status
 from dlbench.harness.worker import registry
 from dlbench.workloads import serving
 
-DECLARED = {"closed_loop": declared_json.to_json(registry.get("closed_loop").signature.declared)}
+registry.load_builtins()
+DECLARED = {name: declared_json.to_json(registry.get(name).signature.declared) for name in ("closed_loop", "open_loop")}
 NAMES = {"cpu": made_up.CPU, "cuda:0": made_up.GPU}
 
 
@@ -78,11 +79,49 @@ def test_percentiles_say_how_many_more_calls_they_take(asked, calls, lacks):
 
 def test_with_prices_a_thousand_requests_cost_what_their_time_costs(tmp_path):
     made_up.write(tmp_path / "run.jsonl", BOTH, workloads=DECLARED)
-    options = ["--topic", "serving", "--price-per-hour", "cpu=0.36", "--currency", "EUR", "--format", "json"]
+    options = ["--topic", "serving", "--price", "cpu=0.36EUR/h", "--format", "json"]
     answer = json.loads(front_door.in_process(tmp_path, "show", "run.jsonl", *options).out)["answers"][0]
     rows = {(row["case.id"], row["place"]): row["serving.paid"] for table in answer["tables"] for row in table["rows"]}
     assert rows["closed_loop[model=resnet18,batch=1,dtype=fp32,bound_ms=100.0]", "cpu"] == "0.00250 EUR"  # 25 s of 3600 s at 0.36 EUR
     assert [place for (_, place), paid in rows.items() if paid] == ["cpu"] * 4
+
+
+def searched(held, failed, saturation, device="cpu"):
+    """A search for the highest rate of requests that come when they like."""
+    case = made_up.case("open_loop", device, "serving", model="resnet18", bound_ms=100, dtype="fp32")
+    values = {"saturation_per_s": saturation, "highest_per_s": held, "failing_per_s": failed, "curve_s": (0.03, 0.04, 0.06, 0.08)}
+    found = {"rate": held}
+    return [Measurement(case, 0, Status.OK, device_name=NAMES[device], threads=2, values=values, items=1, found=found)]
+
+
+def test_an_open_loop_says_which_rate_is_kept_and_whether_requests_queue(told, snapshot):
+    measured = [*searched(28.0, 30.5, 40.0), *searched(950.0, 980.0, 1000.0, "cuda:0")]
+    snapshot("serving-open", plain(told(measured, workloads=DECLARED)["serving"]))
+
+
+def test_both_loops_tell_their_rates_and_the_headline_is_that_of_the_closed_one(told):
+    answer = told([*BOTH, *searched(28.0, 30.5, 40.0)], workloads=DECLARED)["serving"]
+    assert answer.headline == "3.20 k/s within 100 ms at batch 128; CPU 40.0/s"
+    assert (
+        answer.sentences[-1]
+        == "open_loop resnet18 bound_ms=100 fp32: kept at 28.0 /s, missed at 30.5 /s, limit queue: 70.0 % of a closed loop."
+    )
+
+
+def test_the_claim_on_serving_is_tested_by_requests_of_both_devices_that_lie_there_already(tmp_path):
+    measured = [
+        *served(0.024, 1, copies="none"),
+        *served(0.004, 1, "cuda:0", copies="none"),
+        *served(0.005, 1, "cuda:0", copies="pageable"),
+    ]
+    made_up.write(tmp_path / "run.jsonl", measured, workloads=DECLARED)
+    records = json.loads(front_door.in_process(tmp_path, "show", "run.jsonl", "--claims", "--format", "json").out)
+    (each,) = (each for each in records if each["claim.id"] == "serving-5.3-6.7x")
+    assert (each["measured.value"], each["claim.verdict"]) == (pytest.approx(6.0), "as stated")
+    assert each["claim.command"] == "dlbench run serving"
+    assert json.loads(each["measured.cases"]) == [
+        f"closed_loop[model=resnet18,batch=1,dtype=fp32,bound_ms=100.0,copies=none]@{place}" for place in ("cpu", "cuda:0")
+    ]
 
 
 def test_rows_without_requests_name_the_suite_that_has_them(asked):

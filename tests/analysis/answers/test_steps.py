@@ -32,6 +32,7 @@ DECLARED = {
     "third": {"tags": ["training"]},
     "serve": {"tags": ["inference"]},
     "itself": {"tags": ["inference", "self"]},
+    "sized": {"tags": ["training", "tokens"], "parameters": {"seq": {"sweep": ""}}},
     "fed": {"tags": ["training"], "parameters": {"source": {"feeding": ""}}, "values": VALUES},
 }
 HEADER = {"workloads": DECLARED, "environment": {"machine_key": "a", "stack_key": "b"}}
@@ -324,3 +325,32 @@ def test_what_is_beyond_any_number_is_null_in_data(tmp_path):
     made_up.write(tmp_path / "run.jsonl", made_up.rounds_of(made_up.case(), made_up.flat([5e-324] * 7)))
     done = front_door.in_process(tmp_path, "show", "run.jsonl", "--format", "json")
     assert (done.code, json.loads(done.out)[0]["rate.items_per_s"]) == (0, None)
+
+
+def sized(seq, batch, products_bytes, attention_flops):
+    """Of each token 10 MFLOP of products, and attention with operations of its own on 10 MB."""
+    kinds = (KindTime("products", 0.8, 1, products_bytes), KindTime("attention", 0.2, 1, 1e7, attention_flops))
+    flops = 1e7 * seq * batch + attention_flops
+    return rounds("sized", "cpu", 1.0, kinds, flops=flops, items=seq * batch, params={"seq": seq, "batch": batch})
+
+
+def from_items(found):
+    return {row["kind.name"]: row["kind.from_items"] for row in tables(found)["Kinds of operations"]}
+
+
+def test_from_how_many_tokens_on_arithmetic_bounds_each_kind_of_product(asked):
+    # The ridge is at 100 GFLOP/s over 10 GB/s, 10 operations a byte: of 1 GB at 1000 tokens, where attention's 10 MB have 8.
+    steps = [*sized(100, 1, 1e9, 1e6), *sized(100, 10, 1e9, 8e7), *sized(400, 10, 1e9, 9e7)]
+    found = asked(steps, ceilings("cpu"), **HEADER)["bottleneck"]
+    assert from_items(found) == {"products and convolutions": 1000, "attention": None}
+    (table,) = (each for each in found["tables"] if each["title"].startswith("Kinds of operations"))
+    assert table["notes"] == ["from 1,000 tokens a call on arithmetic bounds products and convolutions, and no longer memory: sized fp32"]
+    # What arithmetic bounds at some size, and memory at a larger one, is bound by it from beyond that on.
+    steps = [*sized(100, 1, 1e7, 1e6), *sized(200, 1, 1e9, 1e6), *sized(400, 10, 1e9, 1e6)]
+    assert from_items(asked(steps, ceilings("cpu"), **HEADER)["bottleneck"])["products and convolutions"] == 4000
+
+
+def test_one_size_or_no_ceilings_say_nothing_of_sizes(asked):
+    assert from_items(asked(sized(100, 10, 1e9, 8e7), ceilings("cpu"), **HEADER)["bottleneck"])["products and convolutions"] is None
+    steps = [*sized(100, 1, 1e9, 1e6), *sized(100, 10, 1e9, 8e7)]
+    assert from_items(asked(steps, **HEADER)["bottleneck"])["products and convolutions"] is None

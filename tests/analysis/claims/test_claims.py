@@ -18,8 +18,6 @@ from dlbench.harness.plan import cases as planning
 from dlbench.harness.plan.suite import load
 from dlbench.harness.worker import registry
 
-UNTESTED = {"inception-222-frames", "bert-4-days"}
-
 
 def timed(seconds, workload, device="cpu", rounds=7, **params):
     case = made_up.case(workload, device, **params)
@@ -213,8 +211,7 @@ def test_what_is_lacking_is_said_with_the_command(tmp_path):
         **dict.fromkeys(("wait-20x", "batch-8-64", "half-faster", "33k"), "one side alone"),
         **dict.fromkeys(("lanes-28-56x", "energy-3.6-4.4x", "alexnet-3gb", "vgg-4-titan", "resnet101-4-gpus"), "not measured"),
         **dict.fromkeys(("cast-32", "10-12-bits", "nearest-16", "stochastic-16", "xnor-58x"), "not measured"),
-        **dict.fromkeys(("serving-5.3-6.7x", "upgrade-2x", "bert-products"), "not measured"),
-        **dict.fromkeys(UNTESTED, "untested"),
+        **dict.fromkeys(("serving-5.3-6.7x", "upgrade-2x", "bert-products", "bert-4-days", "inception-222-frames"), "not measured"),
     }
     commands = {each["claim.id"]: each["claim.command"] for each in document(tmp_path, "--claims")}
     assert commands == {each.id: each.test.command if each.test else None for each in claims()}
@@ -244,10 +241,39 @@ def test_a_card_is_held_against_that_of_the_first_file(tmp_path):
 
 def test_the_share_of_products_is_that_of_the_profile_without_attention(tmp_path):
     kinds = (KindTime("products", 0.6), KindTime("attention", 0.1), KindTime("update", 0.1))
-    steps = timed(0.8, "train_step", model="bert_base", batch=8, dtype="fp32")
+    steps = timed(0.8, "transformer_train_step", model="bert_base", batch=8, dtype="fp32")
     made_up.write(tmp_path / "run.jsonl", [replace(steps[0], profile=StepProfile(1, 0.8, kinds)), *steps[1:]])
     (each,) = told(tmp_path)[0]["bert-products"]
     assert (each["measured.value"], each["claim.measured"], each["claim.verdict"]) == (pytest.approx(0.75), "75.0 %", "no number stated")
+
+
+def test_a_pass_over_frames_is_the_time_of_so_many(tmp_path):
+    given = {"model": "inception_v3", "dtype": "fp32"}
+    passes = [each for batch in (1, 8) for each in timed(0.2 * batch, "infer_step", batch=batch, until="pooling", **given)]
+    made_up.write(tmp_path / "run.jsonl", [*passes, *timed(0.1, "infer_step", batch=1, until="logits", **given)])
+    one, eight = told(tmp_path)[0]["inception-222-frames"]
+    assert [each["measured.value"] for each in (one, eight)] == [pytest.approx(222 * 0.2)] * 2
+    assert (one["measured.low"], one["measured.high"]) == (
+        pytest.approx(222 * 0.2 * min(made_up.SEVEN)),
+        pytest.approx(222 * 0.2 * max(made_up.SEVEN)),
+    )
+    assert [each["claim.verdict"] for each in (one, eight)] == ["as stated"] * 2
+    made_up.write(tmp_path / "short.jsonl", timed(0.2, "infer_step", batch=1, until="pooling", rounds=2, **given))
+    assert [each["claim.verdict"] for each in told(tmp_path, "short.jsonl")[0]["inception-222-frames"]] == ["too few rounds"]
+
+
+def test_days_of_bert_are_those_of_its_tokens(tmp_path):
+    made_up.write(tmp_path / "run.jsonl", made_up.rounds_of(*bert_steps("transformer_train_step", "bert_base"), items=1024, flops=1e9))
+    (each,) = told(tmp_path)[0]["bert-4-days"]
+    tokens = 256 * (900_000 * 128 + 100_000 * 512)
+    assert each["measured.value"] == pytest.approx(tokens / 1024 * 0.01)
+    # Nobody's network of that name in a step on samples has so many of them.
+    made_up.write(tmp_path / "own.jsonl", made_up.rounds_of(*bert_steps("train_step", "bert_base"), items=8, flops=1e9))
+    assert told(tmp_path, "own.jsonl")[0] == {}
+
+
+def bert_steps(workload, model):
+    return made_up.case(workload, model=model, batch=8, dtype="fp32"), made_up.flat([0.01 * each for each in made_up.SEVEN])
 
 
 @pytest.mark.parametrize(

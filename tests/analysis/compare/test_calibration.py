@@ -11,10 +11,9 @@ from typing import Any
 import made_up
 import pytest
 
-from dlbench.analysis.compare.calibration import Calibration, Common, Drift, Noise, estimate, load
+from dlbench.analysis.compare.calibration import Calibration, Common, Drift, Noise, estimate, load, two_way_variances
 from dlbench.analysis.compare.judge import Verdict, rank_tests
 from dlbench.analysis.compare.pairs import compare
-from dlbench.analysis.compare.variances import two_way_variances
 from dlbench.analysis.compare.verdict import CaseVerdict, Comparison
 from dlbench.analysis.read.table import Results, by_case, named
 from dlbench.core.errors import ResultFileError
@@ -127,11 +126,11 @@ def invalid(why: str) -> str:
 @pytest.mark.parametrize(
     ("content", "sentence"),
     [
-        ("", "m.json is no calibration; give a file that dlbench calibrate wrote"),
-        (json.dumps(GOOD)[:-9], "m.json is no calibration; give a file that dlbench calibrate wrote"),
-        ("[]", "m.json is no calibration; give a file that dlbench calibrate wrote"),
-        ('{"kind": "header", "schema": 1}', "m.json is no calibration; give a file that dlbench calibrate wrote"),
-        (json.dumps({**GOOD, "schema": 3}), "m.json has schema 3, and dlbench reads schema 2 alone; make it again: dlbench calibrate"),
+        ("", invalid("Input data was truncated")),
+        (json.dumps(GOOD)[:-9], invalid("Input data was truncated")),
+        ("[]", invalid("Expected `object`, got `array`")),
+        ('{"kind": "header", "schema": 1}', invalid("Invalid enum value 'header' - at `$.kind`")),
+        (json.dumps({**GOOD, "schema": 3}), invalid("Invalid enum value 3 - at `$.schema`")),
         (
             json.dumps({name: value for name, value in GOOD.items() if name != "common"}),
             invalid("Object missing required field `common`"),
@@ -162,7 +161,7 @@ def invalid(why: str) -> str:
         ),
         (
             json.dumps({**GOOD, "pooled": {**GOOD["pooled"], "median": float("nan")}}),
-            "m.json is no calibration; give a file that dlbench calibrate wrote",
+            invalid("JSON is malformed: invalid character (byte 83)"),
         ),
         (
             json.dumps({name: value for name, value in GOOD.items() if name != "pooled"}),
@@ -244,7 +243,7 @@ def test_a_drift_widens_both_intervals_and_never_lowers_p() -> None:
 
 def test_where_occasions_alone_exceed_the_threshold_more_rounds_are_not_advised() -> None:
     case = against(1.0, of_all(0.05))
-    assert (case.rounds_to_see, case.remedy) == (None, "measure both sides alternately, with dlbench ab")
+    assert (case.rounds_to_see, case.note) == (None, "a slowdown of 25.0 % or more is excluded")
     assert case.detectable is not None
     assert case.detectable == pytest.approx(0.417, abs=0.001)
 

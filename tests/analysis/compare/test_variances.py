@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dlbench.analysis.compare.variances import student_p, student_quantile, variance_between
+from dlbench.analysis.compare.calibration import variance_between
+from dlbench.core.stats import student_p, student_quantile
 
 
 @pytest.mark.parametrize(("freedom", "quantile"), [(1, 12.706), (2, 4.303), (3, 3.182), (4, 2.776), (9, 2.262), (30, 2.042), (120, 1.980)])

@@ -1,16 +1,16 @@
 from typing import get_args
 
 import pytest
-import torch
 
 from dlbench.core.reference.networks import PARAMETERS, gradient_bytes
-from dlbench.models import MODELS, ModelName
+from dlbench.models import MODELS, ModelName, on_meta
+from dlbench.workloads import transformer
 
 
 def test_the_counts_are_those_of_the_networks():
-    with torch.device("meta"):
-        counted = {name: sum(each.numel() for each in MODELS[name]().parameters()) for name in get_args(ModelName)}
-    assert counted == PARAMETERS
+    every = {**MODELS, **{name: each.training for name, each in transformer.MODELS.items()}}
+    assert [*every] == [*get_args(ModelName), *get_args(transformer.ModelName)]
+    assert {name: sum(each.numel() for each in on_meta(make).parameters()) for name, make in every.items()} == PARAMETERS
 
 
 @pytest.mark.parametrize(

@@ -341,12 +341,13 @@ ANYWHERE = {**SIGNATURES, "call": Signature("call", "Call.", CPU_AXES)}
         ({}, 8, 16, ["call[]@cpu"]),
     ],
 )
-def test_an_axis_of_the_cpu_is_counted_on_the_machine_and_left_out_elsewhere(axes, cores, cpus, planned):
+def test_an_axis_of_the_cpu_is_counted_on_the_machine_and_an_accelerator_has_no_threads(axes, cores, cpus, planned):
     written = [suite(Bench("call", axes))]
     planning.check(written, ANYWHERE)
     counted = planning.with_core_counts(written, cores, cpus)
     found = [case.id for case in planning.plan(counted, ANYWHERE, ["cpu", "cuda:0"])]
-    assert found == [*planned, "call[]@cuda:0"]
+    shared = [each.replace("threads=2,", "").replace("@cpu", "@cuda:0") for each in planned if "instances" in each]
+    assert found == [*planned, *(shared or ["call[]@cuda:0"])]
 
 
 def test_ranks_share_the_cores_themselves():

@@ -6,17 +6,13 @@ from typing import Any
 
 import pytest
 import torch
-from scripted_loop import served
+from scripted_loop import queue_values
 
 from dlbench.core.measurement import Measurement
 from dlbench.core.model import Case, Status
 from dlbench.harness.plan.adaptive import AdaptivePlan, usual_tries
 from dlbench.harness.plan.rate_search import RateSearch
 from dlbench.harness.worker import registry
-from dlbench.kit.serving.arrivals import schedule
-from dlbench.kit.serving.loop import Batcher
-from dlbench.kit.serving.report import reported
-from dlbench.workloads.open_loop import requests_of
 
 SERVICE_S, BOUND_MS, SATURATION = 0.002, 10.0, 500.0
 KEPT_UP_TO = 0.7577 * SATURATION
@@ -33,14 +29,9 @@ def search_of(**params: Any) -> RateSearch:
 
 def queue(case: Case, seed: int = 0) -> Measurement:
     """Return what an open loop before a service of 2 ms reports, by a scripted clock; without a rate what a closed one does."""
-    values: dict[str, Any] = {"saturation_per_s": SATURATION}
-    if rate := float(case.params.get("rate", 0.0)):
-        percentile, given = str(case.params["percentile"]), case.params.get("requests")
-        warm, count = requests_of(percentile, rate / SATURATION, None if given is None else int(given))
-        torch.manual_seed(seed)
-        stamps, _ = served(schedule("poisson", rate, warm + count, int(case.params["pattern"])), lambda size: SERVICE_S, Batcher(1))
-        values |= reported(stamps, BOUND_MS / 1000, 1, warm)
-    return Measurement(case, 0, Status.OK, values=values)
+    given: Any = {name: each for name, each in case.params.items() if name in ("percentile", "pattern", "requests")}
+    torch.manual_seed(seed)
+    return Measurement(case, 0, Status.OK, values=queue_values(SERVICE_S, BOUND_MS / 1000, case.params.get("rate"), **given))  # type: ignore[arg-type]
 
 
 def searched(plan: RateSearch, measure: Callable[[Case], Measurement], tries: list[Measurement] | None = None) -> list[Measurement]:
@@ -132,7 +123,12 @@ def test_a_rate_at_which_the_client_is_late_has_no_verdict() -> None:
     assert [each.case.params["rate"] for each in tries[-3:]] == [354.0] * 3
     outcome = search_of().outcome(tries, 0)
     assert (outcome.status, outcome.found) == (Status.UNSUPPORTED, {"rate": 250.0})
-    assert "at 354 requests a second: the client is bound: it sent some later than by 5% of the bound" in str(outcome.reason)
+    assert "at 354 requests a second: the client is bound: it was late by more than 5% of the bound" in str(outcome.reason)
+
+
+def test_a_curve_with_an_overload_in_it_is_left_out(whole: list[Measurement]) -> None:
+    tries = [replace(each, values={**each.values, "p90_s": None}) if each.case.params.get("rate") == 319.0 else each for each in whole]
+    assert "curve_s" not in search_of().outcome(tries, 0).values
 
 
 def test_a_bound_that_no_rate_keeps() -> None:

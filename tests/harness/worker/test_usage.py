@@ -43,7 +43,7 @@ def lost(root: Path, before: dict[str, str], after: dict[str, str], seconds: flo
     with mock.patch.object(usage, "_links", links), mock.patch("dlbench.harness.probe.cgroup.ROOT", root):
         lost_time = LostTime(lambda: next(now_s))
         write(root, after)
-        found, missing_reasons = lost_time.shares()
+        found, missing_reasons = lost_time.shares(own_threads=False)
     return found, {group: explained(reasons) for group, reasons in missing_reasons.items()}
 
 
@@ -73,7 +73,7 @@ def test_a_thread_that_has_ended_is_no_error(tmp_path: Path, monkeypatch: pytest
     lost_time = LostTime(lambda: next(now_s))
     (tmp_path / "proc/self/task/8/schedstat").unlink()
     write(tmp_path, threads(_7=NS // 4))
-    assert lost_time.shares()[0].waiting == 0.25
+    assert lost_time.shares(own_threads=False)[0].waiting == 0.25
 
 
 def test_where_a_case_has_processes_of_its_own_waiting_says_nothing_of_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

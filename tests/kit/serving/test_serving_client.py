@@ -52,7 +52,15 @@ def test_a_server_that_does_not_read_holds_up_no_request() -> None:
         client.start(after_s=0.0)
         client._process.wait()
         assert len(received(client, MOST_REQUESTS)) == MOST_REQUESTS
-        with pytest.raises(OSError, match="has ended"):
+        assert client.receive(time.perf_counter()) == (), "there is no more to wait for, and a last batch may still"
+
+
+def test_a_client_that_ends_too_early_is_an_error() -> None:
+    with Client([0.0, 3600.0]) as client:
+        client.start()
+        assert len(received(client, 1)) == 1
+        client._process.kill()
+        with pytest.raises(OSError, match="the process that sends requests has ended"):
             client.receive(math.inf)
 
 
@@ -76,7 +84,8 @@ def test_a_service_that_fails_leaves_no_process() -> None:
 def test_a_client_ends_with_its_server() -> None:
     with Client([0.0]) as client:
         process = client._process
-        client._input.close()
+        process.stdin.close()
+        process.stdout.close()
         assert process.wait() == 0
 
 

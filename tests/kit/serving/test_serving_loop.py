@@ -108,11 +108,11 @@ def failing(at: set[int]) -> tuple[ScriptedServer, Callable[[int], None]]:
 
 def test_a_batch_that_fails_is_never_done_and_the_next_goes_on() -> None:
     server, service = failing({1, 2})
-    stamps = serve([float(each) for each in range(6)], server, Batcher(1), service, server.now)
+    stamps = serve([float(each) for each in range(6)], server.receive, Batcher(1), service, server.now)
     assert stamps.done == [0.5, math.inf, math.inf, 3.5, 4.5, 5.5]
 
 
 def test_a_service_that_does_not_recover_ends_the_run_with_its_error() -> None:
     server, service = failing({3, 4, 5})
     with pytest.raises(RuntimeError, match="call 6"):
-        serve([float(each) for each in range(6)], server, Batcher(1), service, server.now)
+        serve([float(each) for each in range(6)], server.receive, Batcher(1), service, server.now)

@@ -5,7 +5,7 @@ from typing import Any
 
 from scripted_loop import served
 
-from dlbench.core.open_loop import OpenRun, Verdict, verdict
+from dlbench.core.open_loop import OpenRun, RateVerdict, verdict
 from dlbench.kit.serving.loop import Batcher, Stamps
 from dlbench.kit.serving.report import reported
 
@@ -55,7 +55,7 @@ def test_a_burst_that_catches_up_is_the_fault_of_the_client_and_has_no_verdict()
     values = report(stamps, 1.0)
     assert values["late"] == 9.75
     assert "within" not in values
-    assert verdict([OpenRun(*(values[each] for each in OpenRun._fields))], 0.1) is Verdict.CLIENT_BOUND
+    assert verdict([OpenRun(*(values[each] for each in OpenRun._fields))], 0.1) is RateVerdict.CLIENT_BOUND
 
 
 def test_a_generator_that_stalls_is_not_taken_for_a_slow_server() -> None:

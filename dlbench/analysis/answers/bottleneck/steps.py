@@ -3,22 +3,24 @@
 import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from itertools import takewhile
 from typing import NamedTuple
 
 from dlbench.analysis.answers.parts.base import Section
 from dlbench.analysis.answers.parts.headline import MOST, MOST_OF_LINE, cut, names_of
 from dlbench.analysis.answers.parts.step_kinds import KINDS, OF_PRODUCTS, TENTH, KindOf, TimedKind, kinds_of, whole
+from dlbench.analysis.answers.parts.training_time import items_of
 from dlbench.analysis.presentation.columns import KEY, TIME, place
 from dlbench.analysis.presentation.figures import Figure, figure
 from dlbench.analysis.presentation.names import by_device, device_label, several_runs
-from dlbench.analysis.presentation.wording import brief, plural
-from dlbench.analysis.ratios.pairing import grouped
+from dlbench.analysis.presentation.wording import brief, plural, short
+from dlbench.analysis.ratios.pairing import BATCH, grouped, label, settings_named
 from dlbench.analysis.read.ceilings import machine
 from dlbench.analysis.read.table import Results
 from dlbench.core import units
 from dlbench.core.rows.row import Cells, Row
 from dlbench.core.schema import Column, Unit
-from dlbench.core.step_profile import LayerTime
+from dlbench.core.step_profile import LayerTime, OperationKind
 
 ORDER = 10
 _LARGE = 0.2
@@ -56,6 +58,8 @@ class ProfiledStep(NamedTuple):
     @property
     def changes(self) -> list[str]:
         """What to change: at most two, of the two kinds with most to gain; first what helps both, products with a second choice last."""
+        if self.most and not self.gaining and self.most.kind == OperationKind.DATA:
+            return ["more workers"]  # alone it takes as long, so nothing that overlaps it helps
         two = self.gaining[:2]
         last = sorted(two, key=lambda each: each.kind in OF_PRODUCTS)
         every = [change for at in range(4) for each in (last if at else two) for change in each.of.changes[at : at + 1]]
@@ -77,7 +81,7 @@ class ProfiledStep(NamedTuple):
         if not self.most:
             return None
         if not self.gaining:
-            return f"{self.most.of.short} {whole(self.most.share)}, {self.most.nearness}"
+            return f"{self.most.of.short} {whole(self.most.share)}, {'as long alone' if self.change else self.most.nearness}"
         large = [each for each in self.kinds if each is self.most or each.share >= _LARGE or each.gain >= TENTH]
         gains = [f"{each.of.short} {whole(each.share)}" + f" (gain {100 * each.gain:.0f})" * (each in self.gaining) for each in large]
         first, gain, others = ", ".join(gains).partition(" (gain ")
@@ -92,7 +96,8 @@ class ProfiledStep(NamedTuple):
             return [f"{case}: {time}, no profile; {self.why}", f"{time}, no profile; {self.why}", f"{time}, no profile"]
         first = f"{self.most.of.short} {whole(self.most.share)}"
         if not self.gaining:
-            return [f"{self.shares}: little left"] * bool(self.most.limit) + [self.shares, first]
+            end = f" → {self.change}" if self.change else ": little left"
+            return [f"{self.shares}{end}"] * bool(self.most.limit) + [self.shares, first]
         most, *fewer = self.gaining
         gains = ", ".join([f"gain: {most.of.short} {whole(most.gain)}", *(f"{each.of.short} {100 * each.gain:.0f}" for each in fewer)])
         ends = [f" → {end}" for end in dict.fromkeys((self.change, *self.changes)) if end]
@@ -141,7 +146,35 @@ def foremost(found: Sequence[ProfiledStep]) -> list[ProfiledStep]:
 
 def kinds(results: Results) -> list[TimedKind]:
     """Return the kinds of operations of the foremost steps."""
-    return [kind for step in foremost(steps(results)) for kind in step.kinds]
+    every = steps(results)
+    return [kind._replace(from_items=_from_items(kind, every)) for step in foremost(every) for kind in step.kinds]
+
+
+def _from_items(kind: TimedKind, every: Sequence[ProfiledStep]) -> int | None:
+    """Return from how many items on arithmetic bounds a kind, where its step declares a size; None where memory bounds the largest."""
+    if not kind.row.declared.having("sweep"):
+        return None
+    free = settings_named(_free(kind.row))
+    alike = [step for step in every if step.row.differing_from(free) == kind.row.differing_from(free)]
+    sizes = {_items(step.row): each.balance for step in alike for each in step.kinds if each.kind == kind.kind and each.balance}
+    bound = list(takewhile(lambda items: sizes[items] >= 1, sorted(sizes, reverse=True)))
+    return bound[-1] if bound and len(sizes) > 1 else None
+
+
+def _items(row: Row) -> int:
+    return round(row.throughput * (row.time.median_s or 0.0))
+
+
+def _free(row: Row) -> tuple[str, ...]:
+    return (BATCH.name, *row.declared.having("sweep"))
+
+
+def _sizes(found: Sequence[TimedKind]) -> Sequence[str]:
+    bound = [(each, f"{each.from_items:,} {items_of(each.row) or 'samples'}") for each in found if each.from_items]
+    told = [(each.of.name, items, short(label(each.row, _free(each.row)))) for each, items in bound]
+    return list(
+        dict.fromkeys(f"from {items} a call on arithmetic bounds {name}, and no longer memory: {case}" for name, items, case in told)
+    )
 
 
 class ProfiledLayer(NamedTuple):
@@ -232,6 +265,7 @@ SECTIONS = [
     Section(
         records=kinds,
         title="Kinds of operations in the step of median time, and in that with most to gain",
+        notes=_sizes,
         columns=[
             KEY.headed("step", 1),
             place,
@@ -241,6 +275,9 @@ SECTIONS = [
             Column("kind.limit_s", Unit.SECONDS, "what it would take there", heading="at its ceiling"),
             Column("kind.reached", Unit.FRACTION, "of the ceiling that bounds it, what it reaches", heading="reaches"),
             Column("kind.limit", Unit.TEXT, "that ceiling", heading="of its"),
+            Column("kind.from_items", Unit.COUNT, "items of a call from which on arithmetic bounds it in all that are larger").headed(
+                "bound from"
+            ),
             Column("kind.gain", Unit.FRACTION, "share of the step that it takes longer than at its ceiling", heading="to gain").by(
                 lambda kind: kind.gain if kind.limit else None
             ),

@@ -62,6 +62,10 @@ class TimedKind(NamedTuple):
     """The ceiling that bounds it: ``best product in fp32``; None where it has none."""
     limit_s: float | None = None
     """What it would take there."""
+    balance: float | None = None
+    """Of products the time that their operations would take at the ceiling of arithmetic, over that of their bytes at that of memory."""
+    from_items: int | None = None
+    """Items of a call from which on that is 1 or more, in all sizes of the step that were measured; None of a single one."""
 
     @property
     def reached(self) -> float | None:
@@ -126,7 +130,13 @@ class _Limits:
         of = KINDS.get(kind.kind, KindOf(kind.kind, kind.kind))
         if kind.kind in OF_PRODUCTS and (narrower := self._narrower()):
             of = of._replace(changes=(narrower, *of.changes))
-        return TimedKind(self.row, kind.kind, of, kind.seconds, kind.seconds / self.whole_s, *(self._limit(kind) or ()))
+        limit, limit_s = self._limit(kind) or (None, None)
+        return TimedKind(self.row, kind.kind, of, kind.seconds, kind.seconds / self.whole_s, limit, limit_s, self._balance(kind))
+
+    def _balance(self, kind: KindTime) -> float | None:
+        arithmetic, memory = self._rate("arithmetic", computed_in(self.row) or ""), self._rate("memory")
+        known = kind.kind in OF_PRODUCTS and arithmetic and memory and kind.bytes
+        return self._flops(kind) * memory / (arithmetic * kind.bytes) if known else None  # type: ignore[operator]  # known says so
 
     def _limit(self, kind: KindTime) -> tuple[str, float] | None:
         """Return the ceiling of a kind and what it would take there; None where it has none."""

@@ -19,8 +19,8 @@ from dlbench.core.stats import median_interval
 MANY = 50_000
 """Samples that the time of each network is stated for where no others are asked for: a pass over a small set."""
 THOUSAND = 1000
-_STEP = frozenset(("training", "imagenet"))
-_FORWARD = frozenset(("inference", "imagenet"))
+_ITEMS = {"imagenet": "images", "tokens": "tokens"}
+"""Tags of steps whose rate tells the time to train, and what their items are called."""
 Span = tuple[float | None, float | None]
 """The ends of a 95 % interval; None of too few rounds."""
 
@@ -46,12 +46,12 @@ class Estimate(NamedTuple):
     def what(self) -> str:
         """What it passes over, where there is little room: ``ImageNet``, ``30 × 50,000 images``."""
         often = "" if self.schedule.epochs == 1 else f"{self.schedule.epochs:,} × "
-        return "ImageNet" if self.schedule.source else f"{often}{self.schedule.images:,} {self.items}"
+        return self.schedule.of if self.schedule.source else f"{often}{self.schedule.images:,} {self.items}"
 
     @property
     def items(self) -> str:
         """What its samples are called."""
-        return "images" if "imagenet" in self.row.declared.tags else "samples"
+        return items_of(self.row) or "samples"
 
     @property
     def rate(self) -> str:
@@ -178,6 +178,11 @@ class Cost(NamedTuple):
         return low, high
 
 
+def items_of(row: Row) -> str | None:
+    """Return what the items of a step are called; None where it does not declare that."""
+    return next((items for tag, items in _ITEMS.items() if tag in row.declared.tags), None)
+
+
 def _best_steps(results: Results) -> dict[str, list[Row]]:
     """Return by network the training step that counts on each device, and on each number of several; accelerators come first.
 
@@ -185,7 +190,7 @@ def _best_steps(results: Results) -> dict[str, list[Row]]:
     sustained step is what it kept under load, and counts before all others.
     """
     sound = [row for row in results.rows if row.is_sound and row.paid_rate and row.params.get("model")]
-    alone = [row for row in sound if row.is_single_rank and _STEP.issubset(row.declared.tags)]
+    alone = [row for row in sound if row.is_single_rank and "training" in row.declared.tags and items_of(row)]
     models = [*schedules(), *dict.fromkeys(str(row.params["model"]) for row in alone)]
     found = grouped([*alone, *filter(_trains_together, sound)], lambda row: str(row.params["model"]))
     return {
@@ -216,7 +221,8 @@ def _counting(rows: Sequence[Row]) -> Row:
 
 def inference(results: Results) -> list[Estimate]:
     """Return for each network and device what 1000 samples of its inference take, where their energy or their price is known."""
-    rows = [row for row in results.rows if row.is_sound and row.paid_rate and row.is_single_rank and _FORWARD.issubset(row.declared.tags)]
+    sound = [row for row in results.rows if row.is_sound and row.paid_rate and row.is_single_rank and row.params.get("model")]
+    rows = [row for row in sound if "inference" in row.declared.tags and items_of(row)]
     groups = grouped(rows, lambda row: str(row.params.get("model")))
     found = [(model, _counting(of_place)) for model, of_model in groups.items() for of_place in names.by_device(of_model).values()]
     every = [Estimate(row, Schedule(model, THOUSAND, 1, "", None, None), results.prices) for model, row in found]
@@ -228,5 +234,6 @@ def estimates(results: Results) -> Iterator[Estimate]:
     prices = results.prices
     wanted = (prices.samples, prices.epochs) if prices.samples else (MANY, 1)
     for model, rows in _best_steps(results).items():
-        for schedule in filter(None, (Schedule(model, *wanted, "", None, None), schedules().get(model))):
-            yield from (Estimate(row, schedule, prices) for row in rows)
+        yield from (Estimate(row, Schedule(model, *wanted, "", None, None), prices) for row in rows)
+        if published := schedules().get(model):
+            yield from (each for row in rows if (each := Estimate(row, published, prices)).items in (published.items, "samples"))

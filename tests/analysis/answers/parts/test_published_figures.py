@@ -81,5 +81,5 @@ def test_every_figure_names_what_dlbench_has_with_a_source_and_a_date():
 
 
 def test_every_schedule_is_of_a_network_that_dlbench_has():
-    assert set(schedules()) == set(PARAMETERS)
+    assert set(schedules()) == set(PARAMETERS) - {"gpt2"}  # whose authors state none
     assert all(schedule.source and bool(schedule.took) == bool(schedule.took_source) for schedule in schedules().values())

@@ -6,13 +6,13 @@ from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from itertools import chain
 
-from dlbench.analysis.compare.variances import MAD_TO_SD
 from dlbench.analysis.presentation.wording import few, plural
 from dlbench.analysis.ratios.pairing import grouped
 from dlbench.analysis.read.table import Results
 from dlbench.core.model import Status, settings_text
 from dlbench.core.provenance import differences
 from dlbench.core.rows.row import Row
+from dlbench.core.stats import MAD_TO_SD
 from dlbench.core.units import one_line
 
 FEWEST = 5
@@ -22,7 +22,7 @@ FAR = 3.5
 _FEW_ALONE = 2
 """Files without another of their kind that are told one by one."""
 MATTERS = 0.1
-"""Change of time that matters between files, as in `compare.ACROSS_RUNS`: a fleet that is very much alike has outliers of no account."""
+"""Change of time that matters between files, as in `thresholds.ACROSS_RUNS`: a fleet that is very much alike has outliers of no account."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,120 @@
+"""Inception-v3, from "Rethinking the Inception architecture for computer vision".
+
+Szegedy et al. 2015, https://arxiv.org/abs/1512.00567, table 1 and figures 5 to 8, with the auxiliary head of section 4 in training; with
+torchvision's module names, so that its state dicts load.
+"""
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F  # noqa: N812  # what everybody calls it
+
+AT_35 = "branch1x1 64@1 / branch5x5 48@1 64@5 / branch3x3dbl 64@1 96@3 96@3 / branch_pool {0}@1"
+AT_17 = "branch1x1 192@1 / branch7x7 {0}@1 {0}@1x7 192@7x1 / branch7x7dbl {0}@1 {0}@7x1 {0}@1x7 {0}@7x1 192@1x7 / branch_pool 192@1"
+AT_8 = "branch1x1 320@1 / branch3x3 384@1 384@1x3+3x1 / branch3x3dbl 448@1 384@3 384@1x3+3x1 / branch_pool 192@1"
+MIXED = {
+    **{f"Mixed_5{letter}": AT_35.format(pooled) for letter, pooled in zip("bcd", (32, 64, 64), strict=True)},
+    "Mixed_6a": "branch3x3 384@3 / branch3x3dbl 64@1 96@3 96@3",
+    **{f"Mixed_6{letter}": AT_17.format(inner) for letter, inner in zip("bcde", (128, 160, 160, 192), strict=True)},
+    "Mixed_7a": "branch3x3 192@1 320@3 / branch7x7x3 192@1 192@1x7 192@7x1 192@3",
+    **{f"Mixed_7{letter}": AT_8 for letter in "bc"},
+}
+"""Branches of each module, figures 5 to 7: a name, and convolutions one behind the other, filters@kernel; two kernels are side by side."""
+
+
+class ConvNorm(nn.Module):
+    """Convolution, batch normalisation and ReLU: (batch, channels, h, w) to (batch, filters, …)."""
+
+    def __init__(self, channels: int, filters: int, kernel: str, stride: int = 1, *, padded: bool = False) -> None:
+        super().__init__()
+        size = tuple(map(int, kernel.split("x") * 2))[:2]  # 3 is 3x3
+        padding = tuple(each // 2 for each in size) if padded else 0
+        self.conv = nn.Conv2d(channels, filters, size, stride, padding, bias=False)  # type: ignore[arg-type]  # they are two
+        self.bn = nn.BatchNorm2d(filters, eps=0.001)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return relu(bn(conv(x)))."""
+        return F.relu(self.bn(self.conv(x)), inplace=True)
+
+
+class Mixed(nn.Module):
+    """Branches side by side, whose channels come one behind the other: (batch, channels, h, w) to (batch, `channels`, …).
+
+    The last convolves an average of neighbours. A module without that one halves height and width, each branch by its last convolution,
+    and hands on a maximum of neighbours.
+    """
+
+    def __init__(self, channels: int, branches: str) -> None:
+        super().__init__()
+        self.halves = "branch_pool" not in branches
+        self.channels = channels if self.halves else 0
+        self.rows: list[list[list[str]]] = []
+        """Names of each branch's convolutions, one behind the other, those side by side together."""
+        for name, *convolutions in map(str.split, branches.split("/")):
+            row, inputs = [], channels
+            for at, each in enumerate(convolutions, 1):
+                filters, _, kernels = each.partition("@")
+                numbered = f"{name}_{at}" if len(convolutions) > 1 else name
+                letters = "ab" if "+" in kernels else [""]
+                together = {numbered + letter: kernel for letter, kernel in zip(letters, kernels.split("+"), strict=True)}
+                last = self.halves and at == len(convolutions)
+                for one, kernel in together.items():
+                    self.add_module(one, ConvNorm(inputs, int(filters), kernel, 2 if last else 1, padded=not last))
+                row.append([*together])
+                inputs = int(filters) * len(together)
+            self.rows.append(row)
+            self.channels += inputs
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return what all branches give."""
+        found = []
+        for row in self.rows:
+            y = F.avg_pool2d(x, 3, 1, 1) if row == [["branch_pool"]] else x
+            for names in row:
+                beside = [getattr(self, each)(y) for each in names]
+                y = torch.cat(beside, 1) if len(beside) > 1 else beside[0]
+            found.append(y)
+        return torch.cat([*found, F.max_pool2d(x, 3, 2)] if self.halves else found, 1)
+
+
+class Auxiliary(nn.Sequential):
+    """The head of training, behind the 17 x 17 modules: (batch, 768, 17, 17) to (batch, 1000) logits."""
+
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        self.pool = nn.AvgPool2d(5, 3)  # 5 x 5
+        self.conv0, self.conv1 = ConvNorm(channels, 128, "1"), ConvNorm(128, 768, "5")  # 1 x 1
+        self.flatten, self.fc = nn.Flatten(), nn.Linear(768, 1000)
+
+
+class Inception(nn.Module):
+    """Modules of branches: (batch, 3, 299, 299) images to (batch, 1000) logits, and in training to those of its auxiliary head, too."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.Conv2d_1a_3x3 = ConvNorm(3, 32, "3", 2)  # 149 x 149
+        self.Conv2d_2a_3x3 = ConvNorm(32, 32, "3")
+        self.Conv2d_2b_3x3 = ConvNorm(32, 64, "3", padded=True)  # 147 x 147
+        self.maxpool1 = nn.MaxPool2d(3, 2)  # 73 x 73
+        self.Conv2d_3b_1x1, self.Conv2d_4a_3x3 = ConvNorm(64, 80, "1"), ConvNorm(80, 192, "3")  # 71 x 71
+        self.maxpool2 = nn.MaxPool2d(3, 2)  # 35 x 35
+        channels = 192
+        for name, branches in MIXED.items():
+            if name == "Mixed_7a":
+                self.AuxLogits = Auxiliary(channels)
+            mixed = Mixed(channels, branches)
+            self.add_module(name, mixed)
+            channels = mixed.channels  # 288, 768 and 2048 in the end
+        self.avgpool, self.flatten = nn.AdaptiveAvgPool2d(1), nn.Flatten()
+        self.dropout, self.fc = nn.Dropout(), nn.Linear(channels, 1000)
+
+    def forward(self, x: Tensor) -> Tensor | tuple[Tensor, ...]:
+        """Return logits."""
+        if self.training and len(x) == 1:
+            raise ValueError("Inception-v3 trains batches of 2 or more, as its auxiliary head normalises a single number a channel")
+        told: list[Tensor] = []
+        for part in self.children():
+            if not isinstance(part, Auxiliary):
+                x = part(x)
+            elif self.training:
+                told.append(part(x))
+        return (x, *told) if told else x
