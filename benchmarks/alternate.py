@@ -30,8 +30,8 @@ from dlbench.harness.probe.devices import describe_cpu
 from dlbench.harness.probe.monitor import Monitor
 from dlbench.harness.process.interrupt import Interruption
 from dlbench.harness.process.worker_process import WorkerProcess, handshake
-from dlbench.harness.runner import Runner, RunSettings
-from dlbench.harness.schedule import Side, Task
+from dlbench.harness.runner import Runner
+from dlbench.harness.schedule import RunSettings, Side, Task
 
 ROOT = Path(__file__).parent.parent
 WIDTH = 120

@@ -29,7 +29,6 @@ __all__ = [
     "Network",
     "OpenRun",
     "Parallel",
-    "Probed",
     "ProductDtype",
     "Reported",
     "Role",
@@ -86,7 +85,6 @@ if TYPE_CHECKING:
         Feeding,
         Limit,
         Parallel,
-        Probed,
         Role,
         Scratch,
         Searched,
@@ -121,7 +119,7 @@ if TYPE_CHECKING:
 _HOMES = {
     "dlbench.analysis.read.table": "read",
     "dlbench.core.declarations": (
-        "CollectiveOp Communicates Feeding Limit Parallel Probed Role Scratch Searched SearchedCores SearchedLast Spread Sweep Switch Value"
+        "CollectiveOp Communicates Feeding Limit Parallel Role Scratch Searched SearchedCores SearchedLast Spread Sweep Switch Value"
     ),
     "dlbench.core.errors": "UsageError",
     "dlbench.core.measurement": "Memory",

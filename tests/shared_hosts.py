@@ -17,7 +17,7 @@ import front_door
 
 from dlbench.cli import session
 from dlbench.harness import pool, runner
-from dlbench.harness.probe.window import Window
+from dlbench.harness.probe.monitor import Window
 from dlbench.harness.process.interrupt import Interruption
 from dlbench.harness.process.wire import PrepareRequest, Request
 from dlbench.harness.process.worker_process import START_S, Interpreter, RequestOutcome, WorkerProcess

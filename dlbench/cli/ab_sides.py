@@ -21,10 +21,9 @@ from dlbench.core.quantities import Json
 from dlbench.harness.plan.cases import Signatures, check
 from dlbench.harness.plan.suite import Bench, Suite
 from dlbench.harness.process import checkout
+from dlbench.harness.process.interpreter import Interpreter, own_variables
 from dlbench.harness.process.interrupt import Interruption
-from dlbench.harness.process.worker_process import Interpreter, own_variables
-from dlbench.harness.runner import RunSettings
-from dlbench.harness.schedule import Side
+from dlbench.harness.schedule import RunSettings, Side
 
 _KINDS = {"python": "python=PATH", "env": "env=NAME=VALUE", "ref": "ref=REF"}
 """In what a side can differ, each as it is written."""

@@ -21,7 +21,7 @@ from dlbench.core.thresholds import DETECT, check
 from dlbench.core.units import parse_duration
 
 if TYPE_CHECKING:
-    from dlbench.harness.pool import Isolation
+    from dlbench.harness.schedule import Isolation
 
 NETWORK_SUITE = "network"
 """The suite that measures the networks of a file."""
@@ -158,7 +158,7 @@ class MeasureOptions:
 
 def measuring_options(rounds: str, budget: str) -> Decorator:
     """Add -o, --rounds, --budget, --timeout, --seed and --isolation; the command gets ``measuring`` and words the help of two."""
-    from dlbench.harness.pool import Isolation
+    from dlbench.harness.schedule import Isolation
 
     isolation = "What a CPU case gets: a fork, a new interpreter (spawn), or none of its own (default: fork on Linux, else spawn)."
     return option_group(

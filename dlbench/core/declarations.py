@@ -58,7 +58,7 @@ Bounded = Literal["rate.bytes_per_s"]
 """Columns of a row that a value may be the most of."""
 ParameterRole = Literal[
     "sweep",
-    "probed",
+    "probed",  # of no use any more, and in the headers of committed runs
     "copies",
     "way",
     "switch",
@@ -136,9 +136,6 @@ _WORDS = {
 T = TypeVar("T")
 Sweep = Annotated[T, Role("sweep")]
 """How large the work is, a number: ``n: Sweep[Size]``. Its time is looked at over it."""
-Probed = Annotated[T, Role("probed")]
-"""A length of the work, which smaller values make quicker: they tell beforehand whether a case is far too slow. ``n: Sweep[Probed[Size]]``,
-and where several have it all from 64 on are made smaller together."""
 Switch = Annotated[T, Role("switch")]
 """How the same step is executed; its default is the plain one: ``mode: Switch[Mode] = "eager"``."""
 Feeding = Annotated[T, Role("feeding")]

@@ -6,18 +6,17 @@ import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Literal, Self
+from typing import Self
 
 from dlbench.core.model import Case, Signature, kind_of
-from dlbench.harness.probe.window import Window
+from dlbench.harness.probe.monitor import Window
 from dlbench.harness.process.interrupt import Interruption
 from dlbench.harness.process.wire import MeasureRequest, PrepareRequest
 from dlbench.harness.process.worker_process import Mode, RequestOutcome, WorkerProcess
 from dlbench.harness.ranks.placement import Placement
 from dlbench.harness.ranks.rank_group import RankGroup
-from dlbench.harness.schedule import Side, Task
+from dlbench.harness.schedule import Isolation, Side, Task
 
-Isolation = Literal["fork", "spawn", "none"]
 MOST_AT_ONCE = 4
 """Processes that start side by side: each takes some 200 MB while it waits."""
 _Key = tuple[int, str | None, str]
@@ -150,11 +149,7 @@ class WorkerPool:
                 )
             elif (ready := (worker := self._start(key, side)).answer(run_ends=self.run_ends)).how != "replied":
                 return ready
-        timeout_s = request.policy.timeout_s
-        if isinstance(worker, RankGroup):
-            outcome = worker.ask(request, timeout_s, self.run_ends)
-        else:
-            outcome = worker.ask(request, timeout_s, self.run_ends, window)
-        if (outcome.reply and outcome.reply.fault) or (key[2] == "cpu" and self.isolation == "spawn"):
+        outcome = worker.ask(request, request.policy.timeout_s, self.run_ends, window if request.case.ranks is None else None)
+        if key[2] == "cpu" and self.isolation == "spawn":
             worker.end()
         return outcome

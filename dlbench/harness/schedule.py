@@ -1,19 +1,21 @@
 """Sides of a run and their tasks: which still need a round, the attempts at each in a round, and the devices that are given up."""
 
+import math
 import random
+import time
 from collections import Counter, deque
 from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from itertools import groupby
 from pathlib import Path
-from typing import NamedTuple, Self
+from typing import Literal, NamedTuple, Self
 
 from dlbench.core.conditions import Throttling
 from dlbench.core.measurement import Measurement, Series
 from dlbench.core.model import Case, Policy, Status, kind_of
 from dlbench.harness.probe.devices import Device, take_one_process, unusable, usable
-from dlbench.harness.process.worker_process import Interpreter
+from dlbench.harness.process.interpreter import Interpreter
 from dlbench.harness.ranks.cluster import RemoteNode
 from dlbench.harness.ranks.placement import NodeCapacity
 from dlbench.harness.rounds import MOST_BLOCKS, SeriesRounds, allocate_rounds
@@ -32,8 +34,28 @@ _PLANNED = 0.8
 _FAULTS_TO_QUARANTINE = 2
 """Device faults in a row, each in a new process, after which the device itself is taken to be at fault."""
 
+Isolation = Literal["fork", "spawn", "none"]
 _Suspect = tuple[str | None, str]
 """A side, and a device of it, or the ranks on a kind of device: which of their devices is at fault is unknown."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunSettings:
+    """How a run measures."""
+
+    policy: Policy
+    seed: int
+    isolation: Isolation
+    threads: int
+    began: float = field(default_factory=time.monotonic, compare=False)
+    """When the command began, on the scale of `time.monotonic`: its budget counts from there."""
+    logical_cpus: int = 0
+    """What there is to compute on with SMT; less than `threads` counts as these."""
+
+    @property
+    def budget_ends(self) -> float:
+        """When the budget is spent, on the same scale; infinite without one."""
+        return self.began + (self.policy.budget_s or math.inf)
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,6 +222,10 @@ class Progress:
         return all(series.done() for series in self._series.values())
 
 
+Try = Sequence[Measurement]
+"""What an attempt measured on each side, or on fewer where it was interrupted."""
+
+
 @dataclass(frozen=True, slots=True)
 class Attempt:
     """One of the ``tries`` at a case in a round, on each of its sides, after a pause."""
@@ -207,6 +233,20 @@ class Attempt:
     tasks: tuple[Task, ...]
     tries: int = 1
     pause_s: float = 0.0
+    made: list[Try] = field(default_factory=list)
+    """The tries of the round that others followed."""
+
+
+def best_try(tries: Sequence[Try]) -> Try:
+    """Return the try that counts, never by its times: of those that were not throttled, if there are any, the one that lost least.
+
+    The worse side of a try decides; the last one where that is equal, or where one does not tell for how long its threads waited.
+    """
+    conditions = [[each.conditions for each in measured] for measured in tries]
+    calm = [at for at, found in enumerate(conditions) if not any(each and each.throttled for each in found)] or range(len(tries))
+    if any(each is None or None in (each.waiting, each.lost) for at in calm for each in conditions[at]):
+        return tries[calm[-1]]
+    return tries[min(reversed(calm), key=lambda at: max((each.lost or 0.0 for each in conditions[at] if each), default=0.0))]
 
 
 class Retries:
@@ -218,7 +258,7 @@ class Retries:
 
     def __init__(self, tries: int) -> None:
         self._tries = tries
-        self._queue: deque[Attempt] = deque()
+        self.waiting: deque[Attempt] = deque()
         self._futile = Counter[str]()
         self._cases = Counter[str]()
         """By device, those tried in this round."""
@@ -227,11 +267,11 @@ class Retries:
 
     def of_round(self, tasks: Iterable[Task]) -> Iterator[Attempt]:
         """Yield an attempt at each case, whose sides stand next to each other, and then the retries that were granted meanwhile."""
-        self._queue = deque(Attempt(tuple(sides)) for _, sides in groupby(tasks, lambda task: task.case.id))
+        self.waiting = deque(Attempt(tuple(sides)) for _, sides in groupby(tasks, lambda task: task.case.id))
         self._cases.clear()
         self._held_back.clear()
-        while self._queue:
-            yield self._queue.popleft()
+        while self.waiting:
+            yield self.waiting.popleft()
 
     def grant(self, attempt: Attempt, throttlings: Collection[Throttling | None], left_s: float) -> bool:
         """Return whether a case is tried again in this round, given how its tasks went; its pause has to fit in ``left_s``."""
@@ -251,7 +291,7 @@ class Retries:
         pause_s = PAUSES_S[min(attempt.tries, len(PAUSES_S)) - 1] if any(each.throttled for each in known) else 0.0
         if hopeless or self._futile[device] >= MAX_FUTILE_RETRIES or pause_s > left_s:
             return False
-        self._queue.append(Attempt(attempt.tasks, attempt.tries + 1, pause_s))
+        self.waiting.append(replace(attempt, tries=attempt.tries + 1, pause_s=pause_s))
         return True
 
 

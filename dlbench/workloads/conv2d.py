@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F  # noqa: N812  # what everybody calls it
 
-from dlbench import Cache, Copies, Dtype, Layout, Least, Probed, Size, Sweep, Work, with_copies, workload
+from dlbench import Cache, Copies, Dtype, Layout, Least, Size, Sweep, Work, with_copies, workload
 from dlbench.kit.cache import before_call
 from dlbench.kit.modes import Kernels, take_kernels
 from dlbench.kit.precision import autocast, operands, output
@@ -20,10 +20,10 @@ Padding = Annotated[int, Least(0)]
 def conv2d(
     device: torch.device,
     *,
-    batch: Probed[Size],
-    channels: Probed[Size],
-    size: Sweep[Probed[Size]],
-    filters: Probed[Size],
+    batch: Size,
+    channels: Size,
+    size: Sweep[Size],
+    filters: Size,
     kernel: Size,
     stride: Size = 1,
     padding: Padding | None = None,
@@ -35,7 +35,7 @@ def conv2d(
     kernels: Kernels = "vendor",
 ) -> Work:
     """Convolve `size` x `size` images with `kernel` x `kernel` filters; padding is kernel // 2 by default."""
-    take_kernels(kernels, device, dtype, forecast=True)
+    take_kernels(kernels, device, dtype, slow=True)
     if padding is None:
         padding = kernel // 2
     out = (size + 2 * padding - kernel) // stride + 1  # height and width of the output

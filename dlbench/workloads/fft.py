@@ -4,11 +4,11 @@ import math
 
 import torch
 
-from dlbench import Copies, Probed, Size, Sweep, Work, operands, with_copies, workload
+from dlbench import Copies, Size, Sweep, Work, operands, with_copies, workload
 
 
 @workload(tags=("compute",))
-def fft(device: torch.device, *, n: Sweep[Probed[Size]], batch: Size = 1, copies: Copies = "none") -> Work:
+def fft(device: torch.device, *, n: Sweep[Size], batch: Size = 1, copies: Copies = "none") -> Work:
     """Transform `batch` rows of n complex numbers of twice 32 bits."""
     (pairs,) = operands(device, (batch, n, 2), dtype="fp32")
     rows = torch.view_as_complex(pairs)

@@ -2,12 +2,12 @@
 
 import torch
 
-from dlbench import Copies, Dtype, Probed, Size, Sweep, Work, operands, with_copies, workload
+from dlbench import Copies, Dtype, Size, Sweep, Work, operands, with_copies, workload
 from dlbench.kit.precision import refuse_autocast
 
 
 @workload(tags=("compute",))
-def inverse(device: torch.device, *, n: Sweep[Probed[Size]], dtype: Dtype = "fp32", copies: Copies = "none") -> Work:
+def inverse(device: torch.device, *, n: Sweep[Size], dtype: Dtype = "fp32", copies: Copies = "none") -> Work:
     """Invert an n x n matrix."""
     refuse_autocast(dtype)  # the narrow types themselves torch refuses
     (a,) = operands(device, (n, n), dtype=dtype)

@@ -9,7 +9,6 @@ from dlbench import (
     Cache,
     Clock,
     Copies,
-    Probed,
     ProductDtype,
     Reported,
     Size,
@@ -71,9 +70,9 @@ VALUES = (
 def matmul(
     device: torch.device,
     *,
-    n: Sweep[Probed[Size]],
-    m: Probed[Size] | None = None,
-    k: Probed[Size] | None = None,
+    n: Sweep[Size],
+    m: Size | None = None,
+    k: Size | None = None,
     batch: Size = 1,
     dtype: ProductDtype = "fp32",
     cache: Cache = "hot",
@@ -81,7 +80,7 @@ def matmul(
     kernels: Kernels = "vendor",
 ) -> Work:
     """Multiply m x k by k x n matrices, `batch` of them in one call; m and k are n by default."""
-    take_kernels(kernels, device, dtype, forecast=True)
+    take_kernels(kernels, device, dtype, slow=True)
     m, k = m or n, k or n
     if PRECISIONS[dtype].scaled:
         return with_copies(device, _scaled(device, (m, k, n), batch, dtype, cache), copies)

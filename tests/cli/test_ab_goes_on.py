@@ -10,8 +10,7 @@ from dlbench.cli.recording import measure_until_seen
 from dlbench.cli.session import Session
 from dlbench.core.model import Policy
 from dlbench.core.stats import Interval
-from dlbench.harness.runner import RunSettings
-from dlbench.harness.schedule import Side, Task
+from dlbench.harness.schedule import RunSettings, Side, Task
 
 CASES = [made_up.case("matmul", n=n) for n in (1, 2)]
 TASKS = tuple(Task(case, Side({"cpu": None}, name=side)) for case in CASES for side in "ab")

@@ -29,8 +29,7 @@ from dlbench.core.schema import Unit
 from dlbench.harness.probe.devices import Accelerator, Processor
 from dlbench.harness.probe.memory import CpuTime
 from dlbench.harness.probe.programs import OWN, OtherPrograms
-from dlbench.harness.runner import RunSettings
-from dlbench.harness.schedule import Side, Task
+from dlbench.harness.schedule import RunSettings, Side, Task
 
 DEVICES = (Processor(), Accelerator(id="cuda:0", kind="cuda", name=made_up.GPU))
 LOST = Throttling(waiting=0.5)

@@ -12,7 +12,7 @@ import shared_hosts
 from front_door import PLUGINS, measurements, start
 
 from dlbench.core.unknown import Unavailable, Unknown
-from dlbench.harness.probe import monitor, window
+from dlbench.harness.probe import monitor
 from dlbench.harness.probe.energy import CounterMeter
 
 NETWORK = str(PLUGINS / "own_networks.py")
@@ -92,7 +92,7 @@ def rows(folder):
 def test_energy_is_what_the_counter_gained_between_both_ends_of_the_window(tmp_path, monkeypatch):
     packages = Packages()
     monkeypatch.setattr(monitor, "IDLE_READINGS", 2)
-    monkeypatch.setattr(window, "LEAST_S", 0.1)
+    monkeypatch.setattr(monitor, "LEAST_S", 0.1)
     monkeypatch.setattr(monitor, "IDLE_S", 0.05)
     monkeypatch.setattr(monitor, "meter_of_processors", packages.meter)
     measured = run(tmp_path, patient(tmp_path, rounds=6), plugin="steps.py")

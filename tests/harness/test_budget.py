@@ -14,7 +14,7 @@ from dlbench.core.conditions import Throttling
 from dlbench.core.declarations import Declaration, Value
 from dlbench.core.model import Case, Parameter, Policy, Signature
 from dlbench.core.schema import Unit
-from dlbench.harness import runner
+from dlbench.harness import measurer, runner
 from dlbench.harness.observer import Observer
 from dlbench.harness.probe.devices import describe_cpu
 from dlbench.harness.probe.monitor import Monitor
@@ -22,8 +22,8 @@ from dlbench.harness.process.interrupt import Interruption
 from dlbench.harness.process.wire import PrepareRequest, Reply
 from dlbench.harness.process.worker_process import RequestOutcome, WorkerProcess
 from dlbench.harness.ranks.rank_group import RankGroup
-from dlbench.harness.runner import Runner, RunSettings
-from dlbench.harness.schedule import GRACE_S, Side, Task
+from dlbench.harness.runner import Runner
+from dlbench.harness.schedule import GRACE_S, RunSettings, Side, Task
 
 BATCH, SEARCHED = Parameter("batch", "integer", False, minimum=1), {"batch": {"searched": ""}}
 MOST = Value("most", Unit.COUNT, role="largest")
@@ -108,7 +108,7 @@ def ran(monkeypatch, script, budget_s, rounds=1, signatures=(), held=(), late_s=
 
     began = time.monotonic()
     monkeypatch.setattr(runner, "WorkerPool", pool)
-    monkeypatch.setattr(runner, "time", SimpleNamespace(monotonic=lambda: began + machine.now_s))
+    monkeypatch.setattr(measurer, "time", SimpleNamespace(monotonic=lambda: began + machine.now_s))
     monkeypatch.setattr(runner, "in_order", lambda tasks, *_: list(tasks))
     there = [Side(dict.fromkeys(devices), name=side) for side in sides]
     tasks = [Task(Case(f"{name}[]@cpu", "mine", name, {}, "cpu"), side) for name in script for side in there]

@@ -78,5 +78,5 @@ def test_instances_of_a_try_end_before_the_next_one_of_the_search_is_measured(mo
             case = made_up.case("told", **settings)
             workers.ask(SimpleNamespace(case=case, policy=Policy()), side, place_ranks(case, side.capacities(4)))
             there.append([key[2] for key, each in workers._workers.items() if each.usable])
-    two, four = "2 instances, threads None", "4 instances, threads None"
+    two, four = "2 instances on cpu, threads None", "4 instances on cpu, threads None"
     assert there == [["cpu", two], ["cpu", two], ["cpu"], ["cpu", four]]

@@ -4,14 +4,14 @@ from contextlib import nullcontext
 
 from dlbench.core.measurement import Measurement, Samples
 from dlbench.core.model import Case, Policy, Status
-from dlbench.harness import runner
+from dlbench.harness import measurer, runner
 from dlbench.harness.observer import Observer
 from dlbench.harness.probe.devices import describe_cpu
 from dlbench.harness.probe.monitor import Monitor
 from dlbench.harness.process.interrupt import Interruption
 from dlbench.harness.rounds import LOOK_S
-from dlbench.harness.runner import Runner, RunSettings
-from dlbench.harness.schedule import Fault, Side, Task
+from dlbench.harness.runner import Runner
+from dlbench.harness.schedule import Fault, RunSettings, Side, Task
 
 
 class SpentAtOnce(Observer):
@@ -31,7 +31,7 @@ def test_each_round_measures_for_as_long_as_was_decided(monkeypatch):
         samples = Samples(1, (0.01,) * 30, first_call_s=0.0, warmup_s=0.2, steady=True)
         return Measurement(request.case, request.round, Status.OK, samples=samples), Fault.NONE
 
-    monkeypatch.setattr(runner, "_measure", measured)
+    monkeypatch.setattr(measurer, "_measure", measured)
     monkeypatch.setattr(runner.WorkerPool, "round", lambda *_, **__: nullcontext())
     policy = Policy(rounds=3, max_rounds=3, budget_s=1e6, round_s=0.3, tries=1)
     task = Task(Case("noop[]@cpu", "mine", "noop", {}, "cpu"), Side({"cpu": None}))
@@ -49,7 +49,7 @@ def order_of(monkeypatch, budget_s, names, sides=(None,)):
         samples = Samples(1, (0.01,) * 30, first_call_s=0.0, warmup_s=0.2, steady=True)
         return Measurement(request.case, request.round, Status.OK, side=side.name, samples=samples), Fault.NONE
 
-    monkeypatch.setattr(runner, "_measure", measured)
+    monkeypatch.setattr(measurer, "_measure", measured)
     monkeypatch.setattr(runner.WorkerPool, "round", lambda *_, **__: nullcontext())
     policy = Policy(rounds=2, max_rounds=2, budget_s=budget_s, round_s=0.3, tries=1)
     tasks = [Task(Case(f"{name}[]@cpu", "mine", name, {}, "cpu"), Side({"cpu": None}, name=side)) for name in names for side in sides]

@@ -19,8 +19,8 @@ from dlbench.harness.observer import Observer
 from dlbench.harness.probe.devices import describe_cpu
 from dlbench.harness.probe.monitor import Monitor
 from dlbench.harness.process.interrupt import Interruption
-from dlbench.harness.runner import Runner, RunSettings
-from dlbench.harness.schedule import PAUSES_S, Side, Task
+from dlbench.harness.runner import Runner
+from dlbench.harness.schedule import PAUSES_S, RunSettings, Side, Task
 
 HASTY = Policy(rounds=1, round_s=0.01, max_blocks=3, warmup_s=0.01, max_warmup_s=0.05)
 """So few blocks that all count, however long threads really waited in them."""

@@ -9,8 +9,8 @@ from dlbench.core.declarations import Declaration, Value
 from dlbench.core.measurement import Measurement
 from dlbench.core.model import Case, Parameter, Policy, Signature, Status
 from dlbench.core.schema import Unit
-from dlbench.harness.schedule import BudgetSpent, Side, Task
-from dlbench.harness.searches import Searches
+from dlbench.harness.measurer import Measurer
+from dlbench.harness.schedule import BudgetSpent, RunSettings, Side, Task
 
 BATCH = Parameter("batch", "integer", False, minimum=1)
 SEARCHED = {"batch": {"searched": ""}}
@@ -31,11 +31,13 @@ class Run:
 
     def __init__(self, signature, ends, tries=()):
         self.saved, self.policies, self.ends = [], [], ends
-        self.searches = Searches({signature.name: signature}, POLICY, self.saved.append, list(tries))
+        settings = RunSettings(POLICY, 1, "fork", 1)
+        self.measurer = Measurer(settings, {signature.name: signature}, *[None] * 5, self.saved.append, list(tries))
+        self.measurer._measure_case = lambda task, case, number, policy: self.measure(case, policy)
         self.task = Task(Case.of("mine", signature, {}, "cpu"), Side({"cpu": None}))
 
     def measured(self, number=0):
-        return self.searches.measure(self.task, number, self.measure)
+        return self.measurer._measured(self.task, number)
 
     def measure(self, case, policy):
         self.policies.append(policy)

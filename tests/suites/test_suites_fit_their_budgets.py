@@ -11,7 +11,7 @@ import made_up
 import pytest
 from scripted_card import SET_UP_S, START_S, WARM_UP_S, seconds_on_a_cpu
 
-from dlbench.harness import runner
+from dlbench.harness import measurer, runner
 from dlbench.harness.observer import Observer
 from dlbench.harness.plan import cases as planning
 from dlbench.harness.plan.suite import load
@@ -22,8 +22,8 @@ from dlbench.harness.probe.monitor import Monitor
 from dlbench.harness.process.interrupt import Interruption
 from dlbench.harness.process.wire import Reply
 from dlbench.harness.process.worker_process import RequestOutcome
-from dlbench.harness.runner import Runner, RunSettings
-from dlbench.harness.schedule import Side, Task
+from dlbench.harness.runner import Runner
+from dlbench.harness.schedule import RunSettings, Side, Task
 from dlbench.harness.worker import registry
 
 LAUNCH_S, NCCL_S = 20.0, 1.5
@@ -93,7 +93,7 @@ def measured(monkeypatch, name, devices, cpu_s=None):
     monkeypatch.setattr(runner, "WorkerPool", lambda *_: machine)
     monkeypatch.setattr(cgroup, "ROOT", front_door.ROOT / "nowhere")
     saved, began = [], time.monotonic()  # a runner reads its start from the real clock
-    monkeypatch.setattr(runner, "time", SimpleNamespace(monotonic=lambda: began + machine.now_s))
+    monkeypatch.setattr(measurer, "time", SimpleNamespace(monotonic=lambda: began + machine.now_s))
     with Interruption() as interruption, Monitor([describe_cpu()], 1) as watch:
         settings = RunSettings(policy, 1, "fork", threads=64)
         Runner(tasks, settings, interruption, saved.append, Observer(), watch, signatures=signatures).run()

@@ -29,8 +29,7 @@ from dlbench.core.rank_test import PAIRED_SHARES, rounds_for_gate
 from dlbench.core.thresholds import WITHIN_A_RUN, ThresholdSettings, overridden
 from dlbench.harness.process.interrupt import Interruption
 from dlbench.harness.ranks.cluster import refuse_several
-from dlbench.harness.runner import RunSettings
-from dlbench.harness.schedule import Task
+from dlbench.harness.schedule import RunSettings, Task
 
 if TYPE_CHECKING:
     from dlbench.analysis.compare.verdict import Comparison

@@ -39,8 +39,7 @@ from dlbench.harness.probe.installed import why_none
 from dlbench.harness.process.interrupt import Interruption
 from dlbench.harness.ranks.cluster import Node, RemoteNode, connected_nodes, serve
 from dlbench.harness.ranks.placement import NodeCapacity
-from dlbench.harness.runner import RunSettings
-from dlbench.harness.schedule import Side
+from dlbench.harness.schedule import RunSettings, Side
 
 if TYPE_CHECKING:
     from dlbench.analysis.compare.verdict import Comparison

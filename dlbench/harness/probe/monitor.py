@@ -1,37 +1,42 @@
-"""Monitor of the machine: what held a case back, and what other processes used in a round."""
+"""Monitor of the machine: what devices and CPUs do while a case runs, what held it back, and what other processes used in a round."""
 
+import math
+import statistics
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Self
+from typing import Any, Self, get_args
 
-from dlbench.core.conditions import RoundState, Throttling
-from dlbench.core.declarations import Declaration
-from dlbench.core.unknown import Unavailable, Unknown
+from dlbench.core.conditions import POWER_CAPS, SLOWDOWNS, RoundState, Throttling
+from dlbench.core.declarations import Declaration, Telemetry
+from dlbench.core.measurement import Measurement, MeteredWindow
+from dlbench.core.stats import known
+from dlbench.core.unknown import Reason, Unknown
 from dlbench.harness.probe import cgroup, nvml, processor
 from dlbench.harness.probe.devices import Device, usable_accelerators
-from dlbench.harness.probe.energy import Meter, meter_of_card, meter_of_processors
+from dlbench.harness.probe.energy import CounterMeter, meter_of_card, meter_of_processors, no_meter
 from dlbench.harness.probe.fingerprint import read_state
-from dlbench.harness.probe.window import Idle, Window
 
+LEAST_S = 20.0
+"""Shorter windows have no energy: a card's counter is refreshed up to ten times a second, and its readings lag as much
+(Yang, Adamek and Armour, Part-time Power Measurements, SC 2024)."""
+TIMED_S = 0.1
+"""Between two readings while blocks are timed: about as often as drivers refresh what they tell."""
+AT_POWER_LIMIT, SLOWED_DOWN = 1.0, 2.0
+"""Points of the series of throttling; 0: nothing held the clock down."""
+Telling = Mapping[Telemetry, float | None]
+"""What a device tells now, None where it does not."""
 IDLE_S = 10.0
 """To meter an idle device for."""
 IDLE_READINGS = 10
 """Meanwhile: power alone is integrated over them."""
 _SHORTEST_S = 1.0  # the kernel counts CPU time in ticks of 10 ms, so of a shorter round it says too little
-
-
-@dataclass(frozen=True, slots=True)
-class Counters:
-    """What has held a device back so far, in seconds; None where nothing counts it."""
-
-    at_s: float
-    thermal_s: Mapping[str, float] = field(default_factory=dict)
-    """By counter: a processor has one for each core and package."""
-    power_cap_s: float | None = None
-    quota_s: float | None = None
+Counters = Mapping[str, float]
+"""Seconds so far in which something held a device back, and the time, as ``at``; without what nothing counts."""
+_THERMAL = "thermal/"
+"""Begins the name of each counter of heat: a processor has one for each core and package."""
 
 
 class Monitor:
@@ -41,9 +46,9 @@ class Monitor:
         self._devices = devices
         self._threads = threads
         self._open = ExitStack()
-        self._ask: dict[str, Callable[[tuple[str, ...]], nvml.Readings]] = {}
+        self.ask: dict[str, Callable[[tuple[str, ...]], nvml.Readings]] = {}
         """By device, what asks NVML about it."""
-        self._idle: dict[str, float | None] = {}
+        self.idle: dict[str, float] = {}
         """Power of each device that was metered before the first round."""
 
     def __enter__(self) -> Self:
@@ -56,7 +61,7 @@ class Monitor:
             for each in accelerators:
                 with suppress(nvml.NvmlUnavailable):
                     handle = opened.find(nvml.Address(each.uuid, each.pci_bus_id))
-                    self._ask[each.id] = partial(opened.read, handle)
+                    self.ask[each.id] = partial(opened.read, handle)
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -65,12 +70,15 @@ class Monitor:
     def counters(self, device: str) -> Counters:
         """Return what has held the device back so far."""
         now_s, quota = time.monotonic(), cgroup.cpu_throttling()
-        quota_s = quota["throttled_s"] if quota else None
-        if device == "cpu":
-            return Counters(now_s, processor.thermal_throttle_s(), quota_s=quota_s)
-        values: Mapping[str, Any] = self._ask[device](nvml.SLOWDOWN).values if device in self._ask else {}
-        thermal_s = {"gpu": values["thermal_violation_s"]} if "thermal_violation_s" in values else {}
-        return Counters(now_s, thermal_s, values.get("power_violation_s"), quota_s)
+        values: Mapping[str, Any] = self.ask[device](nvml.SLOWDOWN).values if device in self.ask else {}
+        thermal_s = processor.thermal_throttle_s() if device == "cpu" else {}
+        found = {
+            "at": now_s,
+            "quota": quota and quota["throttled_s"],
+            "power_cap": values.get("power_violation_s"),
+            f"{_THERMAL}gpu": values.get("thermal_violation_s"),
+        }
+        return _known(found) | {f"{_THERMAL}{name}": hot_s for name, hot_s in thermal_s.items()}
 
     def throttling(self, device: str, before: Counters, tries: int, lost: Throttling | None = None) -> Throttling | None:
         """Return what held a case on the device back since ``before``; None where nothing tells of anything.
@@ -78,66 +86,52 @@ class Monitor:
         ``lost`` is what the case's own process saw of its CPUs, with what a card told under its load.
         """
         after = self.counters(device)
-        seconds = max(after.at_s - before.at_s, 1e-9)
-        hot_s = [after.thermal_s[name] - before.thermal_s[name] for name in after.thermal_s.keys() & before.thermal_s.keys()]
+        seconds = max(after["at"] - before["at"], 1e-9)
+        # The kernel adds up the quota over CPUs, and the case's threads are what it can have stopped.
+        most_s = {name: seconds * (self._threads if name == "quota" else 1) for name in after.keys() & before.keys()}
+        # Counters of the driver and the clock here are not read at the same instant.
+        shares = {name: min(1.0, max(0.0, after[name] - before[name]) / each) for name, each in most_s.items()}
         found = replace(
             lost or Throttling(),
-            thermal=_share(0.0, max(hot_s, default=None), seconds),
-            # The kernel adds up over CPUs, and the case's threads are what it can have stopped.
-            quota=_share(before.quota_s, after.quota_s, seconds * self._threads),
-            power_cap=_share(before.power_cap_s, after.power_cap_s, seconds),
+            thermal=max((share for name, share in shares.items() if name.startswith(_THERMAL)), default=None),
+            quota=shares.get("quota"),
+            power_cap=shares.get("power_cap"),
             tries=tries,
         )
         return found if replace(found, tries=1) != Throttling() else None
 
-    def window(self, device: str, declared: Declaration) -> Window:
+    def window(self, device: str, declared: Declaration) -> "Window":
         """Return what reads a device, and the host's processors, during one case on it."""
-        on_host = device == "cpu"
-        idle = Idle(self._idle.get(device), None if on_host else self._idle.get("cpu"))
-        return Window(
-            declared=declared,
-            ask=self._ask.get(device),
-            make_meter=partial(self._meter, device),
-            make_host_meter=None if on_host else meter_of_processors,
-            idle=idle,
-        )
+        return Window(self, device, declared)
 
-    def _meter(self, device: str) -> Meter:
-        """Return what meters a device. Raises Unavailable where nothing does."""
+    def meter(self, device: str) -> CounterMeter:
+        """Return what meters a device."""
         if device == "cpu":
             return meter_of_processors()
         found = next((each for each in usable_accelerators(self._devices) if each.id == device), None)
         if found is None or not found.is_nvidia:
-            raise Unavailable(Unknown.NO_METER_OF_KIND, kind=found.kind if found else "unknown")
+            return no_meter(Unknown.NO_METER_OF_KIND, kind=found.kind if found else "unknown")
         if found.mig:
-            raise Unavailable(Unknown.NO_METER_OF_INSTANCE)
-        if device not in self._ask:
-            raise Unavailable(Unknown.NO_METER)
-        return meter_of_card(self._ask[device])
+            return no_meter(Unknown.NO_METER_OF_INSTANCE)
+        return meter_of_card(self.ask[device]) if device in self.ask else no_meter(Unknown.NO_METER)
 
-    def meters(self, devices: Collection[str]) -> dict[str, Meter]:
+    def meters(self, devices: Collection[str]) -> dict[str, CounterMeter]:
         """Return what meters each of these devices and the host's processors, of those that are metered, each read once."""
-        found, now_s = dict[str, Meter](), time.monotonic()
-        for device in {*devices, "cpu"}:
-            with suppress(Unavailable):
-                (meter := self._meter(device)).read(now_s)
-                found[device] = meter
-        return found
+        found, now_s = {device: self.meter(device) for device in {*devices, "cpu"}}, time.monotonic()
+        for meter in found.values():
+            meter.read(now_s)
+        return {device: meter for device, meter in found.items() if not meter.refused}
 
     def read_idle(self, devices: Collection[str], wait: Callable[[float], object]) -> None:
         """Meter devices and the host's processors for `IDLE_S`, a second at a time, which ``wait`` lets pass."""
         meters, begun_s = self.meters(devices), time.monotonic()
         for _ in range(IDLE_READINGS):
             wait(IDLE_S / IDLE_READINGS)
-            for device, meter in list(meters.items()):
-                try:
-                    meter.read(time.monotonic())
-                except Unavailable:
-                    del meters[device]
+            for meter in meters.values():
+                meter.read(time.monotonic())
         seconds = time.monotonic() - begun_s
-        for device, meter in meters.items():
-            with suppress(Unavailable):
-                self._idle[device] = meter.joules() / seconds
+        joules = {device: meter.joules() for device, meter in meters.items()}
+        self.idle = {device: each / seconds for device, each in joules.items() if each is not None}
 
     @contextmanager
     def round(self, number: int, save: Callable[[RoundState], None]) -> Iterator[Callable[[], None]]:
@@ -165,9 +159,163 @@ class Monitor:
         return _known({"cpu": _known(state["cpu"]), "accelerators": accelerators or None})
 
 
-def _share(before_s: float | None, after_s: float | None, of_s: float) -> float | None:
-    # Counters of the driver and the clock here are not read at the same instant.
-    return None if before_s is None or after_s is None else min(1.0, max(0.0, after_s - before_s) / of_s)
+@dataclass
+class Window:
+    """What is read of a device during one case, whose worker says by messages when it is timed, or metered."""
+
+    monitor: Monitor
+    device: str
+    declared: Declaration
+    """Of the case's workload: its values have the names of the series."""
+    now: Callable[[], float] = time.monotonic
+
+    def __post_init__(self) -> None:
+        self._on_host = self.device == "cpu"
+        self._ask = self.monitor.ask.get(self.device)
+        self._clear()
+
+    def _clear(self) -> None:
+        self._begun_s = self._seconds = self._items = 0.0
+        self._interval_s = math.inf
+        self._meters: dict[str, CounterMeter] = {}
+        self._series: list[Telling] = []
+        self._slowed_by: set[str] = set()
+        """NVML's reasons for a low clock so far, of `SLOWDOWNS` and `POWER_CAPS`."""
+        self._hot_s: Mapping[str, float] = {}
+        self._power_since: tuple[float, float] | None = None
+        """When the host's energy was read last, and what it was."""
+
+    @property
+    def due_s(self) -> float:
+        """When to read next, on the scale of `time.monotonic`; infinite where nothing is timed or metered."""
+        return self._begun_s + (len(self._series) + 1) * self._interval_s
+
+    def mark(self, message: Mapping[str, float]) -> None:
+        """Begin to meter, at a message with ``interval_s`` between two readings, or end, at one with the ``items`` that were processed.
+
+        Blocks are ``timed`` from one message to the next; a window within takes the place of these readings.
+        """
+        if "interval_s" in message:
+            self._begin(message["interval_s"], {"": self.device} if self._on_host else {"": self.device, "host": "cpu"})
+        elif "items" in message:
+            self._end(message["items"], message["seconds"])
+        elif message["timed"] and self._ask:
+            self._begin(TIMED_S, {})
+            self._begun_s -= TIMED_S  # so that the first reading is due at once
+            self.read()
+        else:
+            self._interval_s = math.inf
+
+    def _end(self, items: float, seconds: float) -> None:
+        """End the window. The worker's series have a point for each whole interval of its ``seconds``, and these get as many."""
+        at_s, points = self._read_meters(), max(1, int(seconds / self._interval_s + 1e-9))
+        if len(self._series) < points:  # the worker's clock began first, by as long as its message took
+            self._series += [self._tell(at_s)] * (points - len(self._series))
+        del self._series[points:]
+        self._seconds, self._items, self._interval_s = at_s - self._begun_s, items, math.inf
+
+    def _begin(self, interval_s: float, metered: Mapping[str, str]) -> None:
+        self._clear()
+        self._metered = metered
+        self._meters = {part: self.monitor.meter(device) for part, device in metered.items()}
+        self._begun_s, self._interval_s = self._read_meters(), interval_s
+        self._hot_s = processor.thermal_throttle_s() if self._on_host else {}
+        self._tell(self._begun_s)
+
+    def read(self) -> None:
+        """Take the reading that is due. One that comes late stands for those that it missed, so that points keep their time."""
+        at_s = self._read_meters()
+        told = self._tell(at_s)
+        while self.due_s <= at_s:
+            self._series.append(told)
+
+    def _read_meters(self) -> float:
+        at_s = self.now()
+        for meter in self._meters.values():
+            meter.read(at_s)
+        return at_s
+
+    def _tell(self, at_s: float) -> Telling:
+        """Return what the device tells, at that time; the first time is the beginning."""
+        if self._on_host:
+            return self._processor(at_s)
+        return self._card(self._ask(nvml.TELEMETRY).values) if self._ask else {}
+
+    def _card(self, values: Mapping[str, Any]) -> Telling:
+        reasons = values.get("throttle_reasons")
+        held = None if reasons is None else SLOWDOWNS.union(POWER_CAPS).intersection(reasons)
+        self._slowed_by |= held or set()
+        throttle = None if held is None else SLOWED_DOWN if SLOWDOWNS & held else AT_POWER_LIMIT if held else 0.0
+        clock, temperature, power = (values.get(name) for name in ("clock_sm_hz", "temperature_c", "power_w"))
+        return {"clock": clock, "temperature": temperature, "power": power, "throttle": throttle}
+
+    def _processor(self, at_s: float) -> Telling:
+        hot_s, before_s = processor.thermal_throttle_s(), self._hot_s
+        self._hot_s = hot_s
+        slowed = any(hot_s[name] > before_s.get(name, 0.0) for name in hot_s)
+        return {
+            # A hypervisor shows the nominal clock.
+            "clock": None if processor.is_virtual() else processor.clock_hz(),
+            "temperature": processor.temperature_c(),
+            "power": self._power(at_s),
+            "throttle": (SLOWED_DOWN if slowed else 0.0) if hot_s else None,
+        }
+
+    def _power(self, at_s: float) -> float | None:
+        """Return the mean power since the last reading; None where its meter does not tell."""
+        joules = self._meters[""].joules() if self._power_since else 0.0  # the first reading is the beginning
+        if joules is None:
+            return None
+        since, self._power_since = self._power_since, (at_s, joules)
+        return (joules - since[1]) / (at_s - since[0]) if since and at_s > since[0] else None
+
+    def added_to(self, measurement: Measurement) -> Measurement:
+        """Return a measurement with its energy, with the series that its workload declares, and with the reasons for what is null."""
+        measurement = replace(measurement, throttling=self._under_load(measurement.throttling))
+        if not self._seconds:
+            return measurement
+        names = {each.role: each.name for each in self.declared.values}
+        series, untold = self._telemetry()
+        values = {**measurement.values, **{names[role]: points for role, points in series.items() if role in names}}
+        energy, reasons = self._energy()
+        added = replace(measurement, values=values, energy=energy).with_reasons("energy", *reasons)
+        return added.with_reasons("telemetry", *untold)
+
+    def _points(self, role: Telemetry) -> list[float | None]:
+        return [each.get(role) for each in self._series]
+
+    def _under_load(self, lost: Throttling | None) -> Throttling | None:
+        """Return what the case's process saw of its CPUs, with what a card told meanwhile."""
+        if self._on_host or not self._series:
+            return lost
+        clock, power = known(self._points("clock")), known(self._points("power"))
+        return replace(
+            lost or Throttling(),
+            reasons=tuple(sorted(self._slowed_by)) if known(self._points("throttle")) else None,
+            clock_hz=statistics.median(clock) if clock else None,
+            power_w=statistics.median(power) if power else None,
+        )
+
+    def _telemetry(self) -> tuple[dict[str, tuple[float, ...]], list[Reason]]:
+        """Return the series that the machine tells, and why it does not tell the others."""
+        found = {role: self._points(role) for role in get_args(Telemetry)}
+        series = {role: tuple(map(float, known(points))) for role, points in found.items() if points and None not in points}
+        if not series:
+            virtual = self._on_host and processor.is_virtual()
+            return {}, [(Unknown.NOTHING_TOLD_IN_VM if virtual else Unknown.NOTHING_TOLD).reason()]
+        return series, [{"part": role, **Unknown.NOT_TOLD.reason()} for role in found if role not in series]
+
+    def _energy(self) -> tuple[MeteredWindow, list[Reason]]:
+        """Return the energy, and why there is none of the device or of the host."""
+        short = Unknown.SHORT_WINDOW.reason(seconds=self._seconds) if self._seconds < LEAST_S else None
+        missing = {part: meter.refused or short or meter.missing() for part, meter in self._meters.items()}
+        joules = {part: meter.joules() for part, meter in self._meters.items() if not missing[part]}
+        idle = {part: self.monitor.idle.get(meter) for part, meter in self._metered.items()}
+        if "" in joules and idle[""] is None:
+            missing["idle"] = Unknown.NO_IDLE.reason()
+        source = self._meters[""].name if "" in joules else None
+        window = MeteredWindow(self._seconds, self._items, source, joules.get(""), idle[""], joules.get("host"), idle.get("host"))
+        return window, [{**({"part": part} if part else {}), **reason} for part, reason in missing.items() if reason]
 
 
 def _known(values: Mapping[str, Any]) -> dict[str, Any]:

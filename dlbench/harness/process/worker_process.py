@@ -1,40 +1,25 @@
-"""Parent-side handle of a measuring process: spawn, request, timeout, kill."""
+"""Parent-side handle of measuring processes: spawn, request, timeout, kill."""
 
 import math
 import os
-import random
 import re
-import signal
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import IO, Any, Literal
+from typing import Any, Literal
 
-import dlbench
 from dlbench.core.decoding import convert
 from dlbench.core.errors import DeviceFault, Interrupted, WorkerError
 from dlbench.core.model import Status
-from dlbench.harness.probe import processor
-from dlbench.harness.probe.window import Window
+from dlbench.harness.probe.monitor import Window
+from dlbench.harness.process.interpreter import Interpreter, exit_description, kill_group, own_variables, start
 from dlbench.harness.process.interrupt import Interruption
-from dlbench.harness.process.wire import ForeignLine, HelloRequest, Message, Reader, Reply, Request, send
+from dlbench.harness.process.wire import ForeignLine, HelloRequest, Reader, Reply, Request, send, wait
 
-_START = """
-import sys
-if sys.version_info < (3, 11):
-    sys.exit("too old: Python %d.%d" % tuple(sys.version_info[:2]))
-if not {imports_from_folder!r}:
-    sys.path[:] = [path for path in sys.path if path]
-import importlib.util
-spec = importlib.util.spec_from_file_location("dlbench", {package!r})
-sys.modules["dlbench"] = package = importlib.util.module_from_spec(spec)
-spec.loader.exec_module(package)
-"""
 _WORKER = """
 import gc
 gc.disable()
@@ -46,30 +31,14 @@ IMPORT_S = 300.0
 """For a new process to import torch: with CUDA's libraries that is several GB, from a cold disk or over a network."""
 START_S = 120.0
 """For starting the devices, once torch is imported."""
+_ANSWER_S = 1.0
+"""For the other ranks to answer once one has failed: they may say more, or wait for it for ever."""
 _GRACE_S = 10.0
 """For a process to report the end of its fork, or to be gone once killed: one that waits for a driver can't be ended."""
-_TRACEBACK = ("File ", "Current thread", "Thread ", "Stack ", "Extension modules", "<no Python frame>")
 
 
 Mode = Literal["fork", "stay"]
 """Whether the process forks for every request or does them itself."""
-
-
-@dataclass(frozen=True, slots=True)
-class Interpreter:
-    """The Python of a measuring process, which needs torch and nothing else, with its environment and folder."""
-
-    python: str = sys.executable
-    environ: Mapping[str, str] = field(default_factory=dict)
-    """Added to this process's own environment."""
-    folder: Path | None = None
-    """Where it runs; None: where this process runs."""
-    imports_from_folder: bool = True
-    """Whether modules there come before installed ones."""
-
-    def environment(self) -> dict[str, str]:
-        """Return the variables that it is started with, except `own_variables`."""
-        return {**os.environ, **self.environ}
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,24 +70,183 @@ class RequestOutcome:
         return Status.CRASHED, f"{self.who} {self.sentence}"
 
 
-class WorkerProcess:
-    """One measuring process. Use as a context manager: leaving it ends the process and all it started."""
+class Channel(Reader):
+    """The messages of one measuring process, and how far it is with the present request."""
 
-    def __init__(self, mode: Mode, threads: int, seed: int, interruption: Interruption, interpreter: Interpreter = Interpreter()) -> None:
-        self.mode = mode
-        self.interpreter = interpreter
+    def __init__(self, replies: int, requests: int, output: int | Path, number: int = 0, pid: int = 0, who: str = "its process") -> None:
+        super().__init__(replies)
+        self._requests, self._output = requests, output
+        self.number, self.pid, self.who = number, pid, who
+        self.printed_before = 0
+        """Bytes that it had printed before the request. What it printed ahead of its first one may be why that can't be done."""
+        self.stage = ""
+        self.case_pid: int | None = None
+        """Of what does the request: the process itself, or its fork."""
+        self.timed: Reply | None = None
+        self.exit: int | None = None
+        """The exit code of what did the request, once that is over."""
+
+    def send(self, request: Request) -> None:
+        """Send a request; that a process is gone already shows when its answer is read."""
+        with suppress(OSError):  # on another machine
+            if self.exit is not None:
+                self.printed_before = os.stat(self._output).st_size  # noqa: PTH116  # of a descriptor, too
+        with suppress(OSError):
+            send(self._requests, request.to_json())
+
+    def begin(self) -> None:
+        """Forget what was said of the last request."""
+        self.stage, self.case_pid, self.timed, self.exit = "", None, None, None
+
+
+class MeasuringProcess:
+    """Handle of a measuring process, alone or as several ranks: `ask` it as long as it is ``usable``, and `end` it."""
+
+    def __init__(self, interruption: Interruption, size: int = 1) -> None:
         self.usable = True
-        self._interruption = interruption
+        self._size = size
+        self._wake = interruption.fileno()
+        self._channels: Sequence[Channel] = ()
+        self._imported = self._unkillable = False
+
+    def ask(
+        self, request: Request, deadline_s: float = START_S, run_ends: float = math.inf, window: Window | None = None
+    ) -> RequestOutcome:
+        """Send one request and wait for its end: a reply, the death of a process, the deadline, the end of the run, or Ctrl-C.
+
+        ``deadline_s`` counts from when it begins; ``run_ends`` is on the scale of `time.monotonic`. After anything but a reply what did the
+        request is gone, with its group. ``window`` is read while the request has a step metered.
+        """
+        self.send(request)
+        return self.answer(deadline_s, run_ends, window)
+
+    def send(self, request: Request) -> None:
+        """Send a request, and leave it to `answer` to tell how it ended."""
+        self._request = request
+        for channel in self._channels:
+            channel.send(request)
+
+    def answer(self, deadline_s: float = START_S, run_ends: float = math.inf, window: Window | None = None) -> RequestOutcome:
+        """Wait for the end of the request sent last, as `ask` does. All of it ends unless it is fit for another one."""
+        try:
+            outcome = self._gather(run_ends) or self._collect(deadline_s, run_ends, window)
+        except Interrupted:
+            outcome = RequestOutcome("interrupted")
+        timed = {channel.number: channel.timed for channel in self._channels if channel.timed}
+        ended = len(self._channels) == self._size and all(channel.exit is not None for channel in self._channels)
+        reply, several = outcome.reply, self._size > 1
+        if not ended or (reply and (reply.fault or (several and reply.status is Status.OOM))):
+            self.end()
+        whole = combined(timed, self._size) if len(timed) == self._size else None
+        return replace(outcome, unkillable=self._unkillable, timed=whole)
+
+    def _collect(self, deadline_s: float, run_ends: float, window: Window | None) -> RequestOutcome:
+        """Take the messages of all processes until each is done with the request. Raises Interrupted."""
+        # The request waits while they still import torch; its own clock starts when the first begins it.
+        deadline = time.monotonic() + (START_S if self._imported else IMPORT_S)
+        begun = failed = False
+        replies: dict[int, Reply] = {}
+        for channel in self._channels:
+            channel.begin()
+        while waiting := [channel for channel in self._channels if channel.exit is None]:
+            try:
+                ready = self._wait(waiting, min(deadline, run_ends), window)
+            except TimeoutError:
+                if failed:
+                    break
+                if time.monotonic() >= run_ends:
+                    return RequestOutcome("budget", sentence=self._stop())
+                if self._imported:
+                    return RequestOutcome("deadline", sentence=self._stop())
+                late = f"had not imported torch after {IMPORT_S:g} s; try again, as the disk may have it at hand by then"
+                return RequestOutcome("died", sentence=late)
+            for channel in ready:
+                try:
+                    message = channel.read()
+                except EOFError:  # whatever others say now comes from that
+                    return self._death(channel)
+                except ForeignLine as error:
+                    return RequestOutcome("died", sentence=str(error), who=channel.who)
+                self._imported = True
+                if "pid" in message:
+                    channel.case_pid = message["pid"]
+                    if not begun:
+                        begun, deadline = True, time.monotonic() + deadline_s
+                elif "stage" in message:
+                    channel.stage = message["stage"]
+                elif "timed" in message and (self._size == 1 or not channel.timed):  # ranks add what comes behind together
+                    channel.timed = convert(Reply, message["timed"])
+                elif "window" in message and window:
+                    window.mark(message["window"])
+                elif "reply" in message:
+                    replies[channel.number] = convert(Reply, message["reply"])
+                elif "exit" in message:
+                    channel.exit = message["exit"]
+            if self._size > 1 and not failed and any(reply.status is not Status.OK for reply in replies.values()):
+                failed, deadline = True, time.monotonic() + _ANSWER_S
+        return RequestOutcome("replied", combined(replies, self._size)) if replies else self._death(self._channels[0])
+
+    def _wait(self, waiting: Sequence[Channel], deadline: float, window: Window | None) -> list[Channel]:
+        """Wait for messages as `wire.wait` does, and take the readings that are due meanwhile."""
+        while window and window.due_s < deadline:
+            with suppress(TimeoutError):
+                return wait(waiting, window.due_s, self._wake)
+            window.read()
+        return wait(waiting, deadline, self._wake)
+
+    def end(self) -> None:
+        """Kill all of it and free what belongs to it; a second time does nothing."""
+        raise NotImplementedError
+
+    def _gather(self, run_ends: float) -> RequestOutcome | None:
+        """Wait until all are there to answer; None when they are, else how that ended. Raises Interrupted."""
+
+    def _death(self, channel: Channel) -> RequestOutcome:
+        """Return how a process, or the fork that did its request, ended."""
+        raise NotImplementedError
+
+    def _stop(self) -> str:
+        """Say what a request that is out of time was at, and end what can be ended without the process itself."""
+        raise NotImplementedError
+
+
+def combined(replies: Mapping[int, Reply], size: int) -> Reply:
+    """Make one reply of those of all ranks, which stand in the order of their arrival.
+
+    It is rank 0's, with the highest memory and the bytes that all copy; or the first that is not ok, with its rank in the sentence unless
+    all ranks say the same.
+    """
+    if size == 1:
+        return replies[0]
+    if bad := {number: reply for number, reply in replies.items() if reply.status is not Status.OK}:
+        number, reply = next(iter(bad.items()))
+        alike = len(bad) == size and len({each.reason for each in bad.values()}) == 1
+        named = reply if alike else reply.with_reason(f"rank {number}: {reply.reason}")
+        return replace(named, fault=any(each.fault for each in bad.values()))
+    measurements = [measurement for _, reply in sorted(replies.items()) if (measurement := reply.measurement)]
+    whole = measurements[0]
+    known = [name for name, peak in asdict(whole.memory).items() if peak is not None]
+    memory = replace(whole.memory, **{name: max(getattr(each.memory, name) or 0 for each in measurements) for name in known})
+    transfer = whole.transfer
+    if transfer:  # taken by all ranks or by none, in a time that all of them read
+        copied = ("h2d_bytes", "d2h_bytes")
+        transfer = replace(transfer, **{name: sum(getattr(each.transfer, name) for each in measurements) for name in copied})
+    return replace(replies[0], measurement=replace(whole, memory=memory, transfer=transfer))
+
+
+class WorkerProcess(MeasuringProcess):
+    """One measuring process by itself. Use as a context manager: leaving it ends the process and all it started."""
+
+    def __init__(self, mode: Mode, threads: int, seed: int, interruption: Interruption, interpreter: Interpreter | None = None) -> None:
+        super().__init__(interruption)
+        self.mode = mode
+        self.interpreter = interpreter = interpreter or Interpreter()
         self._output = tempfile.TemporaryFile()  # noqa: SIM115  # end() closes it
-        self._case_pid: int | None = None
-        self._stage = ""
-        self._unkillable = self._imported = False
-        self._printed_before = 0
-        request_read, self._requests = os.pipe()
-        reply_read, reply_write = os.pipe()
-        self._replies = Reader(reply_read)
-        lifeline_read, self._lifeline = os.pipe()
-        handed = (request_read, reply_write, lifeline_read)
+        request_read, requests = os.pipe()
+        replies, reply_write = os.pipe()
+        lifeline_read, lifeline = os.pipe()
+        self._ours, handed = (requests, replies, lifeline), (request_read, reply_write, lifeline_read)
+        self._channels = [Channel(replies, requests, self._output.fileno())]
         environ = {**interpreter.environment(), **own_variables(threads, seed)}
         try:
             self._process = start(interpreter, _WORKER, [mode, *map(str, handed)], environ, self._output, handed)
@@ -135,125 +263,46 @@ class WorkerProcess:
     def __exit__(self, *_: object) -> None:
         self.end()
 
-    def ask(
-        self, request: Request, deadline_s: float = START_S, run_ends: float = math.inf, window: Window | None = None
-    ) -> RequestOutcome:
-        """Send one request and wait for its end: a reply, the death of its process, the deadline, the end of the run, or Ctrl-C.
-
-        ``deadline_s`` counts from when it begins, and again from where it says so; ``run_ends`` is on the scale of `time.monotonic`.
-        After anything but a reply the process that did the request is gone, with its group. ``window`` is read while the request has a
-        step metered.
-        """
-        self._timed: Reply | None = None
-        self.send(request)
-        return replace(self.answer(deadline_s, run_ends, window), timed=self._timed)
-
-    def send(self, request: Request) -> None:
-        """Send a request, and leave it to `answer` to tell how it ended."""
-        with suppress(BrokenPipeError):  # the process has died, which its answer shows
-            send(self._requests, request.to_json())
-
-    def answer(self, deadline_s: float = START_S, run_ends: float = math.inf, window: Window | None = None) -> RequestOutcome:
-        """Wait for the end of the request sent last, as `ask` does."""
-        try:
-            outcome = self._answer(deadline_s, run_ends, window)
-            self._forget_output()
-            return outcome
-        except EOFError:
-            code = self._wait()
-            return self._died("has ended and is still there" if code is None else self._cause(code))
-        except ForeignLine as error:
-            return self._died(str(error))
-        except TimeoutError:
-            run_ended = time.monotonic() >= run_ends
-            if not self._imported and not run_ended:
-                return self._died(f"had not imported torch after {IMPORT_S:g} s; try again, as the disk may have it at hand by then")
-            if self._survives_its_case():
-                self._forget_output()
-            else:
-                self.end()
-            return RequestOutcome("budget" if run_ended else "deadline", sentence=self._stage, unkillable=self._unkillable)
-        except Interrupted:
-            self.end()
-            return RequestOutcome("interrupted")
-
     def end(self) -> None:
         """Kill the process and its group and free what belongs to it; a second time does nothing."""
-        self.usable = False
-        if self._requests < 0:
+        if not self.usable:
             return
+        self.usable = False
         self._close()
-        if self._case_pid:
-            kill_group(self._case_pid)
+        if self._channels[0].exit is None and (pid := self._channels[0].case_pid):
+            kill_group(pid)
         kill_group(self._process.pid)
-        self._unkillable = self._wait() is None
+        self._unkillable = self._exit() is None
 
-    def _wait(self) -> int | None:
+    def _exit(self) -> int | None:
         """Return how the process exited; None where it does not, as one that waits for a device which fell off its bus."""
         with suppress(subprocess.TimeoutExpired):
             return self._process.wait(_GRACE_S)
         return None
 
-    def _answer(self, deadline_s: float, run_ends: float, window: Window | None) -> RequestOutcome:
-        # The request waits while this process still imports torch; its own clock starts when it begins.
-        deadline = min(run_ends, time.monotonic() + (START_S if self._imported else IMPORT_S))
-        reply: Reply | None = None
-        while "exit" not in (message := self._next_message(deadline, window)):
-            self._imported = True
-            if "pid" in message:
-                self._case_pid, self._stage = message["pid"], ""
-            if "pid" in message or "restart" in message:
-                deadline = min(run_ends, time.monotonic() + deadline_s)
-            elif "stage" in message:
-                self._stage = message["stage"]
-            elif "timed" in message:
-                self._timed = convert(Reply, message["timed"])
-            elif "window" in message:
-                if window:
-                    window.mark(message["window"])
-            else:
-                reply = convert(Reply, message["reply"])
-        self._case_pid = None
-        return RequestOutcome("replied", reply) if reply else RequestOutcome("died", sentence=self._cause(message["exit"]))
+    def _death(self, channel: Channel) -> RequestOutcome:
+        if (code := self._exit() if channel.exit is None else channel.exit) is None:
+            return RequestOutcome("died", sentence="has ended and is still there")
+        # pread, because the process shares this file's offset and goes on writing there.
+        said = os.pread(self._output.fileno(), 1 << 16, channel.printed_before)
+        return RequestOutcome("died", sentence=exit_description(code, said.decode(errors="replace")))
 
-    def _next_message(self, deadline: float, window: Window | None) -> Message:
-        """Wait for a message as `Reader.read` does, and take the readings that are due meanwhile."""
-        while window and window.due_s < deadline:
-            with suppress(TimeoutError):
-                return self._replies.read(window.due_s, self._interruption.fileno())
-            window.read()
-        return self._replies.read(deadline, self._interruption.fileno())
-
-    def _survives_its_case(self) -> bool:
-        """Kill the fork that does the request; return whether the process itself lives on, which it shows by reporting that end."""
-        if self.mode == "stay" or self._case_pid is None:
-            return False
-        kill_group(self._case_pid)
-        self._case_pid = None
-        grace = time.monotonic() + _GRACE_S
-        with suppress(EOFError, ForeignLine, TimeoutError, Interrupted):
-            while "exit" not in self._replies.read(grace, self._interruption.fileno()):
-                pass
-            return True
-        return False
-
-    def _forget_output(self) -> None:
-        """Have no later request end in the words of this one. What was printed ahead of the first may be why it can't be done."""
-        self._printed_before = os.fstat(self._output.fileno()).st_size
-
-    def _died(self, sentence: str) -> RequestOutcome:
-        self.end()
-        return RequestOutcome("died", sentence=sentence, unkillable=self._unkillable)
+    def _stop(self) -> str:
+        """Kill the fork that does the request, if it is one: that the process itself lives on it shows by reporting that end."""
+        (channel,) = self._channels
+        if self.mode == "fork" and channel.case_pid is not None:
+            kill_group(channel.case_pid)
+            channel.case_pid, grace = None, time.monotonic() + _GRACE_S
+            with suppress(EOFError, ForeignLine, TimeoutError, Interrupted):
+                while "exit" not in (message := channel.read(grace, self._wake)):
+                    pass
+                channel.exit = message["exit"]
+        return channel.stage
 
     def _close(self) -> None:
-        for descriptor in (self._requests, self._replies.fileno(), self._lifeline):
+        for descriptor in self._ours:
             os.close(descriptor)
-        self._requests = -1
         self._output.close()
-
-    def _cause(self, code: int) -> str:
-        # pread, because the process shares this file's offset and goes on writing there.
-        return exit_description(code, os.pread(self._output.fileno(), 1 << 16, self._printed_before).decode(errors="replace"))
 
 
 def handshake(
@@ -286,65 +335,3 @@ def handshake(
             f"{failed} imported torch, and did not say within {START_S:g} s which devices there are; see what their driver says"
         )
     raise WorkerError(f"{failed} {outcome.sentence or outcome.how}")
-
-
-def own_variables(threads: int, seed: int) -> dict[str, str]:
-    """Return dlbench's own variables for a measuring process.
-
-    Each round gets its own hash seed and its own size of the environment, which shifts the stack: layout luck is averaged out.
-    Mytkowicz and others, Producing Wrong Data Without Doing Anything Obviously Wrong, ASPLOS 2009.
-    """
-    chance = random.Random(seed)
-    return {
-        "PYTHONHASHSEED": str(chance.randrange(2**32)),
-        "DLBENCH_PADDING": "x" * chance.randrange(4096),
-        "DLBENCH_PID": str(os.getpid()),
-        "OMP_NUM_THREADS": str(threads),
-        "MKL_NUM_THREADS": str(threads),
-        # Asking for devices must not initialise CUDA in a process that will fork.
-        "PYTORCH_NVML_BASED_CUDA_CHECK": "1",
-    }
-
-
-def start_code(rest: str, interpreter: Interpreter) -> str:
-    """Return code that imports dlbench by its path alone, as its folder may hold another interpreter's packages, and does the rest."""
-    return _START.format(package=str(Path(dlbench.__file__).resolve()), imports_from_folder=interpreter.imports_from_folder) + rest
-
-
-def start(
-    interpreter: Interpreter, code: str, arguments: Sequence[str], environ: Mapping[str, str], output: IO[bytes], handed: Sequence[int] = ()
-) -> subprocess.Popen[bytes]:
-    """Start a process on the CPUs to measure on, which prints to a file. Raises WorkerError where it can't be started."""
-    try:
-        process = subprocess.Popen(
-            [interpreter.python, "-c", start_code(code, interpreter), *arguments],
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=output,
-            pass_fds=handed,
-            start_new_session=True,  # Ctrl-C at the terminal reaches only the parent, which decides
-            cwd=interpreter.folder,
-            env=environ,
-        )
-    except OSError as error:
-        raise WorkerError(f"cannot start {interpreter.python}: {error.strerror or error}; give the path of a Python") from error
-    if cpus := processor.cpus_to_measure_on():
-        with suppress(OSError):  # it is gone already, which the first request will show
-            os.sched_setaffinity(process.pid, cpus)  # before it has any thread that would not inherit it
-    return process
-
-
-def exit_description(code: int, output: str) -> str:
-    """Describe an exit code, with the last line that the process wrote."""
-    how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code} and no result"
-    lines = [line.strip() for line in output.splitlines() if line.strip()]
-    # The traceback that faulthandler prints names files of this machine; its heading is what helps.
-    last = next((line[:300] for line in reversed(lines) if not line.startswith(_TRACEBACK)), "")
-    return f"{how}; it said: {last}" if last else how
-
-
-def kill_group(pid: int) -> None:
-    """Kill a process with its group, if they are still there."""
-    for kill in (os.killpg, os.kill):  # a child that had no time to make its own group is ended by itself
-        with suppress(ProcessLookupError, PermissionError):
-            kill(pid, signal.SIGKILL)

@@ -13,11 +13,12 @@ from pathlib import Path
 from typing import Any
 
 from dlbench.core.errors import DeviceFault, Interrupted, UsageError, WorkerError
+from dlbench.harness.process.interpreter import Interpreter
 from dlbench.harness.process.interrupt import Interruption
 from dlbench.harness.process.wire import ForeignLine, Message, Reader, call_parent, send
-from dlbench.harness.process.worker_process import IMPORT_S, Interpreter
+from dlbench.harness.process.worker_process import IMPORT_S
 from dlbench.harness.ranks.placement import NodeCapacity
-from dlbench.harness.ranks.torchrun import RankSpec, Torchrun, running_functions
+from dlbench.harness.ranks.torchrun import RankSpec, Torchrun
 
 _PATIENCE_S = 60.0
 """For the other machines: torchrun starts dlbench everywhere at once, but one may be slower to import torch."""
@@ -75,12 +76,12 @@ class RemoteNode:
         """Have ranks started there. Raises DeviceFault if the machine is gone."""
         self._send({"op": "start", "ranks": asdict(spec)})
 
-    def exit_description_of(self, rank: int, pid: int) -> str:
+    def exit_description_of(self, rank: int, pid: int, since: int = 0) -> str:
         """Ask how a rank that has died there ended. Raises DeviceFault if the machine is gone."""
-        return str(self._ask({"op": "exit_description", "rank": rank, "pid": pid}).get("exit_description", "died"))
+        return str(self._ask({"op": "exit_description", "of": [rank, pid, since]}).get("exit_description", "died"))
 
     def running_functions(self, pids: Mapping[int, int]) -> dict[int, str]:
-        """Ask in which function each rank there is: see `torchrun.running_functions`. Raises DeviceFault if the machine is gone."""
+        """Ask in which function each rank there is: see `Torchrun.running_functions`. Raises DeviceFault if the machine is gone."""
         functions = self._ask({"op": "running_functions", "pids": pids}).get("running_functions", {})
         return {int(rank): str(function) for rank, function in functions.items()}
 
@@ -143,11 +144,11 @@ def serve(node: Node, capacity: NodeCapacity, environment: Mapping[str, Any], in
         with suppress(EOFError, ForeignLine, Interrupted):
             while True:
                 match message := messages.read(wake=interruption.fileno()):
-                    case {"op": "exit_description", "rank": rank, "pid": pid}:
-                        description = torchrun.exit_description_of(rank, pid) if torchrun else "died"
+                    case {"op": "exit_description", "of": of}:
+                        description = torchrun.exit_description_of(*of) if torchrun else "died"
                         send(connection.fileno(), {"exit_description": description})
                     case {"op": "running_functions", "pids": pids}:
-                        found = running_functions(Path(folder), {int(rank): pid for rank, pid in pids.items()})
+                        found = torchrun.running_functions({int(rank): pid for rank, pid in pids.items()}) if torchrun else {}
                         send(connection.fileno(), {"running_functions": found})
                     case _:
                         if torchrun:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dlbench.core.errors import WorkerError
-from dlbench.harness.process.worker_process import Interpreter, exit_description, kill_group, own_variables, start, start_code
+from dlbench.harness.process.interpreter import Interpreter, exit_description, kill_group, own_variables, start, start_code
 
 _REPORT_S = 5.0
 """For torchrun to notice that ranks are gone, and to report how they ended."""
@@ -79,7 +79,28 @@ class Torchrun:
         """Say how a rank ended, once all are gone, with its last line after the first ``since`` bytes."""
         self._wait()
         found = re.search(rf"exitcode\s*: (-?\d+) \(pid: {pid}\)", self._text())
-        return exit_description(int(found[1]), printed(self._folder, rank, since)) if found else "died"
+        return exit_description(int(found[1]), self._printed(rank, since)) if found else "died"
+
+    def running_functions(self, pids: Mapping[int, int]) -> dict[int, str]:
+        """Have ranks, by number, dump their tracebacks; return the function that each is in, of those that could."""
+        before = {rank: len(self._printed(rank)) for rank in pids}
+        for pid in pids.values():
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGUSR1)
+        deadline = time.monotonic() + _DUMP_S
+        found: dict[int, str] = {}
+        while len(found) < len(pids) and time.monotonic() < deadline:
+            time.sleep(0.02)
+            dumps = {rank: re.search(r"^  File .* in (\w+)$", self._printed(rank, since), re.MULTILINE) for rank, since in before.items()}
+            found = {rank: dump[1] for rank, dump in dumps.items() if dump}
+        return found
+
+    def _printed(self, rank: int, since: int = 0) -> str:
+        """Return what a rank has printed after so many bytes."""
+        try:
+            return (self._folder / str(rank)).read_bytes()[since:].decode(errors="replace")
+        except FileNotFoundError:
+            return ""
 
     def _wait(self) -> None:
         with suppress(subprocess.TimeoutExpired):
@@ -100,26 +121,3 @@ class Torchrun:
     def _free(self) -> None:
         self._output.close()
         self._logs.cleanup()
-
-
-def printed(folder: Path, rank: int, since: int = 0) -> str:
-    """Return what a rank has printed after so many bytes."""
-    try:
-        return (folder / str(rank)).read_bytes()[since:].decode(errors="replace")
-    except FileNotFoundError:
-        return ""
-
-
-def running_functions(folder: Path, pids: Mapping[int, int]) -> dict[int, str]:
-    """Have ranks of this machine, by number, dump their tracebacks; return the function that each is in, of those that could."""
-    before = {rank: len(printed(folder, rank)) for rank in pids}
-    for pid in pids.values():
-        with suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGUSR1)
-    deadline = time.monotonic() + _DUMP_S
-    found: dict[int, str] = {}
-    while len(found) < len(pids) and time.monotonic() < deadline:
-        time.sleep(0.02)
-        dumps = {rank: re.search(r"^  File .* in (\w+)$", printed(folder, rank, since), re.MULTILINE) for rank, since in before.items()}
-        found = {rank: dump[1] for rank, dump in dumps.items() if dump}
-    return found

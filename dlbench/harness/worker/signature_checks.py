@@ -11,7 +11,6 @@ from dlbench.core.quantities import MOST
 _STAND_OUT: tuple[ParameterRole, ...] = ("way", "supply", "own_process", "format")
 _KINDS: Mapping[ParameterRole, tuple[str, ...]] = {
     "sweep": ("integer", "number"),
-    "probed": ("integer",),
     "limit": ("number",),
     "communicates": ("flag",),
     **dict.fromkeys(("searched", "searched_last"), ("integer", "text")),

@@ -1,4 +1,4 @@
-"""Messages of a case to its parent: what it is at, from when its deadline counts, when it is timed or metered. Standard library only."""
+"""Messages of a case to its parent: what it is at, when it is timed or metered. Standard library only."""
 
 import math
 import time
@@ -27,12 +27,6 @@ def keep_timed(measurement: Mapping[str, Any]) -> None:
     """Have the parent keep what was timed, for the case that nothing comes behind."""
     if _tell:
         _tell({"timed": measurement})
-
-
-def restart_deadline() -> None:
-    """Have the deadline of this case count from now."""
-    if _tell:
-        _tell({"restart": True})
 
 
 @contextmanager

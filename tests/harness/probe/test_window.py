@@ -18,11 +18,10 @@ from dlbench.core.measurement import Measurement
 from dlbench.core.model import Case, Status
 from dlbench.core.schema import Unit
 from dlbench.core.unknown import explained
-from dlbench.harness.probe import monitor, window
+from dlbench.harness.probe import monitor
 from dlbench.harness.probe.devices import Accelerator, Processor
 from dlbench.harness.probe.energy import MOST_WATTS, CounterMeter, PowerMeter
-from dlbench.harness.probe.monitor import Monitor
-from dlbench.harness.probe.window import Window
+from dlbench.harness.probe.monitor import Monitor, Window
 from dlbench.harness.worker.stages import metered_window
 
 UUID = "8d2a59f1-6c1f-4c4b-9a55-0123456789ab"
@@ -81,7 +80,6 @@ def card(energy_mj: int | None, power_mw: int = 300_000, reasons: int = 0, clock
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     clock = Clock()
-    monkeypatch.setattr(window.time, "monotonic", clock)
     monkeypatch.setattr(Window.__init__, "__defaults__", (clock,))
     monkeypatch.setattr(monitor.time, "monotonic", clock)
     return clock
@@ -237,7 +235,7 @@ def test_a_card_is_metered_to_a_millijoule_with_idle_power_and_its_host(tmp_path
         "clock_hz": (1.7e9, 1.5e9),
         "temperature_c": (80.0, 85.0),
         "power_w": (301.0, 250.0),
-        "throttle": (window.AT_POWER_LIMIT, window.SLOWED_DOWN),
+        "throttle": (monitor.AT_POWER_LIMIT, monitor.SLOWED_DOWN),
     }
     assert found.throttling is not None
     assert found.throttling.reasons == ("hw_thermal_slowdown", "sw_power_cap")
@@ -378,7 +376,7 @@ def test_a_processor_tells_its_clock_its_temperature_and_whether_it_was_too_hot(
         seen.mark({"items": 1.0, "seconds": 2.0})
     found = measured(seen)
     assert found.values["clock_hz"] == (2.9e9, 2.5e9)
-    assert (found.values["temperature_c"], found.values["throttle"]) == ((70.0, 92.5), (0.0, window.SLOWED_DOWN))
+    assert (found.values["temperature_c"], found.values["throttle"]) == ((70.0, 92.5), (0.0, monitor.SLOWED_DOWN))
     assert found.throttling is None, "what the kernel counts is read around the case"
 
 
@@ -423,8 +421,8 @@ def test_idle_power_without_a_counter_is_that_of_all_readings(tmp_path: Path, cl
 
     with FakeNvml(made_up).imported(), Monitor([CARD], 2) as watch:
         watch.read_idle({"cuda:0"}, settle)
-        idle = watch.window("cuda:0", DECLARED).idle
-    assert idle.watts == pytest.approx((175 + 9 * 50) / 10)
+        idle = watch.idle["cuda:0"]
+    assert idle == pytest.approx((175 + 9 * 50) / 10)
 
 
 @given(

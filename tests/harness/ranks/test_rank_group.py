@@ -3,7 +3,7 @@
 from dlbench.core.measurement import Measurement, Memory, Transfer
 from dlbench.core.model import Case, Status
 from dlbench.harness.process.wire import Reply
-from dlbench.harness.ranks.rank_group import combined
+from dlbench.harness.process.worker_process import combined
 
 CASE = Case("a[ranks=2]@cpu", "mine", "a", {"ranks": 2}, "cpu")
 

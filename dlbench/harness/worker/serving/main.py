@@ -32,7 +32,6 @@ from dlbench.harness.worker.backends.torch_build import math_flags, parallelism,
 from dlbench.harness.worker.checking.correctness import Subject, spot_checked
 from dlbench.harness.worker.checking.imports import try_plugins
 from dlbench.harness.worker.failures import Unmeasurable, failure_of, first_line
-from dlbench.harness.worker.measuring.forecast import refuse_too_slow
 from dlbench.harness.worker.measuring.limits import DeviceMemory, memory_limit, out_of_memory_named
 from dlbench.harness.worker.measuring.measure import DeviceClock, take_pinned_transfer, take_samples, take_transfer
 from dlbench.harness.worker.profiling.profile import is_profiled, with_profile
@@ -64,7 +63,7 @@ def main() -> None:
                 os.setpgid(0, 0)
                 lifecycle.die_with_parent([])
                 lifecycle.depend_on_lifeline(lifeline)
-                _answer(request, replies, fresh=True)
+                _answer(request, replies)
             finally:
                 os._exit(0)  # without the exit handlers and buffers of the process it is a copy of
         case_groups[:] = [pid]
@@ -121,8 +120,8 @@ def serve(
             os._exit(0)  # the exit handlers of a faulted device may hang
 
 
-def _answer(request: HelloRequest | MeasureRequest, replies: int, rank_process: RankProcess | None = None, *, fresh: bool = False) -> bool:
-    """Do one request; ``fresh``: in a process that has computed nothing yet. Return whether it is fit for another."""
+def _answer(request: HelloRequest | MeasureRequest, replies: int, rank_process: RankProcess | None = None) -> bool:
+    """Do one request. Return whether it is fit for another."""
     send(replies, {"pid": os.getpid()})
     if isinstance(request, MeasureRequest) and request.hide_accelerators:
         os.environ.update(lifecycle.NO_DEVICE)
@@ -131,10 +130,7 @@ def _answer(request: HelloRequest | MeasureRequest, replies: int, rank_process: 
         for plugin in request.plugins:
             registry.load_plugin(plugin)
         tell_parent(partial(send, replies))
-        if isinstance(request, HelloRequest):
-            reply = Reply(hello={**hello(request), "trials": trials})
-        else:
-            reply = measure(request, rank_process, fresh=fresh)
+        reply = Reply(hello={**hello(request), "trials": trials}) if isinstance(request, HelloRequest) else measure(request, rank_process)
         registry.refuse_imports_from(request.not_from)
     except DlbenchError as error:
         reply = Reply(error=str(error))
@@ -171,8 +167,8 @@ def hello(request: HelloRequest) -> Message:
     }
 
 
-def measure(request: MeasureRequest, rank_process: RankProcess | None = None, *, fresh: bool = False) -> Reply:
-    """Measure one case in one round; whatever goes wrong becomes its status. ``fresh``: in a process that has computed nothing yet."""
+def measure(request: MeasureRequest, rank_process: RankProcess | None = None) -> Reply:
+    """Measure one case in one round; whatever goes wrong becomes its status."""
     begun = Measurement(
         case=request.case,
         round=request.round,
@@ -182,14 +178,14 @@ def measure(request: MeasureRequest, rank_process: RankProcess | None = None, *,
         started=datetime.now(UTC).isoformat(timespec="milliseconds"),
     )
     try:
-        return _measure_case(begun, request, rank_process, fresh)
+        return _measure_case(begun, request, rank_process)
     except Exception as error:  # noqa: BLE001  # any error of a workload or of torch is a row with a sentence
         status, reason = failure_of(error, torch.__version__)
         # After a crash neither the device nor this process on it is of use.
         return Reply(measurement=replace(begun, status=status, reason=reason), fault=status is Status.CRASHED)
 
 
-def _measure_case(begun: Measurement, request: MeasureRequest, rank_process: RankProcess | None, fresh: bool) -> Reply:
+def _measure_case(begun: Measurement, request: MeasureRequest, rank_process: RankProcess | None) -> Reply:
     case, policy, rank = request.case, request.policy, rank_process.rank if rank_process else 0
     backend, device = find(request.devices[rank])
     dtype = str(case.params.get("dtype", "fp32"))
@@ -210,8 +206,6 @@ def _measure_case(begun: Measurement, request: MeasureRequest, rank_process: Ran
         memory_limit(declared, case.params, backend, device, request.memory_bytes) as begun.limit_bytes,  # however it ends
         out_of_memory_named(backend, device),
     ):
-        if fresh and backend.is_host and not request.round:
-            refuse_too_slow(workload, case.params, policy, device, clock)
         device_memory = DeviceMemory(backend, device)
         torch.manual_seed(request.seed)
         begun_s = clock.now()
