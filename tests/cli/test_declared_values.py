@@ -238,13 +238,17 @@ MISTAKES = {
     'Value("a", Unit.SECONDS, None, "", role="inputs")': (
         "value 'a': role must be one of input, transfer, host, served, p50, p90, p99, within, queries, once, sample, accuracy, diverged, "
         "largest, input_alone, step_alone, clock, temperature, power, throttle, pace, burst, steady, error, product_error, seed_accuracy, "
-        "seed_loss, seed_diverged, loss_curve, missed, late, backlog, saturation, highest_rate, failing_rate, rate_curve, not 'inputs'"
+        "seed_loss, seed_diverged, loss_curve, at_once, in_turn, kept, efficiency, missed, late, backlog, "
+        "saturation, highest_rate, failing_rate, rate_curve, not 'inputs'"
     ),
     'Value("a", Unit.RATIO, None, "", role="input")': "value 'a': the role 'input' is that of a number of seconds",
     'Value("a", Unit.SECONDS, None, "", role="input"), Value("b", Unit.SECONDS, None, "", role="input")': (
         "value 'b': a has the role 'input' already, which one alone can have; leave one without"
     ),
     'Value("a", Unit.COUNT, None, "", role="largest")': (
+        "value 'a': it takes one parameter that is searched, such as batch: Searched[Size] = None"
+    ),
+    'Value("a", Unit.ITEMS_PER_S, None, "", role="highest_rate")': (
         "value 'a': it takes one parameter that is searched, such as batch: Searched[Size] = None"
     ),
     'Value("a", Unit.SECONDS, None, "", bounds="rate.byte_per_s")': (
@@ -439,6 +443,18 @@ def test_sides_that_declare_a_value_differently_are_told_and_not_judged(tmp_path
     (row,) = json.loads(done.out)
     assert "not judged, as its unit, direction or kind is declared otherwise on each side" in row["compare.note"]
     assert (row["value.p99_s.base"], row["value.p99_s.new"], row["value.p99_s.verdict"]) == (1.0, 2.0, None)
+
+
+@pytest.mark.parametrize(
+    ("rate", "said"),
+    [
+        ("rate: Searched[Size] = None", "parameter 'rate': with the role 'searched' it must be number, not integer"),
+        ("rate: Searched[float] = None", "value 'a': a search for the highest rate takes the role 'percentile', too"),
+    ],
+)
+def test_a_search_for_the_highest_rate_is_declared_as_a_whole(tmp_path: Path, rate: str, said: str) -> None:
+    found = planned(tmp_path, 'values=(Value("a", Unit.ITEMS_PER_S, None, "", role="highest_rate"),)', rate)
+    assert found == (2, f"dlbench: w.py, line 4: workload 'wrong', {said}\n")
 
 
 def searched(path: Path, batch: int, limit_bytes: int | None) -> Path:
