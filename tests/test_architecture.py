@@ -34,7 +34,7 @@ ROOMS = {
     "harness.worker.checking": "operations imports correctness",
     "harness.worker.profiling": "kinds layers composites counts profile",
     "harness.worker.serving": "ranks main rank_main",
-    "harness.ranks": "torchrun placement cluster rank_group",
+    "harness.ranks": "placement machines rank_group",
     "harness": "observer rounds schedule pool measurer runner",
     "analysis.read": "pyperf usability places ceilings trend header readings declared table merge references",
     "analysis.ratios": "ratio pairing",

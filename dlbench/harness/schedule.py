@@ -16,7 +16,7 @@ from dlbench.core.measurement import Measurement, Series
 from dlbench.core.model import Case, Policy, Status, kind_of
 from dlbench.harness.probe.devices import Device, take_one_process, unusable, usable
 from dlbench.harness.process.interpreter import Interpreter
-from dlbench.harness.ranks.cluster import RemoteNode
+from dlbench.harness.ranks.machines import RemoteNode
 from dlbench.harness.ranks.placement import NodeCapacity
 from dlbench.harness.rounds import MOST_BLOCKS, SeriesRounds, allocate_rounds
 

@@ -28,7 +28,7 @@ from dlbench.core.provenance import differences
 from dlbench.core.rank_test import PAIRED_SHARES, rounds_for_gate
 from dlbench.core.thresholds import WITHIN_A_RUN, ThresholdSettings, overridden
 from dlbench.harness.process.interrupt import Interruption
-from dlbench.harness.ranks.cluster import refuse_several
+from dlbench.harness.ranks.machines import refuse_several
 from dlbench.harness.schedule import RunSettings, Task
 
 if TYPE_CHECKING:

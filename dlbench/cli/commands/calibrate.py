@@ -14,7 +14,7 @@ from dlbench.cli.terminal import draw, say, write_notes
 from dlbench.core.errors import ExitCode
 from dlbench.core.store import load
 from dlbench.harness.process.interrupt import Interruption
-from dlbench.harness.ranks.cluster import refuse_several
+from dlbench.harness.ranks.machines import refuse_several
 from dlbench.harness.schedule import Side
 
 _ADVISED = 5

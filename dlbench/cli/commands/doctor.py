@@ -20,7 +20,7 @@ from dlbench.core.model import Policy
 from dlbench.core.store import load
 from dlbench.harness.probe.checks import examine
 from dlbench.harness.process.interrupt import Interruption
-from dlbench.harness.ranks.cluster import refuse_several
+from dlbench.harness.ranks.machines import refuse_several
 from dlbench.harness.schedule import Side, Task
 
 SUITE = "noise"

@@ -37,7 +37,7 @@ from dlbench.core.thresholds import ACROSS_RUNS, ThresholdSettings
 from dlbench.core.writer import ResultWriter
 from dlbench.harness.probe.installed import why_none
 from dlbench.harness.process.interrupt import Interruption
-from dlbench.harness.ranks.cluster import Node, RemoteNode, connected_nodes, serve
+from dlbench.harness.ranks.machines import Node, RemoteNode, connected_nodes, serve
 from dlbench.harness.ranks.placement import NodeCapacity
 from dlbench.harness.schedule import RunSettings, Side
 

@@ -155,7 +155,7 @@ class MeasuringProcess:
                 if failed:
                     break
                 if time.monotonic() >= run_ends:
-                    return RequestOutcome("budget", sentence=self._stop())
+                    return RequestOutcome("budget", sentence=self._stop() if self._size == 1 else "")
                 if self._imported:
                     return RequestOutcome("deadline", sentence=self._stop())
                 late = f"had not imported torch after {IMPORT_S:g} s; try again, as the disk may have it at hand by then"

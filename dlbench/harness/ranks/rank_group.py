@@ -16,8 +16,7 @@ from dlbench.harness.process.interpreter import Interpreter, kill_group
 from dlbench.harness.process.interrupt import Interruption
 from dlbench.harness.process.wire import ForeignLine, Reader
 from dlbench.harness.process.worker_process import IMPORT_S, Channel, MeasuringProcess, RequestOutcome
-from dlbench.harness.ranks.cluster import RemoteNode
-from dlbench.harness.ranks.torchrun import RankSpec, Torchrun
+from dlbench.harness.ranks.machines import RankSpec, RemoteNode, Torchrun
 
 _HELLO_S = 10.0
 """For a rank that has connected to send its number."""

@@ -4,8 +4,8 @@ import io
 import subprocess
 from types import SimpleNamespace
 
-from dlbench.harness.ranks import torchrun
-from dlbench.harness.ranks.torchrun import Torchrun
+from dlbench.harness.ranks import machines
+from dlbench.harness.ranks.machines import Torchrun
 
 
 class Unkillable:
@@ -24,7 +24,7 @@ class Unkillable:
 
 def test_ranks_that_survive_their_kill_are_left(monkeypatch):
     killed, cleaned = [], []
-    monkeypatch.setattr(torchrun, "kill_group", killed.append)
+    monkeypatch.setattr(machines, "kill_group", killed.append)
     launched = object.__new__(Torchrun)
     launched._process, launched._output = Unkillable(), io.BytesIO()
     launched._logs = SimpleNamespace(cleanup=lambda: cleaned.append(1))
