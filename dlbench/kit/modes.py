@@ -66,14 +66,14 @@ VALUES = (
 INFERENCE_VALUES = tuple(replace(each, when={"mode": _COMPILING}) for each in VALUES)
 
 
-def take_kernels(kernels: Kernels, device: torch.device, dtype: str, *, slow: bool = False) -> None:
+def take_kernels(kernels: Kernels, device: torch.device, dtype: str) -> None:
     """Have torch take these kernels until the next case, for which the harness sets them anew.
 
-    Raises NotImplementedError on a CPU for a narrow precision in torch's own, unless ``slow`` cases are the deadline's to end.
+    Raises NotImplementedError on a CPU for a narrow precision in torch's own.
     """
     if kernels == "vendor":
         return
-    if device.type == "cpu" and PRECISIONS[dtype].bytes < PRECISIONS["fp32"].bytes and not slow:
+    if device.type == "cpu" and PRECISIONS[dtype].bytes < PRECISIONS["fp32"].bytes:
         raise NotImplementedError(f"in {dtype} a CPU takes hundreds of times as long with kernels=native; take fp32 or fp64")
     torch._C._set_mkldnn_enabled(False)
     torch.backends.cudnn.enabled = False

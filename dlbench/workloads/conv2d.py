@@ -35,7 +35,7 @@ def conv2d(
     kernels: Kernels = "vendor",
 ) -> Work:
     """Convolve `size` x `size` images with `kernel` x `kernel` filters; padding is kernel // 2 by default."""
-    take_kernels(kernels, device, dtype, slow=True)
+    take_kernels(kernels, device, dtype)
     if padding is None:
         padding = kernel // 2
     out = (size + 2 * padding - kernel) // stride + 1  # height and width of the output

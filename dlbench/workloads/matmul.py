@@ -80,7 +80,7 @@ def matmul(
     kernels: Kernels = "vendor",
 ) -> Work:
     """Multiply m x k by k x n matrices, `batch` of them in one call; m and k are n by default."""
-    take_kernels(kernels, device, dtype, slow=True)
+    take_kernels(kernels, device, dtype)
     m, k = m or n, k or n
     if PRECISIONS[dtype].scaled:
         return with_copies(device, _scaled(device, (m, k, n), batch, dtype, cache), copies)

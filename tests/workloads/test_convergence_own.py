@@ -20,7 +20,8 @@ GIVEN = {"model": "signs", "source": "numbers", "batch": 16}
 @pytest.fixture(autouse=True)
 def own(monkeypatch):
     """A network that learns signs, and 1040 shuffled samples of them: 65 batches, of which 13 are held out."""
-    monkeypatch.setattr(user_definitions, "_registry", user_definitions._Registry())
+    for kind in ("_networks", "_data"):
+        monkeypatch.setattr(user_definitions, kind, {})
     inputs = torch.randn(1040, 2, generator=torch.Generator().manual_seed(0))
 
     @dlbench.network(inputs=(2,), classes=2)

@@ -111,7 +111,7 @@ def test_a_batch_is_normalised_by_channel():
 
 @pytest.mark.parametrize("workers", [0, 2])
 def test_threads_keep_the_order_and_are_one_list_ahead(workers):
-    usual, begun, numbers = torch.get_num_threads(), [], count()
+    usual, begun, numbers, running = torch.get_num_threads(), [], count(), {*threading.enumerate()}
 
     def task(index):
         begun.append(index)
@@ -124,7 +124,7 @@ def test_threads_keep_the_order_and_are_one_list_ahead(workers):
     lists.close()
     assert len(begun) <= 15 + (3 if workers else 0)
     assert torch.get_num_threads() == usual
-    assert not [each for each in threading.enumerate() if each.name.startswith("ThreadPoolExecutor")]
+    assert not {*threading.enumerate()} - running
 
 
 def test_without_pillow_pictures_are_neither_drawn_nor_decoded(monkeypatch):
@@ -164,7 +164,8 @@ def test_torchcodec_decodes_where_it_imports(monkeypatch):
 @pytest.fixture
 def registered(monkeypatch):
     """Networks of one test."""
-    monkeypatch.setattr(user_definitions, "_registry", user_definitions._Registry(taken=user_definitions._registry.taken))
+    for kind in ("_networks", "_data"):
+        monkeypatch.setattr(user_definitions, kind, {})
 
 
 @pytest.fixture
@@ -196,6 +197,7 @@ class Ticking:
 @pytest.mark.parametrize(("where", "workers", "batches"), [("processes", 0, 1), ("processes", 2, 2), ("threads", 2, 1)])
 @pytest.mark.parametrize(("step", "shape"), [("training", ()), ("inference", (4, 5))])
 def test_for_a_step_a_call_takes_a_batch_of_each_process_and_says_both_paces(tiny, where, workers, batches, step, shape):
+    running = {*threading.enumerate()}
     work = set_up("preprocess", **SMALL, model="tiny", step=step, where=where, workers=workers)
     assert work.call().shape == shape
     assert (work.items, work.own_threads) == (4 * batches, where == "threads")
@@ -203,7 +205,7 @@ def test_for_a_step_a_call_takes_a_batch_of_each_process_and_says_both_paces(tin
     assert values.keys() == {"input_s", "input_alone_s", "step_alone_s"}
     assert values["step_alone_s"] == batches  # of a second each
     assert not multiprocessing.active_children()
-    assert not [each for each in threading.enumerate() if each.name.startswith("ThreadPoolExecutor")]
+    assert not {*threading.enumerate()} - running
 
 
 def test_it_says_how_a_step_is_fed_and_what_its_values_are_for():
