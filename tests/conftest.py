@@ -48,6 +48,19 @@ def wide_pipes() -> Iterator[None]:
         yield
 
 
+@pytest.fixture
+def earlier_files(monkeypatch: pytest.MonkeyPatch) -> tuple[object, ...]:
+    """Stand for the reference runs that come with dlbench, which are measured anew from time to time."""
+    import front_door
+
+    from dlbench.analysis.read.references import ReferenceRun
+    from dlbench.core.store import read_header
+
+    runs = tuple(ReferenceRun(path, read_header(path)) for path in sorted(front_door.FILES.glob("*/*.jsonl")))
+    monkeypatch.setattr("dlbench.analysis.answers.parts.elsewhere.reference_runs", lambda: runs)
+    return runs
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Let snapshots be written: a diff of tests/snapshots is what a reviewer reads."""
     parser.addoption("--snapshot-update", action="store_true", help="write tests/snapshots instead of holding texts against it")

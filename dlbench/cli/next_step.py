@@ -1,4 +1,4 @@
-"""Lines that follow a screen: all that was not asked with one command, and the last line with the files and what to type next."""
+"""Lines that follow a screen: what was not asked with one command, and the last line with the files and what to type next."""
 
 import shlex
 from collections.abc import Iterable, Sequence
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def left_open(found: Sequence["Answer | Missing"], *, with_time: bool) -> str:
-    """Return what was not asked and one command for all of it: ``batch, default: dlbench run batch modes, 20 min``.
+    """Return what was not asked and one command for most of it: ``batch, default: dlbench run batch modes, 20 min``.
 
     The time is that of the suites' budgets, where all have one. Reading suites takes the run tower, which showing a file does without.
     """

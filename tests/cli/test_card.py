@@ -14,6 +14,8 @@ from dlbench.analysis.read.table import collect
 from dlbench.core.conditions import Throttling
 from dlbench.core.model import Status
 
+pytestmark = pytest.mark.usefixtures("earlier_files")
+
 REFERENCES = sorted((front_door.ROOT / "results" / "reference").glob("*/*.jsonl"))
 COMMAND = [["run", "/home/somebody/my suites/mine.toml"], ["--plugin", "/home/somebody/net.py"], ["--set", "path=/home/somebody/d"]]
 ENVIRONMENT = {

@@ -27,6 +27,8 @@ from dlbench.core.finding import Finding, Fitness
 from dlbench.core.measurement import Measurement, Transfer
 from dlbench.core.model import Policy, Status
 
+pytestmark = pytest.mark.usefixtures("earlier_files")
+
 WIDTHS = (120, 80, 20)
 TEN = (1.00, 1.01, 0.99, 1.02, 0.98, 1.005, 0.995, 1.015, 0.985, 1.001)
 WIDE = (1.0, 2.1, 0.6, 1.7, 0.8, 2.4, 0.7, 1.9, 1.1, 0.9)

@@ -25,6 +25,8 @@ _NAMED = 2
 _RUN = "dlbench run"
 _PLAIN = "quick"
 """The suite of a run that names none."""
+_MOST_TOPICS, _MOST_SUITES = 4, 3
+"""That are named as open: nobody asks twelve questions at once."""
 _HIDING = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES")
 _DOT = " · "
 
@@ -92,15 +94,15 @@ def hanging(label: str, text: str, width: int) -> list[str]:
 
 
 def left_open(found: Sequence[Answer | Missing]) -> tuple[str, str]:
-    """Return the topics that nothing was measured for, and the command that measures all of it; both empty where all is told."""
+    """Return the topics that nothing was measured for, and the command that measures most of them; both empty where all is told."""
     lacking = [each for each in found if isinstance(each, Missing) and each.commands]
     suites, left = list[str](), lacking
     while left:
         command = most_wanted(left)
         suites.append(command.removeprefix(_RUN).strip() or _PLAIN)
         left = [each for each in left if command not in each.commands]
-    command = " ".join((_RUN, *suites)).removesuffix(f" {_PLAIN}" if suites == [_PLAIN] else "")
-    return (", ".join(each.question.topic for each in lacking), command) if suites else ("", "")
+    command = " ".join((_RUN, *suites[:_MOST_SUITES])).removesuffix(f" {_PLAIN}" if suites == [_PLAIN] else "")
+    return (few((each.question.topic for each in lacking), _MOST_TOPICS), command) if suites else ("", "")
 
 
 def most_wanted(lacking: Sequence[Missing]) -> str:

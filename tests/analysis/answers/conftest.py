@@ -9,17 +9,12 @@ import made_up
 import pytest
 
 from dlbench.analysis.answers import answers
-from dlbench.analysis.read.references import ReferenceRun
 from dlbench.analysis.read.table import collect
-from dlbench.core.store import read_header
 
 
 @pytest.fixture(autouse=True)
-def earlier_files(monkeypatch):
-    """Stand for the reference runs that come with dlbench, which are measured anew from time to time."""
-    runs = tuple(ReferenceRun(path, read_header(path)) for path in sorted(front_door.FILES.glob("*/*.jsonl")))
-    monkeypatch.setattr("dlbench.analysis.answers.parts.elsewhere.reference_runs", lambda: runs)
-    return runs
+def steady(earlier_files):
+    """Have every test of answers read those."""
 
 
 @pytest.fixture

@@ -32,6 +32,8 @@ from dlbench.core.model import Status
 from dlbench.core.schema import Column, Unit
 from dlbench.core.units import one_line
 
+pytestmark = pytest.mark.usefixtures("earlier_files")
+
 TOPICS = topics()
 WIDTHS = (100, 80, 60, 40, 20)
 REFERENCES = sorted((front_door.ROOT / "results" / "reference").glob("*/*.jsonl"))
