@@ -22,7 +22,7 @@ HEADER = '{"kind":"header","schema":1,"policy":{},"devices":[],"environment":{}}
         (
             ("run", "cnn", "--set", "mode=freeze"),
             2,
-            "no mode is called 'freeze' here, only in infer_step and fastest_infer_step; valid: eager, compile, graph, autotune",
+            "no mode is called 'freeze' here, only in infer_step, fastest_infer_step and 4 more; valid: eager, compile, graph, autotune",
         ),
         (("run", "cores", "--set", "instances=0"), 2, "--set instances=0 (infer_step): instances must be a positive integer, not 0"),
         (("run", "scaling", "--set", "threads=2"), 2, "--set threads: ranks share the cores among themselves, so it is no axis of"),

@@ -184,9 +184,7 @@ def test_what_a_comparison_says_of_a_case_that_lost_rounds(tmp_path, side, numbe
     )
     assert (loose.code, strict.code) == codes
     rows = {row["compare.case"]: row for row in json.loads(loose.out)}
-    lines = (
-        f"its lines may be among the damaged ones of {which}" if altogether else f"it may have lost a round with a damaged line of {which}"
-    )
+    lines = f"damaged lines of {which} may have had rounds of it"
     assert (rows[ONE.id]["compare.verdict"], lines in rows[ONE.id]["compare.note"]) == (verdict, True)
     assert (rows[TWO.id]["compare.verdict"], "damaged" in (rows[TWO.id]["compare.note"] or "")) == ("same", False)
     assert f"note: {side}.jsonl: {len(numbers)} line" in loose.err
@@ -199,7 +197,7 @@ def test_a_first_round_that_no_case_has_was_lost_too(tmp_path, new):
         made_up.write(tmp_path / f"{name}.jsonl", made_up.rounds_of(ONE, SEVEN))
     damage(tmp_path / f"{new}.jsonl", 2)
     done = front_door.in_process(tmp_path, "compare", "base.jsonl", f"{new}.jsonl", "--strict")
-    assert (done.code, "it may have lost a round with a damaged line of the new file" in done.out) == (4, True)
+    assert (done.code, "damaged lines of the new file may have had rounds of it" in done.out) == (4, True)
 
 
 def test_rows_of_one_file_and_sides_of_an_ab_may_have_lost_rounds_too(tmp_path):
@@ -220,7 +218,7 @@ def test_rows_of_one_file_and_sides_of_an_ab_may_have_lost_rounds_too(tmp_path):
         )
         (row,) = json.loads(loose.out)
         assert (loose.code, strict.code, row["compare.verdict"]) == (0, 4, "same"), (loose, strict)
-        assert "it may have lost a round with a damaged line of the new file" in row["compare.note"]
+        assert "damaged lines of the new file may have had rounds of it" in row["compare.note"]
         assert f"line 15 (JSON is malformed: invalid character (byte 0)); {remedy}" in loose.err
 
 

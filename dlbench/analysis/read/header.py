@@ -229,5 +229,5 @@ def circumstances(run: RunFile, name: str) -> list[str]:
     if count := len(run.discarded):
         cases = len({each.case.id for each in run.discarded})
         of = f"{count} measurement{'s' * (count > 1)} of {cases} case{'s' * (cases > 1)}"
-        notes.append(f"{name}: left out {of} that were throttled or disturbed, here or on the other side, and were made again")
+        notes.append(f"{name}: left out {of}, throttled or disturbed on a side, which were made again")
     return notes

@@ -306,16 +306,18 @@ _LIKE = 0.8
 
 
 def _elsewhere(parameter: Parameter, value: str, signatures: Signatures) -> str:
-    """Say which workloads take a value that this one does not, or values that begin with it; an empty text where none or many do."""
+    """Say which workloads take a value that this one does not, or values that begin with it; an empty text where none does."""
     if any(each.startswith(value) for each in parameter.choices):
         return ""
     of_others = {each.name: own.choices for each in signatures.values() if (own := each.parameter(parameter.name))}
     taking = {name: found for name, choices in of_others.items() if (found := [each for each in choices if each.startswith(value)])}
-    if not 0 < len(taking) <= _FEW:
+    if not taking:
         return ""
+    first, more = list(taking)[:_FEW], len(taking) - _FEW
+    where = f"{', '.join(first)} and {more} more" if more > 0 else " and ".join(first)
     begun = dict.fromkeys(itertools.chain.from_iterable(taking.values()))
     named = "" if value in begun else f"{' and '.join(begun)} "
-    return f" here, {named}only in {' and '.join(taking)}; valid: {', '.join(parameter.choices)}"
+    return f" here, {named}only in {where}; valid: {', '.join(parameter.choices)}"
 
 
 def _devices_of(suite: Suite, bench: Bench, signatures: Signatures, present: Sequence[str], include_absent: bool) -> tuple[str, ...]:

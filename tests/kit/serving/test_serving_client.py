@@ -2,7 +2,7 @@
 
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import psutil
 import pytest
@@ -10,8 +10,12 @@ import pytest
 from dlbench.kit.serving.client import MOST_REQUESTS, Client
 
 
-def children() -> list[psutil.Process]:
-    return psutil.Process().children()
+@pytest.fixture(autouse=True)
+def none_is_left() -> Iterator[None]:
+    """Hold each test to leaving no process; those that other tests have running are none of them."""
+    before = {*psutil.Process().children()}
+    yield
+    assert not {*psutil.Process().children()} - before
 
 
 def received(client: Client, count: int) -> list[float]:
@@ -28,7 +32,6 @@ def test_no_request_is_sent_ahead_of_its_time_nor_is_one_lost() -> None:
     assert [round(each - scheduled[0], 9) for each in scheduled] == [0.0, 0.001, 0.01, 0.01]
     assert sent == sorted(sent)
     assert all(each >= due for each, due in zip(sent, scheduled, strict=True))
-    assert children() == []
 
 
 def test_the_schedule_begins_once_the_process_is_ready_so_that_no_burst_has_to_catch_up() -> None:
@@ -67,7 +70,6 @@ def test_a_client_that_ends_too_early_is_an_error() -> None:
 def test_more_than_a_pipe_holds_are_refused_before_anything_starts() -> None:
     with pytest.raises(ValueError, match="8193 requests are more than can be on their way at once; give 8192 or fewer"):
         Client([0.0] * (MOST_REQUESTS + 1))
-    assert children() == []
 
 
 def test_a_service_that_fails_leaves_no_process() -> None:
@@ -78,7 +80,6 @@ def test_a_service_that_fails_leaves_no_process() -> None:
 
     with pytest.raises(RuntimeError, match="lost"):
         serve()
-    assert children() == []
 
 
 def test_a_client_ends_with_its_server() -> None:
