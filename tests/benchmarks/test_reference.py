@@ -17,7 +17,7 @@ from dlbench.core.units import clock_time
 
 def test_a_short_set_to_four_rounds_then_the_tests_then_all_others_and_at_last_seven(tmp_path, capsys):
     machine = Machine()
-    assert machine.reference(tmp_path) == 0
+    assert machine.reference(tmp_path, "--budget", "20m") == 0
     assert machine.pieces() == [*SHORT, "tests", *LATER, *(f"+{suite}" for suite in SUITES)]
     runs = [words for words, _ in machine.calls if "--rounds" in words]
     assert [words_after(words, "--rounds") for words in runs] == [["4"]] * len(SUITES) + [["7"]] * len(SUITES)
@@ -28,7 +28,7 @@ def test_a_short_set_to_four_rounds_then_the_tests_then_all_others_and_at_last_s
         assert set(packed.getnames()) == {"nvidia-h200", *(f"nvidia-h200/{path.name}" for path in (tmp_path / "nvidia-h200").iterdir())}
     did = "ran for 0:10, went on for 0:10; left: nothing"
     assert out.partition("every suite has its rounds\n")[2].splitlines()[1:] == [
-        f"{tmp_path}/nvidia-h200, {clock_time(10 * len(machine.calls))} of 9:00",
+        f"{tmp_path}/nvidia-h200, {clock_time(10 * len(machine.calls))} of 20:00",
         *(f"  {suite:<13}  {did}" for suite in SHORT),
         "  gpu tests      passed; left: nothing",
         *(f"  {suite:<13}  {did}" for suite in LATER),
@@ -36,7 +36,7 @@ def test_a_short_set_to_four_rounds_then_the_tests_then_all_others_and_at_last_s
         "everything is done",
     ]
     again = Machine()
-    assert again.reference(tmp_path) == 0
+    assert again.reference(tmp_path, "--budget", "20m") == 0
     assert again.calls == []
     assert "  conv           was complete; left: nothing\n" in capsys.readouterr().out
 
