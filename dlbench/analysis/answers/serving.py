@@ -98,7 +98,7 @@ def servings(results: Results) -> list[Serving]:
         larger: dict[Hashable, Serving] = {}
         found = []
         for row in alike:
-            setting = row.differing_from((BATCH,))
+            setting = row.differing_from((BATCH, *settings_named(("seconds",))))  # a larger batch takes longer to measure
             larger[setting] = Serving(row, results.prices, larger.get(setting))
             found.append(larger[setting])
         found.sort(key=lambda each: (each.row.is_on_cpu, not each.row.copies_within_calls, each.outcome == "missed", -each.row.paid_rate))

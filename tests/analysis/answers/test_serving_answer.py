@@ -50,6 +50,12 @@ def test_an_accelerator_is_held_against_the_cpu_within_the_same_bound(told, snap
     [
         (BOTH, "3.20 k/s within 100 ms at batch 128; CPU 40.0/s", "80.0× the CPU; no larger batch was measured"),
         (BOTH[:14], "40.0/s within 100 ms at batch 1", "service: batch 8 takes 200 ms"),
+        # Seconds are how long it is measured, and no setting of a server.
+        (
+            [*BOTH[:7], *served(0.2, 8, within=0.0, seconds=12)],
+            "40.0/s within 100 ms at batch 1",
+            "service: batch 8 takes 200 ms",
+        ),
         (BOTH[7:14], "none within 100 ms is shown; 40.0/s at batch 8", "service: batch 8 takes 200 ms"),
         # Of 160 calls 95 % are within the bound, and the interval of that share ends at 90.5 %; of 80 at 87.8 %.
         (served(0.025, 1, rounds=1, within=0.95, calls=160), "40.0/s within 100 ms at batch 1", "no larger batch was measured"),
