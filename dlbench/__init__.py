@@ -62,6 +62,7 @@ __all__ = [
     "metered_window",
     "network",
     "note_stage",
+    "of_each_rank",
     "operands",
     "overloaded",
     "pci_text",
@@ -109,7 +110,7 @@ if TYPE_CHECKING:
     from dlbench.harness.worker.measuring.measure import median_time
     from dlbench.harness.worker.registry import Cache, Duration, Layout, Least, Size, workload
     from dlbench.harness.worker.scratch import scratch_folder
-    from dlbench.harness.worker.serving.ranks import control_group
+    from dlbench.harness.worker.serving.ranks import control_group, of_each_rank
     from dlbench.harness.worker.stages import metered_window, note_stage
     from dlbench.harness.worker.user_definitions import Data, Network, Tokens, UserDefined, data, find_data, find_network, network
     from dlbench.kit.cache import before_call
@@ -134,7 +135,7 @@ _HOMES = {
     "dlbench.harness.worker.backends.base": "Backend register_backend",
     "dlbench.harness.worker.user_definitions": "UserDefined Data Network Tokens data find_data find_network network",
     "dlbench.harness.worker.measuring.measure": "median_time",
-    "dlbench.harness.worker.serving.ranks": "control_group",
+    "dlbench.harness.worker.serving.ranks": "control_group of_each_rank",
     "dlbench.harness.worker.registry": "Cache Duration Layout Least Size workload",
     "dlbench.harness.worker.scratch": "scratch_folder",
     "dlbench.harness.worker.stages": "metered_window note_stage",

@@ -19,7 +19,7 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.nn import functional as F  # noqa: N812  # what everybody calls it
 
-from dlbench import Clock, Dtype, Duration, Reported, Size, Spread, Switch, Unit, Value, Work, control_group, workload
+from dlbench import Clock, Dtype, Duration, Reported, Size, Spread, Switch, Unit, Value, Work, of_each_rank, workload
 from dlbench.kit.user_networks import forward_of, main_output, on_device, refuse_unfit
 from dlbench.models import Model
 from dlbench.workloads.cnn import build_on, draw_batch, optimizer_of, train_step, training_step, usual_optimizer
@@ -78,13 +78,13 @@ def concurrent_training(
         Lane(train_step(device, model=model, batch=batch, dtype=dtype, optimizer=optimizer).call, module) for _ in range(networks)
     ]
     sides = lanes if launch == "thread_each" else [lambda: [lane() for lane in lanes]]
-    whole = sorted({cpu for each in gathered(own, instances) for cpu in each})
+    whole = sorted({cpu for each in of_each_rank(own) for cpu in each})
 
     def observe(clock: Clock) -> dict[str, Reported]:
         in_window(clock, sides, cpus, WARMUP_S)
         first = not instances or dist.get_rank() == 0
         alone = in_window(clock, lanes[:first], [whole], seconds)
-        ends = gathered((alone, in_window(clock, sides, cpus, seconds)), instances)
+        ends = of_each_rank((alone, in_window(clock, sides, cpus, seconds)))
         (alone_per_s,) = rates(ends[0][0])
         per_s = rates([each for _, own in ends for each in own]) * (networks // len(sides))
         pipe = Path(os.environ.get("CUDA_MPS_PIPE_DIRECTORY", "/tmp/nvidia-mps"), "control")  # noqa: S108  # where NVIDIA has it
@@ -263,11 +263,3 @@ def reported(
         "kept": kept,
         "overlap_efficiency": (sum(kept) - 1) / (most - 1),
     }
-
-
-def gathered(own: Any, instances: int | None) -> list[Any]:
-    """Return this of each process; all of them have to ask."""
-    found = [own] * (instances or 1)
-    if instances:
-        dist.all_gather_object(found, own, group=control_group())
-    return found

@@ -8,10 +8,9 @@ import gc
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import chain
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import torch
-import torch.distributed as dist
 from torch import Tensor
 
 from dlbench import (
@@ -27,7 +26,7 @@ from dlbench import (
     Unit,
     Value,
     Work,
-    control_group,
+    of_each_rank,
     percentile,
     times_for,
     workload,
@@ -79,7 +78,7 @@ def closed_loop(
 
     def observe(clock: Clock) -> dict[str, Reported]:
         warm_up(serve, clock)
-        latencies = of_all_instances(closed_loop_latencies(serve, clock, seconds))
+        latencies = of_each_rank(closed_loop_latencies(serve, clock, seconds))
         compiled = step.report(clock) if step.report else {}
         return {**compiled, **reported(latencies, batch, None if bound_ms is None else bound_ms / 1000)}
 
@@ -126,15 +125,6 @@ def closed_loop_latencies(serve: Callable[[], object], clock: Clock, seconds: fl
     finally:
         gc.enable()
     return latencies
-
-
-def of_all_instances(latencies: list[float]) -> list[list[float]]:
-    """Return the latencies of each instance, for which all of them have to ask; in a process that is none, its own."""
-    if not (dist.is_available() and dist.is_initialized()):
-        return [latencies]
-    found: list[Any] = [None] * dist.get_world_size()
-    dist.all_gather_object(found, latencies, group=control_group())
-    return found
 
 
 def reported(instances: Sequence[Sequence[float]], batch: int, bound_s: float | None) -> dict[str, Reported]:

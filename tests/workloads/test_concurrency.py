@@ -106,7 +106,7 @@ def test_what_does_not_go_together_says_so_before_anything_runs(name, given, err
 PROCESSES = """
 from types import SimpleNamespace
 from dlbench.workloads import concurrency
-from dlbench.workloads.concurrency import gathered
+from dlbench import of_each_rank
 
 turn = iter(range(1000))
 concurrency.perf_counter = lambda: float(next(turn)) * (1 + rank)
@@ -115,7 +115,7 @@ concurrency.WARMUP_S = 0.0
 reads = []
 work = concurrency.concurrent_training(torch.device("cpu"), model="resnet18", batch=8, instances=2, seconds=12.0)
 values = work.observe(SimpleNamespace(now=lambda: reads.append(dist.barrier()) or 0.0))
-print(values, len(reads), gathered(rank, 2))
+print(values, len(reads), of_each_rank(rank))
 """
 
 

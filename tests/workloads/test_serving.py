@@ -88,8 +88,8 @@ def test_instances_serve_together_what_each_does_at_its_own_pace() -> None:
 
 def test_each_instance_knows_the_latencies_of_all(tmp_path: Path) -> None:
     script = """
-from dlbench.workloads.serving import of_all_instances
-print(of_all_instances([0.25 + rank] * (rank + 1)))
+from dlbench import of_each_rank
+print(of_each_rank([0.25 + rank] * (rank + 1)))
 """
     assert run_ranks(script, tmp_path) == ["[[0.25], [1.25, 1.25]]\n"] * 2
 

@@ -10,7 +10,6 @@ from dlbench.analysis.presentation.columns import KEY, RATIO, of_ratio, over_rou
 from dlbench.analysis.ratios.pairing import THREADS, grouped
 from dlbench.analysis.ratios.ratio import Ratio, speed_ratio, speedup_of
 from dlbench.analysis.read.table import Results
-from dlbench.core.declarations import ValueRole
 from dlbench.core.rows.row import Row, Setting
 from dlbench.core.schema import Column, Unit
 
@@ -33,12 +32,7 @@ class AtOnce:
 def at_once(results: Results) -> list[AtOnce]:
     """Return the cases in which several ran at once."""
     rows = (row for row in results.rows if row.is_sound and series(row, "kept"))
-    return [AtOnce(row, speed_ratio(_rounds(row, "in_turn"), _rounds(row, "at_once"))) for row in rows]
-
-
-def _rounds(row: Row, role: ValueRole) -> Sequence[float]:
-    value = row.declared.value(role)
-    return row.rounds.values.get(value.name, ()) if value else ()
+    return [AtOnce(row, speed_ratio(row.each_round("in_turn"), row.each_round("at_once"))) for row in rows]
 
 
 def _foremost(found: Sequence[AtOnce]) -> list[AtOnce]:
@@ -76,7 +70,7 @@ QUESTION = Question(
                     Column("at_once.efficiency", Unit.FRACTION, "0 as one after the other, 1 with all at full speed", "higher").headed(
                         "efficiency", 0
                     ),
-                    lambda each: _rounds(each.row, "efficiency"),
+                    lambda each: each.row.each_round("efficiency"),
                 ),
                 Column("at_once.memory_bytes", Unit.BYTES, "peak of all processes, contexts apart", "lower", heading="memory"),
                 value_columns,

@@ -4,11 +4,12 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 import torch
 import torch.distributed as dist
 
+T = TypeVar("T")
 BLOCK_S = 0.02
 """Least length of a timed block: agreeing on its time takes the ranks a fraction of a millisecond, and they part a little later each."""
 _PATIENCE = timedelta(days=1)
@@ -27,6 +28,15 @@ def control_group() -> "dist.ProcessGroup":
 def in_any_rank(truth: bool) -> bool:
     """Whether it is so in any rank, for which all of them have to ask; in a process that is no rank, whether it is so there."""
     return truth if _control is None else bool(_largest(truth))
+
+
+def of_each_rank(own: T) -> list[T]:
+    """Return this of each rank, for which all of them have to ask; in a process that is no rank, its own alone."""
+    if _control is None:
+        return [own]
+    found = [own] * dist.get_world_size()
+    dist.all_gather_object(found, own, group=_control)
+    return found
 
 
 def _largest(number: float) -> float:
