@@ -32,6 +32,7 @@ from dlbench import (
     workload,
 )
 from dlbench.kit.modes import INFERENCE_VALUES, InferenceMode
+from dlbench.kit.serving.report import PERCENTS
 from dlbench.models import Model
 from dlbench.models.shapes import tensors_of
 from dlbench.workloads.cnn import infer_step
@@ -40,7 +41,6 @@ from dlbench.workloads.transfer import warm_up
 SECONDS, LEAST_S = 20.0, 2.0
 """How long a round sends requests at most, and at least where p99 is earned sooner: 662 calls that take a millisecond each would miss what
 happens once a second."""
-PERCENTS = (50, 90, 99)
 RequestCopies = Annotated[Literal["none", "pageable"], Role("copies")]
 """Where a request comes from: it is on the device, or lies in pageable host memory, as what a server receives does. Its result goes back
 to the host in any case."""
