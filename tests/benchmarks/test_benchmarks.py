@@ -12,6 +12,8 @@ import pytest
 import benchmarks.__main__ as everything
 from benchmarks import agreement, alternate, compare_scale, help_time, overhead
 
+pytestmark = pytest.mark.real
+
 
 def test_help_time_says_what_was_imported(printed):
     table, verdict = printed(help_time, "--pairs", "2")
