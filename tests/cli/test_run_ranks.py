@@ -8,7 +8,7 @@ import front_door
 import pytest
 from front_door import PLUGINS, PRETEND, dlbench, measurements, start
 
-from dlbench.core.unknown import explained
+from dlbench.core.errors import explained
 
 RANK_FAULTS = str(PLUGINS / "rank_faults.py")
 HEAD = front_door.HASTY.replace("timeout_s = 20", "timeout_s = 6")
