@@ -1,4 +1,4 @@
-"""Statistics of a few numbers, in plain Python, as the measuring process has torch and the standard library only; verdicts on open loops."""
+"""Statistics of a few numbers, in plain Python, as the measuring process has no more, and verdicts on open loops."""
 
 import itertools
 import math
