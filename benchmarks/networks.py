@@ -19,10 +19,10 @@ from benchmarks.alternate import ROOT, environment, python
 from dlbench.analysis.contribute.public import machine_name, public_records
 from dlbench.analysis.export.tabular import markdown_table
 from dlbench.core import units
+from dlbench.core.errors import explained
 from dlbench.core.measurement import Measurement
 from dlbench.core.model import Status
 from dlbench.core.store import Record, RunFile, load
-from dlbench.core.unknown import explained
 from dlbench.core.writer import as_line
 
 PLUGIN, SUITE = (ROOT / "benchmarks" / f"real_networks.{ending}" for ending in ("py", "toml"))

@@ -99,11 +99,10 @@ if TYPE_CHECKING:
     from dlbench.core.errors import UsageError
     from dlbench.core.measurement import Memory
     from dlbench.core.model import Clock, Reported, Work
-    from dlbench.core.open_loop import CLIENT_BOUND, OpenRun, overloaded
     from dlbench.core.precision import PRECISIONS, Dtype, InferenceDtype, ProductDtype, TrainingDtype
     from dlbench.core.reference.peaks import link_bytes_per_s_of, peak_of
-    from dlbench.core.schema import Unit
-    from dlbench.core.stats import percentile, times_for
+    from dlbench.core.stats import CLIENT_BOUND, OpenRun, overloaded, percentile, times_for
+    from dlbench.core.units import Unit
     from dlbench.harness.probe.memory import available_memory, too_little_memory, too_much_to_lock
     from dlbench.harness.probe.topology import caches_of, cpus_of_nodes, pci_text
     from dlbench.harness.worker.backends.base import Backend, register_backend
@@ -125,11 +124,10 @@ _HOMES = {
     "dlbench.core.errors": "UsageError",
     "dlbench.core.measurement": "Memory",
     "dlbench.core.model": "Clock Reported Work",
-    "dlbench.core.open_loop": "CLIENT_BOUND OpenRun overloaded",
     "dlbench.core.precision": "Dtype InferenceDtype PRECISIONS ProductDtype TrainingDtype",
     "dlbench.core.reference.peaks": "link_bytes_per_s_of peak_of",
-    "dlbench.core.schema": "Unit",
-    "dlbench.core.stats": "percentile times_for",
+    "dlbench.core.units": "Unit",
+    "dlbench.core.stats": "CLIENT_BOUND OpenRun overloaded percentile times_for",
     "dlbench.harness.probe.memory": "available_memory too_little_memory too_much_to_lock",
     "dlbench.harness.probe.topology": "caches_of cpus_of_nodes pci_text",
     "dlbench.harness.worker.backends.base": "Backend register_backend",

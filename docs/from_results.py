@@ -20,8 +20,7 @@ from typing import Any
 from dlbench.analysis.answers import answers as answers_of
 from dlbench.analysis.answers.parts.base import Answer
 from dlbench.analysis.export.tabular import markdown_table
-from dlbench.analysis.read.merge import merged
-from dlbench.analysis.read.references import ReferenceRun, reference_runs
+from dlbench.analysis.read.runs import ReferenceRun, merged, reference_runs
 from dlbench.analysis.read.table import Results, collect
 from dlbench.analysis.report import ending
 from dlbench.core import units

@@ -17,9 +17,9 @@ from dlbench.analysis.export import compare_export
 from dlbench.analysis.export.tabular import markdown_table
 from dlbench.analysis.presentation.columns import PAIR_COLUMNS
 from dlbench.analysis.report import compare_terminal, doctor_text
-from dlbench.analysis.scaling import columns as scaling_columns
+from dlbench.analysis.scaling import projection as scaling_columns
 from dlbench.cli.main import dlbench
-from dlbench.core import declarations, model, modules
+from dlbench.core import declarations, files, model
 from dlbench.core.declarations import Value
 from dlbench.core.model import Parameter, value_text
 from dlbench.core.rows.columns import COLUMNS
@@ -87,7 +87,7 @@ def pages() -> dict[str, str]:
 
 def with_questions(text: str) -> str:
     """Return the text of docs/reference/answers.md with the tables of the questions, as they are asked, and of the tags."""
-    found = [each.QUESTION for each in modules.ordered(answers.__name__)]
+    found = [each.QUESTION for each in files.ordered(answers.__name__)]
     questions = _table(("topic", "question"), [(each.topic, each.text) for each in found])
     tags = _table(("tag", "meaning"), list(EXPLANATIONS.items()))
     text = QUESTIONS.sub(lambda block: f"{block[1]}\n{questions}\n\n{block[2]}", text)

@@ -53,7 +53,7 @@ def earlier_files(monkeypatch: pytest.MonkeyPatch) -> tuple[object, ...]:
     """Stand for the reference runs that come with dlbench, which are measured anew from time to time."""
     import front_door
 
-    from dlbench.analysis.read.references import ReferenceRun
+    from dlbench.analysis.read.runs import ReferenceRun
     from dlbench.core.store import read_header
 
     runs = tuple(ReferenceRun(path, read_header(path)) for path in sorted(front_door.FILES.glob("*/*.jsonl")))

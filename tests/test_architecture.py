@@ -20,10 +20,10 @@ PACKAGE = Path(__file__).parent.parent / "dlbench"
 # The rooms and their modules, lowest first: a module may import those before it and nothing else of ours. A star stands for all others of
 # the room, which take part by being there and do not import each other.
 ROOMS = {
-    "core": "errors modules file_lock toml units precision provenance stats quantities decoding conditions schema thresholds "
-    "rank_test declarations model declared_json unknown prices step_profile measurement store writer finding open_loop",
+    "core": "units errors files precision machine stats decoding conditions thresholds rank_test "
+    "declarations model prices measurement store writer",
     "core.reference": "collectives networks peaks schedules published what_if claims",
-    "core.rows": "rounds columns row rates summary",
+    "core.rows": "columns row rates summary",
     "harness.plan": "suite selection cases rate_search adaptive known_cases",
     "harness.probe": "cgroup memory topology processor nvml installed energy devices fingerprint monitor programs",
     "harness.probe.checks": "__init__ *",
@@ -36,11 +36,11 @@ ROOMS = {
     "harness.worker.serving": "ranks main rank_main",
     "harness.ranks": "placement machines rank_group",
     "harness": "observer rounds schedule pool measurer runner",
-    "analysis.read": "pyperf usability places ceilings trend header readings declared table merge references",
+    "analysis.read": "pyperf header usability ceilings table runs",
     "analysis.ratios": "ratio pairing",
     "analysis.presentation": "wording names columns figures",
-    "analysis.scaling": "outliers speedup projection columns",
-    "analysis.compare": "calibration judge power values verdict doubts comparison pairs provenance",
+    "analysis.scaling": "outliers speedup projection",
+    "analysis.compare": "calibration judge power values verdict provenance comparison pairs",
     "analysis.answers.parts": "headline base engine best lines step_kinds pair_tables "
     "small_batches elsewhere published sustained convergence money cards training_time",
     "analysis.answers.bottleneck": "* __init__",

@@ -23,13 +23,13 @@ from dlbench.analysis import answers
 from dlbench.cli.defaults import FILE, PROJECT
 from dlbench.cli.main import dlbench
 from dlbench.cli.options import NETWORK_SUITE
-from dlbench.core import modules
+from dlbench.core import files
 from dlbench.core.decoding import convert
 from dlbench.core.errors import ExitCode
+from dlbench.core.files import MAX_BYTES
 from dlbench.core.measurement import Measurement
 from dlbench.core.model import Policy, Signature, Status
 from dlbench.core.stats import median_ranks
-from dlbench.core.toml import MAX_BYTES
 from dlbench.harness.plan import cases as planning
 from dlbench.harness.plan import suite
 from dlbench.harness.plan.selection import compile_expression
@@ -425,7 +425,7 @@ def test_counts_of_quick_in_examples_are_those_of_the_suite():
 
 def test_pages_name_as_many_questions_as_there_are():
     numbers = ("eight", "nine", "ten", "eleven", "twelve")
-    asked = len(modules.ordered(answers.__name__))
+    asked = len(files.ordered(answers.__name__))
     said = {
         number for page in PAGES if page != "CHANGELOG.md" for number in re.findall(rf"({'|'.join(numbers)}) \[?questions", prose(page))
     }

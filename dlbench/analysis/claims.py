@@ -16,15 +16,14 @@ from dlbench.analysis.answers.parts.training_time import estimates
 from dlbench.analysis.presentation import wording
 from dlbench.analysis.presentation.names import device_label, several_runs
 from dlbench.analysis.ratios.pairing import DEVICE, Pair, grouped, match_rows, one_device
-from dlbench.analysis.read.merge import merged
+from dlbench.analysis.read.runs import merged
 from dlbench.analysis.read.table import Results
 from dlbench.core.errors import UsageError
+from dlbench.core.measurement import OperationKind
 from dlbench.core.reference.claims import Claim, ClaimTest, claims
 from dlbench.core.rows.row import Cells, Row, cell
-from dlbench.core.schema import Column, Unit
 from dlbench.core.stats import median_interval
-from dlbench.core.step_profile import OperationKind
-from dlbench.core.units import percent
+from dlbench.core.units import Column, Unit, percent
 
 _SPEEDS: Mapping[str, Callable[..., Sequence[float]]] = {
     "time": lambda row, prices: [1 / each for each in row.rounds.median_s if each > 0] or row.paid_rates,  # at one batch they differ alike

@@ -17,7 +17,7 @@ from dlbench.cli.options import Decorator, PlanOptions, option_group
 from dlbench.cli.planning import Plan, plan_suites, signatures_of
 from dlbench.cli.session import OpenSide, open_side
 from dlbench.core.errors import DlbenchError, SuiteError, UsageError
-from dlbench.core.quantities import Json
+from dlbench.core.units import Json
 from dlbench.harness.plan.cases import Signatures, check
 from dlbench.harness.plan.suite import Bench, Suite
 from dlbench.harness.process import checkout

@@ -10,8 +10,7 @@ from typing import Any
 import click
 
 from dlbench.core.errors import UsageError, nearest
-from dlbench.core.quantities import Json
-from dlbench.core.units import one_line
+from dlbench.core.units import Json, one_line
 
 FILE = "dlbench.toml"
 PROJECT = "pyproject.toml"
@@ -173,6 +172,6 @@ def _folders() -> list[Path]:
 
 
 def _toml(path: Path) -> Json:
-    from dlbench.core.toml import parse_toml, read_text  # not at the top: most calls have no such file
+    from dlbench.core.files import parse_toml, read_text  # not at the top: most calls have no such file
 
     return parse_toml(read_text(path, path.name), path.name)

@@ -17,11 +17,11 @@ from dlbench.analysis.claims import claims_table
 from dlbench.analysis.export import answers_export, card, tabular
 from dlbench.analysis.presentation.columns import pair_frame
 from dlbench.analysis.ratios import pairing
-from dlbench.analysis.read.merge import merged
+from dlbench.analysis.read.runs import merged
 from dlbench.analysis.read.table import Results
 from dlbench.analysis.read.usability import all_disturbed
 from dlbench.analysis.report import sentences, terminal
-from dlbench.analysis.scaling import columns, projection, speedup
+from dlbench.analysis.scaling import projection, speedup
 from dlbench.cli.next_step import after, left_open
 from dlbench.cli.terminal import draw, say_unbroken, unread, write_notes
 from dlbench.core.errors import UsageError
@@ -141,7 +141,7 @@ def _write_scaling(results: Results, form: str) -> None:
     if form == "table":
         draw(terminal.more_devices(results))
     else:
-        click.echo(tabular.render(columns.frame(steps, projection.projected(steps, results)), form), nl=False)
+        click.echo(tabular.render(projection.frame(steps, projection.projected(steps, results)), form), nl=False)
 
 
 def notes_on(results: Results, files: Sequence[Path]) -> list[str]:

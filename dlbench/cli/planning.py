@@ -12,13 +12,11 @@ from dlbench.analysis.export import tabular
 from dlbench.analysis.presentation.wording import plural
 from dlbench.cli.options import PlanOptions
 from dlbench.cli.terminal import busy_line, draw, say
-from dlbench.core.declared_json import to_json
 from dlbench.core.decoding import convert
 from dlbench.core.errors import ExitCode, UsageError
-from dlbench.core.model import Case, Policy, Signature
-from dlbench.core.quantities import Json
+from dlbench.core.model import Case, Policy, Signature, declaration_to_json
 from dlbench.core.thresholds import DETECT
-from dlbench.core.units import seconds
+from dlbench.core.units import Json, seconds
 from dlbench.harness.plan.adaptive import AdaptivePlan, policy_of_tries, usual_tries
 from dlbench.harness.plan.cases import (
     Signatures,
@@ -69,7 +67,7 @@ class Plan:
 
     def declarations(self) -> Json:
         """Return the declarations of each workload that takes part, for the header."""
-        return {name: to_json(self.signatures[name].declared) for name in workload_names(self.suites)}
+        return {name: declaration_to_json(self.signatures[name].declared) for name in workload_names(self.suites)}
 
 
 def load_suites(options: PlanOptions) -> tuple[Suite, ...]:

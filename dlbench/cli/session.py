@@ -18,13 +18,12 @@ from dlbench.cli import BEGAN, defaults
 from dlbench.cli.planning import Plan, signatures_of
 from dlbench.cli.terminal import announce, say
 from dlbench.core.errors import DeviceAbsent, ResultFileError, UsageError
+from dlbench.core.machine import differences
 from dlbench.core.measurement import BALANCED, Measurement
 from dlbench.core.model import Policy, Status
-from dlbench.core.provenance import differences
-from dlbench.core.quantities import Json
 from dlbench.core.store import RunFile
 from dlbench.core.thresholds import ThresholdSettings
-from dlbench.core.units import seconds
+from dlbench.core.units import Json, seconds
 from dlbench.core.writer import ResultWriter
 from dlbench.harness.plan.cases import Signatures, check, plan, workload_names
 from dlbench.harness.plan.selection import compile_expression

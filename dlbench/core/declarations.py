@@ -8,7 +8,7 @@ from types import UnionType
 from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from dlbench.core.errors import nearest
-from dlbench.core.schema import Column, Direction, Unit
+from dlbench.core.units import Column, Direction, Unit
 
 Part = Literal["input", "transfer", "host"]
 """Parts of the time of a call that workloads report: in which it waits for its batch, copies it, or runs code on the host."""

@@ -15,11 +15,10 @@ from hypothesis import strategies as st
 
 from dlbench.analysis.read.table import collect
 from dlbench.core.conditions import RoundState, Throttling
-from dlbench.core.errors import UsageError
+from dlbench.core.errors import Unknown, UsageError
+from dlbench.core.measurement import KindTime, LayerTime, StepProfile
 from dlbench.core.model import Policy, Status
-from dlbench.core.step_profile import KindTime, LayerTime, StepProfile
 from dlbench.core.store import load
-from dlbench.core.unknown import Unknown
 
 STATE = {
     "cpu": {"load_1min": 0.5, "governor": "performance", "cgroup_throttling": {"throttled_s": 0.0}},

@@ -15,8 +15,7 @@ from front_door import ROOT
 
 from dlbench.cli import main as front_door
 from dlbench.cli import session
-from dlbench.core.declared_json import signature_to_json
-from dlbench.core.model import Parameter, Signature
+from dlbench.core.model import Parameter, Signature, signature_to_json
 from dlbench.harness import runner
 from dlbench.harness.probe import installed
 from dlbench.harness.probe import programs as programs_of_others
@@ -229,7 +228,7 @@ import sys
 from dlbench.harness import runner
 from dlbench.harness.probe.devices import Processor
 from dlbench.core.model import Parameter, Signature
-from dlbench.core.declared_json import signature_to_json
+from dlbench.core.model import signature_to_json
 noop = Signature("matmul", "", (Parameter("n", "integer", True, minimum=1),))
 cpu = {"kinds": ["cpu"], "devices": [{"id": "cpu", "kind": "cpu"}], "versions": {}}
 runner.ask_hello = lambda plugins, workloads: {"signatures": [signature_to_json(noop)], **cpu}

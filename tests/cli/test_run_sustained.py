@@ -11,7 +11,7 @@ import pytest
 import shared_hosts
 from front_door import PLUGINS, measurements, start
 
-from dlbench.core.unknown import Unavailable, Unknown
+from dlbench.core.errors import Unavailable, Unknown
 from dlbench.harness.probe import monitor
 from dlbench.harness.probe.energy import CounterMeter
 

@@ -13,7 +13,7 @@ import shared_hosts
 from dlbench.core.conditions import Throttling
 from dlbench.core.declarations import Declaration, Value
 from dlbench.core.model import Case, Parameter, Policy, Signature
-from dlbench.core.schema import Unit
+from dlbench.core.units import Unit
 from dlbench.harness import measurer, runner
 from dlbench.harness.observer import Observer
 from dlbench.harness.probe.devices import describe_cpu

@@ -16,7 +16,7 @@ from torch import nn
 
 import dlbench
 from dlbench.analysis.read.header import declaration
-from dlbench.core.declared_json import to_json
+from dlbench.core.model import declaration_to_json
 from dlbench.harness.worker import registry, user_definitions
 from dlbench.testing import ManualClock, set_up
 from dlbench.workloads import preprocess
@@ -210,7 +210,7 @@ def test_for_a_step_a_call_takes_a_batch_of_each_process_and_says_both_paces(tin
 
 def test_it_says_how_a_step_is_fed_and_what_its_values_are_for():
     declared = registry.get("preprocess").signature.declared
-    assert declaration(to_json(declared)) == declared
+    assert declaration(declaration_to_json(declared)) == declared
     assert declared.having("feeding") == ("decoder", "where", "workers")
     assert [value.role for value in declared.values] == ["input", "input_alone", "step_alone"]
 

@@ -16,7 +16,7 @@ import torch
 
 import dlbench
 from dlbench.analysis.read.header import declaration
-from dlbench.core.declared_json import to_json
+from dlbench.core.model import declaration_to_json
 from dlbench.harness.worker import registry, scratch, user_definitions
 from dlbench.testing import ManualClock, set_up
 from dlbench.workloads import storage
@@ -209,7 +209,7 @@ def test_a_file_system_without_direct_reads_is_said(folder, monkeypatch, name):
 
 def test_what_it_supplies_is_declared_and_stands_in_the_header():
     declared = registry.get("storage").signature.declared
-    assert declaration(to_json(declared)) == declared
+    assert declaration(declaration_to_json(declared)) == declared
     assert (declared.tags, declared.parameters["cache"]) == (("storage", "supply", "imagenet"), {"supply": "cold"})
     for odd in (3, {"supply": 3}, ["supply"]):
         with pytest.raises(ValueError, match=r"at `\$\.parameters\["):

@@ -20,8 +20,7 @@ from dlbench.analysis.ratios.ratio import Ratio, itself, speed_ratio
 from dlbench.analysis.read.table import Results
 from dlbench.core.model import Status, as_count
 from dlbench.core.rows.row import MACHINE, Row
-from dlbench.core.schema import Column, Unit
-from dlbench.core.units import percent
+from dlbench.core.units import Column, Unit, percent
 
 ENOUGH = 0.9
 """Share of the best throughput from which on a larger batch is not worth its memory and its latency."""

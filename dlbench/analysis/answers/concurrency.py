@@ -11,7 +11,7 @@ from dlbench.analysis.ratios.pairing import THREADS, grouped
 from dlbench.analysis.ratios.ratio import Ratio, speed_ratio, speedup_of
 from dlbench.analysis.read.table import Results
 from dlbench.core.rows.row import Row, Setting
-from dlbench.core.schema import Column, Unit
+from dlbench.core.units import Column, Unit
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from dlbench.analysis.ratios.ratio import Ratio, itself, speed_ratio
 from dlbench.analysis.read.table import Results
 from dlbench.core.model import CPU_AXES
 from dlbench.core.rows.row import Row, Setting
-from dlbench.core.schema import Column, Unit
+from dlbench.core.units import Column, Unit
 
 GAINS = 1.02
 """Ratio from which on more cores gain where there are too few rounds for an interval."""

@@ -23,7 +23,7 @@ from dlbench.analysis.read.table import Results
 from dlbench.core.prices import Prices
 from dlbench.core.reference.networks import PARAMETERS, familiarity
 from dlbench.core.rows.row import Setting, cells
-from dlbench.core.schema import Column, Unit
+from dlbench.core.units import Column, Unit
 
 _LEFT_OUT = "reading and decoding images, validation, checkpoints and clocks that change over hours are left out"
 _CONVERGES = "whether it converges at that batch and in that precision is open"

@@ -25,7 +25,7 @@ from dlbench.analysis.ratios.pairing import DEVICE, OfPair, Pair, grouped, one_d
 from dlbench.analysis.ratios.ratio import middle, speedup_of
 from dlbench.analysis.read.table import Results
 from dlbench.core.rows.row import MACHINE, Row
-from dlbench.core.schema import Column, Unit
+from dlbench.core.units import Column, Unit
 
 _MOST_FIGURES = 12
 """A page has one for each of as many works; the table has all."""

@@ -22,7 +22,7 @@ from dlbench.analysis.read.table import Results
 from dlbench.core.errors import UsageError
 from dlbench.core.model import ParamValue
 from dlbench.core.rows.row import Row
-from dlbench.core.schema import Column, Unit
+from dlbench.core.units import Column, Unit
 
 _NEVER = 1e12
 """Steps that nobody takes; an edited file may say anything."""

@@ -15,8 +15,7 @@ from dlbench.analysis.read.table import Results
 from dlbench.analysis.read.usability import is_noisy, is_set_aside, mostly_disturbed
 from dlbench.analysis.scaling.outliers import Kind, Outlier, kinds, sentences
 from dlbench.core.rows.row import Row, cells
-from dlbench.core.schema import Column, Unit
-from dlbench.core.units import percent, ratio
+from dlbench.core.units import Column, Unit, percent, ratio
 
 _SIGNS: Mapping[str, Callable[[Row], bool | None]] = {
     "not usable": lambda row: row.flag.not_usable and mostly_disturbed(row),

@@ -19,7 +19,7 @@ from dlbench.analysis.read.table import Results
 from dlbench.core.declarations import ValueRole
 from dlbench.core.precision import PRECISIONS
 from dlbench.core.rows.row import Row, cells
-from dlbench.core.schema import Column, Unit
+from dlbench.core.units import Column, Unit
 
 _OPERANDS: Mapping[ValueRole, str] = {"error": "", "product_error": "of the product, "}
 

@@ -17,8 +17,8 @@ from dlbench.core.model import value_text
 from dlbench.core.prices import Prices
 from dlbench.core.reference.schedules import Schedule
 from dlbench.core.rows.row import MACHINE, Row
-from dlbench.core.schema import Column, Unit
 from dlbench.core.stats import Interval, share_interval, times_for
+from dlbench.core.units import Column, Unit
 
 KEPT = 0.9
 """Share of the requests from which on a bound is kept, where the whole interval lies there: p90 is within it."""

@@ -33,7 +33,7 @@ from dlbench.analysis.read.table import Results
 from dlbench.core.model import Status
 from dlbench.core.reference.networks import familiarity
 from dlbench.core.reference.peaks import peak_of
-from dlbench.core.schema import Column, Unit
+from dlbench.core.units import Column, Unit
 
 _NO_WORK = frozenset(("copy", "self"))
 """Tags of copies, which nobody wants done for their own sake, and of what tests dlbench."""

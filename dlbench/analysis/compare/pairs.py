@@ -6,14 +6,13 @@ from types import MappingProxyType
 
 from dlbench.analysis.compare.calibration import Calibration
 from dlbench.analysis.compare.comparison import Matched, TestFamily, comparison
-from dlbench.analysis.compare.doubts import summed_up
 from dlbench.analysis.compare.judge import Verdict, by_side
 from dlbench.analysis.compare.power import DETECT_BY_DEFAULT, MARGINS_TO_SEE
+from dlbench.analysis.compare.provenance import clock_difference
 from dlbench.analysis.compare.values import compared_values
-from dlbench.analysis.compare.verdict import CaseVerdict, Comparison, attention
+from dlbench.analysis.compare.verdict import CaseVerdict, Comparison, attention, summed_up
 from dlbench.analysis.ratios.pairing import DEVICE_NAME, MATH, THREADS, match_rows
 from dlbench.analysis.read.pyperf import SESSIONS_FOR_A_VERDICT, TOOL
-from dlbench.analysis.read.readings import clock_difference
 from dlbench.analysis.read.table import Results
 from dlbench.core.declarations import SEARCH_RESOLUTION
 from dlbench.core.errors import UsageError

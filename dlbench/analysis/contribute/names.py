@@ -7,7 +7,7 @@ from operator import itemgetter
 from dlbench.analysis.ratios.pairing import grouped
 from dlbench.core.measurement import Measurement
 from dlbench.core.model import Case, value_text
-from dlbench.core.quantities import MOST
+from dlbench.core.units import MOST
 
 SETTING = r"[\w+]{0,80}\.?[\w+]{0,80}"
 """A plain word as a parameter has one: ``adamw``, ``1.5``. With more points it may be a host's name."""

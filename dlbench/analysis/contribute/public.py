@@ -12,13 +12,23 @@ from typing import Any, get_args
 from dlbench.analysis.contribute.names import SETTING, number
 from dlbench.core.conditions import POWER_CAPS, SLOWDOWNS, RoundState, Throttling
 from dlbench.core.declarations import Bounded, Ceiling, Declaration, Parallel, ParameterRole, Value, ValueRole
-from dlbench.core.measurement import Measurement, Memory, MeteredWindow, Samples, SpotCheck, Transfer, measurement_to_json
+from dlbench.core.errors import PARTS, Unknown
+from dlbench.core.measurement import (
+    KindTime,
+    Measurement,
+    Memory,
+    MeteredWindow,
+    OperationKind,
+    Samples,
+    SpotCheck,
+    StepProfile,
+    Transfer,
+    measurement_to_json,
+)
 from dlbench.core.model import DEVICE_KINDS, Case, Policy, Status, kind_of
 from dlbench.core.precision import PRECISIONS
-from dlbench.core.schema import Direction, Unit
-from dlbench.core.step_profile import KindTime, OperationKind, StepProfile
 from dlbench.core.store import Record, RunFile
-from dlbench.core.unknown import PARTS, Unknown
+from dlbench.core.units import Direction, Unit
 
 ENDINGS = {
     Status.SKIPPED: "it was skipped",

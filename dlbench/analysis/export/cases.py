@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from dlbench.analysis.presentation.wording import few
 from dlbench.analysis.read import table
 from dlbench.analysis.read.header import incomplete, left_out
-from dlbench.analysis.read.references import part
+from dlbench.analysis.read.runs import part
 from dlbench.analysis.read.table import Results, by_case
 from dlbench.analysis.report.sentences import not_usable
 from dlbench.core.measurement import Measurement, Samples

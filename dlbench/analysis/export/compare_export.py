@@ -15,8 +15,7 @@ from dlbench.analysis.read.table import as_frame, records
 from dlbench.core.errors import ExitCode
 from dlbench.core.model import ParamValue
 from dlbench.core.rows.row import cell
-from dlbench.core.schema import Column, Unit
-from dlbench.core.units import one_line
+from dlbench.core.units import Column, Unit, one_line
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -10,14 +10,13 @@ from dlbench.analysis.presentation.names import HasRow, device_label, several_ru
 from dlbench.analysis.presentation.wording import INTERVAL, value_name, value_words
 from dlbench.analysis.ratios.pairing import OfPair, Pair, launch_bound, one_device
 from dlbench.analysis.ratios.ratio import HasRatio, Ratio
-from dlbench.analysis.read import declared
 from dlbench.analysis.read.table import as_frame
 from dlbench.core.model import ParamValue
 from dlbench.core.rank_test import FEWEST_ROUNDS
 from dlbench.core.rows.columns import BY_NAME
 from dlbench.core.rows.row import Row, cell
-from dlbench.core.schema import Column, Unit
 from dlbench.core.stats import median_interval
+from dlbench.core.units import Column, Unit
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -56,13 +55,13 @@ def at(path: str) -> Callable[[Any], Any]:
 
 def of_row(field: Callable[[Row], object], heading: str = "", priority: int = 1) -> Column:
     """Return the column of the table that a field of rows is, for records of one: ``of_row(lambda row: row.time.median_s)``."""
-    known = BY_NAME[str(field(cast(Row, _Path())))]
+    known = BY_NAME[str(field(cast("Row", _Path())))]
     return replace(known, of=lambda record: field(record.row), heading=heading, priority=priority)
 
 
 def of_side(side: str, field: Callable[[Row], object], heading: str = "", priority: int = 1) -> Column:
     """Return the column of a side of a pair, or of a record of one: ``of_side("base", lambda row: row.time.median_s)``."""
-    at, known = ("base", "other").index(side), _KNOWN[str(field(cast(Row, _Path())))]
+    at, known = ("base", "other").index(side), _KNOWN[str(field(cast("Row", _Path())))]
     named = replace(known, name=f"{side}.{known.attribute}", meaning=f"{side}: {known.meaning}")
     return named.by(lambda record: field(record.sides[at])).headed(heading, priority)
 
@@ -74,7 +73,7 @@ def value_column(column: Column) -> Column:
 
 def value_columns(rows: Iterable[HasRow]) -> list[Column]:
     """Return those of the numbers that the workloads of these records declare."""
-    found = {column.name: column for each in rows for column in declared.columns(each.row) if not column.series}
+    found = {column.name: column for each in rows for column in each.row.value_columns if not column.series}
     return [value_column(each) for each in found.values()]
 
 

@@ -6,7 +6,7 @@ from typing import Literal, TypeVar
 
 from dlbench.analysis.presentation.columns import cells, plain
 from dlbench.core.rows.row import Cells
-from dlbench.core.schema import Column, Unit
+from dlbench.core.units import Column, Unit
 
 T = TypeVar("T")
 Mark = Literal["bar", "line", "dot", "stack"]

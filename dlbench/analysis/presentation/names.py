@@ -36,7 +36,7 @@ _FOLDERS = re.compile(
 
 
 def several_runs(found: Iterable[HasRow]) -> bool:
-    """Whether rows are of more than one place; see `read.places`, without which each file is one."""
+    """Whether rows are of more than one place; see `header.place_names`, without which each file is one."""
     return len({each.row.case.run for each in found}) > 1
 
 

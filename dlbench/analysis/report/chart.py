@@ -18,7 +18,7 @@ from dlbench.analysis.presentation.names import without_folders
 from dlbench.analysis.presentation.wording import cell, plural
 from dlbench.core import units
 from dlbench.core.rows.row import Cells
-from dlbench.core.schema import Unit
+from dlbench.core.units import Unit
 
 Spec = dict[str, Any]
 """A part of Vega-Lite."""

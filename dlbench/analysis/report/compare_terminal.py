@@ -17,8 +17,8 @@ from dlbench.analysis.ratios.pairing import grouped
 from dlbench.analysis.report.screen import ScreenColumn, ScreenTable, columns_of
 from dlbench.core import units
 from dlbench.core.rows.row import Row
-from dlbench.core.schema import Column, Unit
 from dlbench.core.stats import Interval
+from dlbench.core.units import Column, Unit
 
 _PRIORITIES = {"case": 0, "base": 3, "new": 3, "change": 1, wording.INTERVAL: 2, "p after Holm": 4, "verdict": 0}
 """By heading of the columns of a comparison."""

@@ -10,15 +10,13 @@ from dlbench.analysis.presentation import wording
 from dlbench.analysis.presentation.columns import KEY, Entry, of_row, place, value_column
 from dlbench.analysis.presentation.wording import brief, plural, value_name
 from dlbench.analysis.ratios.pairing import grouped
-from dlbench.analysis.read import declared
 from dlbench.analysis.read.table import Results
-from dlbench.analysis.scaling import columns
-from dlbench.analysis.scaling.projection import Projected
+from dlbench.analysis.scaling.projection import ERROR, PROJECTED_COPIES_S, PROJECTED_ITEMS_PER_S, PROJECTED_S, STEP_S, Projected
 from dlbench.core import units
 from dlbench.core.declarations import ValueRole
 from dlbench.core.model import Reported
 from dlbench.core.rows.row import Row
-from dlbench.core.schema import Column, Unit
+from dlbench.core.units import Column, Unit
 
 _ASSUMPTIONS = (
     "Assumed: gradients go around a ring, whose latency grows with the ranks; every link is as fast as those measured, between machines "
@@ -30,11 +28,11 @@ _COPIES = (
 
 
 _PROJECTED = (
-    columns.PROJECTED_S.headed("step, projected"),
-    columns.PROJECTED_COPIES_S.headed("copies, projected"),
-    columns.PROJECTED_ITEMS_PER_S.headed("items/s, projected"),
-    columns.STEP_S.on(attrgetter("step")).headed("step, measured"),
-    columns.ERROR.headed("error"),
+    PROJECTED_S.headed("step, projected"),
+    PROJECTED_COPIES_S.headed("copies, projected"),
+    PROJECTED_ITEMS_PER_S.headed("items/s, projected"),
+    STEP_S.on(attrgetter("step")).headed("step, measured"),
+    ERROR.headed("error"),
 )
 _FEW = 3
 """Values that stand in the notes of a case; where there are more, all stand in a table of their own."""
@@ -106,7 +104,7 @@ def value_notes(row: Row) -> list[str]:
 
     Of a product, all of which have errors and scales, it has no series.
     """
-    columns = [each for each in declared.columns(row) if not (each.series and _errors(row))]
+    columns = [each for each in row.value_columns if not (each.series and _errors(row))]
     more = len(columns) > _FEW
     if more:
         zero = {each.name for each in columns if not (any(value) if isinstance(value := _value(row, each), Sequence) else value)}
@@ -120,8 +118,8 @@ def _value(row: Row, column: Column) -> Reported:
 
 def values(results: Results) -> list[Table]:
     """Return a table of the values of each workload that reports many, or errors, one for each set of them."""
-    many = [row for row in results.rows if len(declared.columns(row)) > _FEW or _errors(row)]
-    groups = grouped(many, lambda row: (row.case.workload, declared.columns(row)))
+    many = [row for row in results.rows if len(row.value_columns) > _FEW or _errors(row)]
+    groups = grouped(many, lambda row: (row.case.workload, row.value_columns))
     return [
         table(
             f"Values of {workload}",

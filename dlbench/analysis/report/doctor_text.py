@@ -7,8 +7,8 @@ import pandas as pd
 from dlbench.analysis.presentation.columns import cells
 from dlbench.analysis.read.table import as_frame
 from dlbench.analysis.report.screen import ScreenColumn, ScreenTable
-from dlbench.core.finding import Finding
-from dlbench.core.schema import Column, Unit
+from dlbench.core.machine import Finding
+from dlbench.core.units import Column, Unit
 
 COLUMNS = (
     Column("doctor.check", Unit.TEXT, "what was looked at"),

@@ -9,7 +9,7 @@ from dlbench.analysis.answers.parts.base import Answer, Missing
 from dlbench.analysis.answers.parts.headline import DOUBTS, EXPLANATIONS, GAIN, Tag, cut
 from dlbench.analysis.presentation import names
 from dlbench.analysis.presentation.wording import few, plural
-from dlbench.analysis.read.references import part
+from dlbench.analysis.read.runs import part
 from dlbench.analysis.read.table import Results
 from dlbench.core.model import Status
 from dlbench.core.units import clock_time, fold, one_line

@@ -13,8 +13,8 @@ from dlbench.analysis.presentation.wording import short
 from dlbench.analysis.ratios.pairing import grouped
 from dlbench.analysis.read.table import Results
 from dlbench.core.rows.row import Row
-from dlbench.core.schema import Column, Unit
 from dlbench.core.stats import fences
+from dlbench.core.units import Column, Unit
 
 MOST_CASES = 20
 """Cases whose samples are drawn."""

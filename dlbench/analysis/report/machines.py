@@ -6,10 +6,10 @@ from typing import Any
 
 from dlbench.analysis.answers.parts.base import Table, table
 from dlbench.analysis.presentation.wording import entry, few
-from dlbench.analysis.read.places import Environments, began
-from dlbench.analysis.read.references import part
-from dlbench.core.provenance import leaves
-from dlbench.core.schema import Column, Unit
+from dlbench.analysis.read.header import Environments, began
+from dlbench.analysis.read.runs import part
+from dlbench.core.machine import leaves
+from dlbench.core.units import Column, Unit
 
 _ENTRIES = (
     Column("entry", Unit.TEXT, "what it is", of=itemgetter(0), heading="entry"),

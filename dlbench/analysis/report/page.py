@@ -21,15 +21,14 @@ from dlbench.analysis.answers.parts.headline import EXPLANATIONS
 from dlbench.analysis.claims import claims_table
 from dlbench.analysis.compare.verdict import Comparison
 from dlbench.analysis.presentation import names, wording
-from dlbench.analysis.read.merge import merged
+from dlbench.analysis.read.runs import merged
 from dlbench.analysis.read.table import Results
 from dlbench.analysis.report import case_table, compare_terminal, ending, machines, sentences
 from dlbench.analysis.report.chart import STYLE, Chart, brief, chart
 from dlbench.analysis.report.figures import forest, samples
 from dlbench.analysis.report.screen import ScreenColumn, columns_of
-from dlbench.core.schema import Unit
 from dlbench.core.stats import known
-from dlbench.core.units import one_line
+from dlbench.core.units import Unit, one_line
 
 _NAMED = 4
 """Devices and suites that the title names, and lines on devices."""

@@ -11,7 +11,7 @@ from dlbench.analysis.answers.parts.headline import EXPLANATIONS, Tag, tags_of
 from dlbench.analysis.presentation import names, wording
 from dlbench.analysis.ratios.pairing import Unpaired, grouped, launch_bound
 from dlbench.analysis.read.header import ENOUGH_ROUNDS, SpentBudget
-from dlbench.analysis.read.references import part
+from dlbench.analysis.read.runs import part
 from dlbench.analysis.read.table import Results
 from dlbench.analysis.read.usability import is_set_aside, mostly_disturbed
 from dlbench.core import units

@@ -15,7 +15,7 @@ from dlbench.analysis.answers.parts.pair_tables import same_case
 from dlbench.analysis.claims import claims_table
 from dlbench.analysis.presentation import wording
 from dlbench.analysis.ratios.pairing import DEVICE, Pairs
-from dlbench.analysis.read.merge import merged
+from dlbench.analysis.read.runs import merged
 from dlbench.analysis.read.table import Results
 from dlbench.analysis.report import case_table, detail_tables, ending, sentences
 from dlbench.analysis.report.screen import Note, ScreenTable, columns_of, fitting, lines_of

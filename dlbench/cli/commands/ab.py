@@ -23,8 +23,8 @@ from dlbench.cli.planning import Plan, load_suites, require_sight
 from dlbench.cli.recording import LEAST_ROUNDS, Recording, announce_gate, further_rounds, measure_until_seen, record, write_gate
 from dlbench.cli.terminal import say, write_notes
 from dlbench.core.errors import ExitCode
+from dlbench.core.machine import differences
 from dlbench.core.measurement import CONFIRMING
-from dlbench.core.provenance import differences
 from dlbench.core.rank_test import PAIRED_SHARES, rounds_for_gate
 from dlbench.core.thresholds import WITHIN_A_RUN, ThresholdSettings, overridden
 from dlbench.harness.process.interrupt import Interruption

@@ -9,7 +9,7 @@ import click
 from dlbench.analysis.presentation.wording import entry
 from dlbench.cli.options import device_plugin_option
 from dlbench.cli.terminal import draw
-from dlbench.core.quantities import Json
+from dlbench.core.units import Json
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

@@ -15,7 +15,7 @@ from dlbench.cli.planning import Plan, load_suites, plan_suites
 from dlbench.cli.recording import record
 from dlbench.cli.terminal import draw, say
 from dlbench.core.errors import ExitCode, UsageError
-from dlbench.core.finding import Finding, Fitness
+from dlbench.core.machine import Finding, Fitness
 from dlbench.core.model import Policy
 from dlbench.core.store import load
 from dlbench.harness.probe.checks import examine

@@ -8,9 +8,9 @@ from pathlib import Path
 
 from dlbench.core import units
 from dlbench.core.errors import SuiteError, UsageError, did_you_mean
+from dlbench.core.files import parse_toml, read_text
 from dlbench.core.precision import ARITHMETIC
-from dlbench.core.quantities import Json
-from dlbench.core.toml import parse_toml, read_text
+from dlbench.core.units import Json
 
 TABLE = "dlbench/core/reference/peaks.toml"
 """Name of the file for users, who may add to it."""

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from dlbench.core.model import Params
 from dlbench.core.precision import ARITHMETIC
-from dlbench.core.quantities import Json
+from dlbench.core.units import Json
 
 _TABLE = Path(__file__).with_name("published.toml")
 

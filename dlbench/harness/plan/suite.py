@@ -8,9 +8,9 @@ from typing import Any, Self
 
 import dlbench
 from dlbench.core.errors import SuiteError, nearest
+from dlbench.core.files import parse_toml, read_text
 from dlbench.core.model import ParamValue, Policy, value_text
 from dlbench.core.thresholds import ThresholdSettings, check
-from dlbench.core.toml import parse_toml, read_text
 
 MAX_POWER = 40
 """2**40 bytes is a tebibyte: no size in a suite is meant beyond it."""

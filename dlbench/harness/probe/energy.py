@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from dlbench.core.unknown import Reason, Unavailable, Unknown
+from dlbench.core.errors import Reason, Unavailable, Unknown
 from dlbench.harness.probe import cgroup, nvml, processor
 
 MOST_WATTS = 2000.0

@@ -11,9 +11,9 @@ from typing import Any, Self, get_args
 
 from dlbench.core.conditions import POWER_CAPS, SLOWDOWNS, RoundState, Throttling
 from dlbench.core.declarations import Declaration, Telemetry
+from dlbench.core.errors import Reason, Unknown
 from dlbench.core.measurement import Measurement, MeteredWindow
 from dlbench.core.stats import known
-from dlbench.core.unknown import Reason, Unknown
 from dlbench.harness.probe import cgroup, nvml, processor
 from dlbench.harness.probe.devices import Device, usable_accelerators
 from dlbench.harness.probe.energy import CounterMeter, meter_of_card, meter_of_processors, no_meter

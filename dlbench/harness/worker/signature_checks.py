@@ -6,7 +6,7 @@ from typing import Any
 from dlbench.core.declarations import Parallel, ParameterRole, Value
 from dlbench.core.errors import nearest
 from dlbench.core.model import CPU_AXES, Parameter, Reported, Signature
-from dlbench.core.quantities import MOST
+from dlbench.core.units import MOST
 
 _STAND_OUT: tuple[ParameterRole, ...] = ("way", "supply", "own_process", "format")
 _KINDS: Mapping[ParameterRole, tuple[str, ...]] = {

@@ -7,7 +7,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from dlbench.core.conditions import Throttling
-from dlbench.core.unknown import Reasons, Unknown
+from dlbench.core.errors import Reasons, Unknown
 from dlbench.harness.probe import cgroup
 from dlbench.harness.probe.memory import TICK_S, cpu_times, memory_field
 

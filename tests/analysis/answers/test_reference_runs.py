@@ -6,7 +6,7 @@ import front_door
 import made_up
 import pytest
 
-from dlbench.analysis.read.references import ReferenceRun
+from dlbench.analysis.read.runs import ReferenceRun
 from dlbench.core.model import Status
 
 REFERENCE = front_door.FILES / "intel-xeon-processor" / "quick.jsonl"

@@ -14,8 +14,8 @@ from dlbench.analysis.answers.bottleneck.steps import steps
 from dlbench.analysis.answers.parts.headline import MOST, MOST_OF_LINE
 from dlbench.analysis.answers.parts.step_kinds import KINDS
 from dlbench.analysis.read.table import collect
+from dlbench.core.measurement import KindTime, LayerTime, OperationKind, StepProfile
 from dlbench.core.model import Status
-from dlbench.core.step_profile import KindTime, LayerTime, OperationKind, StepProfile
 
 ROOT = Path(__file__).parents[3]
 COMMITTED = [*sorted((ROOT / "results" / "reference").glob("*/*.jsonl")), *sorted((ROOT / "tests" / "files").glob("*/*.jsonl"))]

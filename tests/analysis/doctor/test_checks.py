@@ -8,7 +8,7 @@ import pytest
 from dlbench.analysis.doctor.checks import load, same_code, throttling
 from dlbench.analysis.read.table import collect
 from dlbench.core.conditions import RoundState, Throttling
-from dlbench.core.finding import Fitness
+from dlbench.core.machine import Fitness
 from dlbench.core.store import RunFile
 
 CASE = made_up.case("matmul", n=512)

@@ -15,7 +15,7 @@ import pytest
 from dlbench.analysis.presentation.figures import Axis, Figure
 from dlbench.analysis.report.chart import STYLE, chart
 from dlbench.core.rows.row import Cells
-from dlbench.core.schema import Column, Unit
+from dlbench.core.units import Column, Unit
 
 KEPT = Path(__file__).parents[2] / "files" / "charts"
 CASE = Axis("case", Column("case", Unit.TEXT, "the case"))

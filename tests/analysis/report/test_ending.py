@@ -21,7 +21,7 @@ from rich.console import Console, RenderableType
 from dlbench.analysis.answers import answers, topics
 from dlbench.analysis.answers.parts.base import Answer, Missing, Question, Table
 from dlbench.analysis.answers.parts.headline import CPU_ONLY, MOST, MOST_OF_QUALIFIER, MOST_TAGS, Tag, cut
-from dlbench.analysis.read.merge import merged
+from dlbench.analysis.read.runs import merged
 from dlbench.analysis.read.table import Results, collect
 from dlbench.analysis.report import ending, sentences
 from dlbench.analysis.report.ending import MOST as MOST_LINES
@@ -29,8 +29,7 @@ from dlbench.analysis.report.terminal import End, Lines
 from dlbench.cli import next_step
 from dlbench.core.measurement import Measurement, SpotCheck
 from dlbench.core.model import Status
-from dlbench.core.schema import Column, Unit
-from dlbench.core.units import one_line
+from dlbench.core.units import Column, Unit, one_line
 
 pytestmark = pytest.mark.usefixtures("earlier_files")
 

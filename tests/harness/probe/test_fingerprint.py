@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from machine_fake import two_sockets, write
 from nvml_fake import H200, Card, FakeNvml
 
-from dlbench.core.provenance import differences
+from dlbench.core.machine import differences
 from dlbench.harness.probe import fingerprint
 from dlbench.harness.probe.devices import describe
 

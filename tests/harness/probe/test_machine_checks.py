@@ -9,7 +9,7 @@ import pytest
 from machine_fake import two_sockets, write
 from nvml_fake import H200, Card, FakeNvml
 
-from dlbench.core.finding import Fitness
+from dlbench.core.machine import Fitness
 from dlbench.harness.probe import cgroup
 from dlbench.harness.probe.checks import examine
 from dlbench.harness.probe.devices import Accelerator, Processor, describe_cpu

@@ -14,10 +14,10 @@ from nvml_fake import H200, Card, FakeNvml, Load, NVMLError
 
 from dlbench.core.conditions import Throttling
 from dlbench.core.declarations import Declaration, Value
+from dlbench.core.errors import explained
 from dlbench.core.measurement import Measurement
 from dlbench.core.model import Case, Status
-from dlbench.core.schema import Unit
-from dlbench.core.unknown import explained
+from dlbench.core.units import Unit
 from dlbench.harness.probe import monitor
 from dlbench.harness.probe.devices import Accelerator, Processor
 from dlbench.harness.probe.energy import MOST_WATTS, CounterMeter, PowerMeter

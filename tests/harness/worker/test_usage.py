@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from machine_fake import write
 
 from dlbench.core.conditions import Throttling
-from dlbench.core.unknown import explained
+from dlbench.core.errors import explained
 from dlbench.harness.worker import usage
 from dlbench.harness.worker.usage import SHORTEST_S, LostTime, block_waits
 

@@ -5,7 +5,7 @@ from typing import Any
 
 from scripted_loop import served
 
-from dlbench.core.open_loop import OpenRun, RateVerdict, verdict
+from dlbench.core.stats import OpenRun, RateVerdict, verdict
 from dlbench.kit.serving.loop import Batcher, Stamps
 from dlbench.kit.serving.report import reported
 

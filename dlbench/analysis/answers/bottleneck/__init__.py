@@ -5,7 +5,7 @@ from itertools import chain
 from dlbench.analysis.answers.bottleneck import steps
 from dlbench.analysis.answers.parts.base import Lack, Question
 from dlbench.analysis.read.table import Results
-from dlbench.core import modules
+from dlbench.core import files
 
 
 def _unmeasured(results: Results) -> Lack:
@@ -20,5 +20,5 @@ QUESTION = Question(
     others=("dlbench run",),
     missing=[_unmeasured],
     cautions=steps.doubts,
-    sections=[*chain.from_iterable(part.SECTIONS for part in modules.ordered(__name__))],
+    sections=[*chain.from_iterable(part.SECTIONS for part in files.ordered(__name__))],
 )

@@ -16,7 +16,7 @@ from dlbench.analysis.read.ceilings import machine
 from dlbench.analysis.read.table import Results
 from dlbench.core.declarations import ValueRole
 from dlbench.core.rows.row import Row, cells
-from dlbench.core.schema import Column, Unit
+from dlbench.core.units import Column, Unit
 
 ORDER = 40
 _NETWORK = "model"

@@ -19,11 +19,9 @@ from dlbench.analysis.ratios.pairing import grouped, label, settings_named
 from dlbench.analysis.read.ceilings import computed_in, from_caches, machine, reached_by
 from dlbench.analysis.read.table import Results
 from dlbench.core.declarations import Ceiling
-from dlbench.core.rows.columns import MeasuredCeiling
-from dlbench.core.rows.rounds import CaseRounds
+from dlbench.core.rows.columns import CaseRounds, MeasuredCeiling
 from dlbench.core.rows.row import Row
-from dlbench.core.schema import Column, Unit
-from dlbench.core.units import byte_rate, flop_rate, three_digits
+from dlbench.core.units import Column, Unit, byte_rate, flop_rate, three_digits
 
 ORDER = 20
 _FLOPS = of_row(lambda row: row.rate.flops_per_s, "FLOP/s", 0)

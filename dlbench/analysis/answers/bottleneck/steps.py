@@ -18,9 +18,9 @@ from dlbench.analysis.ratios.pairing import BATCH, grouped, label, settings_name
 from dlbench.analysis.read.ceilings import machine
 from dlbench.analysis.read.table import Results
 from dlbench.core import units
+from dlbench.core.measurement import LayerTime, OperationKind
 from dlbench.core.rows.row import Cells, Row
-from dlbench.core.schema import Column, Unit
-from dlbench.core.step_profile import LayerTime, OperationKind
+from dlbench.core.units import Column, Unit
 
 ORDER = 10
 _LARGE = 0.2

@@ -16,7 +16,7 @@ from dlbench.analysis.ratios.pairing import grouped
 from dlbench.analysis.read.table import Results
 from dlbench.core.errors import nearest
 from dlbench.core.rows.row import Cells, Row
-from dlbench.core.schema import Column
+from dlbench.core.units import Column
 
 R = TypeVar("R")
 

@@ -23,7 +23,7 @@ from dlbench.core.reference.peaks import DevicePeak, card_of, name_words, peak_o
 from dlbench.core.reference.published import PublishedFigure, published_figures
 from dlbench.core.reference.what_if import KNOWN_CARDS, BytesLine, Kind, StepCounts, fitted
 from dlbench.core.rows.row import Row, cells
-from dlbench.core.schema import Column, Unit
+from dlbench.core.units import Column, Unit
 
 _USUAL_BATCH = 64
 """Enough samples for a card to be busy; fewer where they do not fit."""

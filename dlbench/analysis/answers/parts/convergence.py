@@ -14,7 +14,7 @@ from dlbench.analysis.presentation.wording import short
 from dlbench.analysis.ratios.pairing import MATH, grouped, label
 from dlbench.analysis.ratios.ratio import ENOUGH_PAIRS, PairedDifference, paired_difference
 from dlbench.core.rows.row import Row, Setting, cells
-from dlbench.core.schema import Column, Unit
+from dlbench.core.units import Column, Unit
 
 _NOTE = (
     "gap: accuracy less that in the plain format with the same seeds; converges: its whole interval lies above minus one point, or the "

@@ -11,13 +11,12 @@ from dlbench.analysis.presentation.names import by_device, hardware, several_run
 from dlbench.analysis.presentation.wording import few, plural
 from dlbench.analysis.ratios.pairing import RUN, grouped, pair_of
 from dlbench.analysis.ratios.ratio import Ratio, middle
-from dlbench.analysis.read.references import ReferenceRun, origin, part, reference_runs, rows_of
+from dlbench.analysis.read.runs import ReferenceRun, origin, part, reference_runs, rows_of
 from dlbench.analysis.read.table import Results
 from dlbench.core.model import kind_of
 from dlbench.core.reference.peaks import name_words
 from dlbench.core.rows.row import Row, cells
-from dlbench.core.schema import Column, Unit
-from dlbench.core.units import one_line
+from dlbench.core.units import Column, Unit, one_line
 
 NORMAL = 1.25
 """Factor within which a case is as on the same hardware elsewhere: room, memory and drivers of two machines of one kind make 10 % often,

@@ -38,9 +38,9 @@ from dlbench.analysis.presentation.wording import cell as cell_text
 from dlbench.analysis.presentation.wording import number, span
 from dlbench.analysis.ratios.pairing import grouped
 from dlbench.analysis.read.table import Results
-from dlbench.core import schema, units
+from dlbench.core import units
 from dlbench.core.rows.row import cell
-from dlbench.core.schema import Column, Unit
+from dlbench.core.units import Column, Unit
 
 MOST_WORDS = 25
 """Words of a sentence at most."""
@@ -259,7 +259,7 @@ def _with_interval(column: Column, record: Any) -> str:
     if not text or not ends or None in ends:
         return text
     low, high = map(number, ends)
-    around = span(low, high, lambda value: schema.text(value, column.unit).removesuffix(" ×"))
+    around = span(low, high, lambda value: units.text(value, column.unit).removesuffix(" ×"))
     return text if around == text.removesuffix(" ×") else f"{text} ({around})"
 
 

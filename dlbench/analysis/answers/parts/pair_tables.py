@@ -18,7 +18,7 @@ from dlbench.analysis.read.table import Results
 from dlbench.core.model import Status
 from dlbench.core.rows.row import Row
 from dlbench.core.rows.row import cell as row_cell
-from dlbench.core.schema import Column, Unit
+from dlbench.core.units import Column, Unit
 
 S = TypeVar("S", bound=HasRatio)
 Side = Literal["base", "other"]

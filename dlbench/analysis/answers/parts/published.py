@@ -9,13 +9,13 @@ from dlbench.analysis.answers.parts.base import Section
 from dlbench.analysis.presentation.columns import KEY, of_row, place
 from dlbench.analysis.presentation.names import by_device
 from dlbench.analysis.ratios.pairing import grouped
-from dlbench.core import schema
+from dlbench.core import units
 from dlbench.core.model import as_count
 from dlbench.core.reference.peaks import name_words
 from dlbench.core.reference.published import PublishedFigure, published_figures
 from dlbench.core.rows.columns import BY_NAME
 from dlbench.core.rows.row import Row, cells
-from dlbench.core.schema import Column, Unit
+from dlbench.core.units import Column, Unit
 
 _QUANTITIES: Mapping[str, Callable[[Row], float | None]] = {
     "items a second": lambda row: row.rate.items_per_s,
@@ -37,7 +37,7 @@ class Counterpart(NamedTuple):
 
     def shown(self, value: float) -> str:
         """Return one of the two in their unit."""
-        return schema.text(value, BY_NAME[self.figure.column].unit)
+        return units.text(value, BY_NAME[self.figure.column].unit)
 
 
 def beside_published(rows: Sequence[Row]) -> list[Counterpart]:

@@ -12,7 +12,7 @@ from dlbench.analysis.ratios.pairing import BATCH, grouped, label
 from dlbench.analysis.ratios.ratio import Ratio, middle, speed_ratio
 from dlbench.analysis.read.table import Results
 from dlbench.core.rows.row import Row, cells
-from dlbench.core.schema import Column, Unit
+from dlbench.core.units import Column, Unit
 
 
 class Training(NamedTuple):

@@ -7,9 +7,9 @@ from typing import NamedTuple
 
 from dlbench.analysis.read.ceilings import Ceilings, computed_in
 from dlbench.core.declarations import Ceiling, Part
+from dlbench.core.measurement import KindTime, OperationKind
 from dlbench.core.precision import PRECISIONS
 from dlbench.core.rows.row import Row
-from dlbench.core.step_profile import KindTime, OperationKind
 
 TENTH = 0.1
 """Share of a step that a kind has to gain to be named with what to change."""

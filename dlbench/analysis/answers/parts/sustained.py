@@ -11,7 +11,7 @@ from dlbench.analysis.presentation.figures import Figure, figure
 from dlbench.analysis.presentation.wording import brief
 from dlbench.core.declarations import ValueRole
 from dlbench.core.rows.row import Row, cells
-from dlbench.core.schema import Column, Unit
+from dlbench.core.units import Column, Unit
 
 EVEN = 0.03
 """How far the steady throughput may lie from the burst and still be the same."""

@@ -4,7 +4,7 @@ import statistics
 from collections.abc import Sequence
 
 from dlbench.core.conditions import BUSY
-from dlbench.core.finding import Finding, Fitness
+from dlbench.core.machine import Finding, Fitness
 from dlbench.core.store import RunFile
 
 ORDER = 10

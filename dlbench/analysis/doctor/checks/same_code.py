@@ -9,7 +9,7 @@ from dlbench.analysis.compare.power import detectable
 from dlbench.analysis.compare.verdict import CaseVerdict
 from dlbench.analysis.presentation.wording import plural, short
 from dlbench.analysis.read.table import Results, collect
-from dlbench.core.finding import Finding, Fitness
+from dlbench.core.machine import Finding, Fitness
 from dlbench.core.rank_test import PAIRED_SHARES
 from dlbench.core.store import RunFile
 from dlbench.core.thresholds import ACROSS_RUNS, WITHIN_A_RUN

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from dlbench.analysis.presentation.wording import plural
 from dlbench.core.conditions import Throttling
-from dlbench.core.finding import Finding, Fitness
+from dlbench.core.machine import Finding, Fitness
 from dlbench.core.store import RunFile
 
 ORDER = 20

@@ -9,7 +9,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING
 
-from dlbench.core import modules
+from dlbench.core import files
 
 if TYPE_CHECKING:
     from dlbench.analysis.export.cases import Exported
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 def names() -> list[str]:
     """Return what the formats are called; no module of theirs is imported, as the command line needs the names for its help."""
-    return [name.replace("_", "-") for name in modules.names(__name__)]
+    return [name.replace("_", "-") for name in files.names(__name__)]
 
 
 def load(name: str) -> ModuleType:

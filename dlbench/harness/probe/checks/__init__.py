@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from dlbench.core import modules
-from dlbench.core.finding import Finding
+from dlbench.core import files
+from dlbench.core.machine import Finding
 from dlbench.harness.probe import nvml
 from dlbench.harness.probe.devices import Devices, read_accelerators, usable_accelerators
 from dlbench.harness.probe.fingerprint import read_state
@@ -29,4 +29,4 @@ def examine(devices: Devices) -> list[Finding]:
     """Return what all checks find in these devices, as they are now."""
     readings = read_accelerators(usable_accelerators(devices), nvml.HEALTH)
     seen = Seen(devices, read_state(devices), readings)
-    return [finding for check in modules.ordered(__name__) for finding in check.findings(seen)]
+    return [finding for check in files.ordered(__name__) for finding in check.findings(seen)]

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 
 from dlbench.core.conditions import POWER_CAPS, SLOWDOWNS
-from dlbench.core.finding import Finding, Fitness
+from dlbench.core.machine import Finding, Fitness
 from dlbench.core.units import byte_count
 from dlbench.harness.probe import nvml
 from dlbench.harness.probe.checks import Seen, State

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from dlbench.core.finding import Finding, Fitness
+from dlbench.core.machine import Finding, Fitness
 from dlbench.core.units import byte_count
 from dlbench.harness.probe import processor
 from dlbench.harness.probe.checks import Seen, State

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from dlbench.core.finding import Finding, Fitness
+from dlbench.core.machine import Finding, Fitness
 from dlbench.harness.probe.checks import Seen
 from dlbench.harness.probe.devices import unusable
 

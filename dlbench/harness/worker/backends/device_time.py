@@ -5,9 +5,9 @@ from itertools import repeat
 from time import perf_counter
 from typing import Any, Protocol
 
+from dlbench.core.errors import Unavailable, Unknown
 from dlbench.core.measurement import Samples
 from dlbench.core.model import Clock, Work
-from dlbench.core.unknown import Unavailable, Unknown
 
 _QUEUED_S = 1e-3
 """Launches of one reading, in host time: two hundred of 5 µs, far below the about 1024 that a CUDA stream takes before a launch waits."""

@@ -10,9 +10,9 @@ from itertools import repeat
 from typing import Any
 
 from dlbench.core.conditions import undisturbed
+from dlbench.core.errors import Unavailable, Unknown
 from dlbench.core.measurement import Samples, Transfer
 from dlbench.core.model import Clock, Policy, Status, Work
-from dlbench.core.unknown import Unavailable, Unknown
 from dlbench.harness.probe.memory import too_much_to_lock
 from dlbench.harness.worker.backends.base import Backend
 from dlbench.harness.worker.failures import Unmeasurable, first_line

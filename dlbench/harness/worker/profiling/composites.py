@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.nn import functional as F  # noqa: N812  # what everybody calls it
 from torch.utils._pytree import tree_leaves
 
-from dlbench.core.step_profile import OperationKind
+from dlbench.core.measurement import OperationKind
 from dlbench.harness.worker.profiling.kinds import OF_BACKWARD, kind_of
 from dlbench.harness.worker.profiling.layers import Within
 

@@ -6,7 +6,7 @@ from typing import Any, Self
 
 import torch
 
-from dlbench.core.step_profile import OperationKind
+from dlbench.core.measurement import OperationKind
 from dlbench.harness.worker.checking.operations import OperationWatch
 from dlbench.harness.worker.profiling.composites import CompositeWatch
 from dlbench.harness.worker.profiling.kinds import kind_of

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from dlbench.core.step_profile import OperationKind
+from dlbench.core.measurement import OperationKind
 
 OF_BACKWARD = "autograd::engine::evaluate_function: "
 """Begins the name of what runs one node of the backward pass."""

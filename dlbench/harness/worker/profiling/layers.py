@@ -9,7 +9,7 @@ import torch
 from torch import nn
 from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
 
-from dlbench.core.step_profile import LayerTime
+from dlbench.core.measurement import LayerTime
 from dlbench.harness.worker.profiling.kinds import OF_BACKWARD
 
 SHOWN = 10

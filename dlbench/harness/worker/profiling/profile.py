@@ -12,10 +12,9 @@ from torch.autograd import DeviceType  # type: ignore[attr-defined]  # it is the
 from torch.profiler import ProfilerActivity, profile, schedule, supported_activities
 
 from dlbench.core.declarations import Declaration
-from dlbench.core.measurement import Measurement
+from dlbench.core.errors import Unavailable, Unknown
+from dlbench.core.measurement import KindTime, Measurement, OperationKind, StepProfile
 from dlbench.core.model import Clock, Work
-from dlbench.core.step_profile import KindTime, OperationKind, StepProfile
-from dlbench.core.unknown import Unavailable, Unknown
 from dlbench.harness.worker.profiling.composites import kinds_in
 from dlbench.harness.worker.profiling.counts import OperationCounts
 from dlbench.harness.worker.profiling.layers import Within, layers_noted, slowest_layers

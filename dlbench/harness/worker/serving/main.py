@@ -19,11 +19,9 @@ from functools import partial
 
 import torch
 
-from dlbench.core.declared_json import signature_to_json
-from dlbench.core.errors import DlbenchError
+from dlbench.core.errors import DlbenchError, Reason, Unavailable, Unknown
 from dlbench.core.measurement import Measurement, Memory
-from dlbench.core.model import Clock, Status, Work
-from dlbench.core.unknown import Reason, Unavailable, Unknown
+from dlbench.core.model import Clock, Status, Work, signature_to_json
 from dlbench.harness.process.wire import HelloRequest, MeasureRequest, Message, PrepareRequest, Reader, Reply, Request, send
 from dlbench.harness.worker import lifecycle, registry, user_definitions
 from dlbench.harness.worker.backends.base import BACKENDS, Backend, describe_devices, find, tensors_in

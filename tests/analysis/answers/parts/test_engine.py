@@ -9,7 +9,7 @@ from dlbench.analysis.answers.parts.headline import Tag
 from dlbench.analysis.presentation.columns import KEY, RATIO, TIME, place
 from dlbench.analysis.ratios.pairing import match_rows
 from dlbench.analysis.read.table import collect
-from dlbench.core.schema import Column, Unit
+from dlbench.core.units import Column, Unit
 
 
 @pytest.fixture

@@ -4,9 +4,9 @@ import math
 
 import pytest
 
+from dlbench.core.errors import Unavailable
 from dlbench.core.measurement import Samples
 from dlbench.core.model import Work
-from dlbench.core.unknown import Unavailable
 from dlbench.harness.worker.backends import device_time as device_time_module
 from dlbench.harness.worker.backends.device_time import take_device_time
 

@@ -5,9 +5,9 @@ from types import SimpleNamespace
 
 import pytest
 
+from dlbench.core.errors import Unavailable
 from dlbench.core.measurement import Transfer
 from dlbench.core.model import Policy, Status, Work
-from dlbench.core.unknown import Unavailable
 from dlbench.harness.probe import memory
 from dlbench.harness.worker import stages
 from dlbench.harness.worker.failures import Unmeasurable

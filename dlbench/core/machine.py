@@ -1,8 +1,41 @@
-"""Differences in machine and software between two runs or sides of an A/B, from their headers, and whether both are of one place."""
+"""Machines: findings on whether one is fit to measure on, and differences between two of them and their software."""
 
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import Any
+
+
+class Fitness(StrEnum):
+    """Severity of a finding, the most severe first."""
+
+    UNFIT = "unfit"
+    """Numbers measured now would not hold up."""
+    NOTE = "note"
+    """A fact of the machine that widens intervals or that a comparison has to share."""
+    UNKNOWN = "unknown"
+    """It can't be read here."""
+    FIT = "fit"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """Result of one check."""
+
+    check: str
+    """Name of the check: ``governor``, ``temperature``."""
+    device: str
+    fitness: Fitness
+    found: str
+    """In words, with the figures."""
+    advice: str = ""
+    """What to do next; empty where there is nothing to do."""
+    values: Mapping[str, float] = field(default_factory=dict)
+    """The figures in base units, by name."""
+    case: str = ""
+    """The id of the case that was measured for it; empty where none was."""
+
 
 _OTHER_MEMORY = 5
 """A difference of more than one GiB in so many is another machine's: a virtual one may be given more as it uses it."""

@@ -1,7 +1,12 @@
-"""TOML files that people write by hand, with a sentence for what is wrong in one."""
+"""Files that people add: TOML written by hand, with a sentence for what is wrong in it, and modules found by being in a folder."""
 
+import pkgutil
 import tomllib
+from functools import cache
+from importlib import import_module
+from operator import attrgetter
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from dlbench.core.errors import SuiteError
@@ -36,3 +41,15 @@ def parse_toml(text: str, origin: str) -> dict[str, Any]:
         last = text.count("\n") + (not text.endswith("\n"))
         message = str(error).replace("(at end of document)", f"(at line {last}, the end of the file)")
         raise SuiteError(f"{origin}: not valid TOML: {message}") from error
+
+
+def names(package: str) -> list[str]:
+    """Return the names of the modules in the folder of a package, sorted; none of them is imported."""
+    return [each.name for each in pkgutil.iter_modules(import_module(package).__path__)]
+
+
+@cache
+def ordered(package: str) -> tuple[ModuleType, ...]:
+    """Import the modules in the folder of a package, and return those that state a place among each other, ``ORDER``, by it."""
+    every = [import_module(f"{package}.{name}") for name in names(package)]
+    return tuple(sorted((each for each in every if hasattr(each, "ORDER")), key=attrgetter("ORDER")))
