@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from benchmarks.alternate import report
 from dlbench.core.model import Policy
-from dlbench.harness.rounds import SeriesRounds
+from dlbench.harness.progress import SeriesRounds
 
 SET_UP_S, BLOCK_S, ROUNDS = 0.6, 0.01, 10
 """As a case of quick has them."""

@@ -104,8 +104,7 @@ if TYPE_CHECKING:
     from dlbench.core.reference.peaks import link_bytes_per_s_of, peak_of
     from dlbench.core.schema import Unit
     from dlbench.core.stats import percentile, times_for
-    from dlbench.harness.probe.memory import available_memory, too_little_memory, too_much_to_lock
-    from dlbench.harness.probe.topology import caches_of, cpus_of_nodes, pci_text
+    from dlbench.harness.probe.linux import available_memory, caches_of, cpus_of_nodes, pci_text, too_little_memory, too_much_to_lock
     from dlbench.harness.worker.backends.base import Backend, register_backend
     from dlbench.harness.worker.measuring.measure import median_time
     from dlbench.harness.worker.registry import Cache, Duration, Layout, Least, Size, workload
@@ -130,8 +129,7 @@ _HOMES = {
     "dlbench.core.reference.peaks": "link_bytes_per_s_of peak_of",
     "dlbench.core.schema": "Unit",
     "dlbench.core.stats": "percentile times_for",
-    "dlbench.harness.probe.memory": "available_memory too_little_memory too_much_to_lock",
-    "dlbench.harness.probe.topology": "caches_of cpus_of_nodes pci_text",
+    "dlbench.harness.probe.linux": "available_memory caches_of cpus_of_nodes pci_text too_little_memory too_much_to_lock",
     "dlbench.harness.worker.backends.base": "Backend register_backend",
     "dlbench.harness.worker.user_definitions": "UserDefined Data Network Tokens data find_data find_network network",
     "dlbench.harness.worker.measuring.measure": "median_time",
