@@ -103,8 +103,7 @@ if TYPE_CHECKING:
     from dlbench.core.reference.peaks import link_bytes_per_s_of, peak_of
     from dlbench.core.stats import CLIENT_BOUND, OpenRun, overloaded, percentile, times_for
     from dlbench.core.units import Unit
-    from dlbench.harness.probe.memory import available_memory, too_little_memory, too_much_to_lock
-    from dlbench.harness.probe.topology import caches_of, cpus_of_nodes, pci_text
+    from dlbench.harness.probe.linux import available_memory, caches_of, cpus_of_nodes, pci_text, too_little_memory, too_much_to_lock
     from dlbench.harness.worker.backends.base import Backend, register_backend
     from dlbench.harness.worker.measuring.measure import median_time
     from dlbench.harness.worker.registry import Cache, Duration, Layout, Least, Size, workload
@@ -118,25 +117,23 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "dlbench.analysis.read.table": "read",
-    "dlbench.core.declarations": (
-        "CollectiveOp Communicates Feeding Limit Parallel Role Scratch Searched SearchedCores SearchedLast Spread Sweep Switch Value"
-    ),
+    "dlbench.core.declarations": "CollectiveOp Communicates Feeding Limit Parallel Role Scratch Searched SearchedCores SearchedLast "
+    "Spread Sweep Switch Value",
     "dlbench.core.errors": "UsageError",
     "dlbench.core.measurement": "Memory",
     "dlbench.core.model": "Clock Reported Work",
     "dlbench.core.precision": "Dtype InferenceDtype PRECISIONS ProductDtype TrainingDtype",
     "dlbench.core.reference.peaks": "link_bytes_per_s_of peak_of",
-    "dlbench.core.units": "Unit",
     "dlbench.core.stats": "CLIENT_BOUND OpenRun overloaded percentile times_for",
-    "dlbench.harness.probe.memory": "available_memory too_little_memory too_much_to_lock",
-    "dlbench.harness.probe.topology": "caches_of cpus_of_nodes pci_text",
+    "dlbench.core.units": "Unit",
+    "dlbench.harness.probe.linux": "available_memory too_little_memory too_much_to_lock caches_of cpus_of_nodes pci_text",
     "dlbench.harness.worker.backends.base": "Backend register_backend",
-    "dlbench.harness.worker.user_definitions": "UserDefined Data Network Tokens data find_data find_network network",
     "dlbench.harness.worker.measuring.measure": "median_time",
-    "dlbench.harness.worker.serving.ranks": "control_group of_each_rank",
     "dlbench.harness.worker.registry": "Cache Duration Layout Least Size workload",
     "dlbench.harness.worker.scratch": "scratch_folder",
+    "dlbench.harness.worker.serving.ranks": "control_group of_each_rank",
     "dlbench.harness.worker.stages": "metered_window note_stage",
+    "dlbench.harness.worker.user_definitions": "UserDefined Data Network Tokens data find_data find_network network",
     "dlbench.kit.cache": "before_call",
     "dlbench.kit.copies": "Copies with_copies",
     "dlbench.kit.precision": "autocast operands",

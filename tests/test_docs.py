@@ -32,8 +32,8 @@ from dlbench.core.model import Policy, Signature, Status
 from dlbench.core.stats import median_ranks
 from dlbench.harness.plan import cases as planning
 from dlbench.harness.plan import suite
-from dlbench.harness.plan.selection import compile_expression
-from dlbench.harness.rounds import MOST_BLOCKS
+from dlbench.harness.plan.suite import compile_expression
+from dlbench.harness.progress import MOST_BLOCKS
 from dlbench.harness.runner import ask_hello
 from dlbench.harness.worker import registry
 from dlbench.harness.worker.backends.cpu import CpuBackend

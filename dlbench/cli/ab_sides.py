@@ -20,9 +20,8 @@ from dlbench.core.errors import DlbenchError, SuiteError, UsageError
 from dlbench.core.units import Json
 from dlbench.harness.plan.cases import Signatures, check
 from dlbench.harness.plan.suite import Bench, Suite
-from dlbench.harness.process import checkout
-from dlbench.harness.process.interpreter import Interpreter, own_variables
-from dlbench.harness.process.interrupt import Interruption
+from dlbench.harness.process import folders
+from dlbench.harness.process.launch import Interpreter, Interruption, own_variables
 from dlbench.harness.schedule import RunSettings, Side
 
 _KINDS = {"python": "python=PATH", "env": "env=NAME=VALUE", "ref": "ref=REF"}
@@ -168,7 +167,7 @@ def _code_in_place(
         return
     option = f"--{side.name} ref={options.reference}"
     files = {plugin: Path(plugin).resolve() for plugin in plugins if plugin.endswith(".py")}
-    root = next(filter(None, map(checkout.root_of, files.values())), None)
+    root = next(filter(None, map(folders.root_of, files.values())), None)
     if root is None:
         raise UsageError(f"{option}: no --plugin FILE lies in a git checkout, so there is nothing to take this reference of")
     with (
@@ -178,7 +177,7 @@ def _code_in_place(
         folder = Path(temporary).resolve() / "checkout"
         folder.mkdir()
         try:
-            commit = checkout.write_reference(root, options.reference, folder)
+            commit = folders.write_reference(root, options.reference, folder)
         except UsageError as error:
             raise UsageError(f"{option}: {error}") from error
         for plugin, path in files.items():

@@ -10,8 +10,7 @@ from dlbench.cli.planning import DEFAULT_SUITE, minutes
 from dlbench.cli.terminal import draw
 from dlbench.core.units import byte_count
 from dlbench.harness.plan.suite import load
-from dlbench.harness.probe.devices import Processor, describe_cpu
-from dlbench.harness.probe.installed import Gpus, versions
+from dlbench.harness.probe.devices import Gpus, Processor, describe_cpu, versions
 from dlbench.harness.probe.programs import OtherPrograms
 
 if TYPE_CHECKING:

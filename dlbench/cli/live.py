@@ -16,8 +16,8 @@ from dlbench.core.conditions import BUSY
 from dlbench.core.measurement import Measurement, Series
 from dlbench.core.model import Status, settings_text
 from dlbench.core.rows.summary import per_round, planned_row, summarise
-from dlbench.harness.observer import Observer
 from dlbench.harness.probe.programs import OtherPrograms
+from dlbench.harness.schedule import Observer
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

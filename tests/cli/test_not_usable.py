@@ -15,8 +15,8 @@ from dlbench.analysis.answers.parts.headline import WORTH_IT
 from dlbench.cli import session
 from dlbench.core.conditions import RoundState, Throttling
 from dlbench.core.model import Status
-from dlbench.harness.probe.monitor import Monitor
 from dlbench.harness.probe.programs import OtherPrograms
+from dlbench.harness.probe.sampler import Monitor
 
 CALM, LOST, HOT = Throttling(waiting=0.0), Throttling(waiting=0.5), Throttling(thermal=0.5)
 AGAIN = "stop what else runs, and measure again: dlbench run quick"

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from dlbench.harness.probe import cgroup
+from dlbench.harness.probe import linux
 from dlbench.kit import cache
 
 CPU = torch.device("cpu")
@@ -24,7 +24,7 @@ def cpus(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
             folder.mkdir(parents=True)
             for name, text in (("level", level), ("size", size), ("shared_cpu_list", sharing)):
                 (folder / name).write_text(f"{text}\n")
-    monkeypatch.setattr(cgroup, "ROOT", tmp_path)
+    monkeypatch.setattr(linux, "ROOT", tmp_path)
     monkeypatch.setattr(os, "sched_getaffinity", lambda process: {0, 1, 2}, raising=False)
     return tmp_path
 
@@ -45,7 +45,7 @@ def test_what_is_not_told_is_a_safe_guess(cpus: Path, monkeypatch: pytest.Monkey
     for cpu in range(3):
         (cpus / f"sys/devices/system/cpu/cpu{cpu}/cache/index2/size").write_text("\n")
     assert cache.last_cache_bytes(CPU) == 3 * (4 << 20)
-    monkeypatch.setattr(cgroup, "ROOT", cpus / "elsewhere")
+    monkeypatch.setattr(linux, "ROOT", cpus / "elsewhere")
     assert cache.last_cache_bytes(CPU) == UNKNOWN
     assert cache.last_cache_bytes(torch.device("meta")) == UNKNOWN
 

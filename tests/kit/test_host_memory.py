@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from dlbench.core.model import Status
-from dlbench.harness.probe import memory
+from dlbench.harness.probe import linux
 from dlbench.harness.worker.failures import failure_of
 from dlbench.kit import host_memory
 
@@ -43,17 +43,17 @@ def test_a_torch_without_page_locked_memory_says_so() -> None:
 
 
 def test_more_than_a_part_of_what_is_left_is_not_locked(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(memory, "available_memory", lambda: 95)
+    monkeypatch.setattr(linux, "available_memory", lambda: 95)
     with pytest.raises(MemoryError, match=r"^24 bytes of page-locked memory would be too much of the 95 that the host has left$"):
         host_memory.page_locked(VALUES)
 
 
 def test_more_than_is_left_is_refused_with_both_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(memory, "available_memory", lambda: 2**30)
+    monkeypatch.setattr(linux, "available_memory", lambda: 2**30)
     host_memory.refuse_more_than_left(2**30, "they take")
     with pytest.raises(MemoryError, match=r"^they take 1\.50 GiB, and the host has 1\.00 GiB left$"):
         host_memory.refuse_more_than_left(3 * 2**29, "they take")
-    monkeypatch.setattr(memory, "available_memory", lambda: None)
+    monkeypatch.setattr(linux, "available_memory", lambda: None)
     host_memory.refuse_more_than_left(2**60, "they take")
 
 

@@ -292,6 +292,6 @@ def test_what_does_not_go_together_is_refused(flat, monkeypatch):
     for params, error, sentence in refused:
         with pytest.raises(error, match=sentence):
             set_up("feed", **{"batch": 4, "source": "resident", **params})
-    monkeypatch.setattr("dlbench.harness.probe.memory.available_memory", lambda: 1000)
+    monkeypatch.setattr("dlbench.harness.probe.linux.available_memory", lambda: 1000)
     with pytest.raises(MemoryError, match="the data set takes"):
         set_up("feed", model="flat", batch=4, source="resident")

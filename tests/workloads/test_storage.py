@@ -190,7 +190,7 @@ def test_too_few_files_left_and_too_little_memory_are_said(folder, monkeypatch):
     monkeypatch.setattr(os, "statvfs", lambda path: room)
     with pytest.raises(NotImplementedError, match=r"5 files would be more than the 3 that the disk can still have"):
         set_up("storage", **{**SMALL, "files": "many"})
-    monkeypatch.setattr("dlbench.harness.probe.memory.available_memory", lambda: 40_000)
+    monkeypatch.setattr("dlbench.harness.probe.linux.available_memory", lambda: 40_000)
     with pytest.raises(MemoryError, match=r"to lie in the page cache, the data takes"):
         set_up("storage", **{**SMALL, "order": "random", "cache": "warm"})
 

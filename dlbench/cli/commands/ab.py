@@ -27,7 +27,7 @@ from dlbench.core.machine import differences
 from dlbench.core.measurement import CONFIRMING
 from dlbench.core.rank_test import PAIRED_SHARES, rounds_for_gate
 from dlbench.core.thresholds import WITHIN_A_RUN, ThresholdSettings, overridden
-from dlbench.harness.process.interrupt import Interruption
+from dlbench.harness.process.launch import Interruption
 from dlbench.harness.ranks.machines import refuse_several
 from dlbench.harness.schedule import RunSettings, Task
 

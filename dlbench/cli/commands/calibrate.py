@@ -13,7 +13,7 @@ from dlbench.cli.recording import Recording, record
 from dlbench.cli.terminal import draw, say, write_notes
 from dlbench.core.errors import ExitCode
 from dlbench.core.store import load
-from dlbench.harness.process.interrupt import Interruption
+from dlbench.harness.process.launch import Interruption
 from dlbench.harness.ranks.machines import refuse_several
 from dlbench.harness.schedule import Side
 

@@ -28,8 +28,7 @@ def command(plugins: tuple[str, ...], form: str) -> None:
       dlbench devices
       dlbench devices --format json
     """
-    from dlbench.harness.probe.devices import describe
-    from dlbench.harness.probe.installed import why_none
+    from dlbench.harness.probe.devices import describe, why_none
     from dlbench.harness.runner import ask_hello
 
     hello = ask_hello(plugins)

@@ -19,7 +19,7 @@ from dlbench.core.machine import Finding, Fitness
 from dlbench.core.model import Policy
 from dlbench.core.store import load
 from dlbench.harness.probe.checks import examine
-from dlbench.harness.process.interrupt import Interruption
+from dlbench.harness.process.launch import Interruption
 from dlbench.harness.ranks.machines import refuse_several
 from dlbench.harness.schedule import Side, Task
 
@@ -98,10 +98,10 @@ def _twice(plan: Plan, here: Side, rounds: int | None) -> tuple[list[Task], Poli
 
 def _selftest(plan: Plan, here: Side, rounds: int | None) -> tuple[list[Task], Policy]:
     """Return tasks and policy of the self-test."""
-    from dlbench.harness.plan import known_cases as selftest
+    from dlbench.harness.plan import cases
 
-    policy = replace(selftest.POLICY, rounds=rounds, max_rounds=rounds, budget_s=None) if rounds else selftest.POLICY
-    return [Task(case, here) for case in selftest.cases(plan.signatures)], policy
+    policy = replace(cases.SELFTEST_POLICY, rounds=rounds, max_rounds=rounds, budget_s=None) if rounds else cases.SELFTEST_POLICY
+    return [Task(case, here) for case in cases.selftest_cases(plan.signatures)], policy
 
 
 def report(findings: Sequence[Finding], form: str, selftest: bool = False) -> ExitCode:

@@ -20,7 +20,7 @@ from typing import Any
 import psutil
 
 import dlbench
-from dlbench.harness.probe import cgroup, nvml, processor
+from dlbench.harness.probe import linux, nvml, processor
 from dlbench.harness.probe.devices import Accelerator, Device, Devices, Processor, read_accelerators, usable_accelerators
 
 _ENVIRON = re.compile(
@@ -128,7 +128,7 @@ def _cpu_state(devices: Devices) -> Block:
         "affinity": cpu.affinity if cpu else None,
         "measured_on": len(processor.cpus_to_measure_on() or ()) or None,
         "cgroup_quota_cores": cpu.cgroup_quota_cores if cpu else None,
-        "cgroup_throttling": cgroup.cpu_throttling(),
+        "cgroup_throttling": linux.cpu_throttling(),
     }
 
 

@@ -15,8 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from dlbench.core.errors import DeviceFault, Interrupted, UsageError, WorkerError
-from dlbench.harness.process.interpreter import Interpreter, exit_description, kill_group, own_variables, start, start_code
-from dlbench.harness.process.interrupt import Interruption
+from dlbench.harness.process.launch import Interpreter, Interruption, exit_description, kill_group, own_variables, start, start_code
 from dlbench.harness.process.wire import ForeignLine, Message, Reader, call_parent, send
 from dlbench.harness.process.worker_process import IMPORT_S
 from dlbench.harness.ranks.placement import NodeCapacity

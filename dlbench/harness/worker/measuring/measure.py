@@ -13,7 +13,7 @@ from dlbench.core.conditions import undisturbed
 from dlbench.core.errors import Unavailable, Unknown
 from dlbench.core.measurement import Samples, Transfer
 from dlbench.core.model import Clock, Policy, Status, Work
-from dlbench.harness.probe.memory import too_much_to_lock
+from dlbench.harness.probe.linux import too_much_to_lock
 from dlbench.harness.worker.backends.base import Backend
 from dlbench.harness.worker.failures import Unmeasurable, first_line
 from dlbench.harness.worker.measuring.stopping import SHORT_WINDOW, WINDOW, enough, steady

@@ -8,7 +8,7 @@ import pytest
 from dlbench.core.errors import Unavailable
 from dlbench.core.measurement import Transfer
 from dlbench.core.model import Policy, Status, Work
-from dlbench.harness.probe import memory
+from dlbench.harness.probe import linux
 from dlbench.harness.worker import stages
 from dlbench.harness.worker.failures import Unmeasurable
 from dlbench.harness.worker.measuring.measure import median_time, take_pinned_transfer, take_samples, take_transfer
@@ -305,7 +305,7 @@ def refused(tensors):
     ],
 )
 def test_where_no_memory_can_be_locked_a_sentence_says_why(monkeypatch, left, pin, sentence):
-    monkeypatch.setattr(memory, "available_memory", lambda: left)
+    monkeypatch.setattr(linux, "available_memory", lambda: left)
     with pytest.raises(Unavailable) as error:
         take_pinned_transfer(PAGEABLE, INPUTS, OUTPUTS, Copying(ManualClock(), pin), None, ManualClock())
     assert str(error.value) == sentence
@@ -313,7 +313,7 @@ def test_where_no_memory_can_be_locked_a_sentence_says_why(monkeypatch, left, pi
 
 def test_a_quarter_of_what_the_host_has_left_may_be_locked_and_unknown_is_enough(monkeypatch):
     for left in (512, None):
-        monkeypatch.setattr(memory, "available_memory", lambda left=left: left)
+        monkeypatch.setattr(linux, "available_memory", lambda left=left: left)
         clock = ManualClock()
         assert take_pinned_transfer(PAGEABLE, INPUTS, OUTPUTS, Copying(clock), None, clock).pinned_h2d_s == pytest.approx(0.003)
 

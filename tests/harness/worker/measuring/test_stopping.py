@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from dlbench.core.model import Policy
 from dlbench.core.stats import median_interval
-from dlbench.harness.rounds import SeriesRounds
+from dlbench.harness.progress import SeriesRounds
 from dlbench.harness.worker.measuring import stopping
 from dlbench.harness.worker.measuring.stopping import enough, steady
 

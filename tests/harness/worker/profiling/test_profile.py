@@ -11,7 +11,7 @@ from torch.autograd import DeviceType
 
 from dlbench.core.conditions import Throttling
 from dlbench.core.model import Work
-from dlbench.harness.probe.monitor import Monitor
+from dlbench.harness.probe.sampler import Monitor
 from dlbench.harness.worker.profiling import profile
 from dlbench.harness.worker.profiling.layers import slowest_layers
 

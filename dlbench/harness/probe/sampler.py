@@ -14,7 +14,7 @@ from dlbench.core.declarations import Declaration, Telemetry
 from dlbench.core.errors import Reason, Unknown
 from dlbench.core.measurement import Measurement, MeteredWindow
 from dlbench.core.stats import known
-from dlbench.harness.probe import cgroup, nvml, processor
+from dlbench.harness.probe import linux, nvml, processor
 from dlbench.harness.probe.devices import Device, usable_accelerators
 from dlbench.harness.probe.energy import CounterMeter, meter_of_card, meter_of_processors, no_meter
 from dlbench.harness.probe.fingerprint import read_state
@@ -69,7 +69,7 @@ class Monitor:
 
     def counters(self, device: str) -> Counters:
         """Return what has held the device back so far."""
-        now_s, quota = time.monotonic(), cgroup.cpu_throttling()
+        now_s, quota = time.monotonic(), linux.cpu_throttling()
         values: Mapping[str, Any] = self.ask[device](nvml.SLOWDOWN).values if device in self.ask else {}
         thermal_s = processor.thermal_throttle_s() if device == "cpu" else {}
         found = {
