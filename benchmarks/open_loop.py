@@ -12,9 +12,8 @@ import torch
 
 from benchmarks.alternate import report
 from dlbench.core.units import percent, seconds
-from dlbench.kit.serving.arrivals import schedule
-from dlbench.kit.serving.client import Client
-from dlbench.kit.serving.loop import Batcher, serve
+from dlbench.kit.open_loop import Batcher, schedule, serve
+from dlbench.kit.serving_client import Client
 
 MINUTES = 2.5
 RATE, REQUESTS, PAIRS = 200.0, 400, 10

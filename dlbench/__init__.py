@@ -113,8 +113,7 @@ if TYPE_CHECKING:
     from dlbench.harness.worker.serving.ranks import control_group, of_each_rank
     from dlbench.harness.worker.stages import metered_window, note_stage
     from dlbench.harness.worker.user_definitions import Data, Network, Tokens, UserDefined, data, find_data, find_network, network
-    from dlbench.kit.cache import before_call
-    from dlbench.kit.copies import Copies, with_copies
+    from dlbench.kit.memory import Copies, before_call, with_copies
     from dlbench.kit.precision import autocast, operands
 
 _HOMES = {
@@ -139,8 +138,7 @@ _HOMES = {
     "dlbench.harness.worker.registry": "Cache Duration Layout Least Size workload",
     "dlbench.harness.worker.scratch": "scratch_folder",
     "dlbench.harness.worker.stages": "metered_window note_stage",
-    "dlbench.kit.cache": "before_call",
-    "dlbench.kit.copies": "Copies with_copies",
+    "dlbench.kit.memory": "before_call Copies with_copies",
     "dlbench.kit.precision": "autocast operands",
 }
 """Of each module the names that stand here."""

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from dlbench.core.open_loop import OpenRun, RateVerdict, overloaded, verdict
 from dlbench.core.stats import crossing
-from dlbench.workloads.open_loop import WARM, requests_of
+from dlbench.workloads.serving import WARM, requests_of
 
 PARTS = 7
 
