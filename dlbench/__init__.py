@@ -111,8 +111,7 @@ if TYPE_CHECKING:
     from dlbench.harness.worker.serving.ranks import control_group, of_each_rank
     from dlbench.harness.worker.stages import metered_window, note_stage
     from dlbench.harness.worker.user_definitions import Data, Network, Tokens, UserDefined, data, find_data, find_network, network
-    from dlbench.kit.cache import before_call
-    from dlbench.kit.copies import Copies, with_copies
+    from dlbench.kit.memory import Copies, before_call, with_copies
     from dlbench.kit.precision import autocast, operands
 
 _HOMES = {
@@ -134,8 +133,7 @@ _HOMES = {
     "dlbench.harness.worker.serving.ranks": "control_group of_each_rank",
     "dlbench.harness.worker.stages": "metered_window note_stage",
     "dlbench.harness.worker.user_definitions": "UserDefined Data Network Tokens data find_data find_network network",
-    "dlbench.kit.cache": "before_call",
-    "dlbench.kit.copies": "Copies with_copies",
+    "dlbench.kit.memory": "before_call Copies with_copies",
     "dlbench.kit.precision": "autocast operands",
 }
 """Of each module the names that stand here."""

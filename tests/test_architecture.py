@@ -83,7 +83,7 @@ DOORS = {
         "dlbench.testing",
     ),
     "msgspec": ("dlbench.core.decoding",),
-    "numpy": ("dlbench.kit.binary", "dlbench.workloads.vectorised"),
+    "numpy": ("dlbench.kit.binary", "dlbench.workloads.primitives"),
     "triton": ("dlbench.kit.binary_triton",),
     "PIL": ("dlbench.workloads.preprocess",),
     "torchcodec": ("dlbench.workloads.preprocess",),

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from dlbench.core.stats import OpenRun, RateVerdict, crossing, overloaded, verdict
-from dlbench.workloads.open_loop import WARM, requests_of
+from dlbench.workloads.serving import WARM, requests_of
 
 PARTS = 7
 

@@ -8,9 +8,8 @@ import front_door
 import pytest
 import torch
 
-from dlbench.kit import binary, c_library
-from dlbench.kit.binary import BinaryProduct
-from dlbench.kit.c_library import NotBuilt
+from dlbench.kit import binary
+from dlbench.kit.binary import BinaryProduct, NotBuilt
 
 np = pytest.importorskip("numpy", reason="it stands in for a compiler")
 counts_bits = pytest.mark.skipif(not hasattr(np, "bitwise_count"), reason=f"NumPy {np.__version__} counts no bits, as 2.0 does")
@@ -27,7 +26,7 @@ def _each_builds_its_own() -> Iterator[None]:
 
 def compiler_or_skip() -> str:
     try:
-        return c_library._compiler()[0]
+        return binary._compiler()[0]
     except NotBuilt as error:
         pytest.skip(str(error))
 
@@ -70,7 +69,7 @@ def silent(folder: Path, patch: pytest.MonkeyPatch) -> str:
 
 
 def hanging(folder: Path, patch: pytest.MonkeyPatch) -> str:
-    patch.setattr(c_library, "PATIENCE_S", 0.5)
+    patch.setattr(binary, "PATIENCE_S", 0.5)
     patch.setenv("CC", script(folder, HANGS))
     return f"the C compiler {folder}/compiler has not ended within 0.5 s"
 

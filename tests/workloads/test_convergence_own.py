@@ -12,7 +12,7 @@ from torch.utils.data import DataLoader, TensorDataset
 import dlbench
 from dlbench.harness.worker import user_definitions
 from dlbench.testing import ManualClock, set_up
-from dlbench.workloads import convergence_own
+from dlbench.workloads import convergence
 
 GIVEN = {"model": "signs", "source": "numbers", "batch": 16}
 
@@ -62,12 +62,12 @@ def test_a_seed_begins_and_goes_on_alike_in_each_precision():
 
 def test_accuracy_is_of_one_batch_in_five_that_no_seed_has_trained_on(monkeypatch):
     taken = []
-    step = convergence_own.training_step
+    step = convergence.training_step
     monkeypatch.setattr(
-        convergence_own, "training_step", lambda *given: lambda inputs, targets: (taken.append(inputs), step(*given)(inputs, targets))[1]
+        convergence, "training_step", lambda *given: lambda inputs, targets: (taken.append(inputs), step(*given)(inputs, targets))[1]
     )
     torch.manual_seed(0)
-    convergence_own.own_training(torch.device("cpu"), "signs", "numbers", 16, "fp32", None, 400)(1)
+    convergence.own_training(torch.device("cpu"), "signs", "numbers", 16, "fp32", None, 400)(1)
     assert len({each.data_ptr() for each in taken}) == 65 - 13
 
 

@@ -13,7 +13,7 @@ import dlbench
 from dlbench.harness.worker import user_definitions
 from dlbench.kit import user_batches
 from dlbench.testing import ManualClock, set_up
-from dlbench.workloads import fed_networks
+from dlbench.workloads import feed
 
 BENCH = 'workload = "feed"\naxes.model = "small"\naxes.batch = 4\naxes.source = '
 
@@ -258,7 +258,7 @@ def test_a_network_is_fed_by_every_way_of_its_own_inputs_and_targets(flat, sourc
 
 def test_inputs_are_taken_apart_along_the_batch_and_put_together_as_they_were():
     drawn = ({"a": torch.arange(6).view(3, 2), "b": (torch.arange(3), "word")}, None)
-    data, together = fed_networks.apart(drawn)
+    data, together = feed.apart(drawn)
     inputs, targets = together(tuple(part[[2, 0]] for part in data))
     assert (inputs["a"].tolist(), inputs["b"][0].tolist(), inputs["b"][1], targets) == ([[4, 5], [0, 1]], [2, 0], "word", None)
 

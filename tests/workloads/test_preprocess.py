@@ -240,7 +240,7 @@ def test_what_cannot_be_is_refused_before_a_picture_is_drawn(monkeypatch, regist
         return nn.Flatten()
 
     monkeypatch.setattr(preprocess, "draw_files", pytest.fail)
-    monkeypatch.setattr("dlbench.kit.host_memory.too_little_memory", lambda needed: 2**34 if needed > 2**34 else None)
+    monkeypatch.setattr("dlbench.kit.memory.too_little_memory", lambda needed: 2**34 if needed > 2**34 else None)
     with pytest.raises(error, match=sentence):
         set_up("preprocess", **{**SMALL, **params})
 

@@ -1,8 +1,4 @@
-"""Six small programs, each as it is or made slower on purpose: comparisons of them have a known answer.
-
-The slowdown is real: after its work a call keeps the processor busy for so many percent of the time that the work has just taken.
-Every variant reads the clock alike, so that the variants differ in nothing else.
-"""
+"""Calls of known cost, and programs made slower on purpose: they measure the harness itself, and comparisons with a known answer."""
 
 from collections.abc import Callable
 from functools import partial
@@ -12,7 +8,27 @@ from typing import Annotated, Literal
 import torch
 from torch import nn
 
-from dlbench import Least, Work, workload
+from dlbench import Duration, Least, Work, workload
+
+
+@workload(tags=("self",))
+def noop(device: torch.device) -> Work:
+    """Do nothing: what is left is the harness's own time."""
+    return Work(call=lambda: None)
+
+
+@workload(tags=("self",))
+def spin(device: torch.device, *, seconds: Duration = 1e-3) -> Work:
+    """Keep the host busy for exactly that long, by its own clock."""
+    wait_ns = round(seconds * 1e9)
+
+    def call() -> None:
+        end = perf_counter_ns() + wait_ns
+        while perf_counter_ns() < end:
+            pass
+
+    return Work(call=call)
+
 
 Program = Literal["matmul", "add", "softmax", "conv", "linear", "mlp_step"]
 Percent = Annotated[int, Least(0)]

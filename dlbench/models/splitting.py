@@ -1,5 +1,10 @@
-"""Stages of a network, for pipelines over several devices."""
+"""Networks split over several devices: a deep perceptron that divides evenly, and stages of any network for pipelines.
 
+A block of the perceptron is the feed-forward part of a transformer's layer (Vaswani et al. 2017, https://arxiv.org/abs/1706.03762, section
+3.3), with another ReLU in place of all that stands between two of these.
+"""
+
+import math
 from collections.abc import Iterator, Sequence
 from functools import cache
 from itertools import pairwise
@@ -8,6 +13,28 @@ import torch
 from torch import Tensor, nn
 
 from dlbench.models.operations import count_step
+
+WIDTH = 1024
+BLOCKS = 8
+EXPANSION = 4
+"""How many times wider a block is inside."""
+GRANULE = 64
+"""Widths are multiples of it, so that they suit matrix units and divide among devices."""
+
+
+def mlp(width: int) -> nn.Sequential:
+    """Return BLOCKS blocks in a row: (batch, width) to the (batch, width) logits of as many classes."""
+    return nn.Sequential(*(block(width) for _ in range(BLOCKS)))
+
+
+def block(width: int) -> nn.Sequential:
+    """Return two linear layers, the inner activations four times as wide: (batch, width) to (batch, width)."""
+    return nn.Sequential(nn.Linear(width, EXPANSION * width), nn.ReLU(), nn.Linear(EXPANSION * width, width), nn.ReLU())
+
+
+def width_for(least: float) -> int:
+    """Return the smallest width, a multiple of GRANULE, whose matrices have at least so many parameters: two of width x 4 width a block."""
+    return GRANULE * math.ceil(math.sqrt(least / (BLOCKS * 2 * EXPANSION)) / GRANULE)
 
 
 def stages(network: nn.Module, input_shape: tuple[int, ...], number: int) -> list[nn.Sequential]:

@@ -1,9 +1,9 @@
-"""Steps of image classifiers as fast as they get: cases that look for the settings of most throughput.
+"""Steps of image classifiers whose settings are searched: for the most throughput, or the largest batch within some memory.
 
 What a case sets is not looked for, so one that sets all to the plain defaults is what the others are held against.
 """
 
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import torch
 
@@ -12,12 +12,16 @@ from dlbench import (
     Dtype,
     InferenceDtype,
     Layout,
+    Least,
+    Limit,
     Searched,
     SearchedCores,
     SearchedLast,
     Size,
     Switch,
     TrainingDtype,
+    Unit,
+    Value,
     Work,
     workload,
 )
@@ -64,3 +68,27 @@ def _chosen(device: torch.device, *, dtype: Dtype | None, **others: int | str | 
     if dtype is not None and device.type == "cpu" and PRECISIONS[dtype].narrow_range:
         raise NotImplementedError("some CPUs take 250 times longer in fp16, too long for a search; a suite can plan it alone")
     return {"dtype": dtype, **others}
+
+
+@workload(
+    tags=("cnn", "training"),
+    values=(
+        Value("largest_batch", Unit.COUNT, "higher", "the largest batch found that fits into the memory", optional=True, role="largest"),
+    ),
+)
+def largest_batch(
+    device: torch.device,
+    *,
+    model: Model,
+    batch: Searched[Size] = None,
+    memory_gib: Limit[Annotated[float, Least(0)]] = None,
+    step: Literal["train", "infer"] = "train",
+    dtype: Dtype = "fp32",
+    layout: Layout = "nchw",
+) -> Work:
+    """Find the largest batch whose step fits into so many GiB, or take the step at a batch within them."""
+    if batch is None:
+        raise ValueError("a batch is found by a search; give batch=8 to take a step without one")
+    if step == "train":
+        return train_step(device, model=model, batch=batch, dtype=dtype, layout=layout, optimizer=usual_optimizer(model))
+    return infer_step(device, model=model, batch=batch, dtype=dtype, layout=layout)

@@ -1,4 +1,4 @@
-"""Training of a small network at small batches: what a sample costs, how well it learns, and whether it diverges.
+"""Training of small networks: one step, and what small batches cost, how well they learn and whether they diverge.
 
 Batch normalisation takes mean and variance over the batch and the positions of a feature map (Ioffe and Szegedy 2015,
 https://arxiv.org/abs/1502.03167, section 3.2), so they are the less certain the smaller the batch is. With a batch of 1 they are those
@@ -15,8 +15,30 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812  # what everybody calls it
 
-from dlbench import Clock, Least, Reported, Size, Unit, Value, Work, workload
+from dlbench import Clock, Copies, Dtype, Least, Reported, Size, Sweep, Unit, Value, Work, operands, with_copies, workload
+from dlbench.kit.precision import storage
+from dlbench.kit.step_counts import train_counts
 from dlbench.models import initialise
+from dlbench.models.splitting import block
+from dlbench.workloads.cnn import OPTIMIZERS, UPDATE_PASSES, cross_entropy, training_step
+
+
+@workload(tags=("training",))
+def mlp_step(device: torch.device, *, batch: Sweep[Size], width: Size = 256, dtype: Dtype = "fp32", copies: Copies = "none") -> Work:
+    """Train two linear layers, width to 4 width to width, by one step of SGD: forward, cross-entropy, backward and update."""
+    network = block(width)
+    initialise(network)
+    network.to(device=device, dtype=storage(dtype))
+    (x,) = operands(device, (batch, width), dtype=dtype)
+    labels = torch.randint(width, (batch,)).to(device)
+    work = Work(
+        call=partial(training_step(device, OPTIMIZERS["sgd"](network.parameters()), dtype, cross_entropy(network)), x, labels),
+        inputs=(x, labels),
+        items=batch,
+        **train_counts(network, "mlp", cross_entropy, (x, labels), dtype, UPDATE_PASSES["sgd"]).of_work(),
+    )
+    return with_copies(device, work, copies)
+
 
 Norm = Literal["batch_norm", "group_norm", "no_norm"]
 IMAGE, CLASSES, CHANNELS = (3, 16, 16), 10, (16, 32)
