@@ -1,1 +1,0 @@
-"""One module a command, named as it is called; none imports another."""
