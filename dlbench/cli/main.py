@@ -6,6 +6,7 @@ import sys
 import time
 from functools import partial
 from importlib import import_module
+from types import ModuleType
 
 import click
 from click.shell_completion import CompletionItem, shell_complete
@@ -31,6 +32,9 @@ COMMANDS = {
     "calibrate": "This machine's noise between sessions, which compare allows for.",
 }
 
+_ELSEWHERE = {"list": "planning", "doctor": "commands.noise", "calibrate": "commands.noise"}
+_ELSEWHERE |= dict.fromkeys(("report", "export", "contribute"), "commands.convert")
+"""Modules of commands that have none of their own."""
 _REPORT_NEEDS = ("vl_convert", "jinja2")
 """Modules of the extra that makes pages."""
 _OF_FILES = {".jsonl": "show", ".py": "run", ".toml": "run"}
@@ -47,7 +51,7 @@ class LazyGroup(click.Group):
         return list(COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Import the module called as the command is and return its ``command``."""
+        """Import the command's module, where it is called as the command is, and return it."""
         return load(cmd_name) if cmd_name in COMMANDS else None
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
@@ -81,8 +85,12 @@ class LazyGroup(click.Group):
 
 def load(name: str) -> click.Command:
     """Import a command of the table."""
-    command: click.Command = import_module(f"dlbench.cli.commands.{name}").command
+    command: click.Command = getattr(_module(name), f"{name}_command")
     return command
+
+
+def _module(command: str) -> ModuleType:
+    return import_module(f"dlbench.cli.{_ELSEWHERE.get(command, f'commands.{command}')}")
 
 
 @click.group(cls=LazyGroup, invoke_without_command=True, context_settings={"help_option_names": ["-h", "--help"]})
@@ -102,9 +110,7 @@ def dlbench(context: click.Context) -> None:
     for other shells zsh_source or fish_source.
     """
     if context.invoked_subcommand is None:
-        from dlbench.cli import first_screen  # not at the top, so that --help stays quick
-
-        first_screen.write()
+        _module("devices").write_first_screen()
 
 
 def main() -> None:

@@ -11,17 +11,59 @@ from typing import TYPE_CHECKING, Any, get_args
 
 import click
 from click.core import ParameterSource
+from click.shell_completion import CompletionItem
 
 from dlbench.analysis.export import tabular
-from dlbench.cli import completion, prices
+from dlbench.cli import prices
 from dlbench.cli.output_files import check_writable, refuse_same_file
 from dlbench.core.errors import UsageError
+from dlbench.core.model import DEVICE_KINDS
 from dlbench.core.prices import parse_price
 from dlbench.core.thresholds import DETECT, check
 from dlbench.core.units import parse_duration
 
 if TYPE_CHECKING:
     from dlbench.harness.schedule import Isolation
+
+_PARAMETERS = ("batch", "layout", "ranks", "n")
+"""Of the standard names of parameters those that rows are most often paired by; a suite may have any."""
+
+
+def _offering(
+    words: Callable[[], Iterable[str]], otherwise: str = ""
+) -> Callable[[click.Context, click.Parameter, str], list[CompletionItem]]:
+    """Return what completes a word by these; ``otherwise``: what kind of word the shell completes where none begins so."""
+
+    def complete(_: click.Context, __: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        found = [CompletionItem(word) for word in dict.fromkeys(words()) if word.startswith(incomplete)]
+        return found or ([CompletionItem(incomplete, type=otherwise)] if otherwise else [])
+
+    return complete
+
+
+def _suites() -> Iterable[str]:
+    from dlbench.harness.plan.suite import builtin_names
+
+    return builtin_names()
+
+
+def _columns() -> Iterable[str]:
+    from dlbench.core.rows.row import MACHINE, WORK
+
+    return (*(setting.name for setting in (*MACHINE, *WORK)), *_PARAMETERS)
+
+
+def _topics() -> Iterable[str]:
+    from dlbench.analysis import answers
+
+    return answers.topics()
+
+
+suites = _offering(_suites, "file")
+devices = _offering(lambda: (*DEVICE_KINDS, "gpu"))  # which there are here only a process with torch could say
+columns = _offering(_columns)  # that identify a case
+topics = _offering(_topics)
+
 
 NETWORK_SUITE = "network"
 """The suite that measures the networks of a file."""
@@ -110,7 +152,7 @@ device_option = click.option(
     "device_words",
     multiple=True,
     metavar="DEVICE",
-    shell_complete=completion.devices,
+    shell_complete=devices,
     help="cpu, gpu, cuda or cuda:0 (default: every device). Repeatable.",
 )
 device_plugin_option = click.option(
@@ -119,7 +161,7 @@ device_plugin_option = click.option(
 planning_options = option_group(
     "planning",
     _plan_options,
-    click.argument("names", nargs=-1, metavar="[SUITE|FILE.py]...", shell_complete=completion.suites),
+    click.argument("names", nargs=-1, metavar="[SUITE|FILE.py]...", shell_complete=suites),
     click.option("-k", "expression", metavar="EXPR", help="Only cases whose id matches: words, and, or, not, parentheses."),
     click.option("--case", "case_ids", multiple=True, metavar="ID", help="Exactly this case, by the id that list shows. Repeatable."),
     click.option(

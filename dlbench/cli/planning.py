@@ -1,4 +1,4 @@
-"""Plans: suites and their cases on this machine, chosen by the options of planning; and what of them goes to stdout."""
+"""Plans: suites and their cases on this machine, chosen by the options of planning; and ``dlbench list``, which shows them."""
 
 import math
 import shlex
@@ -8,9 +8,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+import click
+
 from dlbench.analysis.export import tabular
 from dlbench.analysis.presentation.wording import plural
-from dlbench.cli.options import PlanOptions
+from dlbench.cli.options import PlanOptions, format_option, planning_options, typed_options
 from dlbench.cli.terminal import busy_line, draw, say
 from dlbench.core.decoding import convert
 from dlbench.core.errors import ExitCode, UsageError
@@ -189,3 +191,31 @@ def _write(chunks: Iterable[str]) -> None:
     sys.stdout.writelines(chunks)
     # Here and not at exit, where Python answers a reader that has left (`| head`) with a message of its own.
     sys.stdout.flush()
+
+
+@click.command()
+@planning_options
+@format_option
+def list_command(planning: PlanOptions, form: str) -> None:
+    """Show the built-in suites; with names, the cases that they plan and an estimate of the time.
+
+    SUITE is the name of a built-in suite, or a path that ends in .toml. Off a terminal the cases are one id a line; their number
+    and the estimate go to stderr.
+
+    \b
+      dlbench list
+      dlbench list quick cnn
+      dlbench list matmul -k bf16 --device cpu --format csv
+    """
+    if not planning.names:
+        if typed_options() - {"form"}:
+            raise UsageError("-k, --case, --set, --device and --plugin need a SUITE, such as dlbench list quick -k resnet18")
+        write_suites(form)
+        return
+    # Not at the top: without a SUITE no process starts, and --help needs none.
+    from dlbench.harness.probe.programs import OtherPrograms
+    from dlbench.harness.runner import ask_hello
+
+    suites, programs = load_suites(planning), OtherPrograms()
+    plan = plan_suites(suites, ask_hello(planning.plugins, workload_names(suites)), planning)
+    write_plan(plan, form, plan.policy, programs)

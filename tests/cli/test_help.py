@@ -10,7 +10,7 @@ import front_door
 import made_up
 import pytest
 
-from dlbench.cli import first_screen
+from dlbench.cli.commands import devices
 from dlbench.cli.main import COMMANDS, load
 from dlbench.harness.plan.suite import builtin_names
 from dlbench.harness.probe.devices import Gpus, Processor
@@ -86,11 +86,11 @@ CARD = ("RTX 4090", 24 << 30)
     ids=["cpu", "card", "cards", "unknown"],
 )
 def test_a_bare_call_says_what_is_here_and_what_to_type(tmp_path, snapshot, monkeypatch, gpus, busy, name):
-    monkeypatch.setattr(first_screen, "versions", lambda: {"torch": "2.13.0"})
-    monkeypatch.setattr(first_screen, "describe_cpu", lambda: CPU)
-    monkeypatch.setattr(first_screen, "OtherPrograms", lambda **_: SimpleNamespace(named=lambda: busy))
-    monkeypatch.setattr(first_screen, "time", SimpleNamespace(monotonic=lambda: 0.0, sleep=lambda _: None))
-    monkeypatch.setattr(first_screen.Gpus, "found", lambda _: gpus)
+    monkeypatch.setattr(devices, "versions", lambda: {"torch": "2.13.0"})
+    monkeypatch.setattr(devices, "describe_cpu", lambda: CPU)
+    monkeypatch.setattr(devices, "OtherPrograms", lambda **_: SimpleNamespace(named=lambda: busy))
+    monkeypatch.setattr(devices, "time", SimpleNamespace(monotonic=lambda: 0.0, sleep=lambda _: None))
+    monkeypatch.setattr(devices.Gpus, "found", lambda _: gpus)
     shown = {f"{columns or 'no'} columns": front_door.in_process(tmp_path, columns=columns) for columns in (100, 60, None)}
     assert {(done.code, done.err) for done in shown.values()} == {(0, "")}
     snapshot(f"bare-{name}", front_door.under_titles({title: done.out for title, done in shown.items()}))

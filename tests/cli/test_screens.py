@@ -20,7 +20,7 @@ import pytest
 from front_door import under_titles
 from rich.cells import cell_len
 
-from dlbench.cli.commands import doctor
+from dlbench.cli.commands import noise
 from dlbench.cli.terminal import wrapped
 from dlbench.core.conditions import Throttling
 from dlbench.core.machine import Finding, Fitness
@@ -209,7 +209,7 @@ def test_suites_and_findings(tmp_path: Path, snapshot: Snapshot, capsys: pytest.
     for columns in (*WIDTHS, None):
         with pytest.MonkeyPatch.context() as patch:
             patch.setenv("COLUMNS", str(columns or ""))
-            doctor.report(findings, "table")
+            noise.report(findings, "table")
             shown[f"{columns} columns" if columns else "a pipe"] = capsys.readouterr().out
     snapshot("doctor", under_titles(shown))
 

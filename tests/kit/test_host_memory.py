@@ -8,7 +8,6 @@ import torch
 
 from dlbench.core.model import Status
 from dlbench.harness.probe import linux
-from dlbench.harness.probe import memory as probed_memory
 from dlbench.harness.worker.failures import failure_of
 from dlbench.kit import memory
 
@@ -44,42 +43,18 @@ def test_a_torch_without_page_locked_memory_says_so() -> None:
 
 
 def test_more_than_a_part_of_what_is_left_is_not_locked(monkeypatch: pytest.MonkeyPatch) -> None:
-<<<<<<< HEAD
     monkeypatch.setattr(linux, "available_memory", lambda: 95)
-||||||| 73e96875
-    monkeypatch.setattr(memory, "available_memory", lambda: 95)
-=======
-    monkeypatch.setattr(probed_memory, "available_memory", lambda: 95)
->>>>>>> works
     with pytest.raises(MemoryError, match=r"^24 bytes of page-locked memory would be too much of the 95 that the host has left$"):
         memory.page_locked(VALUES)
 
 
 def test_more_than_is_left_is_refused_with_both_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
-<<<<<<< HEAD
     monkeypatch.setattr(linux, "available_memory", lambda: 2**30)
-    host_memory.refuse_more_than_left(2**30, "they take")
-||||||| 73e96875
-    monkeypatch.setattr(memory, "available_memory", lambda: 2**30)
-    host_memory.refuse_more_than_left(2**30, "they take")
-=======
-    monkeypatch.setattr(probed_memory, "available_memory", lambda: 2**30)
     memory.refuse_more_than_left(2**30, "they take")
->>>>>>> works
     with pytest.raises(MemoryError, match=r"^they take 1\.50 GiB, and the host has 1\.00 GiB left$"):
-<<<<<<< HEAD
-        host_memory.refuse_more_than_left(3 * 2**29, "they take")
-    monkeypatch.setattr(linux, "available_memory", lambda: None)
-    host_memory.refuse_more_than_left(2**60, "they take")
-||||||| 73e96875
-        host_memory.refuse_more_than_left(3 * 2**29, "they take")
-    monkeypatch.setattr(memory, "available_memory", lambda: None)
-    host_memory.refuse_more_than_left(2**60, "they take")
-=======
         memory.refuse_more_than_left(3 * 2**29, "they take")
-    monkeypatch.setattr(probed_memory, "available_memory", lambda: None)
+    monkeypatch.setattr(linux, "available_memory", lambda: None)
     memory.refuse_more_than_left(2**60, "they take")
->>>>>>> works
 
 
 @pytest.mark.skipif(not hasattr(mmap, "MADV_HUGEPAGE"), reason="huge pages are advised on Linux")

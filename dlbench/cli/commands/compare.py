@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from dlbench.cli import completion
+from dlbench.cli import options
 from dlbench.cli.options import CALIBRATIONS, PATH, OutputOptions, output_options, threshold_options
 from dlbench.core.errors import ExitCode, UsageError
 from dlbench.core.thresholds import ThresholdSettings
@@ -38,7 +38,7 @@ _HUGE = 1 << 30  # bytes; above, one file after the other, as what is read at th
 @click.option(
     "--by",
     metavar="COLUMN",
-    shell_complete=completion.columns,
+    shell_complete=options.columns,
     help="Compare rows within BASE that differ in it: device, dtype, mode, batch, param.layout, …",
 )
 @click.option(
@@ -49,7 +49,7 @@ _HUGE = 1 << 30  # bytes; above, one file after the other, as what is read at th
 )
 @click.option("--across-machines", is_flag=True, help="Report on files of different machines; slower does not fail then.")
 @output_options
-def command(
+def compare_command(
     base: Path,
     new: tuple[Path, ...],
     given: ThresholdSettings,

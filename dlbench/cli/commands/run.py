@@ -71,7 +71,7 @@ if TYPE_CHECKING:
 @click.option("--dry-run", is_flag=True, help="Only print what would be measured, and an estimate of the time.")
 @training_options
 @format_option
-def command(
+def run_command(
     planning: PlanOptions,
     measuring: MeasureOptions,
     gate: bool,

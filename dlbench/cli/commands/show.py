@@ -5,7 +5,7 @@ from pathlib import Path
 
 import click
 
-from dlbench.cli import completion
+from dlbench.cli import options
 from dlbench.cli.options import files_argument, format_option, option_group, price_options
 from dlbench.cli.prices import check_devices, typed_prices
 from dlbench.core.errors import UsageError, did_you_mean
@@ -59,14 +59,14 @@ class Shown:
     click.option(
         "--by",
         metavar="COLUMN",
-        shell_complete=completion.columns,
+        shell_complete=options.columns,
         help="Pair the rows that differ in it: device, dtype, mode, run, batch, threads, param.layout, …",
     ),
     click.option("--answers", is_flag=True, help="Only the answers, each with its reasoning; also as --format md or json."),
     click.option(
         "--topic",
         metavar="TOPIC",
-        shell_complete=completion.topics,
+        shell_complete=options.topics,
         help="Only one of the answers, with the tables that it stands on: precision, batch, …; also as --format md or json.",
     ),
     click.option(
@@ -83,7 +83,7 @@ class Shown:
 )
 @format_option
 @price_options
-def command(files: tuple[Path, ...], parts: Shown, form: str, given: Prices) -> None:
+def show_command(files: tuple[Path, ...], parts: Shown, form: str, given: Prices) -> None:
     """Print what result files say: their cases, and a line for each answer; or pair their rows.
 
     A terminal shows as many cases as leave these lines in sight, a pipe all of them; --details has the rest. With
