@@ -77,10 +77,10 @@ def _measured() -> Path:
 def _parameters() -> dict[str, int]:
     """Return the parameters of each network."""
     from benchmarks import real_networks  # noqa: F401  # registers them
-    from dlbench.harness.worker import user_definitions
+    from dlbench.harness.worker import user
     from dlbench.kit.user_networks import built
 
-    networks = {name: user_definitions.find_network(name) for name in user_definitions.names("network")}
+    networks = {name: user.find_network(name) for name in user.names("network")}
     return {name: sum(each.numel() for each in built(network).parameters()) for name, network in networks.items() if network}
 
 

@@ -106,11 +106,10 @@ if TYPE_CHECKING:
     from dlbench.harness.probe.linux import available_memory, caches_of, cpus_of_nodes, pci_text, too_little_memory, too_much_to_lock
     from dlbench.harness.worker.backends.base import Backend, register_backend
     from dlbench.harness.worker.measuring.measure import median_time
+    from dlbench.harness.worker.parent import metered_window, note_stage, scratch_folder
     from dlbench.harness.worker.registry import Cache, Duration, Layout, Least, Size, workload
-    from dlbench.harness.worker.scratch import scratch_folder
     from dlbench.harness.worker.serving.ranks import control_group, of_each_rank
-    from dlbench.harness.worker.stages import metered_window, note_stage
-    from dlbench.harness.worker.user_definitions import Data, Network, Tokens, UserDefined, data, find_data, find_network, network
+    from dlbench.harness.worker.user import Data, Network, Tokens, UserDefined, data, find_data, find_network, network
     from dlbench.kit.memory import Copies, before_call, with_copies
     from dlbench.kit.precision import autocast, operands
 
@@ -128,11 +127,10 @@ _HOMES = {
     "dlbench.harness.probe.linux": "available_memory too_little_memory too_much_to_lock caches_of cpus_of_nodes pci_text",
     "dlbench.harness.worker.backends.base": "Backend register_backend",
     "dlbench.harness.worker.measuring.measure": "median_time",
+    "dlbench.harness.worker.parent": "scratch_folder metered_window note_stage",
     "dlbench.harness.worker.registry": "Cache Duration Layout Least Size workload",
-    "dlbench.harness.worker.scratch": "scratch_folder",
     "dlbench.harness.worker.serving.ranks": "control_group of_each_rank",
-    "dlbench.harness.worker.stages": "metered_window note_stage",
-    "dlbench.harness.worker.user_definitions": "UserDefined Data Network Tokens data find_data find_network network",
+    "dlbench.harness.worker.user": "UserDefined Data Network Tokens data find_data find_network network",
     "dlbench.kit.memory": "before_call Copies with_copies",
     "dlbench.kit.precision": "autocast operands",
 }

@@ -110,7 +110,7 @@ def pytest_make_parametrize_id(val: object, argname: str) -> str | None:
 @pytest.fixture(scope="module")
 def scratch(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """A folder for what workloads write that are called without a case."""
-    from dlbench.harness.worker.scratch import give_scratch
+    from dlbench.harness.worker.parent import give_scratch
 
     give_scratch(str(tmp_path_factory.mktemp("scratch")))
     yield

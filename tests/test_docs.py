@@ -36,9 +36,8 @@ from dlbench.harness.plan.suite import compile_expression
 from dlbench.harness.progress import MOST_BLOCKS
 from dlbench.harness.runner import ask_hello
 from dlbench.harness.worker import registry
-from dlbench.harness.worker.backends.cpu import CpuBackend
-from dlbench.harness.worker.backends.cuda import CudaBackend
-from dlbench.harness.worker.measuring import measure, stopping
+from dlbench.harness.worker.backends.builtin import CpuBackend, CudaBackend
+from dlbench.harness.worker.measuring import measure
 
 ROOT = front_door.ROOT
 EXAMPLE = ROOT / "examples" / "my-network" / "my_network.py"
@@ -452,10 +451,10 @@ def test_the_coverage_of_intervals_is_exact():
         f"if the third is within {measure.WARM_CALLS_AGREE * 100:g} % of it",
         f"at least {CpuBackend.warmup_s} s and {CpuBackend.warmup_calls} calls on a CPU",
         f"{CudaBackend.warmup_s} s and {CudaBackend.warmup_calls} calls on an accelerator",
-        f"medians within {stopping.STEADY_SHIFT * 100:g} % of each other",
-        f"is below {stopping.STEADY_TREND[stopping.WINDOW]}",
+        f"medians within {measure.STEADY_SHIFT * 100:g} % of each other",
+        f"is below {measure.STEADY_TREND[measure.WINDOW]}",
         f"Of blocks longer than {measure.LONG_BLOCK_S * 1e3:g} ms six",
-        f"tau below {stopping.STEADY_TREND[stopping.SHORT_WINDOW]}",
+        f"tau below {measure.STEADY_TREND[measure.SHORT_WINDOW]}",
         f"After {Policy().max_warmup_s:g} s the case is measured all the same",
         f"at least {CpuBackend.block_s * 1e3:g} ms on a CPU and {CudaBackend.block_s * 1e3:g} ms on an accelerator",
         f"and {measure.MOST_CALLS:,} at most",

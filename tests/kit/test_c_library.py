@@ -75,7 +75,7 @@ def hanging(folder: Path, patch: pytest.MonkeyPatch) -> str:
 
 
 def without_scratch(folder: Path, patch: pytest.MonkeyPatch) -> str:
-    patch.setattr("dlbench.harness.worker.scratch._folder", None)
+    patch.setattr("dlbench.harness.worker.parent._folder", None)
     return "there is no folder to write in: the workload does not declare scratch, or the temporary folder takes no locks"
 
 
@@ -96,7 +96,7 @@ def test_without_a_compiler_that_works_numpy_computes_and_says_why(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, broken: Callable[[Path, pytest.MonkeyPatch], str]
 ) -> None:
     (tmp_path / "scratch").mkdir()
-    monkeypatch.setattr("dlbench.harness.worker.scratch._folder", tmp_path / "scratch")
+    monkeypatch.setattr("dlbench.harness.worker.parent._folder", tmp_path / "scratch")
     says = broken(tmp_path, monkeypatch)
     made = BinaryProduct(torch.ones(2, 70), -torch.ones(70, 2))
     assert (made.kernel, made.is_numerics) == ("NumPy", True)
@@ -144,7 +144,7 @@ def test_a_compiler_ends_with_the_process_that_waits_for_it(tmp_path: Path) -> N
 
 def test_a_run_compiles_once_and_its_other_processes_load_that(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     command = compiler_or_skip()
-    monkeypatch.setattr("dlbench.harness.worker.scratch._folder", tmp_path)
+    monkeypatch.setattr("dlbench.harness.worker.parent._folder", tmp_path)
     monkeypatch.setenv("CC", script(tmp_path, f'echo >> {tmp_path}/asked; exec {command} "$@"'))
     for _ in range(2):
         assert BinaryProduct(torch.ones(2, 3), -torch.ones(3, 2))().tolist() == [[-3, -3], [-3, -3]]

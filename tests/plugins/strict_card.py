@@ -25,7 +25,7 @@ from torch.utils import backend_registration
 from torch.utils._pytree import tree_flatten, tree_leaves, tree_map_only, tree_unflatten
 
 from dlbench import Backend, Memory, Unit, Value, Work, register_backend, testing, workload
-from dlbench.harness.worker.backends import device_time
+from dlbench.harness.worker.backends import base
 from dlbench.harness.worker.serving import main
 from dlbench.kit import batches
 from dlbench.workloads import concurrency, sustained, transfer
@@ -411,7 +411,7 @@ class StrictCard(Backend):
 register_backend(StrictCard())
 main.DeviceClock = lambda synchronize: SimpleNamespace(now=lambda: (CARD.synchronize(), CARD.host_s)[1], stamp=lambda: CARD.host_s)
 main.LostTime = lambda: SimpleNamespace(shares=lambda own_threads: (None, {}))  # this machine may have much to do beside the tests
-device_time.perf_counter = lambda: CARD.host_s
+base.perf_counter = lambda: CARD.host_s
 sustained.WARMUP_S, sustained.BLOCK_S, sustained.FEWEST_POINTS, transfer.WARMUP_S = 0.0, 1e-2, 3, 0.0
 concurrency.WARMUP_S, concurrency.perf_counter = 0.0, lambda: CARD.host_s
 concurrency.main_output = lambda output: output if isinstance(output, OnCard) else taught(output)

@@ -10,7 +10,7 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 import dlbench
-from dlbench.harness.worker import user_definitions
+from dlbench.harness.worker import user
 from dlbench.testing import ManualClock, set_up
 from dlbench.workloads import convergence
 
@@ -21,7 +21,7 @@ GIVEN = {"model": "signs", "source": "numbers", "batch": 16}
 def own(monkeypatch):
     """A network that learns signs, and 1040 shuffled samples of them: 65 batches, of which 13 are held out."""
     for kind in ("_networks", "_data"):
-        monkeypatch.setattr(user_definitions, kind, {})
+        monkeypatch.setattr(user, kind, {})
     inputs = torch.randn(1040, 2, generator=torch.Generator().manual_seed(0))
 
     @dlbench.network(inputs=(2,), classes=2)

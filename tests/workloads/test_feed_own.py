@@ -10,7 +10,7 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 import dlbench
-from dlbench.harness.worker import user_definitions
+from dlbench.harness.worker import user
 from dlbench.kit import user_batches
 from dlbench.testing import ManualClock, set_up
 from dlbench.workloads import feed
@@ -61,7 +61,7 @@ def test_loaders_feed_or_end_their_own_case_with_a_sentence(tmp_path):
 def registered(monkeypatch):
     """Networks and data of one test."""
     for kind in ("_networks", "_data"):
-        monkeypatch.setattr(user_definitions, kind, {})
+        monkeypatch.setattr(user, kind, {})
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ from torch import nn
 import dlbench
 from dlbench.analysis.read.header import declaration
 from dlbench.core.model import declaration_to_json
-from dlbench.harness.worker import registry, user_definitions
+from dlbench.harness.worker import registry, user
 from dlbench.testing import ManualClock, set_up
 from dlbench.workloads import preprocess
 
@@ -165,7 +165,7 @@ def test_torchcodec_decodes_where_it_imports(monkeypatch):
 def registered(monkeypatch):
     """Networks of one test."""
     for kind in ("_networks", "_data"):
-        monkeypatch.setattr(user_definitions, kind, {})
+        monkeypatch.setattr(user, kind, {})
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ import torch
 import dlbench
 from dlbench.analysis.read.header import declaration
 from dlbench.core.model import declaration_to_json
-from dlbench.harness.worker import registry, scratch, user_definitions
+from dlbench.harness.worker import parent, registry, user
 from dlbench.testing import ManualClock, set_up
 from dlbench.workloads import storage
 
@@ -53,7 +53,7 @@ def folder(disk):
     found = disk / f".storage-{os.getpid()}"
     found.mkdir()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(scratch, "_folder", found)
+        patch.setattr(parent, "_folder", found)
         yield found
     shutil.rmtree(found, ignore_errors=True)
 
@@ -169,7 +169,7 @@ def test_what_cannot_be_is_refused_before_anything_is_written(folder, params, er
     ],
 )
 def test_samples_of_a_network_are_as_large_as_its_inputs(folder, monkeypatch, params, error, sentence):
-    monkeypatch.setattr(user_definitions, "_networks", {})
+    monkeypatch.setattr(user, "_networks", {})
     dlbench.network(example=lambda batch: {"a": torch.zeros(batch, 3), "b": torch.zeros(batch, 2, dtype=torch.long)})(odd)
     small = {name: value for name, value in SMALL.items() if name != "sample_bytes"}
     for model, size in (("resnet18", 3 * 224 * 224 * 4), ("odd", 3 * 4 + 2 * 8)):

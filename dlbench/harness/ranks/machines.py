@@ -38,7 +38,7 @@ _DUMP_S = 1.0
 """For ranks that are out of time to dump their tracebacks."""
 
 _LAUNCHER = """
-from dlbench.harness.worker.lifecycle import die_with_parent
+from dlbench.harness.worker.parent import die_with_parent
 die_with_parent([])
 from torch.distributed.run import main
 main(sys.argv[1:])

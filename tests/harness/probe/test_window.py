@@ -22,7 +22,7 @@ from dlbench.harness.probe import sampler
 from dlbench.harness.probe.devices import Accelerator, Processor
 from dlbench.harness.probe.energy import MOST_WATTS, CounterMeter, PowerMeter
 from dlbench.harness.probe.sampler import Monitor, Window
-from dlbench.harness.worker.stages import metered_window
+from dlbench.harness.worker.parent import metered_window
 
 UUID = "8d2a59f1-6c1f-4c4b-9a55-0123456789ab"
 CARD = Accelerator(id="cuda:0", kind="cuda", uuid=UUID, vendor="nvidia")

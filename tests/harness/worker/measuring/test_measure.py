@@ -9,7 +9,7 @@ from dlbench.core.errors import Unavailable
 from dlbench.core.measurement import Transfer
 from dlbench.core.model import Policy, Status, Work
 from dlbench.harness.probe import linux
-from dlbench.harness.worker import stages
+from dlbench.harness.worker import parent
 from dlbench.harness.worker.failures import Unmeasurable
 from dlbench.harness.worker.measuring.measure import median_time, take_pinned_transfer, take_samples, take_transfer
 from dlbench.testing import ManualClock
@@ -45,7 +45,7 @@ def test_a_steady_fast_call_is_timed_in_blocks_of_the_least_length():
 @pytest.mark.parametrize(("times", "behind"), [((0.5, 2**-16), 0.2), ((9.0, 0.2), 9.4)])
 def test_the_parent_is_told_when_warm_up_is_over_and_when_the_blocks_are(monkeypatch, times, behind):
     clock, said = ManualClock(), []
-    monkeypatch.setattr(stages, "_tell", lambda message: said.append((clock.now(), message)))
+    monkeypatch.setattr(parent, "_tell", lambda message: said.append((clock.now(), message)))
     take_samples(Work(call=calls_taking(clock, *times)), clock, CPU, Policy(min_blocks=5))
     (begun, first), (ended, last) = said
     assert (first, last, ended) == ({"window": {"timed": True}}, {"window": {"timed": False}}, clock.now())

@@ -13,7 +13,7 @@ from dlbench.core.conditions import Throttling
 from dlbench.core.model import Work
 from dlbench.harness.probe.sampler import Monitor
 from dlbench.harness.worker.profiling import profile
-from dlbench.harness.worker.profiling.layers import slowest_layers
+from dlbench.harness.worker.profiling.profile import slowest_layers
 
 PLUGIN = str(front_door.PLUGINS / "known_kinds.py")
 HEAD = """

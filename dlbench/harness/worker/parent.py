@@ -1,15 +1,19 @@
-"""Children that never outlive their parent, and are the first to go when memory runs out. Standard library only."""
+"""A measuring process and its parent: whose death ends it, a case's messages, the folder it may write in. Standard library only."""
 
 import ctypes
+import math
 import os
 import signal
 import sys
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import FrameType
+from typing import Any
 
+from dlbench.core.errors import UsageError
 from dlbench.harness.process.wire import write_all
 
 NO_DEVICE = {
@@ -88,3 +92,82 @@ def limited_memory(more_bytes: int, used_bytes: int) -> Iterator[None]:
         yield
     finally:
         resource.setrlimit(resource.RLIMIT_DATA, before)
+
+
+LEAST_S = 0.01
+"""Between two readings."""
+_tell: Callable[[Mapping[str, Any]], object] | None = None
+
+
+def tell_parent(tell: Callable[[Mapping[str, Any]], object]) -> None:
+    """Have the others here pass on what they say; until then they do nothing."""
+    global _tell
+    _tell = tell
+
+
+def note_stage(text: str) -> None:
+    """Say what takes long, such as "compiling", and with an empty text that it is over: a case that is killed ends with it."""
+    if _tell:
+        _tell({"stage": text})
+
+
+def keep_timed(measurement: Mapping[str, Any]) -> None:
+    """Have the parent keep what was timed, for the case that nothing comes behind."""
+    if _tell:
+        _tell({"timed": measurement})
+
+
+@contextmanager
+def timed_part() -> Iterator[None]:
+    """Have the parent read a card's clock, power and reasons for a low clock meanwhile: they end with the load."""
+    if _tell:
+        _tell({"window": {"timed": True}})
+    try:
+        yield
+    finally:
+        if _tell:
+            _tell({"window": {"timed": False}})
+
+
+class MeteredItems:
+    """What a window processed."""
+
+    count = 0.0
+    """Items in all."""
+
+
+@contextmanager
+def metered_window(interval_s: float) -> Iterator[MeteredItems]:
+    """Have the parent read energy at both ends, and clock, temperature and power meanwhile, every so many seconds.
+
+    Set ``count`` of what it yields to the items that were processed. The device must have nothing else to do at either end, so wait for it
+    first: ``clock.now()`` does. A second window of a case takes the place of the first. Raises ValueError for less than `LEAST_S`.
+    """
+    if not LEAST_S <= interval_s < math.inf:
+        raise ValueError(f"readings {interval_s!r} s apart can't be taken; give {LEAST_S:g} s or more")
+    items = MeteredItems()
+    if _tell:
+        _tell({"window": {"interval_s": interval_s}})
+    begun = time.perf_counter()
+    yield items
+    if _tell:
+        _tell({"window": {"items": items.count, "seconds": time.perf_counter() - begun}})
+
+
+_folder: Path | None = None
+
+
+def give_scratch(folder: str | None) -> None:
+    """Make it the one that `scratch_folder` returns, until the next case."""
+    global _folder
+    _folder = Path(folder) if folder else None
+
+
+def scratch_folder() -> Path:
+    """Return the folder that this workload may write in, and nothing else does: its files stay until the run ends.
+
+    Raises UsageError in a workload that does not declare ``scratch``, and where the system has no temporary folder to make it in.
+    """
+    if _folder is None:
+        raise UsageError("there is no folder to write in: the workload does not declare scratch, or the temporary folder takes no locks")
+    return _folder

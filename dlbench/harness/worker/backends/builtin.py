@@ -1,15 +1,41 @@
-"""NVIDIA devices through CUDA, and AMD devices through ROCm."""
+"""dlbench's own kinds of device: the CPU; NVIDIA by CUDA and AMD by ROCm; Apple silicon; Intel GPUs."""
 
 import re
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
 import torch
 
 from dlbench.core.errors import DeviceAbsent
 from dlbench.core.precision import PRECISIONS
-from dlbench.harness.worker.backends.base import CachingBackend
-from dlbench.harness.worker.backends.device_time import EventTimer
+from dlbench.harness.worker.backends.base import Backend, CachingBackend, EventTimer
+
+
+class CpuBackend(Backend):
+    """The host processor."""
+
+    kind = "cpu"
+    is_host = True
+    block_s = 0.002
+    warmup_s = 0.2
+    warmup_calls = 2
+    collectives = "gloo"
+
+    def count(self) -> int:
+        """Return 1: all cores together are one device."""
+        return 1
+
+    def describe(self, index: int) -> dict[str, Any]:
+        """Return the bare entry; the parent process knows more of the CPU than torch does."""
+        return {"name": None}
+
+    def start(self, index: int) -> None:
+        """Do nothing: it runs already, and a process that will fork must not compute."""
+
+    def device(self, index: int) -> torch.device:
+        """Return the device without an index, as torch writes it."""
+        return torch.device("cpu")
 
 
 class CudaBackend(CachingBackend):
@@ -134,3 +160,50 @@ class _CudaEvents:
 
     def seconds(self, start: Any, end: Any) -> float:
         return float(start.elapsed_time(end)) / 1e3
+
+
+class MpsBackend(Backend):
+    """The GPU of Apple silicon."""
+
+    kind = "mps"
+
+    def count(self) -> int:
+        """Return 1 where there is one."""
+        return int(torch.backends.mps.is_available())
+
+    def describe(self, index: int) -> dict[str, Any]:
+        """Return its vendor, its cores where torch tells them, and the machine's memory that it shares; torch knows no name."""
+        count_cores = getattr(torch.backends.mps, "get_core_count", None)  # torch 2.6 has none
+        cores = count_cores() if count_cores else 0
+        return {
+            "vendor": "apple",
+            "multiprocessors": cores if cores > 0 else None,
+            "memory_bytes": torch.mps.recommended_max_memory(),
+        }
+
+    def synchronize(self, device: torch.device) -> None:
+        """Wait for it."""
+        torch.mps.synchronize()
+
+
+class XpuBackend(CachingBackend):
+    """Intel GPUs."""
+
+    kind = "xpu"
+    collectives = "xccl"
+
+    def describe(self, index: int) -> dict[str, Any]:
+        """Return name, memory and multiprocessors (Intel's execution units)."""
+        known = self._torch.get_device_properties(index)
+        return {
+            "name": known.name,
+            "vendor": "intel",
+            "memory_bytes": known.total_memory,
+            "multiprocessors": getattr(known, "max_compute_units", None),
+        }
+
+    def free_memory(self, device: torch.device) -> int | None:
+        """Return what no process has taken; None in an older torch, and where the driver does not tell."""
+        with suppress(AttributeError, RuntimeError):
+            return super().free_memory(device)
+        return None
