@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from dlbench.analysis.answers import answers as answers_of
-from dlbench.analysis.answers.parts.base import Answer
+from dlbench.analysis.answers.engine.question import Answer
 from dlbench.analysis.export.tabular import markdown_table
 from dlbench.analysis.read.merge import merged
 from dlbench.analysis.read.references import ReferenceRun, reference_runs

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from dlbench.core.units import one_line
 
 if TYPE_CHECKING:
-    from dlbench.analysis.answers.parts.base import Answer, Missing
+    from dlbench.analysis.answers.engine.question import Answer, Missing
 
 
 def left_open(found: Sequence["Answer | Missing"], *, with_time: bool) -> str:
@@ -37,7 +37,7 @@ def after(
 
     Where no command would, that is the one for a page. ``first``: what goes before all these. ``saved``: the files were written just now.
     """
-    from dlbench.analysis.answers.parts.base import Missing
+    from dlbench.analysis.answers.engine.question import Missing
     from dlbench.analysis.report.ending import LABEL, most_wanted
 
     named = one_line(", ".join(map(str, files)))

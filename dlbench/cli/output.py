@@ -10,9 +10,9 @@ from textwrap import wrap
 import click
 
 from dlbench.analysis.answers import answers
-from dlbench.analysis.answers.parts.base import Answer, Missing
-from dlbench.analysis.answers.parts.money import devices_of
-from dlbench.analysis.answers.parts.pair_tables import reported_pairs, same_case
+from dlbench.analysis.answers.engine.costs import devices_of
+from dlbench.analysis.answers.engine.pairs import reported_pairs, same_case
+from dlbench.analysis.answers.engine.question import Answer, Missing
 from dlbench.analysis.claims import claims_table
 from dlbench.analysis.export import answers_export, card, tabular
 from dlbench.analysis.presentation.columns import pair_frame

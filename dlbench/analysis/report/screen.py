@@ -13,7 +13,7 @@ from dlbench.core.schema import Unit
 from dlbench.core.units import fold, one_line
 
 if TYPE_CHECKING:
-    from dlbench.analysis.answers.parts.base import Table
+    from dlbench.analysis.answers.engine.question import Table
 
 _GAP = 2
 """Blanks between columns; under headings one stands before the first."""
