@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from dlbench.analysis.answers import answers as answers_of
-from dlbench.analysis.answers.parts.base import Answer
+from dlbench.analysis.answers.engine.question import Answer
 from dlbench.analysis.export.tabular import markdown_table
 from dlbench.analysis.read.runs import ReferenceRun, merged, reference_runs
 from dlbench.analysis.read.table import Results, collect

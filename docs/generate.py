@@ -12,7 +12,7 @@ import click
 
 import dlbench as offered
 from dlbench.analysis import answers
-from dlbench.analysis.answers.parts.headline import EXPLANATIONS
+from dlbench.analysis.answers.engine.question import EXPLANATIONS
 from dlbench.analysis.export import compare_export
 from dlbench.analysis.export.tabular import markdown_table
 from dlbench.analysis.presentation.columns import PAIR_COLUMNS

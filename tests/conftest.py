@@ -57,7 +57,7 @@ def earlier_files(monkeypatch: pytest.MonkeyPatch) -> tuple[object, ...]:
     from dlbench.core.store import read_header
 
     runs = tuple(ReferenceRun(path, read_header(path)) for path in sorted(front_door.FILES.glob("*/*.jsonl")))
-    monkeypatch.setattr("dlbench.analysis.answers.parts.elsewhere.reference_runs", lambda: runs)
+    monkeypatch.setattr("dlbench.analysis.answers.health.reference_runs", lambda: runs)
     return runs
 
 

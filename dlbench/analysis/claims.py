@@ -8,11 +8,10 @@ from functools import partial
 from statistics import median
 from typing import NamedTuple
 
-from dlbench.analysis.answers.parts.base import Table, table
-from dlbench.analysis.answers.parts.best import best
-from dlbench.analysis.answers.parts.convergence import trainings
-from dlbench.analysis.answers.parts.money import devices_of
-from dlbench.analysis.answers.parts.training_time import estimates
+from dlbench.analysis.answers.engine.costs import devices_of, estimates
+from dlbench.analysis.answers.engine.pairs import best
+from dlbench.analysis.answers.engine.question import Table, table
+from dlbench.analysis.answers.precision import trainings
 from dlbench.analysis.presentation import wording
 from dlbench.analysis.presentation.names import device_label, several_runs
 from dlbench.analysis.ratios.pairing import DEVICE, Pair, grouped, match_rows, one_device

@@ -268,7 +268,7 @@ class _LiveTable(Tracker):
         if not went_well or not self.session.answered or started_s < self._answers_due_s:
             return False
         from dlbench.analysis.answers import answers
-        from dlbench.analysis.answers.parts.base import Answer
+        from dlbench.analysis.answers.engine.question import Answer
         from dlbench.analysis.read.table import of_rows
         from dlbench.analysis.report.terminal import End
 

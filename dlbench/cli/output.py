@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 import click
 
 from dlbench.analysis.answers import answers
-from dlbench.analysis.answers.parts.base import Answer, Missing
-from dlbench.analysis.answers.parts.money import devices_of
-from dlbench.analysis.answers.parts.pair_tables import reported_pairs, same_case
+from dlbench.analysis.answers.engine.costs import devices_of
+from dlbench.analysis.answers.engine.pairs import reported_pairs, same_case
+from dlbench.analysis.answers.engine.question import Answer, Missing
 from dlbench.analysis.claims import claims_table
 from dlbench.analysis.export import answers_export, card, tabular
 from dlbench.analysis.presentation.columns import pair_frame
@@ -30,7 +30,7 @@ from dlbench.core.store import read_header
 from dlbench.core.units import one_line
 
 if TYPE_CHECKING:
-    from dlbench.analysis.answers.parts.base import Answer, Missing
+    from dlbench.analysis.answers.engine.question import Answer, Missing
 
 
 def left_open(found: Sequence["Answer | Missing"], *, with_time: bool) -> str:
@@ -59,7 +59,7 @@ def after(
 
     Where no command would, that is the one for a page. ``first``: what goes before all these. ``saved``: the files were written just now.
     """
-    from dlbench.analysis.answers.parts.base import Missing
+    from dlbench.analysis.answers.engine.question import Missing
     from dlbench.analysis.report.ending import LABEL, most_wanted
 
     named = one_line(", ".join(map(str, files)))

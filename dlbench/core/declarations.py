@@ -153,7 +153,7 @@ Scratch = Annotated[T, Role("scratch")]
 """The folder in which `scratch_folder` makes one: ``path: Scratch[str] = "."``. Its files stay until the run ends; after a kill, the next
 run that uses the place removes them."""
 CollectiveOp = Annotated[T, Role("collective_op")]
-"""The operation, one of `core.reference.collectives`: rates are bandwidths."""
+"""The operation, one of `core.reference.peaks`: rates are bandwidths."""
 Communicates = Annotated[T, Role("communicates")]
 """A flag that is false where ranks communicate nothing: such cases only tell what communication costs."""
 Spread = Annotated[T, Role("spread")]

@@ -8,7 +8,7 @@ import made_up
 import pytest
 
 from dlbench.analysis.answers import answers
-from dlbench.analysis.answers.parts.base import Answer
+from dlbench.analysis.answers.engine.question import Answer
 from dlbench.analysis.export.card import card
 from dlbench.analysis.read.table import collect
 from dlbench.core.conditions import Throttling

@@ -11,7 +11,7 @@ import pytest
 import shared_hosts
 
 from dlbench.analysis.answers import topics as topics_asked
-from dlbench.analysis.answers.parts.headline import WORTH_IT
+from dlbench.analysis.answers.engine.question import WORTH_IT
 from dlbench.cli import session
 from dlbench.core.conditions import RoundState, Throttling
 from dlbench.core.model import Status

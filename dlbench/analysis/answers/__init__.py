@@ -2,9 +2,8 @@
 
 from types import ModuleType
 
-from dlbench.analysis.answers.parts import engine
-from dlbench.analysis.answers.parts.base import Answer, Missing
-from dlbench.analysis.answers.parts.headline import CPU_ONLY
+from dlbench.analysis.answers.engine import making
+from dlbench.analysis.answers.engine.question import CPU_ONLY, Answer, Missing
 from dlbench.analysis.read.runs import merged
 from dlbench.analysis.read.table import Results
 from dlbench.core import files
@@ -28,7 +27,7 @@ def answers(results: Results) -> tuple[Answer | Missing, ...]:
 
 def answer_to(question: ModuleType, results: Results) -> Answer | Missing:
     """Return the answer to the question of one module by all of these rows."""
-    return engine.answer(question.QUESTION, results)
+    return making.answer(question.QUESTION, results)
 
 
 def _answer(question: ModuleType, results: Results) -> Answer | Missing:

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import NamedTuple
 
-from dlbench.analysis.answers.parts.base import Question, Section
-from dlbench.analysis.answers.parts.headline import Tag, foremost
+from dlbench.analysis.answers.engine.pairs import foremost
+from dlbench.analysis.answers.engine.question import Question, Section, Tag
 from dlbench.analysis.presentation.columns import CASE, RATIO, of_ratio, place, ratio_column
 from dlbench.analysis.ratios.pairing import THREADS, grouped, label
 from dlbench.analysis.ratios.ratio import Ratio, itself, speed_ratio

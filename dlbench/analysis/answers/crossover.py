@@ -6,9 +6,7 @@ from dataclasses import dataclass
 from itertools import chain, product, takewhile
 from operator import itemgetter
 
-from dlbench.analysis.answers.parts.base import Question, Section
-from dlbench.analysis.answers.parts.headline import WORTH_IT, Tag
-from dlbench.analysis.answers.parts.pair_tables import (
+from dlbench.analysis.answers.engine.pairs import (
     has_own_base,
     machines_of,
     no_accelerator,
@@ -17,6 +15,7 @@ from dlbench.analysis.answers.parts.pair_tables import (
     standing,
     with_own_base,
 )
+from dlbench.analysis.answers.engine.question import WORTH_IT, Question, Section, Tag
 from dlbench.analysis.presentation.columns import CASE, PLACE, RATIO, others, pair_cells
 from dlbench.analysis.presentation.figures import Figure, figure
 from dlbench.analysis.presentation.names import device_label, noun, several_runs

@@ -9,9 +9,8 @@ from itertools import chain, starmap
 from operator import methodcaller
 from typing import NamedTuple
 
-from dlbench.analysis.answers.parts.base import Lack, Question, Section
-from dlbench.analysis.answers.parts.headline import Tag, foremost
-from dlbench.analysis.answers.parts.pair_tables import RATIO_TAGS, mark_of, medians, of_ratios
+from dlbench.analysis.answers.engine.pairs import RATIO_TAGS, foremost, mark_of, medians, of_ratios
+from dlbench.analysis.answers.engine.question import CONVERGENCE, Lack, Question, Section, Tag
 from dlbench.analysis.presentation.columns import CASE, RATIO, of_side, pair_cells, place, value_columns
 from dlbench.analysis.presentation.figures import Figure
 from dlbench.analysis.presentation.names import by_device, by_workload, flat
@@ -28,7 +27,6 @@ _NEVER = 1e12
 """Steps that nobody takes; an edited file may say anything."""
 _LACKING = "no step was measured both with its plain defaults and with another tuning option than its precision"
 _NOT_SEARCHED = "only what a suite planned was compared; dlbench run fastest searches for more"
-_CONVERGES = "whether training still converges in another precision or at another batch is not told here; see --topic precision"
 _INTERVALS = "A value above 1 is faster than the default; the lines are 95 % intervals over rounds."
 
 
@@ -183,7 +181,7 @@ def _effect_ratios(found: Sequence[Tuned]) -> Iterator[Figure]:
 def _cautions(results: Results) -> Iterator[str]:
     yield from _unfinished(results) or ([] if any(each.searched for each in _read(results).bests) else [_NOT_SEARCHED])
     yield from _left_out(results)
-    yield _CONVERGES
+    yield CONVERGENCE
 
 
 _AT_BEST = "Each step in its fastest other setting against its plain default: how many times the throughput"

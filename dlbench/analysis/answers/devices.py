@@ -3,9 +3,8 @@
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
-from dlbench.analysis.answers.parts.base import Question, Section, Table
-from dlbench.analysis.answers.parts.base import table as table_of
-from dlbench.analysis.answers.parts.headline import Tag
+from dlbench.analysis.answers.engine.question import Question, Section, Table, Tag
+from dlbench.analysis.answers.engine.question import table as table_of
 from dlbench.analysis.presentation.columns import place, spanned
 from dlbench.analysis.presentation.figures import Figure, figure
 from dlbench.analysis.presentation.wording import plural, short

@@ -3,8 +3,7 @@
 import json
 from collections.abc import Sequence
 
-from dlbench.analysis.answers.parts.base import Answer, Missing, Table, as_data
-from dlbench.analysis.answers.parts.headline import EXPLANATIONS
+from dlbench.analysis.answers.engine.question import EXPLANATIONS, Answer, Missing, Table, as_data
 from dlbench.analysis.export.tabular import markdown, markdown_table
 
 

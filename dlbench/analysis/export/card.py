@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from dlbench.analysis.answers import answers
-from dlbench.analysis.answers.parts.headline import cut
+from dlbench.analysis.answers.engine.question import cut
 from dlbench.analysis.export.tabular import code, markdown
 from dlbench.analysis.presentation.names import without_folders
 from dlbench.analysis.presentation.wording import few

@@ -7,7 +7,7 @@ from functools import partial
 from operator import itemgetter
 from pathlib import Path
 
-from dlbench.analysis.answers.parts.base import table
+from dlbench.analysis.answers.engine.question import table
 from dlbench.analysis.compare.calibration import Calibration, Noise
 from dlbench.analysis.compare.values import WORDS, ValueChange
 from dlbench.analysis.compare.verdict import CaseVerdict, Comparison

@@ -5,7 +5,7 @@ from operator import attrgetter
 
 from dlbench.analysis.answers.bottleneck.steps import layers
 from dlbench.analysis.answers.devices import what
-from dlbench.analysis.answers.parts.base import Table, table
+from dlbench.analysis.answers.engine.question import Table, table
 from dlbench.analysis.presentation import wording
 from dlbench.analysis.presentation.columns import KEY, Entry, of_row, place, value_column
 from dlbench.analysis.presentation.wording import brief, plural, value_name

@@ -4,9 +4,8 @@ from collections import Counter
 from collections.abc import Container, Mapping, Sequence
 from typing import Any
 
+from dlbench.analysis.answers.engine.question import DOUBTS, EXPLANATIONS, GAIN, Answer, Missing, Tag, cut
 from dlbench.analysis.answers.health import standing
-from dlbench.analysis.answers.parts.base import Answer, Missing
-from dlbench.analysis.answers.parts.headline import DOUBTS, EXPLANATIONS, GAIN, Tag, cut
 from dlbench.analysis.presentation import names
 from dlbench.analysis.presentation.wording import few, plural
 from dlbench.analysis.read.runs import part

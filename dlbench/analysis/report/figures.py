@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from operator import itemgetter
 from typing import Any
 
-from dlbench.analysis.answers.parts.base import Answer, Missing
+from dlbench.analysis.answers.engine.question import Answer, Missing
 from dlbench.analysis.compare.verdict import Comparison
 from dlbench.analysis.presentation.figures import Figure, figure
 from dlbench.analysis.presentation.names import device_label, several_runs

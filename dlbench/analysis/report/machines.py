@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from operator import itemgetter
 from typing import Any
 
-from dlbench.analysis.answers.parts.base import Table, table
+from dlbench.analysis.answers.engine.question import Table, table
 from dlbench.analysis.presentation.wording import entry, few
 from dlbench.analysis.read.header import Environments, began
 from dlbench.analysis.read.runs import part

@@ -16,8 +16,7 @@ import jinja2
 
 from dlbench import __version__
 from dlbench.analysis.answers import answers as every_answer
-from dlbench.analysis.answers.parts.base import Answer, Missing, Table
-from dlbench.analysis.answers.parts.headline import EXPLANATIONS
+from dlbench.analysis.answers.engine.question import EXPLANATIONS, Answer, Missing, Table
 from dlbench.analysis.claims import claims_table
 from dlbench.analysis.compare.verdict import Comparison
 from dlbench.analysis.presentation import names, wording

@@ -12,7 +12,7 @@ from rich.segment import Segment
 from dlbench.core.units import Unit, fold, one_line
 
 if TYPE_CHECKING:
-    from dlbench.analysis.answers.parts.base import Table
+    from dlbench.analysis.answers.engine.question import Table
 
 _GAP = 2
 """Blanks between columns; under headings one stands before the first."""

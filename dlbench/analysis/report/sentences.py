@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from itertools import chain
 from typing import Any
 
-from dlbench.analysis.answers.parts.headline import EXPLANATIONS, Tag, tags_of
+from dlbench.analysis.answers.engine.question import EXPLANATIONS, Tag, tags_of
 from dlbench.analysis.presentation import names, wording
 from dlbench.analysis.ratios.pairing import Unpaired, grouped, launch_bound
 from dlbench.analysis.read.header import ENOUGH_ROUNDS, SpentBudget

@@ -10,8 +10,8 @@ from rich.text import Text
 
 from dlbench.analysis.answers import answer_to, devices, speedup
 from dlbench.analysis.answers import answers as every_answer
-from dlbench.analysis.answers.parts.base import Answer, Missing, Table
-from dlbench.analysis.answers.parts.pair_tables import same_case
+from dlbench.analysis.answers.engine.pairs import same_case
+from dlbench.analysis.answers.engine.question import Answer, Missing, Table
 from dlbench.analysis.claims import claims_table
 from dlbench.analysis.presentation import wording
 from dlbench.analysis.ratios.pairing import DEVICE, Pairs

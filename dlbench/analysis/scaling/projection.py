@@ -8,8 +8,8 @@ from dlbench.analysis.presentation import columns
 from dlbench.analysis.ratios.pairing import grouped
 from dlbench.analysis.read.table import Results, as_frame
 from dlbench.analysis.scaling.speedup import Step
-from dlbench.core.reference.collectives import bus_factor, ring_steps
 from dlbench.core.reference.networks import gradient_bytes
+from dlbench.core.reference.peaks import bus_factor, ring_steps
 from dlbench.core.rows.row import Cells, Row
 from dlbench.core.stats import theil_sen
 from dlbench.core.units import Column, Unit
@@ -77,7 +77,7 @@ def _model(anchor: Step, results: Results) -> Callable[[int], float] | None:
     """Return what a step takes with more ranks than this one, or None where something that it takes was not measured.
 
     An all-reduce takes what a line through its times against its sizes says: a latency and seconds a byte. For other numbers of ranks both
-    change as on a ring (Patarasuk and Yuan, see `core.reference.collectives`).
+    change as on a ring (Patarasuk and Yuan, see `core.reference.peaks`).
     """
     row, ring = anchor.row, _ring(anchor, results)
     size = gradient_bytes(str(row.params.get("model")), str(row.case.dtype), str(row.params.get("gradients") or "full"))

@@ -10,7 +10,7 @@ import made_up
 import pytest
 
 from dlbench.analysis import answers
-from dlbench.analysis.answers.parts.base import Question, Section
+from dlbench.analysis.answers.engine.question import Question, Section
 from dlbench.analysis.presentation.columns import TIME
 from dlbench.analysis.read.table import collect
 from dlbench.core import files

@@ -10,9 +10,8 @@ import pytest
 
 from dlbench.analysis.answers import answers
 from dlbench.analysis.answers.bottleneck import QUESTION
-from dlbench.analysis.answers.bottleneck.steps import steps
-from dlbench.analysis.answers.parts.headline import MOST, MOST_OF_LINE
-from dlbench.analysis.answers.parts.step_kinds import KINDS
+from dlbench.analysis.answers.bottleneck.steps import KINDS, steps
+from dlbench.analysis.answers.engine.question import MOST, MOST_OF_LINE
 from dlbench.analysis.read.table import collect
 from dlbench.core.measurement import KindTime, LayerTime, OperationKind, StepProfile
 from dlbench.core.model import Status

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 import made_up
 import pytest
 
-from dlbench.analysis.answers.parts.best import best
+from dlbench.analysis.answers.engine.pairs import best
 from dlbench.analysis.presentation.columns import PAIR_COLUMNS, pair_frame
 from dlbench.analysis.presentation.names import choice
 from dlbench.analysis.ratios.pairing import Pairs, Unpaired, match_rows

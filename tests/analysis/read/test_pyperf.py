@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dlbench.analysis.answers.parts.best import best
+from dlbench.analysis.answers.engine.pairs import best
 from dlbench.analysis.export.cases import split
 from dlbench.analysis.export.formats import bencher, github_action_benchmark, google_benchmark, pyperf
 from dlbench.analysis.presentation import wording

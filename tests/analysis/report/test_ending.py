@@ -19,8 +19,18 @@ from rich.cells import cell_len
 from rich.console import Console, RenderableType
 
 from dlbench.analysis.answers import answers, topics
-from dlbench.analysis.answers.parts.base import Answer, Missing, Question, Table
-from dlbench.analysis.answers.parts.headline import CPU_ONLY, MOST, MOST_OF_QUALIFIER, MOST_TAGS, Tag, cut
+from dlbench.analysis.answers.engine.question import (
+    CPU_ONLY,
+    MOST,
+    MOST_OF_QUALIFIER,
+    MOST_TAGS,
+    Answer,
+    Missing,
+    Question,
+    Table,
+    Tag,
+    cut,
+)
 from dlbench.analysis.read.runs import merged
 from dlbench.analysis.read.table import Results, collect
 from dlbench.analysis.report import ending, sentences

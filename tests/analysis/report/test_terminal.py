@@ -6,7 +6,7 @@ import pytest
 from rich.console import Console, RenderableType
 
 from dlbench.analysis.answers import answer_to, speedup
-from dlbench.analysis.answers.parts.headline import EXPLANATIONS, Tag
+from dlbench.analysis.answers.engine.question import EXPLANATIONS, Tag
 from dlbench.analysis.presentation import names
 from dlbench.analysis.ratios.pairing import match_rows
 from dlbench.analysis.read.table import Results, collect

@@ -11,7 +11,7 @@ from click.testing import CliRunner
 from rich.console import Console
 
 from dlbench.analysis.answers import answer_to, devices
-from dlbench.analysis.answers.parts.base import Missing
+from dlbench.analysis.answers.engine.question import Missing
 from dlbench.analysis.read.table import collect
 from dlbench.analysis.report import detail_tables
 from dlbench.analysis.report.terminal import more_devices

@@ -5,9 +5,8 @@ import pytest
 
 from dlbench.core.measurement import Transfer
 from dlbench.core.precision import PRECISIONS
-from dlbench.core.reference.networks import PARAMETERS
+from dlbench.core.reference.networks import PARAMETERS, schedules
 from dlbench.core.reference.published import published_figures
-from dlbench.core.reference.schedules import schedules
 from dlbench.core.rows.columns import BY_NAME
 
 

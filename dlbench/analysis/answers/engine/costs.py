@@ -1,20 +1,146 @@
-"""Time to train: the step of each network that counts on a device, and how long all steps of a training would take."""
+"""Costs: what a step sustains, what an hour of its devices costs, and how long all steps of a training take."""
 
+import statistics
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
 from typing import NamedTuple
 
-from dlbench.analysis.answers.parts.money import Hour, Payment, devices_of, hour_of
-from dlbench.analysis.answers.parts.sustained import sustained
 from dlbench.analysis.presentation import names
 from dlbench.analysis.presentation.wording import span
 from dlbench.analysis.ratios.pairing import grouped
 from dlbench.analysis.read.table import Results
 from dlbench.core import units
+from dlbench.core.declarations import ValueRole
+from dlbench.core.model import kind_of
 from dlbench.core.prices import NO_PRICES, Prices
-from dlbench.core.reference.networks import PARAMETERS
-from dlbench.core.reference.schedules import Schedule, schedules
+from dlbench.core.reference.networks import PARAMETERS, Schedule, schedules
 from dlbench.core.rows.row import Row
 from dlbench.core.stats import median_interval
+
+EVEN = 0.03
+"""How far the steady throughput may lie from the burst and still be the same."""
+
+
+class Sustained(NamedTuple):
+    """A row of a sustained step, and what it kept of its burst."""
+
+    row: Row
+    kept: float
+    """Its steady throughput over that of its burst: median over rounds."""
+    rounds: Sequence[float]
+    """The same of each round."""
+
+    @property
+    def onset_s(self) -> float | None:
+        """Seconds after which throughput had fallen for good; None where it did not.
+
+        By the median over rounds of each point, and of three points in a row, as single ones are held up by other work.
+        """
+        points, burst, window_s = series(self.row, "pace"), self.row.in_role("burst"), self.row.energy.window_s
+        if self.kept >= 1 - EVEN or not points or not burst or not window_s:
+            return None
+        smooth = [statistics.median(points[max(0, at - 1) : at + 2]) for at in range(len(points))]
+        fallen = max((at + 1 for at, each in enumerate(smooth) if each >= (1 - EVEN) * burst), default=0)
+        return fallen * window_s / len(points) if fallen < len(points) else None
+
+
+def sustained_steps(rows: Sequence[Row]) -> list[Sustained]:
+    """Return the rows that tell burst and steady throughput, those that kept least first."""
+    found = (sustained(row) for row in rows if row.is_sound)
+    return sorted(filter(None, found), key=lambda each: each.kept)
+
+
+def sustained(row: Row) -> Sustained | None:
+    """Return a row with what it kept of its burst; None where it was not sustained."""
+    burst, steady = row.declared.value("burst"), row.declared.value("steady")
+    if burst is None or steady is None:
+        return None
+    rounds = zip(row.rounds.values.get(steady.name, ()), row.rounds.values.get(burst.name, ()), strict=True)
+    kept = [late / early for late, early in rounds if early > 0]
+    return Sustained(row, statistics.median(kept), kept) if kept else None
+
+
+def series(row: Row, role: ValueRole) -> Sequence[float]:
+    """Return the series that a row reports in a role; empty where it reports none."""
+    declared = row.declared.value(role)
+    found = row.values.get(declared.name) if declared else None
+    return found if isinstance(found, Sequence) else ()
+
+
+class Payment(StrEnum):
+    """How devices are paid for."""
+
+    RENTED = "rented"
+    BOUGHT = "bought"
+    POWERED = "electricity"
+    """Where nothing is known but that."""
+
+
+@dataclass(frozen=True, slots=True)
+class Hour:
+    """What an hour of devices costs together, each part None where it is not known."""
+
+    rent: float | None = None
+    """It includes electricity."""
+    spread: float | None = None
+    """Of the price to buy them, over the hours of their planned use."""
+    electricity: float | None = None
+    price: float | None = None
+    """To buy them."""
+
+    @property
+    def ways(self) -> dict[Payment, float]:
+        """What it costs each way that is known: rented; bought, with electricity where that is known; else electricity alone."""
+        found = {}
+        if self.rent is not None:
+            found[Payment.RENTED] = self.rent
+        if self.spread is not None:
+            found[Payment.BOUGHT] = self.spread + (self.electricity or 0.0)
+        return found or ({} if self.electricity is None else {Payment.POWERED: self.electricity})
+
+    @property
+    def saved(self) -> float | None:
+        """What an hour of owning saves: its rent, less the electricity that an owner pays, where that is known."""
+        return None if self.rent is None else self.rent - (self.electricity or 0.0)
+
+    @property
+    def hours(self) -> float | None:
+        """Hours of use until the rent saved has earned the price; None where something is not known, or it never does."""
+        if self.price is None or self.saved is None or self.saved <= 0:
+            return None
+        return self.price / self.saved
+
+    @property
+    def share(self) -> float | None:
+        """The share of the planned use that these are: below 1 buying is cheaper."""
+        if self.spread is None or self.saved is None or self.saved <= 0:
+            return None
+        return self.spread / self.saved  # the price over both, so that devices of several plans count by what they cost
+
+    @property
+    def cheaper(self) -> str | None:
+        """What costs less over the planned use, ``buying`` or ``renting``; None where they cost the same, or something is not known."""
+        if self.price is None or self.saved is None:
+            return None
+        if self.saved <= 0:
+            return "renting" if self.price or self.saved else None
+        return None if self.share is None else "buying" if self.share < 1 else "renting"
+
+
+def devices_of(row: Row) -> tuple[str, ...]:
+    """Return the devices that a row took: on a CPU one, whose ranks share it; of ranks on accelerators the first so many of their kind."""
+    if row.is_on_cpu or row.is_single_rank or not row.ranks:
+        return (row.case.device,)
+    return tuple(f"{kind_of(row.case.device)}:{rank}" for rank in range(row.ranks))
+
+
+def hour_of(row: Row, prices: Prices) -> Hour:
+    """Return what an hour of the devices of a row costs at these prices."""
+    devices = devices_of(row)
+    watts = row.energy.watts if len(devices) == 1 else None  # what is metered is the first of several
+    return Hour(prices.rent(devices), prices.spread(devices), prices.electricity(watts), prices.to_buy(devices))
+
 
 MANY = 50_000
 """Samples that the time of each network is stated for where no others are asked for: a pass over a small set."""

@@ -5,32 +5,30 @@ from dataclasses import dataclass
 from itertools import chain, product, takewhile
 from typing import Any
 
-from dlbench.analysis.answers.parts.base import (
+from dlbench.analysis.answers.engine.question import (
+    EXPLANATIONS,
+    MISSING,
+    MOST,
+    MOST_OF_QUALIFIER,
+    MOST_TAGS,
     Answer,
     Lack,
     Missing,
     Question,
     Section,
     Table,
-    Texts,
-    doubts_of,
-    sides,
-    table,
-    texts,
-    unique,
-)
-from dlbench.analysis.answers.parts.headline import (
-    EXPLANATIONS,
-    MISSING,
-    MOST,
-    MOST_OF_QUALIFIER,
-    MOST_TAGS,
     Tag,
+    Texts,
     counts_time,
     cut,
+    doubts_of,
     fitting,
     names_of,
+    sides,
+    table,
     tags_of,
+    texts,
+    unique,
     which,
 )
 from dlbench.analysis.presentation.columns import PLACE, columns_of, others_than

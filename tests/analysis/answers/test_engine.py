@@ -3,9 +3,8 @@
 import made_up
 import pytest
 
-from dlbench.analysis.answers.parts import engine
-from dlbench.analysis.answers.parts.base import Lack, Question, Section
-from dlbench.analysis.answers.parts.headline import Tag
+from dlbench.analysis.answers.engine import making
+from dlbench.analysis.answers.engine.question import Lack, Question, Section, Tag
 from dlbench.analysis.presentation.columns import KEY, RATIO, TIME, place
 from dlbench.analysis.ratios.pairing import match_rows
 from dlbench.analysis.read.table import collect
@@ -32,7 +31,7 @@ def answered(tmp_path):
                 **changes,
             }
         )
-        return engine.answer(Question("own", "How fast?", sections=[section]), results)
+        return making.answer(Question("own", "How fast?", sections=[section]), results)
 
     return ask
 
@@ -99,7 +98,7 @@ def test_sentences_have_at_most_25_words_each_with_what_it_is_of(answered):
         "step batch=1: number of the 2th kind of things 2, number of the 3th kind of things 3.",
         "step batch=1: number of the 4th kind of things 4, time 1.00 s (970 ms…1.03 s).",
     )
-    assert max(len(each.split()) for each in answer.sentences) <= engine.MOST_WORDS
+    assert max(len(each.split()) for each in answer.sentences) <= making.MOST_WORDS
 
 
 def test_cautions_of_a_section_weaken_its_answer(answered):
@@ -116,5 +115,5 @@ def test_cautions_of_a_section_weaken_its_answer(answered):
 )
 def test_without_records_the_first_reason_that_holds_is_why(tmp_path, missing, expected):
     results = collect([made_up.write(tmp_path / "run.jsonl", [])])
-    found = engine.answer(Question("own", "How fast?", command="dlbench run own", missing=missing), results)
+    found = making.answer(Question("own", "How fast?", command="dlbench run own", missing=missing), results)
     assert (found.reason, found.command, found.why) == expected

@@ -1,24 +1,64 @@
-"""Tables of pairs: how many times as fast one side is, or how many times its throughput."""
+"""Pairs in answers: which of them a headline is of, each side at its own best, their tables and figures."""
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import chain
+from itertools import chain, product
 from operator import attrgetter, methodcaller
 from typing import Literal, Protocol, TypeVar
 
-from dlbench.analysis.answers.parts.base import Lack, Section, Table, table
-from dlbench.analysis.answers.parts.headline import Tag, by_kind, cut, foremost
+from dlbench.analysis.answers.engine.question import Lack, Section, Table, Tag, cut, table
 from dlbench.analysis.presentation.columns import CASE, RATIO, WORK, of_side, pair_cells, place, value_columns
 from dlbench.analysis.presentation.figures import Figure, Mark, figure
-from dlbench.analysis.presentation.names import HasRow, choice, device_label, several_runs
+from dlbench.analysis.presentation.names import HasRow, by_device, choice, device_label, several_runs
 from dlbench.analysis.presentation.wording import cell, value_words
-from dlbench.analysis.ratios.pairing import DEVICE, Pair, Pairs, match_rows, one_device
-from dlbench.analysis.ratios.ratio import HasRatio, middle, speedup_of
+from dlbench.analysis.ratios.pairing import DEVICE, Pair, Pairs, Unpaired, chosen, grouped, left_out, match_rows, one_device, settings_named
+from dlbench.analysis.ratios.ratio import HasRatio, least_and_most, middle, speedup_of
 from dlbench.analysis.read.table import Results
 from dlbench.core.model import Status
-from dlbench.core.rows.row import Row
+from dlbench.core.rows.row import MACHINE, Row
 from dlbench.core.rows.row import cell as row_cell
 from dlbench.core.units import Column, Unit
+
+T = TypeVar("T", bound=HasRow)
+
+
+_STEPS = ("training", "inference")
+"""Tags that are kinds of their own, the first to be told."""
+
+
+def kind_of_work(row: Row) -> str:
+    """Return the kind of work of a row: of a step its tag; of all else, and of a step that is fed in several ways, its workload."""
+    step = next((tag for tag in _STEPS if tag in row.declared.tags), None)
+    return step if step and not row.declared.having("feeding") else row.case.workload
+
+
+def by_kind(found: Iterable[T]) -> dict[str, list[T]]:
+    """Return records by their kind of work: training and inference first, then those of most records."""
+    kinds = grouped(found, lambda each: kind_of_work(each.row))
+    order = [*_STEPS, *sorted(kinds, key=lambda name: (-len(kinds[name]), name))]
+    return {name: kinds[name] for name in dict.fromkeys(order) if name in kinds}
+
+
+def foremost(found: Sequence[T]) -> list[T]:
+    """Return the records that a headline is of.
+
+    They are of an accelerator rather than of a CPU, of the first kind of work there is, and of the device that is the fastest in the
+    first case of it.
+    """
+    devices = [*by_device(found).values()]
+    alike = [each for each in devices if not each[0].row.is_on_cpu] or devices
+    first = next(iter(by_kind(chain(*alike))))
+    of_first = (kinds[first] for kinds in map(by_kind, alike) if first in kinds)
+    return min(of_first, key=lambda records: records[0].row.time.median_s or math.inf)
+
+
+def span_of(found: Sequence[HasRatio]) -> str:
+    """Return between which ratios cases are, where there is little room: ``; cases 1.04…3.19×``; nothing of one, or if one may be 1."""
+    least, most = least_and_most(found)
+    shown = least.times != most.times and not (least.is_undecided or most.is_undecided)
+    return f"; cases {least.brief.removesuffix('×')}…{most.brief}" if shown else ""
+
 
 S = TypeVar("S", bound=HasRatio)
 Side = Literal["base", "other"]
@@ -213,3 +253,49 @@ SAME: Section[Pair] = Section(
 """Rows that differ in one setting."""
 VALUES: Section[Pair] = replace(SAME, records="values", headline=reported_texts)
 """The same of rows that report values, not times."""
+
+
+Speeds = tuple[Callable[[Row], Sequence[float]], Callable[[Row], float | None]]
+"""What the best may be chosen by: of each round, and of all."""
+_THROUGHPUTS: tuple[Speeds, ...] = (
+    (lambda row: row.rounds.items_per_s, lambda row: row.rate.items_per_s),
+    (lambda row: row.rounds.flops_per_s, lambda row: row.rate.flops_per_s),
+)
+
+
+def is_untuned(row: Row, rows: Iterable[Row]) -> bool:
+    """Whether of what a row of a CPU is at its best in these measured one setting alone, and no search looked for others of that step."""
+    if not (row.is_on_cpu and row.batch):
+        return False
+    free, step = settings_named(chosen(row)), (kind_of_work(row), row.params.get("model"))
+    here, work = [each for each in rows if one_device(each) == one_device(row)], row.differing_from(free)
+    settings = {choice(each) for each in here if each.differing_from(free) == work}
+    return len(settings) == 1 and not any(each.is_tuned and (kind_of_work(each), each.params.get("model")) == step for each in here)
+
+
+def best(results: Results, by: Sequence[Speeds] = _THROUGHPUTS) -> Pairs:
+    """Set each accelerator at its best against the CPU at its best: batch, precision, layout, mode and other switches.
+
+    Each side chooses its own. One comparison for each workload and set of parameters other than those (a model, a shape); a case that
+    searched for the fastest takes part with what it found. Chosen is the ``ok`` row of highest throughput,
+    in items a second, or in FLOP/s where the workload has no items: ``by`` the first that all rows have. Rows flagged implausible
+    take no part. The interval allows for both having been chosen for being fast, among all pairs of a row here and a row there.
+    """
+    pairs: list[Pair] = []
+    unpaired: list[Unpaired] = []
+    for group in grouped(results.rows, lambda row: row.differing_from((*MACHINE, *settings_named(chosen(row))))).values():
+        fit = [row for row in group if row.is_sound and row.is_single_rank]
+        known = [each for each in by if all(min(each[0](row), default=0) > 0 for row in fit)]
+        if not known:
+            unpaired += [left_out(row, "no throughput to choose the best by") for row in fit]
+            continue
+        speeds, rate = known[0]
+        champions = [(max(rows, key=lambda row: rate(row) or 0), len(rows)) for rows in grouped(fit, one_device).values()]
+        cpus = [each for each in champions if each[0].is_on_cpu]
+        accelerators = [each for each in champions if not each[0].is_on_cpu]
+        if not cpus or not accelerators:
+            unpaired += [left_out(row, f"no {'accelerator' if cpus else 'CPU'} with an ok row of the same work") for row, _ in champions]
+        for (cpu, of_cpu), (accelerator, of_accelerator) in product(cpus, accelerators):
+            both = speeds(cpu), speeds(accelerator)
+            pairs.append(Pair(cpu, accelerator, None, chosen(cpu), both, among=of_cpu * of_accelerator))
+    return Pairs(tuple(pairs), tuple(unpaired))
