@@ -38,7 +38,7 @@ ROOMS = {
     "harness": "observer rounds schedule pool measurer runner",
     "analysis.read": "pyperf usability places ceilings trend header readings declared table merge references",
     "analysis.ratios": "ratio pairing",
-    "analysis.presentation": "wording names columns figures",
+    "analysis.presentation": "wording names columns",
     "analysis.scaling": "outliers speedup projection columns",
     "analysis.compare": "calibration judge power values verdict doubts comparison pairs provenance",
     "analysis.answers.parts": "headline base engine best lines step_kinds pair_tables "
@@ -46,12 +46,10 @@ ROOMS = {
     "analysis.answers.bottleneck": "* __init__",
     "analysis.answers": "* __init__",
     "analysis": "claims",
-    "analysis.report": "figures sentences screen detail_tables case_table ending compare_terminal terminal doctor_text chart machines page",
-    "analysis.export": "tabular cases compare_export answers_export card junit github",
-    "analysis.export.formats": "__init__ *",
-    "analysis.contribute": "names public fitness offer",
-    "analysis.doctor": "selftest",
-    "analysis.doctor.checks": "* __init__",
+    "analysis.report": "sentences screen tables compare_terminal terminal chart page",
+    "analysis.export": "tabular formats answers_export verdict_files",
+    "analysis.contribute": "public offer",
+    "analysis.doctor": "checks selftest",
 }
 
 

@@ -16,7 +16,7 @@ def left_open(found: Sequence["Answer | Missing"], *, with_time: bool) -> str:
 
     The time is that of the suites' budgets, where all have one. Reading suites takes the run tower, which showing a file does without.
     """
-    from dlbench.analysis.report.ending import left_open as lacking
+    from dlbench.analysis.report.terminal import left_open as lacking
 
     topics, command = lacking(found)
     return f"{topics}: {command}{_minutes(command.split()[2:] or ['quick']) if with_time else ''}" if topics else ""
@@ -38,7 +38,7 @@ def after(
     Where no command would, that is the one for a page. ``first``: what goes before all these. ``saved``: the files were written just now.
     """
     from dlbench.analysis.answers.parts.base import Missing
-    from dlbench.analysis.report.ending import LABEL, most_wanted
+    from dlbench.analysis.report.terminal import LABEL, most_wanted
 
     named = one_line(", ".join(map(str, files)))
     command = one_line(shlex.join(["dlbench", "show", *map(str, files), "--answers"]))

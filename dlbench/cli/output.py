@@ -14,7 +14,7 @@ from dlbench.analysis.answers.parts.base import Answer, Missing
 from dlbench.analysis.answers.parts.money import devices_of
 from dlbench.analysis.answers.parts.pair_tables import reported_pairs, same_case
 from dlbench.analysis.claims import claims_table
-from dlbench.analysis.export import answers_export, card, tabular
+from dlbench.analysis.export import answers_export, tabular
 from dlbench.analysis.presentation.columns import pair_frame
 from dlbench.analysis.ratios import pairing
 from dlbench.analysis.read.merge import merged
@@ -130,7 +130,7 @@ def write_claims(results: Results, form: str) -> None:
 @unread()
 def write_card(results: Results) -> None:
     """Write a card to paste to stdout. Raises UsageError where no case went well."""
-    click.echo(card.card(results), nl=False)
+    click.echo(answers_export.card(results), nl=False)
 
 
 def _write_scaling(results: Results, form: str) -> None:

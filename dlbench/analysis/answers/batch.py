@@ -11,8 +11,7 @@ from dlbench.analysis.answers.parts.base import Question, Section
 from dlbench.analysis.answers.parts.headline import Tag
 from dlbench.analysis.answers.parts.lines import MOST_OFF, Line, fit
 from dlbench.analysis.answers.parts.pair_tables import RATIO_TAGS, medians
-from dlbench.analysis.presentation.columns import CASE, RATIO, THROUGHPUT, TIME, of_ratio, place
-from dlbench.analysis.presentation.figures import Figure, figure
+from dlbench.analysis.presentation.columns import CASE, RATIO, THROUGHPUT, TIME, Figure, figure, of_ratio, place
 from dlbench.analysis.presentation.names import by_device, by_workload, flat
 from dlbench.analysis.presentation.wording import short
 from dlbench.analysis.ratios.pairing import BATCH, DEVICE, DTYPE, MODE, RUN, grouped, label

@@ -12,8 +12,7 @@ from typing import NamedTuple
 from dlbench.analysis.answers.parts.base import Lack, Question, Section
 from dlbench.analysis.answers.parts.headline import Tag, foremost
 from dlbench.analysis.answers.parts.pair_tables import RATIO_TAGS, mark_of, medians, of_ratios
-from dlbench.analysis.presentation.columns import CASE, RATIO, of_side, pair_cells, place, value_columns
-from dlbench.analysis.presentation.figures import Figure
+from dlbench.analysis.presentation.columns import CASE, RATIO, Figure, of_side, pair_cells, place, value_columns
 from dlbench.analysis.presentation.names import by_device, by_workload, flat
 from dlbench.analysis.presentation.wording import option, short
 from dlbench.analysis.ratios.pairing import DTYPE, MATH, OfPair, Pair, grouped, match_rows, settings_named

@@ -6,8 +6,7 @@ from collections.abc import Iterator, Sequence
 from dlbench.analysis.answers.parts.base import Question, Section, Table
 from dlbench.analysis.answers.parts.base import table as table_of
 from dlbench.analysis.answers.parts.headline import Tag
-from dlbench.analysis.presentation.columns import place, spanned
-from dlbench.analysis.presentation.figures import Figure, figure
+from dlbench.analysis.presentation.columns import Figure, figure, place, spanned
 from dlbench.analysis.presentation.wording import plural, short
 from dlbench.analysis.ratios.pairing import grouped
 from dlbench.analysis.read.table import Results

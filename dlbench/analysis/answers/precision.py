@@ -9,8 +9,7 @@ from dlbench.analysis.answers.parts import convergence, pair_tables
 from dlbench.analysis.answers.parts.base import Lack, Question, Section, unique
 from dlbench.analysis.answers.parts.headline import Tag, by_kind, span_of
 from dlbench.analysis.answers.parts.sustained import series
-from dlbench.analysis.presentation.columns import CASE, KEY, RATIO, of_row, pair_cells, place
-from dlbench.analysis.presentation.figures import Figure, figure
+from dlbench.analysis.presentation.columns import CASE, KEY, RATIO, Figure, figure, of_row, pair_cells, place
 from dlbench.analysis.presentation.names import HasRow, by_device
 from dlbench.analysis.presentation.wording import few, short
 from dlbench.analysis.ratios.pairing import DTYPE, OfPair, Pair, from_widest, grouped, label, match_rows, one_device

@@ -13,7 +13,7 @@ from typing import Any
 
 import vl_convert
 
-from dlbench.analysis.presentation.figures import Axis, Figure, Mark
+from dlbench.analysis.presentation.columns import Axis, Figure, Mark
 from dlbench.analysis.presentation.names import without_folders
 from dlbench.analysis.presentation.wording import cell, plural
 from dlbench.core import units

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import click
 
-from dlbench.analysis.export import formats
+from dlbench.analysis.export.tabular import FILE_FORMATS, NEEDS_NAME
 from dlbench.cli.options import PATH, file_argument
 from dlbench.cli.output_files import check_writable, create
 from dlbench.cli.terminal import drop_stdout, write_notes
@@ -13,7 +13,7 @@ from dlbench.core.errors import OutputError, UsageError
 
 @click.command("export")
 @file_argument
-@click.option("--to", "form", type=click.Choice(formats.names()), metavar="FORMAT", required=True, help="One of the above.")
+@click.option("--to", "form", type=click.Choice(FILE_FORMATS), metavar="FORMAT", required=True, help="One of the above.")
 @click.option("-o", "--output", metavar="OUT", type=PATH, help="File to write, never overwritten (default: stdout).")
 def command(file: Path, form: str, output: Path | None) -> None:
     """Write a result file, or one of pyperf, in the format of another tool.
@@ -35,8 +35,10 @@ def command(file: Path, form: str, output: Path | None) -> None:
       dlbench export run.jsonl --to pyperf -o run.json
       dlbench export run.jsonl --to github-action-benchmark -o run
     """
-    if output is None and (reason := getattr(formats.load(form), "NEEDS_NAME", None)):
-        raise UsageError(f"{form} {reason}, so it needs a name: add -o OUT")
+    from dlbench.analysis.export import formats  # --help does without
+
+    if output is None and form in NEEDS_NAME:
+        raise UsageError(f"{form} {NEEDS_NAME[form]}, so it needs a name: add -o OUT")
     parts, notes = formats.export(form, file)
     contents: dict[Path | None, bytes] = {}
     for part, content in parts.items():

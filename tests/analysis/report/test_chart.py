@@ -12,7 +12,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from dlbench.analysis.presentation.figures import Axis, Figure
+from dlbench.analysis.presentation.columns import Axis, Figure
 from dlbench.analysis.report.chart import STYLE, chart
 from dlbench.core.rows.row import Cells
 from dlbench.core.schema import Column, Unit

@@ -5,7 +5,7 @@ import pytest
 
 from dlbench.analysis.answers import answers
 from dlbench.analysis.read.table import collect
-from dlbench.analysis.report.figures import samples
+from dlbench.analysis.report.page import samples
 from dlbench.core.conditions import RoundState
 
 

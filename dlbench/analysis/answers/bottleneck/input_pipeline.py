@@ -6,8 +6,7 @@ from typing import NamedTuple
 
 from dlbench.analysis.answers.parts.base import Section
 from dlbench.analysis.answers.parts.headline import Tag
-from dlbench.analysis.presentation.columns import CASE, RATIO, THROUGHPUT, place
-from dlbench.analysis.presentation.figures import Figure, figure
+from dlbench.analysis.presentation.columns import CASE, RATIO, THROUGHPUT, Figure, figure, place
 from dlbench.analysis.presentation.names import by_device, by_workload, flat
 from dlbench.analysis.presentation.wording import short
 from dlbench.analysis.ratios.pairing import grouped, label, one_device, settings_named

@@ -11,8 +11,7 @@ from typing import NamedTuple, get_args
 
 from dlbench.analysis.answers.parts.base import Section
 from dlbench.analysis.answers.parts.lines import MOST_OFF, Line, fit
-from dlbench.analysis.presentation.columns import CASE, of_row, over_rounds, place
-from dlbench.analysis.presentation.figures import Figure, figure
+from dlbench.analysis.presentation.columns import CASE, Figure, figure, of_row, over_rounds, place
 from dlbench.analysis.presentation.names import by_device, by_workload
 from dlbench.analysis.presentation.wording import short
 from dlbench.analysis.ratios.pairing import grouped, label, settings_named

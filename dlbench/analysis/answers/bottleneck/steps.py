@@ -10,8 +10,7 @@ from dlbench.analysis.answers.parts.base import Section
 from dlbench.analysis.answers.parts.headline import MOST, MOST_OF_LINE, cut, names_of
 from dlbench.analysis.answers.parts.step_kinds import KINDS, OF_PRODUCTS, TENTH, KindOf, TimedKind, kinds_of, whole
 from dlbench.analysis.answers.parts.training_time import items_of
-from dlbench.analysis.presentation.columns import KEY, TIME, place
-from dlbench.analysis.presentation.figures import Figure, figure
+from dlbench.analysis.presentation.columns import KEY, TIME, Figure, figure, place
 from dlbench.analysis.presentation.names import by_device, device_label, several_runs
 from dlbench.analysis.presentation.wording import brief, plural, short
 from dlbench.analysis.ratios.pairing import BATCH, grouped, label, settings_named

@@ -9,8 +9,7 @@ from string import Formatter
 from typing import Any, Generic, NamedTuple, TypeVar, get_args, get_type_hints
 
 from dlbench.analysis.answers.parts.headline import DOUBTS, MISSING, Tag, tags_of
-from dlbench.analysis.presentation.columns import PLACE, Entry, cells, columns_of, plain, with_intervals
-from dlbench.analysis.presentation.figures import Figure
+from dlbench.analysis.presentation.columns import PLACE, Entry, Figure, cells, columns_of, plain, with_intervals
 from dlbench.analysis.presentation.wording import cell, plural
 from dlbench.analysis.ratios.pairing import grouped
 from dlbench.analysis.read.table import Results

@@ -8,8 +8,7 @@ from typing import NamedTuple
 
 from dlbench.analysis.answers.parts.base import Section
 from dlbench.analysis.answers.parts.sustained import series
-from dlbench.analysis.presentation.columns import CASE, place, spanned, value_columns
-from dlbench.analysis.presentation.figures import Figure, figure
+from dlbench.analysis.presentation.columns import CASE, Figure, figure, place, spanned, value_columns
 from dlbench.analysis.presentation.wording import short
 from dlbench.analysis.ratios.pairing import MATH, grouped, label
 from dlbench.analysis.ratios.ratio import ENOUGH_PAIRS, PairedDifference, paired_difference

@@ -8,8 +8,7 @@ from typing import Literal, Protocol, TypeVar
 
 from dlbench.analysis.answers.parts.base import Lack, Section, Table, table
 from dlbench.analysis.answers.parts.headline import Tag, by_kind, cut, foremost
-from dlbench.analysis.presentation.columns import CASE, RATIO, WORK, of_side, pair_cells, place, value_columns
-from dlbench.analysis.presentation.figures import Figure, Mark, figure
+from dlbench.analysis.presentation.columns import CASE, RATIO, WORK, Figure, Mark, figure, of_side, pair_cells, place, value_columns
 from dlbench.analysis.presentation.names import HasRow, choice, device_label, several_runs
 from dlbench.analysis.presentation.wording import cell, value_words
 from dlbench.analysis.ratios.pairing import DEVICE, Pair, Pairs, match_rows, one_device

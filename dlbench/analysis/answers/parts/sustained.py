@@ -6,8 +6,7 @@ from itertools import chain
 from typing import NamedTuple
 
 from dlbench.analysis.answers.parts.base import Section
-from dlbench.analysis.presentation.columns import KEY, of_row, over_rounds, place
-from dlbench.analysis.presentation.figures import Figure, figure
+from dlbench.analysis.presentation.columns import KEY, Figure, figure, of_row, over_rounds, place
 from dlbench.analysis.presentation.wording import brief
 from dlbench.core.declarations import ValueRole
 from dlbench.core.rows.row import Row, cells
