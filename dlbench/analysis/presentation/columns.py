@@ -4,7 +4,7 @@ import statistics
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from operator import attrgetter, methodcaller
-from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 from dlbench.analysis.presentation.names import HasRow, device_label, several_runs
 from dlbench.analysis.presentation.wording import INTERVAL, value_name, value_words
@@ -256,25 +256,9 @@ def of_ratio(found: HasRatio) -> dict[str, ParamValue | None]:
     return cells(_RATIO, [found])[0]
 
 
-T = TypeVar("T")
 Mark = Literal["bar", "line", "dot", "stack"]
 """Bars begin at zero or, on a logarithmic axis, at the ``reference``; a stack has those of all series one behind the other. Lines join the
 points of one series in the order of ``x``."""
-
-
-@dataclass(frozen=True, slots=True)
-class Axis:
-    """One axis: which column of the rows, in its base unit, and how it reads."""
-
-    title: str
-    column: Column
-    """A text or a flag makes a categorical axis, in the order of the rows; any other unit one of numbers."""
-    log: bool = False
-
-    @property
-    def has_words(self) -> bool:
-        """Whether it is categorical."""
-        return self.column.unit in (Unit.TEXT, Unit.FLAG)
 
 
 @dataclass(frozen=True, slots=True)
@@ -285,59 +269,53 @@ class Figure:
     about: str
     """One or two sentences: what is drawn, and what to read from it."""
     mark: Mark
-    x: Axis
-    y: Axis
+    x: Column
+    """A text or a flag makes a categorical axis, in the order of the rows; any other unit one of numbers."""
+    y: Column
     rows: tuple[Cells, ...]
-    series: Axis | None = None
+    series: Column | None = None
     """Tells lines, bars or dots apart, by colour and by shape or dash; a text."""
-    interval: tuple[Column, Column] | None = None
+    place: Column | None = None
+    """Where each row was measured; where these are several, it tells lines of one series apart by their dash."""
+    interval: tuple[Column, ...] = ()
     """The ends of an interval around the number of each row, on the axis that has numbers: of two ``y`` for lines, else ``x``."""
     reference: float | None = None
     """A value on that axis to hold the others against, such as a ratio of 1."""
-    band: tuple[Column, Column] | None = None
+    band: tuple[Column, ...] = ()
     """The ends of a band around the reference, of each row its own, such as a threshold."""
     bound: tuple[Cells, ...] = ()
     """Corners of a line that no row should be beyond, such as a roofline: an ``x`` and a ``y`` each."""
-    place: Axis | None = None
-    """Where each row was measured; where these are several, it tells lines of one series apart by their dash."""
     clip: tuple[float, float] | None = None
     """Ends of what is drawn of ``y``, or of ``x`` where ``y`` has words; a number beyond is an arrow at the end."""
-
-    def __post_init__(self) -> None:
-        names = [column.name for column in self.columns]
-        object.__setattr__(self, "rows", tuple({name: row.get(name) for name in names} for row in self.rows))
+    log: str = ""
+    """The logarithmic axes: ``xy``."""
 
     @property
-    def axes(self) -> tuple[Axis, ...]:
+    def axes(self) -> tuple[Column, ...]:
         """All of them, ``x`` last."""
         return tuple(axis for axis in (self.y, self.series, self.place, self.x) if axis)
 
-    @property
-    def columns(self) -> tuple[Column, ...]:
-        """What is drawn of a row, and all that the rows keep."""
-        return (*(axis.column for axis in self.axes), *(self.interval or ()), *(self.band or ()))
+
+def has_words(column: Column) -> bool:
+    """Whether a column makes a categorical axis."""
+    return column.unit in (Unit.TEXT, Unit.FLAG)
 
 
 def figure(
     title: str,
     about: str,
     mark: Mark,
-    found: Sequence[T],
+    found: Sequence[Any],
     *axes: Column,
-    log: str = "",
     interval: Sequence[Column] = (),
     band: Sequence[Column] = (),
-    reference: float | None = None,
-    bound: tuple[Cells, ...] = (),
-    clip: tuple[float, float] | None = None,
+    **more: Any,
 ) -> Figure:
-    """Return the figure of records, a row each. Axes are columns: x, y and, if any, series and place.
+    """Return the figure of records, a row each. Axes are x, y and, if any, series and place; ``more`` are other fields of it.
 
-    ``log`` names the logarithmic ones: ``xy``. ``interval``: its two ends, by default those of x or y; ``band``: those of a band.
+    ``interval``: its two ends, by default those of x or y; ``band``: those of a band.
     """
-    ends = interval or next((each.ends for each in axes[:2] if each.ends), ())
-    x, y, *more = (Axis(each.heading, plain(each), axis in log) for axis, each in zip("xy  ", axes, strict=False))
-    series, place = [*more, None, None][:2]
-    rows = cells([*(replace(each, ends=None) for each in axes), *ends, *band], found)
-    shown_ends, shown_band = ((plain(each[0]), plain(each[1])) if each else None for each in (ends, band))
-    return Figure(title, about, mark, x, y, rows, series, shown_ends, reference, shown_band, bound, place, clip)
+    interval = interval or axes[0].ends or axes[1].ends or ()
+    rows = cells([replace(each, ends=None) for each in (*axes, *interval, *band)], found)
+    named: dict[str, Any] = dict(zip(("x", "y", "series", "place"), map(plain, axes), strict=False))
+    return Figure(title, about, mark, rows=rows, interval=tuple(map(plain, interval)), band=tuple(map(plain, band)), **named, **more)

@@ -23,7 +23,7 @@ from dlbench.analysis.answers.parts.headline import EXPLANATIONS
 from dlbench.analysis.claims import claims_table
 from dlbench.analysis.compare.verdict import Comparison
 from dlbench.analysis.presentation import names, wording
-from dlbench.analysis.presentation.columns import Figure, figure
+from dlbench.analysis.presentation.columns import Figure, figure, spanned
 from dlbench.analysis.presentation.names import device_label, several_runs
 from dlbench.analysis.presentation.wording import short
 from dlbench.analysis.ratios.pairing import grouped
@@ -32,107 +32,78 @@ from dlbench.analysis.read.table import Results
 from dlbench.analysis.report import compare_terminal, sentences, tables, terminal
 from dlbench.analysis.report.chart import STYLE, Chart, brief, chart
 from dlbench.analysis.report.screen import ScreenColumn, columns_of
-from dlbench.core.rows.row import Row
 from dlbench.core.schema import Column, Unit
 from dlbench.core.stats import fences, known
 from dlbench.core.units import one_line
 
 MOST_CASES = 20
 """Cases whose samples are drawn."""
-_ROUND = Column("sample.round", Unit.COUNT, "the round, counted from 1", of=itemgetter(1), heading="round")
-_RELATIVE = Column("sample.relative", Unit.RATIO, "time over the median of the case", "lower", of=itemgetter(2)).headed(
-    "time over the median"
+_ABOUT = (
+    "Each dot is the median of one fresh process, over that of all; the line is the 95 % interval, where rounds are enough for one. "
+    "A time far beyond the others is an arrow at the end of the axis."
 )
-_READINGS = (
-    ("clock_hz", "Clock of the CPU", Unit.HERTZ),
-    ("clock_sm_hz", "Clock", Unit.HERTZ),
-    ("clock_memory_hz", "Memory clock", Unit.HERTZ),
-    ("temperature_c", "Temperature", Unit.CELSIUS),
-    ("power_w", "Power", Unit.WATTS),
-)
-_LEVEL = 1.01
-"""How many times the lowest reading the highest is at least where a plot shows something."""
-_ARROWS = " A time far beyond the others is an arrow at the end of the axis."
 _NEAR = (0.98, 1.02)
 """Times over the median that are never far, however alike the others are."""
+_RELATIVE = Column("sample.relative", Unit.RATIO, "time over the median of the case", "lower", heading="time over the median")
+_ROUNDS = (
+    spanned(_RELATIVE.by(itemgetter(1)), itemgetter(2, 3), "sample.time_"),
+    Column("sample.case", Unit.TEXT, "the case, and where it ran", of=itemgetter(0), heading="case"),
+)
+"""What is drawn of a round, of which come name, time over the median of the case, and the ends of its interval."""
+_CHANGE = Column("compare.times", Unit.RATIO, "1.1 is 10 % more", "lower", heading="time over that of base")
+_CHANGES = (
+    spanned(
+        _CHANGE.by(lambda case: 1 + case.shown.change),
+        lambda case: (1 + ends.low, 1 + ends.high) if (ends := case.shown.change_interval) else (None, None),
+    ),
+    Column("compare.case", Unit.TEXT, "the case", of=lambda case: short(case.case), heading="case"),
+    Column("compare.verdict", Unit.TEXT, "slower, faster, same or undecided", of=lambda case: case.verdict.value, heading="verdict"),
+)
+_BAND = (
+    Column("compare.band_low", Unit.RATIO, "low end", of=lambda case: 1 / (1 + case.thresholds.time)),
+    Column("compare.band_high", Unit.RATIO, "high end", of=lambda case: 1 + case.thresholds.time),
+)
 
 
-def samples(results: Results, found: Iterable[Answer | Missing]) -> list[Figure]:
-    """Return the figures of some cases, those that most answers rest on."""
+def rounds_drawn(results: Results, found: Iterable[Answer | Missing]) -> list[Figure]:
+    """Return the figure of the rounds of some cases, those that most answers rest on; none where nothing was timed."""
     answered = Counter(case for each in found if isinstance(each, Answer) for case in each.cases)
     timed = [row for row in results.rows if row.rounds.median_s and (row.time.median_s or 0) > 0]
-    ranked = sorted(timed, key=lambda row: -answered[row.case.id])
-    drawn, several = ranked[:MOST_CASES], several_runs(timed)
-    named = [(f"{short(row.key)} on {device_label(row, several)}", row) for row in drawn]
-    rounds = [_rounds(named, len(timed))] if drawn else []
-    return [*rounds, *_readings(results, dict.fromkeys(row.file for row in drawn))]
-
-
-def forest(comparison: Comparison) -> Figure:
-    """Return the figure of the changes of the cases whose times were tested, the worst first."""
-    tested = [
+    drawn, several = sorted(timed, key=lambda row: -answered[row.case.id])[:MOST_CASES], several_runs(timed)
+    if not drawn:
+        return []
+    rounds = [
         (
-            short(case.case),
-            case.verdict.value,
-            1 + change.change,
-            *((1 + ends.low, 1 + ends.high) if (ends := change.change_interval) else (None, None)),
-            1 / (1 + limits.time),
-            1 + limits.time,
+            f"{short(row.key)} on {device_label(row, several)}",
+            *(end and end / median for end in (seconds, row.time.ci_low_s, row.time.ci_high_s)),
         )
-        for case in comparison.cases
-        if (change := case.shown) and (limits := case.thresholds)
+        for row in drawn
+        if (median := row.time.median_s)
+        for seconds in row.rounds.median_s
     ]
-    return figure(
-        "Change of each case",
-        "Right of 1 takes more time than the base. A line is a 95 % interval; in the band a change is smaller than the threshold.",
-        "dot",
-        tested,
-        Column("compare.times", Unit.RATIO, "1.1 is 10 % more", "lower", of=itemgetter(2), heading="time over that of base"),
-        Column("compare.case", Unit.TEXT, "the case", of=itemgetter(0), heading="case"),
-        Column("compare.verdict", Unit.TEXT, "slower, faster, same or undecided", of=itemgetter(1), heading="verdict"),
-        log="x",
-        interval=_ends("compare.times", 3),
-        band=_ends("compare.band", 5),
-        reference=1.0,
-    )
+    about = f"{_ABOUT} Drawn are the {len(drawn)} of {len(timed)} cases that most answers rest on." if len(timed) > len(drawn) else _ABOUT
+    return [figure("Rounds and their interval", about, "dot", rounds, *_ROUNDS, reference=1.0, clip=_clip(rounds))]
 
 
-def _ends(name: str, at: int) -> list[Column]:
-    return [Column(f"{name}_{end}", Unit.RATIO, f"{end} end", of=itemgetter(at + place)) for place, end in enumerate(("low", "high"))]
-
-
-def _rounds(named: Sequence[tuple[str, Row]], timed: int) -> Figure:
-    found = list[tuple[Any, ...]]()
-    for name, row in named:
-        median = row.time.median_s or 1.0
-        ends = [end and end / median for end in (row.time.ci_low_s, row.time.ci_high_s)]
-        found += [(name, None, seconds / median, *ends) for seconds in row.rounds.median_s]
-    about = "Each dot is the median of one fresh process, over that of all; the line is the 95 % interval, where rounds are enough for one."
-    about += _ARROWS + (f" Drawn are the {len(named)} of {timed} cases that most answers rest on." if timed > len(named) else "")
-    case = Column("sample.case", Unit.TEXT, "the case, and where it ran", of=itemgetter(0), heading="case")
-    ends_of, clip = _ends("sample.time", 3), _clip(found)
-    return figure("Rounds and their interval", about, "dot", found, _RELATIVE, case, interval=ends_of, reference=1.0, clip=clip)
-
-
-def _clip(found: Sequence[tuple[Any, ...]]) -> tuple[float, float]:
+def _clip(rounds: Iterable[tuple[Any, ...]]) -> tuple[float, float]:
     """Return the ends of what is drawn: all, or less where some numbers of a case are far beyond its others, and would flatten these."""
-    cases = [sorted(map(itemgetter(2), alike)) for alike in grouped(found, itemgetter(0)).values()]
+    cases = [sorted(map(itemgetter(1), alike)) for alike in grouped(rounds, itemgetter(0)).values()]
     lows, highs = zip(_NEAR, *map(fences, cases), strict=True)
     return max(min(cases)[0], min(lows)), min(max(each[-1] for each in cases), max(highs))
 
 
-def _readings(results: Results, runs: Iterable[str]) -> Iterator[Figure]:
-    """Yield a figure for each kind of reading of each of these files that changed: a line a device, a point after each round."""
-    about = "Read right after each round, while the measuring process still held the device; one that stayed level is not drawn."
-    device = Column("sample.device", Unit.TEXT, "the device", of=itemgetter(0), heading="device")
-    for run in runs:
-        for kind, title, unit in _READINGS:
-            read = {name: of.get(kind, [1.0]) for name, of in results.readings.get(run, {}).items()}
-            changed = {name: values for name, values in read.items() if max(values) >= _LEVEL * min(values)}
-            found = [(name, at, each) for name, values in changed.items() for at, each in enumerate(values, 1)]
-            value = Column("sample.reading", unit, "what the device read right after the round", of=itemgetter(2), heading=title.lower())
-            if found:
-                yield figure(f"{title} after each round of {run}", about, "line", found, _ROUND, value, device)
+def forest(comparison: Comparison) -> Figure:
+    """Return the figure of the changes of the cases whose times were tested, the worst first."""
+    return figure(
+        "Change of each case",
+        "Right of 1 takes more time than the base. A line is a 95 % interval; in the band a change is smaller than the threshold.",
+        "dot",
+        [case for case in comparison.cases if case.shown and case.thresholds],
+        *_CHANGES,
+        band=_BAND,
+        reference=1.0,
+        log="x",
+    )
 
 
 _NAMED = 4
@@ -164,15 +135,14 @@ def report(results: Results, notes: Sequence[str] = (), made_from: str = "") -> 
     results = merged(results)
     found, marks = every_answer(results), sentences.marks(results.rows, results)
     drawn = [(each.question.topic, figure) for each in found if isinstance(each, Answer) for figure in each.figures]
-    drawn += [("samples", figure) for figure in samples(results, found)]
+    drawn += [("samples", figure) for figure in rounds_drawn(results, found)]
     charts = {name: chart(figure) for name, (_, figure) in zip(_plot_names([topic for topic, _ in drawn]), drawn, strict=True)}
     views = iter([_plot(name, drawing) for name, drawing in charts.items()])
     html = _rendered(
         made_from=made_from,
         head=_head((row.case.suite for row in results.rows), (row.case.device_name for row in results.rows), results),
         lead=[" · ".join(terminal.run_in_words(results)), sentences.count(results.rows), *sentences.devices(results.rows, _NAMED)],
-        tiles=_tiles(found),
-        left_open=_left_open(found),
+        left_open=terminal.left_open(found),
         answers=[_answer(each, views, marks) for each in found],
         claims=_view(claims_table(results)),
         samples=list(views),
@@ -238,7 +208,7 @@ _PARTS = {
 
 
 def _rendered(**content: Any) -> str:
-    content = {**dict.fromkeys((*_PARTS, "comparisons", "made_from", "tiles", "left_open"), ()), **content}
+    content = {**dict.fromkeys((*_PARTS, "comparisons", "made_from", "left_open"), ()), **content}
     parts = [(each["name"], each["title"]) for each in content["comparisons"]]
     parts += [part for name, part in _PARTS.items() if content[name] or name == "warnings"]
     style = base64.b64encode(hashlib.sha256(STYLE.encode()).digest()).decode()
@@ -262,7 +232,7 @@ def _measured(results: Results) -> dict[str, Any]:
     """Return what stands on the page of the runs themselves: which is not usable, where each was measured, and its machine's state."""
     return {
         "not_usable": sentences.not_usable(results),
-        "environments": [view for table in sentences.environment_tables(results.files.environments) if (view := _view(table))],
+        "environments": list(filter(None, map(_view, sentences.environment_tables(results.files.environments)))),
     }
 
 
@@ -282,8 +252,8 @@ def _of_columns(title: str, columns: Sequence[ScreenColumn], notes: Sequence[str
 
 def _plot(name: str, drawn: Chart) -> dict[str, Any]:
     figure = drawn.figure
-    columns = [(axis.title, axis.column) for axis in sorted(figure.axes, key=lambda axis: axis.column.unit is not Unit.TEXT)]
-    ends = [(heading, column) for heading, pair in ((wording.INTERVAL, figure.interval), ("band", figure.band)) for column in pair or ()]
+    columns = [(each.heading, each) for each in sorted(figure.axes, key=lambda each: each.unit is not Unit.TEXT)]
+    ends = [(heading, each) for heading, pair in ((wording.INTERVAL, figure.interval), ("band", figure.band)) for each in pair]
     return {
         "name": name,
         "figure": figure,
@@ -293,30 +263,16 @@ def _plot(name: str, drawn: Chart) -> dict[str, Any]:
     }
 
 
-def _tiles(found: Sequence[Answer | Missing]) -> list[dict[str, Any]]:
-    """Return the lines of a screen, a tile each: of an answer the headline, and below it what has a line of its own."""
-    shown = [each for each in found if isinstance(each, Answer) and each.lines]
-    return [{"label": each.label or each.question.topic, "found": each, "more": [line[0] for line in each.lines[1:]]} for each in shown]
-
-
-def _left_open(found: Sequence[Answer | Missing]) -> tuple[str, str] | None:
-    """Return what was not asked, and the command for it; None where all is told."""
-    topics, command = terminal.left_open(found)
-    return (topics, command) if topics else None
-
-
 def _answer(found: Answer | Missing, views: Iterator[dict[str, Any]], marks: Mapping[str, str]) -> dict[str, Any]:
     """Return an answer for the page, which takes as many of the views of plots as it has figures; ``marks`` as cases have them."""
     if isinstance(found, Missing):
-        return {"missing": True, "found": found, "tags": []}
+        return {"missing": True, "found": found}
     return {
         "missing": False,
         "found": found,
         "tags": [(tag, marks.get(tag, EXPLANATIONS[tag])) for tag in found.tags],
-        "cases": [f"{case} ({', '.join(found.files[case])})" if case in found.files else case for case in found.cases],
-        "rests_on": f"{wording.plural(len(found.cases), 'case')} it rests on",
         "plots": list(islice(views, len(found.figures))),
-        "tables": [view for table in found.tables if (view := _view(table))],
+        "tables": list(filter(None, map(_view, found.tables))),
     }
 
 
