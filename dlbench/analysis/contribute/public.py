@@ -5,16 +5,15 @@ a plain word. The makers' names of devices, and the ids of cases, pass as far as
 """
 
 import re
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields, replace
-from operator import itemgetter
 from typing import Any, get_args
 
-from dlbench.analysis.ratios.pairing import grouped
 from dlbench.core.conditions import POWER_CAPS, SLOWDOWNS, RoundState, Throttling
 from dlbench.core.declarations import Bounded, Ceiling, Declaration, Parallel, ParameterRole, Value, ValueRole
 from dlbench.core.measurement import Measurement, Memory, MeteredWindow, Samples, SpotCheck, Transfer, measurement_to_json
-from dlbench.core.model import DEVICE_KINDS, Case, Policy, Status, kind_of, value_text
+from dlbench.core.model import DEVICE_KINDS, Case, Policy, Status, kind_of, settings_text, value_text
 from dlbench.core.precision import PRECISIONS
 from dlbench.core.quantities import MOST
 from dlbench.core.schema import Direction, Unit
@@ -28,7 +27,6 @@ LONGEST = 80
 MOST_SENTENCES = 3
 
 _PLAIN = f"letters, digits, spaces and ( ) - / + . @, {LONGEST} characters at most, and no path, address or host"
-_DEVICE = re.compile(r"\w{1,20}(:\d{1,4})?", re.ASCII)
 _DEVICE_NAME = re.compile(rf"[A-Za-z0-9 ()\-/+.@]{{1,{LONGEST}}}")
 _PRIVATE = re.compile(
     r"""(?:^|\s)/ | \.{2}/ | /.*/                                      # a path
@@ -41,51 +39,33 @@ _PRIVATE = re.compile(
 
 
 def refused(measurements: Sequence[Measurement]) -> list[str]:
-    """Return a sentence for each kind of text or number that rows need and that may not be published."""
-    cases = {id(each.case): each.case for each in measurements}  # rounds of a case share it
-    found = [sentence for case in cases.values() for sentence in _unfit(case)]
+    """Return a sentence for each name that rows need, which a copy can't leave out, and that may not be published."""
+    found = list[str]()
+    for case in {id(each.case): each.case for each in measurements}.values():  # rounds of a case share it
+        needed = [(name, getattr(case, name)) for name in ("suite", "workload", "device")]
+        for name, value in (*needed, *(("params", {each: value}) for each, value in case.params.items())):
+            if _public(value, name, {}) != value:
+                shown = str(value) if isinstance(value, str) else settings_text(value)
+                found.append(f"{name} {shown[:LONGEST]!r} may be private: only plain words (letters, digits, _) and numbers are published")
+        words = {case.workload, *case.device.split(":"), *case.params, *map(value_text, case.params.values())}
+        if not words.issuperset(filter(None, re.split(r"[][,=@:]|#\d{1,3}@", case.id))):
+            found.append(f"the name {case.id[:LONGEST]!r} says something else than the case's workload, parameters and device")
     named = dict.fromkeys((each.case.device, each.device_name) for each in measurements if each.device_name is not None)
-    for device, names in grouped(named, itemgetter(0)).items():
-        for _, name in names:
-            if not _DEVICE_NAME.fullmatch(name) or _PRIVATE.search(name):
-                found.append(f"{name[:LONGEST]!r} is not what a maker calls a device, which has {_PLAIN}")
-        if len(names) > 1:
-            found.append(f"{device} has several names in it; measure on one machine")
+    found += [f"{name[:LONGEST]!r} is not what a maker calls a device, which has {_PLAIN}" for _, name in named if not _is_made(name)]
+    found += [
+        f"{device} has several names in it; measure on one machine" for device, n in Counter(each for each, _ in named).items() if n > 1
+    ]
     return [*dict.fromkeys(found)][:MOST_SENTENCES]
 
 
-def _unfit(case: Case) -> Iterator[str]:
-    """Yield what is not a plain word or a finite number of what tells a case from others."""
-    for what, text, is_plain in (
-        ("a suite is", case.suite, is_word(case.suite)),
-        ("a workload is", case.workload, is_word(case.workload)),
-        ("a device is", case.device, _DEVICE.fullmatch(case.device)),
-        *(("a parameter is", name, is_word(name)) for name in case.params),
-        *((f"{name} is", value, is_setting(value)) for name, value in case.params.items() if isinstance(value, str)),
-    ):
-        if not is_plain:
-            yield f"{what} called {text[:LONGEST]!r}, and only plain words (letters, digits and _) are published; measure without that"
-    words = {case.workload, *case.device.split(":"), *case.params, *map(value_text, case.params.values())}
-    if any(not isinstance(value, str) and number(value) is None for value in case.params.values()):
-        yield f"a parameter of {case.id[:LONGEST]} is not a finite number"
-    elif not words.issuperset(filter(None, re.split(r"[][,=@:]|#\d{1,3}@", case.id))):
-        yield f"the name {case.id[:LONGEST]!r} says something else than the case's workload, parameters and device; measure it again"
+def _is_made(name: str) -> bool:
+    """Whether a maker may call a device so."""
+    return bool(_DEVICE_NAME.fullmatch(name) and not _PRIVATE.search(name))
 
 
-def is_word(text: str) -> bool:
-    """Whether a text is a plain word: of letters, digits and ``_``."""
-    return re.fullmatch(r"\w{1,80}", text, re.ASCII) is not None
-
-
-def is_setting(text: str) -> bool:
-    """Whether a text is a plain word as a parameter has one."""
-    return re.fullmatch(SETTING, text, re.ASCII) is not None
-
-
-def number(value: object) -> int | float | bool | None:
-    """Return a flag or a finite number; None for anything else."""
-    # Not math.isfinite, which a whole number of a thousand digits is too large for.
-    return value if isinstance(value, int | float) and abs(value) <= MOST else None
+def number(value: object) -> float | bool | None:
+    """Return a finite number or a flag as it is; None for anything else."""
+    return value if isinstance(value, int | float) and -MOST <= value <= MOST else None
 
 
 ENDINGS = {
@@ -161,7 +141,8 @@ _FORMS: Mapping[str, re.Pattern[str]] = {
         "dlbench python torch cuda hip cudnn nccl triton driver kernel driver_version": _VERSION,
         "machine_key stack_key torch_git sha": r"[0-9a-f]{16}([0-9a-f]{24})?\Z",
         "started utc": r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{1,6})?(\+00:00)?\Z",
-        f"suite workload name params found tags when independent all_reduce pipelines {' '.join(get_args(ParameterRole))}": rf"{SETTING}\Z",
+        "suite workload": r"\w{1,80}\Z",
+        f"name params found tags when independent all_reduce pipelines {' '.join(get_args(ParameterRole))}": rf"{SETTING}\Z",
         "device": r"\w{1,20}(:\d{1,4})?\Z",
         "points": rf"(?:\d{{1,9}}-\d{{1,9}}|{SETTING})\Z",
         "step": rf"(?:training of a classifier|{SETTING})\Z",
