@@ -22,7 +22,7 @@ from dlbench.analysis.answers.engine.question import Answer
 from dlbench.analysis.export.tabular import markdown_table
 from dlbench.analysis.read.runs import ReferenceRun, merged, reference_runs
 from dlbench.analysis.read.table import Results, collect
-from dlbench.analysis.report import ending
+from dlbench.analysis.report import terminal
 from dlbench.core import units
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -116,8 +116,8 @@ def _answered() -> tuple[ReferenceRun, Results]:
 
 
 def _end(results: Results) -> str:
-    texts = (f"{label:<{ending.LABEL}}{text}" for label, text in ending.lines(answers_of(results), WIDTH))
-    return "\n".join(("```text", *ending.packed(ending.run_in_words(merged(results)), WIDTH), *texts, "```"))
+    texts = (f"{label:<{terminal.LABEL}}{text}" for label, text in terminal.lines(answers_of(results), WIDTH))
+    return "\n".join(("```text", *terminal.packed(terminal.run_in_words(merged(results)), WIDTH), *texts, "```"))
 
 
 def pairs() -> Iterator[str]:

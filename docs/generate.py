@@ -13,10 +13,11 @@ import click
 import dlbench as offered
 from dlbench.analysis import answers
 from dlbench.analysis.answers.engine.question import EXPLANATIONS
-from dlbench.analysis.export import compare_export
+from dlbench.analysis.doctor import checks
+from dlbench.analysis.export import verdict_files
 from dlbench.analysis.export.tabular import markdown_table
 from dlbench.analysis.presentation.columns import PAIR_COLUMNS
-from dlbench.analysis.report import compare_terminal, doctor_text
+from dlbench.analysis.report import compare_terminal
 from dlbench.analysis.scaling import projection as scaling_columns
 from dlbench.cli.main import dlbench
 from dlbench.core import declarations, files, model
@@ -57,7 +58,7 @@ TABLES = {
         "What `dlbench compare` and `dlbench ab` write with `--format json|csv|md`, and the rows of `--verdict`: a row a case, the "
         "worst first. Behind these columns come `value.NAME.base`, `new`, `change` and `verdict` of each declared value. See "
         "[compare.md](../compare.md#output).",
-        compare_export.COLUMNS,
+        verdict_files.COLUMNS,
     ),
     "Calibration": (
         "What `dlbench calibrate --format json|csv|md` writes: a row a case. See [calibrate.md](../calibrate.md).",
@@ -65,7 +66,7 @@ TABLES = {
     ),
     "Fitness of a machine": (
         "What `dlbench doctor --format json|csv|md` writes: a row a check. See [doctor.md](../doctor.md).",
-        doctor_text.COLUMNS,
+        checks.FINDING_COLUMNS,
     ),
 }
 

@@ -312,7 +312,7 @@ class _LiveTable(Tracker):
 
     def _visible_part(self, below: "RenderableType") -> "RenderableType":
         """Return the table of as many cases as the screen has lines for; those that share a line at the end take none."""
-        from dlbench.analysis.report import case_table
+        from dlbench.analysis.report import tables
         from dlbench.analysis.report.screen import fitting, lines_of
         from dlbench.analysis.report.sentences import many_alike
 
@@ -326,7 +326,7 @@ class _LiveTable(Tracker):
 
         def around_current(count: int) -> "ScreenTable":
             first = max(0, min(position - count // 2, len(rows) - count))
-            return case_table.table(list(rows.values())[first : first + count])
+            return tables.cases_table(list(rows.values())[first : first + count])
 
         # Most often as many as last time.
         self._fitting, table = fitting(console, around_current, self._fitting + 1, room)

@@ -15,7 +15,7 @@ from dlbench.analysis.answers.engine.costs import devices_of
 from dlbench.analysis.answers.engine.pairs import reported_pairs, same_case
 from dlbench.analysis.answers.engine.question import Answer, Missing
 from dlbench.analysis.claims import claims_table
-from dlbench.analysis.export import answers_export, card, tabular
+from dlbench.analysis.export import answers_export, tabular
 from dlbench.analysis.presentation.columns import pair_frame
 from dlbench.analysis.ratios import pairing
 from dlbench.analysis.read.runs import merged
@@ -38,7 +38,7 @@ def left_open(found: Sequence["Answer | Missing"], *, with_time: bool) -> str:
 
     The time is that of the suites' budgets, where all have one. Reading suites takes the run tower, which showing a file does without.
     """
-    from dlbench.analysis.report.ending import left_open as lacking
+    from dlbench.analysis.report.terminal import left_open as lacking
 
     topics, command = lacking(found)
     return f"{topics}: {command}{_minutes(command.split()[2:] or ['quick']) if with_time else ''}" if topics else ""
@@ -60,7 +60,7 @@ def after(
     Where no command would, that is the one for a page. ``first``: what goes before all these. ``saved``: the files were written just now.
     """
     from dlbench.analysis.answers.engine.question import Missing
-    from dlbench.analysis.report.ending import LABEL, most_wanted
+    from dlbench.analysis.report.terminal import LABEL, most_wanted
 
     named = one_line(", ".join(map(str, files)))
     command = one_line(shlex.join(["dlbench", "show", *map(str, files), "--answers"]))
@@ -185,7 +185,7 @@ def write_claims(results: Results, form: str) -> None:
 @unread()
 def write_card(results: Results) -> None:
     """Write a card to paste to stdout. Raises UsageError where no case went well."""
-    click.echo(card.card(results), nl=False)
+    click.echo(answers_export.card(results), nl=False)
 
 
 def _write_scaling(results: Results, form: str) -> None:

@@ -9,8 +9,7 @@ from typing import NamedTuple
 from dlbench.analysis.answers.engine.lines import MOST_OFF, Line, fit
 from dlbench.analysis.answers.engine.pairs import RATIO_TAGS, foremost, medians
 from dlbench.analysis.answers.engine.question import Question, Section, Tag
-from dlbench.analysis.presentation.columns import CASE, RATIO, THROUGHPUT, TIME, of_ratio, place
-from dlbench.analysis.presentation.figures import Figure, figure
+from dlbench.analysis.presentation.columns import CASE, RATIO, THROUGHPUT, TIME, Figure, figure, of_ratio, place
 from dlbench.analysis.presentation.names import by_device, by_workload, flat
 from dlbench.analysis.presentation.wording import short
 from dlbench.analysis.ratios.pairing import BATCH, DEVICE, DTYPE, MODE, RUN, grouped, label

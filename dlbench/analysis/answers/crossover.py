@@ -16,8 +16,7 @@ from dlbench.analysis.answers.engine.pairs import (
     with_own_base,
 )
 from dlbench.analysis.answers.engine.question import WORTH_IT, Question, Section, Tag
-from dlbench.analysis.presentation.columns import CASE, PLACE, RATIO, others, pair_cells
-from dlbench.analysis.presentation.figures import Figure, figure
+from dlbench.analysis.presentation.columns import CASE, PLACE, RATIO, Figure, figure, others, pair_cells
 from dlbench.analysis.presentation.names import device_label, noun, several_runs
 from dlbench.analysis.presentation.wording import short
 from dlbench.analysis.ratios.pairing import DEVICE, OfPair, Pair, grouped, one_device, pair_of, settings_named, unfit

@@ -5,8 +5,7 @@ from collections.abc import Iterator, Sequence
 
 from dlbench.analysis.answers.engine.question import Question, Section, Table, Tag
 from dlbench.analysis.answers.engine.question import table as table_of
-from dlbench.analysis.presentation.columns import place, spanned
-from dlbench.analysis.presentation.figures import Figure, figure
+from dlbench.analysis.presentation.columns import Figure, figure, place, spanned
 from dlbench.analysis.presentation.wording import plural, short
 from dlbench.analysis.ratios.pairing import grouped
 from dlbench.analysis.read.table import Results

@@ -10,8 +10,7 @@ from typing import NamedTuple
 from dlbench.analysis.answers.engine.costs import Sustained, series, sustained_steps
 from dlbench.analysis.answers.engine.pairs import by_kind
 from dlbench.analysis.answers.engine.question import Question, Section, Tag
-from dlbench.analysis.presentation.columns import CASE, KEY, PLACE, RATIO, of_ratio, of_row, over_rounds, place
-from dlbench.analysis.presentation.figures import Figure, figure
+from dlbench.analysis.presentation.columns import CASE, KEY, PLACE, RATIO, Figure, figure, of_ratio, of_row, over_rounds, place
 from dlbench.analysis.presentation.names import by_device, hardware, several_runs
 from dlbench.analysis.presentation.wording import brief, few, plural
 from dlbench.analysis.ratios.pairing import RUN, grouped, pair_of

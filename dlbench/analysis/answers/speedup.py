@@ -25,8 +25,7 @@ from dlbench.analysis.answers.engine.pairs import (
     standing,
 )
 from dlbench.analysis.answers.engine.question import WORTH_IT, Question, Section, Tag
-from dlbench.analysis.presentation.columns import CASE, RATIO, WORK, of_row, others, pair_cells, place, ratio_column
-from dlbench.analysis.presentation.figures import Figure
+from dlbench.analysis.presentation.columns import CASE, RATIO, WORK, Figure, of_row, others, pair_cells, place, ratio_column
 from dlbench.analysis.presentation.names import choice
 from dlbench.analysis.presentation.wording import brief
 from dlbench.analysis.ratios.pairing import OfPair, Pair, Pairs, grouped, launch_bound, match_rows, one_device

@@ -2,9 +2,9 @@
 
 import statistics
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from operator import attrgetter, methodcaller
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 from dlbench.analysis.presentation.names import HasRow, device_label, several_runs
 from dlbench.analysis.presentation.wording import INTERVAL, value_name, value_words
@@ -14,7 +14,7 @@ from dlbench.analysis.read.table import as_frame
 from dlbench.core.model import ParamValue
 from dlbench.core.rank_test import FEWEST_ROUNDS
 from dlbench.core.rows.columns import BY_NAME
-from dlbench.core.rows.row import Row, cell
+from dlbench.core.rows.row import Cells, Row, cell
 from dlbench.core.stats import median_interval
 from dlbench.core.units import Column, Unit
 
@@ -253,3 +253,68 @@ def pair_cells(found: Pair | OfPair) -> dict[str, ParamValue | None]:
 def of_ratio(found: HasRatio) -> dict[str, ParamValue | None]:
     """Return the ratio of a record as cells."""
     return cells(_RATIO, [found])[0]
+
+
+Mark = Literal["bar", "line", "dot", "stack"]
+"""Bars begin at zero or, on a logarithmic axis, at the ``reference``; a stack has those of all series one behind the other. Lines join the
+points of one series in the order of ``x``."""
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """Tidy rows and an encoding: enough to draw it, to print it as a table, and to say it to somebody who can't see it."""
+
+    title: str
+    about: str
+    """One or two sentences: what is drawn, and what to read from it."""
+    mark: Mark
+    x: Column
+    """A text or a flag makes a categorical axis, in the order of the rows; any other unit one of numbers."""
+    y: Column
+    rows: tuple[Cells, ...]
+    series: Column | None = None
+    """Tells lines, bars or dots apart, by colour and by shape or dash; a text."""
+    place: Column | None = None
+    """Where each row was measured; where these are several, it tells lines of one series apart by their dash."""
+    interval: tuple[Column, ...] = ()
+    """The ends of an interval around the number of each row, on the axis that has numbers: of two ``y`` for lines, else ``x``."""
+    reference: float | None = None
+    """A value on that axis to hold the others against, such as a ratio of 1."""
+    band: tuple[Column, ...] = ()
+    """The ends of a band around the reference, of each row its own, such as a threshold."""
+    bound: tuple[Cells, ...] = ()
+    """Corners of a line that no row should be beyond, such as a roofline: an ``x`` and a ``y`` each."""
+    clip: tuple[float, float] | None = None
+    """Ends of what is drawn of ``y``, or of ``x`` where ``y`` has words; a number beyond is an arrow at the end."""
+    log: str = ""
+    """The logarithmic axes: ``xy``."""
+
+    @property
+    def axes(self) -> tuple[Column, ...]:
+        """All of them, ``x`` last."""
+        return tuple(axis for axis in (self.y, self.series, self.place, self.x) if axis)
+
+
+def has_words(column: Column) -> bool:
+    """Whether a column makes a categorical axis."""
+    return column.unit in (Unit.TEXT, Unit.FLAG)
+
+
+def figure(
+    title: str,
+    about: str,
+    mark: Mark,
+    found: Sequence[Any],
+    *axes: Column,
+    interval: Sequence[Column] = (),
+    band: Sequence[Column] = (),
+    **more: Any,
+) -> Figure:
+    """Return the figure of records, a row each. Axes are x, y and, if any, series and place; ``more`` are other fields of it.
+
+    ``interval``: its two ends, by default those of x or y; ``band``: those of a band.
+    """
+    interval = interval or axes[0].ends or axes[1].ends or ()
+    rows = cells([replace(each, ends=None) for each in (*axes, *interval, *band)], found)
+    named: dict[str, Any] = dict(zip(("x", "y", "series", "place"), map(plain, axes), strict=False))
+    return Figure(title, about, mark, rows=rows, interval=tuple(map(plain, interval)), band=tuple(map(plain, band)), **named, **more)

@@ -42,7 +42,7 @@ _SUMMARY = ("slower", "worse", "faster", "better", "same", "inconclusive", "inco
 def columns(comparison: Comparison) -> list[ScreenColumn]:
     """Return the columns of the verdicts of a comparison."""
     names = _names(comparison)
-    rows = [(names[case.case], *cells(case)[1:]) for case in comparison.cases]
+    rows = [(names[case.case], *verdict_texts(case)[1:]) for case in comparison.cases]
     found = enumerate(_PRIORITIES.items())
     return [
         ScreenColumn(heading, [row[at] for row in rows], heading not in ("case", "verdict"), priority) for at, (heading, priority) in found
@@ -93,7 +93,7 @@ def count(cases: Iterable[CaseVerdict]) -> str:
     return ", ".join(f"{found[word]:,} {word}" for word in _SUMMARY if found[word]) or "no cases"
 
 
-def cells(case: CaseVerdict) -> tuple[str, ...]:
+def verdict_texts(case: CaseVerdict) -> tuple[str, ...]:
     """Return a line of the table, a text for each of the headings.
 
     The change is the shift that was tested; a time of new that does not fit it is left out. A case without times has those of the value

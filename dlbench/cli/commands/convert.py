@@ -143,8 +143,7 @@ def contribute_command(file: Path, output: Path | None) -> None:
       dlbench contribute quick.jsonl -o reference.jsonl
     """
     # Here and not at the top, so that --help stays quick.
-    from dlbench.analysis.contribute.fitness import doubts
-    from dlbench.analysis.contribute.offer import offer
+    from dlbench.analysis.contribute.offer import doubts, offer
     from dlbench.analysis.contribute.public import file_name, machine_name, public_records
     from dlbench.analysis.presentation.wording import plural
     from dlbench.analysis.read.table import collect

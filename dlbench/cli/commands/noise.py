@@ -108,8 +108,8 @@ def _selftest(plan: Plan, here: Side, rounds: int | None) -> tuple[list[Task], P
 
 def report(findings: Sequence[Finding], form: str, selftest: bool = False) -> ExitCode:
     """Write findings to stdout, the worst first, and the conclusion; return the exit code."""
+    from dlbench.analysis.doctor import checks
     from dlbench.analysis.export import tabular
-    from dlbench.analysis.report import doctor_text
 
     fit, unfit = ("self-test passed", "self-test not passed") if selftest else ("fit to measure on now", "unfit to measure on now")
     ordered = sorted(findings, key=lambda each: list(Fitness).index(each.fitness))
@@ -117,9 +117,9 @@ def report(findings: Sequence[Finding], form: str, selftest: bool = False) -> Ex
     code = ExitCode.UNDECIDABLE if bad else ExitCode.OK
     conclusion = f"{unfit}: {bad} of {len(ordered)} checks failed" if bad else fit
     if form == "table":
-        draw(doctor_text.table(ordered), "")
+        draw(checks.table(ordered), "")
     else:
-        click.echo(tabular.render(doctor_text.as_table(ordered), form), nl=False)
+        click.echo(tabular.render(checks.as_table(ordered), form), nl=False)
     click.echo(f"{conclusion}; exit {code.value}", err=form != "table")
     return code
 

@@ -10,7 +10,7 @@ from dlbench.analysis.answers.engine.question import EXPLANATIONS, Tag
 from dlbench.analysis.presentation import names
 from dlbench.analysis.ratios.pairing import match_rows
 from dlbench.analysis.read.table import Results, collect
-from dlbench.analysis.report import case_table, sentences
+from dlbench.analysis.report import sentences, tables
 from dlbench.analysis.report.terminal import overview, reasoning
 from dlbench.core.declarations import Declaration
 from dlbench.core.measurement import Measurement
@@ -175,7 +175,7 @@ def test_what_is_asked_for_most_stands_first(tmp_path: Path) -> None:
     declared = {name: Declaration(tags=tags) for name, tags in kinds.items()}
     params = {"largest": {"model": "resnet18"}, "step": {"model": "resnet18"}}
     rows = [Row(Identity(workload=name, id=f"{name}@cpu"), params.get(name, {}), declared=each) for name, each in declared.items()]
-    assert [row.case.workload for row in case_table.ordered(rows)] == ["step", "largest", "product", "copies", "tiny"]
+    assert [row.case.workload for row in tables.ordered(rows)] == ["step", "largest", "product", "copies", "tiny"]
 
 
 def test_reasons_that_differ_in_numbers_are_one() -> None:

@@ -11,8 +11,7 @@ from typing import Any, NamedTuple, get_args
 
 from dlbench.analysis.answers.engine.lines import MOST_OFF, Line, fit
 from dlbench.analysis.answers.engine.question import Section, Tag
-from dlbench.analysis.presentation.columns import CASE, RATIO, THROUGHPUT, of_row, over_rounds, place
-from dlbench.analysis.presentation.figures import Figure, figure
+from dlbench.analysis.presentation.columns import CASE, RATIO, THROUGHPUT, Figure, figure, of_row, over_rounds, place
 from dlbench.analysis.presentation.names import by_device, by_workload, flat
 from dlbench.analysis.presentation.wording import short
 from dlbench.analysis.ratios.pairing import grouped, label, one_device, settings_named

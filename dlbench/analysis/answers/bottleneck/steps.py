@@ -9,8 +9,7 @@ from typing import NamedTuple
 
 from dlbench.analysis.answers.engine.costs import items_of
 from dlbench.analysis.answers.engine.question import MOST, MOST_OF_LINE, Section, cut, names_of
-from dlbench.analysis.presentation.columns import KEY, TIME, place
-from dlbench.analysis.presentation.figures import Figure, figure
+from dlbench.analysis.presentation.columns import KEY, TIME, Figure, figure, place
 from dlbench.analysis.presentation.names import by_device, device_label, several_runs
 from dlbench.analysis.presentation.wording import brief, plural, short
 from dlbench.analysis.ratios.pairing import BATCH, grouped, label, settings_named

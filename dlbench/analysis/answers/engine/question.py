@@ -9,8 +9,7 @@ from operator import itemgetter
 from string import Formatter
 from typing import Any, Generic, NamedTuple, TypeVar, get_args, get_type_hints
 
-from dlbench.analysis.presentation.columns import PLACE, Entry, cells, columns_of, plain, with_intervals
-from dlbench.analysis.presentation.figures import Figure
+from dlbench.analysis.presentation.columns import PLACE, Entry, Figure, cells, columns_of, plain, with_intervals
 from dlbench.analysis.presentation.names import HasRow, several_runs
 from dlbench.analysis.presentation.wording import brief, cell, plural
 from dlbench.analysis.ratios.pairing import grouped

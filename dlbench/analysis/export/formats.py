@@ -1,4 +1,4 @@
-"""A result file as other tools take it: the whole table, or its header and the cases that have times, and why others are left out.
+"""Result files in the formats of other tools: the whole table, or the cases that have times, and why others are left out.
 
 Other tools get finite numbers only, and times above zero. Where one takes one value a repetition, it gets the median of a round, because
 rounds vary as another run would and the blocks of one process do not.
@@ -12,12 +12,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from dlbench.analysis.export import tabular
 from dlbench.analysis.presentation.wording import few
-from dlbench.analysis.read import table
+from dlbench.analysis.read import pyperf, table
 from dlbench.analysis.read.header import incomplete, left_out
 from dlbench.analysis.read.runs import part
 from dlbench.analysis.read.table import Results, by_case
 from dlbench.analysis.report.sentences import not_usable
+from dlbench.core.errors import UsageError
 from dlbench.core.measurement import Measurement, Samples
 from dlbench.core.model import Status
 from dlbench.core.rows.row import Row
@@ -128,23 +130,121 @@ class Exported(NamedTuple):
     """A sentence for whatever is left out."""
 
 
-def of_table(file: Path, content: Callable[[Results], bytes]) -> Exported:
-    """Return the whole table of a result file in one file. Raises UsageError if it can't be read, or a package is missing."""
-    results = table.collect([file])
-    return Exported({"": content(results)}, [*results.notes, *not_usable(results)])
+def _bencher(_: RunFile, cases: Sequence[Timed]) -> Any:
+    """Return Bencher Metric Format: latency in nanoseconds, throughput in items a second, peak memory in bytes.
 
-
-def of_cases(file: Path, document: Callable[[RunFile, Sequence[Timed]], Any], *, in_parts: bool = False) -> Exported:
-    """Return the cases of a result file that have times, as JSON; with ``in_parts`` the document has one for each file.
-
-    Raises UsageError if it can't be read.
+    The memory is the device's, or on a CPU the process's.
     """
+    return {case.id: _measures(case) for case in cases}
+
+
+def _measures(case: Timed) -> dict[str, dict[str, float]]:
+    measures = {"latency": _metric(*case.time(NS_PER_S))}
+    if items := case.items:
+        measures["throughput"] = _metric(*items)
+    if peak := case.row.memory.peak_bytes or case.row.memory.host_peak_bytes:
+        measures["peak-memory"] = {"value": float(peak)}
+    return measures
+
+
+def _metric(value: float, rounds: Sequence[float]) -> dict[str, float]:
+    if ends := bounds(rounds):
+        return {"value": value, "lower_value": ends[0], "upper_value": ends[1]}
+    return {"value": value}
+
+
+def _github_action_benchmark(_: RunFile, cases: Sequence[Timed]) -> dict[str, list[dict[str, Any]]]:
+    """Return the entries for github-action-benchmark of each direction, which make a file each.
+
+    Times are milliseconds whatever their size, so that a case that grows past a second keeps its unit. The throughput is that
+    of items, or of operations where a workload has no items; a case with neither has none.
+    """
+    smaller = [_entry(case, "ms", *case.time(MS_PER_S)) for case in cases]
+    bigger = [_entry(case, "items/s" if case.items else "FLOP/s", *rate) for case in cases if (rate := case.items or case.flops)]
+    return {"smaller-is-better": smaller, "bigger-is-better": bigger}
+
+
+def _entry(case: Timed, unit: str, value: float, rounds: Sequence[float]) -> dict[str, Any]:
+    entry: dict[str, Any] = {"name": case.id, "unit": unit, "value": value}
+    extra = [f"rounds: {len(rounds)}", f"device: {one_line(case.row.case.device_name or case.row.case.device)}"]
+    if ends := bounds(rounds):
+        low, high, meaning = ends
+        entry["range"] = f"± {(high - low) / 2!r}"
+        extra.append(f"range: half of the {meaning}")
+    return {**entry, "extra": "\n".join(extra)}
+
+
+def _google_benchmark(run: RunFile, cases: Sequence[Timed]) -> Any:
+    """Return output of google-benchmark with ``--benchmark_format=json``: a round's median is a repetition, in nanoseconds.
+
+    Google's ``compare.py`` passes over entries without a CPU time. dlbench reads none, so it is the wall time again.
+    """
+    fixed = {"host_name": "", "executable": "dlbench", "library_build_type": "release", "cpu_time": "repeats real_time"}
+    return {
+        "context": texts_of(run, date="environment.provenance.utc") | fixed,
+        "benchmarks": [
+            {
+                "name": case.id,
+                "run_name": case.id,
+                "run_type": "iteration",
+                "repetitions": len(case.samples),
+                "repetition_index": index,
+                "threads": case.row.case.threads or 1,
+                "iterations": samples.calls * len(samples.counted_s),
+                "real_time": seconds * NS_PER_S,
+                "cpu_time": seconds * NS_PER_S,
+                "time_unit": "ns",
+            }
+            for case in cases
+            for index, (seconds, samples) in enumerate(zip(case.row.rounds.median_s, case.samples, strict=True))
+        ],
+    }
+
+
+def _parquet(results: Results) -> bytes:
+    """Return the whole table by column, for programs that keep types. Raises UsageError without pyarrow."""
+    try:
+        return results.frame.to_parquet(engine="pyarrow", index=False)
+    except ImportError as error:
+        raise UsageError("parquet needs the package pyarrow, which is not installed here; add it: pip install pyarrow") from error
+
+
+def _pyperf(run: RunFile, cases: Sequence[Timed]) -> Any:
+    """Return a file of pyperf: a round is a run, with the times of all its blocks."""
+    metadata = texts_of(
+        run,
+        cpu_model_name="environment.identity.cpu.name",
+        python_version="environment.stack.versions.python",
+        torch_version="environment.stack.versions.torch",
+        dlbench_version="dlbench",
+    )
+    return pyperf.dump([case.measurements for case in cases], metadata)
+
+
+_TABLES: Mapping[str, Callable[[Results], bytes]] = {
+    "csv": lambda results: tabular.render(results.frame, "csv").encode(),
+    "parquet": _parquet,
+}
+DOCUMENTS: Mapping[str, Callable[[RunFile, Sequence[Timed]], Any]] = {
+    "bencher": _bencher,
+    "github-action-benchmark": _github_action_benchmark,
+    "google-benchmark": _google_benchmark,
+    "pyperf": _pyperf,
+}
+"""JSON of the cases that have times, by the name of the format; of several files an object with a document for each."""
+
+
+def export(name: str, file: Path) -> Exported:
+    """Return a result file in one of `tabular.FILE_FORMATS`. Raises UsageError if it can't be read, or a package is missing."""
+    if name in _TABLES:
+        results = table.collect([file])
+        return Exported({"": _TABLES[name](results)}, [*results.notes, *not_usable(results)])
     run = table.load(file)
     timed, untimed = split(run)
     count = len(timed) + sum(map(len, untimed.values()))
     notes = [*left_out(run), *incomplete(run, count), *untaken(untimed, count), *not_usable(table.of_file(run, run.path.stem))]
     if not timed:
         return Exported({}, notes)
-    made = document(run, timed)
-    parts = made if in_parts else {"": made}
+    made = DOCUMENTS[name](run, timed)
+    parts = made if name in tabular.NEEDS_NAME else {"": made}  # one document goes to stdout; several, a file each, need a name
     return Exported({part: json.dumps(each, allow_nan=False).encode() + b"\n" if each else None for part, each in parts.items()}, notes)

@@ -4,18 +4,22 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict
 from functools import partial
+from itertools import islice
 from typing import TYPE_CHECKING, Any
+from xml.etree import ElementTree
 
 from dlbench import __version__
 from dlbench.analysis.compare.judge import MEAN, PAIRED, Verdict
 from dlbench.analysis.compare.values import WORDS, ValueChange
-from dlbench.analysis.compare.verdict import CaseVerdict, Comparison
+from dlbench.analysis.compare.verdict import CaseVerdict, Comparison, attention
+from dlbench.analysis.export.tabular import code, markdown_table
 from dlbench.analysis.presentation.columns import at, cells
 from dlbench.analysis.read.table import as_frame, records
+from dlbench.analysis.report.compare_terminal import HEADINGS, count, span, verdict_texts, word
 from dlbench.core.errors import ExitCode
 from dlbench.core.model import ParamValue
 from dlbench.core.rows.row import cell
-from dlbench.core.units import Column, Unit, one_line
+from dlbench.core.units import Column, Unit, one_line, relative_change
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -150,7 +154,7 @@ VERDICT_VERSION = 2
 """Of the document below. Keys may be added under it; one that changes its meaning or goes away makes a new version."""
 
 
-def verdict(comparisons: Sequence[Comparison], code: ExitCode, notes: Sequence[str]) -> dict[str, Any]:
+def verdict_document(comparisons: Sequence[Comparison], code: ExitCode, notes: Sequence[str]) -> dict[str, Any]:
     """Return all that comparisons come to as one object for JSON: the exit code and its name, counts, and every case as in `COLUMNS`."""
     return {
         "version": VERDICT_VERSION,
@@ -177,3 +181,116 @@ def verdict(comparisons: Sequence[Comparison], code: ExitCode, notes: Sequence[s
 def _counts(cases: Iterable[CaseVerdict]) -> dict[str, int]:
     found = Counter(case.verdict for case in cases)
     return {each.value: found[each] for each in Verdict}
+
+
+SUMMARY_LIMIT = 1 << 20
+"""Bytes of all summaries of a step; the runner drops a larger one as a whole."""
+ANNOTATIONS_LIMIT = 10
+"""Annotations of one kind and step; GitHub drops further ones without a word."""
+
+_ESCAPES = str.maketrans({"%": "%25", "\r": "%0D", "\n": "%0A"})
+_IN_TITLES = str.maketrans({":": "%3A", ",": "%2C"})
+_LONGEST = 1000  # characters of a cell or a note in the summary: one endless reason must not push out all the other cases
+_MOST_NOTES = 20  # the log has all of them
+_TAIL = 400  # bytes kept free in each section for the sentence that counts what was left out
+
+
+def annotations(comparisons: Sequence[Comparison]) -> list[str]:
+    """Return workflow commands, a line each, the worst first and at most ten a kind: errors, warnings, notices.
+
+    Slower, failed and missing cases are errors, and so is a comparison that could not have failed; undecided cases are warnings, and so
+    is slower where different machines are only reported on; faster cases are notices.
+    """
+    found: dict[str, list[tuple[str, str]]] = {"error": [], "warning": [], "notice": []}
+    found["error"] = [(each.title, each.powerless) for each in comparisons if each.powerless and not each.report_only]
+    every = [(case, severity(case, comparison.report_only)) for comparison in comparisons for case in comparison.cases]
+    for case, kind in sorted(every, key=lambda each: attention(each[0])):
+        if kind:
+            found[kind].append((case.case, _sentence(case)))
+    for each in found.values():
+        if (more := len(each) - ANNOTATIONS_LIMIT) > 0:
+            each[ANNOTATIONS_LIMIT - 1 :] = [("dlbench", f"{more + 1:,} more; the summary of this step names them")]
+    return [_command(kind, one_line(title), text) for kind, each in found.items() for title, text in each]
+
+
+def _sentence(case: CaseVerdict) -> str:
+    """Return for example ``slower: time +20.0 %, 95 % interval +18.2 % … +21.8 %``, and the note behind it."""
+    time = ""
+    if shown := case.shown:
+        time = f"time {relative_change(shown.change)}{f', 95 % interval {span(ends)}' if (ends := shown.change_interval) else ''}"
+    return one_line(f"{word(case)}: {'; '.join(filter(None, (time, case.note)))}")
+
+
+def _command(kind: str, title: str, text: str) -> str:
+    return f"::{kind} title={title.translate(_ESCAPES | _IN_TITLES)}::{text.translate(_ESCAPES)}"
+
+
+def step_summary(comparisons: Sequence[Comparison], conclusion: str, notes: Sequence[str], room: int) -> str:
+    """Return Markdown: the conclusion, a table a comparison with the worst cases on top, and the notes.
+
+    Cases that don't fit into ``room`` bytes are counted instead. Room for one case of each comparison is taken even where it is not there.
+    """
+    head = f"### dlbench: {conclusion}\n\n"
+    tail = "".join(f"- {_code(note)}\n" for note in notes[:_MOST_NOTES])
+    if len(notes) > _MOST_NOTES:
+        tail += f"- and {len(notes) - _MOST_NOTES:,} more notes in the log\n"
+    share = (room - _size(head + tail)) // max(1, len(comparisons))
+    return head + "".join(_section(comparison, share) for comparison in comparisons) + tail
+
+
+def _section(comparison: Comparison, room: int) -> str:
+    rows = markdown_table(
+        (*HEADINGS, "note"), ((_code(case.case), *verdict_texts(case)[1:], _code(case.note)) for case in comparison.cases)
+    )
+    lines = [f"{_code(comparison.title)}: {count(comparison.cases)}\n\n", *islice(rows, 2)]
+    room -= sum(map(_size, lines)) + _TAIL
+    for number, line in enumerate(rows):
+        room -= _size(line)
+        if room < 0 and number:
+            rest = comparison.cases[number:]
+            lines.append(f"\nNo room here for {len(rest):,} more: {count(rest)}. None needs more attention than those above.\n")
+            break
+        lines.append(line)
+    return "".join(lines) + "\n"
+
+
+def _code(text: str) -> str:
+    """Return foreign text as code in a cell, whose end it may not hold."""
+    text = one_line(text).replace("|", "¦")
+    return code(text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…")
+
+
+def _size(text: str) -> int:
+    return len(text.encode(errors="replace"))
+
+
+_ENDINGS = {"error": "failure", "warning": "skipped"}
+"""Of a test whose case has such a severity."""
+
+
+def junit(comparisons: Sequence[Comparison]) -> bytes:
+    """Return JUnit XML: a suite a comparison, a test a case.
+
+    Slower, missing and failed are failures; inconclusive, incomparable and not measured are skipped; so is slower where different machines
+    are only reported on. A comparison that could not have failed, or could not see what it must, has one more test, which ends in an error.
+    """
+    suites = ElementTree.Element("testsuites")
+    for comparison in comparisons:
+        suite = ElementTree.SubElement(suites, "testsuite", name=one_line(comparison.title))
+        for case in comparison.cases:
+            workload = case.case.partition("[")[0]
+            test = ElementTree.SubElement(suite, "testcase", classname=one_line(workload), name=one_line(case.case))
+            if kind := "skipped" if case.verdict is Verdict.NOT_MEASURED else _ENDINGS.get(severity(case, comparison.report_only) or ""):
+                change = f" by {relative_change(case.shown.change)}" if case.shown and "time" in case.regressed else ""
+                message = one_line(f"{word(case)}{change}{': ' if case.note else ''}{case.note}")
+                ElementTree.SubElement(test, kind, message=message)
+        if reason := comparison.undecidable:
+            test = ElementTree.SubElement(suite, "testcase", classname="dlbench", name="the comparison decides")
+            ElementTree.SubElement(test, "error", message=one_line(reason))
+        suite.set("tests", str(len(suite)))
+        for name, kind in (("failures", "failure"), ("errors", "error"), ("skipped", "skipped")):
+            suite.set(name, str(len(suite.findall(f"*/{kind}"))))
+        ElementTree.SubElement(suite, "system-out").text = count(comparison.cases)
+    ElementTree.indent(suites)
+    document: bytes = ElementTree.tostring(suites, encoding="utf-8", xml_declaration=True)
+    return document
