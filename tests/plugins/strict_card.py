@@ -238,10 +238,12 @@ def compute(func: Any, name: str, args: Any, kwargs: Any) -> Any:
         raise RuntimeError(f"Expected all tensors to be on the same device, but found at least two devices, {DEVICE} and cpu! ({name})")
     known = {id(each.there): each for each in on_card}
     found = func(*there_args, **there_kwargs)
-    made = tree_map_only(torch.Tensor, lambda each: known[id(each)] if id(each) in known else OnCard(each), found)
+    is_view = any(each.alias_info and not each.alias_info.is_write for each in func._schema.returns)
+    # In inference mode, too, a view of a tensor that was made outside of it is one like that.
+    with torch.inference_mode(torch.is_inference_mode_enabled() and not (is_view and not operands[0].is_inference())):
+        made = tree_map_only(torch.Tensor, lambda each: known[id(each)] if id(each) in known else OnCard(each), found)
     if name.startswith(("empty", "new_empty")):
         poison(made.there)
-    is_view = any(each.alias_info and not each.alias_info.is_write for each in func._schema.returns)
     if not is_view and not name.startswith(NO_KERNEL):
         changed = [value for about, value in zip_arguments(func._schema, args, kwargs) if about.alias_info and about.alias_info.is_write]
         written = [each for each in tree_leaves((changed, made)) if isinstance(each, OnCard)]
