@@ -93,7 +93,7 @@ def _module(command: str) -> ModuleType:
     return import_module(f"dlbench.cli.{_ELSEWHERE.get(command, f'commands.{command}')}")
 
 
-@click.group(cls=LazyGroup, invoke_without_command=True, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(cls=LazyGroup, invoke_without_command=True, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 102})
 @click.version_option(__version__, prog_name="dlbench")
 @click.pass_context
 def dlbench(context: click.Context) -> None:

@@ -1,0 +1,1 @@
+"""Commands, most in a module of their own; none imports another."""
