@@ -68,8 +68,8 @@ class LazyGroup(click.Group):
         if command is not None and not ctx.resilient_parsing and not {*rest} & {*ctx.help_option_names}:
             from dlbench.cli import defaults  # not at the top, so that --help stays quick
 
-            ctx.obj = defaults.read({each: partial(load, each) for each in COMMANDS})
-            ctx.default_map = {args[0]: ctx.obj.of_command(args[0])}
+            ctx.obj = defaults.Defaults(defaults.read({each: partial(load, each) for each in COMMANDS}).get(args[0], {}))
+            ctx.default_map = {args[0]: ctx.obj.for_click(command)}
         return name, command, rest
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:

@@ -202,7 +202,7 @@ def measuring_options(rounds: str, budget: str) -> Decorator:
 
 def threshold_options(default: str, detect: str) -> Decorator:
     """Add --threshold, whose default is the command's, and --detect with the command's help; the command gets ``given``."""
-    meaning = f"Smallest change that matters: 5%, memory=10%, … (default: {default})."
+    meaning = f"Smallest change that matters: 5%, memory=9% (default {default})."
     threshold = click.option("--threshold", "thresholds", multiple=True, metavar="[METRIC=]VALUE", help=meaning)
     return option_group("given", parse_thresholds, threshold, detect_option(detect))
 

@@ -137,7 +137,7 @@ def start(
     name = default_name(plan.suites)
     path = output or Path("results") / (f"ab-{name}" if sides else name)
     where = fingerprint.fingerprint(plan.hello, plan.devices)
-    if chosen := defaults.in_force().to_json():
+    if chosen := defaults.in_force().used:
         where["provenance"]["defaults"] = chosen
     where["provenance"]["command"] = _measured_by()
     if sides:

@@ -18,30 +18,14 @@ def dlbench(tmp_path):
 
 
 @pytest.fixture
-def settings(tmp_path, monkeypatch):
-    """Of a folder every default that is in force there, with the file that it is from."""
+def settings(monkeypatch):
+    """Reads the defaults that are in force in a folder."""
 
-    def read(folder=tmp_path):
+    def read(folder):
         monkeypatch.chdir(folder)
-        found = defaults.read({name: partial(load, name) for name in COMMANDS}).settings
-        return {where: (defaults.shown(each.value), each.origin) for where, each in found.items()}
+        return defaults.read({name: partial(load, name) for name in COMMANDS})
 
     return read
-
-
-def test_dlbench_toml_goes_before_pyproject(tmp_path, settings):
-    (tmp_path / "pyproject.toml").write_text(
-        "[tool.dlbench.run]\nrounds = 1\nseed = 2\nbudget = '3m'\n[tool.dlbench.show]\nformat = 'md'\n"
-    )
-    (tmp_path / "dlbench.toml").write_text("[run]\nrounds = 4\nseed = 5\ndevice = ['cpu', 'cuda']\nset = ['n=8', 'dtype=fp32']\n")
-    assert settings() == {
-        ("run", "budget"): ("3m", "pyproject.toml"),
-        ("run", "seed"): ("5", "dlbench.toml"),
-        ("run", "device"): ("cpu cuda", "dlbench.toml"),
-        ("run", "rounds"): ("4", "dlbench.toml"),
-        ("show", "format"): ("md", "pyproject.toml"),
-        ("run", "set"): ("n=8 dtype=fp32", "dlbench.toml"),
-    }
 
 
 def test_the_default_is_what_the_command_goes_by_unless_its_line_says_otherwise(tmp_path, dlbench):
@@ -53,17 +37,12 @@ def test_the_default_is_what_the_command_goes_by_unless_its_line_says_otherwise(
 
 def test_a_run_keeps_what_set_it_and_goes_on_as_planned_whatever_the_defaults_are(tmp_path, dlbench):
     name = suite(tmp_path, 'workload = "noop"')
-    (tmp_path / "dlbench.toml").write_text("[run]\nrounds = 1\ndevice = 'cpu'\nseed = 4\n")
-    (tmp_path / "pyproject.toml").write_text("[tool.dlbench.run]\ntimeout = '30s'\n")
+    (tmp_path / "dlbench.toml").write_text("[run]\nrounds = 1\ndevice = 'cpu'\nseed = 4\ntimeout = '30s'\n")
     done = dlbench("run", name, "-o", "o.jsonl", "--seed", "3")
     assert done.code == 0, done.err
     header, *_, footer = lines(tmp_path / "o.jsonl")
     assert (header["policy"]["rounds"], header["policy"]["timeout_s"], header["seed"], footer["rounds"]) == (1, 30.0, 3, 1)
-    assert header["environment"]["provenance"]["defaults"] == {
-        "device": {"value": ["cpu"], "from": "dlbench.toml"},
-        "rounds": {"value": "1", "from": "dlbench.toml"},
-        "timeout": {"value": "30s", "from": "pyproject.toml"},
-    }
+    assert header["environment"]["provenance"]["defaults"] == {"device": ["cpu"], "rounds": "1", "timeout": "30s"}
     (tmp_path / "dlbench.toml").write_text("[run]\nrounds = 5\ndevice = 'cuda'\nseed = 1\n")
     done = dlbench("run", "--resume", "o.jsonl")
     assert done.code == 0, done.err
@@ -150,19 +129,5 @@ def test_a_file_is_looked_for_up_to_the_top_of_the_checkout_and_no_further(tmp_p
     deep.mkdir(parents=True)
     assert settings(deep) == {}
     (tmp_path / "checkout" / ".git").write_text("gitdir: elsewhere\n")
-    (tmp_path / "checkout" / "dlbench.toml").write_text("[run]\nrounds = 2\n")
-    (tmp_path / "checkout" / "a" / "pyproject.toml").write_text("[project]\ndependencies = ['dlbench']\n")
-    (tmp_path / "checkout" / "pyproject.toml").write_text("[tool.dlbench.run]\nrounds = 3\nseed = 4\n")
-    assert settings(deep) == {
-        ("run", "rounds"): ("2", "dlbench.toml"),
-        ("run", "seed"): ("4", "pyproject.toml"),
-    }
-
-
-def test_a_broken_project_file_that_is_not_about_dlbench_is_not_ours(tmp_path, dlbench, settings):
-    (tmp_path / "pyproject.toml").write_text("dependencies = ['dlbench']\n[project\n")
-    assert settings() == {}
-    (tmp_path / "pyproject.toml").write_text("[tool.dlbench.run]\n[project\n")
-    assert dlbench("list").err.startswith("dlbench: pyproject.toml: not valid TOML: ")
-    (tmp_path / "pyproject.toml").write_text("tool.dlbench = 1\n")
-    assert dlbench("list").err == "dlbench: pyproject.toml, tool.dlbench: must be a table of commands, such as [tool.dlbench.run]\n"
+    (tmp_path / "checkout" / "dlbench.toml").write_text("[run]\nrounds = 2\nset = ['n=8', 'dtype=fp32']\n[show]\nformat = 'md'\n")
+    assert settings(deep) == {"run": {"rounds": "2", "set": ("n=8", "dtype=fp32")}, "show": {"format": "md"}}

@@ -15,7 +15,6 @@ import click
 
 from dlbench.cli import session as sessions
 from dlbench.cli.options import (
-    Decorator,
     MeasureOptions,
     OutputOptions,
     PlanOptions,
@@ -56,30 +55,26 @@ _SAME = "same"
 
 @dataclass(frozen=True, slots=True)
 class SideOptions:
-    """One side of an A/B, as its options say."""
+    """One side of an A/B, from its options."""
 
     side: Side
     """Without plugins and the code of its reference. Where an interpreter was given, the code installed there is measured."""
     reference: str | None
 
     @classmethod
-    def of(cls, name: str, said: Sequence[str]) -> Self:
-        """Read what the option of a side says. Raises UsageError for what makes no sense."""
+    def of(cls, name: str, given: Sequence[str]) -> Self:
+        """Read the options of a side. Raises UsageError for what makes no sense."""
         single: dict[str, str] = {}
         environ: dict[str, str] = {}
-        for words in said:
-            kind, equals, value = words.partition("=")
-            if kind not in _KINDS or not equals or not value:
+        for words in given:
+            kind, _, value = words.partition("=")
+            if kind not in _KINDS or not value:
                 raise UsageError(f"--{name} {words}: write {', '.join(_KINDS.values())}")
-            if kind == "env":
-                variable, text = _variable(f"--{name} {words}", value)
-                known = variable in environ
-                environ[variable] = text
-            else:
-                variable, known = kind, kind in single
-                single[kind] = value
-            if known:
-                raise UsageError(f"--{name} {words}: {variable} is given twice; give it once")
+            key, value = _variable(f"--{name} {words}", value) if kind == "env" else (kind, value)
+            known = environ if kind == "env" else single
+            if key in known:
+                raise UsageError(f"--{name} {words}: {key} is given twice; give it once")
+            known[key] = value
         python = single.get("python")
         found = Interpreter().python if python is None else shutil.which(python)
         if found is None:
@@ -102,22 +97,20 @@ def _variable(option: str, text: str) -> tuple[str, str]:
 
 
 def _sides(a: Sequence[str], b: Sequence[str]) -> tuple[SideOptions, SideOptions]:
-    same = tuple(b) == (_SAME,) and not a
     if not (a or b):
         apart = ", ".join(f"--b {each}" for each in _KINDS.values())
         raise UsageError(f"a and b are the same code here; say in what b differs: {apart} (--b {_SAME} measures the same code twice)")
-    return SideOptions.of("a", a), SideOptions.of("b", () if same else b)
+    return SideOptions.of("a", a), SideOptions.of("b", () if tuple(b) == (_SAME,) else b)
 
 
-def _option_of(name: str, meaning: str) -> Decorator:
-    return click.option(f"--{name}", multiple=True, metavar="KIND=VALUE", help=meaning)
-
-
+_DIFFERS = "in python=PATH, env=NAME=VALUE, or ref=REF of the checkout of FILE.py. Repeatable."
 _side_options = option_group(
     "sides",
     _sides,
-    _option_of("a", "Base a differs from what is here in python=PATH, env=NAME=VALUE, or ref=REF of the checkout of FILE.py. Repeatable."),
-    _option_of("b", "The same of side b, which is judged; or just: same."),
+    click.option(
+        "--b", multiple=True, metavar="KIND=VALUE", help=f"Side b, which is judged, differs from what is here {_DIFFERS} Or: same."
+    ),
+    click.option("--a", multiple=True, metavar="KIND=VALUE", help="The same of side a, the base."),
 )
 """Adds --a and --b; the command gets ``sides``, the `SideOptions` of each."""
 
@@ -189,7 +182,7 @@ def _code_in_place(
         yield side, None, {}
         return
     option = f"--{side.name} ref={options.reference}"
-    files = {plugin: Path(plugin).resolve() for plugin in plugins if plugin.endswith(".py")}
+    files = {plugin: Path(plugin).resolve() for plugin in plugins}
     root = next(filter(None, map(checkout.root_of, files.values())), None)
     if root is None:
         raise UsageError(f"{option}: no FILE.py of yours lies in a git checkout, so there is nothing to take this reference of")
@@ -211,8 +204,7 @@ def _code_in_place(
         here = Path.cwd()
         at = folder / here.relative_to(root) if here.is_relative_to(root) else folder
         interpreter = replace(side.interpreter, folder=at if at.is_dir() else folder, imports_from_folder=True)
-        written = tuple(str(files.get(plugin, plugin)) for plugin in plugins)
-        side = replace(side, plugins=written, interpreter=interpreter, not_from=root)
+        side = replace(side, plugins=tuple(map(str, files.values())), interpreter=interpreter, not_from=root)
         yield side, folder, {"ref": options.reference, "commit": commit}
 
 
@@ -230,11 +222,11 @@ def _without_unknown(suites: tuple[Suite, ...], own: Json, other: Json) -> tuple
             return False
         return True
 
-    left = []
-    for suite in suites:
-        benches = (bench for bench in suite.benches if fits(suite, bench, here) or not fits(suite, bench, there))
-        left.append(replace(suite, benches=tuple(benches)))
-    return tuple(left) if any(suite.benches for suite in left) else suites
+    left = tuple(
+        replace(suite, benches=tuple(bench for bench in suite.benches if fits(suite, bench, here) or not fits(suite, bench, there)))
+        for suite in suites
+    )
+    return left if any(suite.benches for suite in left) else suites
 
 
 @click.command("ab")
@@ -260,7 +252,7 @@ def ab_command(
     In each round both sides of every case are measured one after the other, each in processes of its own; every second round reverses
     their order. The result file holds both; compare gives the verdicts again, with --by run.
 
-    
+    \b
       dlbench ab --b python=../next/.venv/bin/python
       dlbench ab matmul -k fp32 --b env=MKL_CBWR=COMPATIBLE
       dlbench ab mine.toml mine.py --a ref=main --confirm

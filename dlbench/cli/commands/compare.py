@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 @click.option(
     "--by", metavar="COLUMN", shell_complete=complete_columns, help="Compare rows within BASE that differ in it: device, dtype, mode, …"
 )
-@threshold_options("10%, with --by 3%, memory 5%", "End with 4 if a case doesn't exclude such a slowdown (25%).")
+@threshold_options("10%, --by 3%", "End with 4 if a case doesn't exclude such a slowdown (25%).")
 @click.option("--calibration", type=PATH, metavar="FILE", help="Noise between sessions (default: what dlbench calibrate found here).")
 @click.option("--across-machines", is_flag=True, help="Report on files of different machines; slower does not fail then.")
 @output_options(click.option("--report", type=OUTPUT_FILE, metavar="PAGE", help="Write a page with a plot, too; never overwritten."))
