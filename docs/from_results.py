@@ -100,7 +100,7 @@ def lines() -> Iterator[str]:
 def answers() -> Iterator[str]:
     """Yield the end on all files of one machine, and the reasoning: of reference/answers.md."""
     run, results = _answered()
-    yield f"```sh\ndlbench show {_place(run.path.parent)} --answers\n```"
+    yield f"```sh\ndlbench show {_place(run.path.parent)} --topic all\n```"
     yield _wrapped(f"says of {_device(run)}:")
     yield _end(results)
     yield "and reasons:"
@@ -198,7 +198,7 @@ def _times(value: float) -> str:
 
 @cache
 def _claims() -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = json.loads(_dlbench("show", _place(_folder()), "--claims", "--format", "json"))
+    found: list[dict[str, Any]] = json.loads(_dlbench("show", _place(_folder()), "--topic", "claims", "--format", "json"))
     return found
 
 

@@ -196,7 +196,8 @@ def test_commands_are_what_the_command_line_takes(command, signatures):
 def test_an_example_that_narrows_a_suite_plans_as_few_cases_as_it_shows(page, begins, cases, tmp_path):
     of_page = (command for each in SHELL if each.values[0] == page for command in commands(each.values[1]))
     (command,) = (each for each in of_page if each[:2] == begins)
-    done = shared_hosts.dlbench(*command, "--device", "cpu", "--dry-run", cwd=tmp_path)
+    planning = command[: command.index("--b")] if "--b" in command else command
+    done = shared_hosts.dlbench("list", *planning[1:], "--device", "cpu", cwd=tmp_path)
     assert (done.code, len(done.out.splitlines())) == (0, cases), done.out + done.err
 
 
@@ -274,7 +275,7 @@ def test_the_networks_page_runs(tmp_path):
     quick = ("--device", "cpu", "--rounds", "1")
     for command in (
         ("run", "mine.py", "-k", "infer_step and batch=1,", *quick, "-o", "first.jsonl"),
-        ("run", "mine.toml", "--plugin", "more.py", "--set", "batch=8", *quick, "-o", "more.jsonl"),
+        ("run", "mine.toml", "more.py", "--set", "batch=8", *quick, "-o", "more.jsonl"),
     ):
         done = shared_hosts.dlbench(*command, cwd=tmp_path)
         assert done.code == 0, done.err
@@ -291,7 +292,7 @@ def test_the_results_page_runs(tmp_path):
     mine = front_door.suite(tmp_path, 'workload = "matmul"\naxes.n = [8, 16]\naxes.dtype = ["fp32", "bf16"]')
     for name, devices in {"run": ("cpu", "twin"), "cpu": ("cpu",), "gpu": ("twin",)}.items():
         where = [word for device in devices for word in ("--device", device)]
-        done = shared_hosts.dlbench("run", mine, "--plugin", "twin.py", *where, "--rounds", "1", "-o", f"{name}.jsonl", cwd=tmp_path)
+        done = shared_hosts.dlbench("run", mine, "twin.py", *where, "--rounds", "1", "-o", f"{name}.jsonl", cwd=tmp_path)
         assert done.code == 0, done.err
     finished = tmp_path / re.findall(r"results/quick-\S+\.jsonl", PAGES[page])[0]
     finished.parent.mkdir()

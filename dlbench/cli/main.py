@@ -68,8 +68,8 @@ class LazyGroup(click.Group):
         if command is not None and not ctx.resilient_parsing and not {*rest} & {*ctx.help_option_names}:
             from dlbench.cli import defaults  # not at the top, so that --help stays quick
 
-            ctx.obj = defaults.read({each: partial(load, each) for each in COMMANDS})
-            ctx.default_map = {args[0]: ctx.obj.of_command(args[0])}
+            ctx.obj = defaults.Defaults(defaults.read({each: partial(load, each) for each in COMMANDS}).get(args[0], {}))
+            ctx.default_map = {args[0]: ctx.obj.for_click(command)}
         return name, command, rest
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
@@ -93,7 +93,7 @@ def _module(command: str) -> ModuleType:
     return import_module(f"dlbench.cli.{_ELSEWHERE.get(command, f'commands.{command}')}")
 
 
-@click.group(cls=LazyGroup, invoke_without_command=True, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(cls=LazyGroup, invoke_without_command=True, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 102})
 @click.version_option(__version__, prog_name="dlbench")
 @click.pass_context
 def dlbench(context: click.Context) -> None:

@@ -63,7 +63,7 @@ def after(
     from dlbench.analysis.report.terminal import LABEL, most_wanted
 
     named = one_line(", ".join(map(str, files)))
-    command = one_line(shlex.join(["dlbench", "show", *map(str, files), "--answers"]))
+    command = one_line(shlex.join(["dlbench", "show", *map(str, files), "--topic", "all"]))
     page = one_line(shlex.join(["dlbench", "report", *map(str, files)]))
     lacking = [each for each in found if isinstance(each, Missing) and each.commands]
     if first:
@@ -101,7 +101,7 @@ def write_results(
         # Behind them come the notes, the last line and the prompt.
         behind = sum(len(wrap(f"note: {note}", screen.columns)) for note in notes) + 2
         height = max(1, screen.lines - behind) if sys.stdout.isatty() else None
-        more = shlex.join(["dlbench", "show", *map(str, files), "--details"]) if saved else "--details"
+        more = shlex.join(["dlbench", "show", *map(str, files), "--topic", "details"]) if saved else "--topic details"
         asked = left_open(found, with_time=saved) if any(row.is_ok for row in results.rows) else ""
         draw(terminal.overview(results, found, details=details, height=height, more=more, left_open=asked))
     else:

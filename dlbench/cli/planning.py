@@ -72,10 +72,8 @@ class Plan:
 
 
 def load_suites(options: PlanOptions) -> tuple[Suite, ...]:
-    """Load the suites (default: quick). Raises SuiteError, and UsageError for a bad ``-k`` or one with ``--case``."""
+    """Load the suites (default: quick). Raises SuiteError, and UsageError for a bad ``-k``."""
     if options.expression is not None:
-        if options.case_ids:
-            raise UsageError("-k and --case both choose cases; give one of them")
         compile_expression(options.expression)
     if results := [name for name in options.names if name.endswith(".jsonl")]:
         file = shlex.quote(results[0])
@@ -104,7 +102,7 @@ def plan_suites(suites: tuple[Suite, ...], hello: Json, options: PlanOptions) ->
     check(suites, signatures, hello["kinds"])
     chosen = devices.select(here, options.device_words, devices.why_none(hello["versions"]))
     ids = [device.id for device in chosen]
-    cases = all_cases(suites, signatures, ids, only=only, case_ids=options.case_ids, include_absent=not options.device_words)
+    cases = all_cases(suites, signatures, ids, only=only, include_absent=not options.device_words)
     return Plan(options, suites, tuple(cases), chosen, signatures, hello)
 
 
@@ -193,7 +191,7 @@ def _write(chunks: Iterable[str]) -> None:
     sys.stdout.flush()
 
 
-@click.command()
+@click.command("list")
 @planning_options
 @format_option
 def list_command(planning: PlanOptions, form: str) -> None:
@@ -209,7 +207,7 @@ def list_command(planning: PlanOptions, form: str) -> None:
     """
     if not planning.names:
         if typed_options() - {"form"}:
-            raise UsageError("-k, --case, --set, --device and --plugin need a SUITE, such as dlbench list quick -k resnet18")
+            raise UsageError("-k, --set and --device need a SUITE, such as dlbench list quick -k resnet18")
         write_suites(form)
         return
     # Not at the top: without a SUITE no process starts, and --help needs none.

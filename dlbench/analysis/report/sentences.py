@@ -142,7 +142,7 @@ def measuring_command(rows: Sequence[Row], environment: Mapping[str, Any], case_
     words = [list(map(str, each)) for each in recorded if each and isinstance(each, list)] if isinstance(recorded, list) else []
     command = words or [["run", *dict.fromkeys(row.case.suite for row in rows)]]
     if case_id is not None:
-        command = [*(each for each in command if each[0] not in ("-k", "--case")), ["--case", case_id]]
+        command = [*(each for each in command if each[0] != "-k"), ["-k", case_id]]
     return shlex.join(map(units.one_line, ("dlbench", *chain.from_iterable(command))))
 
 

@@ -15,7 +15,6 @@ import click
 
 from dlbench.cli import session as sessions
 from dlbench.cli.options import (
-    Decorator,
     MeasureOptions,
     OutputOptions,
     PlanOptions,
@@ -27,7 +26,7 @@ from dlbench.cli.options import (
 )
 from dlbench.cli.output_files import check_writable, refuse_same_file
 from dlbench.cli.planning import Plan, load_suites, plan_suites, require_sight, signatures_of
-from dlbench.cli.recording import LEAST_ROUNDS, Recording, announce_gate, further_rounds, measure_until_seen, record, write_gate
+from dlbench.cli.recording import LEAST_ROUNDS, Recording, announce_gate, further_rounds, measure_until_seen, record
 from dlbench.cli.session import OpenSide, open_side
 from dlbench.cli.terminal import say, write_notes
 from dlbench.core.errors import DlbenchError, ExitCode, SuiteError, UsageError
@@ -49,34 +48,32 @@ if TYPE_CHECKING:
 
 _KINDS = {"python": "python=PATH", "env": "env=NAME=VALUE", "ref": "ref=REF"}
 """In what a side can differ, each as it is written."""
+_SAME = "same"
+"""Stands for nothing in which b differs."""
 
 
 @dataclass(frozen=True, slots=True)
 class SideOptions:
-    """One side of an A/B, as its options say."""
+    """One side of an A/B, from its options."""
 
     side: Side
     """Without plugins and the code of its reference. Where an interpreter was given, the code installed there is measured."""
     reference: str | None
 
     @classmethod
-    def of(cls, name: str, said: Sequence[str]) -> Self:
-        """Read what the option of a side says. Raises UsageError for what makes no sense."""
+    def of(cls, name: str, given: Sequence[str]) -> Self:
+        """Read the options of a side. Raises UsageError for what makes no sense."""
         single: dict[str, str] = {}
         environ: dict[str, str] = {}
-        for words in said:
-            kind, equals, value = words.partition("=")
-            if kind not in _KINDS or not equals or not value:
+        for words in given:
+            kind, _, value = words.partition("=")
+            if kind not in _KINDS or not value:
                 raise UsageError(f"--{name} {words}: write {', '.join(_KINDS.values())}")
-            if kind == "env":
-                variable, text = _variable(f"--{name} {words}", value)
-                known = variable in environ
-                environ[variable] = text
-            else:
-                variable, known = kind, kind in single
-                single[kind] = value
-            if known:
-                raise UsageError(f"--{name} {words}: {variable} is given twice; give it once")
+            key, value = _variable(f"--{name} {words}", value) if kind == "env" else (kind, value)
+            known = environ if kind == "env" else single
+            if key in known:
+                raise UsageError(f"--{name} {words}: {key} is given twice; give it once")
+            known[key] = value
         python = single.get("python")
         found = Interpreter().python if python is None else shutil.which(python)
         if found is None:
@@ -98,28 +95,23 @@ def _variable(option: str, text: str) -> tuple[str, str]:
     return key, value
 
 
-def _sides(a: Sequence[str], b: Sequence[str], same: bool) -> tuple[SideOptions, SideOptions]:
-    if same and (a or b):
-        raise UsageError("--same measures the same code on both sides; give it without an option of a or b")
-    if not (same or a or b):
+def _sides(a: Sequence[str], b: Sequence[str]) -> tuple[SideOptions, SideOptions]:
+    if not (a or b):
         apart = ", ".join(f"--b {each}" for each in _KINDS.values())
-        raise UsageError(f"a and b are the same code here; say in what b differs: {apart} (--same measures the same code twice)")
-    return SideOptions.of("a", a), SideOptions.of("b", b)
+        raise UsageError(f"a and b are the same code here; say in what b differs: {apart} (--b {_SAME} measures the same code twice)")
+    return SideOptions.of("a", a), SideOptions.of("b", () if tuple(b) == (_SAME,) else b)
 
 
-def _option_of(name: str) -> Decorator:
-    return click.option(
-        f"--{name}",
-        multiple=True,
-        metavar="KIND=VALUE",
-        help=f"In what side {name} differs: python=PATH, an interpreter with torch; env=NAME=VALUE; ref=REF, a git reference of the "
-        "checkout that a --plugin FILE lies in. Repeatable.",
-    )
-
-
-_SAME = click.option("--same", is_flag=True, help="Measure the same code on both sides: what differs then is noise.")
-side_options = option_group("sides", _sides, _option_of("a"), _option_of("b"), _SAME)
-"""Adds --a, --b and --same; the command gets ``sides``, the `SideOptions` of each."""
+_DIFFERS = "in python=PATH, env=NAME=VALUE, or ref=REF of the checkout of FILE.py. Repeatable."
+_side_options = option_group(
+    "sides",
+    _sides,
+    click.option(
+        "--b", multiple=True, metavar="KIND=VALUE", help=f"Side b, which is judged, differs from what is here {_DIFFERS} Or: same."
+    ),
+    click.option("--a", multiple=True, metavar="KIND=VALUE", help="The same of side a, the base."),
+)
+"""Adds --a and --b; the command gets ``sides``, the `SideOptions` of each."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,10 +181,10 @@ def _code_in_place(
         yield side, None, {}
         return
     option = f"--{side.name} ref={options.reference}"
-    files = {plugin: Path(plugin).resolve() for plugin in plugins if plugin.endswith(".py")}
+    files = {plugin: Path(plugin).resolve() for plugin in plugins}
     root = next(filter(None, map(folders.root_of, files.values())), None)
     if root is None:
-        raise UsageError(f"{option}: no --plugin FILE lies in a git checkout, so there is nothing to take this reference of")
+        raise UsageError(f"{option}: no FILE.py of yours lies in a git checkout, so there is nothing to take this reference of")
     with (
         TemporaryDirectory(prefix="dlbench-", ignore_cleanup_errors=True) as temporary,
         interruption.before_exit(lambda: shutil.rmtree(temporary, ignore_errors=True)),
@@ -211,8 +203,7 @@ def _code_in_place(
         here = Path.cwd()
         at = folder / here.relative_to(root) if here.is_relative_to(root) else folder
         interpreter = replace(side.interpreter, folder=at if at.is_dir() else folder, imports_from_folder=True)
-        written = tuple(str(files.get(plugin, plugin)) for plugin in plugins)
-        side = replace(side, plugins=written, interpreter=interpreter, not_from=root)
+        side = replace(side, plugins=tuple(map(str, files.values())), interpreter=interpreter, not_from=root)
         yield side, folder, {"ref": options.reference, "commit": commit}
 
 
@@ -230,46 +221,40 @@ def _without_unknown(suites: tuple[Suite, ...], own: Json, other: Json) -> tuple
             return False
         return True
 
-    left = []
-    for suite in suites:
-        benches = (bench for bench in suite.benches if fits(suite, bench, here) or not fits(suite, bench, there))
-        left.append(replace(suite, benches=tuple(benches)))
-    return tuple(left) if any(suite.benches for suite in left) else suites
+    left = tuple(
+        replace(suite, benches=tuple(bench for bench in suite.benches if fits(suite, bench, here) or not fits(suite, bench, there)))
+        for suite in suites
+    )
+    return left if any(suite.benches for suite in left) else suites
 
 
 @click.command("ab")
+@_side_options
 @planning_options
-@side_options
-@click.option("--confirm", is_flag=True, help="Measure what is called slower or faster again, and let the new rounds alone decide.")
 @measuring_options(
-    rounds="Fresh processes a side to measure each case in (default: 14 or more at first, as so many cases need, then up to 60).",
-    budget="Time for all rounds, such as 10m: after the first none starts that would not fit (default: what the rounds take).",
+    rounds="Fresh processes a side (default: 14 or more, then up to 60).",
+    budget="Time for all rounds, such as 10m (default: what they take).",
 )
-@threshold_options(
-    "3% of time and 5% of memory",
-    "Measure on until every case shows or excludes such a slowdown, and end with 4 if one doesn't (default: the suite's, or 25%).",
-)
-@click.option("--dry-run", is_flag=True, help="Only print what would be measured, and an estimate of the time.")
-@output_options
+@threshold_options("3%, memory 5%", "Measure on until each case shows or excludes such a slowdown, or end with 4 (default: 25%).")
+@click.option("--confirm", is_flag=True, help="Measure changes again; the new rounds alone decide.")
+@output_options()
 def ab_command(
     planning: PlanOptions,
     sides: tuple[SideOptions, SideOptions],
-    confirm: bool,
     measuring: MeasureOptions,
     given: ThresholdSettings,
-    dry_run: bool,
+    confirm: bool,
     output: OutputOptions,
 ) -> ExitCode:
     """Measure two sides alternately on this machine: interpreters, environments, or states of your code; then judge b against a.
 
     In each round both sides of every case are measured one after the other, each in processes of its own; every second round reverses
-    their order. The sides differ in what the options of a and b say, at least one; a side without an option is as things are here. The
-    result file holds both. Verdicts and exit codes are those of compare, which gives them again with --by run.
+    their order. The result file holds both; compare gives the verdicts again, with --by run.
 
     \b
       dlbench ab --b python=../next/.venv/bin/python
       dlbench ab matmul -k fp32 --b env=MKL_CBWR=COMPATIBLE
-      dlbench ab mine.toml --plugin mine.py --a ref=main --confirm
+      dlbench ab mine.toml mine.py --a ref=main --confirm
     """
     refuse_several("dlbench ab")
     refuse_same_file({"--output": measuring.output, **output.files})
@@ -283,8 +268,6 @@ def ab_command(
         plans = [one.plan(suites, other, planning) for one, other in (opened, opened[::-1])]
         session, alike = _session(opened, plans, settings, measuring)
         goes_on = measuring.rounds is None or measuring.budget is not None
-        if dry_run:
-            return write_gate(session, goes_on, output.form)
         with record(session, interruption) as recording:
             if alike:
                 write_notes(["nothing that is recorded differs between the sides, so this is an A/A"])

@@ -9,7 +9,7 @@ import click
 
 from dlbench.analysis.presentation.wording import entry
 from dlbench.analysis.report.screen import Note, ScreenColumn, ScreenTable
-from dlbench.cli.options import NETWORK_SUITE, device_plugin_option
+from dlbench.cli.options import NETWORK_SUITE, device_files_argument
 from dlbench.cli.planning import DEFAULT_SUITE, minutes
 from dlbench.cli.terminal import draw
 from dlbench.core.units import Json, byte_count
@@ -57,8 +57,8 @@ def _first_screen(cpu: Processor, gpus: Gpus, torch: str | None, busy: str | Non
     yield ScreenTable([ScreenColumn("", list(commands), priority=0), ScreenColumn("", takes), ScreenColumn("", abouts, priority=0)])
 
 
-@click.command()
-@device_plugin_option
+@click.command("devices")
+@device_files_argument
 @click.option("--format", "form", type=click.Choice(["table", "json"]), default="table", help="What to write to stdout.")
 def devices_command(plugins: tuple[str, ...], form: str) -> None:
     """Show what is in this machine: torch and whether it uses a GPU, the CPU and every accelerator that torch finds.

@@ -11,7 +11,15 @@ import click
 
 from dlbench.cli import defaults
 from dlbench.cli import session as sessions
-from dlbench.cli.options import CALIBRATIONS, PlanOptions, device_option, device_plugin_option, format_option, planning_options
+from dlbench.cli.options import (
+    CALIBRATIONS,
+    PlanOptions,
+    device_files_argument,
+    device_option,
+    format_option,
+    planning_options,
+    rounds_type,
+)
 from dlbench.cli.output_files import writing
 from dlbench.cli.planning import Plan, load_suites, plan_suites
 from dlbench.cli.recording import Recording, record
@@ -32,10 +40,8 @@ ROUNDS = 10
 
 @click.command("doctor")
 @device_option
-@click.option(
-    "--rounds", type=click.IntRange(1, 1000), help="Rounds: fresh processes for each of the two sides (default: 10; of --selftest 14)."
-)
-@device_plugin_option
+@click.option("--rounds", type=rounds_type, metavar="N", help="Fresh processes for each of the two sides (default: 10; of --selftest 14).")
+@device_files_argument
 @click.option(
     "--selftest",
     is_flag=True,
@@ -64,7 +70,7 @@ def doctor_command(device_words: tuple[str, ...], rounds: int | None, plugins: t
 
     refuse_several("dlbench doctor")
     if selftest and (device_words or plugins):
-        raise UsageError("--selftest measures programs of its own on the CPU; give it without --device and --plugin")
+        raise UsageError("--selftest measures programs of its own on the CPU; give it without --device and FILE.py")
     suite, device_words = ("self", ("cpu",)) if selftest else (SUITE, device_words)
     planning = PlanOptions((suite,), device_words=device_words, plugins=plugins)
     # In an A/A one process a round and side: what counts is that each has a new one.
