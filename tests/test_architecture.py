@@ -37,7 +37,7 @@ ROOMS = {
     "harness.ranks": "placement machines rank_group",
     "harness": "observer rounds schedule pool measurer runner",
     "analysis.read": "pyperf header usability ceilings table runs",
-    "analysis.ratios": "ratio pairing",
+    "analysis.ratios": "ratio matching",
     "analysis.presentation": "wording names columns figures",
     "analysis.scaling": "outliers speedup projection",
     "analysis.compare": "calibration judge power values verdict provenance comparison pairs",

@@ -15,7 +15,7 @@ from dlbench.analysis.answers.parts.money import devices_of
 from dlbench.analysis.answers.parts.training_time import estimates
 from dlbench.analysis.presentation import wording
 from dlbench.analysis.presentation.names import device_label, several_runs
-from dlbench.analysis.ratios.pairing import DEVICE, Pair, grouped, match_rows, one_device
+from dlbench.analysis.ratios.matching import DEVICE, Match, grouped, match_rows, one_device
 from dlbench.analysis.read.runs import merged
 from dlbench.analysis.read.table import Results
 from dlbench.core.errors import UsageError
@@ -144,7 +144,7 @@ def _evidence(test: ClaimTest, results: Results) -> Iterator[Evidence]:
             yield Evidence(pair.sides, f"{wording.short(pair.case)}{sides}", pair.ratio.speedup, pair.ratio.low, pair.ratio.high)
 
 
-def _pairs(test: ClaimTest, results: Results) -> Sequence[Pair]:
+def _pairs(test: ClaimTest, results: Results) -> Sequence[Match]:
     """Return the pairs that test a claim, with the speeds of what it measures; rows without them tell nothing."""
     speeds = partial(_SPEEDS[test.measure], prices=results.prices)
     known = results.where(lambda row: min(speeds(row), default=0) > 0)

@@ -15,7 +15,7 @@ from dlbench.analysis.presentation.columns import CASE, RATIO, THROUGHPUT, TIME,
 from dlbench.analysis.presentation.figures import Figure, figure
 from dlbench.analysis.presentation.names import by_device, by_workload, flat
 from dlbench.analysis.presentation.wording import short
-from dlbench.analysis.ratios.pairing import BATCH, DEVICE, DTYPE, MODE, RUN, grouped, label
+from dlbench.analysis.ratios.matching import BATCH, DEVICE, DTYPE, MODE, RUN, grouped, label
 from dlbench.analysis.ratios.ratio import Ratio, itself, speed_ratio
 from dlbench.analysis.read.table import Results
 from dlbench.core.model import Status, as_count

@@ -7,7 +7,7 @@ from dlbench.analysis.answers.parts.base import Question, Section
 from dlbench.analysis.answers.parts.headline import Tag
 from dlbench.analysis.answers.parts.sustained import series
 from dlbench.analysis.presentation.columns import KEY, RATIO, of_ratio, over_rounds, place, value_columns
-from dlbench.analysis.ratios.pairing import THREADS, grouped
+from dlbench.analysis.ratios.matching import THREADS, grouped
 from dlbench.analysis.ratios.ratio import Ratio, speed_ratio, speedup_of
 from dlbench.analysis.read.table import Results
 from dlbench.core.rows.row import Row, Setting

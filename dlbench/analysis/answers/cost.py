@@ -18,7 +18,7 @@ from dlbench.analysis.answers.parts.training_time import (
 )
 from dlbench.analysis.presentation.columns import place, spanned
 from dlbench.analysis.presentation.wording import few
-from dlbench.analysis.ratios.pairing import grouped
+from dlbench.analysis.ratios.matching import grouped
 from dlbench.analysis.read.table import Results
 from dlbench.core.prices import Prices
 from dlbench.core.reference.networks import PARAMETERS, familiarity

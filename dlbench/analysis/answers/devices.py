@@ -9,7 +9,7 @@ from dlbench.analysis.answers.parts.headline import Tag
 from dlbench.analysis.presentation.columns import place, spanned
 from dlbench.analysis.presentation.figures import Figure, figure
 from dlbench.analysis.presentation.wording import plural, short
-from dlbench.analysis.ratios.pairing import grouped
+from dlbench.analysis.ratios.matching import grouped
 from dlbench.analysis.read.table import Results
 from dlbench.analysis.scaling import projection
 from dlbench.analysis.scaling.speedup import Step, scaling

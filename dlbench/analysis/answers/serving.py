@@ -9,7 +9,7 @@ from dlbench.analysis.answers.parts.base import Question, Section
 from dlbench.analysis.answers.parts.headline import Tag
 from dlbench.analysis.answers.parts.training_time import THOUSAND, Estimate
 from dlbench.analysis.presentation.columns import KEY, RATIO, THROUGHPUT, place, spanned, value_columns
-from dlbench.analysis.ratios.pairing import BATCH, chosen, grouped, settings_named
+from dlbench.analysis.ratios.matching import BATCH, chosen, grouped, settings_named
 from dlbench.analysis.ratios.ratio import Ratio, speed_ratio
 from dlbench.analysis.read.table import Results
 from dlbench.core import units

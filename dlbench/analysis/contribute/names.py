@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator, Sequence
 from operator import itemgetter
 
-from dlbench.analysis.ratios.pairing import grouped
+from dlbench.analysis.ratios.matching import grouped
 from dlbench.core.measurement import Measurement
 from dlbench.core.model import Case, value_text
 from dlbench.core.units import MOST

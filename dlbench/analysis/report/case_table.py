@@ -3,7 +3,7 @@
 from collections.abc import Callable, Collection, Container, Mapping, Sequence
 
 from dlbench.analysis.presentation import names, wording
-from dlbench.analysis.ratios.pairing import grouped
+from dlbench.analysis.ratios.matching import grouped
 from dlbench.analysis.report import detail_tables, sentences
 from dlbench.analysis.report.screen import ScreenColumn, ScreenTable
 from dlbench.core import units

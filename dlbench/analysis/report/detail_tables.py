@@ -9,7 +9,7 @@ from dlbench.analysis.answers.parts.base import Table, table
 from dlbench.analysis.presentation import wording
 from dlbench.analysis.presentation.columns import KEY, Entry, of_row, place, value_column
 from dlbench.analysis.presentation.wording import brief, plural, value_name
-from dlbench.analysis.ratios.pairing import grouped
+from dlbench.analysis.ratios.matching import grouped
 from dlbench.analysis.read.table import Results
 from dlbench.analysis.scaling.projection import ERROR, PROJECTED_COPIES_S, PROJECTED_ITEMS_PER_S, PROJECTED_S, STEP_S, Projected
 from dlbench.core import units

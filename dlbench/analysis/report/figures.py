@@ -10,7 +10,7 @@ from dlbench.analysis.compare.verdict import Comparison
 from dlbench.analysis.presentation.figures import Figure, figure
 from dlbench.analysis.presentation.names import device_label, several_runs
 from dlbench.analysis.presentation.wording import short
-from dlbench.analysis.ratios.pairing import grouped
+from dlbench.analysis.ratios.matching import grouped
 from dlbench.analysis.read.table import Results
 from dlbench.core.rows.row import Row
 from dlbench.core.stats import fences

@@ -14,7 +14,7 @@ from dlbench.analysis.answers.parts.base import Answer, Missing, Table
 from dlbench.analysis.answers.parts.pair_tables import same_case
 from dlbench.analysis.claims import claims_table
 from dlbench.analysis.presentation import wording
-from dlbench.analysis.ratios.pairing import DEVICE, Pairs
+from dlbench.analysis.ratios.matching import DEVICE, Matches
 from dlbench.analysis.read.runs import merged
 from dlbench.analysis.read.table import Results
 from dlbench.analysis.report import case_table, detail_tables, ending, sentences
@@ -100,7 +100,7 @@ def more_devices(results: Results) -> RenderableType:
     return _screen(results, answer, [devices.table(steps), projection])
 
 
-def paired(results: Results, pairs: Pairs, values: Table) -> RenderableType:
+def paired(results: Results, pairs: Matches, values: Table) -> RenderableType:
     """Return what pairing the rows by one column says, also of those that report ``values`` alone; by device, each at its own best, too."""
     where = _notes(sentences.devices(results.rows))
     if not (pairs.rows or values.rows):

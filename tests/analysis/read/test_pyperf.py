@@ -17,7 +17,7 @@ from dlbench.analysis.answers.parts.best import best
 from dlbench.analysis.export.cases import split
 from dlbench.analysis.export.formats import bencher, github_action_benchmark, google_benchmark, pyperf
 from dlbench.analysis.presentation import wording
-from dlbench.analysis.ratios.pairing import match_rows
+from dlbench.analysis.ratios.matching import match_rows
 from dlbench.analysis.read import pyperf as pyperf_file
 from dlbench.analysis.read import table
 from dlbench.analysis.report import sentences
@@ -220,7 +220,7 @@ def test_any_value_anywhere(tmp_path_factory: pytest.TempPathFactory, path: tupl
         assert str(error).startswith(str(file))
         return
     overview(results)
-    sentences.unpaired(match_rows(results, "device").unpaired)
+    sentences.unpaired(match_rows(results, "device").unmatched)
     best(results)
     run = table.load(file)
     timed, _ = split(run)

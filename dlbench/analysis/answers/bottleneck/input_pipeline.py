@@ -10,7 +10,7 @@ from dlbench.analysis.presentation.columns import CASE, RATIO, THROUGHPUT, place
 from dlbench.analysis.presentation.figures import Figure, figure
 from dlbench.analysis.presentation.names import by_device, by_workload, flat
 from dlbench.analysis.presentation.wording import short
-from dlbench.analysis.ratios.pairing import grouped, label, one_device, settings_named
+from dlbench.analysis.ratios.matching import grouped, label, one_device, settings_named
 from dlbench.analysis.ratios.ratio import Ratio, itself, speed_ratio
 from dlbench.analysis.read.ceilings import machine
 from dlbench.analysis.read.table import Results

@@ -15,7 +15,7 @@ from dlbench.analysis.presentation.columns import CASE, of_row, over_rounds, pla
 from dlbench.analysis.presentation.figures import Figure, figure
 from dlbench.analysis.presentation.names import by_device, by_workload
 from dlbench.analysis.presentation.wording import short
-from dlbench.analysis.ratios.pairing import grouped, label, settings_named
+from dlbench.analysis.ratios.matching import grouped, label, settings_named
 from dlbench.analysis.read.ceilings import computed_in, from_caches, machine, reached_by
 from dlbench.analysis.read.table import Results
 from dlbench.core.declarations import Ceiling

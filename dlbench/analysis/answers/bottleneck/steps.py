@@ -14,7 +14,7 @@ from dlbench.analysis.presentation.columns import KEY, TIME, place
 from dlbench.analysis.presentation.figures import Figure, figure
 from dlbench.analysis.presentation.names import by_device, device_label, several_runs
 from dlbench.analysis.presentation.wording import brief, plural, short
-from dlbench.analysis.ratios.pairing import BATCH, grouped, label, settings_named
+from dlbench.analysis.ratios.matching import BATCH, grouped, label, settings_named
 from dlbench.analysis.read.ceilings import machine
 from dlbench.analysis.read.table import Results
 from dlbench.core import units

@@ -12,7 +12,7 @@ from dlbench.analysis.answers.parts.headline import DOUBTS, MISSING, Tag, tags_o
 from dlbench.analysis.presentation.columns import PLACE, Entry, cells, columns_of, plain, with_intervals
 from dlbench.analysis.presentation.figures import Figure
 from dlbench.analysis.presentation.wording import cell, plural
-from dlbench.analysis.ratios.pairing import grouped
+from dlbench.analysis.ratios.matching import grouped
 from dlbench.analysis.read.table import Results
 from dlbench.core.errors import nearest
 from dlbench.core.rows.row import Cells, Row

@@ -5,7 +5,7 @@ from itertools import product
 
 from dlbench.analysis.answers.parts.headline import kind_of_work
 from dlbench.analysis.presentation.names import choice
-from dlbench.analysis.ratios.pairing import Pair, Pairs, Unpaired, chosen, grouped, left_out, one_device, settings_named
+from dlbench.analysis.ratios.matching import Match, Matches, Unmatched, chosen, grouped, left_out, one_device, settings_named
 from dlbench.analysis.read.table import Results
 from dlbench.core.rows.row import MACHINE, Row
 
@@ -27,7 +27,7 @@ def is_untuned(row: Row, rows: Iterable[Row]) -> bool:
     return len(settings) == 1 and not any(each.is_tuned and (kind_of_work(each), each.params.get("model")) == step for each in here)
 
 
-def best(results: Results, by: Sequence[Speeds] = _THROUGHPUTS) -> Pairs:
+def best(results: Results, by: Sequence[Speeds] = _THROUGHPUTS) -> Matches:
     """Set each accelerator at its best against the CPU at its best: batch, precision, layout, mode and other switches.
 
     Each side chooses its own. One comparison for each workload and set of parameters other than those (a model, a shape); a case that
@@ -35,8 +35,8 @@ def best(results: Results, by: Sequence[Speeds] = _THROUGHPUTS) -> Pairs:
     in items a second, or in FLOP/s where the workload has no items: ``by`` the first that all rows have. Rows flagged implausible
     take no part. The interval allows for both having been chosen for being fast, among all pairs of a row here and a row there.
     """
-    pairs: list[Pair] = []
-    unpaired: list[Unpaired] = []
+    pairs: list[Match] = []
+    unpaired: list[Unmatched] = []
     for group in grouped(results.rows, lambda row: row.differing_from((*MACHINE, *settings_named(chosen(row))))).values():
         fit = [row for row in group if row.is_sound and row.is_single_rank]
         known = [each for each in by if all(min(each[0](row), default=0) > 0 for row in fit)]
@@ -51,5 +51,5 @@ def best(results: Results, by: Sequence[Speeds] = _THROUGHPUTS) -> Pairs:
             unpaired += [left_out(row, f"no {'accelerator' if cpus else 'CPU'} with an ok row of the same work") for row, _ in champions]
         for (cpu, of_cpu), (accelerator, of_accelerator) in product(cpus, accelerators):
             both = speeds(cpu), speeds(accelerator)
-            pairs.append(Pair(cpu, accelerator, None, chosen(cpu), both, among=of_cpu * of_accelerator))
-    return Pairs(tuple(pairs), tuple(unpaired))
+            pairs.append(Match(cpu, accelerator, None, chosen(cpu), both, among=of_cpu * of_accelerator))
+    return Matches(tuple(pairs), tuple(unpaired))

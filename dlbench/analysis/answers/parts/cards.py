@@ -13,7 +13,7 @@ from dlbench.analysis.answers.parts.money import hour_of
 from dlbench.analysis.answers.parts.pair_tables import no_accelerator
 from dlbench.analysis.presentation.columns import place
 from dlbench.analysis.presentation.names import choice
-from dlbench.analysis.ratios.pairing import grouped, launch_bound, one_device
+from dlbench.analysis.ratios.matching import grouped, launch_bound, one_device
 from dlbench.analysis.read.table import Results
 from dlbench.core import units
 from dlbench.core.precision import PRECISIONS

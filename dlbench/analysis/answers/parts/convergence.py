@@ -11,7 +11,7 @@ from dlbench.analysis.answers.parts.sustained import series
 from dlbench.analysis.presentation.columns import CASE, place, spanned, value_columns
 from dlbench.analysis.presentation.figures import Figure, figure
 from dlbench.analysis.presentation.wording import short
-from dlbench.analysis.ratios.pairing import MATH, grouped, label
+from dlbench.analysis.ratios.matching import MATH, grouped, label
 from dlbench.analysis.ratios.ratio import ENOUGH_PAIRS, PairedDifference, paired_difference
 from dlbench.core.rows.row import Row, Setting, cells
 from dlbench.core.units import Column, Unit

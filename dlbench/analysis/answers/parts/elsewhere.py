@@ -9,7 +9,7 @@ from dlbench.analysis.answers.parts.headline import by_kind
 from dlbench.analysis.presentation.columns import CASE, PLACE, RATIO, of_ratio, of_row
 from dlbench.analysis.presentation.names import by_device, hardware, several_runs
 from dlbench.analysis.presentation.wording import few, plural
-from dlbench.analysis.ratios.pairing import RUN, grouped, pair_of
+from dlbench.analysis.ratios.matching import RUN, grouped, match
 from dlbench.analysis.ratios.ratio import Ratio, middle
 from dlbench.analysis.read.runs import ReferenceRun, origin, part, reference_runs, rows_of
 from dlbench.analysis.read.table import Results
@@ -46,7 +46,7 @@ class SameCase:
     @cached_property
     def ratio(self) -> Ratio:
         """How many times as fast it is here."""
-        return pair_of(self.there, self.row, RUN).ratio
+        return match(self.there, self.row, RUN).ratio
 
     @property
     def is_off(self) -> bool:

@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from dlbench.analysis.presentation.names import HasRow, by_device, several_runs
 from dlbench.analysis.presentation.wording import brief
-from dlbench.analysis.ratios.pairing import grouped
+from dlbench.analysis.ratios.matching import grouped
 from dlbench.analysis.ratios.ratio import HasRatio, least_and_most
 from dlbench.analysis.read.header import ENOUGH_ROUNDS
 from dlbench.analysis.read.usability import is_noisy

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from dlbench.analysis.answers.parts.base import Section
 from dlbench.analysis.presentation.columns import KEY, of_row, place
 from dlbench.analysis.presentation.names import by_device
-from dlbench.analysis.ratios.pairing import grouped
+from dlbench.analysis.ratios.matching import grouped
 from dlbench.core import units
 from dlbench.core.model import as_count
 from dlbench.core.reference.peaks import name_words

@@ -8,7 +8,7 @@ from dlbench.analysis.answers.parts.headline import foremost
 from dlbench.analysis.answers.parts.pair_tables import RATIO_TAGS
 from dlbench.analysis.presentation.columns import CASE, RATIO, of_ratio, place
 from dlbench.analysis.presentation.names import by_device, flat
-from dlbench.analysis.ratios.pairing import BATCH, grouped, label
+from dlbench.analysis.ratios.matching import BATCH, grouped, label
 from dlbench.analysis.ratios.ratio import Ratio, middle, speed_ratio
 from dlbench.analysis.read.table import Results
 from dlbench.core.rows.row import Row, cells

@@ -7,7 +7,7 @@ from dlbench.analysis.answers.parts.money import Hour, Payment, devices_of, hour
 from dlbench.analysis.answers.parts.sustained import sustained
 from dlbench.analysis.presentation import names
 from dlbench.analysis.presentation.wording import span
-from dlbench.analysis.ratios.pairing import grouped
+from dlbench.analysis.ratios.matching import grouped
 from dlbench.analysis.read.table import Results
 from dlbench.core import units
 from dlbench.core.prices import NO_PRICES, Prices

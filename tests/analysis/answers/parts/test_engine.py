@@ -7,7 +7,7 @@ from dlbench.analysis.answers.parts import engine
 from dlbench.analysis.answers.parts.base import Lack, Question, Section
 from dlbench.analysis.answers.parts.headline import Tag
 from dlbench.analysis.presentation.columns import KEY, RATIO, TIME, place
-from dlbench.analysis.ratios.pairing import match_rows
+from dlbench.analysis.ratios.matching import match_rows
 from dlbench.analysis.read.table import collect
 from dlbench.core.units import Column, Unit
 
