@@ -6,13 +6,13 @@ from dataclasses import asdict
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from dlbench import __version__
 from dlbench.analysis.compare.judge import MEAN, PAIRED, Verdict
 from dlbench.analysis.compare.values import WORDS, ValueChange
 from dlbench.analysis.compare.verdict import CaseVerdict, Comparison
 from dlbench.analysis.presentation.columns import at, cells
 from dlbench.analysis.read.table import as_frame, records
 from dlbench.core.errors import ExitCode
+from dlbench.core.files import __version__
 from dlbench.core.model import ParamValue
 from dlbench.core.rows.row import cell
 from dlbench.core.units import Column, Unit, one_line

@@ -14,7 +14,6 @@ from typing import Any
 
 import jinja2
 
-from dlbench import __version__
 from dlbench.analysis.answers import answers as every_answer
 from dlbench.analysis.answers.parts.base import Answer, Missing, Table
 from dlbench.analysis.answers.parts.headline import EXPLANATIONS
@@ -27,6 +26,7 @@ from dlbench.analysis.report import case_table, compare_terminal, ending, machin
 from dlbench.analysis.report.chart import STYLE, Chart, brief, chart
 from dlbench.analysis.report.figures import forest, samples
 from dlbench.analysis.report.screen import ScreenColumn, columns_of
+from dlbench.core.files import __version__
 from dlbench.core.stats import known
 from dlbench.core.units import Unit, one_line
 

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
 
-import dlbench
 from dlbench.core.errors import WorkerError
+from dlbench.core.files import PACKAGE
 from dlbench.harness.probe import processor
 
 _START = """
@@ -66,7 +66,7 @@ def own_variables(threads: int, seed: int) -> dict[str, str]:
 
 def start_code(rest: str, interpreter: Interpreter) -> str:
     """Return code that imports dlbench by its path alone, as its folder may hold another interpreter's packages, and does the rest."""
-    return _START.format(package=str(Path(dlbench.__file__).resolve()), imports_from_folder=interpreter.imports_from_folder) + rest
+    return _START.format(package=str(PACKAGE / "__init__.py"), imports_from_folder=interpreter.imports_from_folder) + rest
 
 
 def start(
