@@ -7,7 +7,6 @@ device: docs/workloads.md shows it at work.
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-__version__ = "0.2.0"
 __all__ = [
     "CLIENT_BOUND",
     "PRECISIONS",
@@ -97,6 +96,7 @@ if TYPE_CHECKING:
         Value,
     )
     from dlbench.core.errors import UsageError
+    from dlbench.core.files import __version__
     from dlbench.core.measurement import Memory
     from dlbench.core.model import Clock, Reported, Work
     from dlbench.core.precision import PRECISIONS, Dtype, InferenceDtype, ProductDtype, TrainingDtype
@@ -118,6 +118,7 @@ _HOMES = {
     "dlbench.core.declarations": "CollectiveOp Communicates Feeding Limit Parallel Role Scratch Searched SearchedCores SearchedLast "
     "Spread Sweep Switch Value",
     "dlbench.core.errors": "UsageError",
+    "dlbench.core.files": "__version__",
     "dlbench.core.measurement": "Memory",
     "dlbench.core.model": "Clock Reported Work",
     "dlbench.core.precision": "Dtype InferenceDtype PRECISIONS ProductDtype TrainingDtype",

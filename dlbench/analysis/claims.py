@@ -14,7 +14,7 @@ from dlbench.analysis.answers.engine.question import Table, table
 from dlbench.analysis.answers.precision import trainings
 from dlbench.analysis.presentation import wording
 from dlbench.analysis.presentation.names import device_label, several_runs
-from dlbench.analysis.ratios.pairing import DEVICE, Pair, grouped, match_rows, one_device
+from dlbench.analysis.ratios.matching import DEVICE, Match, grouped, match_rows, one_device
 from dlbench.analysis.read.runs import merged
 from dlbench.analysis.read.table import Results
 from dlbench.core.errors import UsageError
@@ -143,7 +143,7 @@ def _evidence(test: ClaimTest, results: Results) -> Iterator[Evidence]:
             yield Evidence(pair.sides, f"{wording.short(pair.case)}{sides}", pair.ratio.speedup, pair.ratio.low, pair.ratio.high)
 
 
-def _pairs(test: ClaimTest, results: Results) -> Sequence[Pair]:
+def _pairs(test: ClaimTest, results: Results) -> Sequence[Match]:
     """Return the pairs that test a claim, with the speeds of what it measures; rows without them tell nothing."""
     speeds = partial(_SPEEDS[test.measure], prices=results.prices)
     known = results.where(lambda row: min(speeds(row), default=0) > 0)

@@ -17,7 +17,7 @@ from dlbench.analysis.answers.engine.question import Answer, Missing
 from dlbench.analysis.claims import claims_table
 from dlbench.analysis.export import answers_export, tabular
 from dlbench.analysis.presentation.columns import pair_frame
-from dlbench.analysis.ratios import pairing
+from dlbench.analysis.ratios import matching
 from dlbench.analysis.read.runs import merged
 from dlbench.analysis.read.table import Results
 from dlbench.analysis.read.usability import all_disturbed
@@ -145,8 +145,8 @@ def write_pairs(results: Results, by: str, form: str) -> None:
     if by.removeprefix("param.") == "ranks":
         _write_scaling(results, form)
         return
-    pairs = pairing.match_rows(results, by)
-    unpaired = pairs.unpaired
+    pairs = matching.match_rows(results, by)
+    unpaired = pairs.unmatched
     if form == "table":
         with_values = reported_pairs(results, by)
         draw(terminal.paired(results, pairs, same_case(with_values)))

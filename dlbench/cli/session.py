@@ -13,11 +13,11 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
-from dlbench import __version__
 from dlbench.cli import BEGAN, defaults
 from dlbench.cli.planning import Plan, signatures_of
 from dlbench.cli.terminal import announce, say
 from dlbench.core.errors import DeviceAbsent, ResultFileError, UsageError
+from dlbench.core.files import __version__
 from dlbench.core.machine import differences
 from dlbench.core.measurement import BALANCED, Measurement
 from dlbench.core.model import Policy, Status

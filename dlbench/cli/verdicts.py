@@ -31,7 +31,7 @@ def conclude(comparisons: Sequence[Comparison], notes: Sequence[str], options: O
     notes = [
         *results.notes,
         *notes,
-        *(line for comparison in comparisons for line in sentences.unpaired(comparison.unpaired)),
+        *(line for comparison in comparisons for line in sentences.unpaired(comparison.unmatched)),
         *known(comparison.doubt for comparison in comparisons),
         *([_NO_TIME] if any(each.shown and compare_terminal.times_s(each)[1] is None for each in cases) else []),
         *dict.fromkeys(map(str, results.budgets.values())),

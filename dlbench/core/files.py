@@ -1,7 +1,5 @@
-"""Files that people add: TOML written by hand, with a sentence for what is wrong in it, and modules found by being in a folder."""
+"""Files of the package and of its users: its version and folders, TOML written by hand, and modules found by being in a folder."""
 
-import pkgutil
-import tomllib
 from functools import cache
 from importlib import import_module
 from operator import attrgetter
@@ -10,6 +8,17 @@ from types import ModuleType
 from typing import Any
 
 from dlbench.core.errors import SuiteError
+
+__version__ = "0.2.0"
+PACKAGE = Path(__file__).resolve().parents[1]
+"""The folder of the package."""
+
+
+def packaged(name: str, checkout: str) -> Path:
+    """Return a folder that comes with dlbench: inside the package, as in a wheel, next to which one would be a stranger's; else there."""
+    inside = PACKAGE / name
+    return inside if inside.is_dir() else PACKAGE.parent / checkout
+
 
 MAX_BYTES = 1 << 20
 """Such a file is written by hand; a bigger one is something else."""
@@ -33,6 +42,8 @@ def read_text(path: Path, origin: str) -> str:
 
 def parse_toml(text: str, origin: str) -> dict[str, Any]:
     """Return the tables of a TOML file. Raises SuiteError with file and line."""
+    import tomllib
+
     try:
         return tomllib.loads(text)
     except RecursionError as error:
@@ -45,6 +56,8 @@ def parse_toml(text: str, origin: str) -> dict[str, Any]:
 
 def names(package: str) -> list[str]:
     """Return the names of the modules in the folder of a package, sorted; none of them is imported."""
+    import pkgutil  # `dlbench --help` needs the version alone
+
     return [each.name for each in pkgutil.iter_modules(import_module(package).__path__)]
 
 

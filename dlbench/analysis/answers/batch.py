@@ -12,7 +12,7 @@ from dlbench.analysis.answers.engine.question import Question, Section, Tag
 from dlbench.analysis.presentation.columns import CASE, RATIO, THROUGHPUT, TIME, Figure, figure, of_ratio, place
 from dlbench.analysis.presentation.names import by_device, by_workload, flat
 from dlbench.analysis.presentation.wording import short
-from dlbench.analysis.ratios.pairing import BATCH, DEVICE, DTYPE, MODE, RUN, grouped, label
+from dlbench.analysis.ratios.matching import BATCH, DEVICE, DTYPE, MODE, RUN, grouped, label
 from dlbench.analysis.ratios.ratio import Ratio, itself, middle, speed_ratio
 from dlbench.analysis.read.table import Results
 from dlbench.core.model import Status, as_count

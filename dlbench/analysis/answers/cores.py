@@ -8,7 +8,7 @@ from typing import NamedTuple
 from dlbench.analysis.answers.engine.pairs import foremost
 from dlbench.analysis.answers.engine.question import Question, Section, Tag
 from dlbench.analysis.presentation.columns import CASE, RATIO, of_ratio, place, ratio_column
-from dlbench.analysis.ratios.pairing import THREADS, grouped, label
+from dlbench.analysis.ratios.matching import THREADS, grouped, label
 from dlbench.analysis.ratios.ratio import Ratio, itself, speed_ratio
 from dlbench.analysis.read.table import Results
 from dlbench.core.model import CPU_AXES

@@ -17,7 +17,7 @@ from dlbench.analysis.answers.engine.costs import (
 from dlbench.analysis.answers.engine.question import CONVERGENCE, CPU_ONLY, Question, Section, Tag
 from dlbench.analysis.presentation.columns import place, spanned
 from dlbench.analysis.presentation.wording import few
-from dlbench.analysis.ratios.pairing import grouped
+from dlbench.analysis.ratios.matching import grouped
 from dlbench.analysis.read.table import Results
 from dlbench.core.prices import Prices
 from dlbench.core.reference.networks import PARAMETERS, familiarity

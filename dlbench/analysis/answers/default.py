@@ -14,7 +14,7 @@ from dlbench.analysis.answers.engine.question import CONVERGENCE, Lack, Question
 from dlbench.analysis.presentation.columns import CASE, RATIO, Figure, of_side, pair_cells, place, value_columns
 from dlbench.analysis.presentation.names import by_device, by_workload, flat
 from dlbench.analysis.presentation.wording import option, short
-from dlbench.analysis.ratios.pairing import DTYPE, MATH, OfPair, Pair, grouped, match_rows, settings_named
+from dlbench.analysis.ratios.matching import DTYPE, MATH, Match, OfMatch, grouped, match_rows, settings_named
 from dlbench.analysis.ratios.ratio import middle, speedup_of
 from dlbench.analysis.read.table import Results
 from dlbench.core.errors import UsageError
@@ -30,10 +30,10 @@ _INTERVALS = "A value above 1 is faster than the default; the lines are 95 % int
 
 
 @dataclass(frozen=True, slots=True)
-class Tuned(OfPair):
+class Tuned(OfMatch):
     """A step with other tuning options, against the same with its plain defaults, or without one of them."""
 
-    pair: Pair
+    pair: Match
 
     @property
     def changed(self) -> dict[str, ParamValue]:
@@ -96,7 +96,7 @@ def _read(results: Results) -> Tunings:
     return found if {*chain.from_iterable(each.changed for each in chain(*found))} - {DTYPE.name} else Tunings()
 
 
-def _pairs(planned: Results, name: str, plain: str | None) -> Sequence[Pair]:
+def _pairs(planned: Results, name: str, plain: str | None) -> Sequence[Match]:
     """Return the pairs of rows that differ in one tuning option of this default; none where no row that went well has it."""
     with suppress(UsageError):
         having = planned.where(lambda row: name in row.declared.having("switch") and row.declared.plain_default(name) == plain)
@@ -134,7 +134,7 @@ def _bests(results: Results) -> Iterator[Tuned]:
         if len(sides) == 2:
             default, other = (max(sides[plain], key=lambda row: row.throughput) for plain in (True, False))  # also of several batches
             speeds = default.rounds.items_per_s, other.rounds.items_per_s
-            yield Tuned(Pair(default, other, None, _free(default), speeds, among=len(sides[False])))
+            yield Tuned(Match(default, other, None, _free(default), speeds, among=len(sides[False])))
 
 
 def _free(row: Row) -> tuple[str, ...]:

@@ -7,7 +7,7 @@ from dlbench.analysis.answers.engine.question import Question, Section, Table, T
 from dlbench.analysis.answers.engine.question import table as table_of
 from dlbench.analysis.presentation.columns import Figure, figure, place, spanned
 from dlbench.analysis.presentation.wording import plural, short
-from dlbench.analysis.ratios.pairing import grouped
+from dlbench.analysis.ratios.matching import grouped
 from dlbench.analysis.read.table import Results
 from dlbench.analysis.scaling import projection
 from dlbench.analysis.scaling.speedup import Step, scaling

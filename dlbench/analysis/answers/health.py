@@ -13,7 +13,7 @@ from dlbench.analysis.answers.engine.question import Question, Section, Tag
 from dlbench.analysis.presentation.columns import CASE, KEY, PLACE, RATIO, Figure, figure, of_ratio, of_row, over_rounds, place
 from dlbench.analysis.presentation.names import by_device, hardware, several_runs
 from dlbench.analysis.presentation.wording import brief, few, plural
-from dlbench.analysis.ratios.pairing import RUN, grouped, pair_of
+from dlbench.analysis.ratios.matching import RUN, grouped, match
 from dlbench.analysis.ratios.ratio import Ratio, middle, speedup_of
 from dlbench.analysis.read.runs import ReferenceRun, origin, part, reference_runs, rows_of
 from dlbench.analysis.read.table import Results
@@ -116,7 +116,7 @@ class SameCase:
     @cached_property
     def ratio(self) -> Ratio:
         """How many times as fast it is here."""
-        return pair_of(self.there, self.row, RUN).ratio
+        return match(self.there, self.row, RUN).ratio
 
     @property
     def is_off(self) -> bool:

@@ -23,7 +23,7 @@ from dlbench.analysis.answers.engine.question import Lack, Question, Section, Ta
 from dlbench.analysis.presentation.columns import CASE, KEY, RATIO, Figure, figure, of_row, pair_cells, place, spanned, value_columns
 from dlbench.analysis.presentation.names import HasRow, by_device
 from dlbench.analysis.presentation.wording import few, short
-from dlbench.analysis.ratios.pairing import DTYPE, MATH, OfPair, Pair, from_widest, grouped, label, match_rows, one_device
+from dlbench.analysis.ratios.matching import DTYPE, MATH, Match, OfMatch, from_widest, grouped, label, match_rows, one_device
 from dlbench.analysis.ratios.ratio import ENOUGH_PAIRS, PairedDifference, middle, paired_difference, speedup_of
 from dlbench.analysis.read.table import Results
 from dlbench.core.declarations import ValueRole
@@ -214,15 +214,15 @@ _OPERANDS: Mapping[ValueRole, str] = {"error": "", "product_error": "of the prod
 
 
 @dataclass(frozen=True, slots=True)
-class LadderStep(OfPair):
+class LadderStep(OfMatch):
     """A precision in one kind of work of a device, against the base."""
 
     kind: str
     name: str
     """The precision."""
-    pair: Pair
+    pair: Match
     """The median case."""
-    pairs: Sequence[Pair]
+    pairs: Sequence[Match]
     """All cases in it."""
     is_fastest: bool
     trained: Sequence[FormatTraining]
@@ -238,11 +238,11 @@ class Precisions(NamedTuple):
     """What rows say of precisions and formats."""
 
     ladder: Sequence[LadderStep] = ()
-    same: Sequence[Pair] = ()
+    same: Sequence[Match] = ()
     errors: Sequence[Row] = ()
     counts: Sequence[FormatCount] = ()
     trained: Sequence[FormatTraining] = ()
-    values: Sequence[Pair] = ()
+    values: Sequence[Match] = ()
 
 
 def _read(results: Results) -> Precisions:
@@ -255,7 +255,7 @@ def _read(results: Results) -> Precisions:
     return Precisions(ladder, pairs, errors, [*map(counted, by_device(trained).values())], trained, values)
 
 
-def _ladder(pairs: Sequence[Pair], trained: Sequence[FormatTraining]) -> Iterator[LadderStep]:
+def _ladder(pairs: Sequence[Match], trained: Sequence[FormatTraining]) -> Iterator[LadderStep]:
     """Yield the precisions of each kind of work from the widest down, of kinds that another than a wider one was timed in.
 
     Where there are cases that all narrower ones have, these alone say which is the fastest: a precision that was tried in small cases,
@@ -276,7 +276,7 @@ def _ladder(pairs: Sequence[Pair], trained: Sequence[FormatTraining]) -> Iterato
                 yield LadderStep(kind, name, pair, cases, name == fastest, in_format.get((one_device(pair.row), name), []))
 
 
-def _is_wider(pair: Pair) -> bool:
+def _is_wider(pair: Match) -> bool:
     """Whether the other precision has more bits than the base: a reference for errors, and nothing to run in for speed."""
     base, other = (PRECISIONS.get(str(side.case.dtype)) for side in pair.sides)
     return base is not None and other is not None and other.bytes > base.bytes
@@ -316,7 +316,7 @@ def _nothing(results: Results) -> Lack:
     return Lack(f"no two rows differ in their precision alone{no_speed}")
 
 
-def _errors(pairs: Sequence[Pair]) -> Iterator[Figure]:
+def _errors(pairs: Sequence[Match]) -> Iterator[Figure]:
     """Yield how far off results are, a dot for each precision."""
     rows = [row for row in unique(sides_of(pairs)) if _error(row)]  # zero has no logarithm
     yield figure(

@@ -8,7 +8,7 @@ from operator import mul
 from dlbench.analysis.answers.engine.costs import THOUSAND, Estimate
 from dlbench.analysis.answers.engine.question import Question, Section, Tag
 from dlbench.analysis.presentation.columns import KEY, RATIO, THROUGHPUT, place, spanned, value_columns
-from dlbench.analysis.ratios.pairing import BATCH, chosen, grouped, settings_named
+from dlbench.analysis.ratios.matching import BATCH, chosen, grouped, settings_named
 from dlbench.analysis.ratios.ratio import Ratio, speed_ratio
 from dlbench.analysis.read.table import Results
 from dlbench.core import units

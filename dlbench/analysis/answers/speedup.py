@@ -28,7 +28,7 @@ from dlbench.analysis.answers.engine.question import WORTH_IT, Question, Section
 from dlbench.analysis.presentation.columns import CASE, RATIO, WORK, Figure, of_row, others, pair_cells, place, ratio_column
 from dlbench.analysis.presentation.names import choice
 from dlbench.analysis.presentation.wording import brief
-from dlbench.analysis.ratios.pairing import OfPair, Pair, Pairs, grouped, launch_bound, match_rows, one_device
+from dlbench.analysis.ratios.matching import Match, Matches, OfMatch, grouped, launch_bound, match_rows, one_device
 from dlbench.analysis.ratios.ratio import Ratio, least_and_most, middle
 from dlbench.analysis.read.table import Results
 from dlbench.core import units
@@ -309,20 +309,20 @@ _BRIEF = {"training": "train", "inference": "infer"}
 
 
 @dataclass(frozen=True, slots=True)
-class Family(OfPair):
+class Family(OfMatch):
     """Pairs of one accelerator and one CPU in one kind of work."""
 
     name: str
-    pairs: tuple[Pair, ...]
+    pairs: tuple[Match, ...]
     """The cases that ran on both."""
-    pair: Pair
+    pair: Match
     """Each side at its own best, of the most familiar network, else of the network or shape in the middle, and never of the fastest: a line
     that picks its case says nothing about the others. Where there is no throughput to choose by, a case that ran on both."""
     untuned: bool
     """Whether one setting alone was measured on the CPU."""
 
     @property
-    def same(self) -> Pair | None:
+    def same(self) -> Match | None:
         """The case in the middle of those that ran on both, of the same network or shape where there are any."""
         same = [each for each in self.pairs if each.work == self.pair.work] or self.pairs
         return middle(same) if same else None
@@ -363,9 +363,9 @@ class Compared(NamedTuple):
     """Accelerators against CPUs."""
 
     families: Sequence[Family]
-    same: Sequence[Pair]
-    bests: Sequence[Pair]
-    values: Sequence[Pair]
+    same: Sequence[Match]
+    bests: Sequence[Match]
+    values: Sequence[Match]
     cards: Sequence[OnCard]
 
 
@@ -383,7 +383,7 @@ def _read(results: Results) -> Compared:
     return Compared([*chain(*_families(results, same, bests))], same.rows, bests.rows, reported_pairs(results, "device").rows, cards)
 
 
-def _families(results: Results, same: Pairs, own_best: Pairs) -> list[list[Family]]:
+def _families(results: Results, same: Matches, own_best: Matches) -> list[list[Family]]:
     """Return the families of each accelerator against each CPU: training and inference first, then those of most cases.
 
     There is never one of all kinds, which would tell of the suites that ran.
@@ -399,13 +399,13 @@ def _families(results: Results, same: Pairs, own_best: Pairs) -> list[list[Famil
     return sorted(found, key=_standing, reverse=True)
 
 
-def _asked_first(found: Sequence[Pair]) -> Pair:
+def _asked_first(found: Sequence[Match]) -> Match:
     """Return the pair of the most familiar network, of several the one in the middle."""
     places = [familiarity(each.base.params.get("model")) for each in found]
     return middle(each for each, place in zip(found, places, strict=True) if place == min(places))
 
 
-def _hot(found: Pair | Family) -> str | None:
+def _hot(found: Match | Family) -> str | None:
     """Return ``hot`` where the accelerator's last cache holds all that a call moves, so that only the first one waits for memory."""
     row = found.sides[1]
     peak, moved = peak_of(row.case.device_name), (row.rate.bytes_per_s or 0) * (row.time.median_s or 0)
@@ -427,7 +427,7 @@ def _foremost(found: Sequence[Family]) -> list[Family]:
     return [alike[0], *(each for each in alike[1:] if each.ratio.outcome == "gain")]
 
 
-def _best_ratios(found: Sequence[Pair]) -> Iterator[Figure]:
+def _best_ratios(found: Sequence[Match]) -> Iterator[Figure]:
     yield ratio_figure(OWN_BEST, found, WORK)
 
 

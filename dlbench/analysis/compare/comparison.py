@@ -22,7 +22,7 @@ from dlbench.analysis.compare.verdict import (
     why_unseen,
     worsening,
 )
-from dlbench.analysis.ratios.pairing import Unpaired
+from dlbench.analysis.ratios.matching import Unmatched
 from dlbench.analysis.read.table import Results
 from dlbench.core.conditions import BUSY, OVERRUN
 from dlbench.core.rank_test import rank_test
@@ -90,7 +90,7 @@ class TestFamily(NamedTuple):
 
 
 def comparison(
-    title: str, pairs: Sequence[Matched], settled: Sequence[CaseVerdict], family: TestFamily, unpaired: tuple[Unpaired, ...] = ()
+    title: str, pairs: Sequence[Matched], settled: Sequence[CaseVerdict], family: TestFamily, unmatched: tuple[Unmatched, ...] = ()
 ) -> Comparison:
     """Test the pairs together, as one family, and put all cases in order; ``settled`` are those that no test has to decide, or can."""
     times = judge_family([{} if pair.untimed else family.tests(pair, pair.base.rounds, pair.new.rounds) for pair in pairs])
@@ -101,7 +101,7 @@ def comparison(
     no_power = powerless([pair.found for pair in pairs], budgets)
     judged = [_with_loss(case, family.sides) for case in (*settled, *(_concluded(pair, family) for pair in pairs))]
     cases = tuple(sorted(judged, key=attention))
-    return Comparison(title, cases, no_power, summed_up(cases, budgets), family.report_only, unpaired)
+    return Comparison(title, cases, no_power, summed_up(cases, budgets), family.report_only, unmatched)
 
 
 def _with_loss(case: CaseVerdict, results: tuple[Results, Results]) -> CaseVerdict:

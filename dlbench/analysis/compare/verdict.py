@@ -10,7 +10,7 @@ from dlbench.analysis.compare.judge import LEVEL, RankTest, Tests, Verdict, by_s
 from dlbench.analysis.compare.power import MOST_ROUNDS, least_rounds, more_rounds, rounds_to_exclude
 from dlbench.analysis.compare.values import WORDS, ValueChange
 from dlbench.analysis.presentation.wording import amount
-from dlbench.analysis.ratios.pairing import Unpaired
+from dlbench.analysis.ratios.matching import Unmatched
 from dlbench.analysis.read.header import SpentBudget
 from dlbench.core.rank_test import rounds_for_gate
 from dlbench.core.rows.row import Row
@@ -99,7 +99,7 @@ class Comparison:
     """Where a slowdown that must be detected is neither called nor excluded."""
     report_only: bool = False
     """Whether the sides are of different machines, so that slower says nothing about the program."""
-    unpaired: tuple[Unpaired, ...] = ()
+    unmatched: tuple[Unmatched, ...] = ()
     """Rows of the same file that stand in no pair."""
     other_occasion: str | None = None
     """For whoever is strict: that the files are of two occasions, and nothing tells how these differ; None where it does."""

@@ -10,7 +10,7 @@ from itertools import combinations
 from dlbench.analysis.compare.judge import LEVEL, Tests, Verdict, judge_family, rank_tests, statistic_name, together
 from dlbench.analysis.compare.power import MOST_ROUNDS, POWER, rounds_to_call
 from dlbench.analysis.presentation.wording import plural
-from dlbench.analysis.ratios.pairing import grouped
+from dlbench.analysis.ratios.matching import grouped
 from dlbench.core.machine import Finding, Fitness
 from dlbench.core.measurement import Measurement
 from dlbench.core.model import Case, Status

@@ -8,7 +8,7 @@ from dlbench.analysis.answers.engine.question import EXPLANATIONS, Answer, Missi
 from dlbench.analysis.export.tabular import code, markdown, markdown_table
 from dlbench.analysis.presentation.names import without_folders
 from dlbench.analysis.presentation.wording import few
-from dlbench.analysis.ratios.pairing import grouped
+from dlbench.analysis.ratios.matching import grouped
 from dlbench.analysis.read.runs import merged
 from dlbench.analysis.read.table import Results
 from dlbench.analysis.report import sentences, terminal

@@ -8,7 +8,6 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any
 from xml.etree import ElementTree
 
-from dlbench import __version__
 from dlbench.analysis.compare.judge import MEAN, PAIRED, Verdict
 from dlbench.analysis.compare.values import WORDS, ValueChange
 from dlbench.analysis.compare.verdict import CaseVerdict, Comparison, attention
@@ -17,6 +16,7 @@ from dlbench.analysis.presentation.columns import at, cells
 from dlbench.analysis.read.table import as_frame, records
 from dlbench.analysis.report.compare_terminal import HEADINGS, count, span, verdict_texts, word
 from dlbench.core.errors import ExitCode
+from dlbench.core.files import __version__
 from dlbench.core.model import ParamValue
 from dlbench.core.rows.row import cell
 from dlbench.core.units import Column, Unit, one_line, relative_change

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 
 from dlbench.analysis.presentation.names import HasRow, device_label, several_runs
 from dlbench.analysis.presentation.wording import INTERVAL, value_name, value_words
-from dlbench.analysis.ratios.pairing import OfPair, Pair, launch_bound, one_device
+from dlbench.analysis.ratios.matching import Match, OfMatch, launch_bound, one_device
 from dlbench.analysis.ratios.ratio import HasRatio, Ratio
 from dlbench.analysis.read.table import as_frame
 from dlbench.core.model import ParamValue
@@ -237,15 +237,15 @@ _RATIO = (
 PAIR_COLUMNS = {each.name: each for each in with_intervals((*_PAIR, *_RATIO))}
 
 
-def pair_frame(pairs: Iterable[Pair]) -> "pd.DataFrame":
+def pair_frame(pairs: Iterable[Match]) -> "pd.DataFrame":
     """Return a row a pair, columns as in `PAIR_COLUMNS`; ``run`` is the file of a side."""
     rows = [{**pair_cells(each), "base.run": each.base.file, "other.run": each.other.file} for each in pairs]
     return as_frame(rows, PAIR_COLUMNS.values())
 
 
-def pair_cells(found: Pair | OfPair) -> dict[str, ParamValue | None]:
+def pair_cells(found: Match | OfMatch) -> dict[str, ParamValue | None]:
     """Return a pair, or that of a record of one, as cells; of rows that report values those of a ratio are empty."""
-    pair = found.pair if isinstance(found, OfPair) else found
+    pair = found.pair if isinstance(found, OfMatch) else found
     ratio = of_ratio(pair) if pair.speeds else {}
     return {**dict.fromkeys(PAIR_COLUMNS), **cells(_PAIR, [pair])[0], **ratio, "base.file": pair.base.file, "other.file": pair.other.file}
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Protocol, TypeVar
 
 from dlbench.analysis.presentation.wording import plural
-from dlbench.analysis.ratios.pairing import STANDARD, chosen, grouped, plain_value
+from dlbench.analysis.ratios.matching import STANDARD, chosen, grouped, plain_value
 from dlbench.core.model import kind_of, value_text
 from dlbench.core.rows.row import Row
 from dlbench.core.units import one_line

@@ -7,11 +7,11 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import dlbench
 from dlbench.analysis.read.ceilings import with_ceilings
 from dlbench.analysis.read.header import began, keyed, knowledge, place_names
 from dlbench.analysis.read.table import Results, collect
 from dlbench.core.errors import ResultFileError
+from dlbench.core.files import packaged
 from dlbench.core.model import kind_of
 from dlbench.core.rows.row import Row
 from dlbench.core.store import read_header
@@ -58,9 +58,6 @@ def _placed(row: Row, names: Mapping[str, str]) -> Row:
     """Return a row as one of its place, without the ceilings of its file."""
     case = replace(row.case, run=names[row.case.run], file=row.case.run)
     return replace(row, case=case, rate=replace(row.rate, ceiling_fraction=None, ceiling=None))
-
-
-_PACKAGE = Path(dlbench.__file__).resolve().parent
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,10 +110,8 @@ def origin(environment: Mapping[str, Any]) -> tuple[str, str] | None:
 @cache
 def reference_runs() -> tuple[ReferenceRun, ...]:
     """Return those of the installed package or, from a checkout, of ``results/reference``, by machine and name."""
-    inside = _PACKAGE / "reference"
-    folder = inside if inside.is_dir() else _PACKAGE.parent / "results" / "reference"
     found = []
-    for path in sorted(folder.glob("*/*.jsonl")):
+    for path in sorted(packaged("reference", "results/reference").glob("*/*.jsonl")):
         with suppress(ResultFileError):  # somebody is just writing it, perhaps: what it lacks is told when it is shown alone
             found.append(ReferenceRun(path, read_header(path)))
     return tuple(found)

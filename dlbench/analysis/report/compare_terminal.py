@@ -13,7 +13,7 @@ from dlbench.analysis.compare.values import WORDS, ValueChange
 from dlbench.analysis.compare.verdict import CaseVerdict, Comparison
 from dlbench.analysis.presentation import wording
 from dlbench.analysis.presentation.names import status
-from dlbench.analysis.ratios.pairing import grouped
+from dlbench.analysis.ratios.matching import grouped
 from dlbench.analysis.report.screen import ScreenColumn, ScreenTable, columns_of
 from dlbench.core import units
 from dlbench.core.rows.row import Row

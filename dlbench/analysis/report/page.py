@@ -16,7 +16,6 @@ from typing import Any
 
 import jinja2
 
-from dlbench import __version__
 from dlbench.analysis.answers import answers as every_answer
 from dlbench.analysis.answers.engine.question import EXPLANATIONS, Answer, Missing, Table
 from dlbench.analysis.claims import claims_table
@@ -25,12 +24,13 @@ from dlbench.analysis.presentation import names, wording
 from dlbench.analysis.presentation.columns import Figure, figure, spanned
 from dlbench.analysis.presentation.names import device_label, several_runs
 from dlbench.analysis.presentation.wording import short
-from dlbench.analysis.ratios.pairing import grouped
+from dlbench.analysis.ratios.matching import grouped
 from dlbench.analysis.read.runs import merged
 from dlbench.analysis.read.table import Results
 from dlbench.analysis.report import compare_terminal, sentences, tables, terminal
 from dlbench.analysis.report.chart import STYLE, Chart, brief, chart
 from dlbench.analysis.report.screen import ScreenColumn, columns_of
+from dlbench.core.files import __version__
 from dlbench.core.stats import fences, known
 from dlbench.core.units import Column, Unit, one_line
 

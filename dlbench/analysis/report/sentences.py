@@ -11,7 +11,7 @@ from typing import Any
 from dlbench.analysis.answers.engine.question import EXPLANATIONS, Table, Tag, table, tags_of
 from dlbench.analysis.presentation import names, wording
 from dlbench.analysis.presentation.wording import entry, few
-from dlbench.analysis.ratios.pairing import Unpaired, grouped, launch_bound
+from dlbench.analysis.ratios.matching import Unmatched, grouped, launch_bound
 from dlbench.analysis.read.header import ENOUGH_ROUNDS, Environments, began
 from dlbench.analysis.read.runs import part
 from dlbench.analysis.read.table import Results
@@ -211,7 +211,7 @@ def reasons(rows: Sequence[Row]) -> list[str]:
     return lines
 
 
-def unpaired(rows: Iterable[Unpaired]) -> list[str]:
+def unpaired(rows: Iterable[Unmatched]) -> list[str]:
     """Return a line for each reason, with the rows that stand in no pair because of it."""
     return [
         units.one_line(f"{len(alike)} not paired, {reason}: {wording.few((f'{each.case} ({each.run})' for each in alike), _NAMED)}")

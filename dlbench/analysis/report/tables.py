@@ -9,7 +9,7 @@ from dlbench.analysis.answers.engine.question import Table, table
 from dlbench.analysis.presentation import names, wording
 from dlbench.analysis.presentation.columns import KEY, Entry, of_row, place, value_column
 from dlbench.analysis.presentation.wording import brief, plural, value_name
-from dlbench.analysis.ratios.pairing import grouped
+from dlbench.analysis.ratios.matching import grouped
 from dlbench.analysis.read.table import Results
 from dlbench.analysis.report import sentences
 from dlbench.analysis.report.screen import ScreenColumn, ScreenTable

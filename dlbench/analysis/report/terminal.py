@@ -17,7 +17,7 @@ from dlbench.analysis.answers.health import standing
 from dlbench.analysis.claims import claims_table
 from dlbench.analysis.presentation import names, wording
 from dlbench.analysis.presentation.wording import few, plural
-from dlbench.analysis.ratios.pairing import DEVICE, Pairs
+from dlbench.analysis.ratios.matching import DEVICE, Matches
 from dlbench.analysis.read.runs import merged, part
 from dlbench.analysis.read.table import Results
 from dlbench.analysis.report import sentences, tables
@@ -240,7 +240,7 @@ def more_devices(results: Results) -> RenderableType:
     return _screen(results, answer, [devices.table(steps), projection])
 
 
-def paired(results: Results, pairs: Pairs, values: Table) -> RenderableType:
+def paired(results: Results, pairs: Matches, values: Table) -> RenderableType:
     """Return what pairing the rows by one column says, also of those that report ``values`` alone; by device, each at its own best, too."""
     where = _notes(sentences.devices(results.rows))
     if not (pairs.rows or values.rows):

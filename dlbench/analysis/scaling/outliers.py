@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import chain
 
 from dlbench.analysis.presentation.wording import few, plural
-from dlbench.analysis.ratios.pairing import grouped
+from dlbench.analysis.ratios.matching import grouped
 from dlbench.analysis.read.table import Results
 from dlbench.core.machine import differences
 from dlbench.core.model import Status, settings_text

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from dlbench.analysis.presentation import columns
-from dlbench.analysis.ratios.pairing import grouped
+from dlbench.analysis.ratios.matching import grouped
 from dlbench.analysis.read.table import Results, as_frame
 from dlbench.analysis.scaling.speedup import Step
 from dlbench.core.reference.networks import gradient_bytes

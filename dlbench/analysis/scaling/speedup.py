@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
-from dlbench.analysis.ratios.pairing import MATH, RANKS, THREADS, label, settings_named
+from dlbench.analysis.ratios.matching import MATH, RANKS, THREADS, label, settings_named
 from dlbench.analysis.ratios.ratio import Ratio, speed_ratio
 from dlbench.analysis.read.runs import part
 from dlbench.analysis.read.table import Results

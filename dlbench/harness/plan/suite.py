@@ -8,9 +8,8 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Self
 
-import dlbench
 from dlbench.core.errors import SuiteError, UsageError, nearest
-from dlbench.core.files import parse_toml, read_text
+from dlbench.core.files import packaged, parse_toml, read_text
 from dlbench.core.model import ParamValue, Policy, value_text
 from dlbench.core.thresholds import ThresholdSettings, check
 
@@ -20,7 +19,6 @@ MAX_POWER = 40
 Table = Mapping[str, Any]
 """One of a TOML file, or of the suites in the header of a result file."""
 
-_PACKAGE = Path(dlbench.__file__).resolve().parent
 _COUNTS = ("rounds", "max_rounds", "min_blocks", "max_blocks", "tries")
 
 
@@ -65,14 +63,18 @@ class Suite:
         return cls(**_contents({key: value for key, value in data.items() if key != "name"}, f"suite {name}"), name=name)
 
 
+def _builtin() -> Path:
+    return packaged("suites", "suites")
+
+
 def builtin_names() -> list[str]:
     """Return the names of the suites that come with dlbench."""
-    return sorted(path.stem for path in _builtin_folder().glob("*.toml"))
+    return sorted(path.stem for path in _builtin().glob("*.toml"))
 
 
 def names_in_full() -> list[str]:
     """Return the names of the built-in suites that state their place among all, in that order."""
-    heads = {name: parse_toml((_builtin_folder() / f"{name}.toml").read_text(encoding="utf-8"), name) for name in builtin_names()}
+    heads = {name: parse_toml((_builtin() / f"{name}.toml").read_text(encoding="utf-8"), name) for name in builtin_names()}
     places = {name: place for name, head in heads.items() if (place := _place_in_full(head, f"{name}.toml")) is not None}
     return sorted(places, key=places.__getitem__)
 
@@ -87,7 +89,7 @@ def load(argument: str) -> Suite:
     names = builtin_names()
     if argument not in names:
         raise SuiteError(f"no suite is called '{argument}'{nearest(argument, names)} (a suite of your own is a path that ends in .toml)")
-    path = _builtin_folder() / f"{argument}.toml"
+    path = _builtin() / f"{argument}.toml"
     return parse(read_text(path, path.name), path.name)
 
 
@@ -125,12 +127,6 @@ def axis_values(values: Iterable[object], where: str) -> tuple[ParamValue, ...]:
     if not checked:
         raise SuiteError(f"{where}: the list is empty; give it a value, or leave the axis out")
     return tuple(checked.values())
-
-
-def _builtin_folder() -> Path:
-    # Inside the package first: that is the wheel, where a folder beside the package would be a stranger's.
-    inside = _PACKAGE / "suites"
-    return inside if inside.is_dir() else _PACKAGE.parent / "suites"
 
 
 def _contents(data: Table, origin: str) -> dict[str, Any]:

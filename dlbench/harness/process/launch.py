@@ -13,8 +13,8 @@ from pathlib import Path
 from types import FrameType
 from typing import IO, Self
 
-import dlbench
 from dlbench.core.errors import ExitCode, WorkerError
+from dlbench.core.files import PACKAGE
 from dlbench.harness.probe import processor
 
 
@@ -126,7 +126,7 @@ def own_variables(threads: int, seed: int) -> dict[str, str]:
 
 def start_code(rest: str, interpreter: Interpreter) -> str:
     """Return code that imports dlbench by its path alone, as its folder may hold another interpreter's packages, and does the rest."""
-    return _START.format(package=str(Path(dlbench.__file__).resolve()), imports_from_folder=interpreter.imports_from_folder) + rest
+    return _START.format(package=str(PACKAGE / "__init__.py"), imports_from_folder=interpreter.imports_from_folder) + rest
 
 
 def start(

@@ -6,7 +6,7 @@ import pytest
 from dlbench.analysis.answers.engine import making
 from dlbench.analysis.answers.engine.question import Lack, Question, Section, Tag
 from dlbench.analysis.presentation.columns import KEY, RATIO, TIME, place
-from dlbench.analysis.ratios.pairing import match_rows
+from dlbench.analysis.ratios.matching import match_rows
 from dlbench.analysis.read.table import collect
 from dlbench.core.units import Column, Unit
 

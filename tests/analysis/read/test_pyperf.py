@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from dlbench.analysis.answers.engine.pairs import best
 from dlbench.analysis.export.formats import DOCUMENTS, split
 from dlbench.analysis.presentation import wording
-from dlbench.analysis.ratios.pairing import match_rows
+from dlbench.analysis.ratios.matching import match_rows
 from dlbench.analysis.read import pyperf as pyperf_file
 from dlbench.analysis.read import table
 from dlbench.analysis.report import sentences
@@ -219,7 +219,7 @@ def test_any_value_anywhere(tmp_path_factory: pytest.TempPathFactory, path: tupl
         assert str(error).startswith(str(file))
         return
     overview(results)
-    sentences.unpaired(match_rows(results, "device").unpaired)
+    sentences.unpaired(match_rows(results, "device").unmatched)
     best(results)
     run = table.load(file)
     timed, _ = split(run)

@@ -14,7 +14,7 @@ from dlbench.analysis.answers.engine.question import Section, Tag
 from dlbench.analysis.presentation.columns import CASE, RATIO, THROUGHPUT, Figure, figure, of_row, over_rounds, place
 from dlbench.analysis.presentation.names import by_device, by_workload, flat
 from dlbench.analysis.presentation.wording import short
-from dlbench.analysis.ratios.pairing import grouped, label, one_device, settings_named
+from dlbench.analysis.ratios.matching import grouped, label, one_device, settings_named
 from dlbench.analysis.ratios.ratio import Ratio, itself, speed_ratio
 from dlbench.analysis.read.ceilings import computed_in, from_caches, machine, reached_by
 from dlbench.analysis.read.table import Results

@@ -12,7 +12,7 @@ from dlbench.analysis.answers.engine.question import MOST, MOST_OF_LINE, Section
 from dlbench.analysis.presentation.columns import KEY, TIME, Figure, figure, place
 from dlbench.analysis.presentation.names import by_device, device_label, several_runs
 from dlbench.analysis.presentation.wording import brief, plural, short
-from dlbench.analysis.ratios.pairing import BATCH, grouped, label, settings_named
+from dlbench.analysis.ratios.matching import BATCH, grouped, label, settings_named
 from dlbench.analysis.read.ceilings import Ceilings, computed_in, machine
 from dlbench.analysis.read.table import Results
 from dlbench.core import units

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from dlbench.analysis.presentation import names
 from dlbench.analysis.presentation.wording import span
-from dlbench.analysis.ratios.pairing import grouped
+from dlbench.analysis.ratios.matching import grouped
 from dlbench.analysis.read.table import Results
 from dlbench.core import units
 from dlbench.core.declarations import ValueRole

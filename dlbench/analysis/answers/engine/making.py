@@ -34,7 +34,7 @@ from dlbench.analysis.answers.engine.question import (
 from dlbench.analysis.presentation.columns import PLACE, columns_of, others_than
 from dlbench.analysis.presentation.wording import cell as cell_text
 from dlbench.analysis.presentation.wording import number, span
-from dlbench.analysis.ratios.pairing import grouped
+from dlbench.analysis.ratios.matching import grouped
 from dlbench.analysis.read.table import Results
 from dlbench.core import units
 from dlbench.core.rows.row import cell

@@ -11,7 +11,18 @@ from dlbench.analysis.answers.engine.question import Lack, Section, Table, Tag, 
 from dlbench.analysis.presentation.columns import CASE, RATIO, WORK, Figure, Mark, figure, of_side, pair_cells, place, value_columns
 from dlbench.analysis.presentation.names import HasRow, by_device, choice, device_label, several_runs
 from dlbench.analysis.presentation.wording import cell, value_words
-from dlbench.analysis.ratios.pairing import DEVICE, Pair, Pairs, Unpaired, chosen, grouped, left_out, match_rows, one_device, settings_named
+from dlbench.analysis.ratios.matching import (
+    DEVICE,
+    Match,
+    Matches,
+    Unmatched,
+    chosen,
+    grouped,
+    left_out,
+    match_rows,
+    one_device,
+    settings_named,
+)
 from dlbench.analysis.ratios.ratio import HasRatio, least_and_most, middle, speedup_of
 from dlbench.analysis.read.table import Results
 from dlbench.core.model import Status
@@ -107,25 +118,25 @@ def one_kind_of_device(results: Results) -> Lack | None:
     return Lack("only one kind of device was measured") if len(kinds) < 2 else None
 
 
-def same_case(pairs: Pairs, *more: Column) -> Table:
+def same_case(pairs: Matches, *more: Column) -> Table:
     """Return the table of rows that differ in one setting: how many times as fast the other is."""
     found = pairs.rows
     return table(same_title(found), same_columns(found, *more), found, same_notes(found), whole=pair_cells)
 
 
-def same_title(found: Sequence[Pair]) -> str:
+def same_title(found: Sequence[Match]) -> str:
     """Return the title of the table of rows that differ in one setting."""
     by = found[0].by if found else None
     differ = "on both sides" if by == DEVICE else f"with another {by.name if by else ''}"
     return f"The same case {differ}: {'how many times as fast' if any(each.speeds for each in found) else 'what it reports'}"
 
 
-def same_notes(found: Sequence[Pair]) -> list[str]:
+def same_notes(found: Sequence[Match]) -> list[str]:
     """Return what a reader has to know of that table."""
     return [_DEVICE_TIME] if any(each.on_device for each in found) else []
 
 
-def same_columns(found: Sequence[Pair], *more: Column) -> list[Column]:
+def same_columns(found: Sequence[Match], *more: Column) -> list[Column]:
     """Return its columns, at the end ``more`` and the numbers that workloads declare, of both sides.
 
     They are called ``p99 (bf16)`` where all pairs share the label of a side, else ``p99 (other)``.
@@ -143,29 +154,29 @@ def same_columns(found: Sequence[Pair], *more: Column) -> list[Column]:
     return columns
 
 
-def sides_of(pairs: Iterable[Pair]) -> list[Row]:
+def sides_of(pairs: Iterable[Match]) -> list[Row]:
     """Return the rows of pairs."""
     return list(chain.from_iterable(each.sides for each in pairs))
 
 
-def machines_of(pair: Pair) -> tuple[str, ...]:
+def machines_of(pair: Match) -> tuple[str, ...]:
     """Return what tells the devices of a pair from those of others."""
     return tuple(str(each) for side in pair.sides for each in one_device(side))
 
 
-def standing(pair: Pair) -> tuple[bool, float]:
+def standing(pair: Match) -> tuple[bool, float]:
     """Return what sorts accelerators: whether the CPU is that of their own machine, then how many times as fast they are."""
     return has_own_base(pair), speedup_of(pair)
 
 
-def reported_pairs(results: Results, by: str) -> Pairs:
+def reported_pairs(results: Results, by: str) -> Matches:
     """Return the pairs of rows that differ in one setting and report values, not times; not those of formats, which have another answer."""
     results = results.where(lambda row: row.declared.parameter("format") is None)
     # Most files report none, and pairing takes a while.
-    return match_rows(results, by, timed=False) if any(row.values for row in results.rows) else Pairs()
+    return match_rows(results, by, timed=False) if any(row.values for row in results.rows) else Matches()
 
 
-def reported_texts(pair: Pair) -> list[str]:
+def reported_texts(pair: Match) -> list[str]:
     """Return the first value that a pair reports as a headline: ``p99_s 12.3 ms (bf16), 12.5 ms (fp32)``."""
     for column in value_columns(pair.sides)[:1]:
         other, base = (f"{cell(row_cell(column.value(side)), column)} ({pair.value(side)})" for side in (pair.other, pair.base))
@@ -176,7 +187,7 @@ def reported_texts(pair: Pair) -> list[str]:
 OWN_BEST = "Each side at its own best batch, precision, layout and mode: how many times the throughput"
 
 
-def best_columns(found: Sequence[Pair]) -> list[Column]:
+def best_columns(found: Sequence[Match]) -> list[Column]:
     """Return the columns of throughputs, each side at a batch, precision, layout and mode of its own."""
     columns = [WORK]
     for name in SIDES:
@@ -188,7 +199,7 @@ def best_columns(found: Sequence[Pair]) -> list[Column]:
     return [*columns, RATIO]
 
 
-def ratio_figure(title: str, pairs: Sequence[Pair], named: Column = CASE) -> Figure:
+def ratio_figure(title: str, pairs: Sequence[Match], named: Column = CASE) -> Figure:
     """Return the figure of the ratios of pairs, a row each; of devices against the CPU of their own machine, where that was measured."""
     found = [each for each in pairs if each.speeds]
     by = (found[0].by if found else None) or DEVICE
@@ -203,13 +214,13 @@ def ratio_figure(title: str, pairs: Sequence[Pair], named: Column = CASE) -> Fig
     return of_ratios(title, about, f"times as fast as {base}", mark_of(named, found), found, named.headed("case"), other, *where)
 
 
-def with_own_base(pairs: Sequence[Pair]) -> list[Pair]:
+def with_own_base(pairs: Sequence[Match]) -> list[Match]:
     """Return of each case of a device the pair with the base of its own machine, or all where there is none."""
     own = {(one_device(each.other), each.case) for each in pairs if has_own_base(each)}
     return [each for each in pairs if has_own_base(each) or (one_device(each.other), each.case) not in own]
 
 
-def has_own_base(pair: Pair) -> bool:
+def has_own_base(pair: Match) -> bool:
     """Whether the base is of the same machine."""
     return pair.base.case.run == pair.other.case.run
 
@@ -224,33 +235,33 @@ def of_ratios(title: str, about: str, times: str, mark: Mark, found: Sequence[S]
     return figure(title, about, mark, found, RATIO.headed(times), *named, log="x", reference=1.0)
 
 
-def _shared(pairs: Sequence[Pair], name: Side) -> tuple[Callable[[Pair], str], str | None]:
+def _shared(pairs: Sequence[Match], name: Side) -> tuple[Callable[[Match], str], str | None]:
     """Return how a side is labelled, and its label where all pairs have the same."""
     several, side = several_runs(sides_of(pairs)), attrgetter(name)
 
-    def label(pair: Pair) -> str:
+    def label(pair: Match) -> str:
         return device_label(side(pair), several) if pair.by in (None, DEVICE) else str(pair.value(side(pair)))
 
     labels = set(map(label, pairs))
     return label, labels.pop() if len(labels) == 1 else None
 
 
-def _side(pairs: Sequence[Pair], name: Side, value: Column) -> list[Column]:
+def _side(pairs: Sequence[Match], name: Side, value: Column) -> list[Column]:
     """Return one column headed by the side's label where all pairs share it, else the labels in a column of their own."""
     label, shared = _shared(pairs, name)
     labels = Column(f"{name}.label", Unit.TEXT, f"{name}: which it is", of=label, heading=name)
     return [value.headed(shared)] if shared else [labels, value]
 
 
-def _ratios(found: Sequence[Pair]) -> Iterator[Figure]:
+def _ratios(found: Sequence[Match]) -> Iterator[Figure]:
     yield ratio_figure(same_title(found), found)
 
 
-SAME: Section[Pair] = Section(
+SAME: Section[Match] = Section(
     records="same", title=same_title, columns=[same_columns], notes=same_notes, whole=pair_cells, figures=[_ratios]
 )
 """Rows that differ in one setting."""
-VALUES: Section[Pair] = replace(SAME, records="values", headline=reported_texts)
+VALUES: Section[Match] = replace(SAME, records="values", headline=reported_texts)
 """The same of rows that report values, not times."""
 
 
@@ -272,7 +283,7 @@ def is_untuned(row: Row, rows: Iterable[Row]) -> bool:
     return len(settings) == 1 and not any(each.is_tuned and (kind_of_work(each), each.params.get("model")) == step for each in here)
 
 
-def best(results: Results, by: Sequence[Speeds] = _THROUGHPUTS) -> Pairs:
+def best(results: Results, by: Sequence[Speeds] = _THROUGHPUTS) -> Matches:
     """Set each accelerator at its best against the CPU at its best: batch, precision, layout, mode and other switches.
 
     Each side chooses its own. One comparison for each workload and set of parameters other than those (a model, a shape); a case that
@@ -280,8 +291,8 @@ def best(results: Results, by: Sequence[Speeds] = _THROUGHPUTS) -> Pairs:
     in items a second, or in FLOP/s where the workload has no items: ``by`` the first that all rows have. Rows flagged implausible
     take no part. The interval allows for both having been chosen for being fast, among all pairs of a row here and a row there.
     """
-    pairs: list[Pair] = []
-    unpaired: list[Unpaired] = []
+    pairs: list[Match] = []
+    unpaired: list[Unmatched] = []
     for group in grouped(results.rows, lambda row: row.differing_from((*MACHINE, *settings_named(chosen(row))))).values():
         fit = [row for row in group if row.is_sound and row.is_single_rank]
         known = [each for each in by if all(min(each[0](row), default=0) > 0 for row in fit)]
@@ -296,5 +307,5 @@ def best(results: Results, by: Sequence[Speeds] = _THROUGHPUTS) -> Pairs:
             unpaired += [left_out(row, f"no {'accelerator' if cpus else 'CPU'} with an ok row of the same work") for row, _ in champions]
         for (cpu, of_cpu), (accelerator, of_accelerator) in product(cpus, accelerators):
             both = speeds(cpu), speeds(accelerator)
-            pairs.append(Pair(cpu, accelerator, None, chosen(cpu), both, among=of_cpu * of_accelerator))
-    return Pairs(tuple(pairs), tuple(unpaired))
+            pairs.append(Match(cpu, accelerator, None, chosen(cpu), both, among=of_cpu * of_accelerator))
+    return Matches(tuple(pairs), tuple(unpaired))

@@ -12,7 +12,7 @@ from typing import Any, Generic, NamedTuple, TypeVar, get_args, get_type_hints
 from dlbench.analysis.presentation.columns import PLACE, Entry, Figure, cells, columns_of, plain, with_intervals
 from dlbench.analysis.presentation.names import HasRow, several_runs
 from dlbench.analysis.presentation.wording import brief, cell, plural
-from dlbench.analysis.ratios.pairing import grouped
+from dlbench.analysis.ratios.matching import grouped
 from dlbench.analysis.read.header import ENOUGH_ROUNDS
 from dlbench.analysis.read.table import Results
 from dlbench.analysis.read.usability import is_noisy

@@ -1,4 +1,4 @@
-"""Pairs of rows that differ in one setting, and the ratio of their times."""
+"""Rows that differ in one setting, matched by all others, and the ratio of their times."""
 
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
@@ -46,7 +46,7 @@ STANDARD = {"device": "cpu", "dtype": "fp32", "layout": "nchw", "mode": "eager",
 """What others are held against of settings with these names, where a workload declares no plain default of its own."""
 
 
-class Unpaired(NamedTuple):
+class Unmatched(NamedTuple):
     """A row that stands in no pair, and why."""
 
     case: str
@@ -55,7 +55,7 @@ class Unpaired(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Pair:
+class Match:
     """Two rows that differ in a setting, or two that are each at their best."""
 
     base: Row
@@ -109,11 +109,11 @@ class Pair:
         return time.device_s if self.on_device else time.median_s
 
 
-class OfPair:
+class OfMatch:
     """A record of a pair, which says where it ran and in which case."""
 
     __slots__ = ()
-    pair: Pair
+    pair: Match
 
     @property
     def row(self) -> Row:
@@ -137,18 +137,18 @@ class OfPair:
 
 
 @dataclass(frozen=True)
-class Pairs:
+class Matches:
     """Pairs, and what they leave out."""
 
-    rows: tuple[Pair, ...] = ()
-    unpaired: tuple[Unpaired, ...] = ()
+    rows: tuple[Match, ...] = ()
+    unmatched: tuple[Unmatched, ...] = ()
     by: Setting | None = None
     """What they differ in; None where each side is at its own best."""
     base_value: Hashable = None
     """What the base of each has of that."""
 
 
-def match_rows(results: Results, by: str, base: str | None = None, *, timed: bool = True) -> Pairs:
+def match_rows(results: Results, by: str, base: str | None = None, *, timed: bool = True) -> Matches:
     """Pair the ``ok`` rows that differ in one setting and give the ratio of their times, base over other.
 
     ``by`` is device, dtype, mode, run, batch, threads, or any column that identifies a case (``param.layout``). What comes with a
@@ -167,29 +167,29 @@ def match_rows(results: Results, by: str, base: str | None = None, *, timed: boo
     of_interest = [row for row in results.rows if setting.of_row(row) is not None]
     with_trouble = [(row, unfit(row, setting, timed)) for row in of_interest]
     base_value = _base_value([row for row, trouble in with_trouble if trouble is None] or of_interest, setting, base)
-    pairs: list[Pair] = []
-    unpaired: list[Unpaired] = []
+    pairs: list[Match] = []
+    unmatched: list[Unmatched] = []
     for group in grouped(with_trouble, lambda each: each[0].differing_from(free)).values():
-        unpaired += [left_out(row, trouble) for row, trouble in group if trouble]
+        unmatched += [left_out(row, trouble) for row, trouble in group if trouble]
         fit = [row for row, trouble in group if trouble is None]
         bases = [row for row in fit if setting.of_row(row) == base_value]
         others = [row for row in fit if setting.of_row(row) != base_value]
         if setting == DTYPE:
             others.sort(key=lambda row: from_widest(row.case.dtype))
         if not bases:
-            unpaired += [left_out(row, f"nothing to pair it with at {setting.name} = {base_value}") for row in others]
+            unmatched += [left_out(row, f"nothing to pair it with at {setting.name} = {base_value}") for row in others]
         if not others:
-            unpaired += [left_out(row, f"nothing to pair it with at another {setting.name}") for row in bases]
-        pairs += [pair_of(*both, setting, timed=timed) for both in product(bases, others)]
-    return Pairs(tuple(pairs), tuple(unpaired), setting, base_value)
+            unmatched += [left_out(row, f"nothing to pair it with at another {setting.name}") for row in bases]
+        pairs += [match(*both, setting, timed=timed) for both in product(bases, others)]
+    return Matches(tuple(pairs), tuple(unmatched), setting, base_value)
 
 
-def pair_of(base: Row, other: Row, by: Setting, *hidden: str, timed: bool = True) -> Pair:
+def match(base: Row, other: Row, by: Setting, *hidden: str, timed: bool = True) -> Match:
     """Return rows that differ in one setting, and in the ``hidden`` parameters, as a pair: see `pair`."""
     both = base.rounds, other.rounds
     on_device = timed and by == _CACHE and all(min(each.device_s, default=0) > 0 for each in both)
     speeds = [[1 / seconds for seconds in (each.device_s if on_device else each.median_s)] for each in both] if timed else None
-    return Pair(base, other, by, (by.name, *hidden), (speeds[0], speeds[1]) if speeds else None, on_device)
+    return Match(base, other, by, (by.name, *hidden), (speeds[0], speeds[1]) if speeds else None, on_device)
 
 
 def from_widest(precision: str | None) -> int:
@@ -264,9 +264,9 @@ def unfit(row: Row, setting: Setting, timed: bool) -> str | None:
     return f"implausible: {row.flag.implausible_reason}" if row.flag.implausible else None
 
 
-def left_out(row: Row, reason: str) -> Unpaired:
+def left_out(row: Row, reason: str) -> Unmatched:
     """Return a row as one that stands in no pair."""
-    return Unpaired(row.case.id, row.file, reason)
+    return Unmatched(row.case.id, row.file, reason)
 
 
 def grouped(items: Iterable[T], key: Callable[[T], K]) -> dict[K, list[T]]:

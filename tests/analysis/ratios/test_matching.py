@@ -8,7 +8,7 @@ import pytest
 from dlbench.analysis.answers.engine.pairs import best
 from dlbench.analysis.presentation.columns import PAIR_COLUMNS, pair_frame
 from dlbench.analysis.presentation.names import choice
-from dlbench.analysis.ratios.pairing import Pairs, Unpaired, match_rows
+from dlbench.analysis.ratios.matching import Matches, Unmatched, match_rows
 from dlbench.analysis.read.table import Results, collect
 from dlbench.core.errors import UsageError
 from dlbench.core.measurement import Measurement, Transfer
@@ -22,7 +22,7 @@ def results_of(path: Path, *runs: list[Measurement]) -> Results:
     return collect([made_up.write(path / f"run{number}.jsonl", run) for number, run in enumerate(runs)])
 
 
-def table(pairs: Pairs) -> "pd.DataFrame":
+def table(pairs: Matches) -> "pd.DataFrame":
     return pair_frame(pairs.rows)
 
 
@@ -30,7 +30,7 @@ def test_the_accelerator_is_measured_against_the_cpu_on_the_same_case(tmp_path: 
     pairs = match_rows(results_of(tmp_path, made_up.both_kinds(cpu_s=0.4, gpu_s=0.01)), "device")
     frame = table(pairs)
     assert list(frame.columns) == list(PAIR_COLUMNS)
-    assert pairs.unpaired == ()
+    assert pairs.unmatched == ()
     work = dict(zip(frame["pair.case"], frame["ratio.speedup"], strict=True))
     assert work == {
         "train_step[model=resnet18,batch=8,dtype=fp32]": pytest.approx(40),
@@ -79,10 +79,10 @@ def test_only_ok_rows_are_paired_and_the_others_are_named_with_the_reason(tmp_pa
     ]
     pairs = match_rows(results_of(tmp_path, measurements), "device")
     assert list(table(pairs)["pair.case"]) == ["matmul[n=1,dtype=fp32]"]
-    assert pairs.unpaired == (
-        Unpaired("matmul[n=2,dtype=fp32]@cpu", "run0", "nothing to pair it with at another device"),
-        Unpaired("matmul[n=3,dtype=fp32]@cuda:0", "run0", "oom: it wanted 100 GiB"),
-        Unpaired("matmul[n=3,dtype=fp32]@cpu", "run0", "nothing to pair it with at another device"),
+    assert pairs.unmatched == (
+        Unmatched("matmul[n=2,dtype=fp32]@cpu", "run0", "nothing to pair it with at another device"),
+        Unmatched("matmul[n=3,dtype=fp32]@cuda:0", "run0", "oom: it wanted 100 GiB"),
+        Unmatched("matmul[n=3,dtype=fp32]@cpu", "run0", "nothing to pair it with at another device"),
     )
 
 
@@ -97,7 +97,7 @@ def test_ranks_on_a_cpu_are_no_pair_with_as_many_accelerators(tmp_path: Path) ->
     pairs = match_rows(results, "device")
     assert list(table(pairs)["base.id"]) == list(table(best(results))["base.id"]) == ["data_parallel[form=ddp,ranks=1]@cpu"]
     reason = "it has several devices, and ranks on a CPU share one; see --by ranks"
-    assert [each.reason for each in pairs.unpaired] == [reason, reason]
+    assert [each.reason for each in pairs.unmatched] == [reason, reason]
 
 
 @pytest.mark.parametrize(
@@ -108,7 +108,7 @@ def test_rows_that_differ_in_anything_else_are_no_pair(tmp_path: Path, differenc
     cpu, gpu = made_up.case(device="cpu", **common), made_up.case(device="cuda:0", **{**common, **difference})
     pairs = match_rows(results_of(tmp_path, [*made_up.rounds_of(cpu, [[1.0]]), *made_up.rounds_of(gpu, [[1.0]])]), "device")
     assert len(table(pairs)) == 0
-    assert [each.case for each in pairs.unpaired] == [cpu.id, gpu.id] or [each.case for each in pairs.unpaired] == [gpu.id, cpu.id]
+    assert [each.case for each in pairs.unmatched] == [cpu.id, gpu.id] or [each.case for each in pairs.unmatched] == [gpu.id, cpu.id]
 
 
 def test_by_dtype_the_base_is_fp32_and_sides_stay_on_one_device(tmp_path: Path) -> None:
@@ -144,7 +144,7 @@ def test_a_parameter_is_named_short_or_in_full(tmp_path: Path, by: str) -> None:
 
 def test_rows_without_the_column_take_no_part(tmp_path: Path) -> None:
     pairs = match_rows(results_of(tmp_path, [*made_up.both_kinds(), *made_up.rounds_of(made_up.case("noop"), [[1.0]])]), "batch")
-    assert pairs.unpaired == ()
+    assert pairs.unmatched == ()
 
 
 def test_another_base(tmp_path: Path) -> None:
@@ -191,7 +191,7 @@ def test_rows_without_times_are_named_and_not_paired(tmp_path: Path) -> None:
     zero = [made_up.rounds_of(made_up.case("noop", d), [[0.0]])[0] for d in ("cpu", "cuda:0")]
     pairs = match_rows(results_of(tmp_path, [*values, *zero]), "device")
     assert len(table(pairs)) == 0
-    assert {(each.case, each.reason) for each in pairs.unpaired} == {
+    assert {(each.case, each.reason) for each in pairs.unmatched} == {
         ("train_step[]@cpu", "it reports values, not times"),
         ("train_step[]@cuda:0", "it reports values, not times"),
         ("noop[]@cpu", "its time reads as zero"),
@@ -321,7 +321,7 @@ def test_what_a_search_found_is_a_best_and_no_same_case(tmp_path: Path) -> None:
     assert {name: row[f"other.{name}"] for name in found} == found
     pairs = match_rows(results, "device")
     assert not pairs.rows
-    assert {each.reason for each in pairs.unpaired} == {"it stands for what its search found, which another's need not have"}
+    assert {each.reason for each in pairs.unmatched} == {"it stands for what its search found, which another's need not have"}
 
 
 def test_how_much_fits_on_two_devices_is_no_speed_of_either(tmp_path: Path) -> None:
@@ -359,9 +359,9 @@ def test_work_that_one_side_never_did_is_named(tmp_path: Path) -> None:
         *made_up.rounds_of(made_up.case(model="vgg11", batch=8), [[1.0]]),
         *made_up.rounds_of(made_up.case(device="cuda:0", model="vgg16", batch=8), [[1.0]]),
     ]
-    assert best(results_of(tmp_path, measurements)).unpaired == (
-        Unpaired("train_step[model=vgg11,batch=8]@cpu", "run0", "no accelerator with an ok row of the same work"),
-        Unpaired("train_step[model=vgg16,batch=8]@cuda:0", "run0", "no CPU with an ok row of the same work"),
+    assert best(results_of(tmp_path, measurements)).unmatched == (
+        Unmatched("train_step[model=vgg11,batch=8]@cpu", "run0", "no accelerator with an ok row of the same work"),
+        Unmatched("train_step[model=vgg16,batch=8]@cuda:0", "run0", "no CPU with an ok row of the same work"),
     )
 
 
