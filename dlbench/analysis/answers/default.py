@@ -10,7 +10,7 @@ from operator import methodcaller
 from typing import NamedTuple
 
 from dlbench.analysis.answers.engine.pairs import RATIO_TAGS, foremost, mark_of, medians, of_ratios
-from dlbench.analysis.answers.engine.question import CONVERGENCE, Lack, Question, Section, Tag, foremost
+from dlbench.analysis.answers.engine.question import CONVERGENCE, Lack, Question, Section, Tag
 from dlbench.analysis.presentation.columns import CASE, RATIO, Figure, of_side, pair_cells, place, value_columns
 from dlbench.analysis.presentation.names import by_device, by_workload, flat
 from dlbench.analysis.presentation.wording import option, short

@@ -19,7 +19,7 @@ from dlbench.analysis.answers.engine.pairs import (
     sides_of,
     span_of,
 )
-from dlbench.analysis.answers.engine.question import Lack, Question, Section, Tag, by_kind, span_of, unique
+from dlbench.analysis.answers.engine.question import Lack, Question, Section, Tag, unique
 from dlbench.analysis.presentation.columns import CASE, KEY, RATIO, Figure, figure, of_row, pair_cells, place, spanned, value_columns
 from dlbench.analysis.presentation.names import HasRow, by_device
 from dlbench.analysis.presentation.wording import few, short

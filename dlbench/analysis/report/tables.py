@@ -13,7 +13,6 @@ from dlbench.analysis.ratios.matching import grouped
 from dlbench.analysis.read.table import Results
 from dlbench.analysis.report import sentences
 from dlbench.analysis.report.screen import ScreenColumn, ScreenTable
-from dlbench.analysis.scaling import projection
 from dlbench.analysis.scaling.projection import ERROR, PROJECTED_COPIES_S, PROJECTED_ITEMS_PER_S, PROJECTED_S, STEP_S, Projected
 from dlbench.core import units
 from dlbench.core.declarations import ValueRole
@@ -108,13 +107,11 @@ def value_notes(row: Row) -> list[str]:
     Of a product, all of which have errors and scales, it has no series.
     """
     columns = [each for each in row.value_columns if not (each.series and _errors(row))]
-    more = len(projection) > _FEW
+    more = len(columns) > _FEW
     if more:
         zero = {each.name for each in columns if not (any(value) if isinstance(value := _value(row, each), Sequence) else value)}
-        columns = sorted(projection, key=lambda each: (each.name in zero, each.better is None))[
-            : _FEW - any(each.series for each in projection)
-        ]
-    return [*(f"{wording.value_words(each)} {wording.cell(_value(row, each), each)}" for each in projection), *("…" for _ in range(more))]
+        columns = sorted(columns, key=lambda each: (each.name in zero, each.better is None))[: _FEW - any(each.series for each in columns)]
+    return [*(f"{wording.value_words(each)} {wording.cell(_value(row, each), each)}" for each in columns), *("…" for _ in range(more))]
 
 
 def _value(row: Row, column: Column) -> Reported:

@@ -7,7 +7,7 @@ from itertools import chain, product
 from operator import attrgetter, methodcaller
 from typing import Literal, Protocol, TypeVar
 
-from dlbench.analysis.answers.engine.question import Lack, Section, Table, Tag, by_kind, cut, foremost, table
+from dlbench.analysis.answers.engine.question import Lack, Section, Table, Tag, cut, table
 from dlbench.analysis.presentation.columns import CASE, RATIO, WORK, Figure, Mark, figure, of_side, pair_cells, place, value_columns
 from dlbench.analysis.presentation.names import HasRow, by_device, choice, device_label, several_runs
 from dlbench.analysis.presentation.wording import cell, value_words
