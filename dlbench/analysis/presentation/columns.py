@@ -12,7 +12,6 @@ from dlbench.analysis.ratios.matching import Match, OfMatch, launch_bound, one_d
 from dlbench.analysis.ratios.ratio import HasRatio, Ratio
 from dlbench.analysis.read.table import as_frame
 from dlbench.core.model import ParamValue
-from dlbench.core.rank_test import FEWEST_ROUNDS
 from dlbench.core.rows.columns import BY_NAME
 from dlbench.core.rows.row import Cells, Row, cell
 from dlbench.core.stats import median_interval
@@ -53,17 +52,18 @@ def at(path: str) -> Callable[[Any], Any]:
     return found
 
 
-def of_row(field: Callable[[Row], object], heading: str = "", priority: int = 1) -> Column:
-    """Return the column of the table that a field of rows is, for records of one: ``of_row(lambda row: row.time.median_s)``."""
-    known = BY_NAME[str(field(cast("Row", _Path())))]
-    return replace(known, of=lambda record: field(record.row), heading=heading, priority=priority)
+def of_row(field: Callable[[Row], object], heading: str = "", priority: int = 1, *ends: Callable[[Row], object]) -> Column:
+    """Return the column that a field of rows is, for records of one: ``of_row(lambda row: row.time.median_s)``; perhaps with its ends."""
+    known = BY_NAME[str(field(cast(Row, _Path())))]
+    both = (of_row(ends[0]), of_row(ends[1])) if ends else None
+    return replace(known, of=lambda record: field(record.row), heading=heading, priority=priority, ends=both)
 
 
 def of_side(side: str, field: Callable[[Row], object], heading: str = "", priority: int = 1) -> Column:
     """Return the column of a side of a pair, or of a record of one: ``of_side("base", lambda row: row.time.median_s)``."""
-    at, known = ("base", "other").index(side), _KNOWN[str(field(cast("Row", _Path())))]
+    place, known = ("base", "other").index(side), _KNOWN[str(field(cast(Row, _Path())))]
     named = replace(known, name=f"{side}.{known.attribute}", meaning=f"{side}: {known.meaning}")
-    return named.by(lambda record: field(record.sides[at])).headed(heading, priority)
+    return named.by(lambda record: field(record.sides[place])).headed(heading, priority)
 
 
 def value_column(column: Column) -> Column:
@@ -75,11 +75,6 @@ def value_columns(rows: Iterable[HasRow]) -> list[Column]:
     """Return those of the numbers that the workloads of these records declare."""
     found = {column.name: column for each in rows for column in each.row.value_columns if not column.series}
     return [value_column(each) for each in found.values()]
-
-
-def with_ends(column: Column, low: Column, high: Column) -> Column:
-    """Return a column with the ends of its interval."""
-    return replace(column, ends=(low, high))
 
 
 CASE = Column("pair.case", Unit.TEXT, "what both sides have in common", heading="case", priority=0)
@@ -105,38 +100,21 @@ def over_rounds(column: Column, rounds: Callable[[Any], Sequence[float]], stem: 
     return spanned(column.by(lambda record: statistics.median(found) if (found := rounds(record)) else None), ends, stem)
 
 
-def ratio_column(name: str, meaning: str, heading: str, of: Callable[[Any], Ratio | None]) -> Column:
+def ratio_column(name: str, meaning: str, heading: str, of: Callable[[Any], Ratio | None], stem: str = "") -> Column:
     """Return a column of that name for a ratio, and two for its interval."""
     column = Column(
         name, Unit.RATIO, meaning, "higher", of=lambda found: (ratio := of(found)) and ratio.speedup, heading=heading, priority=0
     )
-    return spanned(column, lambda found: (ratio.low, ratio.high) if (ratio := of(found)) else (None, None))
+    return spanned(column, lambda found: (ratio.low, ratio.high) if (ratio := of(found)) else (None, None), stem)
 
 
-RATIO = with_ends(
-    Column(
-        "ratio.speedup",
-        Unit.RATIO,
-        "how many times as fast the other is: Hodges-Lehmann estimate over the rounds",
-        "higher",
-        of=lambda record: record.ratio and record.ratio.speedup,
-        heading="ratio",
-        priority=0,
-    ),
-    Column("ratio.ci_low", Unit.RATIO, f"lower end of its 95 % interval; null with fewer than about {FEWEST_ROUNDS} rounds a side").by(
-        lambda record: record.ratio and record.ratio.low
-    ),
-    Column("ratio.ci_high", Unit.RATIO, "upper end of it").by(lambda record: record.ratio and record.ratio.high),
-)
+_SPEEDUP = "how many times as fast the other is: Hodges-Lehmann estimate over the rounds"
+RATIO = ratio_column("ratio.speedup", _SPEEDUP, "ratio", attrgetter("ratio"), "ratio.ci_")
 """A ratio and its interval."""
-TIME = with_ends(
-    of_row(lambda row: row.time.median_s, "time", 0), of_row(lambda row: row.time.ci_low_s), of_row(lambda row: row.time.ci_high_s)
-)
+TIME = of_row(lambda row: row.time.median_s, "time", 0, lambda row: row.time.ci_low_s, lambda row: row.time.ci_high_s)
 """Seconds of a call, and their interval."""
-THROUGHPUT = with_ends(
-    of_row(lambda row: row.rate.items_per_s, "items/s", 0),
-    of_row(lambda row: row.rate.items_per_s_low),
-    of_row(lambda row: row.rate.items_per_s_high),
+THROUGHPUT = of_row(
+    lambda row: row.rate.items_per_s, "items/s", 0, lambda row: row.rate.items_per_s_low, lambda row: row.rate.items_per_s_high
 )
 """Items a second, and their interval."""
 PLACE = Column("place", Unit.TEXT, "where it ran", heading="device", priority=0)

@@ -365,7 +365,7 @@ def as_data(found: Answer | Missing) -> dict[str, Any]:
 
 
 def _without_code(values: list[tuple[str, Any]]) -> dict[str, Any]:
-    return {name: value for name, value in values if name not in ("of", "heading", "priority", "ends")}
+    return {name: value for name, value in values if name not in ("of", "priority", "ends")}
 
 
 def unique(rows: Iterable[Row]) -> list[Row]:
