@@ -79,7 +79,7 @@ DOORS = {
         "dlbench.testing",
     ),
     "msgspec": ("dlbench.core.decoding",),
-    "numpy": ("dlbench.kit.binary", "dlbench.workloads.primitives"),
+    "numpy": ("dlbench.kit.binary", "dlbench.workloads.vectorised"),
     "triton": ("dlbench.kit.binary_triton",),
     "PIL": ("dlbench.workloads.preprocess",),
     "torchcodec": ("dlbench.workloads.preprocess",),

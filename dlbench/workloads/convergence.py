@@ -8,19 +8,20 @@ fp32 throughout. Networks of the user are trained on batches of the user in torc
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Annotated, Literal, Protocol, cast, get_args
+from functools import partial
+from typing import Annotated, Literal, cast, get_args
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812  # what everybody calls it
 
-from dlbench import Clock, Dtype, Least, Reported, Role, Size, Unit, UserDefined, Value, Work, autocast, find_data, find_network, workload
+from dlbench import Clock, Dtype, Least, Reported, Role, Size, Unit, UserDefined, Value, Work, autocast, find_data, workload
 from dlbench.kit.formats import FORMATS, Format, FormatName, Layer, LostGradients
 from dlbench.kit.user_batches import Given, OwnBatches
 from dlbench.kit.user_networks import forward_of, main_output, optimizer_of
 from dlbench.models import Model
 from dlbench.models.shapes import tensors_of
-from dlbench.workloads.cnn import build_on, draw_batch, is_classifier, loss_of, training_step
+from dlbench.workloads.cnn import build_on, draw_batch, is_classifier, loss_of, network_of, training_step
 
 SEEDS, CLASSES, BATCH, MOMENTUM = 6, 10, 64, 0.9
 TRAINED_ON, CHECKED = 32768, 10000
@@ -38,32 +39,28 @@ HELD_OUT = 5
 """One batch of so many is not trained on: accuracy and loss are of those."""
 RATE = 0.02
 
-_SEEDS = tuple(f"seed_{each}" for each in range(SEEDS))
+_of_seeds = partial(Value, series=True, points=tuple(f"seed_{each}" for each in range(SEEDS)))
 VALUES = (
-    Value(
+    _of_seeds(
         "accuracy",
         Unit.FRACTION,
         "higher",
         "part of other samples that each seed's network classifies correctly in the end; guessing, and a diverged one, gives 0.1",
-        series=True,
-        points=_SEEDS,
+        optional=True,  # of your own network with a loss of its own
         role="seed_accuracy",
         margin=0.01,
         paired=True,
     ),
-    Value("loss", Unit.NUMBER, None, "their mean loss, 23 at most", series=True, points=_SEEDS, role="seed_loss"),
-    Value(
+    _of_seeds("loss", Unit.NUMBER, None, "their mean loss; that of a diverged one as the largest that counts as none", role="seed_loss"),
+    _of_seeds(
         "diverged",
         Unit.COUNT,
         None,
-        "1 where a seed's loss was no number or more than 10 times that of guessing",
-        series=True,
-        points=_SEEDS,
+        "1 where a seed's loss was no number or more than 10 times that of guessing, or of your own network at first",
         role="seed_diverged",
     ),
     Value("loss_curve", Unit.NUMBER, None, "median loss of the seeds over the training, at equal steps", series=True, role="loss_curve"),
-    Value("weight_bytes", Unit.BYTES, None, "weights of one seed, as the format keeps them between steps", optional=True),
-    Value("optimizer_bytes", Unit.BYTES, None, "its momenta, as the format keeps them", optional=True),
+    Value("weight_bytes", Unit.BYTES, None, "weights of one seed as the format keeps them, and as many for its momenta", optional=True),
     Value(
         "lost_gradients",
         Unit.FRACTION,
@@ -102,58 +99,42 @@ def convergence(
         training = SeededTraining(trained, FORMATS[format], device)
         curve = training.run(inputs[:TRAINED_ON], labels[:TRAINED_ON], rate, steps)
         losses, accuracies = training.check(inputs[TRAINED_ON:], labels[TRAINED_ON:])
-        return reported(curve, losses, accuracies) | {
-            "weight_bytes": training.kept_bytes,
-            "optimizer_bytes": training.kept_bytes,
-            "lost_gradients": training.lost.share(),
-        }
+        found = reported(curve, losses, accuracies)
+        return {**found, "weight_bytes": training.kept_bytes, "lost_gradients": training.lost.share()}
 
     return Work(observe=observe)
 
 
-def _of_own(train: Callable[[int], tuple[Tensor, Tensor, Tensor]]) -> dict[str, Reported]:
-    losses, ended, accuracies = (torch.stack(each).cpu() for each in zip(*map(train, range(1, SEEDS + 1)), strict=True))
-    curve = [each.mean(1) for each in losses.tensor_split(min(POINTS, losses.shape[1]), 1)]
-    return reported(torch.stack(curve), ended, accuracies, guessed=accuracies)
+def _of_own(train: Callable[[int], tuple[Tensor, ...]]) -> dict[str, Reported]:
+    losses, ended, *accuracies = (torch.stack(each).cpu() for each in zip(*map(train, range(1, SEEDS + 1)), strict=True))
+    curve = torch.stack([each.mean(1) for each in losses.tensor_split(min(POINTS, losses.shape[1]), 1)])
+    first = curve[0].nan_to_num(0, 0, 0).abs().max().item()
+    found = reported(curve, ended, most=DIVERGED * max(first, math.log(CLASSES)))
+    return found | ({"accuracy": tuple(accuracies[0].tolist())} if accuracies else {})
 
 
-def reported(curve: Tensor, losses: Tensor, accuracies: Tensor, guessed: Tensor | float = 1 / CLASSES) -> dict[str, Reported]:
-    """Return what six trainings came to, of the mean losses at each point (points, seeds) and of what they ended with (seeds,).
-
-    ``guessed``: the accuracy of one that diverged.
-    """
-    most = DIVERGED * math.log(CLASSES)
+def reported(
+    curve: Tensor, losses: Tensor, accuracies: Tensor | None = None, most: float = DIVERGED * math.log(CLASSES)
+) -> dict[str, Reported]:
+    """Return what six trainings came to, of the mean losses at each point (points, seeds) and of what they ended with (seeds,)."""
     sound = (torch.cat((curve, losses[None])) <= most).all(0)
-    return {
-        "accuracy": tuple(torch.where(sound, accuracies, guessed).tolist()),
+    found: dict[str, Reported] = {
         "loss": tuple(_bounded(losses, most).tolist()),
         "diverged": tuple((~sound).int().tolist()),
         "loss_curve": tuple(_bounded(curve, most).median(1).values.tolist()),
     }
+    return found if accuracies is None else {"accuracy": tuple(torch.where(sound, accuracies, 1 / CLASSES).tolist()), **found}
 
 
 def _bounded(losses: Tensor, most: float) -> Tensor:
     return losses.nan_to_num(most, most).clamp_max(most)
 
 
-class SeededNetwork(Protocol):
-    """A network of layers without biases, and the samples that it learns."""
-
-    @property
-    def shapes(self) -> Sequence[tuple[int, int]]:
-        """Shapes of the layers' weights: in, out."""
-
-    def draw(self, samples: int, chance: torch.Generator) -> tuple[Tensor, Tensor]:
-        """Return inputs (samples, …) and labels (samples,)."""
-
-    def forward(self, inputs: Tensor, weights: Sequence[Tensor], layers: Sequence[Layer]) -> Tensor:
-        """Return logits (seeds, batch, classes) of inputs (seeds, batch, …)."""
-
-
 class Perceptron:
-    """Four linear layers, and points around so many centres a class that no plane parts them: 320 centres in 64 dimensions."""
+    """Four linear layers without biases, and points around so many centres a class that no plane parts them: 320 in 64 dimensions."""
 
     shapes = ((64, 96), (96, 96), (96, 96), (96, CLASSES))
+    """Of the weights of each layer: in, out."""
     CENTRES, NOISE = 320, 0.6
 
     def draw(self, samples: int, chance: torch.Generator) -> tuple[Tensor, Tensor]:
@@ -163,7 +144,7 @@ class Perceptron:
         return _noisy(centres[of], self.NOISE, chance), of % CLASSES
 
     def forward(self, inputs: Tensor, weights: Sequence[Tensor], layers: Sequence[Layer]) -> Tensor:
-        """Return logits; what enters a layer is the one before, through ReLU, normalised over its 96 numbers."""
+        """Return logits (seeds, batch, classes); what enters a layer is the one before, through ReLU, normalised over its 96 numbers."""
         *inner, last = zip(layers, weights, strict=True)
         for layer, weight in inner:
             inputs = _normalised(layer.multiply(layer.enter(inputs), weight).relu())
@@ -171,7 +152,7 @@ class Perceptron:
 
 
 class Convolutions:
-    """Three 3 x 3 convolutions and a linear layer, and images of 12 x 12 with one of 20 patterns, moved by 0 to 2 in both directions.
+    """Three 3 x 3 convolutions and a linear layer without biases, and images of 12 x 12 with one of 20 patterns, moved by 0 to 2 each way.
 
     A convolution is the product of its patches, as each seed has filters of its own; channels come last.
     """
@@ -195,6 +176,9 @@ class Convolutions:
             maps = layer.multiply(patches.flatten(1, 3), weight).relu().view(*patches.shape[:4], -1)
             inputs = _normalised(maps)
         return layers[-1].multiply(layers[-1].enter(inputs.flatten(2)), weights[-1])
+
+
+SeededNetwork = Perceptron | Convolutions
 
 
 def _patches(images: Tensor, stride: int) -> Tensor:
@@ -236,7 +220,7 @@ class SeededTraining:
 
     @property
     def kept_bytes(self) -> float:
-        """Bytes of the weights of one seed, and of their momenta: as many again."""
+        """Bytes of the weights of one seed; their momenta take as many again."""
         return sum(math.prod(shape) for shape in self._network.shapes) * self._numbers.kept_bits / 8
 
     def run(self, inputs: Tensor, labels: Tensor, rate: float, steps: int) -> Tensor:
@@ -311,22 +295,20 @@ def _losses(logits: Tensor, labels: Tensor) -> Tensor:
 
 def own_training(
     device: torch.device, model: str, source: str | None, batch: int, precision: str, rate: float | None, steps: int
-) -> Callable[[int], tuple[Tensor, Tensor, Tensor]]:
-    """Return a function from a seed to the losses of its training, (steps,), and to loss and accuracy in the end.
+) -> Callable[[int], tuple[Tensor, ...]]:
+    """Return a function from a seed to the losses of its training, (steps,), and in the end to loss and, of a classifier, accuracy.
 
-    Raises ValueError and NotImplementedError for a network, data and precisions that can't be trained so.
+    Raises ValueError and NotImplementedError for data and precisions that can't be trained so.
     """
-    data, network = find_data(source or ""), find_network(model)
+    data, network = find_data(source or ""), network_of(model)
     if data is None:
         raise ValueError(f"model={model} is trained on batches of your own; give source=…, the name of a function below @dlbench.data")
     if precision not in get_args(Dtype):
         raise NotImplementedError(f"format={precision} is emulated in dlbench's own networks; yours take fp32, bf16, fp16 and amp_…")
-    if not is_classifier(model):
-        raise NotImplementedError(f"network '{model}' has a loss of its own, and accuracy tells whether it converges; give it classes")
     dtype = cast("Dtype", precision)
     torch.manual_seed(0)  # a loader that shuffles does so alike in each precision
     example = draw_batch(device, model, batch, dtype, "nchw")
-    way = OwnBatches(data, example, True, device, dtype, batch, 0)
+    way = OwnBatches(data, example, network.takes_targets, device, dtype, batch, 0)
     drawn: list[Given] = [way.fetch()]
     while len(drawn) < DRAWN and sum(each.nbytes for each in tensors_of(drawn)) < DRAWN_BYTES:
         taken = way.fetch()
@@ -337,20 +319,28 @@ def own_training(
     if not trained_on:
         raise ValueError(f"data '{source}' has 1 batch of {batch} an epoch, and one is held out; give a smaller batch")
 
-    def train(seed: int) -> tuple[Tensor, Tensor, Tensor]:
+    def train(seed: int) -> tuple[Tensor, ...]:
         torch.manual_seed(seed)
         module = build_on(device, model, dtype, "nchw").train()
-        if network and network.optimizer:
+        if network.optimizer:
             update = optimizer_of(network, module, rate)
         else:
             update = torch.optim.SGD(module.parameters(), lr=rate or RATE, momentum=MOMENTUM)
         step = training_step(device, update, dtype, loss_of(module, model, example[0]))
         order = torch.randint(len(trained_on), (steps,), generator=torch.Generator().manual_seed(seed))
-        losses = [step(*way.copy(trained_on[at])) for at in order.tolist()]
-        answer = autocast(device, dtype, forward_of(module.eval(), example[0]))
+        losses = torch.stack([step(*way.copy(trained_on[at])) for at in order.tolist()]).float()
+        module.eval()
         with torch.no_grad():
-            seen = [(main_output(answer(inputs)).float(), targets) for inputs, targets in map(way.copy, drawn[::HELD_OUT])]
+            return losses, *check(module)
+
+    def check(module: nn.Module) -> tuple[Tensor, ...]:
+        held_out = map(way.copy, drawn[::HELD_OUT])
+        if not is_classifier(model):
+            loss = autocast(device, dtype, loss_of(module, model, example[0]))
+            return (torch.stack([loss(*each).float() for each in held_out]).mean(),)
+        answer = autocast(device, dtype, forward_of(module, example[0]))
+        seen = [(main_output(answer(inputs)).float(), targets) for inputs, targets in held_out]
         logits, targets = map(torch.cat, zip(*seen, strict=True))
-        return torch.stack(losses).float(), F.cross_entropy(logits, targets), (logits.argmax(1) == targets).float().mean()
+        return F.cross_entropy(logits, targets), (logits.argmax(1) == targets).float().mean()
 
     return train

@@ -104,7 +104,7 @@ def test_a_token_with_the_keys_and_values_of_those_before_it_gives_what_the_whol
 
 @torch.no_grad()
 def test_the_heads_look_where_they_are_told_and_share_the_words(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, number in (("WIDTH", 32), ("HEADS", 4), ("LAYERS", 1), ("VOCABULARY", 50)):
+    for name, number in (("WIDTH", 32), ("HEADS", 4), ("LAYERS", 1), ("BERT_VOCABULARY", 50)):
         monkeypatch.setattr(language_models, name, number)
     torch.manual_seed(0)
     network = filled(on_meta(language_models.Bert)).double()

@@ -8,7 +8,7 @@ import torch
 from dlbench.analysis.read.header import declaration
 from dlbench.core.model import declaration_to_json
 from dlbench.harness.worker import registry
-from dlbench.workloads.primitives import vectorised
+from dlbench.workloads.vectorised import vectorised
 
 CPU = torch.device("cpu")
 WAYS = [("loops", "torch"), ("rows", "torch"), ("whole", "torch"), ("rows", "numpy"), ("whole", "numpy")]

@@ -65,6 +65,15 @@ def test_the_gap_is_by_seed_with_its_exact_interval(asked, name, rate, gap, low,
     assert (row["ladder.converges"], row["value.weight_bytes"], row["value.optimizer_bytes"]) == (converges, 4000, 8000)
 
 
+def test_without_an_accuracy_the_gap_is_how_much_lower_the_loss_is(asked):
+    losses = {"fp32": 0.5, "bf16": 0.504, "fp16": 0.6}
+    measured = [each for name, loss in losses.items() for each in training(name, loss=loss)]
+    measured = [replace(each, values={name: value for name, value in each.values.items() if name != "accuracy"}) for each in measured]
+    found = rungs(asked(measured, workloads=DECLARED)["precision"]).values()
+    assert [row["ladder.gap"] for row in found] == [None, pytest.approx(-0.8), pytest.approx(-20)]
+    assert [(row["ladder.converges"], row["ladder.accuracy"]) for row in found] == [(None, None), ("yes", None), ("no", None)]
+
+
 def test_a_better_accuracy_and_one_that_is_a_point_lower_converge(asked):
     gaps = {"bf16": (0.2,) * 6, "fp16": (-0.01,) * 6, "amp_fp16": (-0.011,) * 6}
     measured = [*training("fp32"), *(each for name, of_seeds in gaps.items() for each in training(name, of_seeds))]
