@@ -18,8 +18,6 @@ from dlbench.core.stats import Interval, binomial_tail, known, quantile, theil_s
 from dlbench.core.store import RunFile
 from dlbench.core.units import MOST
 
-_WIDE = 0.2
-"""Width of an interval over its median from which on a case is noisy."""
 _MARGINS = {"batch": 4.0, "ranks": 1.1}
 """How much more than the size throughput may grow. A library may take a better algorithm for a larger batch, as oneDNN leaves Winograd's to
 them (https://github.com/uxlfoundation/oneDNN/issues/929), and that needs up to 4 times fewer operations (F(4 x 4, 3 x 3): Lavin and Gray,
@@ -38,7 +36,7 @@ def flagged(rows: Sequence[Row]) -> list[Row]:
     has more throughput than its batch or its ranks explain, unexpected a speed against fp32 that is not that of the arithmetic.
     """
     ok = [row for row in rows if row.is_ok]
-    cases, spoiled = (Counter(row.case.run for row in some) for some in (ok, filter(mostly_disturbed, ok)))
+    cases, spoiled = (Counter(row.case.run for row in some) for some in (ok, [row for row in ok if row.is_mostly_disturbed]))
     telling = {row.case.run for row in ok if row.time.disturbed_rounds is not None}
     beyond = _super_linear(ok)
     doubts = _unexpected([row for row in ok if row not in beyond])
@@ -117,38 +115,10 @@ def _shift(base: Sequence[float], new: Sequence[float]) -> tuple[float, Interval
     return interval and (shift, interval)
 
 
-def mostly_disturbed(row: Row) -> bool:
-    """Whether a case was throttled or disturbed in more than half of its rounds.
-
-    A sustained step that was throttled is not: how far a device throttles is what it measures.
-    """
-    if row.declared.is_sustained and row.flag.throttled:
-        return False
-    return 2 * (row.time.disturbed_rounds or 0) > (row.time.rounds or 0)
-
-
-def is_set_aside(row: Row) -> bool:
-    """Whether no answer rests on a row: it was spoiled in a run that is not usable, and its time is what it is about.
-
-    The accuracy of a training, and what a search found to fit, no disturbance changes.
-    """
-    return bool(row.flag.not_usable) and mostly_disturbed(row) and not (row.declared.having("format") or row.declared.value("largest"))
-
-
 def all_disturbed(rows: Sequence[Row]) -> bool:
     """Whether every case that was timed was disturbed in some round."""
     timed = [row for row in rows if row.is_ok and row.time.rounds]
     return bool(timed) and all(row.flag.disturbed for row in timed)
-
-
-def is_noisy(row: Row) -> bool:
-    """Whether the 95 % interval of a case is wider than a fifth of its median, or it still changed speed after its warm-up.
-
-    Of too few rounds there is no interval.
-    """
-    time = row.time
-    wide = time.ci_low_s is not None and (time.ci_high_s or 0) - time.ci_low_s > _WIDE * (time.median_s or 0)
-    return wide or bool(row.flag.not_steady)
 
 
 LEVEL = 0.01

@@ -26,7 +26,6 @@ from dlbench.analysis.answers.parts.headline import (
     MOST_OF_QUALIFIER,
     MOST_TAGS,
     Tag,
-    counts_time,
     cut,
     fitting,
     names_of,
@@ -101,7 +100,7 @@ def answer(question: Question, results: Results) -> Answer | Missing:
         tuple(map(units.one_line, _sentences(found))),
         tuple(of_case),
         (
-            *(() if question.tells_flags else doubts_of(list(filter(counts_time, rows)))),
+            *(() if question.tells_flags else doubts_of([row for row in rows if row.counts_time])),
             *dict.fromkeys((*cautions, *(question.cautions(results) if question.cautions else ()))),
             *(f"{tag}: {EXPLANATIONS[tag]}" for tag in tags[MOST_TAGS:]),
         ),
