@@ -19,7 +19,7 @@ from dlbench.analysis.answers.engine.question import WORTH_IT, Question, Section
 from dlbench.analysis.presentation.columns import CASE, PLACE, RATIO, Figure, figure, others, pair_cells
 from dlbench.analysis.presentation.names import device_label, noun, several_runs
 from dlbench.analysis.presentation.wording import short
-from dlbench.analysis.ratios.matching import DEVICE, Match, OfMatch, grouped, match, one_device, settings_named, unfit
+from dlbench.analysis.ratios.matching import DEVICE, Match, OfMatch, grouped, match, one_device, settings_named
 from dlbench.analysis.ratios.ratio import middle, speedup_of
 from dlbench.analysis.read.table import Results
 from dlbench.core.rows.row import MACHINE, Row
@@ -82,7 +82,7 @@ class Race(OfMatch):
 
 def races(results: Results) -> list[Race]:
     """Return each accelerator in each work and way against the CPU of its machine, or else each CPU; the fastest accelerator first."""
-    fit = [row for row in results.rows if _size(row) and unfit(row, DEVICE, timed=True) is None]
+    fit = [row for row in results.rows if _size(row) and row.unfit(across_devices=True) is None]
     works = grouped(fit, lambda row: (_names(row), row.differing_from((*MACHINE, *settings_named(_names(row))))))
     points = with_own_base([*chain.from_iterable(map(_points, works.values()))])
     several, cpus = several_runs(sides_of(points)), {one_device(point.base) for point in points}

@@ -17,7 +17,6 @@ from dlbench.analysis.ratios.matching import RUN, grouped, match
 from dlbench.analysis.ratios.ratio import Ratio, middle, speedup_of
 from dlbench.analysis.read.runs import ReferenceRun, origin, part, reference_runs, rows_of
 from dlbench.analysis.read.table import Results
-from dlbench.analysis.read.usability import is_noisy, is_set_aside, mostly_disturbed
 from dlbench.analysis.scaling.outliers import Kind, Outlier, kinds, sentences
 from dlbench.core import units
 from dlbench.core.model import as_count, kind_of
@@ -306,13 +305,13 @@ _PUBLISHED: Section[Counterpart] = Section(
 
 
 _SIGNS: Mapping[str, Callable[[Row], bool | None]] = {
-    "not usable": lambda row: row.flag.not_usable and mostly_disturbed(row),
+    "not usable": lambda row: row.flag.not_usable and row.is_mostly_disturbed,
     "failed": lambda row: not row.is_ok,
     "implausible": lambda row: row.flag.implausible,
     "throttled": lambda row: row.flag.throttled,
     "disturbed": lambda row: row.flag.disturbed,
     "unexpected": lambda row: row.flag.unexpected,
-    "noisy": is_noisy,
+    "noisy": lambda row: row.is_noisy,
 }
 """Signs of trouble by the words behind a number of cases, the gravest first; the first is of all cases of a run."""
 _GRAVE = ("failed", "implausible", "throttled")
@@ -365,7 +364,7 @@ class Health(NamedTuple):
 def _read(results: Results) -> Health:
     tried = [row for row in (*results.rows, *results.set_aside) if row.is_ok or row.is_failure]
     devices = by_device(tried)
-    held = ([row for row in found if not (is_set_aside(row) or row.flag.implausible)] for found in devices.values())
+    held = ([row for row in found if not (row.is_set_aside or row.flag.implausible)] for found in devices.values())
     shares = ([row for row in found if row.rate.peak_fraction is not None] for found in held)
     peaks = sorted((max(found, key=_share) for found in shares if found), key=_share)
     machines = kinds(results.files) if len(results.files.environments) > 1 else []

@@ -75,9 +75,17 @@ class FormatTraining:
 
 def trainings(rows: Iterable[Row]) -> list[FormatTraining]:
     """Return the trainings in formats, known by the roles of what they declare; none without the same in the plain format."""
-    having = [row for row in rows if row.is_sound and _parameter(row) in row.params and series(row, "seed_accuracy")]
+    having = [row for row in rows if row.is_sound and _parameter(row) in row.params and _outcomes(row, row)]
     groups = grouped(having, lambda row: row.differing_from((Setting("param", _parameter(row)), MATH))).values()
     return [each for group in groups for each in _of_one(group)]
+
+
+def _outcomes(row: Row, plain: Row) -> Sequence[float]:
+    """Return each seed's accuracy; where a network has a loss of its own, how far that lies below the usual one in the plain format."""
+    if accuracies := series(row, "seed_accuracy"):
+        return accuracies
+    usual = statistics.median(series(plain, "seed_loss") or [0.0])
+    return [(usual - each) / (abs(usual) or 1.0) for each in series(row, "seed_loss")]
 
 
 def _parameter(row: Row) -> str:
@@ -89,7 +97,7 @@ def _of_one(rows: Sequence[Row]) -> Iterator[FormatTraining]:
     base = next((row for row in rows if row.declared.stands_out("format", row.params)), None)
     for row in sorted(rows, key=lambda row: row is not base) if base and len(rows) > 1 else ():  # the plain one first
         other = None if row is base else base
-        gap = paired_difference(series(other, "seed_accuracy"), series(row, "seed_accuracy")) if other else None
+        gap = paired_difference(_outcomes(other, other), _outcomes(row, other)) if other else None
         yield FormatTraining(row, label(row, (_parameter(row),)), str(row.params[_parameter(row)]), other, gap)
 
 
@@ -121,7 +129,7 @@ class FormatCount(NamedTuple):
     @property
     def seeds(self) -> int:
         """Of each training, the fewest."""
-        return min(len(series(row, "seed_accuracy")) for row in self.sides)
+        return min(len(_outcomes(row, row)) for row in self.sides)
 
 
 def counted(found: Sequence[FormatTraining]) -> FormatCount:
@@ -160,7 +168,7 @@ GAP = spanned(
     Column(
         "ladder.gap",
         Unit.NUMBER,
-        "accuracy less that in the plain format, in percentage points; its interval is exact, over seeds",
+        "accuracy less that in the plain format, in percentage points, or how much lower the loss is; its interval is exact, over seeds",
         "higher",
     )
     .by(lambda each: each.gap and 100 * each.gap.shift)
@@ -196,7 +204,7 @@ TRAININGS: Section[FormatTraining] = Section(
         Column("ladder.converges", Unit.TEXT, "yes, no, or not shown", heading="converges", priority=0),
         GAP,
         Column("ladder.accuracy", Unit.FRACTION, "median over seeds").by(
-            lambda each: statistics.median(series(each.row, "seed_accuracy")), "accuracy"
+            lambda each: statistics.median(found) if (found := series(each.row, "seed_accuracy")) else None, "accuracy"
         ),
         Column("ladder.loss", Unit.NUMBER, "median over seeds", "lower", heading="loss"),
         Column("ladder.diverged", Unit.COUNT, "seeds that diverged").by(

@@ -24,10 +24,10 @@ from dlbench.analysis.compare.verdict import (
 )
 from dlbench.analysis.ratios.matching import Unmatched
 from dlbench.analysis.read.table import Results
-from dlbench.core.conditions import BUSY, OVERRUN
+from dlbench.core.conditions import BUSY
 from dlbench.core.rank_test import rank_test
 from dlbench.core.rows.columns import CaseRounds
-from dlbench.core.rows.row import Row
+from dlbench.core.rows.row import MARKS
 from dlbench.core.stats import known
 from dlbench.core.units import percent
 
@@ -35,33 +35,6 @@ _FEW = 0.2
 """Share of rounds that may be unsteady or throttled if the others alone say the same."""
 _BY_VALUES = Verdict.SLOWER, Verdict.FASTER, Verdict.INCONCLUSIVE, Verdict.SAME
 """What decides a case without times, the first before the others."""
-
-
-class Matched(NamedTuple):
-    """Two rows to compare, and what is found of them."""
-
-    found: CaseVerdict
-    base: Row
-    new: Row
-    threshold: float
-    """From which on a change of its time matters, as a fraction."""
-    clocks: ClockDifference | None = None
-    """How the clocks of its device differ between the sides, if they do."""
-
-    @property
-    def sides(self) -> tuple[Row, Row]:
-        """The base and the new one."""
-        return self.base, self.new
-
-    @property
-    def untimed(self) -> str:
-        """Why its times can't be tested, if so."""
-        for side, row in by_side(*self.sides):
-            if not row.rounds.median_s:
-                return f"{side} has values, not times"
-            if min(row.rounds.p10_s) <= 0:
-                return f"its time reads as zero in {side}; give it more to do"
-        return ""
 
 
 class TestFamily(NamedTuple):
@@ -80,9 +53,9 @@ class TestFamily(NamedTuple):
     cases: int = 0
     """That have any."""
 
-    def tests(self, pair: Matched, base: CaseRounds, new: CaseRounds) -> Tests:
-        """Test times of a pair."""
-        return rank_tests(base, new, pair.threshold, self.calibration.drifts(pair.found.case) if self.calibration else {}, self.paired)
+    def tests(self, found: CaseVerdict, base: CaseRounds, new: CaseRounds) -> Tests:
+        """Test times of a case, those of its rounds or of some of them."""
+        return rank_tests(base, new, found.threshold, self.calibration.drifts(found.case) if self.calibration else {}, self.paired)
 
     def verdict(self, tests: Tests) -> Verdict:
         """Return the verdict of other tests of a case, corrected as the first step of Holm's correction does."""
@@ -90,18 +63,27 @@ class TestFamily(NamedTuple):
 
 
 def comparison(
-    title: str, pairs: Sequence[Matched], settled: Sequence[CaseVerdict], family: TestFamily, unmatched: tuple[Unmatched, ...] = ()
+    title: str, cases: Sequence[CaseVerdict], settled: Sequence[CaseVerdict], family: TestFamily, unmatched: tuple[Unmatched, ...] = ()
 ) -> Comparison:
-    """Test the pairs together, as one family, and put all cases in order; ``settled`` are those that no test has to decide, or can."""
-    times = judge_family([{} if pair.untimed else family.tests(pair, pair.base.rounds, pair.new.rounds) for pair in pairs])
+    """Test the cases together, as one family, and put all in order; ``settled`` are those that no test has to decide, or can."""
+    times = judge_family([{} if _untimed(case) else family.tests(case, *[row.rounds for row in case.sides]) for case in cases])
     family = family._replace(weight=sum(test.weight for tests in times for test in tests.values()), cases=sum(map(bool, times)))
-    found = zip(pairs, times, judge_values([pair.found.values for pair in pairs]), strict=True)
-    pairs = [pair._replace(found=pair.found._replace(tests=tests, values=values)) for pair, tests, values in found]
+    judged = zip(cases, times, judge_values([case.values for case in cases]), strict=True)
+    cases = [case._replace(tests=tests, values=values) for case, tests, values in judged]
     budgets = [budget for side in family.sides for budget in side.budgets.values()]
-    no_power = powerless([pair.found for pair in pairs], budgets)
-    judged = [_with_loss(case, family.sides) for case in (*settled, *(_concluded(pair, family) for pair in pairs))]
-    cases = tuple(sorted(judged, key=attention))
-    return Comparison(title, cases, no_power, summed_up(cases, budgets), family.report_only, unmatched)
+    no_power = powerless(cases, budgets)
+    found = sorted((_with_loss(case, family.sides) for case in (*settled, *(_concluded(case, family) for case in cases))), key=attention)
+    return Comparison(title, tuple(found), no_power, summed_up(found, budgets), family.report_only, unmatched)
+
+
+def _untimed(found: CaseVerdict) -> str:
+    """Say why the times of a case can't be tested, if so."""
+    for side, row in by_side(*found.sides):
+        if not row.rounds.median_s:
+            return f"{side} has values, not times"
+        if min(row.rounds.p10_s) <= 0:
+            return f"its time reads as zero in {side}; give it more to do"
+    return ""
 
 
 def _with_loss(case: CaseVerdict, results: tuple[Results, Results]) -> CaseVerdict:
@@ -113,25 +95,25 @@ def _with_loss(case: CaseVerdict, results: tuple[Results, Results]) -> CaseVerdi
     return case
 
 
-def _concluded(pair: Matched, family: TestFamily) -> CaseVerdict:
-    """Return the verdict of a pair by its times, or why they say nothing, then by its memory and its values."""
-    found, detect = pair.found, pair.found.detect
-    # Where seeds repeat, another round would be the same again: what a single one reports apart from them has not to be excluded.
-    seeds, worse = any(each.test and each.test.paired for each in found.values), []
-    if detect:
-        worse = [worsening(each) for each in found.values if not seeds or (each.test and (each.test.paired or each.test.rounds > 1))]
+def _concluded(found: CaseVerdict, family: TestFamily) -> CaseVerdict:
+    """Return the verdict of a case by its times, or why they say nothing, then by its memory and its values."""
+    values, worse, untimed = found.values, list[tuple[str, int | None]](), _untimed(found)
+    if found.detect:
+        # Where seeds repeat, another round would be the same again: what a single one reports apart from them has not to be excluded.
+        seeds = any(each.test and each.test.paired for each in values)
+        worse = [worsening(each) for each in values if not seeds or (each.test and (each.test.paired or each.test.rounds > 1))]
     if found.tests:
-        found = _by_time(pair, family)
-    elif detect and all(each.rounds.median_s for each in pair.sides):
-        found = found.because(pair.untimed)._replace(unseen=pair.untimed)
-    elif of_values := [each.verdict for each in found.values if each.verdict and not each.is_memory]:
-        found = found._replace(verdict=min(of_values, key=_BY_VALUES.index))
+        found = _by_time(found, family)
+    elif found.detect and all(row.rounds.median_s for row in found.sides):
+        found = found.because(untimed)._replace(unseen=untimed)
+    elif judged := [each.verdict for each in values if each.verdict and not each.is_memory]:
+        found = found._replace(verdict=min(judged, key=_BY_VALUES.index))
     else:
-        found = found.because(pair.untimed)
+        found = found.because(untimed)
     if left := [why for why, _ in worse if why]:
         found = found._replace(unseen="; ".join(filter(None, (found.unseen, *left))), what="worsening")
-    regressed = [each.column.name for each in found.values if each.verdict is Verdict.SLOWER]
-    notes = [str(each) for each in found.values if each.matters or not (found.tests or each.is_memory)]
+    regressed = [each.column.name for each in values if each.verdict is Verdict.SLOWER]
+    notes = [str(each) for each in values if each.matters or not (found.tests or each.is_memory)]
     if found.tests and regressed:
         notes.append(f"by time {found.verdict}")
     if found.tests and found.verdict is Verdict.SLOWER:
@@ -143,47 +125,47 @@ def _concluded(pair: Matched, family: TestFamily) -> CaseVerdict:
     )
 
 
-def _by_time(pair: Matched, family: TestFamily) -> CaseVerdict:
-    """Judge a pair by its times, and say why a change that must be detected could not have been called, if so."""
-    found, tests, detect, clocks = pair.found, pair.found.tests, pair.found.detect, pair.clocks
+def _by_time(found: CaseVerdict, family: TestFamily) -> CaseVerdict:
+    """Judge a case by its times, and say why a change that must be detected could not have been called, if so."""
+    tests, detect, clocks = found.tests, found.detect, found.clocks
     left, verdict, planned = power.possible(tests), together(tests), 0.0
-    excluded = detect is None or (left is not None and left < detect)
     if detect:
         called = power.rounds_to_call(tests, family.weight, detect)
         planned = max(called, power.rounds_to_exclude(tests, math.log1p(detect), family.cases))
-    rounds_to_see, disturbed = power.more_rounds(tests, planned), disturbances(pair.sides)
+    rounds_to_see, disturbed = power.more_rounds(tests, planned), disturbances(found.sides)
     found = found._replace(verdict=verdict, detectable=power.detectable(tests, family.weight), rounds_to_see=rounds_to_see)
-    clean = _is_clean(pair, family)
+    clean = _is_clean(found, family)
     explained = clocks is not None and not (verdict.is_change and _stands(tests, clocks, family))
-    if barred := _barred(pair, clean, explained, family):
-        implausible = any(row.flag.implausible for row in pair.sides)
+    if barred := _barred(found, clean, explained, family):
+        implausible = any(row.flag.implausible for row in found.sides)
         remedy = "dlbench show says why" if implausible else IN_TURN if explained else "measure again on a quieter machine"
         alone, slower = "" if verdict is Verdict.INCONCLUSIVE else f"its times alone would say {verdict}", verdict is Verdict.SLOWER
         found = found.because(barred, alone, remedy, disturbed)._replace(verdict=Verdict.INCONCLUSIVE)
         if not (detect or (slower and not family.report_only)):
             return found
         why = "; ".join(filter(None, (barred, alone if slower else "", disturbed)))
-        return found._replace(unseen=why, remedy=remedy, asked=found.asked or slower, detect=detect or pair.threshold)
+        return found._replace(unseen=why, remedy=remedy, asked=found.asked or slower, detect=detect or found.threshold)
+    if verdict is not Verdict.SAME:
+        found = found.because(disagreement(tests))
     found = found._replace(possible=left).because(
-        "" if verdict is Verdict.SAME else disagreement(tests),
         "the same without its rounds that were unsteady, throttled or short of CPU time" if clean else "",
         f"{clocks.sentence}, which explains {percent(clocks.share)} at most" if clocks else "",
         exclusion(left, detect) if verdict is Verdict.INCONCLUSIVE else "",
         "" if verdict is Verdict.SAME else disturbed,
     )
-    if verdict is Verdict.SLOWER or excluded:
+    if verdict is Verdict.SLOWER or detect is None or (left is not None and left < detect):
         return found
-    why, remedy = why_unseen(left, planned, bool(rounds_to_see), pair.sides)
+    why, remedy = why_unseen(left, planned, bool(rounds_to_see), found.sides)
     return found._replace(unseen=why, remedy=remedy)
 
 
-def _is_clean(pair: Matched, family: TestFamily) -> bool:
+def _is_clean(found: CaseVerdict, family: TestFamily) -> bool:
     """Whether few rounds were unsteady or throttled, and the verdict is the same without them."""
-    if not 0 < max(statistics.fmean(each.rounds.spoiled) for each in pair.sides) <= _FEW:
+    rounds = [row.rounds for row in found.sides]
+    if not 0 < max(statistics.fmean(each.spoiled) for each in rounds) <= _FEW:
         return False
-    sound = ([at for at, spoiled in enumerate(each.rounds.spoiled) if not spoiled] for each in pair.sides)
-    base, new = (each.rounds.times_at(rounds) for each, rounds in zip(pair.sides, sound, strict=True))
-    return family.verdict(family.tests(pair, base, new)) is together(pair.found.tests)
+    sound = [each.times_at([at for at, spoiled in enumerate(each.spoiled) if not spoiled]) for each in rounds]
+    return family.verdict(family.tests(found, *sound)) is found.verdict
 
 
 def _stands(tests: Tests, clocks: ClockDifference, family: TestFamily) -> bool:
@@ -192,51 +174,46 @@ def _stands(tests: Tests, clocks: ClockDifference, family: TestFamily) -> bool:
     The times of new are taken once as if the clocks had made them longer by all they can, and once shorter; whatever the true effect, it
     lies between.
     """
-    shifts = math.log(clocks.slower), math.log(clocks.faster)
-    shifted = ({name: test._replace(new=tuple([each - by for each in test.new])) for name, test in tests.items()} for by in shifts)
-    others = ({name: test.ranked() for name, test in each.items()} for each in shifted)
-    return {*map(family.verdict, others)} == {together(tests)}
+
+    def shifted(by: float) -> Verdict:
+        return family.verdict({name: test._replace(new=tuple([each - by for each in test.new])).ranked() for name, test in tests.items()})
+
+    return {shifted(math.log(clocks.slower)), shifted(math.log(clocks.faster))} == {together(tests)}
 
 
-def _barred(pair: Matched, clean: bool, explained: bool, family: TestFamily) -> str:
+def _barred(found: CaseVerdict, clean: bool, explained: bool, family: TestFamily) -> str:
     """Return what rules out a verdict, if anything: ``unsteady in the new file``.
 
     ``clean``: without its few spoiled rounds the verdict would be the same. ``explained``: its clocks may be why. CPUs that were taken
     rule out no change of sides in balanced order: chance alone would have struck both alike, but may hide a change.
     """
-    verdict = together(pair.found.tests)
-    # Times that were still moving, that the device cut itself, or that can't be true, show nothing about the program.
-    left = [(side, row) for side, row in by_side(*pair.sides) if not (clean and any(row.rounds.spoiled))]
-    found = {
-        "unsteady": [side for side, row in left if row.flag.not_steady],
-        "throttled": [side for side, row in left if row.flag.throttled],
-        "implausible": [side for side, row in by_side(*pair.sides) if row.flag.implausible],
-        "CPUs taken": [
-            side for side, row in left if (row.time.lost_share or 0.0) > OVERRUN and not (family.balanced and verdict.is_change)
-        ],
-    }
-    marks = [f"{mark} {'on both sides' if len(sides) > 1 else f'in {sides[0]}'}" for mark, sides in found.items() if sides]
-    clock = pair.clocks.sentence if pair.clocks and explained else ""
-    return ", ".join(filter(None, (*marks, clock, _left_out_apart(pair, family) if verdict is Verdict.SAME else "")))
+    sides = dict[str, list[str]]()
+    for side, row in by_side(*found.sides):
+        for mark in row.marks:
+            spared = clean and any(row.rounds.spoiled) and mark != "implausible"
+            if not (spared or (mark == "CPUs taken" and family.balanced and found.verdict.is_change)):
+                sides.setdefault(mark, []).append(side)
+    marks = [f"{mark} {'on both sides' if len(sides[mark]) > 1 else f'in {sides[mark][0]}'}" for mark in MARKS if mark in sides]
+    clock = found.clocks.sentence if found.clocks and explained else ""
+    return ", ".join(filter(None, (*marks, clock, _left_out_apart(found, family) if found.verdict is Verdict.SAME else "")))
 
 
-def _left_out_apart(pair: Matched, family: TestFamily) -> str:
+def _left_out_apart(found: CaseVerdict, family: TestFamily) -> str:
     """Say which share of its blocks each side left out, where others can't be why these differ.
 
     Then threads of the program itself wait for each other, and what that costs is in no block that counts. Others disturb sides in balanced
     order alike; on machines where they took hardly any CPU time they explain a small difference alone.
     """
-    rounds, others = [row.rounds for row in pair.sides], {**family.sides[0].others, **family.sides[1].others}
-    quiet = all(others.get(row.case.run, math.inf) <= BUSY * (row.case.threads or 1) for row in pair.sides)
+    rounds, others = [row.rounds for row in found.sides], {**family.sides[0].others, **family.sides[1].others}
+    quiet = all(others.get(row.case.run, math.inf) <= BUSY * (row.case.threads or 1) for row in found.sides)
     if not (any(each.left_out for each in rounds) and (family.balanced or quiet)):
         return ""
     shares = [
         [out / (out + len(blocks)) for out, blocks in zip(each.left_out or [0] * len(each.numbers), each.blocks, strict=True)]
         for each in rounds
     ]
-    p, _, _ = rank_test(shares[0], shares[1], ())
     base, new = map(statistics.fmean, shares)
-    if p >= LEVEL or (not family.balanced and abs(new - base) <= BUSY):
+    if rank_test(shares[0], shares[1], ())[0] >= LEVEL or (not family.balanced and abs(new - base) <= BUSY):
         return ""
     text = f"threads waited for a CPU in {percent(new)} of its blocks and in {percent(base)} of those of the base, which are left out"
     return text if family.balanced else f"{text}, though others took hardly any CPU time"

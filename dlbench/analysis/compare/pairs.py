@@ -5,7 +5,7 @@ from dataclasses import replace
 from types import MappingProxyType
 
 from dlbench.analysis.compare.calibration import Calibration
-from dlbench.analysis.compare.comparison import Matched, TestFamily, comparison
+from dlbench.analysis.compare.comparison import TestFamily, comparison
 from dlbench.analysis.compare.judge import Verdict, by_side
 from dlbench.analysis.compare.power import DETECT_BY_DEFAULT, MARGINS_TO_SEE
 from dlbench.analysis.compare.provenance import clock_difference
@@ -54,8 +54,7 @@ def compare(
     protocol, new_protocol = (next(iter(side.protocols.values()), {}) for side in (base, new))
     unlike = _differences(protocol, new_protocol)
     for_a_gate = not across_machines and any("gate" in each for side in (base, new) for each in side.environments.values())
-    pairs: list[Matched] = []
-    settled: list[CaseVerdict] = []
+    pairs, settled = list[CaseVerdict](), list[CaseVerdict]()
     for case in dict.fromkeys([*bases, *news]):
         one, other = bases.get(case), news.get(case)
         limits, detect = _limits(base, one, thresholds, given, not across_machines) if one else (thresholds, DETECT_BY_DEFAULT)
@@ -71,7 +70,7 @@ def compare(
             )
         elif one and other:
             clocks = None if across_machines else clock_difference(readings, new_readings, one.case.device)
-            pairs.append(_matched(one, other, limits, detect, asked)._replace(clocks=clocks))
+            pairs.append(_to_test(one, other, limits, detect, asked)._replace(clocks=clocks))
     if sum(each.unseen is not None for each in settled) > len(pairs):  # what says nothing of most cases is no comparison
         settled = [each._replace(asked=True) for each in settled]
     title = f"{', '.join(new.environments)} against {', '.join(base.environments)}"
@@ -80,11 +79,9 @@ def compare(
     return replace(compared, powerless=_NOTHING_IN_COMMON) if compared.nothing_in_common else compared
 
 
-def _matched(base: Row, new: Row, limits: Thresholds, detect: float | None, asked: bool) -> Matched:
+def _to_test(base: Row, new: Row, limits: Thresholds, detect: float | None, asked: bool) -> CaseVerdict:
     values = tuple(compared_values(base, new, limits, detect or DETECT_BY_DEFAULT))
-    return Matched(
-        CaseVerdict(new.case.id, Verdict.INCONCLUSIVE, (), (), base, new, {}, values, limits, detect, asked), base, new, limits.time
-    )
+    return CaseVerdict(new.case.id, Verdict.INCONCLUSIVE, (), (), base, new, {}, values, limits, detect, asked)
 
 
 def compare_by(results: Results, by: str, given: ThresholdSettings) -> Comparison:
@@ -95,7 +92,7 @@ def compare_by(results: Results, by: str, given: ThresholdSettings) -> Compariso
     """
     found = match_rows(results, by)
     rows = (each.sides for each in found.rows)
-    pairs = [_matched(base, new, *_limits(results, base, WITHIN_A_RUN, given), asked=True) for base, new in rows]
+    pairs = [_to_test(base, new, *_limits(results, base, WITHIN_A_RUN, given), asked=True) for base, new in rows]
     failed = {row.case.id: row for row in results.rows if row.is_failure}
     settled = [CaseVerdict(case, Verdict.FAILED, (row.ending,), new=row) for case, row in failed.items()]
     unmatched = tuple(each for each in found.unmatched if each.case not in failed)

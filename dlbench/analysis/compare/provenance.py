@@ -28,10 +28,8 @@ def compare_machines(results: Results, base: str, others: Sequence[str], across_
     Raises UsageError if there is one, unless that was asked for.
     """
     where, different = results.environments, set[str]()
-    machines = {name: pyperf.machines(where[name]) for name in (base, *others)}
-    notes = [
-        f"{name} does not say which machine it is of" for name, found in machines.items() if not (where[name].get("machine_key") or found)
-    ]
+    known = [name for name in (base, *others) if where[name].get("machine_key") or where[name].get(pyperf.TOOL)]
+    notes = [f"{name} does not say which machine it is of" for name in (base, *others) if name not in known]
     for name in others:
         both = where[base], where[name]
         if _unlike(both, "machine_key"):
@@ -51,10 +49,8 @@ def compare_machines(results: Results, base: str, others: Sequence[str], across_
         ours, theirs = results.thresholds[base], results.thresholds[name]
         if suites := [suite for suite in {**ours, **theirs} if ours.get(suite) != theirs.get(suite)]:
             notes.append(f"{base} and {name} were run with other thresholds in {', '.join(suites)}; those of {base} hold")
-    for name, found in machines.items():  # of another tool, which may be several in one file
-        for what, pair in ((f"the rounds of {name}", found[:2]), (f"{base} and {name}", [*machines[base][:1], *found[:1]])):
-            if unlike := differences({"machine": pair[0]}, {"machine": pair[-1]}, ("machine",)) if pair else []:
-                notes.append(f"{what} are of different machines or software: {'; '.join(unlike)}")
+        if all(each.get(pyperf.TOOL) for each in both) and (unlike := differences(*both, (pyperf.TOOL,))):
+            notes.append(f"{base} and {name} are of different machines or software: {'; '.join(unlike)}")
     return different, [*map(one_line, notes)]
 
 

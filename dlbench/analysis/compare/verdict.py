@@ -8,13 +8,14 @@ from typing import NamedTuple, Self
 
 from dlbench.analysis.compare.judge import LEVEL, RankTest, Tests, Verdict, by_side
 from dlbench.analysis.compare.power import MOST_ROUNDS, least_rounds, more_rounds, rounds_to_exclude
+from dlbench.analysis.compare.provenance import ClockDifference
 from dlbench.analysis.compare.values import WORDS, ValueChange
 from dlbench.analysis.presentation.wording import amount
 from dlbench.analysis.ratios.matching import Unmatched
 from dlbench.analysis.read.header import SpentBudget
 from dlbench.core.rank_test import rounds_for_gate
 from dlbench.core.rows.row import Row
-from dlbench.core.stats import holm
+from dlbench.core.stats import holm, known
 from dlbench.core.thresholds import Thresholds
 from dlbench.core.units import percent, relative_change
 
@@ -54,6 +55,19 @@ class CaseVerdict(NamedTuple):
     """The largest slowdown that is not excluded, as a fraction; None where nothing was tested, or nothing is excluded."""
     lost: bool = False
     """Whether damaged lines may have had rounds of it, or a budget left it out, so that whoever is strict takes it for undecided."""
+
+    clocks: ClockDifference | None = None
+    """How the clocks of its device differ between the sides, if they do."""
+
+    @property
+    def sides(self) -> tuple[Row, ...]:
+        """Its rows, as far as the sides have it."""
+        return tuple(known((self.base, self.new)))
+
+    @property
+    def threshold(self) -> float:
+        """From which on a change of its time matters, as a fraction."""
+        return self.thresholds.time if self.thresholds else 0.0
 
     @property
     def note(self) -> str:

@@ -165,7 +165,7 @@ def match_rows(results: Results, by: str, base: str | None = None, *, timed: boo
     setting = _setting(results, by)
     free = {setting, *_GOES_WITH.get(setting, ())}
     of_interest = [row for row in results.rows if setting.of_row(row) is not None]
-    with_trouble = [(row, unfit(row, setting, timed)) for row in of_interest]
+    with_trouble = [(row, row.unfit(timed=timed, across_devices=setting == DEVICE)) for row in of_interest]
     base_value = _base_value([row for row, trouble in with_trouble if trouble is None] or of_interest, setting, base)
     pairs: list[Match] = []
     unmatched: list[Unmatched] = []
@@ -245,23 +245,6 @@ def _base_value(rows: Sequence[Row], setting: Setting, base: str | None) -> Hash
     if base not in values:
         raise UsageError(f"no row has {setting} = '{base}'{nearest(base, list(values))}")
     return values[base]
-
-
-def unfit(row: Row, setting: Setting, timed: bool) -> str | None:
-    """Say why a row can't be in a ratio of rows that differ in this setting, if so."""
-    if not row.is_ok:
-        return row.ending
-    if bool(row.rounds.median_s) is not timed:
-        return "it reports values, not times" if timed else "it has times"
-    if timed and row.flag.no_speed:
-        return row.rate.reason or "its time tells no speed"
-    if timed and min(row.rounds.median_s) <= 0:
-        return "its time reads as zero"
-    if setting == DEVICE and not row.is_single_rank:
-        return "it has several devices, and ranks on a CPU share one; see --by ranks"
-    if row.case.found:
-        return "it stands for what its search found, which another's need not have"
-    return f"implausible: {row.flag.implausible_reason}" if row.flag.implausible else None
 
 
 def left_out(row: Row, reason: str) -> Unmatched:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from itertools import chain
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 from dlbench.core.decoding import convert
 from dlbench.core.errors import ResultFileError
@@ -25,7 +25,6 @@ SESSIONS_FOR_A_VERDICT = 7
 
 _GLANCE = 256  # bytes; our own files may have hundreds of megabytes, and begin with another word
 _BEGINNING = re.compile(rb'\s*\{\s*"(?:benchmarks|metadata|version|machine_info|commit_info|datetime)"\s*:')
-_MACHINES = "sessions_of"
 _MACHINE = {"host": "hostname", "system": "platform", "cpu": "cpu_model_name", "cpus": "cpu_count", "python": "python_version"}
 
 _Seconds = Annotated[float, Bounds(ge=1e-15, le=1e9)]
@@ -87,20 +86,14 @@ def load(path: Path) -> RunFile | None:
         raise ResultFileError(f"{path} has no values; give a file of a pyperf run that came to its end")
     measurements = tuple(chain.from_iterable(cases))
     info = {**suite.metadata, **suite.benchmarks[0].metadata}
-    machine = {name: text for name, key in _MACHINE.items() if (text := _text(info.get(key)))}
+    of = {name: text for name, key in _MACHINE.items() if (text := _text(info.get(key)))}
     started = sorted(when for each in measurements if (when := in_utc(each.started)))
     took = {"provenance": {"utc": started[0].isoformat()}, "seconds": (started[-1] - started[0]).total_seconds()} if started else {}
-    return RunFile(path, {"environment": {_MACHINES: [machine] if machine else [], **took}}, measurements, footer={}, torn=False)
+    return RunFile(path, {"environment": {TOOL: of, **took}}, measurements, footer={}, torn=False)
 
 
 def _refused(constant: str) -> None:
     raise ValueError(f"{constant} is no number of JSON")
-
-
-def machines(environment: Mapping[str, Any]) -> list[Mapping[str, str]]:
-    """Return the machine that a file of pyperf says it is of; none of a file of dlbench's own."""
-    found = environment.get(_MACHINES)
-    return [each for each in found if isinstance(each, dict)] if isinstance(found, list) else []
 
 
 def in_utc(text: str) -> datetime | None:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Self
 from dlbench.analysis.read import header, pyperf
 from dlbench.analysis.read.ceilings import Ceilings, Machine, measured, with_ceilings
 from dlbench.analysis.read.header import Environments, Readings, keyed, labels, place_names
-from dlbench.analysis.read.usability import flagged, is_set_aside, trends
+from dlbench.analysis.read.usability import flagged, trends
 from dlbench.core import store
 from dlbench.core.declarations import Declaration
 from dlbench.core.errors import UsageError
@@ -98,8 +98,8 @@ class Results:
 
     @cached_property
     def usable(self) -> "Results":
-        """The same without the rows that no answer rests on, see `usability.is_set_aside`; they are in ``set_aside``."""
-        kept, left = ([row for row in self.rows if is_set_aside(row) is aside] for aside in (False, True))
+        """The same without the rows that no answer rests on, see `Row.is_set_aside`; they are in ``set_aside``."""
+        kept, left = ([row for row in self.rows if row.is_set_aside is aside] for aside in (False, True))
         if not left:
             return self
         return replace(self, rows=tuple(kept), set_aside=tuple(left), unmerged=self.unmerged and self.unmerged.usable)

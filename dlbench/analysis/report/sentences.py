@@ -15,7 +15,6 @@ from dlbench.analysis.ratios.matching import Unmatched, grouped, launch_bound
 from dlbench.analysis.read.header import ENOUGH_ROUNDS, Environments, began
 from dlbench.analysis.read.runs import part
 from dlbench.analysis.read.table import Results
-from dlbench.analysis.read.usability import is_set_aside, mostly_disturbed
 from dlbench.core import units
 from dlbench.core.machine import leaves
 from dlbench.core.model import Status, settings_text
@@ -103,7 +102,7 @@ _COPIES = (
 def count(rows: Sequence[Row]) -> str:
     """Return for example ``14 cases: 12 measured, 1 oom, 1 timeout; 7 rounds.``; searches cut short, and cases not usable, apart."""
     measured = {Status.OK.value: "measured"}
-    statuses = ("not usable" if is_set_aside(row) else names.status(row) for row in rows if row.case.status)
+    statuses = ("not usable" if row.is_set_aside else names.status(row) for row in rows if row.case.status)
     ended = Counter(measured.get(status, status) for status in statuses)
     order = ["measured", *map(str, Status), *ended]
     outcomes = ", ".join(f"{count} {status}" for status, count in sorted(ended.items(), key=lambda each: order.index(each[0])))
@@ -127,7 +126,7 @@ def not_usable(results: Results) -> list[str]:
     several, lines = names.several_runs(results.rows), list[str]()
     for run, rows in grouped((row for row in results.rows if row.flag.not_usable), lambda row: row.case.run).items():
         ok = [row for row in rows if row.is_ok]
-        spoiled = [row for row in ok if mostly_disturbed(row)]
+        spoiled = [row for row in ok if row.is_mostly_disturbed]
         found = {how: remedy for how, remedy in _REMEDIES.items() if any(getattr(row.flag, how) for row in spoiled)}
         extent = f"{len(spoiled)} of {wording.plural(len(ok), 'case')} {' or '.join(found)} in most rounds"
         command = measuring_command(rows, results.environments.get(run, {}))

@@ -13,6 +13,7 @@ ALLOWANCE = 1.25
 """Cards run above the boost clock that their figures are computed from, a TITAN X (Pascal) by a fifth, and a cache may hold an eighth of
 a large working set. A wrong count is off by a factor of two, as a rule."""
 _SAME_OUTPUT = "its output stayed the same on other inputs; see that its call computes, and that Work.inputs are the tensors it reads"
+_COUNTS = ("items", "flops", "bytes")
 NOTHING_STATED = "the workload states neither operations nor bytes"
 EMPTY = 2.0
 """A call that takes less than this many times an empty one did nothing: the least operation of torch takes more than ten times as long."""
@@ -29,9 +30,7 @@ def rated(
     stated, call_s = timed[-1], time.median_s
     ranks = stated.case.ranks or 1
     device = None if stated.case.device == "cpu" else peak_of(stated.device_name)
-    items_per_s, flops_per_s, bytes_per_s = (
-        _rate([getattr(each, count) for each in timed], call_s) for count in ("items", "flops", "bytes")
-    )
+    items_per_s, flops_per_s, bytes_per_s = (_rate([getattr(each, count) for each in timed], call_s) for count in _COUNTS)
     arithmetic = arithmetic_share(device, dtype, flops_per_s / ranks) if device and flops_per_s is not None else None
     moved = stated.bytes / ranks if stated.bytes else 0.0
     memory = memory_share(device, moved, bytes_per_s / ranks) if device and moved and bytes_per_s is not None else None
@@ -43,21 +42,10 @@ def rated(
         reasons = [*(reasons if flops_per_s is not None else []), *uncounted]
     items = (items_per_s or 0.0) * (call_s or 0.0)
     low, high = (items / time.ci_high_s, items / time.ci_low_s) if items and time.ci_low_s and time.ci_high_s else (None, None)
-    bus_bytes_per_s = (
-        bytes_per_s * bus_factor(collective, ranks) if bytes_per_s is not None and ranks > 1 and collective in OPERATIONS else None
-    )
-    rates = Rates(
-        items_per_s,
-        low,
-        high,
-        flops_per_s,
-        bytes_per_s,
-        bus_bytes_per_s,
-        nearest.fraction if nearest else None,
-        nearest,
-        together(reasons),
-    )
-    return rates, doubt
+    on_links = bytes_per_s is not None and ranks > 1 and collective in OPERATIONS
+    bus_bytes_per_s = (bytes_per_s or 0.0) * bus_factor(collective, ranks) if on_links else None
+    of_peak = nearest.fraction if nearest else None
+    return Rates(items_per_s, low, high, flops_per_s, bytes_per_s, bus_bytes_per_s, of_peak, nearest, together(reasons)), doubt
 
 
 def reported(per_round: Sequence[float]) -> Rates:
@@ -104,13 +92,12 @@ def _no_work(fastest_s: float, stated: Measurement, check: SpotCheck | None) -> 
 
 
 def _too_fast(stated: Measurement, arithmetic: Share | None, memory: Share | None) -> list[str]:
-    flops_advice = "see what its flops count, or state least_flops where an algorithm needs fewer"
-    bytes_advice = "see what its bytes count, or state least_bytes where caches hold some of them meanwhile"
     return [
-        f"it reaches {units.three_digits(share.fraction)} times the published peak of {share.of} ({share.figure}); {advice}"
-        for share, count, least, advice in (
-            (arithmetic, stated.flops, stated.least_flops, flops_advice),
-            (memory, stated.bytes, stated.least_bytes, bytes_advice),
+        f"it reaches {units.three_digits(share.fraction)} times the published peak of {share.of} ({share.figure}); "
+        f"see what its {name} count, or state least_{name} where {why}"
+        for share, name, count, least, why in (
+            (arithmetic, "flops", stated.flops, stated.least_flops, "an algorithm needs fewer"),
+            (memory, "bytes", stated.bytes, stated.least_bytes, "caches hold some of them meanwhile"),
         )
         # A faster algorithm does fewer operations than are stated; only those that it can't do without count against the peak.
         if share and share.fraction * (least / count if least and count else 1.0) > ALLOWANCE

@@ -5,8 +5,10 @@ import math
 import statistics
 from collections.abc import Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import compress
 from typing import Any, Literal, NamedTuple
 
+from dlbench.core.conditions import OVERRUN
 from dlbench.core.declarations import Declaration, Value, ValueRole
 from dlbench.core.measurement import StepProfile
 from dlbench.core.model import Params, ParamValue, Reported, Status, as_count, settings_text
@@ -31,6 +33,10 @@ from dlbench.core.units import Column, Unit
 Cells = Mapping[str, Any]
 """Plain values by the name of their column, None where there is none: text, numbers and flags."""
 NOTHING_DECLARED, _NO_ROUNDS = Declaration(), CaseRounds()
+MARKS = ("unsteady", "throttled", "implausible", "CPUs taken")
+"""What a comparison says of times that show nothing about the program."""
+_WIDE = 0.2
+"""Width of an interval over its median from which on a case is noisy."""
 
 
 class Setting(NamedTuple):
@@ -125,10 +131,77 @@ class Row(Record):
         """Whether it failed or crashed, so that the run exits with 5."""
         return self.case.status is not None and self.case.status.is_failure
 
+    # Whether it counts: everything that judges a row asks one of these.
+
     @property
     def is_sound(self) -> bool:
         """Whether it went well, and its numbers can be true."""
         return self.is_ok and not self.flag.implausible
+
+    @property
+    def has_times(self) -> bool:
+        """Whether it is sound, and each of its rounds has a time that ratios can be made of."""
+        return self.is_sound and not self.flag.no_speed and min(self.rounds.median_s, default=0) > 0
+
+    @property
+    def has_throughput(self) -> bool:
+        """Whether it is sound, and each of its rounds has a throughput that ratios can be made of."""
+        rates = self.rounds.items_per_s
+        return self.is_sound and bool(self.time.median_s) and min(rates, default=0.0) > 0 and max(rates) < math.inf
+
+    def unfit(self, *, timed: bool = True, across_devices: bool = False) -> str | None:
+        """Say why it can't be matched with another row by a ratio of times, or where not ``timed`` by its values; None where it can."""
+        if not self.is_ok:
+            return self.ending
+        if bool(self.rounds.median_s) is not timed:
+            return "it reports values, not times" if timed else "it has times"
+        if timed and self.flag.no_speed:
+            return self.rate.reason or "its time tells no speed"
+        if timed and min(self.rounds.median_s) <= 0:
+            return "its time reads as zero"
+        if across_devices and not self.is_single_rank:
+            return "it has several devices, and ranks on a CPU share one; see --by ranks"
+        if self.case.found:
+            return "it stands for what its search found, which another's need not have"
+        return f"implausible: {self.flag.implausible_reason}" if self.flag.implausible else None
+
+    @property
+    def counts_time(self) -> bool:
+        """Whether its times matter: a training in a format is about its accuracy, which no disturbance of the device changes."""
+        return not self.declared.having("format")
+
+    @property
+    def is_mostly_disturbed(self) -> bool:
+        """Whether it was throttled or disturbed in more than half of its rounds.
+
+        A sustained step that was throttled is not: how far a device throttles is what it measures.
+        """
+        if self.declared.is_sustained and self.flag.throttled:
+            return False
+        return 2 * (self.time.disturbed_rounds or 0) > (self.time.rounds or 0)
+
+    @property
+    def is_set_aside(self) -> bool:
+        """Whether no answer rests on it: it was spoiled in a run that is not usable, and its time is what it is about.
+
+        What a search found to fit, too, no disturbance changes.
+        """
+        return bool(self.flag.not_usable) and self.is_mostly_disturbed and self.counts_time and not self.declared.value("largest")
+
+    @property
+    def is_noisy(self) -> bool:
+        """Whether its 95 % interval is wider than a fifth of its median, or it still changed speed after its warm-up.
+
+        Of too few rounds there is no interval.
+        """
+        low, high, median = self.time.ci_low_s, self.time.ci_high_s, self.time.median_s
+        return bool(self.flag.not_steady) or (low is not None and (high or 0) - low > _WIDE * (median or 0))
+
+    @property
+    def marks(self) -> tuple[str, ...]:
+        """Why its times show nothing about the program, of `MARKS`: they still moved, the device cut them, others had its CPUs, …"""
+        shown = self.flag.not_steady, self.flag.throttled, self.flag.implausible, (self.time.lost_share or 0.0) > OVERRUN
+        return tuple(compress(MARKS, shown))
 
     @property
     def ranks(self) -> int | None:
@@ -151,11 +224,6 @@ class Row(Record):
         return self.is_ok and bool(self.case.found) and not self.declared.value("largest")
 
     @property
-    def has_times(self) -> bool:
-        """Whether it is sound, and each of its rounds has a time that ratios can be made of."""
-        return self.is_sound and not self.flag.no_speed and min(self.rounds.median_s, default=0) > 0
-
-    @property
     def throughput(self) -> float:
         """Items a second; zero where it has none."""
         return self.rate.items_per_s or 0.0
@@ -169,12 +237,6 @@ class Row(Record):
     def paid_rate(self) -> float:
         """Their median; zero where it has none."""
         return statistics.median(self.paid_rates or (0.0,))
-
-    @property
-    def has_throughput(self) -> bool:
-        """Whether it is sound, and each of its rounds has a throughput that ratios can be made of."""
-        rates = self.rounds.items_per_s
-        return self.is_sound and bool(self.time.median_s) and min(rates, default=0.0) > 0 and max(rates) < math.inf
 
     @property
     def peak_bytes(self) -> float | None:

@@ -19,7 +19,6 @@ from dlbench.analysis.answers.engine.question import (
     Table,
     Tag,
     Texts,
-    counts_time,
     cut,
     doubts_of,
     fitting,
@@ -99,7 +98,7 @@ def answer(question: Question, results: Results) -> Answer | Missing:
         tuple(map(units.one_line, _sentences(found))),
         tuple(of_case),
         (
-            *(() if question.tells_flags else doubts_of(list(filter(counts_time, rows)))),
+            *(() if question.tells_flags else doubts_of([row for row in rows if row.counts_time])),
             *dict.fromkeys((*cautions, *(question.cautions(results) if question.cautions else ()))),
             *(f"{tag}: {EXPLANATIONS[tag]}" for tag in tags[MOST_TAGS:]),
         ),

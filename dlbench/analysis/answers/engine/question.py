@@ -15,7 +15,6 @@ from dlbench.analysis.presentation.wording import brief, cell, plural
 from dlbench.analysis.ratios.matching import grouped
 from dlbench.analysis.read.header import ENOUGH_ROUNDS
 from dlbench.analysis.read.table import Results
-from dlbench.analysis.read.usability import is_noisy
 from dlbench.core import units
 from dlbench.core.errors import nearest
 from dlbench.core.rows.row import Cells, Row
@@ -91,23 +90,18 @@ def cut(text: str, most: int) -> str:
 
 def tags_of(row: Row) -> tuple[Tag, ...]:
     """Return the limits of one case that its row tells, the gravest first."""
-    if not counts_time(row):
+    if not row.counts_time:
         return ()
     flag = row.flag
     signs = {
         Tag.THROTTLED: flag.throttled,
         Tag.DISTURBED: flag.disturbed,
         Tag.UNFINISHED: row.case.unfinished,
-        Tag.NOISY: is_noisy(row),
+        Tag.NOISY: row.is_noisy,
         Tag.FEW_ROUNDS: row.time.median_s is not None and row.time.ci_low_s is None,
         Tag.TAIL: flag.tail,
     }
     return tuple(tag for tag, shown in signs.items() if shown)
-
-
-def counts_time(row: Row) -> bool:
-    """Whether the times of a row matter: a training in a format is about its accuracy, which no disturbance of the device changes."""
-    return not row.declared.having("format")
 
 
 def which(row: Row, found: Iterable[HasRow], others: int) -> str:
