@@ -13,7 +13,7 @@ from front_door import PLUGINS, measurements, start
 
 from dlbench.core.unknown import Unavailable, Unknown
 from dlbench.harness.probe import sampler
-from dlbench.harness.probe.energy import CounterMeter
+from dlbench.harness.probe.sampler import CounterMeter
 
 NETWORK = str(PLUGINS / "own_networks.py")
 WATTS = 50.0

@@ -8,6 +8,7 @@ from types import SimpleNamespace
 import front_door
 import made_up
 import pytest
+import scripted_card
 import shared_hosts
 
 from dlbench.core.conditions import Throttling
@@ -34,7 +35,7 @@ class Machine:
     """A clock, and in place of a `WorkerPool` processes whose cases take scripted seconds, round by round, and measure nothing."""
 
     def __init__(self, script, start_s=0.0):
-        self.now_s, self.start_s, self.run_ends = 0.0, start_s, 0.0
+        self.began, self.now_s, self.start_s = time.monotonic(), 0.0, start_s
         self.script = {name: list(seconds) for name, seconds in script.items()}
         self.asked = []
 
@@ -43,12 +44,12 @@ class Machine:
         self.now_s += self.start_s if tasks else 0.0
         yield
 
-    def ask(self, request, side, placement, window=None):
+    def ask(self, request, side, placement, window, run_ends):
         name = request.case.workload
         self.asked.append((name, request.round))
-        seconds = self.script[name].pop(0)
-        if self.now_s + seconds > self.run_ends:
-            self.now_s = self.run_ends
+        seconds, ends = self.script[name].pop(0), run_ends - self.began
+        if self.now_s + seconds > ends:
+            self.now_s = ends
             return RequestOutcome("budget")
         self.now_s += seconds
         (measured,) = made_up.rounds_of(request.case, [[seconds / 3] * 3], items=1)
@@ -69,11 +70,11 @@ class Held(Monitor):
         self._names = list(names)
         self.measured = ""
 
-    def throttling(self, device, before, tries, lost=None):
+    def throttling(self, device, before, seen):
         held = self.measured in self._names
         if held:
             self._names.remove(self.measured)
-        return Throttling(waiting=0.5 if held else 0.0, tries=tries)
+        return Throttling(waiting=0.5 if held else 0.0)
 
 
 class Noting(Observer):
@@ -100,13 +101,8 @@ class Noting(Observer):
 def ran(monkeypatch, script, budget_s, rounds=1, signatures=(), held=(), late_s=0.0, devices=("cpu",), sides=(None,), **options):
     """Run the scripted cases in this order; return the machine, and (kind, name, round, status, reason) of what the file holds."""
     machine = Machine(script, **options)
-
-    def pool(*arguments):
-        machine.run_ends = arguments[-1] - began
-        return machine
-
-    began = time.monotonic()
-    monkeypatch.setattr(runner, "WorkerPool", pool)
+    began = machine.began
+    monkeypatch.setattr(runner, "WorkerPool", lambda *_: machine)
     monkeypatch.setattr(measurer, "time", SimpleNamespace(monotonic=lambda: began + machine.now_s))
     monkeypatch.setattr(runner, "in_order", lambda tasks, *_: list(tasks))
     there = [Side(dict.fromkeys(devices), name=side) for side in sides]
@@ -146,9 +142,8 @@ def test_a_case_that_is_not_done_by_then_is_ended_and_skipped(monkeypatch):
 
 
 def test_the_budget_counts_from_the_start_of_the_command(monkeypatch):
-    machine, lines = ran(monkeypatch, {"a": [59.0], "b": [1.0]}, 60, late_s=5.0)
+    _, lines = ran(monkeypatch, {"a": [59.0], "b": [1.0]}, 60, late_s=5.0)
     assert lines == [ok("a"), skipped("b", "its turn")]
-    assert machine.run_ends == 55 + GRACE_S
 
 
 def test_a_budget_that_was_spent_before_the_first_case_starts_no_process_and_says_so_of_each(monkeypatch):
@@ -268,3 +263,36 @@ def test_the_command_ends_a_case_behind_its_budget_and_goes_on_to_its_end(monkey
     assert line["status"] == "skipped"
     assert line["reason"].startswith("the budget of 1 s was spent before ")
     assert front_door.lines(tmp_path / "o.jsonl")[-1]["kind"] == "footer"
+
+
+MINE = """
+import dlbench
+import torch
+
+
+@dlbench.network(inputs=(2,), classes=2)
+def mine():
+    return torch.nn.Linear(2, 2)
+
+
+@dlbench.data
+def numbers(batch):
+    return [(torch.zeros(batch, 2), torch.zeros(batch, dtype=torch.long))] * 4
+"""
+
+
+def test_no_budget_is_too_short_for_the_training_that_all_others_are_held_against(monkeypatch, tmp_path):
+    (tmp_path / "mine.py").write_text(MINE)
+    hello = runner.ask_hello([str(tmp_path / "mine.py")], ["convergence"])
+    monkeypatch.setattr(scripted_card, "own_hello", lambda: hello)
+    machine = scripted_card.ScriptedCard(tmp_path, devices=[scripted_card.CPU])
+    machine.seconds = lambda case, number, policy: 100.0
+    command = ["-m", "dlbench", "run", "convergence", "mine.py", "--set", "format=amp_bf16,bf16,fp32", "--device", "cpu"]
+    assert machine([*command, "--budget", "5s", "-o", "o.jsonl"], 1e6) == 0, machine.done
+    ended = [(each["case"]["params"]["format"], each["status"]) for each in front_door.measurements(tmp_path / "o.jsonl")]
+    assert ended == [("fp32", "ok"), ("amp_bf16", "skipped"), ("bf16", "skipped")]
+    go_on = "dlbench run --resume o.jsonl --budget"
+    assert f"note: the budget left out 2 cases; go on with: {go_on} TIME\n" in machine.done.err
+    assert machine(["-m", *go_on.split(), "10m"], 1e6) == 0, machine.done
+    again = [(each["case"]["params"]["format"], each["status"]) for each in front_door.measurements(tmp_path / "o.jsonl")[3:]]
+    assert again == [("amp_bf16", "ok"), ("bf16", "ok")]

@@ -66,7 +66,7 @@ def _two_cpus(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_machine_that_counts_nothing_tells_nothing(tmp_path: Path) -> None:
     with Monitor([Processor()], 2) as watch:
-        assert watch.throttling("cpu", watch.counters("cpu"), 1) is None
+        assert watch.throttling("cpu", watch.counters("cpu"), Throttling()) is None
 
 
 def test_a_quota_counts_against_the_time_of_all_threads(clock: Clock, tmp_path: Path) -> None:
@@ -75,21 +75,21 @@ def test_a_quota_counts_against_the_time_of_all_threads(clock: Clock, tmp_path: 
         before = watch.counters("cpu")
         clock.now_s += 5
         write(tmp_path, quota(1_400_000))
-        found = watch.throttling("cpu", before, 2)
+        found = watch.throttling("cpu", before, Throttling())
     assert found is not None
-    assert (found.quota, found.thermal, found.tries, found.throttled) == (pytest.approx(0.04), None, 2, True)
+    assert (found.quota, found.thermal, found.throttled) == (pytest.approx(0.04), None, True)
 
 
 def test_what_the_process_saw_of_its_cpus_is_told_with_what_its_parent_saw(clock: Clock, tmp_path: Path) -> None:
     lost = Throttling(waiting=0.25, stolen=0.0)
     with Monitor([Processor()], 2) as watch:
-        assert watch.throttling("cpu", watch.counters("cpu"), 3, lost) == Throttling(waiting=0.25, stolen=0.0, tries=3)
-        assert watch.throttling("cpu", watch.counters("cpu"), 1, Throttling()) is None
+        assert watch.throttling("cpu", watch.counters("cpu"), lost) == lost
+        assert watch.throttling("cpu", watch.counters("cpu"), Throttling()) is None
         write(tmp_path, quota(0))
         before = watch.counters("cpu")
         clock.now_s += 5
         write(tmp_path, quota(1_000_000))
-        assert watch.throttling("cpu", before, 1, lost) == Throttling(quota=0.1, waiting=0.25, stolen=0.0)
+        assert watch.throttling("cpu", before, lost) == Throttling(quota=0.1, waiting=0.25, stolen=0.0)
 
 
 def test_the_hottest_core_counts(clock: Clock, tmp_path: Path) -> None:
@@ -98,7 +98,7 @@ def test_the_hottest_core_counts(clock: Clock, tmp_path: Path) -> None:
         before = watch.counters("cpu")
         clock.now_s += 2
         write(tmp_path, {THROTTLE.format(0, "core"): "510", THROTTLE.format(1, "package"): "240"})
-        found = watch.throttling("cpu", before, 1)
+        found = watch.throttling("cpu", before, Throttling())
     assert found is not None
     assert (found.thermal, found.quota, found.throttled) == (pytest.approx(0.1), None, True)
 
@@ -111,8 +111,8 @@ def test_a_card_is_asked_in_one_session_for_its_violations(clock: Clock, tmp_pat
         before = watch.counters("cuda:0")
         clock.now_s += 10
         card.answers = answers(3 * 10**9, 5 * 10**9, reasons=0x1 | 0x4 | 0x40)
-        found = watch.throttling("cuda:0", before, 1)
-        assert watch.throttling("cpu", watch.counters("cpu"), 1) is None
+        found = watch.throttling("cuda:0", before, Throttling())
+        assert watch.throttling("cpu", watch.counters("cpu"), Throttling()) is None
     assert fake.open == 0
     # It idles by then, so what holds its clock down now tells nothing of the case.
     assert found == Throttling(thermal=pytest.approx(0.2), power_cap=0.5)
@@ -121,7 +121,7 @@ def test_a_card_is_asked_in_one_session_for_its_violations(clock: Clock, tmp_pat
 @pytest.mark.parametrize("fake", [FakeNvml(init_error=real.NVML_ERROR_DRIVER_NOT_LOADED), FakeNvml()])
 def test_a_card_that_nvml_does_not_know_tells_nothing(tmp_path: Path, fake: FakeNvml) -> None:
     with fake.imported(), Monitor([CARD], 2) as watch:
-        assert watch.throttling("cuda:0", watch.counters("cuda:0"), 1) is None
+        assert watch.throttling("cuda:0", watch.counters("cuda:0"), Throttling()) is None
     assert fake.open == 0
 
 
@@ -129,8 +129,8 @@ def test_a_card_is_seen_beside_one_that_nvml_does_not_know(tmp_path: Path) -> No
     unknown = Accelerator(id="cuda:1", kind="cuda", uuid="11111111-2222-3333-4444-555555555555", vendor="nvidia")
     fake = FakeNvml(Card(f"GPU-{UUID}", "0000:3b:00.0", answers(0, 0)))
     with fake.imported(), Monitor([unknown, CARD], 2) as watch:
-        assert watch.throttling("cuda:1", watch.counters("cuda:1"), 1) is None
-        found = watch.throttling("cuda:0", watch.counters("cuda:0"), 1)
+        assert watch.throttling("cuda:1", watch.counters("cuda:1"), Throttling()) is None
+        found = watch.throttling("cuda:0", watch.counters("cuda:0"), Throttling())
     assert found == Throttling(thermal=0.0, power_cap=0.0)
 
 

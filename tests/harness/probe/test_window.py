@@ -1,7 +1,6 @@
 """Energy and series of a window, from made-up counters of NVML and of RAPL, as the parent reads them."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +19,7 @@ from dlbench.core.schema import Unit
 from dlbench.core.unknown import explained
 from dlbench.harness.probe import sampler
 from dlbench.harness.probe.devices import Accelerator, Processor
-from dlbench.harness.probe.energy import MOST_WATTS, CounterMeter, PowerMeter
-from dlbench.harness.probe.sampler import Monitor, Window
+from dlbench.harness.probe.sampler import MOST_WATTS, CounterMeter, Monitor, Window
 from dlbench.harness.worker.stages import metered_window
 
 UUID = "8d2a59f1-6c1f-4c4b-9a55-0123456789ab"
@@ -80,7 +78,6 @@ def card(energy_mj: int | None, power_mw: int = 300_000, reasons: int = 0, clock
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     clock = Clock()
-    monkeypatch.setattr(Window.__init__, "__defaults__", (clock,))
     monkeypatch.setattr(sampler.time, "monotonic", clock)
     return clock
 
@@ -97,7 +94,7 @@ def on_processor(tmp_path: Path, clock: Clock, steps: Sequence[dict[str, float]]
     """A window on the CPU whose counters are read at its beginning and after each step."""
     write(tmp_path, zones(**steps[0]))
     with Monitor([Processor()], 2) as watch:
-        seen = watch.window("cpu", DECLARED)
+        seen = Window(watch, "cpu", DECLARED)
         seen.mark({"interval_s": seconds})
         for at, step in enumerate(steps[1:], 1):
             clock.now_s += seconds
@@ -160,7 +157,7 @@ def test_a_counter_that_may_not_be_read_says_how_to_allow_it(tmp_path: Path, clo
     del tree[f"{RAPL.format(0)}/energy_uj"]
     write(tmp_path, tree)
     with Monitor([Processor()], 2) as watch:
-        seen = watch.window("cpu", DECLARED)
+        seen = Window(watch, "cpu", DECLARED)
         seen.mark({"interval_s": 1})
         clock.now_s += 30
         seen.mark({"items": 1.0, "seconds": 30.0})
@@ -188,7 +185,7 @@ def test_a_machine_that_tells_nothing_says_so_in_a_sentence_each(
 ) -> None:
     write(tmp_path, {"proc/cpuinfo": f"processor\t: 0\nflags\t\t: {flags}" + ("\ncpu MHz\t: 2300.0" if "hyper" in flags else "")})
     with Monitor([Processor()], 2) as watch:
-        seen = watch.window("cpu", DECLARED)
+        seen = Window(watch, "cpu", DECLARED)
         seen.mark({"interval_s": 1})
         clock.now_s += 1
         seen.read()
@@ -211,7 +208,7 @@ def test_a_card_is_metered_to_a_millijoule_with_idle_power_and_its_host(tmp_path
 
     with FakeNvml(made_up).imported(), Monitor([Processor(), CARD], 2) as watch:
         watch.read_idle({"cuda:0"}, idle)
-        seen = watch.window("cuda:0", DECLARED)
+        seen = Window(watch, "cuda:0", DECLARED)
         assert seen.due_s == float("inf")
         seen.mark({"interval_s": 30})
         assert seen.due_s == clock.now_s + 30
@@ -245,7 +242,7 @@ def test_a_card_is_metered_to_a_millijoule_with_idle_power_and_its_host(tmp_path
 def test_a_reading_that_comes_late_stands_for_those_that_it_missed(tmp_path: Path, clock: Clock) -> None:
     made_up = Card(f"GPU-{UUID}", "0000:3b:00.0", card(1000))
     with FakeNvml(made_up).imported(), Monitor([CARD], 2) as watch:
-        seen = watch.window("cuda:0", DECLARED)
+        seen = Window(watch, "cuda:0", DECLARED)
         seen.mark({"interval_s": 1})
         clock.now_s += 3.5
         seen.read()
@@ -259,7 +256,7 @@ def test_a_reading_that_comes_late_stands_for_those_that_it_missed(tmp_path: Pat
 def test_series_have_the_points_of_the_worker_whose_window_began_first(tmp_path: Path, clock: Clock) -> None:
     made_up = Card(f"GPU-{UUID}", "0000:3b:00.0", card(1000))
     with FakeNvml(made_up).imported(), Monitor([CARD], 2) as watch:
-        seen = watch.window("cuda:0", DECLARED)
+        seen = Window(watch, "cuda:0", DECLARED)
         clock.now_s += 0.02  # the message's way
         seen.mark({"interval_s": 1.0})
         for _ in range(21):
@@ -270,8 +267,8 @@ def test_series_have_the_points_of_the_worker_whose_window_began_first(tmp_path:
     assert {len(points) for points in measured(seen).values.values() if isinstance(points, tuple)} == {22}
 
 
-def timed(clock: Clock, **answers: Any) -> tuple[Measurement, Measurement]:
-    """A case whose card is under load for a second, is timed for most of that, and copies for two: as read then, and with its counters."""
+def timed(clock: Clock, **answers: Any) -> Measurement:
+    """A case whose card is under load for a second, is timed for most of that, and copies for two."""
     load = Load(clock, clock.now_s, clock.now_s + 1)
     made_up = Card(f"GPU-{UUID}", "0000:3b:00.0", card(1000, reasons=0x0, clock_mhz=1980))
     made_up.answers |= {
@@ -281,7 +278,7 @@ def timed(clock: Clock, **answers: Any) -> tuple[Measurement, Measurement]:
         **answers,
     }
     with FakeNvml(made_up).imported(), Monitor([CARD], 2) as watch:
-        before, seen = watch.counters("cuda:0"), watch.window("cuda:0", Declaration())
+        seen = Window(watch, "cuda:0", Declaration())
         clock.now_s += 0.3
         seen.mark({"timed": True})
         while seen.due_s < load.end_s:
@@ -291,27 +288,26 @@ def timed(clock: Clock, **answers: Any) -> tuple[Measurement, Measurement]:
         seen.mark({"timed": False})
         assert seen.due_s == float("inf")
         clock.now_s += 2
-        found = measured(seen)
-        return found, replace(found, throttling=watch.throttling("cuda:0", before, 1, found.throttling))
+        return measured(seen)
 
 
 def test_what_holds_a_card_down_is_read_while_its_blocks_run(tmp_path: Path, clock: Clock) -> None:
-    found, counted = timed(clock)
-    assert found.throttling == counted.throttling == Throttling(reasons=("sw_power_cap",), clock_hz=1.5e9, power_w=690.0)
+    found = timed(clock)
+    assert found.throttling == Throttling(reasons=("sw_power_cap",), clock_hz=1.5e9, power_w=690.0)
     assert (found.values, found.energy, found.missing_reasons) == ({"burst": 1.0}, None, {})
 
 
 def test_what_a_card_does_not_tell_under_load_is_unknown(tmp_path: Path, clock: Clock) -> None:
     refused = NVMLError(real.NVML_ERROR_NOT_SUPPORTED)
-    _, counted = timed(clock, nvmlDeviceGetCurrentClocksEventReasons=refused, nvmlDeviceGetPowerUsage=refused)
-    assert counted.throttling == Throttling(clock_hz=1.5e9)
-    assert (counted.throttling.throttled, counted.throttling.power_capped) == (None, None)
+    found = timed(clock, nvmlDeviceGetCurrentClocksEventReasons=refused, nvmlDeviceGetPowerUsage=refused)
+    assert found.throttling == Throttling(clock_hz=1.5e9)
+    assert (found.throttling.throttled, found.throttling.power_capped) == (None, None)
 
 
 def test_without_a_counter_power_is_integrated(tmp_path: Path, clock: Clock) -> None:
     made_up = Card(f"GPU-{UUID}", "0000:3b:00.0", card(None, 100_000))
     with FakeNvml(made_up).imported(), Monitor([CARD], 2) as watch:
-        seen = watch.window("cuda:0", DECLARED)
+        seen = Window(watch, "cuda:0", DECLARED)
         seen.mark({"interval_s": 10})
         for milliwatts in (200_000, 300_000):
             clock.now_s += 10
@@ -339,7 +335,7 @@ def test_without_a_counter_power_is_integrated(tmp_path: Path, clock: Clock) -> 
 def test_a_device_without_a_meter_says_why(tmp_path: Path, clock: Clock, device: Accelerator, fake: FakeNvml, sentence: str) -> None:
     with fake.imported(), Monitor([Processor(), device], 2) as watch:
         assert watch.meters({device.id}) == {}
-        seen = watch.window(device.id, DECLARED)
+        seen = Window(watch, device.id, DECLARED)
         seen.mark({"interval_s": 1})
         clock.now_s += 30
         seen.mark({"items": 1.0, "seconds": 30.0})
@@ -367,7 +363,7 @@ def test_a_processor_tells_its_clock_its_temperature_and_whether_it_was_too_hot(
 
     sensors(3000, 60_000, 100)
     with Monitor([Processor()], 2) as watch:
-        seen = watch.window("cpu", DECLARED)
+        seen = Window(watch, "cpu", DECLARED)
         seen.mark({"interval_s": 1})
         for state in ((2900, 70_000, 100), (2500, 92_500, 400)):
             clock.now_s += 1
@@ -377,19 +373,19 @@ def test_a_processor_tells_its_clock_its_temperature_and_whether_it_was_too_hot(
     found = measured(seen)
     assert found.values["clock_hz"] == (2.9e9, 2.5e9)
     assert (found.values["temperature_c"], found.values["throttle"]) == ((70.0, 92.5), (0.0, sampler.SLOWED_DOWN))
-    assert found.throttling is None, "what the kernel counts is read around the case"
+    assert found.throttling == Throttling(thermal=pytest.approx(0.15)), "of two seconds"
 
 
 def test_a_window_that_was_never_begun_adds_nothing(tmp_path: Path) -> None:
     with Monitor([Processor()], 2) as watch:
-        found = measured(watch.window("cpu", Declaration()))
+        found = measured(Window(watch, "cpu", Declaration()))
     assert (found.energy, found.missing_reasons, found.values) == (None, {}, {"burst": 1.0})
 
 
 def test_a_second_window_takes_the_place_of_the_first(tmp_path: Path, clock: Clock) -> None:
     made_up = Card(f"GPU-{UUID}", "0000:3b:00.0", card(1000))
     with FakeNvml(made_up).imported(), Monitor([CARD], 2) as watch:
-        seen = watch.window("cuda:0", DECLARED)
+        seen = Window(watch, "cuda:0", DECLARED)
         for energy_mj, mhz in ((1000, 1800), (50_000, 900)):
             made_up.answers = card(energy_mj, clock_mhz=mhz)
             seen.mark({"interval_s": 30})
@@ -448,7 +444,7 @@ def test_a_counter_gives_what_was_taken_however_often_it_wraps_around(watts: lis
 @given(st.lists(st.floats(1.0, 700.0), min_size=2, max_size=40), st.floats(0.1, 10))
 def test_power_integrates_to_the_trapezoids_of_its_readings(watts: list[float], interval_s: float) -> None:
     readings = iter(watts)
-    meter = PowerMeter("made-up", lambda: next(readings))
+    meter = CounterMeter("made-up", lambda: {"": next(readings)}, by_power=True)
     for at in range(len(watts)):
         meter.read(at * interval_s)
     assert meter.joules() == pytest.approx(interval_s * (sum(watts) - (watts[0] + watts[-1]) / 2))
