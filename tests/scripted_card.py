@@ -5,6 +5,7 @@ step in its first round, and a product's copies in its first two; a case on the 
 """
 
 import functools
+import math
 import os
 import signal
 import statistics
@@ -24,7 +25,7 @@ from dlbench.core.model import Status, kind_of
 from dlbench.core.store import load
 from dlbench.harness import pool, runner
 from dlbench.harness.probe import linux, processor
-from dlbench.harness.process.wire import HelloRequest, PrepareRequest, Reply
+from dlbench.harness.process.wire import HelloRequest, MeasureRequest, PrepareRequest, Reply
 from dlbench.harness.process.worker_process import RequestOutcome
 
 CPU = {"id": "cpu", "kind": "cpu", "name": None}
@@ -89,9 +90,9 @@ class ScriptedCard:
             ):
                 stack.enter_context(mock.patch.object(module, counter, return_value=count))  # this machine's are on another clock
             stack.enter_context(mock.patch("time.monotonic", self.clock))
-            done = front_door.in_process(self.folder, *words[2:])
+            self.done = front_door.in_process(self.folder, *words[2:])
         self.now += TABLES_S
-        return STOPPED if self._stopped else done.code
+        return STOPPED if self._stopped else self.done.code
 
     def clock(self):
         """The time, in seconds."""
@@ -168,8 +169,13 @@ class _Process:
         found = self.machine.measured(self._request.case, self._request.round, self._request.policy)
         return RequestOutcome("interrupted") if found is None else RequestOutcome("replied", Reply(measurement=found))
 
-    def ask(self, request, deadline_s=0.0, run_ends=0.0, window=None):
+    def ask(self, request, deadline_s=0.0, run_ends=math.inf, window=None):
         self.send(request)
+        if (
+            isinstance(request, MeasureRequest)
+            and self.machine.now + self.machine.seconds(request.case, request.round, request.policy) > run_ends
+        ):
+            return RequestOutcome("interrupted" if self.machine.wait(run_ends, measuring=True) else "budget")
         return self.answer(deadline_s)
 
     def end(self):

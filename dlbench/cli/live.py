@@ -68,13 +68,11 @@ def _how_ended(measurement: Measurement) -> str:
 
 
 class Tracker(Observer):
-    """Follows a run, whose time left is the mean of its cases so far, for each that is left."""
+    """Follows a run."""
 
     def __init__(self, session: Session) -> None:
         self.session = session
         self.policy = session.settings.policy
-        self._running = {task.series for task in session.tasks if task.has_device}
-        """Series that are measured for a further round, as far as is known."""
         self.measurements: dict[Series, list[Measurement]] = {}
         """Those that count of each; without those that were skipped before, which are measured now."""
         self.round = -1
@@ -82,9 +80,6 @@ class Tracker(Observer):
         self.current: Series | None = None
         self._waiting = {task.series for task in session.tasks}
         """Of this round, those that were not measured yet, or that are measured again."""
-        self._began = 0.0
-        self._ended = 0
-        """Cases that were measured in some round, of those whose device is there."""
         devices = dict.fromkeys(task.case.device for task in session.tasks if task.has_device)
         self._opening = f"starting workers for {', '.join(devices)}" if devices else ""
         """What a round begins with, which takes seconds on an accelerator; empty where none of its devices is there."""
@@ -99,8 +94,7 @@ class Tracker(Observer):
         raise NotImplementedError
 
     def round_started(self, number: int, pending: Sequence[Series]) -> None:
-        """Show what a round begins with: the start of its processes, whose time is that of its cases."""
-        self._began = self._began if self._ended else time.monotonic()
+        """Show what a round begins with: the start of its processes."""
         self.round, self._waiting, self.current, self.doing = number - self.session.first_round, set(pending), None, self._opening
         self.show("" if self.round else self._opening)
 
@@ -130,7 +124,6 @@ class Tracker(Observer):
         self.show(f"{measurement.series} {_how_ended(measurement)}")
 
     def _count(self, measurement: Measurement) -> None:
-        self._ended += measurement.series in self._waiting & self._running
         self._end(measurement.series)
         self._note(measurement)
 
@@ -139,18 +132,7 @@ class Tracker(Observer):
         self.current = None
 
     def _note(self, measurement: Measurement) -> None:
-        series = measurement.series
-        self.measurements.setdefault(series, []).append(measurement)
-        if measurement.status is not Status.OK or (measurement.found and not measurement.samples):
-            self._running.discard(series)  # it is not measured in later rounds
-
-    def left_s(self) -> float | None:
-        """Return the mean time of a case in a round, times those that are left, within the budget; None before the first is measured."""
-        if not self._ended:
-            return None
-        now, later = time.monotonic(), max(0, self.policy.rounds - self.round - 1) * len(self._running)
-        left_s = (now - self._began) / self._ended * (len(self._waiting & self._running) + later)
-        return min(left_s, max(0.0, self.session.settings.budget_ends - now))
+        self.measurements.setdefault(measurement.series, []).append(measurement)
 
     def about(self) -> str:
         """Return ``, about 6:12 left``; nothing where that can't be told yet."""

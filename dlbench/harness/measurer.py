@@ -1,5 +1,6 @@
 """Measures one task in one round, by a search where it leaves parameters open; each row of a task is made here."""
 
+import math
 import time
 import zlib
 from collections.abc import Callable, Mapping, Sequence
@@ -55,13 +56,17 @@ class Measurer:
         """Return the rest of the budget."""
         return self.settings.budget_ends - time.monotonic()
 
+    def is_base(self, case: Case) -> bool:
+        """Whether the others of its workload say nothing without it, as trainings without one in fp32: no budget leaves it out."""
+        return self.declared(case).stands_out("format", case.params)
+
     def require_time(self, tasks: Sequence[Task]) -> None:
         """Raise BudgetSpent where no budget is left, or where these would not be done within its grace, as far as is known."""
         left_s = self.left_s()
-        if left_s <= 0 or self.progress.cases_s(tasks) > left_s + GRACE_S:
+        if (left_s <= 0 or self.progress.cases_s(tasks) > left_s + GRACE_S) and not self.is_base(tasks[0].case):
             raise BudgetSpent("its turn")
 
-    def measure(self, task: Task, number: int, tries: int) -> Measurement | None:
+    def measure(self, task: Task, number: int, again: bool) -> Measurement | None:
         """Measure a case on one side, or say why not; None when interrupted. Raises BudgetSpent where it has a try or a round already."""
         placement = self._place(task)
         if refused := self._refusal(task, placement):
@@ -69,10 +74,9 @@ class Measurer:
         try:
             self.require_time([task])
             self.observer.case_started(task.series, number)
-            before = self.monitor.counters(task.case.device)
             ended = self._measured(task, number)
         except BudgetSpent as spent:
-            if number or tries > 1:
+            if number or again:
                 raise
             self.out_of_budget = True
             reason = f"the budget of {self.settings.policy.budget_s:g} s was spent before {spent}; give a larger --budget"
@@ -80,9 +84,6 @@ class Measurer:
         if ended is None:
             return None
         measurement, fault = ended
-        if measurement.status is Status.OK:
-            held_back = self.monitor.throttling(task.case.device, before, tries, measurement.throttling)
-            measurement = replace(measurement, throttling=held_back)
         self.quarantine.note(task, fault, measurement.reason)
         return measurement
 
@@ -133,7 +134,8 @@ class Measurer:
             reason = f"no folder can be made in {error.filename}: {error.strerror}; name one that can be written"
             return _unmeasured(here, number, placement, Status.FAILED, reason), Fault.NONE
         began = time.monotonic()
-        ended = _measure(request, task.side, placement, self.pool, self.monitor.window(case.device, self.declared(case)))
+        run_ends = math.inf if self.is_base(case) else self.settings.budget_ends + GRACE_S
+        ended = _measure(request, task.side, placement, self.pool, Window(self.monitor, case.device, self.declared(case)), run_ends)
         # Of a search the last counts, which a further round only repeats.
         self.progress.took(task.series, time.monotonic() - began)
         return ended
@@ -195,11 +197,13 @@ class Measurer:
         return None
 
 
-def _measure(request: MeasureRequest, side: Side, placement: Placement, pool: WorkerPool, window: Window) -> Measured | None:
+def _measure(
+    request: MeasureRequest, side: Side, placement: Placement, pool: WorkerPool, window: Window, run_ends: float
+) -> Measured | None:
     """Have a case measured in one round; None when interrupted. What comes with it tells of a device fault. Raises BudgetSpent."""
     row = Measurement(request.case, request.round, Status.FAILED, None, side.name, request.device_name, request.threads)
     kills = oom_kills()
-    outcome = pool.ask(request, side, placement, window)
+    outcome = pool.ask(request, side, placement, window, run_ends)
     reply, timed = outcome.reply, outcome.timed
     if outcome.how == "interrupted" and not timed:
         return None

@@ -48,7 +48,7 @@ class WorkerPool:
     """The measuring processes of a run. Use as a context manager: leaving it ends them all.
 
     ``first_workers`` are the processes that answered the handshake, by side: the first round goes on in them. ``run_ends``, on the scale
-    of `time.monotonic`: what is then still starting or measuring is ended.
+    of `time.monotonic`: what is then still starting for a round is ended.
     """
 
     isolation: Isolation
@@ -129,10 +129,12 @@ class WorkerPool:
         worker.send(PrepareRequest(training=self._training, plugins=side.imports_once))
         return worker
 
-    def ask(self, request: MeasureRequest, side: Side, placement: Placement, window: Window | None = None) -> RequestOutcome:
+    def ask(
+        self, request: MeasureRequest, side: Side, placement: Placement, window: Window | None = None, run_ends: float = math.inf
+    ) -> RequestOutcome:
         """Have a case measured in the process that fits its side, its device and the isolation, or by all of its ranks.
 
-        ``window`` is read while the step of a single process is metered.
+        ``window`` is read while the step of a single process is metered; what is not done when the run ends is ended.
         """
         key = self._number, side.name, self._process_for(request.case)
         # End those that hold a device which takes one process, and ranks of another size, which would hold memory while they wait.
@@ -147,9 +149,9 @@ class WorkerPool:
                 worker = self._workers[key] = RankGroup(
                     placement.counts, placement.threads, layout, self.interruption, side.interpreter, side.machines
                 )
-            elif (ready := (worker := self._start(key, side)).answer(run_ends=self.run_ends)).how != "replied":
+            elif (ready := (worker := self._start(key, side)).answer(run_ends=run_ends)).how != "replied":
                 return ready
-        outcome = worker.ask(request, request.policy.timeout_s, self.run_ends, window if request.case.ranks is None else None)
+        outcome = worker.ask(request, request.policy.timeout_s, run_ends, window if request.case.ranks is None else None)
         if key[2] == "cpu" and self.isolation == "spawn":
             worker.end()
         return outcome

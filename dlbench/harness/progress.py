@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from dlbench.core.measurement import Measurement, Series
 from dlbench.core.model import Case, Policy, Status
 from dlbench.core.stats import dependent_variance, relative_half_width
+from dlbench.harness.plan.cases import case_s
 from dlbench.harness.schedule import Task
 
 LOOK_S = 1.0
@@ -122,6 +123,8 @@ class Progress:
         self.rounds = 0
         """Rounds that measured anything, those of the earlier run included."""
         self._measured: set[tuple[Series, int]] = set()
+        self._pending: set[Series] = set()
+        """Of the present round, those that were not measured yet."""
         for measurement in done:
             # A case that was skipped for want of a device or of time can be measured now.
             if measurement.series in self._series and measurement.status is not Status.SKIPPED:
@@ -131,6 +134,7 @@ class Progress:
         """Take a case's result of a round."""
         series, samples = self._series[measurement.series], measurement.samples
         self._measured.add((measurement.series, measurement.round))
+        self._pending.discard(measurement.series)
         self.rounds = max(self.rounds, measurement.round + 1)
         if measurement.status is not Status.OK:
             # It would only end the same way, and take its deadline again.
@@ -152,10 +156,12 @@ class Progress:
         """Return what to measure in a round: tasks that lack one of the policy's, else those that the time left buys one more."""
         needed = [task for task in self._tasks if not self._series[task.series].done() and (task.series, number) not in self._measured]
         self._set_lengths(needed, left_s)
-        if behind := [task for task in needed if self._series[task.series].lacking]:
-            return behind
-        more = allocate_rounds([self._series[task.series] for task in needed], self._policy.max_rounds, left_s - self.start_s)
-        return [task for task, rounds in zip(needed, more, strict=True) if rounds]
+        pending = [task for task in needed if self._series[task.series].lacking]
+        if not pending:
+            more = allocate_rounds([self._series[task.series] for task in needed], self._policy.max_rounds, left_s - self.start_s)
+            pending = [task for task, rounds in zip(needed, more, strict=True) if rounds]
+        self._pending = {task.series for task in pending}
+        return pending
 
     def _set_lengths(self, tasks: Sequence[Task], left_s: float) -> None:
         """Decide how long their blocks last in the next round, where a budget pays for it: less if the policy's rounds would not fit."""
@@ -183,6 +189,19 @@ class Progress:
     def cases_s(self, tasks: Sequence[Task]) -> float:
         """Return how long these will take once their processes have started; a case that was never measured counts nothing."""
         return sum(self._series[task.series].took_s for task in tasks)
+
+    def left_s(self) -> float:
+        """Forecast how long the policy's rounds and the present one still take.
+
+        A case takes as long as in its last round, one that was never measured the mean of the others, and before any was, what the policy
+        tells.
+        """
+        there = {task.series: self._series[task.series] for task in self._tasks if task.has_device}
+        rounds = {series: max(each.lacking, series in self._pending) for series, each in there.items() if not each.ended}
+        took_s = [each.took_s for each in there.values() if each.took_s]
+        usual_s = statistics.fmean(took_s) if took_s else case_s(self._policy)
+        starts = max(0, max(rounds.values(), default=0) - 1)
+        return starts * self.start_s + sum(count * (there[series].took_s or usual_s) for series, count in rounds.items())
 
     def left(self) -> int:
         """Return how many measurements the policy's rounds still want; what stopped after fewer, as a search does, wants none."""

@@ -68,6 +68,7 @@ class Runner:
         self._measurer = measurer = Measurer(
             settings, self.signatures, self.observer, self.monitor, pool, progress, scratch, self._save_try, self.tried
         )
+        self.observer.left_s = lambda: max(0.0, min(progress.left_s(), measurer.left_s()))
         with scratch, self.interruption.before_exit(scratch.remove), pool:
             for number in range(first_round, first_round + (policy.max_rounds if policy.budget_s else policy.rounds)):
                 pending = progress.pending(number, measurer.left_s())
@@ -93,6 +94,8 @@ class Runner:
         """Measure each task, and again what was held back. Return whether there was no interruption."""
         self.observer.round_started(number, [task.series for task in tasks])
         training = any("training" in self._measurer.declared(task.case).tags for task in tasks)
+        # What all else is held against comes first.
+        tasks = sorted(tasks, key=lambda task: not self._measurer.is_base(task.case))
         ready = pool.round(number, tasks if self._measurer.left_s() > 0 else (), self._progress.certain(tasks), training=training)
         with ready, self.monitor.round(number, lambda state: self.save(state.to_json())) as read_state:
             self._progress.start_s = pool.start_s
@@ -112,9 +115,9 @@ class Runner:
                         if waiting.made:
                             self._keep_best(waiting)
                     return False
-                if self._grant_retry(attempt, measured):
-                    self._discard(measured)
-                    attempt.made.append(measured)
+                left_s = self._measurer.left_s() - self._progress.cases_s(attempt.tasks)
+                if self._retries.grant(attempt, measured, left_s):
+                    self._discard(measured, len(attempt.made))
                     for measurement in measured:
                         self.observer.case_postponed(measurement)
                 else:
@@ -127,7 +130,7 @@ class Runner:
 
         Raises BudgetSpent where it is left without this attempt: one of a later round, or one that repeats another.
         """
-        if attempt.tries > 1 and self._progress.cases_s(attempt.tasks) + attempt.pause_s > self._measurer.left_s():
+        if attempt.made and self._progress.cases_s(attempt.tasks) + attempt.pause_s > self._measurer.left_s():
             raise BudgetSpent("its turn")
         if number and len(attempt.tasks) > 1:
             self._measurer.require_time(attempt.tasks)  # one side alone would be in no pair
@@ -135,25 +138,18 @@ class Runner:
             self.interruption.wait(attempt.pause_s)
         measured: list[Measurement] = []
         for task in attempt.tasks:
-            if (each := self._measurer.measure(task, number, attempt.tries)) is None:
+            if (each := self._measurer.measure(task, number, again=bool(attempt.made))) is None:
                 break
             measured.append(each)
         return measured
-
-    def _grant_retry(self, attempt: Attempt, measured: Try) -> bool:
-        # One that did not go well would only end the same way, and its other side has nothing to be compared with.
-        if any(each.status is not Status.OK for each in measured):
-            return False
-        left_s = self._measurer.left_s() - self._progress.cases_s(attempt.tasks)
-        return self._retries.grant(attempt, [each.conditions for each in measured], left_s)
 
     def _save_try(self, tried: Measurement) -> None:
         self.save(measurement_to_json(tried, "try"))
         self.observer.case_tried(tried)
 
-    def _discard(self, measured: Try) -> None:
+    def _discard(self, measured: Try, tries: int) -> None:
         for measurement in measured:
-            self.save(measurement_to_json(measurement, "discarded"))
+            self.save(measurement_to_json(_with_tries(measurement, tries), "discarded"))
 
     def _keep_best(self, attempt: Attempt, measured: Try = ()) -> None:
         """Save the last try at a case, if there was one, and keep the best: one that was discarded is in the file twice then and counts."""
@@ -163,13 +159,16 @@ class Runner:
             tries = [*tries, measured]
         best = best_try(tries)
         if best is not measured:
-            self._discard(measured)
-        for measurement in best:
-            if (throttling := measurement.throttling) and len(tries) > 1:
-                measurement = replace(measurement, throttling=replace(throttling, tries=len(tries)))
+            self._discard(measured, len(attempt.made) + 1)
+        for measurement in (_with_tries(each, len(tries)) for each in best):
             self.save(measurement_to_json(measurement))
             self._progress.add(measurement)
             self.observer.case_ended(measurement)
+
+
+def _with_tries(measurement: Measurement, tries: int) -> Measurement:
+    throttling = measurement.throttling
+    return replace(measurement, throttling=replace(throttling, tries=tries)) if throttling and tries > 1 else measurement
 
 
 def ask_hello(plugins: Sequence[str] = (), workloads: Sequence[str] = ()) -> dict[str, Any]:

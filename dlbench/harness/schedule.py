@@ -4,16 +4,16 @@ import math
 import random
 import time
 from collections import Counter, deque
-from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from itertools import groupby
 from pathlib import Path
 from typing import Literal, NamedTuple, Self
 
-from dlbench.core.conditions import Throttling
 from dlbench.core.measurement import Measurement, Series
-from dlbench.core.model import Case, Policy, kind_of
+from dlbench.core.model import Case, Policy, Status, kind_of
+from dlbench.core.stats import known
 from dlbench.harness.probe.devices import Device, take_one_process, unusable, usable
 from dlbench.harness.process.launch import Interpreter
 from dlbench.harness.ranks.machines import RemoteNode
@@ -142,13 +142,12 @@ Try = Sequence[Measurement]
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """One of the ``tries`` at a case in a round, on each of its sides, after a pause."""
+    """One of the tries at a case in a round, on each of its sides, after a pause."""
 
     tasks: tuple[Task, ...]
-    tries: int = 1
     pause_s: float = 0.0
     made: list[Try] = field(default_factory=list)
-    """The tries of the round that others followed."""
+    """The tries of the round that others followed, or will."""
 
 
 def best_try(tries: Sequence[Try]) -> Try:
@@ -170,42 +169,43 @@ class Retries:
     only be held back again.
     """
 
-    def __init__(self, tries: int) -> None:
-        self._tries = tries
+    def __init__(self, most: int) -> None:
+        self._most = most
         self.waiting: deque[Attempt] = deque()
         self._futile = Counter[str]()
-        self._cases = Counter[str]()
-        """By device, those tried in this round."""
-        self._held_back = Counter[str]()
-        """Those of them that were held back at their first try."""
+        self._first_tries: dict[str, list[bool]] = {}
+        """By device, of this round: whether each was held back."""
 
     def of_round(self, tasks: Iterable[Task]) -> Iterator[Attempt]:
         """Yield an attempt at each case, whose sides stand next to each other, and then the retries that were granted meanwhile."""
         self.waiting = deque(Attempt(tuple(sides)) for _, sides in groupby(tasks, lambda task: task.case.id))
-        self._cases.clear()
-        self._held_back.clear()
+        self._first_tries = {}
         while self.waiting:
             yield self.waiting.popleft()
 
-    def grant(self, attempt: Attempt, throttlings: Collection[Throttling | None], left_s: float) -> bool:
-        """Return whether a case is tried again in this round, given how its tasks went; its pause has to fit in ``left_s``."""
-        device = attempt.tasks[0].case.device
-        known = [each for each in throttlings if each is not None]
-        held_back = any(each.held_back for each in known)
-        if attempt.tries == 1:
-            self._cases[device] += 1
-            self._held_back[device] += held_back
+    def grant(self, attempt: Attempt, measured: Try, left_s: float) -> bool:
+        """Return whether a case is tried again in this round, given how its sides went; its pause has to fit in ``left_s``.
+
+        One that did not go well would only end the same way, its other side has nothing to be compared with, and a search is made once.
+        """
+        if any(each.status is not Status.OK or (each.found and not each.samples) for each in measured):
+            return False
+        device, conditions = attempt.tasks[0].case.device, known(each.conditions for each in measured)
+        held_back, first = any(each.held_back for each in conditions), self._first_tries.setdefault(device, [])
+        if not attempt.made:
+            first.append(held_back)
         if not held_back:
             self._futile[device] = 0
             return False
-        hopeless = self._held_back[device] > max(FEW_CASES, self._cases[device] / 2)
-        if attempt.tries >= self._tries or (hopeless and attempt.tries > 1):
+        hopeless = sum(first) > max(FEW_CASES, len(first) / 2)
+        if len(attempt.made) + 1 >= self._most or (hopeless and attempt.made):
             self._futile[device] += 1
             return False
-        pause_s = PAUSES_S[min(attempt.tries, len(PAUSES_S)) - 1] if any(each.throttled for each in known) else 0.0
+        pause_s = PAUSES_S[min(len(attempt.made), len(PAUSES_S) - 1)] if any(each.throttled for each in conditions) else 0.0
         if hopeless or self._futile[device] >= MAX_FUTILE_RETRIES or pause_s > left_s:
             return False
-        self.waiting.append(replace(attempt, tries=attempt.tries + 1, pause_s=pause_s))
+        attempt.made.append(measured)
+        self.waiting.append(replace(attempt, pause_s=pause_s))
         return True
 
 
@@ -265,6 +265,9 @@ def _suspect(task: Task) -> _Suspect:
 
 class Observer:
     """Callbacks of a run. These do nothing."""
+
+    left_s: Callable[[], float | None] = staticmethod(lambda: None)
+    """Forecasts how long the run still takes; its `Runner` gives it."""
 
     def round_started(self, number: int, pending: Sequence[Series]) -> None:
         """Round ``number`` (from 0) begins, in which these are measured."""

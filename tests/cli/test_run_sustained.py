@@ -13,7 +13,7 @@ from front_door import PLUGINS, measurements, start
 
 from dlbench.core.errors import Unavailable, Unknown
 from dlbench.harness.probe import sampler
-from dlbench.harness.probe.energy import CounterMeter
+from dlbench.harness.probe.sampler import CounterMeter
 
 pytestmark = pytest.mark.real
 

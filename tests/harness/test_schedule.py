@@ -21,6 +21,11 @@ from dlbench.harness.schedule import PAUSES_S, DeviceQuarantine, Fault, Retries,
 HOT, COOL, DISTURBED = Throttling(thermal=0.5), Throttling(thermal=0.0), Throttling(thermal=0.0, waiting=0.051)
 
 
+def sides(*conditions):
+    """A try at a case on as many sides."""
+    return [Measurement(case("a").case, 0, Status.OK, throttling=each) for each in conditions]
+
+
 def case(name, device="cpu", side=None):
     return Task(Case(f"{name}@{device}", "s", name, {}, device), Side({device: None}, name=side))
 
@@ -30,8 +35,9 @@ def played(retries, cases, held_back, left_s=math.inf, how=HOT):
     seen = []
     for attempt in retries.of_round(cases):
         name = attempt.tasks[0].case.workload
-        seen.append((name, attempt.tries, attempt.pause_s))
-        retries.grant(attempt, [how if (name, attempt.tries) in held_back else COOL], left_s)
+        tries = len(attempt.made) + 1
+        seen.append((name, tries, attempt.pause_s))
+        retries.grant(attempt, sides(how if (name, tries) in held_back else COOL), left_s)
     return seen
 
 
@@ -61,9 +67,11 @@ def test_a_throttled_case_comes_again_at_the_end_after_growing_pauses():
 def test_nothing_that_tells_nothing_comes_again():
     retries = Retries(3)
     (attempt,) = retries.of_round([case("a")])
-    assert not retries.grant(attempt, [None], math.inf)
-    assert not retries.grant(attempt, [Throttling()], math.inf)
-    assert not retries.grant(attempt, [Throttling(power_cap=1.0)], math.inf)
+    for told in (None, Throttling(), Throttling(power_cap=1.0)):
+        assert not retries.grant(attempt, sides(told), math.inf)
+    (failed,) = sides(HOT)
+    assert not retries.grant(attempt, [replace(failed, status=Status.OOM)], math.inf)
+    assert not retries.grant(attempt, [replace(failed, found={"batch": 8})], math.inf), "a search is made once"
 
 
 def test_a_disturbed_case_comes_again_as_often_without_a_pause():
@@ -85,9 +93,7 @@ def test_the_sides_of_a_case_come_again_together_whichever_was_held_back():
     seen = []
     for attempt in retries.of_round(tasks):
         seen.append("".join(task.case.workload + task.side.name for task in attempt.tasks))
-        retries.grant(
-            attempt, [COOL, DISTURBED] if attempt.tasks[0].case.workload == "a" and attempt.tries == 1 else [COOL, None], math.inf
-        )
+        retries.grant(attempt, sides(COOL, DISTURBED if len(seen) == 1 else None), math.inf)
     assert seen == ["axay", "bxby", "axay"]
 
 
@@ -126,7 +132,7 @@ def test_sides_of_which_no_further_turn_helped_either_are_left_alone():
         count = 0
         for attempt in retries.of_round(tasks):
             count += 1
-            retries.grant(attempt, [COOL, DISTURBED], math.inf)
+            retries.grant(attempt, sides(COOL, DISTURBED), math.inf)
         return count
 
     assert (tries(), tries()) == (4 + 3, 4)
@@ -216,6 +222,33 @@ def test_a_resumed_run_knows_the_cost_of_a_round_from_its_file():
     slow, quick = case("slow"), case("quick")
     done = [measured(each, n, 1 + 0.1 * (n % 2), calls) for n in range(7) for each, calls in ((slow, 50), (quick, 1))]
     assert names(Progress([slow, quick], BUDGET, done).pending(7, 10.0)) == ["quick"]
+
+
+def test_the_time_left_is_what_each_case_took_last_else_the_mean_of_others_else_what_the_policy_tells():
+    cases = [case("a"), case("b"), case("c")]
+    progress = Progress([*cases, Task(case("a", "cuda:0").case, Side({"cpu": None}))], Policy(rounds=3), ())
+    progress.pending(0, math.inf)
+    assert progress.left_s() == pytest.approx(3 * 3 * 1.5)
+    progress.took(cases[0].series, 4.0)
+    progress.add(measured(cases[0], 0, 1.0))
+    assert progress.left_s() == 2 * 4.0 + 2 * 3 * 4.0
+    progress.took(cases[1].series, 2.0)
+    progress.add(Measurement(cases[1].case, 0, Status.OOM, "no room"))
+    assert progress.left_s() == 2 * 4.0 + 3 * 3.0
+    progress.start_s = 5.0
+    assert progress.left_s() == 2 * 5.0 + 2 * 4.0 + 3 * 3.0
+
+
+def test_an_extra_round_takes_what_is_pending_in_it():
+    slow, noisy = case("slow"), case("noisy")
+    progress = Progress([slow, noisy], Policy(rounds=2, max_rounds=4, budget_s=60.0), ())
+    for number, each in product(range(2), (slow, noisy)):
+        progress.add(measured(each, number, 1.0 + number))
+    progress.took(slow.series, 40.0)
+    progress.took(noisy.series, 2.0)
+    assert progress.left_s() == 0.0
+    assert names(progress.pending(2, 30.0)) == ["noisy"]
+    assert progress.left_s() == 2.0
 
 
 def test_rounds_that_are_certain_to_come_are_those_that_the_policy_still_lacks():

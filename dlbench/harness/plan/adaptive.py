@@ -201,7 +201,7 @@ class AdaptivePlan:
         low = max(fits, default=0)
         known = next((each for each in tries if self._size(each) == low), tries[-1])
         outcome = Measurement(self.case, number, Status.OK, None, known.side, known.device_name, known.threads)
-        outcome.limit_bytes = known.limit_bytes
+        outcome.limit_bytes, outcome.throttling = known.limit_bytes, known.throttling
         if stopped:
             reason = f"{name}={stopped.case.params[name]}: {stopped.reason}"
             return self.unfinished(replace(outcome, status=stopped.status, reason=reason), tries)

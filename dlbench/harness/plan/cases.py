@@ -14,7 +14,7 @@ MAX_CASES = 200_000
 """More would take weeks to measure; a suite that plans more is a mistake."""
 
 _SETUP_S = 0.3
-"""Of one case in one round, for `estimate`: a fork, and building a model."""
+"""Of one case in one round, for `case_s`: a fork, and building a model."""
 _WARMUP_S = 0.2
 """Least warm-up on a CPU, where the policy leaves it open."""
 
@@ -211,14 +211,15 @@ def forecast_s(suite: Suite, devices: Sequence[str]) -> float:
     return estimate(suite.policy, count([suite], devices, include_absent=False))
 
 
-def estimate(policy: Policy, cases: int) -> float:
-    """Guess the seconds that so many cases will take, from the policy alone.
-
-    Each case costs set-up, warm-up and timed blocks in each round, 1.5 s with the default policy; slow steps cost more. A budget cuts later
-    rounds, never the first, and what it leaves makes them longer.
-    """
+def case_s(policy: Policy) -> float:
+    """Forecast from the policy alone how long a case takes in a round: set-up, warm-up and blocks, 1.5 s by default."""
     warmup_s = _WARMUP_S if policy.warmup_s is None else policy.warmup_s
-    round_s = cases * min(_SETUP_S + warmup_s + policy.round_s, policy.timeout_s)
+    return min(_SETUP_S + warmup_s + policy.round_s, policy.timeout_s)
+
+
+def estimate(policy: Policy, cases: int) -> float:
+    """Forecast how long so many cases take. A budget cuts later rounds, never the first, and what it leaves makes them longer."""
+    round_s = cases * case_s(policy)
     all_rounds_s = policy.rounds * round_s
     return all_rounds_s if policy.budget_s is None else min(all_rounds_s, max(policy.budget_s, round_s))
 

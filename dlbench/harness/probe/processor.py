@@ -10,6 +10,7 @@ import subprocess
 import sys
 from collections import defaultdict
 from contextlib import suppress
+from typing import NamedTuple, Self
 
 import psutil
 
@@ -37,8 +38,27 @@ _CPUS = "sys/devices/system/cpu/cpu[0-9]*"
 """The folders of the logical CPUs."""
 _PACKAGE_SENSORS = ("coretemp", "k10temp", "zenpower")
 """Names of Linux's drivers whose first sensor is that of the package."""
+TICKS_S = 1.0
+"""The kernel counts CPU time in ticks of 10 ms: between two looks that are closer it says too little."""
 _PLACING = ("OMP_PLACES", "OMP_PROC_BIND", "GOMP_CPU_AFFINITY", "KMP_AFFINITY")
 """Variables by which a user tells OpenMP where to run its threads."""
+
+
+class CpuUse(NamedTuple):
+    """CPU time that was spent so far, of the CPUs that this process may run on."""
+
+    at_s: float
+    machine: CpuTime | None
+    own_s: float
+    """By this process and those that descend from it."""
+
+    def others_since(self, before: Self) -> tuple[float, float] | None:
+        """Return the CPUs that others took, and that a hypervisor gave away, since ``before``; None where the system does not count it."""
+        if not before.machine or not self.machine:
+            return None
+        seconds, own_s = self.at_s - before.at_s, self.own_s - before.own_s
+        others_s, stolen_s = self.machine.busy_s - before.machine.busy_s - own_s, self.machine.stolen_s - before.machine.stolen_s
+        return max(0.0, others_s) / seconds, max(0.0, stolen_s) / seconds
 
 
 def model_name() -> str | None:

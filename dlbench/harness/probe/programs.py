@@ -5,7 +5,6 @@ import os
 import time
 from collections import defaultdict
 from collections.abc import Callable, Mapping
-from typing import NamedTuple
 
 import psutil
 
@@ -13,21 +12,14 @@ from dlbench.core.conditions import BUSY, OVERRUN
 from dlbench.core.units import percent
 from dlbench.harness.probe import processor
 from dlbench.harness.probe.linux import CpuTime
+from dlbench.harness.probe.processor import TICKS_S, CpuUse
 
-_SHORTEST_S, _LONGEST_S = 1.0, 10.0
-"""Between two looks: CPU time is counted in ticks of 10 ms, and what began a moment ago does not show in the mean of a minute. A case
-that lost time may take longer, as what took it was there meanwhile."""
-_NAMED = 3
-_LEAST = 0.05
-"""CPUs that a program must take to be named."""
+_LONGEST_S = 10.0
+"""After which what others took does not show who takes it now. A case that lost time may last longer: who took it was there meanwhile."""
+_NAMED, _LEAST_NAMED = 3, 0.05
+"""Programs that are named at most, and the CPUs that one must take for it."""
 OWN = ""
 """Instead of the names of this process and of those that descend from it."""
-
-
-class _Look(NamedTuple):
-    at_s: float
-    machine: CpuTime | None
-    cpu_s: Mapping[str, float]
 
 
 def cpu_s_by_name() -> Mapping[str, float]:
@@ -40,7 +32,7 @@ def cpu_s_by_name() -> Mapping[str, float]:
 
 
 class OtherPrograms:
-    """Looks at all processes between cases, and names once what takes the CPUs: how much by the machine's own count.
+    """Looks at all processes between cases, and names once, for who started the run and never in a file, what takes the CPUs.
 
     A look takes 0.05 ms of CPU time a process.
     """
@@ -51,7 +43,7 @@ class OtherPrograms:
         running: Callable[[], Mapping[str, float]] = cpu_s_by_name,
         machine: Callable[[], CpuTime | None] = processor.cpu_time,
         now: Callable[[], float] = time.monotonic,
-        shortest_s: float = _SHORTEST_S,
+        shortest_s: float = TICKS_S,
     ) -> None:
         self._cpus = cpus or len(processor.affinity() or ()) or os.cpu_count() or 1
         self._running, self._machine, self._now, self._shortest_s = running, machine, now, shortest_s
@@ -65,39 +57,34 @@ class OtherPrograms:
         ``lost`` is the share of its time that a case has just lost: however long it took, what takes the CPUs did so meanwhile. Without
         one it takes more to be named, and a look that is not too old.
         """
-        seconds = self._now() - self._before.at_s
+        seconds = self._now() - self._before[0].at_s
         if self.found or seconds < self._shortest_s:
             return None
         before, self._before = self._before, self._look()
-        if seconds > _LONGEST_S and lost <= BUSY:
-            return None
-        self.found = self._sentence(before, self._before, lost)
+        if seconds <= _LONGEST_S or lost > BUSY:
+            self.found = self._sentence(before, self._before, lost)
         return self.found or None
 
     def renew(self) -> None:
         """Look again before a case where the last look is so old that the time before the case would blur what takes the CPUs in it."""
-        if not self.found and self._now() - self._before.at_s > _LONGEST_S:
+        if not self.found and self._now() - self._before[0].at_s > _LONGEST_S:
             self._before = self._look()
 
-    def _look(self) -> _Look:
-        return _Look(self._now(), self._machine(), self._running())
+    def _look(self) -> tuple[CpuUse, Mapping[str, float]]:
+        at_s, machine, spent_s = self._now(), self._machine(), dict(self._running())
+        return CpuUse(at_s, machine, spent_s.pop(OWN, 0.0)), spent_s
 
-    def _sentence(self, before: _Look, after: _Look, lost: float) -> str:
-        seconds = after.at_s - before.at_s
-        names = before.cpu_s.keys() | after.cpu_s
-        taken = {name: (after.cpu_s.get(name, 0.0) - before.cpu_s.get(name, 0.0)) / seconds for name in names}
-        own, stolen = taken.pop(OWN, 0.0), 0.0
-        others = sum(taken.values())
-        if before.machine and after.machine:
-            others = (after.machine.busy_s - before.machine.busy_s) / seconds - own
-            stolen = (after.machine.stolen_s - before.machine.stolen_s) / seconds
-        least = (BUSY if lost > BUSY else OVERRUN) * self._cpus
-        parts = []
+    def _sentence(self, before: tuple[CpuUse, Mapping[str, float]], after: tuple[CpuUse, Mapping[str, float]], lost: float) -> str:
+        seconds = after[0].at_s - before[0].at_s
+        taken = {name: (after[1].get(name, 0.0) - before[1].get(name, 0.0)) / seconds for name in before[1].keys() | after[1]}
+        others, stolen = after[0].others_since(before[0]) or (sum(taken.values()), 0.0)
+        least, parts = (BUSY if lost > BUSY else OVERRUN) * self._cpus, list[str]()
         if others > least:
-            named = [name for name in heapq.nlargest(_NAMED, taken, key=taken.__getitem__) if taken[name] >= _LEAST]
+            named = [name for name in heapq.nlargest(_NAMED, taken, key=taken.__getitem__) if taken[name] >= _LEAST_NAMED]
             parts.append(f"other programs take {others:.2g} of {self._cpus} CPUs: {', '.join(named) or 'none that can be seen from here'}")
         if stolen > least:
             parts.append(f"{stolen:.2g} of {self._cpus} CPUs are stolen time: somebody outside of this machine has them")
+        own = (after[0].own_s - before[0].own_s) / seconds
         if not parts and lost > OVERRUN and own < (1 - OVERRUN) * self._cpus:
             parts.append(f"stolen time: a case waited for a CPU for {percent(lost)} of its time, and no program that can be seen had it")
         return "; ".join(parts)

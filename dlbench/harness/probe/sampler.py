@@ -1,46 +1,134 @@
-"""Monitor of the machine: what devices and CPUs do while a case runs, what held it back, and what other processes used in a round."""
+"""One sampler of the machine: what a device and the CPUs do while a case runs, what held them back, and what other programs take."""
 
 import math
 import statistics
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, Self, get_args
+from typing import Any, NamedTuple, Self, get_args
 
 from dlbench.core.conditions import POWER_CAPS, SLOWDOWNS, RoundState, Throttling
 from dlbench.core.declarations import Declaration, Telemetry
-from dlbench.core.errors import Reason, Unknown
+from dlbench.core.errors import Reason, Unavailable, Unknown
 from dlbench.core.measurement import Measurement, MeteredWindow
+from dlbench.core.model import Status
 from dlbench.core.stats import known
 from dlbench.harness.probe import linux, nvml, processor
 from dlbench.harness.probe.devices import Device, usable_accelerators
-from dlbench.harness.probe.energy import CounterMeter, meter_of_card, meter_of_processors, no_meter
 from dlbench.harness.probe.fingerprint import read_state
 
 LEAST_S = 20.0
 """Shorter windows have no energy: a card's counter is refreshed up to ten times a second, and its readings lag as much
 (Yang, Adamek and Armour, Part-time Power Measurements, SC 2024)."""
 TIMED_S = 0.1
-"""Between two readings while blocks are timed: about as often as drivers refresh what they tell."""
+"""Between two samples while blocks are timed: about as often as drivers refresh what they tell."""
 AT_POWER_LIMIT, SLOWED_DOWN = 1.0, 2.0
 """Points of the series of throttling; 0: nothing held the clock down."""
-Telling = Mapping[Telemetry, float | None]
-"""What a device tells now, None where it does not."""
-IDLE_S = 10.0
-"""To meter an idle device for."""
-IDLE_READINGS = 10
-"""Meanwhile: power alone is integrated over them."""
-_SHORTEST_S = 1.0  # the kernel counts CPU time in ticks of 10 ms, so of a shorter round it says too little
+IDLE_S, IDLE_READINGS = 10.0, 10
+"""To meter an idle device for, and the readings meanwhile, over which power alone is integrated."""
+MOST_WATTS = 2000.0
+"""No package or card takes more, so a counter that would have gained more, by wrapping around, has jumped back instead."""
+_ZONES = "sys/class/powercap/intel-rapl:*"
+"""AMD's processors have the same names (docs.kernel.org: power/powercap)."""
+_MEMORY = "dram"
+_COUNTED = ("package", _MEMORY)
+"""Zones that are no part of another: memory is below its package there, and not in it. ``psys`` would count both again."""
+
 Counters = Mapping[str, float]
 """Seconds so far in which something held a device back, and the time, as ``at``; without what nothing counts."""
 _THERMAL = "thermal/"
 """Begins the name of each counter of heat: a processor has one for each core and package."""
 
 
+@dataclass
+class CounterMeter:
+    """A meter by counters of energy, in J, which only grow until they wrap around, or by power; its first reading is the beginning."""
+
+    name: str
+    count: Callable[[], Mapping[str, float]]
+    """Reads each counter. Raises Unavailable where the device does not tell, or not any more."""
+    wraps_at: Mapping[str, float] = field(default_factory=dict)
+    """What a counter holds at most, of those that wrap around."""
+    may_rest: Collection[str] = ()
+    """Counters that may stand still, as a memory's that is not metered."""
+    by_power: bool = False
+    """Whether it reads W, which are integrated by trapezoids."""
+    refused: Reason | None = None
+    """Why it can't be read."""
+
+    def __post_init__(self) -> None:
+        self._gained = dict[str, float]()
+        self._last: tuple[float, Mapping[str, float]] | None = None
+        self._fell = False
+
+    def read(self, at_s: float) -> None:
+        """Take a reading, at that time; at least one is needed between two wraps, which lie a minute or more apart."""
+        if self.refused:
+            return
+        try:
+            counts = self.count()
+        except Unavailable as unavailable:
+            self.refused = unavailable.reason
+            return
+        before_s, before = self._last or (at_s, counts)
+        for name, count in counts.items():
+            gained = (at_s - before_s) * (count + before[name]) / 2 if self.by_power else count - before[name]
+            if gained < 0:
+                gained += self.wraps_at.get(name, 0.0)
+                self._fell |= not 0 <= gained <= MOST_WATTS * max(at_s - before_s, 1.0)
+            self._gained[name] = self._gained.get(name, 0.0) + gained
+        self._last = at_s, counts
+
+    def missing(self) -> Reason | None:
+        """Return why there is no energy: it can't be read, or a counter jumped back or stood still."""
+        moved = self._gained and all(gained or name in self.may_rest for name, gained in self._gained.items())
+        return self.refused or (Unknown.METER_JUMPED.reason() if self._fell else None if moved else Unknown.METER_STOOD_STILL.reason())
+
+    def joules(self) -> float | None:
+        """Return the energy between the first reading and the last; None where it is missing."""
+        return None if self.missing() else sum(self._gained.values())
+
+
+def _no_meter(unknown: Unknown, **figures: str) -> CounterMeter:
+    return CounterMeter("", dict, refused=unknown.reason(**figures))
+
+
+def _meter_of_card(ask: Callable[[tuple[str, ...]], nvml.Readings]) -> CounterMeter:
+    """Return what meters a device of NVML: its counter, and where it has none its power."""
+
+    def value(name: str) -> Mapping[str, float]:
+        found = ask((name,)).values.get(name)
+        if not isinstance(found, int | float):
+            raise Unavailable(Unknown.NO_METER)
+        return {"card": found}
+
+    if "energy_j" in ask(("energy_j",)).values:
+        return CounterMeter("nvml_counter", partial(value, "energy_j"))
+    return CounterMeter("nvml_power", partial(value, "power_w"), by_power=True)
+
+
+def meter_of_processors() -> CounterMeter:
+    """Return what meters the machine's processors: nothing in most virtual machines, and often for root alone."""
+    zones = {zone: name for zone in linux.matching(_ZONES) if (name := linux.read_text(zone / "name") or "").startswith(_COUNTED)}
+    if not zones:
+        return _no_meter(Unknown.NO_POWERCAP_IN_VM if processor.is_virtual() else Unknown.NO_POWERCAP)
+
+    def read(file: str) -> dict[str, float]:
+        texts = {zone.name: linux.read_text(zone / file) or "" for zone in zones}
+        return {name: int(text) / 1e6 for name, text in texts.items() if text.isdecimal()}
+
+    def count() -> dict[str, float]:
+        if len(found := read("energy_uj")) < len(zones):
+            raise Unavailable(Unknown.POWERCAP_REFUSED)
+        return found
+
+    return CounterMeter("rapl", count, read("max_energy_range_uj"), [zone.name for zone, name in zones.items() if name == _MEMORY])
+
+
 class Monitor:
-    """Watches cases and rounds. Use as a context manager: NVML is opened once, as that takes longer than a short case."""
+    """Samples cases and rounds. Use as a context manager: NVML is opened once, as that takes longer than a short case."""
 
     def __init__(self, devices: Sequence[Device], threads: int) -> None:
         self._devices = devices
@@ -69,40 +157,23 @@ class Monitor:
 
     def counters(self, device: str) -> Counters:
         """Return what has held the device back so far."""
-        now_s, quota = time.monotonic(), linux.cpu_throttling()
+        at_s, quota = time.monotonic(), linux.cpu_throttling()
         values: Mapping[str, Any] = self.ask[device](nvml.SLOWDOWN).values if device in self.ask else {}
-        thermal_s = processor.thermal_throttle_s() if device == "cpu" else {}
-        found = {
-            "at": now_s,
-            "quota": quota and quota["throttled_s"],
-            "power_cap": values.get("power_violation_s"),
-            f"{_THERMAL}gpu": values.get("thermal_violation_s"),
-        }
-        return _known(found) | {f"{_THERMAL}{name}": hot_s for name, hot_s in thermal_s.items()}
+        hot_s: Mapping[str, Any] = processor.thermal_throttle_s() if device == "cpu" else {"gpu": values.get("thermal_violation_s")}
+        found = {"at": at_s, "quota": quota and quota["throttled_s"], "power_cap": values.get("power_violation_s")}
+        return _known(found | {f"{_THERMAL}{name}": seconds for name, seconds in hot_s.items()})
 
-    def throttling(self, device: str, before: Counters, tries: int, lost: Throttling | None = None) -> Throttling | None:
-        """Return what held a case on the device back since ``before``; None where nothing tells of anything.
-
-        ``lost`` is what the case's own process saw of its CPUs, with what a card told under its load.
-        """
+    def throttling(self, device: str, before: Counters, seen: Throttling) -> Throttling | None:
+        """Return what held a case back since ``before``, with what was ``seen`` meanwhile; None where nothing tells of anything."""
         after = self.counters(device)
         seconds = max(after["at"] - before["at"], 1e-9)
         # The kernel adds up the quota over CPUs, and the case's threads are what it can have stopped.
         most_s = {name: seconds * (self._threads if name == "quota" else 1) for name in after.keys() & before.keys()}
         # Counters of the driver and the clock here are not read at the same instant.
         shares = {name: min(1.0, max(0.0, after[name] - before[name]) / each) for name, each in most_s.items()}
-        found = replace(
-            lost or Throttling(),
-            thermal=max((share for name, share in shares.items() if name.startswith(_THERMAL)), default=None),
-            quota=shares.get("quota"),
-            power_cap=shares.get("power_cap"),
-            tries=tries,
-        )
-        return found if replace(found, tries=1) != Throttling() else None
-
-    def window(self, device: str, declared: Declaration) -> "Window":
-        """Return what reads a device, and the host's processors, during one case on it."""
-        return Window(self, device, declared)
+        thermal = max((share for name, share in shares.items() if name.startswith(_THERMAL)), default=None)
+        found = replace(seen, thermal=thermal, quota=shares.get("quota"), power_cap=shares.get("power_cap"))
+        return None if found == Throttling() else found
 
     def meter(self, device: str) -> CounterMeter:
         """Return what meters a device."""
@@ -110,10 +181,10 @@ class Monitor:
             return meter_of_processors()
         found = next((each for each in usable_accelerators(self._devices) if each.id == device), None)
         if found is None or not found.is_nvidia:
-            return no_meter(Unknown.NO_METER_OF_KIND, kind=found.kind if found else "unknown")
+            return _no_meter(Unknown.NO_METER_OF_KIND, kind=found.kind if found else "unknown")
         if found.mig:
-            return no_meter(Unknown.NO_METER_OF_INSTANCE)
-        return meter_of_card(self.ask[device]) if device in self.ask else no_meter(Unknown.NO_METER)
+            return _no_meter(Unknown.NO_METER_OF_INSTANCE)
+        return _meter_of_card(self.ask[device]) if device in self.ask else _no_meter(Unknown.NO_METER)
 
     def meters(self, devices: Collection[str]) -> dict[str, CounterMeter]:
         """Return what meters each of these devices and the host's processors, of those that are metered, each read once."""
@@ -123,15 +194,14 @@ class Monitor:
         return {device: meter for device, meter in found.items() if not meter.refused}
 
     def read_idle(self, devices: Collection[str], wait: Callable[[float], object]) -> None:
-        """Meter devices and the host's processors for `IDLE_S`, a second at a time, which ``wait`` lets pass."""
+        """Meter devices and the host's processors for `IDLE_S`, which ``wait`` lets pass."""
         meters, begun_s = self.meters(devices), time.monotonic()
         for _ in range(IDLE_READINGS):
             wait(IDLE_S / IDLE_READINGS)
             for meter in meters.values():
                 meter.read(time.monotonic())
         seconds = time.monotonic() - begun_s
-        joules = {device: meter.joules() for device, meter in meters.items()}
-        self.idle = {device: each / seconds for device, each in joules.items() if each is not None}
+        self.idle = {device: joules / seconds for device, meter in meters.items() if (joules := meter.joules()) is not None}
 
     @contextmanager
     def round(self, number: int, save: Callable[[RoundState], None]) -> Iterator[Callable[[], None]]:
@@ -141,15 +211,13 @@ class Monitor:
         that they ran at.
         """
         before, after = self.state(), dict[str, Any]()
-        begun_s, machine, own_s = time.monotonic(), processor.cpu_time(), processor.own_cpu_s()
+        begun = processor.CpuUse(time.monotonic(), processor.cpu_time(), processor.own_cpu_s())
         try:
             yield lambda: after.update(self.state())
         finally:
-            seconds, machine_now, own_now_s = time.monotonic() - begun_s, processor.cpu_time(), processor.own_cpu_s()
-            others = stolen = None
-            if machine is not None and machine_now is not None and seconds >= _SHORTEST_S:
-                others = max(0.0, machine_now.busy_s - machine.busy_s - (own_now_s - own_s)) / seconds
-                stolen = max(0.0, machine_now.stolen_s - machine.stolen_s) / seconds
+            ended = processor.CpuUse(time.monotonic(), processor.cpu_time(), processor.own_cpu_s())
+            seconds = ended.at_s - begun.at_s
+            others, stolen = (ended.others_since(begun) if seconds >= processor.TICKS_S else None) or (None, None)
             save(RoundState(number, seconds, others, stolen, before, after or self.state()))
 
     def state(self) -> dict[str, Any]:
@@ -159,162 +227,139 @@ class Monitor:
         return _known({"cpu": _known(state["cpu"]), "accelerators": accelerators or None})
 
 
-@dataclass
+class Sample(NamedTuple):
+    """What a device told at a time, None where it does not."""
+
+    at_s: float
+    told: Mapping[Telemetry, float | None]
+
+
 class Window:
-    """What is read of a device during one case, whose worker says by messages when it is timed, or metered."""
+    """Samples of a device during one case, whose worker says by messages when it is timed, or metered."""
 
-    monitor: Monitor
-    device: str
-    declared: Declaration
-    """Of the case's workload: its values have the names of the series."""
-    now: Callable[[], float] = time.monotonic
-
-    def __post_init__(self) -> None:
-        self._on_host = self.device == "cpu"
-        self._ask = self.monitor.ask.get(self.device)
-        self._clear()
-
-    def _clear(self) -> None:
-        self._begun_s = self._seconds = self._items = 0.0
-        self._interval_s = math.inf
-        self._meters: dict[str, CounterMeter] = {}
-        self._series: list[Telling] = []
-        self._slowed_by: set[str] = set()
-        """NVML's reasons for a low clock so far, of `SLOWDOWNS` and `POWER_CAPS`."""
-        self._hot_s: Mapping[str, float] = {}
-        self._power_since: tuple[float, float] | None = None
-        """When the host's energy was read last, and what it was."""
-
-    @property
-    def due_s(self) -> float:
+    def __init__(self, monitor: Monitor, device: str, declared: Declaration) -> None:
+        self._monitor, self._device, self._on_host = monitor, device, device == "cpu"
+        self._names = {each.role: each.name for each in declared.values}
+        self._ask = monitor.ask.get(device)
+        self._before = monitor.counters(device)
+        self._samples: list[Sample] = []
+        self._items: float | None = None
+        """That were processed while the case was metered; None before the end of that."""
+        self.due_s = math.inf
         """When to read next, on the scale of `time.monotonic`; infinite where nothing is timed or metered."""
-        return self._begun_s + (len(self._series) + 1) * self._interval_s
 
     def mark(self, message: Mapping[str, float]) -> None:
-        """Begin to meter, at a message with ``interval_s`` between two readings, or end, at one with the ``items`` that were processed.
+        """Begin to meter, at a message with ``interval_s`` between two samples, or end, at one with the ``items`` that were processed.
 
-        Blocks are ``timed`` from one message to the next; a window within takes the place of these readings.
+        Blocks are ``timed`` from one message to the next; a metered window within takes the place of these samples.
         """
         if "interval_s" in message:
-            self._begin(message["interval_s"], {"": self.device} if self._on_host else {"": self.device, "host": "cpu"})
+            self._begin(message["interval_s"], {"": self._device, **({} if self._on_host else {"host": "cpu"})})
+            self.due_s += self._interval_s
         elif "items" in message:
             self._end(message["items"], message["seconds"])
         elif message["timed"] and self._ask:
             self._begin(TIMED_S, {})
-            self._begun_s -= TIMED_S  # so that the first reading is due at once
             self.read()
         else:
-            self._interval_s = math.inf
-
-    def _end(self, items: float, seconds: float) -> None:
-        """End the window. The worker's series have a point for each whole interval of its ``seconds``, and these get as many."""
-        at_s, points = self._read_meters(), max(1, int(seconds / self._interval_s + 1e-9))
-        if len(self._series) < points:  # the worker's clock began first, by as long as its message took
-            self._series += [self._tell(at_s)] * (points - len(self._series))
-        del self._series[points:]
-        self._seconds, self._items, self._interval_s = at_s - self._begun_s, items, math.inf
+            self.due_s = math.inf
 
     def _begin(self, interval_s: float, metered: Mapping[str, str]) -> None:
-        self._clear()
-        self._metered = metered
-        self._meters = {part: self.monitor.meter(device) for part, device in metered.items()}
-        self._begun_s, self._interval_s = self._read_meters(), interval_s
+        self._samples, self._interval_s, self._metered = [], interval_s, metered
+        self._meters = {part: self._monitor.meter(device) for part, device in metered.items()}
+        self.due_s = self._begun_s = self._read_meters()
+        self._slowed_by = set[str]()
+        """NVML's reasons for a low clock so far, of `SLOWDOWNS` and `POWER_CAPS`."""
         self._hot_s = processor.thermal_throttle_s() if self._on_host else {}
-        self._tell(self._begun_s)
+        self._energy = self._begun_s, 0.0
+        """When the processors' energy was read last, and what it was."""
 
     def read(self) -> None:
-        """Take the reading that is due. One that comes late stands for those that it missed, so that points keep their time."""
+        """Take the sample that is due."""
         at_s = self._read_meters()
-        told = self._tell(at_s)
+        self._samples.append(Sample(at_s, self._processor(at_s) if self._on_host else self._card()))
         while self.due_s <= at_s:
-            self._series.append(told)
+            self.due_s += self._interval_s
 
     def _read_meters(self) -> float:
-        at_s = self.now()
+        at_s = time.monotonic()
         for meter in self._meters.values():
             meter.read(at_s)
         return at_s
 
-    def _tell(self, at_s: float) -> Telling:
-        """Return what the device tells, at that time; the first time is the beginning."""
-        if self._on_host:
-            return self._processor(at_s)
-        return self._card(self._ask(nvml.TELEMETRY).values) if self._ask else {}
+    def _end(self, items: float, seconds: float) -> None:
+        """End the window. The worker's series have a point for each whole interval of its ``seconds``, and these get as many.
 
-    def _card(self, values: Mapping[str, Any]) -> Telling:
+        A sample that came late stands for those that it missed, so that points keep their time; the last one, as the worker's clock began
+        first, by as long as its message took.
+        """
+        self.read()
+        self._items, self._seconds, self.due_s = items, self._samples[-1].at_s - self._begun_s, math.inf
+        due = (self._begun_s + at * self._interval_s for at in range(1, max(1, int(seconds / self._interval_s + 1e-9)) + 1))
+        self._samples = [next((each for each in self._samples if each.at_s > at_s - 1e-6), self._samples[-1]) for at_s in due]
+
+    def _card(self) -> Mapping[Telemetry, float | None]:
+        values: Mapping[str, Any] = self._ask(nvml.TELEMETRY).values if self._ask else {}
         reasons = values.get("throttle_reasons")
-        held = None if reasons is None else SLOWDOWNS.union(POWER_CAPS).intersection(reasons)
-        self._slowed_by |= held or set()
-        throttle = None if held is None else SLOWED_DOWN if SLOWDOWNS & held else AT_POWER_LIMIT if held else 0.0
+        held = SLOWDOWNS.union(POWER_CAPS).intersection(reasons or ())
+        self._slowed_by |= held
+        throttle = None if reasons is None else SLOWED_DOWN if SLOWDOWNS & held else AT_POWER_LIMIT if held else 0.0
         clock, temperature, power = (values.get(name) for name in ("clock_sm_hz", "temperature_c", "power_w"))
         return {"clock": clock, "temperature": temperature, "power": power, "throttle": throttle}
 
-    def _processor(self, at_s: float) -> Telling:
-        hot_s, before_s = processor.thermal_throttle_s(), self._hot_s
-        self._hot_s = hot_s
-        slowed = any(hot_s[name] > before_s.get(name, 0.0) for name in hot_s)
+    def _processor(self, at_s: float) -> Mapping[Telemetry, float | None]:
+        before_s, self._hot_s = self._hot_s, processor.thermal_throttle_s()
+        slowed = any(seconds > before_s.get(name, 0.0) for name, seconds in self._hot_s.items())
+        (since_s, before_j), joules = self._energy, self._meters[""].joules()
+        self._energy = at_s, joules or 0.0
         return {
             # A hypervisor shows the nominal clock.
             "clock": None if processor.is_virtual() else processor.clock_hz(),
             "temperature": processor.temperature_c(),
-            "power": self._power(at_s),
-            "throttle": (SLOWED_DOWN if slowed else 0.0) if hot_s else None,
+            "power": None if joules is None or at_s <= since_s else (joules - before_j) / (at_s - since_s),
+            "throttle": (SLOWED_DOWN if slowed else 0.0) if self._hot_s else None,
         }
 
-    def _power(self, at_s: float) -> float | None:
-        """Return the mean power since the last reading; None where its meter does not tell."""
-        joules = self._meters[""].joules() if self._power_since else 0.0  # the first reading is the beginning
-        if joules is None:
-            return None
-        since, self._power_since = self._power_since, (at_s, joules)
-        return (joules - since[1]) / (at_s - since[0]) if since and at_s > since[0] else None
-
     def added_to(self, measurement: Measurement) -> Measurement:
-        """Return a measurement with its energy, with the series that its workload declares, and with the reasons for what is null."""
-        measurement = replace(measurement, throttling=self._under_load(measurement.throttling))
-        if not self._seconds:
+        """Return a measurement that went well with what was sampled meanwhile, and with the reasons for what is null."""
+        if measurement.status is not Status.OK:
             return measurement
-        names = {each.role: each.name for each in self.declared.values}
-        series, untold = self._telemetry()
-        values = {**measurement.values, **{names[role]: points for role, points in series.items() if role in names}}
-        energy, reasons = self._energy()
-        added = replace(measurement, values=values, energy=energy).with_reasons("energy", *reasons)
-        return added.with_reasons("telemetry", *untold)
-
-    def _points(self, role: Telemetry) -> list[float | None]:
-        return [each.get(role) for each in self._series]
-
-    def _under_load(self, lost: Throttling | None) -> Throttling | None:
-        """Return what the case's process saw of its CPUs, with what a card told meanwhile."""
-        if self._on_host or not self._series:
-            return lost
-        clock, power = known(self._points("clock")), known(self._points("power"))
-        return replace(
-            lost or Throttling(),
-            reasons=tuple(sorted(self._slowed_by)) if known(self._points("throttle")) else None,
-            clock_hz=statistics.median(clock) if clock else None,
-            power_w=statistics.median(power) if power else None,
-        )
-
-    def _telemetry(self) -> tuple[dict[str, tuple[float, ...]], list[Reason]]:
-        """Return the series that the machine tells, and why it does not tell the others."""
-        found = {role: self._points(role) for role in get_args(Telemetry)}
-        series = {role: tuple(map(float, known(points))) for role, points in found.items() if points and None not in points}
+        seen = self._under_load(measurement.throttling or Throttling())
+        measurement = replace(measurement, throttling=self._monitor.throttling(self._device, self._before, seen))
+        if self._items is None:
+            return measurement
+        points = {role: self._points(role) for role in get_args(Telemetry)}
+        series = {role: tuple(map(float, known(each))) for role, each in points.items() if None not in each}
+        values = {self._names[role]: each for role, each in series.items() if role in self._names}
+        untold: list[Reason] = [{"part": role, **Unknown.NOT_TOLD.reason()} for role in points if role not in series]
         if not series:
             virtual = self._on_host and processor.is_virtual()
-            return {}, [(Unknown.NOTHING_TOLD_IN_VM if virtual else Unknown.NOTHING_TOLD).reason()]
-        return series, [{"part": role, **Unknown.NOT_TOLD.reason()} for role in found if role not in series]
+            untold = [(Unknown.NOTHING_TOLD_IN_VM if virtual else Unknown.NOTHING_TOLD).reason()]
+        energy, reasons = self._metered_energy(self._items)
+        measurement = replace(measurement, values={**measurement.values, **values}, energy=energy)
+        return measurement.with_reasons("energy", *reasons).with_reasons("telemetry", *untold)
 
-    def _energy(self) -> tuple[MeteredWindow, list[Reason]]:
+    def _points(self, role: Telemetry) -> list[float | None]:
+        return [each.told.get(role) for each in self._samples]
+
+    def _under_load(self, lost: Throttling) -> Throttling:
+        """Return what the case's process saw of its CPUs, with what a card told meanwhile."""
+        if self._on_host or not self._samples:
+            return lost
+        reasons = tuple(sorted(self._slowed_by)) if known(self._points("throttle")) else None
+        clock_hz, power_w = (statistics.median(points) if (points := known(self._points(role))) else None for role in ("clock", "power"))
+        return replace(lost, reasons=reasons, clock_hz=clock_hz, power_w=power_w)
+
+    def _metered_energy(self, items: float) -> tuple[MeteredWindow, list[Reason]]:
         """Return the energy, and why there is none of the device or of the host."""
         short = Unknown.SHORT_WINDOW.reason(seconds=self._seconds) if self._seconds < LEAST_S else None
         missing = {part: meter.refused or short or meter.missing() for part, meter in self._meters.items()}
         joules = {part: meter.joules() for part, meter in self._meters.items() if not missing[part]}
-        idle = {part: self.monitor.idle.get(meter) for part, meter in self._metered.items()}
+        idle = {part: self._monitor.idle.get(device) for part, device in self._metered.items()}
         if "" in joules and idle[""] is None:
             missing["idle"] = Unknown.NO_IDLE.reason()
         source = self._meters[""].name if "" in joules else None
-        window = MeteredWindow(self._seconds, self._items, source, joules.get(""), idle[""], joules.get("host"), idle.get("host"))
+        window = MeteredWindow(self._seconds, items, source, joules.get(""), idle[""], joules.get("host"), idle.get("host"))
         return window, [{**({"part": part} if part else {}), **reason} for part, reason in missing.items() if reason]
 
 

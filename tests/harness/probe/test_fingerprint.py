@@ -10,8 +10,6 @@ from unittest import mock
 
 import pynvml as real
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from machine_fake import two_sockets, write
 from nvml_fake import H200, Card, FakeNvml
 
@@ -237,13 +235,7 @@ def test_environment_variables_that_change_how_torch_computes() -> None:
     ],
 )
 def test_paths_in_the_command_line_lose_their_folders(argument: str, told: str) -> None:
-    assert taken(argv=[argument])["provenance"]["argv"] == [told]
-
-
-@given(st.lists(st.from_regex(r"[a-z]{1,8}", fullmatch=True), min_size=1), st.sampled_from(["", "--output=", "-o"]))
-def test_no_folder_of_an_absolute_path_is_told(folders: list[str], option: str) -> None:
-    argv = [option + "/" + "/".join(f"secret{folder}" for folder in folders) + "/file.jsonl"]
-    assert taken(argv=argv)["provenance"]["argv"] == [f"{option}file.jsonl"]
+    assert fingerprint.without_folders(argument) == told
 
 
 def test_nothing_private_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -258,23 +250,14 @@ def test_nothing_private_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
         assert private not in written
 
 
-def test_provenance() -> None:
-    provenance = taken()["provenance"]
-    assert set(provenance) == {"dlbench", "git", "argv", "cards", "utc"}
-    assert list(provenance["cards"]) == ["cuda:0"]
-    assert provenance["utc"].endswith("+00:00")
-
-
-def test_the_commit_of_a_checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_provenance(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     answers = {"rev-parse": "0123abc\n", "--no-optional-locks": " M dlbench/core/units.py\n"}
     monkeypatch.setattr("shutil.which", lambda _: "git")
     monkeypatch.setattr("subprocess.run", lambda words, **_: SimpleNamespace(stdout=answers[words[3]]))
     (tmp_path / ".git").mkdir()
     (tmp_path / "dlbench").mkdir()
     monkeypatch.setattr(fingerprint, "PACKAGE", tmp_path / "dlbench")
-    assert taken()["provenance"]["git"] == {"sha": "0123abc", "dirty": True}
-
-
-def test_the_order_of_a_dictionary_does_not_change_a_key() -> None:
-    turned = {**HELLO, "versions": dict(reversed(HELLO["versions"].items()))}
-    assert taken(turned)["stack_key"] == taken()["stack_key"]
+    provenance = taken(argv=["/a/dlbench", "run"])["provenance"]
+    assert (provenance["git"], provenance["argv"]) == ({"sha": "0123abc", "dirty": True}, ["dlbench", "run"])
+    assert set(provenance) == {"dlbench", "git", "argv", "cards", "utc"}
+    assert (list(provenance["cards"]), provenance["utc"][-6:]) == (["cuda:0"], "+00:00")

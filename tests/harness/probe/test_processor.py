@@ -11,23 +11,6 @@ from dlbench.harness.probe import processor
 INTEL_BLOCK = "processor\t: {}\nmodel name\t: unknown\nphysical id\t: 0\ncore id\t: {}\nflags\t: fpu hypervisor avx2"
 
 
-def test_a_machine_of_two_sockets_with_two_threads_a_core(tmp_path: Path) -> None:
-    two_sockets(tmp_path)
-    assert processor.model_name() == "Made-up Processor 9000"
-    assert processor.socket_count() == 2
-    assert processor.thread_count() == 8
-    assert processor.core_count() == 4
-    assert processor.cores() == {frozenset({core, core + 4}) for core in range(4)}
-    assert processor.cache_bytes() == {"l1d": 4 * 48 * 1024, "l2": 4 * 2 * 2**20, "l3": 2 * 32 * 2**20}
-    assert processor.numa_node_count() == 2
-    assert processor.memory_bytes() == 16 * 2**30
-    assert processor.available_memory_bytes() == 8 * 2**30
-    assert processor.clock_hz() == 2003.5e6
-    assert processor.governors() == ("performance", "powersave")
-    assert processor.boost() is True
-    assert processor.is_virtual() is False
-
-
 @pytest.mark.parametrize(
     ("allowed", "environ", "chosen"),
     [

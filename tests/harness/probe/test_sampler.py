@@ -1,10 +1,12 @@
-"""Energy and series of a window, from made-up counters of NVML and of RAPL, as the parent reads them."""
+"""What the parent samples of a made-up machine: around and during cases, of counters of NVML and of RAPL, and in a round."""
 
+import os
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import psutil
 import pynvml as real
 import pytest
 from hypothesis import given
@@ -12,16 +14,16 @@ from hypothesis import strategies as st
 from machine_fake import write
 from nvml_fake import H200, Card, FakeNvml, Load, NVMLError
 
-from dlbench.core.conditions import Throttling
+from dlbench.core.conditions import RoundState, Throttling
 from dlbench.core.declarations import Declaration, Value
+from dlbench.core.decoding import convert
 from dlbench.core.errors import explained
 from dlbench.core.measurement import Measurement
 from dlbench.core.model import Case, Status
 from dlbench.core.units import Unit
 from dlbench.harness.probe import sampler
 from dlbench.harness.probe.devices import Accelerator, Processor
-from dlbench.harness.probe.energy import MOST_WATTS, CounterMeter, PowerMeter
-from dlbench.harness.probe.sampler import Monitor, Window
+from dlbench.harness.probe.sampler import MOST_WATTS, CounterMeter, Monitor, Window
 from dlbench.harness.worker.parent import metered_window
 
 UUID = "8d2a59f1-6c1f-4c4b-9a55-0123456789ab"
@@ -80,7 +82,6 @@ def card(energy_mj: int | None, power_mw: int = 300_000, reasons: int = 0, clock
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     clock = Clock()
-    monkeypatch.setattr(Window.__init__, "__defaults__", (clock,))
     monkeypatch.setattr(sampler.time, "monotonic", clock)
     return clock
 
@@ -97,7 +98,7 @@ def on_processor(tmp_path: Path, clock: Clock, steps: Sequence[dict[str, float]]
     """A window on the CPU whose counters are read at its beginning and after each step."""
     write(tmp_path, zones(**steps[0]))
     with Monitor([Processor()], 2) as watch:
-        seen = watch.window("cpu", DECLARED)
+        seen = Window(watch, "cpu", DECLARED)
         seen.mark({"interval_s": seconds})
         for at, step in enumerate(steps[1:], 1):
             clock.now_s += seconds
@@ -160,7 +161,7 @@ def test_a_counter_that_may_not_be_read_says_how_to_allow_it(tmp_path: Path, clo
     del tree[f"{RAPL.format(0)}/energy_uj"]
     write(tmp_path, tree)
     with Monitor([Processor()], 2) as watch:
-        seen = watch.window("cpu", DECLARED)
+        seen = Window(watch, "cpu", DECLARED)
         seen.mark({"interval_s": 1})
         clock.now_s += 30
         seen.mark({"items": 1.0, "seconds": 30.0})
@@ -188,7 +189,7 @@ def test_a_machine_that_tells_nothing_says_so_in_a_sentence_each(
 ) -> None:
     write(tmp_path, {"proc/cpuinfo": f"processor\t: 0\nflags\t\t: {flags}" + ("\ncpu MHz\t: 2300.0" if "hyper" in flags else "")})
     with Monitor([Processor()], 2) as watch:
-        seen = watch.window("cpu", DECLARED)
+        seen = Window(watch, "cpu", DECLARED)
         seen.mark({"interval_s": 1})
         clock.now_s += 1
         seen.read()
@@ -211,7 +212,7 @@ def test_a_card_is_metered_to_a_millijoule_with_idle_power_and_its_host(tmp_path
 
     with FakeNvml(made_up).imported(), Monitor([Processor(), CARD], 2) as watch:
         watch.read_idle({"cuda:0"}, idle)
-        seen = watch.window("cuda:0", DECLARED)
+        seen = Window(watch, "cuda:0", DECLARED)
         assert seen.due_s == float("inf")
         seen.mark({"interval_s": 30})
         assert seen.due_s == clock.now_s + 30
@@ -245,7 +246,7 @@ def test_a_card_is_metered_to_a_millijoule_with_idle_power_and_its_host(tmp_path
 def test_a_reading_that_comes_late_stands_for_those_that_it_missed(tmp_path: Path, clock: Clock) -> None:
     made_up = Card(f"GPU-{UUID}", "0000:3b:00.0", card(1000))
     with FakeNvml(made_up).imported(), Monitor([CARD], 2) as watch:
-        seen = watch.window("cuda:0", DECLARED)
+        seen = Window(watch, "cuda:0", DECLARED)
         seen.mark({"interval_s": 1})
         clock.now_s += 3.5
         seen.read()
@@ -259,7 +260,7 @@ def test_a_reading_that_comes_late_stands_for_those_that_it_missed(tmp_path: Pat
 def test_series_have_the_points_of_the_worker_whose_window_began_first(tmp_path: Path, clock: Clock) -> None:
     made_up = Card(f"GPU-{UUID}", "0000:3b:00.0", card(1000))
     with FakeNvml(made_up).imported(), Monitor([CARD], 2) as watch:
-        seen = watch.window("cuda:0", DECLARED)
+        seen = Window(watch, "cuda:0", DECLARED)
         clock.now_s += 0.02  # the message's way
         seen.mark({"interval_s": 1.0})
         for _ in range(21):
@@ -270,8 +271,8 @@ def test_series_have_the_points_of_the_worker_whose_window_began_first(tmp_path:
     assert {len(points) for points in measured(seen).values.values() if isinstance(points, tuple)} == {22}
 
 
-def timed(clock: Clock, **answers: Any) -> tuple[Measurement, Measurement]:
-    """A case whose card is under load for a second, is timed for most of that, and copies for two: as read then, and with its counters."""
+def timed(clock: Clock, **answers: Any) -> Measurement:
+    """A case whose card is under load for a second, is timed for most of that, and copies for two."""
     load = Load(clock, clock.now_s, clock.now_s + 1)
     made_up = Card(f"GPU-{UUID}", "0000:3b:00.0", card(1000, reasons=0x0, clock_mhz=1980))
     made_up.answers |= {
@@ -281,7 +282,7 @@ def timed(clock: Clock, **answers: Any) -> tuple[Measurement, Measurement]:
         **answers,
     }
     with FakeNvml(made_up).imported(), Monitor([CARD], 2) as watch:
-        before, seen = watch.counters("cuda:0"), watch.window("cuda:0", Declaration())
+        seen = Window(watch, "cuda:0", Declaration())
         clock.now_s += 0.3
         seen.mark({"timed": True})
         while seen.due_s < load.end_s:
@@ -291,27 +292,26 @@ def timed(clock: Clock, **answers: Any) -> tuple[Measurement, Measurement]:
         seen.mark({"timed": False})
         assert seen.due_s == float("inf")
         clock.now_s += 2
-        found = measured(seen)
-        return found, replace(found, throttling=watch.throttling("cuda:0", before, 1, found.throttling))
+        return measured(seen)
 
 
 def test_what_holds_a_card_down_is_read_while_its_blocks_run(tmp_path: Path, clock: Clock) -> None:
-    found, counted = timed(clock)
-    assert found.throttling == counted.throttling == Throttling(reasons=("sw_power_cap",), clock_hz=1.5e9, power_w=690.0)
+    found = timed(clock)
+    assert found.throttling == Throttling(reasons=("sw_power_cap",), clock_hz=1.5e9, power_w=690.0)
     assert (found.values, found.energy, found.missing_reasons) == ({"burst": 1.0}, None, {})
 
 
 def test_what_a_card_does_not_tell_under_load_is_unknown(tmp_path: Path, clock: Clock) -> None:
     refused = NVMLError(real.NVML_ERROR_NOT_SUPPORTED)
-    _, counted = timed(clock, nvmlDeviceGetCurrentClocksEventReasons=refused, nvmlDeviceGetPowerUsage=refused)
-    assert counted.throttling == Throttling(clock_hz=1.5e9)
-    assert (counted.throttling.throttled, counted.throttling.power_capped) == (None, None)
+    found = timed(clock, nvmlDeviceGetCurrentClocksEventReasons=refused, nvmlDeviceGetPowerUsage=refused)
+    assert found.throttling == Throttling(clock_hz=1.5e9)
+    assert (found.throttling.throttled, found.throttling.power_capped) == (None, None)
 
 
 def test_without_a_counter_power_is_integrated(tmp_path: Path, clock: Clock) -> None:
     made_up = Card(f"GPU-{UUID}", "0000:3b:00.0", card(None, 100_000))
     with FakeNvml(made_up).imported(), Monitor([CARD], 2) as watch:
-        seen = watch.window("cuda:0", DECLARED)
+        seen = Window(watch, "cuda:0", DECLARED)
         seen.mark({"interval_s": 10})
         for milliwatts in (200_000, 300_000):
             clock.now_s += 10
@@ -339,7 +339,7 @@ def test_without_a_counter_power_is_integrated(tmp_path: Path, clock: Clock) -> 
 def test_a_device_without_a_meter_says_why(tmp_path: Path, clock: Clock, device: Accelerator, fake: FakeNvml, sentence: str) -> None:
     with fake.imported(), Monitor([Processor(), device], 2) as watch:
         assert watch.meters({device.id}) == {}
-        seen = watch.window(device.id, DECLARED)
+        seen = Window(watch, device.id, DECLARED)
         seen.mark({"interval_s": 1})
         clock.now_s += 30
         seen.mark({"items": 1.0, "seconds": 30.0})
@@ -367,7 +367,7 @@ def test_a_processor_tells_its_clock_its_temperature_and_whether_it_was_too_hot(
 
     sensors(3000, 60_000, 100)
     with Monitor([Processor()], 2) as watch:
-        seen = watch.window("cpu", DECLARED)
+        seen = Window(watch, "cpu", DECLARED)
         seen.mark({"interval_s": 1})
         for state in ((2900, 70_000, 100), (2500, 92_500, 400)):
             clock.now_s += 1
@@ -377,19 +377,19 @@ def test_a_processor_tells_its_clock_its_temperature_and_whether_it_was_too_hot(
     found = measured(seen)
     assert found.values["clock_hz"] == (2.9e9, 2.5e9)
     assert (found.values["temperature_c"], found.values["throttle"]) == ((70.0, 92.5), (0.0, sampler.SLOWED_DOWN))
-    assert found.throttling is None, "what the kernel counts is read around the case"
+    assert found.throttling == Throttling(thermal=pytest.approx(0.15)), "of two seconds"
 
 
 def test_a_window_that_was_never_begun_adds_nothing(tmp_path: Path) -> None:
     with Monitor([Processor()], 2) as watch:
-        found = measured(watch.window("cpu", Declaration()))
+        found = measured(Window(watch, "cpu", Declaration()))
     assert (found.energy, found.missing_reasons, found.values) == (None, {}, {"burst": 1.0})
 
 
 def test_a_second_window_takes_the_place_of_the_first(tmp_path: Path, clock: Clock) -> None:
     made_up = Card(f"GPU-{UUID}", "0000:3b:00.0", card(1000))
     with FakeNvml(made_up).imported(), Monitor([CARD], 2) as watch:
-        seen = watch.window("cuda:0", DECLARED)
+        seen = Window(watch, "cuda:0", DECLARED)
         for energy_mj, mhz in ((1000, 1800), (50_000, 900)):
             made_up.answers = card(energy_mj, clock_mhz=mhz)
             seen.mark({"interval_s": 30})
@@ -448,7 +448,160 @@ def test_a_counter_gives_what_was_taken_however_often_it_wraps_around(watts: lis
 @given(st.lists(st.floats(1.0, 700.0), min_size=2, max_size=40), st.floats(0.1, 10))
 def test_power_integrates_to_the_trapezoids_of_its_readings(watts: list[float], interval_s: float) -> None:
     readings = iter(watts)
-    meter = PowerMeter("made-up", lambda: next(readings))
+    meter = CounterMeter("made-up", lambda: {"": next(readings)}, by_power=True)
     for at in range(len(watts)):
         meter.read(at * interval_s)
     assert meter.joules() == pytest.approx(interval_s * (sum(watts) - (watts[0] + watts[-1]) / 2))
+
+
+THROTTLE = "sys/devices/system/cpu/cpu{}/thermal_throttle/{}_throttle_total_time_ms"
+
+
+def stat(busy: int, stolen: int) -> dict[str, str]:
+    """/proc/stat with so many ticks on each of two CPUs; a third is not ours."""
+    row = f"{busy} 0 0 1000 5 0 0 {stolen} 7 7"
+    return {"proc/stat": f"cpu  {2 * busy} 0 0 2000 10 0 0 {2 * stolen} 14 14\ncpu0 {row}\ncpu1 {row}\ncpu2 9 9 9 9 9 9 9 9 9 9\nintr 1"}
+
+
+def quota(throttled_us: int) -> dict[str, str]:
+    mount = "31 23 0:26 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw"
+    counters = f"nr_periods 9\nnr_throttled 4\nthrottled_usec {throttled_us}"
+    return {"proc/self/cgroup": "0::/", "proc/self/mountinfo": mount, "sys/fs/cgroup/cpu.stat": counters}
+
+
+def answers(thermal_ns: int, power_ns: int, reasons: int = 0) -> dict[str, Any]:
+    counted = {
+        real.NVML_PERF_POLICY_THERMAL: SimpleNamespace(violationTime=thermal_ns),
+        real.NVML_PERF_POLICY_POWER: SimpleNamespace(violationTime=power_ns),
+    }
+    return {**H200, "nvmlDeviceGetViolationStatus": counted, "nvmlDeviceGetCurrentClocksEventReasons": reasons}
+
+
+@pytest.fixture(autouse=True)
+def _two_cpus(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1}, raising=False)
+
+
+def test_a_machine_that_counts_nothing_tells_nothing(tmp_path: Path) -> None:
+    with Monitor([Processor()], 2) as watch:
+        assert watch.throttling("cpu", watch.counters("cpu"), Throttling()) is None
+
+
+def test_a_quota_counts_against_the_time_of_all_threads(clock: Clock, tmp_path: Path) -> None:
+    write(tmp_path, quota(1_000_000))
+    with Monitor([Processor()], 2) as watch:
+        before = watch.counters("cpu")
+        clock.now_s += 5
+        write(tmp_path, quota(1_400_000))
+        found = watch.throttling("cpu", before, Throttling())
+    assert found is not None
+    assert (found.quota, found.thermal, found.throttled) == (pytest.approx(0.04), None, True)
+
+
+def test_what_the_process_saw_of_its_cpus_is_told_with_what_its_parent_saw(clock: Clock, tmp_path: Path) -> None:
+    lost = Throttling(waiting=0.25, stolen=0.0)
+    with Monitor([Processor()], 2) as watch:
+        assert watch.throttling("cpu", watch.counters("cpu"), lost) == lost
+        assert watch.throttling("cpu", watch.counters("cpu"), Throttling()) is None
+        write(tmp_path, quota(0))
+        before = watch.counters("cpu")
+        clock.now_s += 5
+        write(tmp_path, quota(1_000_000))
+        assert watch.throttling("cpu", before, lost) == Throttling(quota=0.1, waiting=0.25, stolen=0.0)
+
+
+def test_the_hottest_core_counts(clock: Clock, tmp_path: Path) -> None:
+    write(tmp_path, {THROTTLE.format(0, "core"): "500", THROTTLE.format(1, "core"): "0", THROTTLE.format(1, "package"): "40"})
+    with Monitor([Processor()], 2) as watch:
+        before = watch.counters("cpu")
+        clock.now_s += 2
+        write(tmp_path, {THROTTLE.format(0, "core"): "510", THROTTLE.format(1, "package"): "240"})
+        found = watch.throttling("cpu", before, Throttling())
+    assert found is not None
+    assert (found.thermal, found.quota, found.throttled) == (pytest.approx(0.1), None, True)
+
+
+def test_a_card_is_asked_in_one_session_for_its_violations(clock: Clock, tmp_path: Path) -> None:
+    card = Card(f"GPU-{UUID}", "0000:3b:00.0", answers(10**9, 0))
+    fake = FakeNvml(card)
+    with fake.imported(), Monitor([Processor(), CARD], 2) as watch:
+        assert fake.open == 1
+        before = watch.counters("cuda:0")
+        clock.now_s += 10
+        card.answers = answers(3 * 10**9, 5 * 10**9, reasons=0x1 | 0x4 | 0x40)
+        found = watch.throttling("cuda:0", before, Throttling())
+        assert watch.throttling("cpu", watch.counters("cpu"), Throttling()) is None
+    assert fake.open == 0
+    # It idles by then, so what holds its clock down now tells nothing of the case.
+    assert found == Throttling(thermal=pytest.approx(0.2), power_cap=0.5)
+
+
+@pytest.mark.parametrize("fake", [FakeNvml(init_error=real.NVML_ERROR_DRIVER_NOT_LOADED), FakeNvml()])
+def test_a_card_that_nvml_does_not_know_tells_nothing(tmp_path: Path, fake: FakeNvml) -> None:
+    with fake.imported(), Monitor([CARD], 2) as watch:
+        assert watch.throttling("cuda:0", watch.counters("cuda:0"), Throttling()) is None
+    assert fake.open == 0
+
+
+def test_a_card_is_seen_beside_one_that_nvml_does_not_know(tmp_path: Path) -> None:
+    unknown = Accelerator(id="cuda:1", kind="cuda", uuid="11111111-2222-3333-4444-555555555555", vendor="nvidia")
+    fake = FakeNvml(Card(f"GPU-{UUID}", "0000:3b:00.0", answers(0, 0)))
+    with fake.imported(), Monitor([unknown, CARD], 2) as watch:
+        assert watch.throttling("cuda:1", watch.counters("cuda:1"), Throttling()) is None
+        found = watch.throttling("cuda:0", watch.counters("cuda:0"), Throttling())
+    assert found == Throttling(thermal=0.0, power_cap=0.0)
+
+
+def test_a_round_tells_what_others_used(clock: Clock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    saved = list[RoundState]()
+    ticks = os.sysconf("SC_CLK_TCK")
+    own_s = iter((1.0, 7.0))
+    monkeypatch.setattr("dlbench.harness.probe.processor.own_cpu_s", lambda: next(own_s))
+    write(tmp_path, {**stat(0, 0), "sys/devices/system/cpu/cpu0/cpufreq/scaling_governor": "powersave"})
+    card = Card(f"GPU-{UUID}", "0000:3b:00.0", answers(0, 0))
+    with FakeNvml(card).imported(), Monitor([Processor(), CARD], 2) as watch, watch.round(3, saved.append) as read_state:
+        clock.now_s += 4
+        card.answers = {**card.answers, "nvmlDeviceGetTemperature": {real.NVML_TEMPERATURE_GPU: 71}}
+        read_state()
+        card.answers = answers(0, 0)
+        clock.now_s += 1
+        write(tmp_path, stat(5 * ticks, 2 * ticks))
+    (state,) = saved
+    # Ten seconds busy on two CPUs, six of them ours, four stolen; in five seconds.
+    assert (state.round, state.seconds, state.other_cpus, state.stolen_cpus) == (3, 5.0, pytest.approx(0.8), pytest.approx(0.8))
+    assert state.before["cpu"]["governor"] == "powersave"
+    assert "cgroup_quota_cores" not in state.before["cpu"]
+    assert [each["accelerators"]["cuda:0"]["temperature_c"] for each in (state.before, state.after)] == [34, 71]
+    assert "reasons" not in state.after["accelerators"]["cuda:0"]
+    assert convert(RoundState, state.to_json()) == state
+
+
+def test_a_short_round_and_a_sandbox_tell_nothing_of_others(clock: Clock, tmp_path: Path) -> None:
+    saved = list[RoundState]()
+    write(tmp_path, stat(0, 0))
+    with Monitor([Processor()], 2) as watch:
+        with watch.round(0, saved.append):
+            clock.now_s += 0.5
+        write(tmp_path, {"proc/stat": "cpu 0 0 0 0 0 0 0 0 0 0\ncpu0 0 0 0 0 0 0 0 0 0 0"})
+        with watch.round(1, saved.append):
+            clock.now_s += 5
+    assert [(each.other_cpus, each.stolen_cpus) for each in saved] == [(None, None)] * 2
+
+
+def test_process_ids_of_another_namespace_are_not_taken_for_others_while_ours_are_at_work(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Me:
+        pid = 1
+
+        def children(self, recursive: bool) -> list[Any]:
+            return [SimpleNamespace(pid=2)]
+
+    card = Card(f"GPU-{UUID}", "0000:3b:00.0", {**H200, "nvmlDeviceGetComputeRunningProcesses": [SimpleNamespace(pid=2**22 + 1)]})
+    with FakeNvml(card).imported(), Monitor([CARD], 2) as watch:
+        saved = list[RoundState]()
+        with watch.round(0, saved.append) as read_state, monkeypatch.context() as patch:
+            patch.setattr(psutil, "Process", Me)
+            read_state()
+    assert (saved[0].before["accelerators"]["cuda:0"]["other_processes"], saved[0].other_processes("cuda:0")) == (1, 1)
+    assert "other_processes" not in saved[0].after["accelerators"]["cuda:0"]

@@ -1,0 +1,468 @@
+"""Runs on a clock that their cases move: what a budget starts and ends, what is measured again, and what the file then holds."""
+
+import json
+import os
+import signal
+import time
+from contextlib import contextmanager
+from dataclasses import replace
+from types import SimpleNamespace
+
+import front_door
+import made_up
+import pytest
+import scripted_card
+import shared_hosts
+
+from dlbench.analysis.read.table import collect
+from dlbench.core.conditions import Throttling
+from dlbench.core.declarations import Declaration, Value
+from dlbench.core.measurement import measurement_to_json
+from dlbench.core.model import Case, Parameter, Policy, Signature
+from dlbench.core.store import load
+from dlbench.core.units import Unit
+from dlbench.harness import measurer, runner
+from dlbench.harness.probe.devices import describe_cpu
+from dlbench.harness.probe.sampler import Monitor
+from dlbench.harness.process.launch import Interruption
+from dlbench.harness.process.wire import PrepareRequest, Reply
+from dlbench.harness.process.worker_process import RequestOutcome, WorkerProcess
+from dlbench.harness.progress import LOOK_S
+from dlbench.harness.ranks.rank_group import RankGroup
+from dlbench.harness.runner import Runner
+from dlbench.harness.schedule import GRACE_S, PAUSES_S, Observer, RunSettings, Side, Task
+
+BATCH, SEARCHED = Parameter("batch", "integer", False, minimum=1), {"batch": {"searched": ""}}
+MOST = Value("most", Unit.COUNT, role="largest")
+GROWS = Signature("grows", "Grows.", (BATCH,), Declaration(values=(MOST,), parameters=SEARCHED))
+FASTEST = Signature("fastest", "Is fast.", (BATCH,), Declaration(parameters=SEARCHED))
+WAITED = Throttling(waiting=0.5)
+
+
+class Machine:
+    """A clock, and in place of a `WorkerPool` processes whose cases take scripted seconds, or three, and measure nothing."""
+
+    def __init__(self, script=None, start_s=0.0):
+        self.began, self.now_s, self.start_s = time.monotonic(), 0.0, start_s
+        self.script = {name: list(seconds) for name, seconds in (script or {}).items()}
+        self.asked = []
+
+    @contextmanager
+    def round(self, number, tasks, certain, *, training):
+        self.now_s += self.start_s if tasks else 0.0
+        yield
+
+    def ask(self, request, side, placement, window, run_ends):
+        name = request.case.workload
+        self.asked.append((side.name, name, request.round, request.policy.round_s))
+        seconds, ends = self.script[name].pop(0) if name in self.script else 3.0, run_ends - self.began
+        if self.now_s + seconds > ends:
+            self.now_s = ends
+            return RequestOutcome("budget")
+        self.now_s += seconds
+        (measured,) = made_up.rounds_of(request.case, [[seconds / 3] * 3], items=1)
+        return RequestOutcome("replied", Reply(measurement=replace(measured, round=request.round)))
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        pass
+
+
+class Scripted(Monitor):
+    """Tells what the script says of one try after the other, and then of none that it was held back."""
+
+    def __init__(self, script=()):
+        super().__init__([describe_cpu()], 1)
+        self._script = iter(script)
+
+    def throttling(self, device, before, seen):
+        return next(self._script, Throttling(waiting=0.0))
+
+
+class Noting(Observer):
+    """Notes what is left of each round, what was left out, and how many were put off; a signal comes before a case of that number."""
+
+    def __init__(self, signal_at=0):
+        self.left, self.left_out, self.postponed, self.started, self.signal_at = set(), [], 0, 0, signal_at
+
+    def round_started(self, number, pending):
+        assert not self.left
+        self.left = set(pending)
+
+    def case_started(self, series, number):
+        self.started += 1
+        if self.started == self.signal_at:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    def case_ended(self, measurement):
+        self.left.remove(measurement.series)
+
+    def case_left_out(self, series):
+        self.left.remove(series)
+        self.left_out.append(series.case.partition("[")[0])
+
+    def case_postponed(self, measurement):
+        self.postponed += 1
+
+
+def measured(monkeypatch, tasks, policy, held=(), late_s=0.0, signatures=(), in_order=True, pause=None, observer=None, machine=None):
+    """Run tasks on a scripted machine; return it, who observed it, and the lines of the file but for the round's own."""
+    machine, observer, saved = machine or Machine(), observer or Noting(), []
+    monkeypatch.setattr(runner, "WorkerPool", lambda *_: machine)
+    monkeypatch.setattr(measurer, "time", SimpleNamespace(monotonic=lambda: machine.began + machine.now_s))
+    if in_order:
+        monkeypatch.setattr(runner, "in_order", lambda tasks, *_: list(tasks))
+    settings = RunSettings(policy, 1, "fork", 1, machine.began - late_s)
+    with Interruption() as interruption, Scripted(held) as watch:
+        interruption.wait = pause or (lambda seconds: None)
+        Runner(tasks, settings, interruption, saved.append, observer, watch, signatures={each.name: each for each in signatures}).run()
+        assert interruption.requested or not observer.left  # it was told of each case how its round ended
+    return machine, observer, [each for each in saved if each["kind"] != "round"]
+
+
+def planned(names, sides=(None,), devices=("cpu",)):
+    there = [Side(dict.fromkeys(devices), name=side) for side in sides]
+    return [Task(Case(f"{name}[]@cpu", "mine", name, {}, "cpu"), side) for name in names for side in there]
+
+
+def ran(monkeypatch, script, budget_s, rounds=1, devices=("cpu",), sides=(None,), start_s=0.0, **options):
+    """Run the scripted cases in this order; return the machine, who observed it, and (kind, name, round, status, reason) of the lines."""
+    policy = Policy(rounds=rounds, max_rounds=rounds, budget_s=budget_s)
+    machine, observer, lines = measured(monkeypatch, planned(script, sides, devices), policy, machine=Machine(script, start_s), **options)
+    return (
+        machine,
+        observer,
+        [(each["kind"], each["case"]["workload"], each["round"], each["status"], *filter(None, [each.get("reason")])) for each in lines],
+    )
+
+
+def ok(name, number=0, kind="measurement"):
+    return kind, name, number, "ok"
+
+
+def skipped(name, before, budget_s=60):
+    reason = f"the budget of {budget_s} s was spent before {before}; give a larger --budget"
+    return "measurement", name, 0, "skipped", reason
+
+
+def test_a_case_that_begins_within_the_budget_has_ten_seconds_more_and_the_next_none(monkeypatch):
+    machine, _, lines = ran(monkeypatch, {"a": [59.0], "b": [10.5], "c": [1.0]}, 60)
+    assert lines == [ok("a"), ok("b"), skipped("c", "its turn")]
+    assert (machine.now_s, GRACE_S) == (69.5, 10.0)
+
+
+def test_a_case_that_is_not_done_by_then_is_ended_and_skipped(monkeypatch):
+    machine, _, lines = ran(monkeypatch, {"a": [59.0], "b": [500.0], "c": [1.0]}, 60)
+    assert lines == [ok("a"), skipped("b", "it was done"), skipped("c", "its turn")]
+    assert machine.now_s == 60 + GRACE_S
+
+
+def test_the_budget_counts_from_the_start_of_the_command(monkeypatch):
+    _, _, lines = ran(monkeypatch, {"a": [59.0], "b": [1.0]}, 60, late_s=5.0)
+    assert lines == [ok("a"), skipped("b", "its turn")]
+
+
+def test_a_budget_that_was_spent_before_the_first_case_starts_no_process_and_says_so_of_each(monkeypatch):
+    machine, _, lines = ran(monkeypatch, {"a": [1.0], "b": [1.0]}, 2, late_s=3.0, start_s=5.0)
+    assert lines == [skipped("a", "its turn", 2), skipped("b", "its turn", 2)]
+    assert (machine.now_s, machine.asked) == (0.0, [])
+
+
+def test_a_device_that_is_not_there_is_the_reason_before_any_budget(monkeypatch):
+    _, _, lines = ran(monkeypatch, {"a": [1.0]}, 2, late_s=3.0, devices=["xpu:0"])
+    assert lines == [("measurement", "a", 0, "skipped", "this machine has no cpu; it has xpu:0")]
+
+
+def test_a_repetition_that_was_granted_does_not_start_behind_the_budget_and_what_was_measured_counts(monkeypatch):
+    machine, _, lines = ran(monkeypatch, {"a": [5.0, 5.0], "b": [57.0]}, 60, held=[WAITED])
+    assert lines == [ok("a", kind="discarded"), ok("b"), ok("a")]
+    assert machine.now_s == 62.0
+
+
+def test_a_repetition_that_the_budget_ends_leaves_what_was_measured(monkeypatch):
+    machine, _, lines = ran(monkeypatch, {"a": [5.0, 500.0], "b": [1.0]}, 60, held=[WAITED])
+    assert lines == [ok("a", kind="discarded"), ok("b"), ok("a")]
+    assert machine.now_s == 60 + GRACE_S
+
+
+def test_a_case_of_a_later_round_that_does_not_fit_is_left_out_and_keeps_its_rounds(monkeypatch):
+    # The second round fits by the first; then "a" takes longer than it did, so "b" would not be done in time, and "c" is.
+    machine, observer, lines = ran(monkeypatch, {"a": [5.0, 45.0], "b": [15.0, 1.0], "c": [8.0, 8.0]}, 75, rounds=3)
+    assert lines == [ok("a"), ok("b"), ok("c"), ok("a", 1), ok("c", 1)]
+    assert machine.asked[-1][1:3] == ("c", 1)
+    assert observer.left_out == ["b"]
+
+
+def test_a_case_of_a_later_round_that_the_budget_ends_keeps_its_rounds(monkeypatch):
+    machine, observer, lines = ran(monkeypatch, {"a": [5.0, 5.0], "b": [5.0, 500.0], "c": [5.0, 5.0]}, 60, rounds=3)
+    assert lines == [ok("a"), ok("b"), ok("c"), ok("a", 1)]
+    assert machine.now_s == 60 + GRACE_S
+    assert observer.left_out == ["b", "c"]
+
+
+def test_a_later_round_of_a_case_begins_only_where_each_of_its_sides_fits(monkeypatch):
+    # The second round fits by the first; then "a" takes longer than it did, and of "b" one side would be done in time, but not both.
+    machine, observer, lines = ran(monkeypatch, {"a": [5.0, 5.0, 25.0, 25.0], "b": [10.0] * 4}, 85, rounds=2, sides=("a", "b"))
+    assert lines == [ok("a"), ok("a"), ok("b"), ok("b"), ok("a", 1), ok("a", 1)]
+    assert [each[1:3] for each in machine.asked[-2:]] == [("a", 1)] * 2
+    assert observer.left_out == ["b", "b"]
+
+
+def test_a_try_of_a_search_that_is_not_done_by_then_ends_it_with_the_tries_there_are(monkeypatch):
+    machine, _, lines = ran(monkeypatch, {"grows": [1.0, 1.0, 500.0], "a": [1.0]}, 60, signatures=[GROWS])
+    unfinished = "unfinished: batch=2 fits so far; the budget ran out after 2 tries; go on with --resume and a larger --budget"
+    assert [(kind, *rest) for kind, *rest in lines] == [
+        ok("grows", kind="try"),
+        ok("grows", kind="try"),
+        ("measurement", "grows", 0, "skipped", unfinished),
+        skipped("a", "its turn"),
+    ]
+    assert machine.now_s == 60 + GRACE_S
+
+
+TRIES = [ok("fastest", kind="try")] * 3
+
+
+def test_a_search_whose_find_the_budget_leaves_unmeasured_is_unfinished_and_says_what_it_found(monkeypatch):
+    _, _, lines = ran(monkeypatch, {"fastest": [1.0, 1.0, 1.0, 500.0]}, 60, signatures=[FASTEST])
+    so_far = "unfinished: batch=8 is the fastest so far; the budget ran out before that was measured"
+    assert lines == [*TRIES, ("measurement", "fastest", 0, "skipped", f"{so_far}; go on with --resume and a larger --budget")]
+
+
+def test_a_find_that_the_budget_leaves_unmeasured_in_a_later_round_keeps_its_rounds(monkeypatch):
+    _, _, lines = ran(monkeypatch, {"fastest": [1.0, 1.0, 1.0, 5.0, 500.0]}, 60, rounds=3, signatures=[FASTEST])
+    assert lines == [*TRIES, ok("fastest")]
+
+
+def test_no_try_of_a_search_starts_behind_the_budget(monkeypatch):
+    machine, _, lines = ran(monkeypatch, {"a": [61.0], "grows": [1.0]}, 60, signatures=[GROWS])
+    assert lines == [ok("a"), skipped("grows", "its turn")]
+    assert [each[1] for each in machine.asked] == ["a"]
+
+
+@pytest.mark.parametrize("how", ["budget", "deadline", "died"])
+def test_a_case_that_was_timed_by_then_is_kept(monkeypatch, how):
+    ask = Machine.ask
+
+    def timed(machine, request, *rest):
+        outcome = ask(machine, request, *rest)
+        measured = Reply(measurement=made_up.rounds_of(request.case, [[1.0] * 3])[0], missing=("check",))
+        return outcome if outcome.reply else replace(outcome, how=how, timed=measured)
+
+    monkeypatch.setattr(Machine, "ask", timed)
+    _, _, lines = ran(monkeypatch, {"a": [59.0], "b": [500.0], "c": [1.0]}, 60)
+    assert lines == [ok("a"), ok("b"), skipped("c", "its turn")]
+
+
+def test_a_process_that_is_at_something_when_the_run_ends_is_gone_and_says_why():
+    """A fresh one is still importing torch; of one that measures only the fork goes."""
+    past = time.monotonic() - 1.0
+    with Interruption() as interruption, WorkerProcess("stay", 1, 0, interruption) as worker:
+        assert worker.ask(PrepareRequest(training=False), run_ends=past) == RequestOutcome("budget")
+        assert not worker.usable
+
+
+def test_ranks_that_are_still_starting_when_the_run_ends_are_gone():
+    with Interruption() as interruption:
+        ranks = RankGroup([2], 1, 0, interruption, shared_hosts.Interpreter())
+        assert ranks.ask(PrepareRequest(training=False), run_ends=time.monotonic() - 1.0) == RequestOutcome("budget")
+        assert not ranks.usable
+
+
+def test_the_command_ends_a_case_behind_its_budget_and_goes_on_to_its_end(monkeypatch, tmp_path):
+    """Without a grace, so that a case of an hour is ended as soon as it has begun."""
+    monkeypatch.setattr(runner, "GRACE_S", 0.0)
+    suite = front_door.suite(tmp_path, 'workload = "spin"\naxes.seconds = [3600.0]', head="policy.rounds = 1")
+    done = shared_hosts.dlbench("run", suite, "--device", "cpu", "--budget", "1s", "-o", "o.jsonl", cwd=tmp_path)
+    assert done.code == 4, done.err  # nothing was measured
+    (line,) = front_door.measurements(tmp_path / "o.jsonl")
+    assert line["status"] == "skipped"
+    assert line["reason"].startswith("the budget of 1 s was spent before ")
+    assert front_door.lines(tmp_path / "o.jsonl")[-1]["kind"] == "footer"
+
+
+MINE = """
+import dlbench
+import torch
+
+
+@dlbench.network(inputs=(2,), classes=2)
+def mine():
+    return torch.nn.Linear(2, 2)
+
+
+@dlbench.data
+def numbers(batch):
+    return [(torch.zeros(batch, 2), torch.zeros(batch, dtype=torch.long))] * 4
+"""
+
+
+def test_no_budget_is_too_short_for_the_training_that_all_others_are_held_against(monkeypatch, tmp_path):
+    (tmp_path / "mine.py").write_text(MINE)
+    hello = runner.ask_hello([str(tmp_path / "mine.py")], ["convergence"])
+    monkeypatch.setattr(scripted_card, "own_hello", lambda: hello)
+    machine = scripted_card.ScriptedCard(tmp_path, devices=[scripted_card.CPU])
+    machine.seconds = lambda case, number, policy: 100.0
+    command = ["-m", "dlbench", "run", "convergence", "mine.py", "--set", "format=amp_bf16,bf16,fp32", "--device", "cpu"]
+    assert machine([*command, "--budget", "5s", "-o", "o.jsonl"], 1e6) == 0, machine.done
+    ended = [(each["case"]["params"]["format"], each["status"]) for each in front_door.measurements(tmp_path / "o.jsonl")]
+    assert ended == [("fp32", "ok"), ("amp_bf16", "skipped"), ("bf16", "skipped")]
+    go_on = "dlbench run --resume o.jsonl --budget"
+    assert f"note: the budget left out 2 cases; go on with: {go_on} TIME\n" in machine.done.err
+    assert machine(["-m", *go_on.split(), "10m"], 1e6) == 0, machine.done
+    again = [(each["case"]["params"]["format"], each["status"]) for each in front_door.measurements(tmp_path / "o.jsonl")[3:]]
+    assert again == [("amp_bf16", "ok"), ("bf16", "ok")]
+
+
+CALM = Policy(rounds=3, max_rounds=3, budget_s=1e6, round_s=0.3, tries=1)
+
+
+def test_each_round_measures_for_as_long_as_was_decided(monkeypatch):
+    machine, _, _ = measured(monkeypatch, planned(["noop"]), CALM)
+    assert [each[3] for each in machine.asked] == [0.3, LOOK_S, 0.3]  # calm, so that more time would buy nothing
+
+
+@pytest.mark.parametrize(("budget_s", "sides", "as_planned"), [(1e6, (None,), True), (None, (None,), False), (1e6, ("x", "y"), False)])
+def test_the_first_round_of_a_budget_goes_in_the_order_of_the_suite_unless_sides_share_it(monkeypatch, budget_s, sides, as_planned):
+    names = list("hgfedcba")
+    machine, _, _ = measured(monkeypatch, planned(names, sides), replace(CALM, rounds=2, max_rounds=2, budget_s=budget_s), in_order=False)
+    first, second = ([name for _, name, number, _ in machine.asked if number == round_] for round_ in range(2))
+    assert [first[:: len(sides)] == names, second[:: len(sides)] == names] == [as_planned, False]
+    assert first[:: len(sides)] == first[len(sides) - 1 :: len(sides)], "the sides of a case are next to each other"
+
+
+TRIES_OF_THREE = Policy(rounds=1)
+
+
+def held_back(*shares, **kind):
+    """What tries tell, one after the other."""
+    return [Throttling(**dict.fromkeys(kind or {"waiting": 0}, share)) for share in shares]
+
+
+def of_tries(lines):
+    return [(each["kind"], each["case"]["workload"], each["side"], each["throttling"].get("tries", 1)) for each in lines]
+
+
+def test_a_throttled_case_is_measured_again_later_and_kept_if_that_does_not_help(monkeypatch):
+    pauses = []
+    held = held_back(0.5, 0.0, 0.25, 0.125, thermal=True)
+    _, observer, lines = measured(monkeypatch, planned("ab"), TRIES_OF_THREE, held, pause=pauses.append)
+    assert [(each["kind"], each["case"]["workload"], each["throttling"]["thermal"], each["throttling"]["tries"]) for each in lines] == [
+        ("discarded", "a", 0.5, 1),
+        ("measurement", "b", 0.0, 1),
+        ("discarded", "a", 0.25, 2),
+        ("measurement", "a", 0.125, 3),
+    ]
+    assert (pauses, observer.postponed) == (list(PAUSES_S), 2)
+
+
+def test_both_sides_of_a_case_are_measured_again_next_to_each_other_where_one_was_disturbed(monkeypatch):
+    pauses = []
+    held = held_back(0.0, 0.5, 0.0, 0.05, 0.01, 0.0)
+    _, observer, lines = measured(monkeypatch, planned("ab", "xy"), TRIES_OF_THREE, held, pause=pauses.append)
+    assert of_tries(lines) == [
+        *[("discarded", "a", side, 1) for side in "xy"],
+        *[("measurement", "b", side, 1) for side in "xy"],
+        *[("measurement", "a", side, 2) for side in "xy"],
+    ]
+    assert (pauses, observer.postponed) == ([], 2)
+
+
+def test_a_side_beside_one_that_failed_is_not_measured_again(monkeypatch):
+    (task,) = planned("a", "x")
+    _, observer, lines = measured(monkeypatch, [task, Task(task.case, Side({}, name="y"))], TRIES_OF_THREE, [WAITED])
+    assert [(each["side"], each["kind"], each["status"]) for each in lines] == [("x", "measurement", "ok"), ("y", "measurement", "skipped")]
+    assert observer.postponed == 0
+
+
+class Interrupted(Machine):
+    """Measures nothing from a case of that number on, as processes do once a signal has come."""
+
+    def __init__(self, at):
+        super().__init__()
+        self.at = at
+
+    def ask(self, *request):
+        self.at -= 1
+        return super().ask(*request) if self.at > 0 else RequestOutcome("interrupted")
+
+
+@pytest.mark.parametrize(
+    ("signal_at", "names", "kept"),
+    [
+        pytest.param(2, "a", [("measurement", "a", "x", 1)], id="between the sides"),
+        pytest.param(
+            6,
+            "ab",
+            [
+                *[("discarded", "a", side, 1) for side in "xy"],
+                *[("discarded", "b", side, 1) for side in "xy"],
+                ("discarded", "a", "x", 2),
+                *[("measurement", name, side, 1) for name in "ab" for side in "xy"],
+            ],
+            id="what waits to be measured again, and no side alone of another try",
+        ),
+    ],
+)
+def test_a_signal_keeps_what_was_measured(monkeypatch, signal_at, names, kept):
+    how = {"machine": Interrupted(signal_at), "observer": Noting(signal_at)}
+    _, _, lines = measured(monkeypatch, planned(names, "xy"), TRIES_OF_THREE, [WAITED] * 5, **how)
+    assert of_tries(lines) == kept
+
+
+def test_a_signal_in_the_pause_ends_the_run_and_what_was_shown_is_kept(monkeypatch):
+    how = {"machine": Interrupted(2), "pause": lambda seconds: os.kill(os.getpid(), signal.SIGINT)}
+    _, _, lines = measured(monkeypatch, planned("a"), TRIES_OF_THREE, held_back(0.5, thermal=True), **how)
+    assert [line.pop("kind") for line in lines] == ["discarded", "measurement"]
+    assert lines[0] == lines[1]
+
+
+@pytest.mark.parametrize(
+    ("told", "kept"),
+    [
+        pytest.param([{"waiting": 0.067}, {"waiting": 0.669}, {"waiting": 0.3}], 0, id="least lost"),
+        pytest.param([{"waiting": 0.2, "stolen": 0.2}, {"waiting": 0.3}, {"waiting": 0.1, "stolen": 0.3}], 1, id="stolen counts"),
+        pytest.param([{"waiting": 0.1, "thermal": 0.5}, {"waiting": 0.6}, {"waiting": 0.2, "thermal": 0.5}], 1, id="not throttled"),
+        pytest.param([{"waiting": share, "thermal": 0.5} for share in (0.2, 0.1, 0.3)], 1, id="all hot"),
+        pytest.param([{"waiting": 0.3}, {"waiting": 0.2}, {"waiting": 0.2}], 2, id="the last of equal ones"),
+        pytest.param([{"waiting": 0.2}, {"stolen": 0.1}, {"waiting": 0.3}], 2, id="not known"),
+    ],
+)
+def test_of_several_tries_the_one_that_lost_least_counts(monkeypatch, told, kept):
+    _, _, (*tries, measurement) = measured(monkeypatch, planned("a"), TRIES_OF_THREE, [Throttling(**each) for each in told])
+    assert [line.pop("kind") for line in tries] == ["discarded"] * (3 if kept < 2 else 2)  # the last is no discarded one where it counts
+    assert [line["throttling"].pop("tries") for line in tries] == list(range(1, len(tries) + 1))
+    assert (measurement.pop("kind"), measurement["throttling"].pop("tries")) == ("measurement", 3)
+    assert measurement["throttling"] == told[kept]
+    assert kept == 2 or measurement == tries[kept]
+
+
+def test_of_a_pair_the_side_that_lost_more_decides(monkeypatch):
+    _, _, lines = measured(monkeypatch, planned("a", "xy"), TRIES_OF_THREE, held_back(0.0, 0.4, 0.3, 0.3, 0.35, 0.0))
+    kept = [line for line in lines if line["kind"] == "measurement"]
+    assert [(line["side"], line["throttling"]) for line in kept] == [(side, {"waiting": 0.3, "tries": 3}) for side in "xy"]
+    assert len(lines) == 8
+
+
+def as_saved(measurements):
+    """As a file has them, with lists for every kind of sequence."""
+    return [json.loads(json.dumps(measurement_to_json(each))) for each in measurements]
+
+
+def test_a_kept_try_counts_once_and_is_no_discarded_one(tmp_path):
+    tries = made_up.rounds_of(made_up.case(), [[0.172], [0.00939], [0.0349]])
+    tries = [
+        replace(each, round=0, started=f"2026-01-01T00:00:0{at}", throttling=Throttling(waiting=lost, tries=at + 1))
+        for at, (each, lost) in enumerate(zip(tries, (0.669, 0.067, 0.3), strict=True))
+    ]
+    kept = replace(tries[1], throttling=Throttling(waiting=0.067, tries=3))
+    path = made_up.write(tmp_path / "run.jsonl", [kept], discarded=tries)
+    run = load(path)
+    assert (as_saved(run.measurements), as_saved(run.discarded)) == (as_saved([kept]), as_saved([tries[0], tries[2]]))
+    (row,) = collect([path]).rows
+    assert row.time.median_s == 0.00939
+    # Killed before the last line, the round is measured again.
+    killed = load(made_up.write(tmp_path / "killed.jsonl", [], discarded=tries, finished=False))
+    assert (as_saved(killed.measurements), as_saved(killed.discarded)) == ([], as_saved(tries))
