@@ -15,6 +15,7 @@ __all__ = [
     "Clock",
     "CollectiveOp",
     "Communicates",
+    "Compared",
     "Copies",
     "Data",
     "Dtype",
@@ -98,7 +99,7 @@ if TYPE_CHECKING:
     from dlbench.core.errors import UsageError
     from dlbench.core.files import __version__
     from dlbench.core.measurement import Memory
-    from dlbench.core.model import Clock, Reported, Work
+    from dlbench.core.model import Clock, Compared, Reported, Work
     from dlbench.core.precision import PRECISIONS, Dtype, InferenceDtype, ProductDtype, TrainingDtype
     from dlbench.core.reference.peaks import link_bytes_per_s_of, peak_of
     from dlbench.core.stats import CLIENT_BOUND, OpenRun, overloaded, percentile, times_for
@@ -120,7 +121,7 @@ _HOMES = {
     "dlbench.core.errors": "UsageError",
     "dlbench.core.files": "__version__",
     "dlbench.core.measurement": "Memory",
-    "dlbench.core.model": "Clock Reported Work",
+    "dlbench.core.model": "Clock Reported Work Compared",
     "dlbench.core.precision": "Dtype InferenceDtype PRECISIONS ProductDtype TrainingDtype",
     "dlbench.core.reference.peaks": "link_bytes_per_s_of peak_of",
     "dlbench.core.stats": "CLIENT_BOUND OpenRun overloaded percentile times_for",

@@ -211,6 +211,15 @@ class Clock(Protocol):
         """
 
 
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """Tensors of one kind, by name, which are compared with those of the same step in fp64."""
+
+    values: Mapping[str, Any]
+    tolerance: float
+    """Error that is none, whatever rounding explains; infinite for what the same step in another precision is to know."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Work:
     """What a workload returns: set up and ready, to be timed by the harness. Counts are per call.
@@ -229,6 +238,11 @@ class Work:
     """Called once, right after the timed blocks of a ``call``: gets a clock, and returns the declared values."""
     inputs: tuple[Any, ...] = ()
     """Tensors on the device that a user would have to copy there for one call."""
+    reference: Callable[[Mapping[str, Compared]], Mapping[str, Compared]] | None = None
+    """Takes the step, given what the same step returned here in fp64 (nothing in fp64 itself), and returns what is to be compared of it.
+
+    Where a step can be executed otherwise, so that plain execution shows what rounding explains; of other works the output is compared.
+    """
     items: float | None = None
     """Samples (images, sequences, products) that one call handles."""
     flops: float | None = None

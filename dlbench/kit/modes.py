@@ -8,13 +8,14 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Annotated, Any, Literal, ParamSpec, TypeVar
 
 import torch
 
 from dlbench import PRECISIONS, Reported, Role, Unit, Value, Work, note_stage
 from dlbench.kit.compiler import CompilerCache, compiler_error, dynamo_counters, nothing_compiled
-from dlbench.kit.eager_check import Step, StepParts, current, expected_of, refuse_disagreement, restored
+from dlbench.kit.step_check import Step, StepParts, observed
 
 Arguments = ParamSpec("Arguments")
 Output = TypeVar("Output")
@@ -109,30 +110,21 @@ class Execution:
         compiled: Callable[Arguments, Output] = torch.compile(function, dynamic=False, **options)
         return compiled
 
-    def begin(self, work: Work, eager: Step, parts: StepParts) -> Work:
-        """Return the work in this mode, once its call does what ``eager`` does on the same weights and batch; these are left as they were.
-
-        Raises ValueError where it does something else, beyond rounding, NotImplementedError where a compiler is missing, RuntimeError
-        where one fails.
-        """
-        if self._mode == "eager":
-            return work
+    def begin(self, work: Work, parts: StepParts) -> Work:
+        """Return the work of a step in this mode. Raises NotImplementedError where a compiler is missing, RuntimeError where one fails."""
         step = work.call
         assert step is not None, "an observe has no step"  # noqa: S101  # Work's own rule
-        generators = [self.device] if self.device.type == "cuda" else []
-        with torch.random.fork_rng(generators), current(self.device), restored(parts):
-            expected = expected_of(eager, parts, same_draws=self._cache is None)
-            values = self._compile(step, self._cache) if self._cache else None
-            if self._mode == "autotune":
-                torch.backends.cudnn.benchmark = True  # until the next case, for which the harness sets it anew
-            call = captured(step, self.device) if self._mode == "graph" else step
-            refuse_disagreement(call, parts, expected)
+        values = self._compile(step, self._cache) if self._cache else None
+        if self._mode == "autotune":
+            torch.backends.cudnn.benchmark = True  # until the next case, for which the harness sets it anew
+        call = captured(step, self.device) if self._mode == "graph" else step
         return replace(
             work,
             call=call,
+            reference=partial(observed, call, parts),
             report=(lambda _: values) if values else None,
-            countable_operations=self._mode == "autotune",
-            set_up_memory_counts=self._cache is None,  # which was held against eager execution there
+            countable_operations=self._mode in ("eager", "autotune"),
+            set_up_memory_counts=self._cache is None,  # the compiler tries kernels there
         )
 
     def _compile(self, step: Step, cache: CompilerCache) -> dict[str, Reported]:

@@ -11,11 +11,10 @@ from torch.nn import functional as F  # noqa: N812  # what everybody calls it
 
 from dlbench import Dtype, Layout, Network, Size, Switch, UserDefined, Work, find_network, workload
 from dlbench.kit import user_networks
-from dlbench.kit.eager_check import StepParts
 from dlbench.kit.modes import INFERENCE_VALUES, VALUES, Execution, InferenceMode, Kernels, Mode, take_kernels
 from dlbench.kit.precision import autocast, scales_gradients, storage
+from dlbench.kit.step_check import MakeOptimizer, StepParts
 from dlbench.kit.step_counts import Counts, forward_counts, train_counts
-from dlbench.kit.updates import MakeOptimizer, refuse_other_update
 from dlbench.kit.user_networks import Inputs, Loss, forward_of
 from dlbench.models import MODELS, SIZES, Model, build, for_inference
 from dlbench.models.convnets import Inception
@@ -116,11 +115,10 @@ def training_work(
     device, loss = execution.device, loss_of(network)
     scaler = scaler_of(device, dtype)
     step = training_step(device, update, dtype, execution.forward(loss), scaler)
-    eager = training_step(device, update, dtype, loss, scaler)
     counts = train_counts(network, model, loss_of, batch, dtype, passes)
     work = Work(call=partial(step, *batch), inputs=tensors_of(batch), items=items, **counts.of_work())
     parts = StepParts(network, tensors_of(batch[0]), dtype, labels, update, scaler)
-    return execution.begin(work, partial(eager, *batch), parts)
+    return execution.begin(work, parts)
 
 
 def _reading(step: Callable[[], Tensor]) -> Callable[[], Tensor]:
@@ -170,9 +168,8 @@ def inference_work(
         with torch.inference_mode():
             return executed(inputs)
 
-    eager = autocast(execution.device, dtype, lambda: forward(inputs))
     work = Work(call=step, inputs=tensors_of(inputs), items=items, **counts.of_work())
-    return execution.begin(work, eager, StepParts(network, tensors_of(inputs), dtype))
+    return execution.begin(work, StepParts(network, tensors_of(inputs), dtype))
 
 
 def training_step(
@@ -227,7 +224,6 @@ def optimizer_of(
     optimizer = plain = OPTIMIZERS.get(name, OPTIMIZERS["sgd"])
     if implementation != "default":
         optimizer = partial(plain, **{implementation: True})
-        refuse_other_update(network, optimizer, partial(plain, foreach=False))
     weights = user_networks.trained(network_of(model), network)
     # AdamW counts its steps, in a tensor on the device where a graph is to hold the count; SGD keeps none.
     return optimizer(weights, **({"capturable": True} if in_graph and name == "adamw" else {}))

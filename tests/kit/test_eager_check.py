@@ -11,7 +11,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F  # noqa: N812  # what everybody calls it
 
-from dlbench.kit import eager_check, modes, updates
+from dlbench.kit import modes, step_check
 from dlbench.kit.precision import autocast
 from dlbench.workloads import cnn
 
@@ -217,7 +217,7 @@ def test_a_check_leaves_everything_as_it_was(pretended, mode, model):
     kept = {}
 
     def noting(network, *rest):
-        parts = eager_check.StepParts(network, *rest)
+        parts = step_check.StepParts(network, *rest)
         kept["parts"], kept["before"] = parts, [each.clone() for each in state_of(parts)]
         return parts
 
@@ -258,7 +258,7 @@ def test_momenta_may_be_those_of_decays_in_fp32_as_in_a_fused_kernel(kernel, ref
     update = torch.optim.AdamW([weight], betas=tuple(torch.tensor(each, dtype=kernel).item() for each in (0.9, 0.999)))
     update.step()
     update.param_groups[0]["betas"] = 0.9, 0.999
-    found = {name: (error, tolerance) for name, error, tolerance in updates.momenta_apart(update)}
+    found = {name: (error, tolerance) for name, error, tolerance in step_check.momenta_apart(update)}
     assert [name for name, (error, tolerance) in found.items() if error > tolerance] == refused
     assert found["exp_avg"][1] == pytest.approx(10 * 2**-23 + 2.384e-7, rel=1e-3)
     assert found["exp_avg_sq"][1] == pytest.approx(10 * 2**-23 + 1.2875e-5, rel=1e-3)
@@ -348,7 +348,7 @@ def test_large_gradients_of_other_kernels_are_right(pretended, monkeypatch, opti
 )
 def test_a_step_with_a_loss_and_an_optimizer_of_its_own_is_held_to_what_is_known_of_them(optimizer):
     network, inputs = nn.Linear(6, 3), torch.randn(4, 6)
-    parts = eager_check.StepParts(network, (inputs,), "fp32", None, optimizer(network.parameters(), lr=cnn.LEARNING_RATE))
+    parts = step_check.StepParts(network, (inputs,), "fp32", None, optimizer(network.parameters(), lr=cnn.LEARNING_RATE))
 
     def step():
         parts.update.zero_grad()
@@ -358,8 +358,8 @@ def test_a_step_with_a_loss_and_an_optimizer_of_its_own_is_held_to_what_is_known
         return loss.detach()
 
     step()  # as a mode takes some before it is looked at, from where on there are momenta
-    with eager_check.restored(parts):
-        expected = eager_check.expected_of(step, parts, same_draws=True)
-        eager_check.refuse_disagreement(step, parts, expected)
+    with step_check.restored(parts):
+        expected = step_check.expected_of(step, parts, same_draws=True)
+        step_check.refuse_disagreement(step, parts, expected)
         with pytest.raises(ValueError, match="the gradient of weight is missing"):
-            eager_check.refuse_disagreement(lambda: network(inputs).square().mean().detach(), parts, expected)
+            step_check.refuse_disagreement(lambda: network(inputs).square().mean().detach(), parts, expected)

@@ -14,7 +14,7 @@ from dlbench.harness.pool import process_for
 from dlbench.harness.process.worker_process import RequestOutcome
 from dlbench.harness.worker import parent, registry
 from dlbench.harness.worker.backends import torch_build
-from dlbench.kit import compiler, updates
+from dlbench.kit import compiler, step_check
 from dlbench.testing import ManualClock
 from dlbench.workloads import cnn
 
@@ -83,7 +83,7 @@ def test_an_update_that_is_another_one_is_refused():
     network = tiny_network("")
     plain = partial(torch.optim.SGD, momentum=0.9)
     with pytest.raises(ValueError, match="away from the plain one"):
-        updates.refuse_other_update(network, partial(torch.optim.SGD, momentum=0.9, weight_decay=0.1), plain)
+        step_check.refuse_other_update(network, partial(torch.optim.SGD, momentum=0.9, weight_decay=0.1), plain)
 
 
 def test_compiling_is_counted_once_cold_and_then_warm_in_a_cache_of_its_own(tiny, monkeypatch, tmp_path):

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import nn
 
-from dlbench.kit import eager_check, modes
+from dlbench.kit import modes, step_check
 
 DEVICE = torch.device("cuda", 1)
 
@@ -178,9 +178,9 @@ def test_a_pool_that_its_capture_has_ended_is_left_to_the_graph(monkeypatch):
 def test_memory_of_the_eager_step_is_given_back_before_a_graph_warms_up_on_another_stream(monkeypatch):
     done = []
     parts = SimpleNamespace(device=DEVICE)
-    monkeypatch.setattr(eager_check, "_expected", lambda *given: done.append("eager step"))
-    monkeypatch.setattr(eager_check, "current", lambda device: nullcontext())
+    monkeypatch.setattr(step_check, "_expected", lambda *given: done.append("eager step"))
+    monkeypatch.setattr(step_check, "current", lambda device: nullcontext())
     monkeypatch.setattr(torch._C, "_cuda_clearCublasWorkspaces", lambda: done.append("cuBLAS workspaces"), raising=False)
     monkeypatch.setattr(torch.cuda, "empty_cache", lambda: done.append("cache"))
-    eager_check.expected_of(lambda: torch.zeros(1), parts, same_draws=True)
+    step_check.expected_of(lambda: torch.zeros(1), parts, same_draws=True)
     assert done == ["eager step", "cuBLAS workspaces", "cache"]
