@@ -6,7 +6,6 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from shutil import get_terminal_size
 from textwrap import wrap
-from typing import TYPE_CHECKING
 
 import click
 
@@ -33,14 +32,13 @@ if TYPE_CHECKING:
     from dlbench.analysis.answers.engine.question import Answer, Missing
 
 
-def left_open(found: Sequence["Answer | Missing"], *, with_time: bool) -> str:
+def left_open(found: Sequence[Answer | Missing], *, with_time: bool) -> str:
     """Return what was not asked and one command for most of it: ``batch, default: dlbench run batch modes, 20 min``.
 
     The time is that of the suites' budgets, where all have one. Reading suites takes the run tower, which showing a file does without.
     """
-    from dlbench.analysis.report.terminal import left_open as lacking
 
-    topics, command = lacking(found)
+    topics, command = terminal.left_open(found)
     return f"{topics}: {command}{_minutes(command.split()[2:] or ['quick']) if with_time else ''}" if topics else ""
 
 
@@ -48,40 +46,27 @@ def _minutes(suites: Sequence[str]) -> str:
     from dlbench.harness.plan.suite import builtin_names, load
 
     budgets = [load(name).policy.budget_s if name in builtin_names() else None for name in suites]
-    known = [each for each in budgets if each is not None]
-    return f", {round(sum(known) / 60)} min" if len(known) == len(budgets) else ""
+    return "" if None in budgets else f", {round(sum(filter(None, budgets)) / 60)} min"
 
 
 def after(
-    files: Sequence[Path], found: Iterable["Answer | Missing"], width: int | None, *, saved: bool = False, first: str | None = None
+    files: Sequence[Path], found: Iterable[Answer | Missing], width: int | None, *, saved: bool = False, first: str | None = None
 ) -> str:
     """Return the last line of a screen so wide: the command that would answer most of what ``found`` leaves open, and the files.
 
     Where no command would, that is the one for a page. ``first``: what goes before all these. ``saved``: the files were written just now.
     """
     from dlbench.analysis.answers.engine.question import Missing
-    from dlbench.analysis.report.terminal import LABEL, most_wanted
 
-    named = one_line(", ".join(map(str, files)))
-    command = one_line(shlex.join(["dlbench", "show", *map(str, files), "--topic", "all"]))
-    page = one_line(shlex.join(["dlbench", "report", *map(str, files)]))
     lacking = [each for each in found if isinstance(each, Missing) and each.commands]
-    if first:
-        following = one_line(first)
-    elif lacking:
-        following = most_wanted(lacking)
-    else:
-        following = page if width is None or len(page) + LABEL <= width else "dlbench report, with the same files"
-    short = named if len(files) == 1 else f"{len(files)} files"
-    of = "saved in " if saved else "of "
-    texts = [
-        f"{'next':<{LABEL}}{following} · {of}{named} · why: {command}",
-        f"{'next':<{LABEL}}{following} · {of}{named}",
-        f"{'next':<{LABEL}}{following} · {of}{short}",
-        f"{'next':<{LABEL}}{following}",
-        f"next: {following}",
+    following = first or (terminal.most_wanted(lacking) if lacking else shlex.join(["dlbench", "report", *map(str, files)]))
+    parts = [
+        f"{'next':<{terminal.LABEL}}{following}",
+        f"{'saved in' if saved else 'of'} {', '.join(map(str, files))}",
+        f"why: {shlex.join(['dlbench', 'show', *map(str, files), '--topic', 'all'])}",
     ]
-    return next((text for text in texts if width is None or len(text) <= width), following)
+    lines = [one_line(" · ".join(parts[:count])) for count in (3, 2, 1)]
+    return next((line for line in lines if width is None or len(line) <= width), one_line(following))
 
 
 @unread()

@@ -19,18 +19,22 @@ def made(price: tuple[Price, ...], samples: int | None, epochs: int | None, on: 
 
     Raises UsageError for a price that is given twice, for two currencies, and for a card without published peaks.
     """
-    rented = _by_device("an hour of ", [each for each in price if each.rent])
-    electricity = _by_device("", [each for each in price if each.of.lower() == KWH])
-    bought = [each for each in price if not each.rent and each.of.lower() != KWH]
+    figures: dict[tuple[str, bool], float] = {}
+    for each in price:
+        if (each.of, each.rent) in figures:
+            what = "an hour of " if each.rent else ""
+            raise UsageError(f"--price: {what}{each.of or 'all devices'} has two prices; give one")
+        figures[each.of, each.rent] = each.amount
     currencies = list(dict.fromkeys(each.currency for each in price if each.currency))
     if len(currencies) > 1:
         raise UsageError(f"--price: amounts are in {' and '.join(currencies)}, which dlbench can't convert; give all in one")
+    per_kwh = next((amount for (of, _), amount in figures.items() if of.lower() == KWH), None)
     return replace(
         training(samples, epochs),
-        per_hour=PerDevice(rented),
-        per_kwh=next(iter(electricity.values()), None),
-        price=PerDevice(_by_device("", bought)),
-        use_hours=PerDevice({each.of: each.use_hours for each in bought if each.use_hours is not None}),
+        per_hour=PerDevice({of: amount for (of, rent), amount in figures.items() if rent}),
+        per_kwh=per_kwh,
+        price=PerDevice({of: amount for (of, rent), amount in figures.items() if not rent and of.lower() != KWH}),
+        use_hours=PerDevice({each.of: each.use_hours for each in price if each.use_hours is not None}),
         currency="".join(currencies),
         cards=tuple(dict.fromkeys(card_of(each).name for each in on)),
     )
@@ -41,15 +45,6 @@ def training(samples: int | None, epochs: int | None) -> Prices:
     if epochs is not None and samples is None:
         raise UsageError("--epochs says how often a training passes over --samples; give that, too")
     return Prices(samples=samples, epochs=epochs or 1)
-
-
-def _by_device(what: str, given: Iterable[Price]) -> dict[str, float]:
-    found: dict[str, float] = {}
-    for each in given:
-        if each.of in found:
-            raise UsageError(f"--price: {what}{each.of or 'all devices'} has two prices; give one")
-        found[each.of] = each.amount
-    return found
 
 
 def typed_prices() -> list[str]:

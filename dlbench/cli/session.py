@@ -239,12 +239,8 @@ def resume(run: RunFile, writer: ResultWriter, suites: Sequence[Suite], opened: 
             )
         only = compile_expression(header["expression"]) if header["expression"] else None
         check(suites, signatures, opened.hello["kinds"])
-        if changed := _redefined(header.get("user", {}), opened.hello["user"]):
+        if changed := _changed(run, opened.hello["user"], signatures):
             raise UsageError(f"{run.path} can't be resumed, as {' and '.join(changed)} changed since it was begun; start a new run instead")
-        if different := _declared_anew(run, signatures):
-            raise UsageError(
-                f"{run.path} can't be resumed, as {'; '.join(different)} is not declared as when it was begun; start a new run instead"
-            )
         cases = plan(suites, signatures, ids, only=only, include_absent=header["include_absent"])
         side = opened.side.on(devices)
         tasks = tuple(Task(case, side) for case in cases)
@@ -270,16 +266,13 @@ def is_complete(run: RunFile, session: Session) -> bool:
     return all(last.get(task.series, Status.SKIPPED) is not Status.SKIPPED for task in mine)
 
 
-def _redefined(before: Json, now: Json) -> list[str]:
-    """Name each file of networks and data that is another than the header says."""
-    return list(dict.fromkeys(each["file"] for name, each in before.items() if now.get(name) != each))
-
-
-def _declared_anew(run: RunFile, signatures: Signatures) -> list[str]:
-    """Name each workload that the signatures do not declare as the header says."""
+def _changed(run: RunFile, user: Json, signatures: Signatures) -> list[str]:
+    """Name each file of networks and data, and each workload's declaration, that is another than the header says."""
     from dlbench.analysis.read.header import declarations
 
-    return [name for name, was in declarations(run).items() if name in signatures and signatures[name].declared != was]
+    files = dict.fromkeys(each["file"] for name, each in run.header.get("user", {}).items() if user.get(name) != each)
+    declared = (name for name, was in declarations(run).items() if name in signatures and signatures[name].declared != was)
+    return [*files, *(f"what {name} declares" for name in declared)]
 
 
 @contextmanager

@@ -38,9 +38,8 @@ HEADER = '{"kind":"header","schema":1,"policy":{},"devices":[],"environment":{}}
         (("run", "self", "--gate", "--rounds", "3"), 2, "--gate chooses the rounds itself"),
         (("run", "quick", "--resume", "x.jsonl"), 2, "--resume goes on with what the file planned"),
         (("run", "--resume", "missing.jsonl"), 2, "cannot read missing.jsonl: No such file or directory"),
-        (("run", "self", "no_such_module"), 2, "plugin 'no_such_module' does not import: ModuleNotFoundError"),
-        (("run", "self", "missing.py"), 2, "there is no plugin file missing.py"),
-        (("run", "self", "../mine"), 2, "plugin '../mine' is neither the name of a module nor a path that ends in .py"),
+        (("run", "self", "missing.py"), 2, "there is no file missing.py; give the path of one that ends in .py"),
+        (("devices", "mine"), 2, "there is no file mine; give the path of one that ends in .py"),
         (("run", "self", "-o", "."), 2, "File '.' is a directory."),
         (("run", "self", "-o", "typo/dir/x.jsonl"), 2, "there is no folder typo/dir to write x.jsonl in; make it, or choose another"),
         (

@@ -136,8 +136,7 @@ _ADVISED = 5
 
 @click.command("calibrate")
 @planning_options
-@format_option
-def calibrate_command(planning: PlanOptions, form: str) -> ExitCode:
+def calibrate_command(planning: PlanOptions) -> ExitCode:
     """Measure this machine's noise between sessions, which compare then allows for.
 
     Each call measures the suites (default: quick) once more, as dlbench run does, into results/calibration, and estimates the noise
@@ -153,7 +152,7 @@ def calibrate_command(planning: PlanOptions, form: str) -> ExitCode:
 
     with Interruption() as interruption:
         latest = _measure(planning, interruption)
-    failed = _conclude(latest.path, form)
+    failed = _conclude(latest.path)
     if latest.fault:
         raise latest.fault
     return interruption.exit_code or (ExitCode.CASES_FAILED if failed else ExitCode.OK)
@@ -171,12 +170,10 @@ def _measure(planning: PlanOptions, interruption: Interruption) -> Recording:
         return recording
 
 
-def _conclude(latest: Path, form: str) -> bool:
+def _conclude(latest: Path) -> bool:
     """Estimate the noise from the occasions that are like the latest, write and keep it; return whether a case of the latest failed."""
     from dlbench.analysis.compare import calibration
-    from dlbench.analysis.export import tabular
-    from dlbench.analysis.presentation.columns import cells
-    from dlbench.analysis.read.table import as_frame, collect
+    from dlbench.analysis.read.table import collect
     from dlbench.analysis.report import compare_terminal
 
     every = collect(sorted(CALIBRATIONS.glob("*.jsonl")))
@@ -185,11 +182,7 @@ def _conclude(latest: Path, form: str) -> bool:
     like = [name for name, each in every.environments.items() if "side" not in each and all(each.get(key) == here.get(key) for key in keys)]
     results = every.of_run(*like)
     found = calibration.estimate(here["machine_key"], results)
-    cases = [*found.cases.items()] if found else []
-    if form == "table":
-        draw(compare_terminal.noise(cases))
-    else:
-        click.echo(tabular.render(as_frame(cells(compare_terminal.NOISE_COLUMNS, cases), compare_terminal.NOISE_COLUMNS), form), nl=False)
+    draw(compare_terminal.noise([*found.cases.items()] if found else []))
     notes = [*every.notes]
     if left_out := len(every.environments) - len(like):
         notes.append(f"left out, as of another machine or other software: {left_out} of {len(every.environments)} files in {CALIBRATIONS}")

@@ -170,34 +170,24 @@ def load_builtins() -> None:
 
 
 def load_plugin(plugin: str) -> None:
-    """Import a module, or a file ending in ``.py``, that registers workloads or networks, unless this process has.
+    """Import a file of Python that registers workloads, networks, data or devices, unless this process has.
 
     Raises UsageError with the reason if it does not import.
     """
+    path = Path(plugin).resolve()
+    if getattr(sys.modules.get(path.stem), "__file__", None) == str(path):
+        return
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    if spec is None or spec.loader is None or not path.is_file():
+        raise UsageError(f"there is no file {plugin}; give the path of one that ends in .py")
+    sys.modules[path.stem] = module = importlib.util.module_from_spec(spec)
     try:
-        if plugin.endswith(".py"):
-            path = Path(plugin).resolve()
-            if getattr(sys.modules.get(path.stem), "__file__", None) == str(path):
-                return
-            spec = importlib.util.spec_from_file_location(path.stem, path)
-            if spec is None or spec.loader is None or not path.is_file():
-                raise UsageError(f"there is no plugin file {plugin}")
-            sys.modules[path.stem] = module = importlib.util.module_from_spec(spec)
-            try:
-                spec.loader.exec_module(module)
-            except BaseException as error:
-                del sys.modules[path.stem]
-                if isinstance(error, Exception):  # whatever a stranger's file raises is a sentence about its line
-                    raise UsageError(f"{plugin}{_line_of(error, str(path))}: {_said(error)}") from error
-                raise
-        elif all(part.isidentifier() for part in plugin.split(".")):
-            importlib.import_module(plugin)
-        else:
-            raise UsageError(f"plugin '{plugin}' is neither the name of a module nor a path that ends in .py")
-    except UsageError:
+        spec.loader.exec_module(module)
+    except BaseException as error:
+        del sys.modules[path.stem]
+        if isinstance(error, Exception):  # whatever a stranger's file raises is a sentence about its line
+            raise UsageError(f"{plugin}{_line_of(error, str(path))}: {_said(error)}") from error
         raise
-    except Exception as error:  # whatever a stranger's module raises is a sentence about that module
-        raise UsageError(f"plugin '{plugin}' does not import: {type(error).__name__}: {error}") from error
 
 
 def _line_of(error: Exception, file: str) -> str:
