@@ -28,9 +28,6 @@ from dlbench.core.model import Status
 from dlbench.core.store import read_header
 from dlbench.core.units import one_line
 
-if TYPE_CHECKING:
-    from dlbench.analysis.answers.engine.question import Answer, Missing
-
 
 def left_open(found: Sequence[Answer | Missing], *, with_time: bool) -> str:
     """Return what was not asked and one command for most of it: ``batch, default: dlbench run batch modes, 20 min``.
