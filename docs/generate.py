@@ -16,7 +16,6 @@ import dlbench as offered
 from dlbench.analysis import answers
 from dlbench.analysis.answers.parts.headline import EXPLANATIONS
 from dlbench.analysis.export import compare_export
-from dlbench.analysis.export.tabular import markdown_table
 from dlbench.analysis.presentation.columns import PAIR_COLUMNS
 from dlbench.analysis.report import compare_terminal, doctor_text
 from dlbench.analysis.scaling import columns as scaling_columns
@@ -25,7 +24,7 @@ from dlbench.core import declarations, model, modules
 from dlbench.core.declarations import Value
 from dlbench.core.model import Parameter, value_text
 from dlbench.core.rows.columns import COLUMNS
-from dlbench.core.schema import Unit
+from dlbench.core.schema import Column, Unit
 from dlbench.harness.plan import cases, suite
 from dlbench.harness.worker import registry
 
@@ -78,7 +77,7 @@ TABLES = {
     "Comparisons": (
         "What `dlbench compare` and `dlbench ab` write with `--format json|csv|md`, and the rows of `--verdict`: a row a case, the "
         "worst first. Behind these columns come `value.NAME.base`, `new`, `change` and `verdict` of each declared value. See "
-        "[compare.md](../compare.md#output).",
+        "[compare.md](../compare.md#for-ci).",
         compare_export.COLUMNS,
     ),
     "Calibration": (
@@ -118,9 +117,8 @@ def with_questions(text: str) -> str:
 def with_index(text: str) -> str:
     """Return the text of docs/README.md with the question and the command of each index line of a page, by the page's name."""
     found = [(path.name, line) for path in sorted(FOLDER.parent.glob("*.md")) for line in INDEX_LINE.finditer(path.read_text())]
-    rows = [(line[1], f"`{line[2]}`", f"[{name}]({name})") for name, line in found]
-    table = _table(("question", "command", "page"), rows)
-    return INDEX.sub(lambda block: f"{block[1]}\n{table}\n\n{block[2]}", text)
+    lines = _listed(f"[{line[1]}]({name}) `{line[2]}`" for name, line in found)
+    return INDEX.sub(lambda block: f"{block[1]}\n{lines}\n\n{block[2]}", text)
 
 
 def columns() -> Iterator[str]:
@@ -132,13 +130,29 @@ def columns() -> Iterator[str]:
     )
     above: set[str] = set()
     for title, (about, listed) in TABLES.items():
-        lines = {each.name: _described(f"`{each.name}`", each.unit, each.better, each.meaning) for each in listed}
+        lines = _alike(listed)
         yield f"## {title}"
         yield _wrapped(about)
-        if again := [f"`{name}`" for name, line in lines.items() if line in above]:
+        if again := [line.partition(": ")[0] for line in lines if line in above]:
             yield _wrapped(f"As above: {', '.join(again)}. And:")
-        yield _listed(line for line in lines.values() if line not in above)
-        above |= {*lines.values()}
+        yield _listed(line for line in lines if line not in above)
+        above |= {*lines}
+
+
+def _alike(listed: Iterable[Column]) -> list[str]:
+    """Return a line for each column, or for those that say the same of several sides: ``base.rounds`` and ``new.rounds``."""
+    found: dict[tuple[str, ...], list[Column]] = {}
+    sides: dict[str, str] = {}
+    for each in listed:
+        prefix, _, name = each.name.partition(".")
+        side, _, meaning = each.meaning.partition(": ")
+        is_of_a_side = bool(meaning) and sides.setdefault(prefix, side) == side
+        found.setdefault((name, meaning) if is_of_a_side else (each.name,), []).append(each)
+    lines = []
+    for (first, *others), meaning in ((columns, key[-1]) for key, columns in found.items()):
+        names = ", ".join(f"`{each.name}`" for each in (first, *others))
+        lines.append(_described(names, first.unit, first.better, meaning if others else first.meaning))
+    return lines
 
 
 def workloads() -> Iterator[str]:
@@ -253,7 +267,7 @@ def authors() -> Iterator[str]:
         (filled,) = (node for node in ast.parse(inspect.getsource(module)).body if isinstance(node, ast.ClassDef) and node.name == name)
         fields = {field: text for field, text in _documented(filled.body, functions=False).items() if text and field != "parameters"}
         yield f"## {title}"
-        yield _listed(f"`{field}`: {text}" for field, text in fields.items())
+        yield _listed(f"`{field}`: {_sentence(text)}" for field, text in fields.items())
     yield "## Roles of values"
     yield _wrapped(_code(documented[declarations.__name__]["ValueRole"]))
 
@@ -332,11 +346,6 @@ def _as_it_stands(paragraph: str) -> str:
     lines = textwrap.dedent(paragraph.removeprefix("\b").strip("\n"))
     language = "sh" if re.match(r"\s*dlbench ", lines) else "text"
     return f"```{language}\n{lines}\n```"
-
-
-def _table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    cells = ([" ".join(cell.replace("|", r"\|").split()) for cell in row] for row in rows)
-    return "".join(markdown_table(header, cells)).replace("|  |", "| |").rstrip("\n")
 
 
 if __name__ == "__main__":
