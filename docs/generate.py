@@ -7,20 +7,20 @@ import textwrap
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from importlib import import_module
-from itertools import chain
+from itertools import chain, groupby
 from pathlib import Path
+from typing import get_args
 
 import click
 
 import dlbench as offered
-from dlbench.analysis import answers
 from dlbench.analysis.answers.parts.headline import EXPLANATIONS
 from dlbench.analysis.export import compare_export
 from dlbench.analysis.presentation.columns import PAIR_COLUMNS
 from dlbench.analysis.report import compare_terminal, doctor_text
 from dlbench.analysis.scaling import columns as scaling_columns
 from dlbench.cli.main import dlbench
-from dlbench.core import declarations, model, modules
+from dlbench.core import declarations, model
 from dlbench.core.declarations import Value
 from dlbench.core.model import Parameter, value_text
 from dlbench.core.rows.columns import COLUMNS
@@ -54,7 +54,6 @@ RANGE = re.compile(r" *\[[^]]*<[^]]*\]")
 """Of a number, as click shows it behind an option."""
 
 INDEX = re.compile(r"(<!-- Made by `make docs` from the index lines of pages; .*? -->\n).*?(<!-- end -->)", re.DOTALL)
-QUESTIONS = re.compile(r"(<!-- Made by `make docs` from the questions; .*? -->\n).*?(<!-- end -->)", re.DOTALL)
 TAGS = re.compile(r"(<!-- Made by `make docs` from the tags; .*? -->\n).*?(<!-- end -->)", re.DOTALL)
 INDEX_LINE = re.compile(r"^<!-- index: (.*) \| (.*) -->$", re.MULTILINE)
 
@@ -106,11 +105,9 @@ def pages() -> dict[str, str]:
     return {name: "\n\n".join(each).rstrip() + "\n" for name, each in made.items()}
 
 
-def with_questions(text: str) -> str:
-    """Return the text of docs/answers.md with the questions, as they are asked, and the tags."""
-    questions = _listed(f"**{each.QUESTION.topic}**: {each.QUESTION.text}" for each in modules.ordered(answers.__name__))
+def with_tags(text: str) -> str:
+    """Return the text of docs/answers.md with the tags and their meaning."""
     tags = _listed(f"`{tag}`: {meaning}" for tag, meaning in EXPLANATIONS.items())
-    text = QUESTIONS.sub(lambda block: f"{block[1]}\n{questions}\n\n{block[2]}", text)
     return TAGS.sub(lambda block: f"{block[1]}\n{tags}\n\n{block[2]}", text)
 
 
@@ -190,12 +187,11 @@ def _parameters(listed: Sequence[Parameter], counts: Mapping[str, int]) -> Itera
 
 def _values(listed: Sequence[Value], counts: Mapping[str, int]) -> Iterator[str]:
     """Yield what a workload reports: the names of what others report, too, and its own with their meaning."""
-    shared, own = ([each for each in listed if (counts[_value(each)] > 1) is wanted] for wanted in (True, False))
-    if listed:
-        names = [f"`{each.name}`{_when(each)}" for each in shared]
-        yield _wrapped(f"Values: {', '.join([*names, 'these:'] if own else names)}" if names else "Values:")
-    if own:
-        yield _listed(_value(each) + _when(each) for each in own)
+    if shared := [f"`{each.name}`" for each in listed if counts[_value(each)] > 1]:
+        yield _wrapped(f"Values of several: {', '.join(shared)}.")
+    for when, alike in groupby((each for each in listed if counts[_value(each)] == 1), key=_when):
+        yield f"Values{when}:"
+        yield _listed(map(_value, alike))
 
 
 def suites() -> Iterator[str]:
@@ -269,7 +265,7 @@ def authors() -> Iterator[str]:
         yield f"## {title}"
         yield _listed(f"`{field}`: {_sentence(text)}" for field, text in fields.items())
     yield "## Roles of values"
-    yield _wrapped(_code(documented[declarations.__name__]["ValueRole"]))
+    yield _wrapped(f"What answers take a value for: {', '.join(f'`{role}`' for role in get_args(declarations.ValueRole))}.")
 
 
 def _documented(body: Sequence[ast.stmt], *, functions: bool = True) -> Mapping[str, str]:
@@ -286,8 +282,9 @@ def _documented(body: Sequence[ast.stmt], *, functions: bool = True) -> Mapping[
 
 
 def _sentence(text: str) -> str:
-    """Return the first sentence of a docstring."""
-    return text.partition(". ")[0].removesuffix(".") + "."
+    """Return the first sentence of a docstring, of a function what it returns."""
+    first = text.partition(". ")[0].removesuffix(".").removeprefix("Return ")
+    return f"{first[:1].upper()}{first[1:]}."
 
 
 def _code(text: str) -> str:
@@ -319,7 +316,7 @@ def _value(each: Value) -> str:
 
 def _when(each: Value) -> str:
     found = "; ".join(f"{name} {', '.join(valid)}" for name, valid in each.when.items())
-    return f" ({found})" if found else ""
+    return f" of {found}" if found else ""
 
 
 def _described(name: str, unit: Unit, better: str | None, meaning: str) -> str:
@@ -351,5 +348,5 @@ def _as_it_stands(paragraph: str) -> str:
 if __name__ == "__main__":
     for name, text in pages().items():
         (FOLDER / name).write_text(text)
-    for page, remade in ((FOLDER.parent / "README.md", with_index), (FOLDER.parent / "answers.md", with_questions)):
+    for page, remade in ((FOLDER.parent / "README.md", with_index), (FOLDER.parent / "answers.md", with_tags)):
         page.write_text(remade(page.read_text()))
