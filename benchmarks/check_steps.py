@@ -216,7 +216,7 @@ def _answers(*names: str, topic: str = "") -> Callable[[Check], Seen | None]:
 
     def do(check: Check) -> Seen | None:
         paths = [str(path) for name in names if (path := check.folder / f"{name}.jsonl").exists()]
-        code, said = check.run(["-m", "dlbench", "show", *paths, "--answers", "--format", "json"], f"answers-{names[-1]}")
+        code, said = check.run(["-m", "dlbench", "show", *paths, "--topic", "all", "--format", "json"], f"answers-{names[-1]}")
         if code:
             return None if code == STOPPED else Seen(False, f"dlbench show ended with {code}, see stderr")
         asked = json.loads(said)["answers"]
@@ -245,7 +245,7 @@ def _doctor(check: Check) -> Seen | None:
 def _ab(check: Check) -> Seen | None:
     path = check.folder / "ab.jsonl"
     path.unlink(missing_ok=True)  # an A/B is not gone on with
-    words = ["quick", "--same", "-k", "matmul[n=1024", "--device", check.id, "--rounds", "7"]
+    words = ["quick", "--b", "same", "-k", "matmul[n=1024", "--device", check.id, "--rounds", "7"]
     code, said = check.run(["-m", "dlbench", "ab", *words, "-o", str(path)], "ab")
     return None if code == STOPPED else Seen(code in (ExitCode.OK, ExitCode.UNDECIDABLE), f"ended with {code}: {_last(said)}")
 
@@ -284,7 +284,7 @@ STEPS = (
     Step("facts", 60, 20, _facts),
     Step("a graph keeps its network", 150, 150, _graph),
     Step("no room is oom, AlexNet fits 2 GiB", 480, _GO_ON_S, _cases("room", _ROOM, _fits)),
-    Step("a CPU case starts no CUDA", 180, 180, _cases("context", _CONTEXT, _no_context, "--plugin", _PLUGIN, on="cpu")),
+    Step("a CPU case starts no CUDA", 180, 180, _cases("context", _CONTEXT, _no_context, _PLUGIN, on="cpu")),
     Step("peak of autotuning", 180, 180, _needs_cuda(_cases("autotune", _AUTOTUNE, _peaks))),
     Step("tests that need a card", 1200, TESTS_S, _tests),
     Step("quick", 600, _GO_ON_S, _suite("quick", both=True, budget="6m")),

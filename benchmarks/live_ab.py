@@ -71,8 +71,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
 def _cases(python: str, kind: _Kind, rounds: int, stem: Path) -> list[dict[str, Any]]:
     suite, file = stem.with_suffix(".toml"), stem.with_suffix(".json")
     suite.write_text(SUITE)
-    words = ["ab", str(suite), "--plugin", str(PROGRAMS), "--device", "cpu", "--rounds", str(rounds), "--verdict", str(file)]
-    words += ["--b", f"env={kind.changes}"] if kind.changes else ["--same"]
+    words = ["ab", str(suite), str(PROGRAMS), "--device", "cpu", "--rounds", str(rounds), "--verdict", str(file)]
+    words += ["--b", f"env={kind.changes}"] if kind.changes else ["--b", "same"]
     # Its own dlbench, not this one's: the checkout isn't on its path.
     own = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     done = subprocess.run(

@@ -69,7 +69,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def _measured() -> Path:
     path = Path(tempfile.mkdtemp()) / "networks.jsonl"
-    command = python("-m", "dlbench", "run", str(SUITE), "--plugin", str(PLUGIN), "--device", "cpu", "--output", str(path))
+    command = python("-m", "dlbench", "run", str(SUITE), str(PLUGIN), "--device", "cpu", "--output", str(path))
     subprocess.run(command, env=environment(), check=True)
     return path
 

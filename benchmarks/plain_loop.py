@@ -68,7 +68,7 @@ def _by_dlbench(batch: int, rounds: int) -> tuple[float, Sequence[str]]:
     with tempfile.TemporaryDirectory() as folder:
         suite, file = Path(folder) / "steps.toml", Path(folder) / "run.jsonl"
         suite.write_text(SUITE.format(batch=batch))
-        words = ["run", str(suite), "--plugin", str(NETWORK), "--device", "cpu", "--rounds", str(rounds), "-o", str(file)]
+        words = ["run", str(suite), str(NETWORK), "--device", "cpu", "--rounds", str(rounds), "-o", str(file)]
         subprocess.run(python("-m", "dlbench", *words), env=environment(), check=True, capture_output=True)
         (row,) = dlbench.read(file).to_dict("records")
     return float(row["time.median_s"]), [name for name in FLAGS if row[name]]

@@ -250,8 +250,8 @@ def _page(found: WhatIfFit, fitted: Sequence[Sample]) -> Iterator[str]:
         inside = sum(each <= found.factor for each in sizes)
         rows.append((name, f"{inside} of {len(sizes)}", f"{factor_of(ratios):.2f}", f"{max(sizes):.2f}"))
     yield "".join(markdown_table(("left out with each figure", "within the range", "nine of ten within", "worst"), rows))
-    yield "Estimated over published time, by card, above 1 where the estimate is too slow: fitted to all figures, in brackets without"
-    yield "those of the same card and those of the same network.\n"
+    yield "Estimated over published time, by card, above 1 where the estimate is too slow: fitted to all figures, in brackets"
+    yield "without those of the same card and those of the same network.\n"
     cards: dict[str, list[str]] = {}
     for number, each in enumerate(fitted):
         factors = f"{off(constants, each):.2f} ({held['card and network'][number]:.2f})"

@@ -217,7 +217,7 @@ def _times(value: float) -> str:
 
 @cache
 def _claims() -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = json.loads(_dlbench("show", _place(_folder()), "--claims", "--format", "json"))
+    found: list[dict[str, Any]] = json.loads(_dlbench("show", _place(_folder()), "--topic", "claims", "--format", "json"))
     return found
 
 

@@ -22,9 +22,10 @@ Lines = list[bytes]
 Mutation = Callable[[random.Random, Lines], Lines]
 
 _QUICK = (
-    ("show", "m.jsonl", "--answers", "--details"),
+    ("show", "m.jsonl", "--topic", "details"),
+    ("show", "m.jsonl", "--topic", "all"),
     ("show", "m.jsonl", "--format", "json"),
-    ("show", "m.jsonl", "--answers", "--format", "json"),
+    ("show", "m.jsonl", "--topic", "all", "--format", "json"),
     ("show", "m.jsonl", "--by", "dtype"),
     ("compare", "whole.jsonl", "m.jsonl", "--junit", "out.xml", "--verdict", "out.json"),
     ("compare", "m.jsonl", "whole.jsonl", "--across-machines"),

@@ -280,7 +280,7 @@ def test_between_two_commits(runner: Runner) -> None:
     runner.run(GATE, python=runner.stand_in(), suite="mine.toml", **inputs)
     ((_, _, *command),) = runner.calls()
     assert command == [
-        *("ab", "mine.toml", "-o", "FOLDER/results.jsonl", "--plugin=bench.py", "--device=cpu", "--rounds=12"),
+        *("ab", "mine.toml", "-o", "FOLDER/results.jsonl", "bench.py", "--device=cpu", "--rounds=12"),
         *("--a", "ref=main", "--b", "ref=HEAD", *JUDGE, "--threshold=5%", "--detect=15%"),
     ]
     parse(*command)
@@ -295,7 +295,7 @@ def test_inputs_are_never_commands(runner: Runner) -> None:
     assert runner.calls()[0] == [
         *("-m", "dlbench", "ab", "a.toml", "$(touch", "owned)", "*", "b.toml", "-o", "FOLDER/results.jsonl"),
         *(
-            f"--plugin=p {HOSTILE}",
+            f"p {HOSTILE}",
             f"--rounds=n {HOSTILE}",
             *("--a", f"ref=r {HOSTILE}", "--b", "ref=HEAD"),
             *JUDGE,

@@ -59,12 +59,6 @@ def screen(session: Session, path: Path, programs: OtherPrograms) -> Iterator[Ob
             clock.join()
 
 
-def _again_because(measurement: Measurement) -> str:
-    """Say why a measurement does not count: ``disturbed: waited for a CPU for 30.0 % of its time; again later in this round``."""
-    reason = (measurement.conditions and measurement.conditions.explanation()) or "stays with its other side"
-    return f"{reason}; again later in this round"
-
-
 def _how_ended(measurement: Measurement) -> str:
     """Return the time of a call, or the status with its reason, and what a search found."""
     medians = per_round([measurement]).median_s
@@ -94,29 +88,48 @@ class Tracker(Observer):
         devices = dict.fromkeys(task.case.device for task in session.tasks if task.has_device)
         self._opening = f"starting workers for {', '.join(devices)}" if devices else ""
         """What a round begins with, which takes seconds on an accelerator; empty where none of its devices is there."""
+        self.doing = self._opening
+        """What is done while no case is measured; empty: writing the file."""
         for measurement in session.done:
             if measurement.status is not Status.SKIPPED:
                 self._note(measurement)
 
+    def show(self, event: str = "") -> None:
+        """Show where the run is, and what has just happened."""
+        raise NotImplementedError
+
     def round_started(self, number: int, pending: Sequence[Series]) -> None:
-        """Note that a round begins with the start of its processes, whose time is that of its cases."""
+        """Show what a round begins with: the start of its processes, whose time is that of its cases."""
         self._began = self._began if self._ended else time.monotonic()
-        self.round, self._waiting, self.current = number - self.session.first_round, set(pending), None
+        self.round, self._waiting, self.current, self.doing = number - self.session.first_round, set(pending), None, self._opening
+        self.show("" if self.round else self._opening)
 
     def case_started(self, series: Series, number: int) -> None:
-        """Note which case is measured now."""
-        self.current = series
+        """Show which case is measured now."""
+        self.current, self.doing = series, ""
+        self.show()
+
+    def case_tried(self, measurement: Measurement) -> None:
+        """Show what was tried and how it ended."""
+        self.show(f"tried {measurement.series} {_how_ended(measurement)}")
 
     def case_postponed(self, measurement: Measurement) -> None:
-        """Note that the case was measured and will be again."""
+        """Show why a measurement does not count."""
         self.current = None
+        reason = (measurement.conditions and measurement.conditions.explanation()) or "stays with its other side"
+        self.show(f"{measurement.series} {_how_ended(measurement)}; {reason}; again later in this round")
 
     def case_left_out(self, series: Series) -> None:
-        """Note that the case has a round less."""
+        """Show that the case has a round less."""
         self._end(series)
+        self.show(f"{series} left out of this round, as the budget has no time for it")
 
     def case_ended(self, measurement: Measurement) -> None:
-        """Note the result that the case has in this round."""
+        """Show the result that the case has in this round."""
+        self._count(measurement)
+        self.show(f"{measurement.series} {_how_ended(measurement)}")
+
+    def _count(self, measurement: Measurement) -> None:
         self._ended += measurement.series in self._waiting & self._running
         self._end(measurement.series)
         self._note(measurement)
@@ -140,7 +153,7 @@ class Tracker(Observer):
         return min(left_s, max(0.0, self.session.settings.budget_ends - now))
 
     def about(self) -> str:
-        """Return ``, about 6:12 left``; nothing where that can't be said yet."""
+        """Return ``, about 6:12 left``; nothing where that can't be told yet."""
         left_s = self.left_s()
         return "" if left_s is None else f", about {units.clock_time(left_s)} left"
 
@@ -154,33 +167,10 @@ class Tracker(Observer):
 class PlainLines(Tracker):
     """One line a case, for logs, and a first one before any."""
 
-    def round_started(self, number: int, pending: Sequence[Series]) -> None:
-        """Write what the first round begins with."""
-        super().round_started(number, pending)
-        if not self.round and self._opening:
-            self._write(self._opening)
-
-    def case_postponed(self, measurement: Measurement) -> None:
-        """Write its time, and why the case is measured again."""
-        super().case_postponed(measurement)
-        self._write(f"{measurement.series} {_how_ended(measurement)}; {_again_because(measurement)}")
-
-    def case_tried(self, measurement: Measurement) -> None:
-        """Write what was tried and how it ended."""
-        self._write(f"tried {measurement.series} {_how_ended(measurement)}")
-
-    def case_ended(self, measurement: Measurement) -> None:
-        """Write its time, or how else it ended."""
-        super().case_ended(measurement)
-        self._write(f"{measurement.series} {_how_ended(measurement)}")
-
-    def case_left_out(self, series: Series) -> None:
-        """Write that it has a round less."""
-        super().case_left_out(series)
-        self._write(f"{series} left out of this round, as the budget has no time for it")
-
-    def _write(self, text: str) -> None:
-        say(units.one_line(f"{self.where()}: {text}"))
+    def show(self, event: str = "") -> None:
+        """Write what has happened."""
+        if event:
+            say(units.one_line(f"{self.where()}: {event}"))
 
 
 class _LiveTable(Tracker):
@@ -201,42 +191,32 @@ class _LiveTable(Tracker):
         self._absent = f"{plural(len(absent), 'case')} skipped, not available here: {', '.join(dict.fromkeys(absent))}" if absent else ""
         for series, measurements in self.measurements.items():
             self._renew(series, measurements)
-        self._postponed = ""
+        self._news = ""
         """What was measured and does not count, since the last case that did."""
-        self._doing = self._opening
-        """What is done while no case is measured; empty: writing the file."""
         self._answers: End | None = None
         self._answers_due_s = 0.0
         self._answer()
 
-    def round_started(self, number: int, pending: Sequence[Series]) -> None:
-        super().round_started(number, pending)
-        self._doing = self._opening
+    def show(self, event: str = "") -> None:
+        """Draw all of it anew, with the event until a case ends."""
+        self._news = event if event != self.doing else self._news
         self.draw()
 
     def case_started(self, series: Series, number: int) -> None:
-        super().case_started(series, number)
-        if self._doing:  # the workers of the round have started meanwhile
+        if self.doing:  # the workers of the round have started meanwhile
             self._programs.named()
         else:
             self._programs.renew()
-        self._doing = ""
-        self.draw()
-
-    def case_tried(self, measurement: Measurement) -> None:
-        super().case_tried(measurement)
-        self._postponed = f"tried {measurement.series} {_how_ended(measurement)}"
+        self.current, self.doing = series, ""
         self.draw()
 
     def case_postponed(self, measurement: Measurement) -> None:
-        super().case_postponed(measurement)
-        self._postponed = f"{measurement.series} {_again_because(measurement)}"
         self._name_others(measurement)
-        self.draw()
+        super().case_postponed(measurement)
 
     def case_ended(self, measurement: Measurement) -> None:
-        super().case_ended(measurement)
-        self._postponed = ""
+        self._count(measurement)
+        self._news = ""
         self._renew(measurement.series, self.measurements[measurement.series])
         self._name_others(measurement)
         if measurement.status is Status.SKIPPED:  # many end so at once, and drawing each would take longer than a budget's grace
@@ -247,7 +227,7 @@ class _LiveTable(Tracker):
 
     def case_left_out(self, series: Series) -> None:
         was_measured = self.current is not None
-        super().case_left_out(series)
+        self._end(series)
         if was_measured:  # of those that were not begun there may be many at once
             self.draw()
 
@@ -287,10 +267,10 @@ class _LiveTable(Tracker):
         from rich.segment import Segments
         from rich.text import Text
 
-        self._drawn_s, self._told = time.monotonic(), f"{self.where()}, {{}} gone{self.about()}"
+        self._drawn_s, self._where = time.monotonic(), f"{self.where()}, {{}} gone{self.about()}"
         self._status = status = Text(self._with_time(), style="bold")
-        doing = f"now {self.current}" if self.current else self._doing or f"writing {self._path}"
-        lines = [line for line in (self._absent, self._busy or self._programs.found, self._postponed, doing) if line]
+        doing = f"now {self.current}" if self.current else self.doing or f"writing {self._path}"
+        lines = [line for line in (self._absent, self._busy or self._programs.found, self._news, doing) if line]
         now = [Text(units.one_line(line), style="dim", no_wrap=True, overflow="ellipsis") for line in lines]
         below = Group(*([self._answers] if self._answers else ()), status, *now)
         # Laid out once: so to draw it again takes 0.7 ms instead of 11.
@@ -301,7 +281,7 @@ class _LiveTable(Tracker):
         self._live.update(Group(*laid_out), refresh=True)
 
     def _with_time(self) -> str:
-        return self._told.format(units.clock_time(time.monotonic() - self.session.settings.began))
+        return self._where.format(units.clock_time(time.monotonic() - self.session.settings.began))
 
     def tick_until(self, ended: threading.Event) -> None:
         """Draw the clock anew each second, where nothing has happened for long; any thread may do so."""

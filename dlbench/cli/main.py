@@ -6,6 +6,7 @@ import sys
 import time
 from functools import partial
 from importlib import import_module
+from types import ModuleType
 
 import click
 from click.shell_completion import CompletionItem, shell_complete
@@ -31,6 +32,9 @@ COMMANDS = {
     "calibrate": "This machine's noise between sessions, which compare allows for.",
 }
 
+_ELSEWHERE = {"list": "planning", "doctor": "commands.noise", "calibrate": "commands.noise"}
+_ELSEWHERE |= dict.fromkeys(("report", "export", "contribute"), "commands.convert")
+"""Modules of commands that have none of their own."""
 _REPORT_NEEDS = ("vl_convert", "jinja2")
 """Modules of the extra that makes pages."""
 _OF_FILES = {".jsonl": "show", ".py": "run", ".toml": "run"}
@@ -47,7 +51,7 @@ class LazyGroup(click.Group):
         return list(COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Import the module called as the command is and return its ``command``."""
+        """Import the command's module, where it is called as the command is, and return it."""
         return load(cmd_name) if cmd_name in COMMANDS else None
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
@@ -64,8 +68,8 @@ class LazyGroup(click.Group):
         if command is not None and not ctx.resilient_parsing and not {*rest} & {*ctx.help_option_names}:
             from dlbench.cli import defaults  # not at the top, so that --help stays quick
 
-            ctx.obj = defaults.read({each: partial(load, each) for each in COMMANDS})
-            ctx.default_map = {args[0]: ctx.obj.of_command(args[0])}
+            ctx.obj = defaults.Defaults(defaults.read({each: partial(load, each) for each in COMMANDS}).get(args[0], {}))
+            ctx.default_map = {args[0]: ctx.obj.for_click(command)}
         return name, command, rest
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
@@ -81,11 +85,15 @@ class LazyGroup(click.Group):
 
 def load(name: str) -> click.Command:
     """Import a command of the table."""
-    command: click.Command = import_module(f"dlbench.cli.commands.{name}").command
+    command: click.Command = getattr(_module(name), f"{name}_command")
     return command
 
 
-@click.group(cls=LazyGroup, invoke_without_command=True, context_settings={"help_option_names": ["-h", "--help"]})
+def _module(command: str) -> ModuleType:
+    return import_module(f"dlbench.cli.{_ELSEWHERE.get(command, f'commands.{command}')}")
+
+
+@click.group(cls=LazyGroup, invoke_without_command=True, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 102})
 @click.version_option(__version__, prog_name="dlbench")
 @click.pass_context
 def dlbench(context: click.Context) -> None:
@@ -102,9 +110,7 @@ def dlbench(context: click.Context) -> None:
     for other shells zsh_source or fish_source.
     """
     if context.invoked_subcommand is None:
-        from dlbench.cli import first_screen  # not at the top, so that --help stays quick
-
-        first_screen.write()
+        _module("devices").write_first_screen()
 
 
 def main() -> None:

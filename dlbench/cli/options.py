@@ -11,17 +11,52 @@ from typing import TYPE_CHECKING, Any, get_args
 
 import click
 from click.core import ParameterSource
+from click.shell_completion import CompletionItem
 
 from dlbench.analysis.export import tabular
-from dlbench.cli import completion, prices
+from dlbench.cli import prices
 from dlbench.cli.output_files import check_writable, refuse_same_file
 from dlbench.core.errors import UsageError
+from dlbench.core.model import DEVICE_KINDS
 from dlbench.core.prices import parse_price
 from dlbench.core.thresholds import DETECT, check
 from dlbench.core.units import parse_duration
 
 if TYPE_CHECKING:
     from dlbench.harness.schedule import Isolation
+
+_PARAMETERS = ("batch", "layout", "ranks", "n")
+"""Of the standard names of parameters those that rows are most often paired by; a suite may have any."""
+
+
+def offering(
+    words: Callable[[], Iterable[str]], otherwise: str = ""
+) -> Callable[[click.Context, click.Parameter, str], list[CompletionItem]]:
+    """Return what completes a word by these; ``otherwise``: what kind of word the shell completes where none begins so."""
+
+    def complete(_: click.Context, __: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        found = [CompletionItem(word) for word in dict.fromkeys(words()) if word.startswith(incomplete)]
+        return found or ([CompletionItem(incomplete, type=otherwise)] if otherwise else [])
+
+    return complete
+
+
+def _suites() -> Iterable[str]:
+    from dlbench.harness.plan.suite import builtin_names
+
+    return builtin_names()
+
+
+def _columns() -> Iterable[str]:
+    from dlbench.core.rows.row import MACHINE, WORK
+
+    return (*(setting.name for setting in (*MACHINE, *WORK)), *_PARAMETERS)
+
+
+complete_suites = offering(_suites, "file")
+complete_devices = offering(lambda: (*DEVICE_KINDS, "gpu"))  # which there are here only a process with torch could say
+complete_columns = offering(_columns)  # that identify a case
+
 
 NETWORK_SUITE = "network"
 """The suite that measures the networks of a file."""
@@ -43,7 +78,7 @@ def option_group(name: str, make: Callable[..., Any], *options: Decorator) -> De
     def decorate(command: Command) -> Command:
         @wraps(command)
         def gathering(**values: Any) -> Any:
-            made = make(**{each: values.pop(each) for each in inspect.signature(make).parameters})
+            made = make(**{each: values.pop(each) for each in inspect.signature(make).parameters if each in values})
             return command(**{name: made}, **values)
 
         decorated: Command = gathering
@@ -73,8 +108,20 @@ def read_by(parse: Callable[..., Any], *more: Any) -> Callable[[str], Any]:
     return read
 
 
+def whole(least: int, most: int) -> Callable[[str], int]:
+    """Return a type of options: a whole number in a range, which help, unlike that of click's own type, does not spell out."""
+
+    def integer(text: str) -> int:
+        if not text.strip().isdecimal() or not least <= int(text) <= most:
+            raise click.BadParameter(f"'{text}' is no whole number from {least} to {most}")
+        return int(text)
+
+    return integer
+
+
 duration = read_by(parse_duration)
 """Seconds from ``90s``, ``1.5m`` and the like."""
+rounds_type = whole(1, 1000)
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,26 +130,18 @@ class PlanOptions:
 
     names: tuple[str, ...] = ()
     expression: str | None = None
-    case_ids: tuple[str, ...] = ()
-    """Of exactly the cases to plan; empty: all that ``expression`` selects."""
     overrides: tuple[str, ...] = ()
     """``axis=v1,v2`` each."""
     device_words: tuple[str, ...] = ()
     plugins: tuple[str, ...] = ()
+    """Files of Python with networks, data, workloads or kinds of device of the user's own."""
 
 
-def _plan_options(
-    names: tuple[str, ...],
-    expression: str | None,
-    case_ids: tuple[str, ...],
-    overrides: tuple[str, ...],
-    device_words: tuple[str, ...],
-    plugins: tuple[str, ...],
-) -> PlanOptions:
-    """Return the options: a file of Python among the suites is a plugin, and alone stands for the suite that is made for its networks."""
+def _plan_options(names: tuple[str, ...], expression: str | None, overrides: tuple[str, ...], device_words: tuple[str, ...]) -> PlanOptions:
+    """Return the options; files of Python without a suite stand for the suite that is made for their networks."""
     files = [name for name in names if name.endswith(".py")]
     suites = dict.fromkeys([name for name in names if name not in files] or (files and [NETWORK_SUITE]))
-    return PlanOptions(tuple(suites), expression, case_ids, overrides, device_words, tuple(dict.fromkeys((*files, *plugins))))
+    return PlanOptions(tuple(suites), expression, overrides, device_words, tuple(dict.fromkeys(files)))
 
 
 device_option = click.option(
@@ -110,31 +149,19 @@ device_option = click.option(
     "device_words",
     multiple=True,
     metavar="DEVICE",
-    shell_complete=completion.devices,
+    shell_complete=complete_devices,
     help="cpu, gpu, cuda or cuda:0 (default: every device). Repeatable.",
 )
-device_plugin_option = click.option(
-    "--plugin", "plugins", multiple=True, metavar="MODULE", help="Module or .py file with a kind of device of your own. Repeatable."
-)
+device_files_argument = click.argument("plugins", nargs=-1, metavar="[FILE.py]...")
 planning_options = option_group(
     "planning",
     _plan_options,
-    click.argument("names", nargs=-1, metavar="[SUITE|FILE.py]...", shell_complete=completion.suites),
+    click.argument("names", nargs=-1, metavar="[SUITE|FILE.py]...", shell_complete=complete_suites),
     click.option("-k", "expression", metavar="EXPR", help="Only cases whose id matches: words, and, or, not, parentheses."),
-    click.option("--case", "case_ids", multiple=True, metavar="ID", help="Exactly this case, by the id that list shows. Repeatable."),
-    click.option(
-        "--set", "overrides", multiple=True, metavar="AXIS=V1,V2", help="Replace an axis wherever the workload has it. Repeatable."
-    ),
+    click.option("--set", "overrides", multiple=True, metavar="AXIS=V1,V2", help="Replace an axis of the suites. Repeatable."),
     device_option,
-    click.option(
-        "--plugin",
-        "plugins",
-        multiple=True,
-        metavar="MODULE",
-        help="Module or .py file with workloads, networks or data of your own. Repeatable.",
-    ),
 )
-"""Adds SUITE… or FILE.py, -k, --case, --set, --device and --plugin; the command gets ``planning``."""
+"""Adds SUITE… and FILE.py…, -k, --set and --device; the command gets ``planning``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,24 +187,23 @@ def measuring_options(rounds: str, budget: str) -> Decorator:
     """Add -o, --rounds, --budget, --timeout, --seed and --isolation; the command gets ``measuring`` and words the help of two."""
     from dlbench.harness.schedule import Isolation
 
-    isolation = "What a CPU case gets: a fork, a new interpreter (spawn), or none of its own (default: fork on Linux, else spawn)."
+    isolation = "Of each CPU case: a fork, a new interpreter, nothing."
     return option_group(
         "measuring",
         MeasureOptions,
         click.option("-o", "--output", type=OUTPUT_FILE, metavar="FILE", help="Result file; never overwritten."),
-        click.option("--rounds", type=click.IntRange(1, 1000), help=rounds),
-        click.option("--budget", type=duration, help=budget),
-        click.option("--timeout", type=duration, help="Deadline of one case in one round (default: the suite's, 60s)."),
-        click.option("--seed", type=click.IntRange(0, 2**32 - 1), help="Of the inputs and the order (default: a new one, recorded)."),
+        click.option("--rounds", type=rounds_type, metavar="N", help=rounds),
+        click.option("--budget", type=duration, metavar="TIME", help=budget),
+        click.option("--timeout", type=duration, metavar="TIME", help="Deadline of a case in a round (default: the suite's, 60s)."),
+        click.option("--seed", type=whole(0, 2**32 - 1), metavar="N", help="Of inputs and order (default: a new one, recorded)."),
         click.option("--isolation", type=click.Choice(get_args(Isolation)), help=isolation),
     )
 
 
 def threshold_options(default: str, detect: str) -> Decorator:
     """Add --threshold, whose default is the command's, and --detect with the command's help; the command gets ``given``."""
-    examples = "5%, 0.05, memory=10%, energy=5%, throughput=5%, value=20%"
-    meaning = f"Smallest change that matters: {examples}. Goes before the suite's; the default is"
-    threshold = click.option("--threshold", "thresholds", multiple=True, metavar="[METRIC=]VALUE", help=f"{meaning} {default}. Repeatable.")
+    meaning = f"Smallest change that matters: 5%, memory=9% (default {default})."
+    threshold = click.option("--threshold", "thresholds", multiple=True, metavar="[METRIC=]VALUE", help=meaning)
     return option_group("given", parse_thresholds, threshold, detect_option(detect))
 
 
@@ -224,8 +250,8 @@ class OutputOptions:
     junit: Path | None
     verdict: Path | None
     github: bool
-    report: Path | None
     form: str
+    report: Path | None = None
 
     def __post_init__(self) -> None:
         refuse_same_file(self.files)
@@ -249,27 +275,27 @@ class OutputOptions:
 
 
 format_option = click.option(
-    "--format", "form", type=click.Choice(("table", *tabular.FORMATS)), default="table", show_default=True, help="What to write to stdout."
+    "--format", "form", type=click.Choice(("table", *tabular.FORMATS)), default="table", help="What to write to stdout (default: table)."
 )
-output_options = option_group(
-    "output",
-    OutputOptions,
-    click.option(
-        "--strict/--no-strict",
-        help="Exit with 4 if any case is inconclusive or incomparable, may have lost a round, or is of another, uncalibrated session.",
-    ),
-    click.option("--junit", type=OUTPUT_FILE, metavar="FILE", help="Write the verdicts as JUnit XML, too."),
-    click.option("--verdict", type=OUTPUT_FILE, metavar="FILE", help="Write all of it as one JSON document, too."),
-    click.option("--report", type=OUTPUT_FILE, metavar="PAGE", help="Write a page with a plot, too; never overwritten."),
-    click.option("--github", is_flag=True, help="In GitHub Actions, add a summary to the step and annotations to the run."),
-    format_option,
-)
-"""Adds --strict, --junit, --verdict, --report, --github and --format; the command gets ``output``."""
+
+
+def output_options(*more: Decorator) -> Decorator:
+    """Add --strict, --junit, --verdict, --github, ``more`` of `OutputOptions` and --format; the command gets ``output``."""
+    return option_group(
+        "output",
+        OutputOptions,
+        click.option("--strict/--no-strict", help="Exit with 4 if a case is inconclusive or incomparable."),
+        click.option("--github", is_flag=True, help="In GitHub Actions, add a summary and annotations."),
+        click.option("--junit", type=OUTPUT_FILE, metavar="FILE", help="Write the verdicts as JUnit XML, too."),
+        click.option("--verdict", type=OUTPUT_FILE, metavar="FILE", help="Write all of it as one JSON document, too."),
+        *more,
+        format_option,
+    )
 
 
 _TRAINING = (
-    click.option("--samples", type=click.IntRange(1, 10**15), help="Samples of a training of your own, for how long it takes."),
-    click.option("--epochs", type=click.IntRange(1, 10**6), help="How often it passes over them (default: 1)."),
+    click.option("--samples", type=whole(1, 10**15), metavar="N", help="Samples of a training of yours: how long would it take?"),
+    click.option("--epochs", type=whole(1, 10**6), metavar="N", help="How often it passes over them (default: 1)."),
 )
 training_options = option_group("prices", prices.training, *_TRAINING)
 """Adds --samples and --epochs; the command gets ``prices``, without any."""
@@ -281,15 +307,9 @@ price_options = option_group(
         multiple=True,
         type=read_by(parse_price),
         metavar="[DEVICE=]AMOUNT[/h]",
-        help="Rent of an hour, cuda=2.50/h; electricity, kwh=0.30; to buy, cuda=1600EUR, used 4 years of 8 hours a day: "
-        "cuda=1600EUR/4y/8h. Repeatable.",
+        help="Rent, cuda=2.50/h; electricity, kwh=0.30; to buy, cuda=1600EUR. Repeatable.",
     ),
     *_TRAINING,
-    click.option(
-        "--on",
-        multiple=True,
-        metavar="CARD",
-        help="Tell what a card would bring that is not here, such as 'RTX 4090' (speed-up). Repeatable.",
-    ),
+    click.option("--on", multiple=True, metavar="CARD", help="What a card would bring that is not here: 'RTX 4090'. Repeatable."),
 )
 """Adds what things cost and a training of one's own, none of which is stored; the command gets ``given``, `core.prices.Prices`."""

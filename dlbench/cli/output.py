@@ -2,10 +2,11 @@
 
 import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from shutil import get_terminal_size
 from textwrap import wrap
+from typing import TYPE_CHECKING
 
 import click
 
@@ -22,11 +23,65 @@ from dlbench.analysis.read.table import Results
 from dlbench.analysis.read.usability import all_disturbed
 from dlbench.analysis.report import sentences, terminal
 from dlbench.analysis.scaling import columns, projection, speedup
-from dlbench.cli.next_step import after, left_open
 from dlbench.cli.terminal import draw, say_unbroken, unread, write_notes
 from dlbench.core.errors import UsageError
 from dlbench.core.model import Status
 from dlbench.core.store import read_header
+from dlbench.core.units import one_line
+
+if TYPE_CHECKING:
+    from dlbench.analysis.answers.parts.base import Answer, Missing
+
+
+def left_open(found: Sequence["Answer | Missing"], *, with_time: bool) -> str:
+    """Return what was not asked and one command for most of it: ``batch, default: dlbench run batch modes, 20 min``.
+
+    The time is that of the suites' budgets, where all have one. Reading suites takes the run tower, which showing a file does without.
+    """
+    from dlbench.analysis.report.ending import left_open as lacking
+
+    topics, command = lacking(found)
+    return f"{topics}: {command}{_minutes(command.split()[2:] or ['quick']) if with_time else ''}" if topics else ""
+
+
+def _minutes(suites: Sequence[str]) -> str:
+    from dlbench.harness.plan.suite import builtin_names, load
+
+    budgets = [load(name).policy.budget_s if name in builtin_names() else None for name in suites]
+    known = [each for each in budgets if each is not None]
+    return f", {round(sum(known) / 60)} min" if len(known) == len(budgets) else ""
+
+
+def after(
+    files: Sequence[Path], found: Iterable["Answer | Missing"], width: int | None, *, saved: bool = False, first: str | None = None
+) -> str:
+    """Return the last line of a screen so wide: the command that would answer most of what ``found`` leaves open, and the files.
+
+    Where no command would, that is the one for a page. ``first``: what goes before all these. ``saved``: the files were written just now.
+    """
+    from dlbench.analysis.answers.parts.base import Missing
+    from dlbench.analysis.report.ending import LABEL, most_wanted
+
+    named = one_line(", ".join(map(str, files)))
+    command = one_line(shlex.join(["dlbench", "show", *map(str, files), "--topic", "all"]))
+    page = one_line(shlex.join(["dlbench", "report", *map(str, files)]))
+    lacking = [each for each in found if isinstance(each, Missing) and each.commands]
+    if first:
+        following = one_line(first)
+    elif lacking:
+        following = most_wanted(lacking)
+    else:
+        following = page if width is None or len(page) + LABEL <= width else "dlbench report, with the same files"
+    short = named if len(files) == 1 else f"{len(files)} files"
+    of = "saved in " if saved else "of "
+    texts = [
+        f"{'next':<{LABEL}}{following} · {of}{named} · why: {command}",
+        f"{'next':<{LABEL}}{following} · {of}{named}",
+        f"{'next':<{LABEL}}{following} · {of}{short}",
+        f"{'next':<{LABEL}}{following}",
+        f"next: {following}",
+    ]
+    return next((text for text in texts if width is None or len(text) <= width), following)
 
 
 @unread()
@@ -46,7 +101,7 @@ def write_results(
         # Behind them come the notes, the last line and the prompt.
         behind = sum(len(wrap(f"note: {note}", screen.columns)) for note in notes) + 2
         height = max(1, screen.lines - behind) if sys.stdout.isatty() else None
-        more = shlex.join(["dlbench", "show", *map(str, files), "--details"]) if saved else "--details"
+        more = shlex.join(["dlbench", "show", *map(str, files), "--topic", "details"]) if saved else "--topic details"
         asked = left_open(found, with_time=saved) if any(row.is_ok for row in results.rows) else ""
         draw(terminal.overview(results, found, details=details, height=height, more=more, left_open=asked))
     else:

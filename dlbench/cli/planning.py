@@ -1,4 +1,4 @@
-"""Plans: suites and their cases on this machine, chosen by the options of planning; and what of them goes to stdout."""
+"""Plans: suites and their cases on this machine, chosen by the options of planning; and ``dlbench list``, which shows them."""
 
 import math
 import shlex
@@ -8,9 +8,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+import click
+
 from dlbench.analysis.export import tabular
 from dlbench.analysis.presentation.wording import plural
-from dlbench.cli.options import PlanOptions
+from dlbench.cli.options import PlanOptions, format_option, planning_options, typed_options
 from dlbench.cli.terminal import busy_line, draw, say
 from dlbench.core.declared_json import to_json
 from dlbench.core.decoding import convert
@@ -73,10 +75,8 @@ class Plan:
 
 
 def load_suites(options: PlanOptions) -> tuple[Suite, ...]:
-    """Load the suites (default: quick). Raises SuiteError, and UsageError for a bad ``-k`` or one with ``--case``."""
+    """Load the suites (default: quick). Raises SuiteError, and UsageError for a bad ``-k``."""
     if options.expression is not None:
-        if options.case_ids:
-            raise UsageError("-k and --case both choose cases; give one of them")
         compile_expression(options.expression)
     if results := [name for name in options.names if name.endswith(".jsonl")]:
         file = shlex.quote(results[0])
@@ -105,7 +105,7 @@ def plan_suites(suites: tuple[Suite, ...], hello: Json, options: PlanOptions) ->
     check(suites, signatures, hello["kinds"])
     chosen = devices.select(here, options.device_words, installed.why_none(hello["versions"]))
     ids = [device.id for device in chosen]
-    cases = all_cases(suites, signatures, ids, only=only, case_ids=options.case_ids, include_absent=not options.device_words)
+    cases = all_cases(suites, signatures, ids, only=only, include_absent=not options.device_words)
     return Plan(options, suites, tuple(cases), chosen, signatures, hello)
 
 
@@ -192,3 +192,31 @@ def _write(chunks: Iterable[str]) -> None:
     sys.stdout.writelines(chunks)
     # Here and not at exit, where Python answers a reader that has left (`| head`) with a message of its own.
     sys.stdout.flush()
+
+
+@click.command("list")
+@planning_options
+@format_option
+def list_command(planning: PlanOptions, form: str) -> None:
+    """Show the built-in suites; with names, the cases that they plan and an estimate of the time.
+
+    SUITE is the name of a built-in suite, or a path that ends in .toml. Off a terminal the cases are one id a line; their number
+    and the estimate go to stderr.
+
+    \b
+      dlbench list
+      dlbench list quick cnn
+      dlbench list matmul -k bf16 --device cpu --format csv
+    """
+    if not planning.names:
+        if typed_options() - {"form"}:
+            raise UsageError("-k, --set and --device need a SUITE, such as dlbench list quick -k resnet18")
+        write_suites(form)
+        return
+    # Not at the top: without a SUITE no process starts, and --help needs none.
+    from dlbench.harness.probe.programs import OtherPrograms
+    from dlbench.harness.runner import ask_hello
+
+    suites, programs = load_suites(planning), OtherPrograms()
+    plan = plan_suites(suites, ask_hello(planning.plugins, workload_names(suites)), planning)
+    write_plan(plan, form, plan.policy, programs)

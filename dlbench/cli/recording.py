@@ -7,10 +7,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from dlbench.analysis.presentation.wording import plural
-from dlbench.cli.planning import at_most, estimated_s, write_cases
+from dlbench.cli.planning import at_most, estimated_s
 from dlbench.cli.session import Session
 from dlbench.cli.terminal import say
-from dlbench.core.errors import DeviceFault, ExitCode
+from dlbench.core.errors import DeviceFault
 from dlbench.core.units import seconds
 from dlbench.harness.plan.adaptive import usual_tries
 from dlbench.harness.probe import fingerprint
@@ -128,13 +128,6 @@ def announce_gate(session: Session, goes_on: bool) -> None:
         f"{cases} in {rounds} round{'s' * (both[-1] > 1)}{' a side' * (sides > 1)}, about {' to '.join(took)} "
         f"(estimated from the policy; slow steps take longer{at_most(policy)})"
     )
-
-
-def write_gate(session: Session, goes_on: bool, form: str) -> ExitCode:
-    """Write the cases of a gate that is not measured to stdout, each once, and to stderr what they would take."""
-    write_cases(iter({task.case.id: task.case for task in session.tasks}.values()), form)
-    announce_gate(session, goes_on)
-    return ExitCode.OK
 
 
 def measure_until_seen(

@@ -137,7 +137,7 @@ def start(
     name = default_name(plan.suites)
     path = output or Path("results") / (f"ab-{name}" if sides else name)
     where = fingerprint.fingerprint(plan.hello, plan.devices)
-    if chosen := defaults.in_force().to_json():
+    if chosen := defaults.in_force().used:
         where["provenance"]["defaults"] = chosen
     where["provenance"]["command"] = _measured_by()
     if sides:
@@ -146,7 +146,6 @@ def start(
         "dlbench": __version__,
         "suites": [suite.to_json() for suite in plan.suites],
         "expression": plan.options.expression,
-        "cases": list(plan.options.case_ids),
         "include_absent": not plan.options.device_words,
         "plugins": list(plan.options.plugins),
         "policy": asdict(policy),
@@ -163,7 +162,7 @@ def start(
     return Session(tuple(tasks), settings, plan.devices, plan.signatures, lambda: ResultWriter.create(path, header), gate=gate)
 
 
-_ELSEWHERE = frozenset(("output", "resume", "form", "junit", "verdict", "report", "github", "dry_run", "strict", "samples", "epochs"))
+_ELSEWHERE = frozenset(("output", "resume", "form", "junit", "verdict", "github", "strict", "samples", "epochs"))
 """Parameters that say where results go, or how."""
 _CHOSEN = (ParameterSource.COMMANDLINE, ParameterSource.DEFAULT_MAP)
 
@@ -247,7 +246,7 @@ def resume(run: RunFile, writer: ResultWriter, suites: Sequence[Suite], opened: 
             raise UsageError(
                 f"{run.path} can't be resumed, as {'; '.join(different)} is not declared as when it was begun; start a new run instead"
             )
-        cases = plan(suites, signatures, ids, only=only, case_ids=header.get("cases", ()), include_absent=header["include_absent"])
+        cases = plan(suites, signatures, ids, only=only, include_absent=header["include_absent"])
         side = opened.side.on(devices)
         tasks = tuple(Task(case, side) for case in cases)
         _check_places(tasks, signatures)

@@ -22,7 +22,6 @@ _PIPE = 100
 """Columns for output that goes to a file or a pipe, as logs of CI wrap what is wider."""
 _ALIKE = {"×": "x", "…": "~", "–": "-", "µ": "u", "·": "-"}
 _HANDLER = "dlbench.alike"
-_ASCII = "dlbench-ascii"
 
 
 def on_screen() -> bool:
@@ -82,12 +81,9 @@ def draw(*parts: "RenderableType") -> None:
 def make_printable(*streams: TextIO) -> None:
     """Have each stream write what its encoding lacks as something alike, and else as a question mark, rather than fail."""
     codecs.register_error(_HANDLER, _alike)
-    codecs.register(_find)
     for stream in streams:
         if isinstance(stream, io.TextIOWrapper):
-            # Click takes plain ASCII for a mistake and writes UTF-8 there; so that encoding goes by a name of ours.
-            plain = codecs.lookup(stream.encoding).name == "ascii"
-            stream.reconfigure(encoding=_ASCII if plain else None, errors=_HANDLER)
+            stream.reconfigure(errors=_HANDLER)
 
 
 @contextmanager
@@ -110,10 +106,3 @@ def _alike(error: UnicodeError) -> tuple[str, int]:
         raise error
     lacking = error.object[error.start : error.end]
     return "".join(_ALIKE.get(sign, "?") for sign in lacking), error.end
-
-
-def _find(name: str) -> codecs.CodecInfo | None:
-    if name.replace("_", "-") != _ASCII:
-        return None
-    plain = codecs.lookup("ascii")
-    return codecs.CodecInfo(plain.encode, plain.decode, incrementalencoder=plain.incrementalencoder, name=_ASCII)

@@ -6,7 +6,7 @@ from pathlib import Path
 import front_door
 import pytest
 
-from dlbench.cli.commands import doctor
+from dlbench.cli.commands import noise
 from dlbench.harness.plan import known_cases
 
 
@@ -16,6 +16,6 @@ def hasty_doctor(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.M
     before, _, behind = (front_door.ROOT / "suites" / "noise.toml").read_text().partition("[policy]\n")
     path: Path = tmp_path_factory.mktemp("suites") / "noise.toml"
     path.write_text(before + front_door.HASTY + behind.partition("\n\n")[2])
-    monkeypatch.setattr(doctor, "SUITE", str(path))
+    monkeypatch.setattr(noise, "SUITE", str(path))
     hasty = replace(known_cases.POLICY, round_s=0.01, min_blocks=3, max_blocks=3, warmup_s=0.01, max_warmup_s=0.05)
     monkeypatch.setattr(known_cases, "POLICY", hasty)

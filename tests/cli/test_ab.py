@@ -24,7 +24,14 @@ QUICKLY = ("--device", "cpu", "--isolation", "none")
 
 def ab(folder, *arguments, benches=('workload = "tells"',), run=dlbench, **more):
     (folder / "here.txt").touch()
-    same = () if {"--a", "--b"} & set(arguments) else ("--same",)
+    same = (
+        ()
+        if {"--a", "--b"} & set(arguments)
+        else (
+            "--b",
+            "same",
+        )
+    )
     return run("ab", front_door.suite(folder, *benches, **more), "-o", "o.jsonl", *QUICKLY, *same, *arguments, cwd=folder)
 
 
@@ -42,7 +49,7 @@ def slowed(tmp_path_factory):
     """One A/B in which b takes a tenth longer, confirmed; five rounds are enough for one case with times."""
     folder = tmp_path_factory.mktemp("slowed")
     benches = ('workload = "takes"\naxes.ms = [1, 2]', 'workload = "tells"')
-    plugins = ("--plugin", SCRIPTED, "--plugin", SIDES)
+    plugins = (SCRIPTED, SIDES)
     arguments = (*plugins, "--b", "env=TAKES_TIMES=1.1", "--b", "env=API_TOKEN=hush", "--rounds", "5", "--seed", "3", "--confirm")
     done = ab(folder, *arguments, "--junit", "o.xml", "-k", "not ms=2", benches=benches, run=shared_hosts.dlbench)
     return done, folder
@@ -128,7 +135,7 @@ def test_sides_that_do_not_differ_are_said_to_be_an_a_a_and_too_few_rounds_are_4
 
 
 def test_each_side_has_its_own_process_and_layout_each_round_and_both_the_same_inputs(tmp_path):
-    done = ab(tmp_path, "--plugin", SIDES, "--rounds", "2")
+    done = ab(tmp_path, SIDES, "--rounds", "2")
     assert done.code == 4, done.err
     pids, seeds, numbers = (told(tmp_path, name) for name in ("pid", "hash_seed", "first_random"))
     assert (len(pids["a"]), len(pids["b"]), len({*pids["a"], *pids["b"]})) == (2, 2, 4)
@@ -146,7 +153,7 @@ def test_the_rounds_are_by_default_those_that_a_gate_needs(tmp_path):
 
 def test_what_fails_on_side_b_is_a_row_and_5(tmp_path):
     benches = ['workload = "meets_its_fate"\naxes.fate = ["raises", "dies", "lives"]']
-    done = ab(tmp_path, "--plugin", SIDES, "--b", "env=FATED=1", "--rounds", "2", benches=benches, run=shared_hosts.dlbench)
+    done = ab(tmp_path, SIDES, "--b", "env=FATED=1", "--rounds", "2", benches=benches, run=shared_hosts.dlbench)
     assert done.code == 5, done.err
     first = [
         each for each in measurements(tmp_path / "o.jsonl") if each["round"] < 2
@@ -163,7 +170,7 @@ def test_what_fails_on_side_b_is_a_row_and_5(tmp_path):
 def test_both_sides_share_a_device_and_each_has_a_process_there(tmp_path):
     benches = ('workload = "which_process"\naxes.n = [1, 2]', 'workload = "faulty"')
     suite = front_door.suite(tmp_path, *benches)
-    options = ("--plugin", PRETEND, "--device", "pretend:0", "--isolation", "none", "--rounds", "2", "--seed", "1", "--same")
+    options = (PRETEND, "--device", "pretend:0", "--isolation", "none", "--rounds", "2", "--seed", "1", "--b", "same")
     done = dlbench("ab", suite, *options, "-o", "o.jsonl", cwd=tmp_path)
     assert done.code == 5, done.err
     # The case that faults does so on both sides, one right after the other, and that is no device that fails twice in a row.
@@ -183,7 +190,7 @@ def test_a_device_that_one_side_lacks_is_no_silent_pass(tmp_path):
         text.replace("register_backend(Pretend())", 'if "BARE" not in os.environ:\n    register_backend(Pretend())')
     )
     suite = front_door.suite(tmp_path, 'workload = "which_process"', head='devices = ["cpu", "xpu:0"]' + front_door.HASTY)
-    arguments = ("ab", suite, "--plugin", "pretend.py", "--b", "env=BARE=1", "--rounds", "1", "--isolation", "none", "-o", "o.jsonl")
+    arguments = ("ab", suite, "pretend.py", "--b", "env=BARE=1", "--rounds", "1", "--isolation", "none", "-o", "o.jsonl")
     done = shared_hosts.dlbench(*arguments, cwd=tmp_path)
     assert done.code == 5, done.err
     assert re.search("^which_process on xpu:0: skipped: side b has no xpu:0; it has cpu", done.out, re.MULTILINE)
@@ -199,7 +206,7 @@ def test_a_bench_on_a_kind_of_device_that_one_side_brings_is_left_out_on_the_oth
         Path(PRETEND).read_text().replace("register_backend(Pretend())", 'if "BARE" not in os.environ:\n    register_backend(Pretend())')
     )
     suite = front_door.suite(tmp_path, 'workload = "noop"\ndevices = ["cpu"]', 'workload = "noop"\ndevices = ["pretend:0"]')
-    arguments = ("ab", suite, "--plugin", "pretend.py", "--b", "env=BARE=1", "--rounds", "1", "--isolation", "none", "-o", "o.jsonl")
+    arguments = ("ab", suite, "pretend.py", "--b", "env=BARE=1", "--rounds", "1", "--isolation", "none", "-o", "o.jsonl")
     done = shared_hosts.dlbench(*arguments, cwd=tmp_path)
     assert done.code == 5, done.err
     found = {(each["side"], each["case"]["id"]) for each in measurements(tmp_path / "o.jsonl")}
@@ -249,7 +256,7 @@ BOTH = ("--a", "env=PYTHONPATH=src", "--b", "env=PYTHONPATH=src")
 
 def test_git_references_are_measured_from_folders_of_their_own(checkout, temporary):
     suite = front_door.suite(checkout.parent, 'workload = "tells"')
-    arguments = ("ab", f"../{suite}", "-o", "../o.jsonl", *QUICKLY, "--rounds", "1", "--plugin", "plug/sides.py", *BOTH)
+    arguments = ("ab", f"../{suite}", "-o", "../o.jsonl", *QUICKLY, "--rounds", "1", "plug/sides.py", *BOTH)
     before = state_of(checkout)
     done = dlbench(*arguments, "--a", "ref=state1", "--b", "ref=main", cwd=checkout, variables={"TMPDIR": str(temporary)})
     assert done.code == 4, done.err
@@ -264,7 +271,7 @@ def test_git_references_are_measured_from_folders_of_their_own(checkout, tempora
 
 def test_a_reference_stands_beside_the_files_as_they_are(checkout):
     suite = front_door.suite(checkout.parent, 'workload = "tells"')
-    arguments = ("ab", f"../{suite}", "-o", "../o.jsonl", *QUICKLY, "--rounds", "1", "--plugin", "plug/sides.py", *BOTH)
+    arguments = ("ab", f"../{suite}", "-o", "../o.jsonl", *QUICKLY, "--rounds", "1", "plug/sides.py", *BOTH)
     done = dlbench(*arguments, "--a", "ref=HEAD", cwd=checkout)
     assert done.code == 4, done.err
     assert told(checkout.parent, "state") == {"a": [2.0], "b": [3.0]}
@@ -275,7 +282,7 @@ def test_a_workload_that_one_state_of_the_code_lacks_is_a_verdict_and_no_mistake
     suite = front_door.suite(checkout.parent, 'workload = "noop"', 'workload = "added"')
     added = "@workload()\ndef added(device: torch.device) -> Work:\n    return Work(call=lambda: None)\n"
     (checkout / "plug" / "sides.py").write_text(f"import torch\nfrom dlbench import Work, workload\n\n\n{added}")
-    arguments = ("ab", f"../{suite}", "-o", "../o.jsonl", *QUICKLY, "--rounds", "1", "--plugin", "plug/sides.py", *BOTH, side, "ref=main")
+    arguments = ("ab", f"../{suite}", "-o", "../o.jsonl", *QUICKLY, "--rounds", "1", "plug/sides.py", *BOTH, side, "ref=main")
     done = dlbench(*arguments, "--format", "json", cwd=checkout)
     assert done.code == code, done.err
     assert {row["compare.case"]: row["compare.verdict"] for row in json.loads(done.out)}["added[]@cpu"] == verdict
@@ -284,13 +291,13 @@ def test_a_workload_that_one_state_of_the_code_lacks_is_a_verdict_and_no_mistake
 def test_a_reference_whose_plugin_does_not_import_is_named_without_its_folder(checkout):
     (checkout / "plug" / "sides.py").write_text("import no_such_package\n")
     git(checkout, "commit", "-q", "-a", "-m", "broken")
-    done = dlbench("ab", "self", "-o", "../o.jsonl", *QUICKLY, "--plugin", "plug/sides.py", "--b", "ref=main", *BOTH, cwd=checkout)
+    done = dlbench("ab", "self", "-o", "../o.jsonl", *QUICKLY, "plug/sides.py", "--b", "ref=main", *BOTH, cwd=checkout)
     assert (done.code, done.err) == (
         2,
         "dlbench: side a: plug/sides.py, line 1: ModuleNotFoundError: No module named 'no_such_package'\n",
     )
     git(checkout, "checkout", "-q", "state2")
-    done = dlbench("ab", "self", "-o", "../o.jsonl", *QUICKLY, "--plugin", "plug/sides.py", "--b", "ref=main", *BOTH, cwd=checkout)
+    done = dlbench("ab", "self", "-o", "../o.jsonl", *QUICKLY, "plug/sides.py", "--b", "ref=main", *BOTH, cwd=checkout)
     assert (done.code, done.err) == (
         2,
         "dlbench: side b: plug/sides.py, line 1: ModuleNotFoundError: No module named 'no_such_package'\n",
@@ -300,7 +307,7 @@ def test_a_reference_whose_plugin_does_not_import_is_named_without_its_folder(ch
 def test_code_of_the_checkout_itself_is_never_measured_in_place_of_a_reference(checkout):
     """As with an editable installation, whose packages come from the checkout whatever the reference."""
     suite = front_door.suite(checkout.parent, 'workload = "tells"')
-    arguments = ("ab", f"../{suite}", "-o", "../o.jsonl", *QUICKLY, "--rounds", "1", "--plugin", "plug/sides.py", "--a", "ref=state1")
+    arguments = ("ab", f"../{suite}", "-o", "../o.jsonl", *QUICKLY, "--rounds", "1", "plug/sides.py", "--a", "ref=state1")
     done = dlbench(*arguments, cwd=checkout, variables={"PYTHONPATH": f"{front_door.ROOT}{os.pathsep}{checkout / 'src'}"})
     assert (done.code, done.out) == (2, "")
     assert re.search(
@@ -312,9 +319,9 @@ def test_code_of_the_checkout_itself_is_never_measured_in_place_of_a_reference(c
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (("--a", "ref=nowhere", "--plugin", "plug/sides.py"), "--a ref=nowhere: the checkout has no reference 'nowhere'"),
-        (("--a", "ref=-x", "--plugin", "plug/sides.py"), "--a ref=-x: the checkout has no reference '-x'"),
-        (("--b", "ref=main", "--plugin", "other.py"), "--b ref=main: this reference has no other.py"),
+        (("--a", "ref=nowhere", "plug/sides.py"), "--a ref=nowhere: the checkout has no reference 'nowhere'"),
+        (("--a", "ref=-x", "plug/sides.py"), "--a ref=-x: the checkout has no reference '-x'"),
+        (("--b", "ref=main", "other.py"), "--b ref=main: this reference has no other.py"),
     ],
 )
 def test_references_that_make_no_sense(checkout, temporary, arguments, sentence):
@@ -330,7 +337,7 @@ def test_references_that_make_no_sense(checkout, temporary, arguments, sentence)
 @pytest.mark.usefixtures("needs_git")
 def test_a_plugin_outside_any_checkout_has_no_references(tmp_path):
     (tmp_path / "mine.py").write_text("")
-    done = dlbench("ab", "self", "--plugin", "mine.py", "--a", "ref=main", cwd=tmp_path, variables={"GIT_CEILING_DIRECTORIES": "/"})
+    done = dlbench("ab", "self", "mine.py", "--a", "ref=main", cwd=tmp_path, variables={"GIT_CEILING_DIRECTORIES": "/"})
     assert (done.code, done.err) == (
         2, "dlbench: --a ref=main: no --plugin FILE lies in a git checkout, so there is nothing to take this reference of\n",
     )  # fmt: skip
@@ -359,7 +366,7 @@ def torch_alone(folder):
 def test_an_interpreter_needs_torch_and_nothing_else(tmp_path):
     python = torch_alone(tmp_path)
     benches = ('workload = "lists_modules"', 'workload = "matmul"\naxes.n = 8')
-    done = ab(tmp_path, "--plugin", SIDES, "--b", f"python={python}", "--rounds", "1", benches=benches)
+    done = ab(tmp_path, SIDES, "--b", f"python={python}", "--rounds", "1", benches=benches)
     assert done.code == 4, done.err
     assert {each["status"] for each in measurements(tmp_path / "o.jsonl")} == {"ok"}
     modules = ("click", "msgspec", "rich", "pandas", "psutil", "pynvml")
@@ -381,10 +388,10 @@ def test_an_interpreter_that_was_asked_for_does_not_import_from_the_folder_one_s
         for side, lib in (("a", "one"), ("b", "two"))
         for word in (f"--{side}", f"python={sys.executable}", f"--{side}", f"env=PYTHONPATH={lib}")
     ]
-    done = ab(tmp_path, "--plugin", "mine.py", "--rounds", "1", *sides)
+    done = ab(tmp_path, "mine.py", "--rounds", "1", *sides)
     assert done.code == 4, done.err
     assert told(tmp_path, "state") == {"a": [1.0], "b": [2.0]}
-    done = dlbench("ab", "self", "--plugin", "mine.py", "--a", f"python={sys.executable}", cwd=tmp_path)
+    done = dlbench("ab", "self", "mine.py", "--a", f"python={sys.executable}", cwd=tmp_path)
     assert (done.code, done.err) == (
         2,
         "dlbench: side a: mine.py, line 12: ModuleNotFoundError: No module named 'installed'\n",
@@ -423,7 +430,14 @@ def test_sides_that_make_no_sense_are_one_sentence(tmp_path, arguments, sentence
     }.items():
         (tmp_path / name).parent.mkdir()
         (tmp_path / f"{name}.py").write_text(text)
-    same = () if {"--a", "--b"} & set(arguments) else ("--same",)
+    same = (
+        ()
+        if {"--a", "--b"} & set(arguments)
+        else (
+            "--b",
+            "same",
+        )
+    )
     done = shared_hosts.dlbench("ab", "self", "-o", "o.jsonl", *same, *arguments, cwd=tmp_path)
     assert (done.code, done.out) == (69 if "--device" in arguments else 2, "")
     assert sentence in done.err
@@ -436,7 +450,7 @@ def test_sides_that_make_no_sense_are_one_sentence(tmp_path, arguments, sentence
     [(("qick",), "dlbench: no suite is called 'qick'; did you mean 'quick'?"), (("self", "-k", "(noop"), "dlbench: -k")],
 )
 def test_a_mistake_that_is_no_sides_is_not_told_as_one(tmp_path, arguments, sentence):
-    done = shared_hosts.dlbench("ab", "--same", *arguments, cwd=tmp_path)
+    done = shared_hosts.dlbench("ab", "--b", "same", *arguments, cwd=tmp_path)
     assert (done.code, done.out) == (2, "")
     assert done.err.startswith(sentence)
 
@@ -449,7 +463,7 @@ def test_a_mistake_that_is_no_sides_is_not_told_as_one(tmp_path, arguments, sent
             "a and b are the same code here; say in what b differs: --b python=PATH, --b env=NAME=VALUE, --b ref=REF "
             "(--same measures the same code twice)",
         ),
-        (("--same", "--b", "env=A=1"), "--same measures the same code on both sides; give it without an option of a or b"),
+        (("--b", "same", "--b", "env=A=1"), "--same measures the same code on both sides; give it without an option of a or b"),
     ],
 )
 def test_a_side_is_asked_for_before_anything_starts(tmp_path, arguments, sentence):
@@ -458,7 +472,7 @@ def test_a_side_is_asked_for_before_anything_starts(tmp_path, arguments, sentenc
 
 
 def test_one_case_is_measured_on_both_sides(tmp_path):
-    done = shared_hosts.dlbench("ab", "self", "--same", "--case", "noop[]@cpu", "--dry-run", cwd=tmp_path)
+    done = shared_hosts.dlbench("ab", "self", "--b", "same", "--case", "noop[]@cpu", "--dry-run", cwd=tmp_path)
     assert (done.code, done.out) == (0, "noop[]@cpu\n")
 
 
@@ -467,7 +481,7 @@ def test_ctrl_c_keeps_what_was_measured_gives_no_verdict_and_cleans_up(checkout,
     suite = front_door.suite(checkout.parent, f'workload = "waits_for"\naxes.file = "{checkout / "go"}"')
     (checkout / "plug" / "sides.py").write_text((PLUGINS / "pretend.py").read_text())
     git(checkout, "commit", "-q", "-a", "-m", "waits")
-    arguments = ("ab", f"../{suite}", "-o", "../o.jsonl", *QUICKLY, "--plugin", "plug/sides.py", "--a", "ref=main", "--b", "ref=main")
+    arguments = ("ab", f"../{suite}", "-o", "../o.jsonl", *QUICKLY, "plug/sides.py", "--a", "ref=main", "--b", "ref=main")
     process = front_door.start(*arguments, cwd=checkout, variables={"TMPDIR": str(temporary)})
     deadline = time.monotonic() + 60
     while not (checkout.parent / "o.jsonl").exists():

@@ -65,7 +65,7 @@ def test_a_damaged_occasion_is_named_before_anything_is_measured(tmp_path: Path)
 
 def test_a_case_that_failed_is_5(tmp_path: Path) -> None:
     mine = front_door.suite(tmp_path, 'workload = "raises"', head=ONE_ROUND)
-    assert calibrate(tmp_path, mine, "--plugin", front_door.FAULTS).code == 5
+    assert calibrate(tmp_path, mine, front_door.FAULTS).code == 5
 
 
 def test_an_interruption_keeps_what_was_measured(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from dlbench.core.model import Status
 pytestmark = pytest.mark.usefixtures("earlier_files")
 
 REFERENCES = sorted((front_door.ROOT / "results" / "reference").glob("*/*.jsonl"))
-COMMAND = [["run", "/home/somebody/my suites/mine.toml"], ["--plugin", "/home/somebody/net.py"], ["--set", "path=/home/somebody/d"]]
+COMMAND = [["run", "/home/somebody/my suites/mine.toml"], ["/home/somebody/net.py"], ["--set", "path=/home/somebody/d"]]
 ENVIRONMENT = {
     "stack": {"versions": {"torch": "2.13.0+cu130"}},
     "provenance": {
@@ -29,7 +29,7 @@ ENVIRONMENT = {
 
 
 def shown(folder, *files):
-    return front_door.in_process(folder, "show", *files, "--card")
+    return front_door.in_process(folder, "show", *files, "--topic", "card")
 
 
 def test_it_is_what_a_reader_of_the_text_beside_this_test_sees(tmp_path):
@@ -83,8 +83,8 @@ def test_a_run_that_is_not_usable_is_said_to_be(tmp_path):
 
 def test_prices_are_told_in_it(tmp_path):
     made_up.write(tmp_path / "run.jsonl", made_up.both_kinds())
-    out = front_door.in_process(tmp_path, "show", "run.jsonl", "--card", "--price", "cuda=2/h").out
+    out = front_door.in_process(tmp_path, "show", "run.jsonl", "--topic", "card", "--price", "cuda=2/h").out
     (line,) = [each for each in out.splitlines() if each.startswith("- your data: ")]
     text = "resnet18 trains at 4.00 k images/s: 50,000 images in 12.5 s (12.1…12.9), 0.00694; 21 min on the CPU; estimate"
     assert line == f"- your data: {text}"
-    assert "your data" not in front_door.in_process(tmp_path, "show", "run.jsonl", "--card").out
+    assert "your data" not in front_door.in_process(tmp_path, "show", "run.jsonl", "--topic", "card").out

@@ -118,7 +118,7 @@ def test_every_reading_says_what_was_left_out(file):
     damage(file, first_measurement(file))
     (file.parent / "new.jsonl").write_bytes(file.read_bytes())
     for command in (
-        ("show", "o.jsonl", "--answers"),
+        ("show", "o.jsonl", "--topic", "all"),
         ("compare", "o.jsonl", "new.jsonl"),
         ("compare", "o.jsonl", "--by", "n"),
         ("export", "o.jsonl", "--to", "csv", "-o", "o.csv"),

@@ -48,14 +48,14 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "serving.py").write_text(MODULE)
     (folder / "serving.toml").write_text(SUITE)
     for name, slow in (("before", "1"), ("after", "1.5")):
-        arguments = ("run", "serving.toml", "--plugin", "serving.py", "--device", "cpu", "--rounds", "5", "-o", f"{name}.jsonl")
+        arguments = ("run", "serving.toml", "serving.py", "--device", "cpu", "--rounds", "5", "-o", f"{name}.jsonl")
         done = dlbench(*arguments, cwd=folder, variables={"SLOW": slow})
         assert done.code == 0, done.err
     return folder
 
 
 def test_one_module_and_one_suite_show_a_value_with_its_unit(served: Path) -> None:
-    shown = in_process(served, "show", "before.jsonl", "--details").out
+    shown = in_process(served, "show", "before.jsonl", "--topic", "details").out
     table = shown.split("Values of serve")[1]
     found = [line.split() for line in table.splitlines() if line.strip()]
     assert found[0] == ["case", "p99", "hits", "curve", "served"]
@@ -71,20 +71,20 @@ def test_an_answer_has_the_values_of_a_workload_that_reports_no_times(tmp_path: 
         .replace("import Unit", "import Dtype, Unit")
     )
     (tmp_path / "serving.toml").write_text(SUITE.replace("axes.load = [1, 2]", 'axes.dtype = ["fp32", "bf16"]'))
-    done = dlbench("run", "serving.toml", "--plugin", "serving.py", "--device", "cpu", "--rounds", "2", "-o", "run.jsonl", cwd=tmp_path)
+    done = dlbench("run", "serving.toml", "serving.py", "--device", "cpu", "--rounds", "2", "-o", "run.jsonl", cwd=tmp_path)
     assert done.code == 0, done.err
     sentences = [
         "serve: p99 (fp32) 25.0 ms, p99 (bf16) 12.5 ms, hits (fp32) 50.0 %, hits (bf16) 50.0 %, served (fp32) 12, served (bf16) 12."
     ]
     shown = in_process(tmp_path, "show", "run.jsonl", "--topic", "precision").out
     assert [each for each in sentences if f"  {each}\n" not in shown] == []
-    document = json.loads(in_process(tmp_path, "show", "run.jsonl", "--answers", "--format", "json").out)
+    document = json.loads(in_process(tmp_path, "show", "run.jsonl", "--topic", "all", "--format", "json").out)
     (answer,) = (each for each in document["answers"] if each["question"]["topic"] == "precision")
     assert (answer["kind"], answer["sentences"]) == ("answer", sentences)
     assert answer["cases"] == ["serve[dtype=fp32]@cpu", "serve[dtype=bf16]@cpu"]
     (row,) = answer["tables"][0]["rows"]
     assert {side: row[f"{side}.value.p99_s"] for side in ("base", "other")} == {"base": 0.025, "other": 0.0125}
-    shown = in_process(tmp_path, "show", "run.jsonl", "--answers", "--format", "md").out
+    shown = in_process(tmp_path, "show", "run.jsonl", "--topic", "all", "--format", "md").out
     paired = in_process(tmp_path, "show", "run.jsonl", "--by", "dtype")
     head, row = (re.split(" {2,}", line.strip()) for line in paired.out.splitlines() if "  " in line.strip())
     assert list(zip(head, row, strict=True))[:3] == [("case", "serve"), ("p99 (fp32)", "25.0 ms"), ("p99 (bf16)", "12.5 ms")]
@@ -165,7 +165,7 @@ def test_what_is_not_as_declared_fails_the_case_with_a_sentence(tmp_path: Path, 
         f"def wrong(device) -> Work:\n    'Err.'\n    return Work(observe=lambda clock: {returned})\n"
     )
     (tmp_path / "w.toml").write_text(f'about = "?"\n{HASTY}\n[[bench]]\nworkload = "wrong"\n')
-    done = dlbench("run", "w.toml", "--plugin", "w.py", "--device", "cpu", "--format", "json", "-o", "o.jsonl", cwd=tmp_path)
+    done = dlbench("run", "w.toml", "w.py", "--device", "cpu", "--format", "json", "-o", "o.jsonl", cwd=tmp_path)
     (row,) = json.loads(done.out)
     assert (done.code, row["case.status"]) == (5, "failed")
     assert row["case.reason"] == f"{sentence}; put it right in @workload(values=…)"
@@ -178,7 +178,7 @@ def test_a_missing_value_leaves_the_times(tmp_path: Path) -> None:
         "def wrong(device) -> Work:\n    'Err.'\n    return Work(call=lambda: sum(range(1000)))\n"
     )
     (tmp_path / "w.toml").write_text(f'about = "?"\n{HASTY}\n[[bench]]\nworkload = "wrong"\n')
-    done = dlbench("run", "w.toml", "--plugin", "w.py", "--device", "cpu", "--format", "json", "-o", "o.jsonl", cwd=tmp_path)
+    done = dlbench("run", "w.toml", "w.py", "--device", "cpu", "--format", "json", "-o", "o.jsonl", cwd=tmp_path)
     (row,) = json.loads(done.out)
     assert (done.code, row["case.status"], row["time.rounds"]) == (5, "failed", 1)
     assert row["time.median_s"] > 0
@@ -195,7 +195,7 @@ def test_a_call_reports_values_beside_its_time_and_leaves_out_what_a_machine_doe
         "    return Work(call=lambda: called.append(0), report=report, bytes=8)\n"
     )
     (tmp_path / "w.toml").write_text(f'about = "?"\n{HASTY}\n[[bench]]\nworkload = "counts"\n')
-    done = dlbench("run", "w.toml", "--plugin", "w.py", "--device", "cpu", "--format", "json", "-o", "o.jsonl", cwd=tmp_path)
+    done = dlbench("run", "w.toml", "w.py", "--device", "cpu", "--format", "json", "-o", "o.jsonl", cwd=tmp_path)
     (row,) = json.loads(done.out)
     header, measured, *_ = lines(tmp_path / "o.jsonl")
     timed = measured["samples"]["calls"] * len(measured["samples"]["block_s"])
@@ -215,7 +215,7 @@ def test_a_parameter_that_may_be_left_out_gets_the_member_of_its_enum(tmp_path: 
         "    assert way is Way.LONG, repr(way)\n    return Work(call=lambda: None)\n"
     )
     (tmp_path / "w.toml").write_text(f'about = "?"\n{HASTY}\n[[bench]]\nworkload = "taken"\naxes.way = ["l"]\n')
-    done = dlbench("run", "w.toml", "--plugin", "w.py", "--device", "cpu", "--format", "json", "-o", "o.jsonl", cwd=tmp_path)
+    done = dlbench("run", "w.toml", "w.py", "--device", "cpu", "--format", "json", "-o", "o.jsonl", cwd=tmp_path)
     (row,) = json.loads(done.out)
     assert (row["case.status"], row["case.reason"]) == ("ok", None)
 
@@ -277,7 +277,7 @@ def planned(folder: Path, declared: str, parameters: str, device: str = "device"
         f"@workload({declared})\ndef wrong({device}, *, {parameters}) -> Work:\n    'Err.'\n    return Work(call=lambda: None)\n"
     )
     (folder / "w.toml").write_text('about = "?"\n[[bench]]\nworkload = "wrong"\n')
-    done = dlbench("run", "w.toml", "--plugin", "w.py", "--dry-run", cwd=folder)
+    done = dlbench("run", "w.toml", "w.py", "--dry-run", cwd=folder)
     return done.code, done.err.replace(f"{folder}/", "")
 
 
@@ -598,10 +598,10 @@ def test_a_declaration_in_a_header_that_makes_no_sense_is_refused(tmp_path: Path
 def test_a_suite_can_name_the_kind_of_device_that_a_plugin_brings(tmp_path: Path) -> None:
     bench = '[[bench]]\nworkload = "which_process"\n'
     (tmp_path / "named.toml").write_text(f'about = "?"\ndevices = ["pretend:1"]\n{HASTY}\n{bench}')
-    done = dlbench("run", "named.toml", "--plugin", PRETEND, "--format", "json", "-o", "o.jsonl", cwd=tmp_path)
+    done = dlbench("run", "named.toml", PRETEND, "--format", "json", "-o", "o.jsonl", cwd=tmp_path)
     (row,) = json.loads(done.out)
     assert (done.code, row["case.id"], row["case.status"]) == (0, "which_process[]@pretend:1", "ok")
     (tmp_path / "typo.toml").write_text(f'about = "?"\ndevices = ["pretent"]\n{bench}')
-    done = dlbench("run", "typo.toml", "--plugin", PRETEND, "-o", "p.jsonl", cwd=tmp_path)
+    done = dlbench("run", "typo.toml", PRETEND, "-o", "p.jsonl", cwd=tmp_path)
     assert (done.code, done.err) == (2, "dlbench: typo.toml, devices: no device is called 'pretent'; did you mean 'pretend'?\n")
     assert not (tmp_path / "p.jsonl").exists()

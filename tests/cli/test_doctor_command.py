@@ -8,7 +8,7 @@ import shared_hosts
 from click.testing import CliRunner
 from front_door import PRETEND, dlbench
 
-from dlbench.cli.commands import doctor
+from dlbench.cli.commands import noise
 from dlbench.core.finding import Finding, Fitness
 
 FINE = Finding("governor", "cpu", Fitness.FIT, "performance")
@@ -25,13 +25,13 @@ BAD = Finding("same code", "cpu", Fitness.UNFIT, "it differs", "quieten the mach
     ],
 )
 def test_the_worst_finding_decides(findings, code, last, capsys):
-    assert doctor.report(findings, "table") == code
+    assert noise.report(findings, "table") == code
     out = capsys.readouterr().out.splitlines()
     assert out[-1] == last
 
 
 def test_as_data_the_conclusion_goes_to_stderr(capsys):
-    assert doctor.report([FINE, BAD], "json") == 4
+    assert noise.report([FINE, BAD], "json") == 4
     told = capsys.readouterr()
     assert told.err == "unfit to measure on now: 1 of 2 checks failed; exit 4\n"
     assert json.loads(told.out) == [
@@ -58,7 +58,7 @@ def test_as_data_the_conclusion_goes_to_stderr(capsys):
 
 @pytest.mark.usefixtures("hasty_doctor")
 def test_really_on_this_machine(tmp_path):
-    arguments = ("--rounds", "1", "--device", "cpu", "--device", "pretend:0", "--plugin", PRETEND, "--format", "json")
+    arguments = ("--rounds", "1", "--device", "cpu", "--device", "pretend:0", PRETEND, "--format", "json")
     done = shared_hosts.dlbench("doctor", *arguments, cwd=tmp_path)
     rows = json.loads(done.out)
     unfit = [row for row in rows if row["doctor.fitness"] == "unfit"]
@@ -111,7 +111,7 @@ def test_a_selftest_measures_judges_and_says_what_is_too_little(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("option", [("--device", "cpu"), ("--plugin", PRETEND)])
+@pytest.mark.parametrize("option", [("--device", "cpu"), (PRETEND)])
 def test_a_selftest_chooses_what_it_measures(tmp_path, option):
     done = shared_hosts.dlbench("doctor", "--selftest", *option, cwd=tmp_path)
     assert done.code == 2

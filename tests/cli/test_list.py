@@ -129,7 +129,7 @@ def test_the_list_of_suites_in_every_format(dlbench):
 
 
 def test_cases_are_one_id_a_line_and_the_estimate_goes_to_stderr(dlbench, asked):
-    code, out, err = dlbench("list", "dense.toml", "--plugin", "mine")
+    code, out, err = dlbench("list", "dense.toml", "mine")
     assert (code, out.splitlines()) == (0, IDS)
     assert err == "4 cases, about 28.0 s in 7 rounds (estimated from the policy; slow steps take longer)\n"
     assert asked == [(("mine",), ("matmul",))]
@@ -188,7 +188,7 @@ def test_cases_in_every_format(dlbench):
         (
             ["dense.toml", "-k", "and"],
             2,
-            "-k 'and', column 1: words are joined by 'and', 'or', 'not' and parentheses, and have letters, digits and _=.:@[],-+",
+            "-k 'and', column 1: words are joined by 'and', 'or', 'not' and parentheses, and have letters, digits and _=.:@[],-+/",
         ),
         (["dense.toml", "-k", "vgg"], 2, "dense plans no case that -k selects; loosen it (dlbench list SUITE shows the ids)"),
         (
@@ -342,7 +342,7 @@ def test_a_dry_run_of_a_baseline_has_the_rounds_that_its_cases_need(tmp_path):
 )
 def test_a_dry_run_of_an_a_b_says_what_it_takes_at_least_and_at_most(tmp_path, arguments, said, most):
     (tmp_path / "s.toml").write_text('[policy]\nround_s = 0.05\nwarmup_s = 0.001\n[[bench]]\nworkload = "noop"\n')
-    done = shared_hosts.dlbench("ab", "s.toml", "--same", "--device", "cpu", "--dry-run", *arguments, cwd=tmp_path)
+    done = shared_hosts.dlbench("ab", "s.toml", "--b", "same", "--device", "cpu", "--dry-run", *arguments, cwd=tmp_path)
     assert (done.code, done.out) == (0, "noop[]@cpu\n")
     assert done.err == f"{said} (estimated from the policy; slow steps take longer{most})\n"
     assert [each.name for each in tmp_path.iterdir()] == ["s.toml"]

@@ -188,7 +188,7 @@ def test_the_screen_has_no_errors_of_products(tmp_path):
 def test_the_screen_says_what_does_not_count_until_something_does(tmp_path):
     case = made_up.case("matmul", n=8)
     session = session_of(case)
-    console = Console(file=io.StringIO(), width=100, height=30, force_terminal=True)
+    console = Console(file=io.StringIO(), width=160, height=30, force_terminal=True)
     screen = _LiveTable(
         session, tmp_path / "o.jsonl", SimpleNamespace(console=console, update=lambda shown, refresh: console.print(shown)), UNSEEN
     )
@@ -198,7 +198,9 @@ def test_the_screen_says_what_does_not_count_until_something_does(tmp_path):
     assert re.search(r"tried matmul\[n=8\]@cpu 1\.00 s", console.file.getvalue())
     screen.case_postponed(lost)
     screen.case_started(lost.series, 0)
-    assert "matmul[n=8]@cpu disturbed: waited for a CPU for 50.0 % of its time; again later in this round" in console.file.getvalue()
+    assert (
+        "matmul[n=8]@cpu 1.00 s; disturbed: waited for a CPU for 50.0 % of its time; again later in this round" in console.file.getvalue()
+    )
     console.file.truncate(0)
     screen.case_ended(whole)
     assert "again later" not in console.file.getvalue()

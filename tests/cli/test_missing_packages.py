@@ -34,5 +34,5 @@ def test_a_measuring_process_takes_nothing_but_torch_and_the_standard_library(tm
         '    assert "msgspec" not in sys.modules\n    return Work(call=lambda: None)\n'
     )
     suite = front_door.suite(tmp_path, 'workload = "alone"')
-    done = dlbench("run", suite, "--plugin", "mine.py", "--device", "cpu", "--format", "json", "-o", "o.jsonl", cwd=tmp_path)
+    done = dlbench("run", suite, "mine.py", "--device", "cpu", "--format", "json", "-o", "o.jsonl", cwd=tmp_path)
     assert [row["case.status"] for row in json.loads(done.out)] == ["ok"], done.err

@@ -204,7 +204,7 @@ def test_what_makes_no_sense_is_2_with_a_sentence(folder, value, sentence):
     ("arguments", "sentence"),
     [
         (
-            ("ab", "matmul", "--same", "--set", "n=64", "--detect", "2%"),
+            ("ab", "matmul", "--b", "same", "--set", "n=64", "--detect", "2%"),
             "--detect 2%: of matmul a change of 2.0 % can't be relied on to be called at a threshold of 3.0 %; give more",
         ),
         (

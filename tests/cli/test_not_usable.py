@@ -62,10 +62,17 @@ def test_it_takes_most_rounds_of_most_cases(tmp_path, lost, usable):
 
 def test_it_is_the_first_line_of_what_is_shown_and_answered(tmp_path):
     made_up.write(tmp_path / "run.jsonl", measured([7, 7, 7]))
-    for more in ((), ("--answers",), ("--by", "n")):
+    for more in (
+        (),
+        (
+            "--topic",
+            "all",
+        ),
+        ("--by", "n"),
+    ):
         assert first_line(tmp_path, "show", "run.jsonl", *more) == THREE
-    assert first_line(tmp_path, "show", "run.jsonl", "--answers", "--format", "md") == f"**{THREE}**"
-    document = json.loads(front_door.in_process(tmp_path, "show", "run.jsonl", "--answers", "--format", "json").out)
+    assert first_line(tmp_path, "show", "run.jsonl", "--topic", "all", "--format", "md") == f"**{THREE}**"
+    document = json.loads(front_door.in_process(tmp_path, "show", "run.jsonl", "--topic", "all", "--format", "json").out)
     assert document["not_usable"] == [THREE]
     assert [each["question"]["topic"] for each in document["answers"] if each["kind"] == "answer"] == ["health"]
 

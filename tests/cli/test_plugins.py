@@ -16,7 +16,7 @@ def measured(folder: Path, decorator: str, work: str) -> tuple[front_door.Done, 
     plugin = f'{HEAD}{decorator}\ndef mine(device) -> Work:\n    """Nothing."""\n    return {work}\n'
     (folder / "mine.py").write_text(plugin)
     (folder / "mine.toml").write_text(SUITE)
-    options = ("--plugin", "mine.py", "--device", "cpu", "--rounds", "1", "-o", "run.jsonl", "--format", "json")
+    options = ("mine.py", "--device", "cpu", "--rounds", "1", "-o", "run.jsonl", "--format", "json")
     done = shared_hosts.dlbench("run", "mine.toml", *options, cwd=folder)
     return done, json.loads(done.out)[0] if done.out else {}
 

@@ -48,7 +48,7 @@ def faulty_run(tmp_path_factory):
         *(f'workload = "{name}"\naxes.pid_file = "{path}"' for name, path in pids.items()),
     ]
     head = front_door.HASTY.replace("timeout_s = 20", "timeout_s = 8")
-    done = dlbench("run", front_door.suite(folder, *benches, head=head), "--plugin", FAULTS, "-o", "out.jsonl", "--seed", "7", cwd=folder)
+    done = dlbench("run", front_door.suite(folder, *benches, head=head), FAULTS, "-o", "out.jsonl", "--seed", "7", cwd=folder)
     return done, folder, pids
 
 
@@ -133,7 +133,7 @@ def two_devices(tmp_path_factory):
     folder = tmp_path_factory.mktemp("two")
     benches = ['workload = "matmul"\naxes.n = 64\naxes.dtype = ["fp32", "tf32"]', 'workload = "noop"']
     head = front_door.HASTY.replace("rounds = 2", "rounds = 4")
-    arguments = ("run", front_door.suite(folder, *benches, head=head), "--plugin", PRETEND)
+    arguments = ("run", front_door.suite(folder, *benches, head=head), PRETEND)
     options = ("--device", "cpu", "--device", "pretend:0", "--isolation", "none", "-o", "out.jsonl")
     with mock.patch.object(Monitor, "throttling", return_value=Throttling(waiting=0.0)):  # whoever else runs here
         done = shared_hosts.dlbench(*arguments, *options, cwd=folder)
@@ -205,7 +205,7 @@ def test_the_cases_come_first_and_then_lines_which_say_how_much_faster(two_devic
 
 def test_an_accelerator_keeps_its_process_until_a_fault(tmp_path):
     benches = ['workload = "which_process"\naxes.n = [1, 2, 3]', 'workload = "runs_out"']
-    arguments = ("run", front_door.suite(tmp_path, *benches), "--plugin", PRETEND, "--device", "pretend:0", "--isolation", "none")
+    arguments = ("run", front_door.suite(tmp_path, *benches), PRETEND, "--device", "pretend:0", "--isolation", "none")
     done = dlbench(*arguments, "-o", "o.jsonl", cwd=tmp_path)
     assert done.code == 0, done.err
     told = [each for each in measurements(tmp_path / "o.jsonl") if "values" in each]
@@ -217,7 +217,7 @@ def test_an_accelerator_keeps_its_process_until_a_fault(tmp_path):
 
 def test_a_device_that_faults_once_gets_a_new_process_and_the_rest_goes_on(tmp_path):
     benches = ['workload = "which_process"\naxes.n = [1, 2, 3, 4]', 'workload = "faulty"']
-    arguments = ("run", front_door.suite(tmp_path, *benches), "--plugin", PRETEND, "--device", "pretend:0", "--isolation", "none")
+    arguments = ("run", front_door.suite(tmp_path, *benches), PRETEND, "--device", "pretend:0", "--isolation", "none")
     done = dlbench(*arguments, "--rounds", "1", "--seed", "0", "-o", "o.jsonl", cwd=tmp_path)
     assert done.code == 5, done.err
     first = [each for each in measurements(tmp_path / "o.jsonl") if each["round"] == 0]
@@ -241,7 +241,7 @@ def test_what_was_timed_stays_where_its_profile_takes_the_process_and_the_next_c
         f'workload = "troubled_in_its_profile"\naxes.trouble = {json.dumps(troubles)}',
         'workload = "which_process"\naxes.n = [1, 2]',
     ]
-    plugins = ("--plugin", FAULTS, "--plugin", PRETEND, "--device", device)
+    plugins = (FAULTS, PRETEND, "--device", device)
     done = dlbench("run", front_door.suite(tmp_path, *benches), *plugins, "--rounds", "1", "-o", "o.jsonl", cwd=tmp_path)
     assert done.code == 0, done.err
     rows = measurements(tmp_path / "o.jsonl")
@@ -258,7 +258,7 @@ def test_what_was_timed_stays_where_its_profile_takes_the_process_and_the_next_c
 
 def test_a_device_that_faults_twice_in_a_row_is_asked_no_more_and_the_run_ends_with_75(tmp_path):
     benches = ['workload = "faulty"\naxes.n = [1, 2, 3]']
-    arguments = ("run", front_door.suite(tmp_path, *benches), "--plugin", PRETEND, "--device", "pretend:0", "--isolation", "none")
+    arguments = ("run", front_door.suite(tmp_path, *benches), PRETEND, "--device", "pretend:0", "--isolation", "none")
     done = dlbench(*arguments, "-o", "o.jsonl", cwd=tmp_path)
     assert done.code == 75
     assert "pretend:0 failed in 2 processes in a row" in done.err
@@ -268,7 +268,7 @@ def test_a_device_that_faults_twice_in_a_row_is_asked_no_more_and_the_run_ends_w
 @pytest.mark.parametrize(("isolation", "processes"), [("spawn", 2), ("none", 1)])
 def test_isolation_decides_how_many_processes_a_round_has(tmp_path, isolation, processes):
     benches = ['workload = "which_process"\naxes.n = [1, 2]']
-    arguments = ("run", front_door.suite(tmp_path, *benches), "--plugin", PRETEND, "--device", "cpu", "--rounds", "1", "-o", "o.jsonl")
+    arguments = ("run", front_door.suite(tmp_path, *benches), PRETEND, "--device", "cpu", "--rounds", "1", "-o", "o.jsonl")
     done = dlbench(*arguments, "--isolation", isolation, cwd=tmp_path)
     assert done.code == 0, done.err
     assert len({each["values"]["pid"] for each in measurements(tmp_path / "o.jsonl")}) == processes
@@ -295,7 +295,7 @@ def test_a_run_whose_devices_are_all_absent_ends_with_69_and_without_dashes(tmp_
     told = ["2 cases: 2 skipped.", f"2 cases skipped: {absent}"]
     assert (done.code, done.out.splitlines()) == (69, told), done
     assert done.err.splitlines()[-2:] == [
-        "next       dlbench devices · saved in o.jsonl · why: dlbench show o.jsonl --answers",
+        "next       dlbench devices · saved in o.jsonl · why: dlbench show o.jsonl --topic all",
         f"dlbench: nothing was measured: {absent}; there is no driver",
     ]
     planned = shared_hosts.dlbench("run", suite, "-k", "matmul", "--dry-run", cwd=tmp_path)
@@ -328,7 +328,7 @@ def test_the_budget_of_a_suite_pays_for_seven_rounds_on_each_device(tmp_path):
     # Far more than these need, as nothing here may depend on how busy the machine is.
     head = front_door.HASTY.replace("rounds = 2", "rounds = 7\nmax_rounds = 7\nbudget_s = 150")
     suite = front_door.suite(tmp_path, 'workload = "noop"', head=head)
-    two = ("--plugin", PRETEND, "--device", "cpu", "--device", "pretend:0")
+    two = (PRETEND, "--device", "cpu", "--device", "pretend:0")
     done = shared_hosts.dlbench("run", suite, *two, "--isolation", "none", "-o", "o.jsonl", cwd=tmp_path)
     assert done.code == 0, done.err
     assert lines(tmp_path / "o.jsonl")[0]["policy"]["budget_s"] == 300
@@ -339,7 +339,7 @@ def test_the_budget_of_a_suite_pays_for_seven_rounds_on_each_device(tmp_path):
 
 def test_a_budget_on_the_command_line_is_that_of_the_whole_run(tmp_path):
     suite = front_door.suite(tmp_path, 'workload = "noop"', head="policy.budget_s = 150")
-    devices = ("--plugin", PRETEND, "--device", "cpu", "--device", "pretend")
+    devices = (PRETEND, "--device", "cpu", "--device", "pretend")
     done = shared_hosts.dlbench(
         "run", suite, *devices, "--rounds", "1", "--timeout", "1ms", "--budget", "1m", "-o", "o.jsonl", cwd=tmp_path
     )
@@ -395,7 +395,7 @@ def test_a_gate_goes_on_until_a_run_like_it_would_call_and_exclude_what_must_be_
     monkeypatch.syspath_prepend(PLUGINS)
     (tmp_path / "varies.py").write_text(VARIES.replace("ROUNDS", repr(str(tmp_path / "rounds.txt"))))
     suite = front_door.suite(tmp_path, 'workload = "varies"')
-    plugins = ("--plugin", str(PLUGINS / "scripted.py"), "--plugin", "varies.py")
+    plugins = (str(PLUGINS / "scripted.py"), "varies.py")
     run = ("run", suite, *plugins, "--gate", "--detect", "30%", "--device", "cpu", "-o", "o.jsonl")
     done = shared_hosts.dlbench(*run, cwd=tmp_path)
     assert done.code == 0, done.err
@@ -409,7 +409,7 @@ def test_a_command_that_is_proposed_can_be_pasted_where_the_path_has_a_space(tmp
     run = ("run", suite, "--rounds", "1", "-o", "my run.jsonl")
     done = shared_hosts.dlbench(*run, cwd=tmp_path)
     assert re.search(
-        r"next       dlbench (run cnn|doctor) · saved in my run.jsonl · why: dlbench show 'my run.jsonl' --answers\n", done.err
+        r"next       dlbench (run cnn|doctor) · saved in my run.jsonl · why: dlbench show 'my run.jsonl' --topic all\n", done.err
     )
     again = shared_hosts.dlbench(*run, cwd=tmp_path)
     assert again.err.endswith(
@@ -426,7 +426,7 @@ def test_results_go_to_results_by_default_and_say_where(tmp_path):
     (path,) = (tmp_path / "results").iterdir()
     assert re.fullmatch(r"mine-\d{8}-\d{6}\.jsonl", path.name)
     shown = f"results/{path.name}"
-    assert f"next       dlbench run cnn · saved in {shown} · why: dlbench show {shown} --answers\n" in done.err
+    assert f"next       dlbench run cnn · saved in {shown} · why: dlbench show {shown} --topic all\n" in done.err
     assert "Against published figures" not in done.out  # those tables may be longer than the cases
 
 

@@ -43,7 +43,7 @@ def nvmlDeviceGetComputeMode(card): return 3
 
 
 def with_cards(cards, *arguments, cwd, run=shared_hosts.dlbench, **variables):
-    return run(*arguments, "--plugin", CARDS, cwd=cwd, variables={"CARDS": cards, **variables})
+    return run(*arguments, CARDS, cwd=cwd, variables={"CARDS": cards, **variables})
 
 
 def ended(path):
@@ -123,7 +123,7 @@ def test_a_device_in_exclusive_mode_that_another_process_uses_says_so(tmp_path):
 
 def test_both_sides_of_an_ab_take_turns_on_a_device_in_exclusive_mode(tmp_path):
     (tmp_path / "pynvml.py").write_text(EXCLUSIVE_NVML)
-    arguments = ("ab", front_door.suite(tmp_path, ADDS), "--same", "--rounds", "1", "--device", "cuda", "-o", "o.jsonl")
+    arguments = ("ab", front_door.suite(tmp_path, ADDS), "--b", "same", "--rounds", "1", "--device", "cuda", "-o", "o.jsonl")
     done = with_cards("fine", *arguments, cwd=tmp_path, run=dlbench, EXCLUSIVE=str(tmp_path / "card"))
     ended = [(each["side"], each["status"]) for each in measurements(tmp_path / "o.jsonl")]
     assert sorted(ended) == [("a", "ok"), ("b", "ok")], done.err
@@ -178,7 +178,7 @@ def test_a_resumed_run_gives_its_cases_another_chance(retired):
 
 def test_no_verdict_on_an_ab_in_which_a_device_kept_failing(tmp_path):
     suite = front_door.suite(tmp_path, 'workload = "faults"\naxes.n = [1, 2, 3]', ADDS)
-    arguments = ("ab", suite, "--same", "--rounds", "1", "--device", "cuda", "--confirm", "-o", "o.jsonl", "--seed", "1")
+    arguments = ("ab", suite, "--b", "same", "--rounds", "1", "--device", "cuda", "--confirm", "-o", "o.jsonl", "--seed", "1")
     done = with_cards("fine", *arguments, cwd=tmp_path)
     assert done.code == 75, done.err
     assert "verdict" not in done.out
@@ -209,7 +209,7 @@ def test_a_process_that_survives_its_kill_is_left_and_its_device_given_up(tmp_pa
 
     monkeypatch.setattr(subprocess.Popen, "wait", never_ends)
     suite = front_door.suite(tmp_path, f'workload = "waits_for"\naxes.file = ["{tmp_path}/none", "{tmp_path}/neither"]')
-    arguments = ("--plugin", front_door.PRETEND, "--device", "pretend:0", "--rounds", "1", "--timeout", "0.2s", "-o", "o.jsonl")
+    arguments = (front_door.PRETEND, "--device", "pretend:0", "--rounds", "1", "--timeout", "0.2s", "-o", "o.jsonl")
     done = front_door.in_process(tmp_path, "run", suite, *arguments)
     assert done.code == 75
     first, second = measurements(tmp_path / "o.jsonl")

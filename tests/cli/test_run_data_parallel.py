@@ -19,7 +19,7 @@ def test_every_form_is_a_row(tmp_path: Path) -> None:
     averaged = BENCH.format(forms=["local"]) + "axes.seconds = 0.5\naxes.average_every = [1, 4]"
     uneven = BENCH.format(forms=["ddp"]) + 'axes.scaling = "strong"'
     mine = suite(tmp_path, timed, trained, averaged, uneven)
-    done = dlbench("run", mine, "--plugin", SMALL_MODELS, "--device", "cpu", "--rounds", "1", "-o", "o.jsonl", cwd=tmp_path, cpus=2)
+    done = dlbench("run", mine, SMALL_MODELS, "--device", "cpu", "--rounds", "1", "-o", "o.jsonl", cwd=tmp_path, cpus=2)
     assert done.code == 5, done.err
     rows = {each["case"]["id"].removeprefix("data_parallel[form="): each for each in measurements(tmp_path / "o.jsonl")}
     uneven_row = rows.pop("ddp,model=resnet18,batch=3,ranks=2,scaling=strong,dtype=fp32]@cpu")

@@ -93,7 +93,7 @@ def memory(folder, bench, run=shared_hosts.dlbench):
     """Of each case the peak of live tensors and that of the allocator, in MiB, and what the row says of them."""
     (folder / "counted.py").write_text(PLUGIN)
     suite = front_door.suite(folder, bench)
-    done = run("run", suite, "--plugin", "counted.py", "--device", "counted:0", "--rounds", "1", "-o", "o.jsonl", cwd=folder)
+    done = run("run", suite, "counted.py", "--device", "counted:0", "--rounds", "1", "-o", "o.jsonl", cwd=folder)
     assert done.code == 0, done.err
     found = [(each["memory"], each["missing_reasons"]) for each in measurements(folder / "o.jsonl")]
     return [

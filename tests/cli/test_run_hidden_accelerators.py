@@ -53,7 +53,7 @@ def in_own_processes(*arguments, cwd):
 def visible(folder, *benches, isolation="fork", run=shared_hosts.dlbench):
     """The devices that torch may use in each case on the CPU, and in each on an accelerator of the same run."""
     (folder / "visible.py").write_text(PLUGIN)
-    more = ("--plugin", "visible.py", "--plugin", front_door.PRETEND, "--rounds", "1", "-o", "o.jsonl", "--isolation", isolation)
+    more = ("visible.py", front_door.PRETEND, "--rounds", "1", "-o", "o.jsonl", "--isolation", isolation)
     done = run("run", front_door.suite(folder, *benches), *more, "--seed", "3", cwd=folder)
     assert done.code == 0, done.err
     found = [(each["case"]["device"], each["values"]) for each in measurements(folder / "o.jsonl")]

@@ -60,7 +60,7 @@ def children_of(pid):
 
 def stopped_in_the_waiting_case(folder, *arguments):
     """Start a run and return once it is inside the case that waits."""
-    process = start("run", waiting_suite(folder), "--plugin", PRETEND, "--device", "cpu", "-o", "o.jsonl", *arguments, cwd=folder)
+    process = start("run", waiting_suite(folder), PRETEND, "--device", "cpu", "-o", "o.jsonl", *arguments, cwd=folder)
     # Seed 4 has the waiting case third in its first round.
     wait_until(lambda: (folder / "o.jsonl").exists() and len(measurements_so_far(folder / "o.jsonl")) == 2, process)
     # The process that said what there is, which forks, and its fork.
@@ -159,7 +159,7 @@ def test_the_first_signal_keeps_a_case_that_was_timed_already(tmp_path):
     """With why it lacks a profile; the round of the case behind it has not begun."""
     bench = f'workload = "troubled_in_its_profile"\naxes.trouble = "{tmp_path / "there"}"'
     suite = front_door.suite(tmp_path, bench, head=front_door.HASTY.replace("rounds = 2", "rounds = 1"))
-    process = start("run", suite, "--plugin", FAULTS, "--device", "cpu", "-o", "o.jsonl", cwd=tmp_path)
+    process = start("run", suite, FAULTS, "--device", "cpu", "-o", "o.jsonl", cwd=tmp_path)
     wait_until((tmp_path / "there").exists, process)
     process.send_signal(signal.SIGINT)
     _, err = process.communicate(timeout=30)
@@ -183,7 +183,7 @@ def test_resuming_a_finished_run_says_that_it_is_complete(tmp_path):
 
 def test_resuming_a_complete_run_with_a_failed_case_ends_as_the_run_did(tmp_path):
     suite = front_door.suite(tmp_path, 'workload = "noop"\ndevices = ["cpu"]', 'workload = "raises"\ndevices = ["cpu"]')
-    assert shared_hosts.dlbench("run", suite, "--plugin", FAULTS, "--rounds", "1", "-o", "o.jsonl", cwd=tmp_path).code == 5
+    assert shared_hosts.dlbench("run", suite, FAULTS, "--rounds", "1", "-o", "o.jsonl", cwd=tmp_path).code == 5
     done = shared_hosts.dlbench("run", "--resume", "o.jsonl", cwd=tmp_path)
     assert (done.code, "o.jsonl is complete" in done.err) == (5, True)
 
@@ -200,7 +200,7 @@ def test_resuming_a_complete_baseline_that_could_not_show_a_change_ends_as_the_r
 
 def test_ctrl_c_before_the_first_case_is_measured_ends_in_two_lines(tmp_path):
     suite = front_door.suite(tmp_path, f'workload = "waits_for"\naxes.file = "{tmp_path / "go"}"')
-    process = start("run", suite, "--plugin", PRETEND, "--device", "cpu", "-o", "o.jsonl", cwd=tmp_path)
+    process = start("run", suite, PRETEND, "--device", "cpu", "-o", "o.jsonl", cwd=tmp_path)
     wait_until(lambda: (tmp_path / "o.jsonl").exists() and len(children_of(process.pid)) == 2, process)
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=30)
@@ -275,7 +275,7 @@ def mine(device, *, n: Feeding[int] = 1) -> Work:
 """
     (tmp_path / "mine.py").write_text(plugin)
     suite = front_door.suite(tmp_path, 'workload = "mine"')
-    begun = ("run", suite, "--plugin", "mine.py", "--device", "cpu", "--rounds", "1", "-o", "o.jsonl")
+    begun = ("run", suite, "mine.py", "--device", "cpu", "--rounds", "1", "-o", "o.jsonl")
     assert shared_hosts.dlbench(*begun, cwd=tmp_path).code == 0
     (tmp_path / "mine.py").write_text(plugin.replace("Feeding[int]", now))
     done = shared_hosts.dlbench("run", "--resume", "o.jsonl", "--rounds", "2", cwd=tmp_path)
@@ -287,7 +287,7 @@ def test_a_run_whose_workload_declares_a_value_anew_is_not_gone_on_with(tmp_path
     text = Path(PRETEND).read_text()
     (tmp_path / "mine.py").write_text(text)
     suite, path = front_door.suite(tmp_path, 'workload = "which_process"'), tmp_path / "o.jsonl"
-    arguments = ("run", suite, "--plugin", "mine.py", "--device", "cpu", "--rounds", "1", "-o", "o.jsonl")
+    arguments = ("run", suite, "mine.py", "--device", "cpu", "--rounds", "1", "-o", "o.jsonl")
     assert shared_hosts.dlbench(*arguments, cwd=tmp_path).code == 0
     before = path.read_bytes()
     (tmp_path / "mine.py").write_text(text.replace("Unit.NUMBER", "Unit.BYTES"))
@@ -345,7 +345,7 @@ def test_killing_the_middle_process_is_a_crash_of_the_case_and_not_of_the_run(tm
 @pytest.mark.parametrize("device", ["cpu", "pretend:0"])
 def test_a_killed_run_takes_along_what_its_cases_started(tmp_path, device):
     suite = front_door.suite(tmp_path, f'workload = "hangs"\naxes.pid_file = "{tmp_path / "pids"}"')
-    process = start("run", suite, "--plugin", FAULTS, "--plugin", PRETEND, "--device", device, "-o", "o.jsonl", cwd=tmp_path)
+    process = start("run", suite, FAULTS, PRETEND, "--device", device, "-o", "o.jsonl", cwd=tmp_path)
     wait_until(lambda: (tmp_path / "pids").exists() and len((tmp_path / "pids").read_text().split()) == 2, process)
     case, grandchild = map(int, (tmp_path / "pids").read_text().split())
     assert front_door.is_alive(case)

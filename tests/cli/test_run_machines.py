@@ -58,7 +58,7 @@ def test_two_machines_measure_together_and_the_first_writes_one_file(tmp_path):
     ]
     suite = front_door.suite(tmp_path, *benches, head=front_door.HASTY.replace("timeout_s = 20", "timeout_s = 6"))
     port = free_port()
-    arguments = ("run", suite, "--plugin", RANK_FAULTS, "--rounds", "1", "-o", "o.jsonl")
+    arguments = ("run", suite, RANK_FAULTS, "--rounds", "1", "-o", "o.jsonl")
     agents = [torchrun(number, port, *arguments, cwd=tmp_path) for number in (0, 1)]
     try:
         (out, err), (other_out, other_err) = [agent.communicate(timeout=200) for agent in agents]
@@ -119,7 +119,7 @@ def test_the_budget_begins_once_the_machines_have_connected(tmp_path, monkeypatc
         ({"LOCAL_WORLD_SIZE": "2"}, ("run", "self"), "give torchrun --nproc-per-node 1"),
         (
             {},
-            ("ab", "self", "--same"),
+            ("ab", "self", "--b", "same"),
             "dlbench ab measures on one machine; start it without torchrun, or have dlbench run measure on several",
         ),
         ({}, ("calibrate", "self"), "dlbench calibrate measures on one machine; start it without torchrun"),

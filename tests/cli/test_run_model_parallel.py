@@ -21,7 +21,7 @@ def test_every_form_is_a_row(tmp_path: Path) -> None:
         BENCH.format(forms=["layers"], ranks=2) + "axes.memory_percent = 150",
     ]
     mine = suite(tmp_path, *benches)
-    done = dlbench("run", mine, "--plugin", SMALL_MODELS, "--device", "cpu", "--rounds", "1", "-o", "o.jsonl", cwd=tmp_path, cpus=2)
+    done = dlbench("run", mine, SMALL_MODELS, "--device", "cpu", "--rounds", "1", "-o", "o.jsonl", cwd=tmp_path, cpus=2)
     assert done.code == 5, done.err
     rows = {each["case"]["id"].removeprefix("model_parallel[form="): each for each in measurements(tmp_path / "o.jsonl")}
     uneven = rows.pop("gpipe,model=mlp,batch=4,ranks=2,dtype=fp32,microbatches=3]@cpu")

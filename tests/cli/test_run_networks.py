@@ -121,7 +121,7 @@ def test_one_of_several_networks_is_chosen_that_has_an_optimizer_of_its_own(tmp_
     expected = ["train_step[model=second,batch=1,dtype=fp32,optimizer=own]@cpu", "infer_step[model=second,batch=1,dtype=fp32]@cpu"]
     assert (one.code, one.out.split()) == (0, expected), one.err
     inferred = front_door.suite(tmp_path, STEPS[1], 'workload = "feed"\naxes.model = "own"\naxes.source = "own"\naxes.batch = 2')
-    options = ("--plugin", "mine.py", "--device", "cpu", "--set", "model=second")
+    options = ("mine.py", "--device", "cpu", "--set", "model=second")
     alone = shared_hosts.dlbench("list", inferred, *options, cwd=tmp_path)
     assert (alone.code, alone.out.split()) == (0, ["infer_step[model=second,batch=2,dtype=fp32]@cpu"]), alone.err
 
@@ -196,7 +196,7 @@ def test_the_code_of_a_network_is_part_of_what_a_comparison_holds_equal(tmp_path
     suite = front_door.suite(tmp_path, 'workload = "infer_step"\naxes.model = "mine"\naxes.batch = 2')
     for number, outputs in enumerate((3, 3, 4)):
         (tmp_path / "mine.py").write_text(LINEAR.format(name="mine", outputs=outputs))
-        options = ("--plugin", "mine.py", "--device", "cpu", "--rounds", "1", "-o", f"{number}.jsonl")
+        options = ("mine.py", "--device", "cpu", "--rounds", "1", "-o", f"{number}.jsonl")
         assert shared_hosts.dlbench("run", suite, *options, cwd=tmp_path).code == 0
     first, other = (front_door.lines(tmp_path / f"{number}.jsonl")[0]["user"]["mine"] for number in (0, 2))
     assert first["file"] == other["file"] == "mine.py"
@@ -215,7 +215,7 @@ def test_a_file_is_imported_once_a_round_unless_it_computes_then(tmp_path, compu
     noting = f"import torch\nwith open({str(tmp_path / 'imports')!r}, 'a') as file:\n    file.write('once ')\n{computes}\n"
     (tmp_path / "mine.py").write_text(noting + LINEAR.format(name="mine", outputs=3))
     suite = front_door.suite(tmp_path, *STEPS)
-    assert front_door.dlbench("run", suite, "--plugin", "mine.py", "--device", "cpu", "--rounds", "1", cwd=tmp_path).code == 0
+    assert front_door.dlbench("run", suite, "mine.py", "--device", "cpu", "--rounds", "1", cwd=tmp_path).code == 0
     assert (tmp_path / "imports").read_text().split() == ["once"] * imports
 
 
@@ -332,7 +332,7 @@ def test_a_new_file_runs_as_it_is_and_is_never_overwritten(tmp_path, inputs, fil
     assert (again.code, again.err) == (2, f"dlbench: {file} exists and is never overwritten; choose another name\n")
     assert (tmp_path / file).read_text() == text
     suite = front_door.suite(tmp_path, *STEPS)
-    done = shared_hosts.dlbench("run", suite, "--plugin", file, "--device", "cpu", "--rounds", "1", "--format", "json", cwd=tmp_path)
+    done = shared_hosts.dlbench("run", suite, file, "--device", "cpu", "--rounds", "1", "--format", "json", cwd=tmp_path)
     assert {row["case.status"] for row in json.loads(done.out)} == {"ok"}, done.err
 
 
@@ -356,7 +356,7 @@ def test_a_training_of_ones_own_is_for_the_answers_and_is_not_stored(tmp_path, m
     monkeypatch.setattr("dlbench.cli.output.write_results", lambda results, *_, **__: told.append(results.prices))
     (tmp_path / "mine.py").write_text(LINEAR.format(name="mine", outputs=3))
     suite = front_door.suite(tmp_path, *STEPS)
-    options = ("--plugin", "mine.py", "--device", "cpu", "--rounds", "1", "-o", "o.jsonl")
+    options = ("mine.py", "--device", "cpu", "--rounds", "1", "-o", "o.jsonl")
     done = shared_hosts.dlbench("run", suite, *options, "--samples", "50000", "--epochs", "7", cwd=tmp_path)
     assert (done.code, told) == (0, [Prices(samples=50000, epochs=7)]), done.err
     assert "samples" not in str(front_door.lines(tmp_path / "o.jsonl")[0]["environment"]["provenance"]["command"])

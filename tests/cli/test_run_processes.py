@@ -34,7 +34,7 @@ def rounds(tmp_path_factory):
     (folder / "told.py").write_text(PLUGIN)
     for name, number in (("plain", 4), ("trains", 1)):
         suite = front_door.suite(folder, f'workload = "{name}"', name=name)
-        done = dlbench("run", suite, "--plugin", "told.py", "--rounds", str(number), "-o", f"{name}.jsonl", cwd=folder, cpus=3)
+        done = dlbench("run", suite, "told.py", "--rounds", str(number), "-o", f"{name}.jsonl", cwd=folder, cpus=3)
         assert done.code == 0, done.err
         found[name] = [each["values"] for each in measurements(folder / f"{name}.jsonl")]
     return found

@@ -32,7 +32,7 @@ def run(tmp_path_factory):
         'workload = "too_big_in_one"\naxes.ranks = 2',
     ]
     suite = front_door.suite(folder, *benches, head=HEAD)
-    done = dlbench("run", suite, "--plugin", RANK_FAULTS, "--rounds", "1", "--device", "cpu", "-o", "o.jsonl", cwd=folder, cpus=2)
+    done = dlbench("run", suite, RANK_FAULTS, "--rounds", "1", "--device", "cpu", "-o", "o.jsonl", cwd=folder, cpus=2)
     assert done.code == 5, done.err
     return by_id(folder / "o.jsonl"), folder
 
@@ -40,7 +40,7 @@ def run(tmp_path_factory):
 @pytest.mark.parametrize(("dies", "text"), [("true", "rank 1 was killed by SIGKILL"), ("false", "rank 1: ValueError: only here")])
 def test_ranks_that_were_timed_stay_so_where_one_fails_in_its_copies(tmp_path, dies, text):
     suite = front_door.suite(tmp_path, f'workload = "fails_copying_in_one"\naxes.ranks = 2\naxes.dies = {dies}', head=HEAD)
-    plugins = ("--plugin", RANK_FAULTS, "--plugin", PRETEND)
+    plugins = (RANK_FAULTS, PRETEND)
     done = dlbench("run", suite, *plugins, "--rounds", "1", "--device", "pretend", "-o", "o.jsonl", cwd=tmp_path)
     assert done.code == 0, done.err
     (row,) = measurements(tmp_path / "o.jsonl")
@@ -110,7 +110,7 @@ def left_by(folder):
 def test_ranks_on_accelerators_have_a_device_each_and_one_launch_serves_all_cases_of_its_size(tmp_path):
     benches = ['workload = "who_am_i"\naxes.ranks = 2\naxes.n = [1, 2]', 'workload = "together"\naxes.ranks = [2, 3]']
     benches += ['workload = "refuses"\naxes.ranks = 2', 'workload = "takes_memory"\naxes.ranks = 2\naxes.n = [1, 2]']
-    arguments = ("run", front_door.suite(tmp_path, *benches, head=HEAD), "--plugin", RANK_FAULTS, "--plugin", PRETEND, "--rounds", "1")
+    arguments = ("run", front_door.suite(tmp_path, *benches, head=HEAD), RANK_FAULTS, PRETEND, "--rounds", "1")
     done = dlbench(*arguments, "--device", "pretend", "--seed", "7", "-o", "o.jsonl", cwd=tmp_path)
     assert done.code == 5, done.err
     rows = by_id(tmp_path / "o.jsonl")
@@ -140,7 +140,7 @@ def test_ranks_on_accelerators_have_a_device_each_and_one_launch_serves_all_case
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
 def test_no_rank_survives_an_interrupted_or_a_killed_run(tmp_path, number):
     suite = front_door.suite(tmp_path, f'workload = "hangs_in_one"\naxes.ranks = 2\naxes.folder = "{tmp_path}"', head=front_door.HASTY)
-    process = start("run", suite, "--plugin", RANK_FAULTS, "--device", "cpu", "--timeout", "60s", "-o", "o.jsonl", cwd=tmp_path, cpus=2)
+    process = start("run", suite, RANK_FAULTS, "--device", "cpu", "--timeout", "60s", "-o", "o.jsonl", cwd=tmp_path, cpus=2)
     wait_until(
         lambda: all((tmp_path / f"rank{rank}").exists() and (tmp_path / f"rank{rank}").read_text().count(" ") == 2 for rank in (0, 1))
     )

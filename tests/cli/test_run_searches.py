@@ -42,7 +42,7 @@ def killed(tmp_path_factory):
     temporary = folder / "temporary"
     temporary.mkdir()
     suite = front_door.suite(folder, FILL, CHOOSE, 'workload = "write"\naxes.path = "temporary"')
-    process = start("run", suite, "--plugin", SEARCHING, "--device", "cpu", "-o", "o.jsonl", "--seed", "22", cwd=folder)
+    process = start("run", suite, SEARCHING, "--device", "cpu", "-o", "o.jsonl", "--seed", "22", cwd=folder)
     path, deadline = folder / "o.jsonl", time.monotonic() + 60
 
     def written():
@@ -174,7 +174,7 @@ def test_a_budget_that_runs_out_is_said_and_more_of_it_goes_on(tmp_path, monkeyp
     suite = front_door.suite(tmp_path, FILL)
     with monkeypatch.context() as patch:
         patch.setattr(measurer.Measurer, "left_s", lambda self: 1.0 - len(self.tried))
-        done = run(tmp_path, suite, "--plugin", SEARCHING, "--device", "cpu", "--rounds", "1", "--budget", "10m", "-o", "o.jsonl")
+        done = run(tmp_path, suite, SEARCHING, "--device", "cpu", "--rounds", "1", "--budget", "10m", "-o", "o.jsonl")
     (row,) = measurements(tmp_path / "o.jsonl")
     made = tries(tmp_path / "o.jsonl")
     assert done.code == 4, done.err
@@ -190,7 +190,7 @@ def test_a_budget_that_runs_out_is_said_and_more_of_it_goes_on(tmp_path, monkeyp
 
 def test_a_limit_that_can_not_be_is_a_row_with_a_sentence(tmp_path):
     suite = front_door.suite(tmp_path, 'workload = "fill"\naxes.memory_gib = 1e6')
-    done = run(tmp_path, suite, "--plugin", SEARCHING, "--device", "cpu", "--rounds", "1", "-o", "o.jsonl")
+    done = run(tmp_path, suite, SEARCHING, "--device", "cpu", "--rounds", "1", "-o", "o.jsonl")
     (row,) = measurements(tmp_path / "o.jsonl")
     assert (done.code, row["status"], "the budget" in done.err) == (0, "skipped", False)
     assert row["reason"].startswith("batch=1: memory_gib=1e+06 is more than the ")
@@ -202,7 +202,7 @@ def test_a_place_that_goes_while_it_is_measured_is_a_row_with_a_sentence(tmp_pat
     monkeypatch.setattr("dlbench.cli.session.refuse_unwritable", lambda place: None)
     (tmp_path / "file").touch()
     suite = front_door.suite(tmp_path, f'workload = "write"\naxes.path = ["{tmp_path}/file", "{tmp_path}/none"]')
-    done = run(tmp_path, suite, "--plugin", SEARCHING, "--device", "cpu", "--rounds", "1", "-o", "o.jsonl")
+    done = run(tmp_path, suite, SEARCHING, "--device", "cpu", "--rounds", "1", "-o", "o.jsonl")
     rows = {row["case"]["id"]: (row["status"], row["reason"]) for row in measurements(tmp_path / "o.jsonl")}
     assert done.code == 5
     assert rows[f"write[path={tmp_path}/file]@cpu"] == (
@@ -214,7 +214,7 @@ def test_a_place_that_goes_while_it_is_measured_is_a_row_with_a_sentence(tmp_pat
 
 def test_an_accelerator_without_limits_is_unsupported(tmp_path):
     suite = front_door.suite(tmp_path, FILL)
-    arguments = ("--plugin", SEARCHING, "--plugin", front_door.PRETEND, "--device", "pretend:0", "--rounds", "1", "-o", "o.jsonl")
+    arguments = (SEARCHING, front_door.PRETEND, "--device", "pretend:0", "--rounds", "1", "-o", "o.jsonl")
     assert run(tmp_path, suite, *arguments).code == 0
     (row,) = measurements(tmp_path / "o.jsonl")
     assert row["status"] == "unsupported"
@@ -224,7 +224,7 @@ def test_an_accelerator_without_limits_is_unsupported(tmp_path):
 def test_a_search_goes_on_where_cudnn_says_that_it_has_no_plan_for_want_of_memory(tmp_path):
     """torch catches the allocator's error of each plan; only its count tells that memory ran out."""
     suite = front_door.suite(tmp_path, 'workload = "convolve"\naxes.memory_gib = 0.1', 'workload = "convolve_nothing"')
-    done = run(tmp_path, suite, "--plugin", SEARCHING, "--device", "card:0", "--rounds", "1", "-o", "o.jsonl")
+    done = run(tmp_path, suite, SEARCHING, "--device", "card:0", "--rounds", "1", "-o", "o.jsonl")
     rows = {row["case"]["workload"]: row for row in measurements(tmp_path / "o.jsonl")}
     assert done.code == 0, done.err
     assert 0.9 * FITS <= rows["convolve"]["found"]["batch"] <= FITS
@@ -236,7 +236,7 @@ def test_a_search_goes_on_where_cudnn_says_that_it_has_no_plan_for_want_of_memor
 def test_in_one_process_a_limit_ends_with_its_case_and_ctrl_c_keeps_the_tries(tmp_path):
     """After a search under 0.1 GiB, a case that takes more than that goes well."""
     suite = front_door.suite(tmp_path, FILL, 'workload = "fill"\naxes.batch = 100')
-    arguments = ("--plugin", SEARCHING, "--device", "cpu", "--isolation", "none", "--rounds", "1", "--seed", "2", "-o", "o.jsonl")
+    arguments = (SEARCHING, "--device", "cpu", "--isolation", "none", "--rounds", "1", "--seed", "2", "-o", "o.jsonl")
     process, path = start("run", suite, *arguments, cwd=tmp_path), tmp_path / "o.jsonl"
     while not (path.exists() and '"try"' in path.read_text()):
         assert process.poll() is None
@@ -254,7 +254,7 @@ def test_in_one_process_a_limit_ends_with_its_case_and_ctrl_c_keeps_the_tries(tm
 
 def test_threads_are_searched_on_a_cpu_and_nowhere_else(tmp_path):
     suite = front_door.suite(tmp_path, 'workload = "spread"')
-    plugins = ("--plugin", SEARCHING, "--plugin", front_door.PRETEND, "--device", "cpu", "--device", "pretend:0")
+    plugins = (SEARCHING, front_door.PRETEND, "--device", "cpu", "--device", "pretend:0")
     done = run(tmp_path, suite, *plugins, "--rounds", "1", "-o", "o.jsonl")
     assert done.code == 0, done.err
     made = {device: [each for each in tries(tmp_path / "o.jsonl") if each["case"]["device"] == device] for device in ("cpu", "pretend:0")}
@@ -270,7 +270,7 @@ def test_threads_are_searched_on_a_cpu_and_nowhere_else(tmp_path):
 
 def test_both_sides_of_an_ab_search(tmp_path):
     suite = front_door.suite(tmp_path, 'workload = "fill"\naxes.memory_gib = 0.03')
-    arguments = ("--plugin", SEARCHING, "--device", "cpu", "--rounds", "2", "-o", "o.jsonl", "--b", "env=ANY=1")
+    arguments = (SEARCHING, "--device", "cpu", "--rounds", "2", "-o", "o.jsonl", "--b", "env=ANY=1")
     done = shared_hosts.dlbench("ab", suite, *arguments, cwd=tmp_path)
     assert done.code == 0, done.err
     assert "same" in done.out

@@ -36,7 +36,7 @@ def ran(tmp_path_factory):
         bench("faint", dtype="bf16"),
     ]
     suite = front_door.suite(folder, *benches, head=PATIENT.replace("rounds = 2", "rounds = 1"))
-    done = dlbench("run", suite, "--plugin", DISHONEST, "-o", "out.jsonl", cwd=folder)
+    done = dlbench("run", suite, DISHONEST, "-o", "out.jsonl", cwd=folder)
     assert done.code == 5, done.err
     shown = dlbench("show", "out.jsonl", "--format", "json", cwd=folder)
     rows = {row["case.id"].partition("@")[0]: row for row in json.loads(shown.out)}
@@ -151,7 +151,7 @@ def test_what_cannot_be_checked_says_why_and_fails_nothing(ran, case, why):
 
 def test_only_the_first_round_is_checked_and_an_accelerator_as_well(tmp_path):
     suite = front_door.suite(tmp_path, bench("honest"), bench("narrow"), head=PATIENT)
-    plugins = ("--plugin", DISHONEST, "--plugin", PRETEND)
+    plugins = (DISHONEST, PRETEND)
     done = dlbench("run", suite, *plugins, "--device", "pretend:0", "-o", "out.jsonl", cwd=tmp_path)
     assert done.code == 5, done.err
     found = [(each["case"]["workload"], each["round"], each["status"], "check" in each) for each in measurements(tmp_path / "out.jsonl")]

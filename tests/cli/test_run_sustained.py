@@ -79,7 +79,7 @@ def suite(folder, name, rounds):
 
 
 def run(folder, *arguments, plugin=NETWORK):
-    done = shared_hosts.dlbench("run", *arguments, "--plugin", plugin, "--device", "cpu", "-o", "o.jsonl", cwd=folder)
+    done = shared_hosts.dlbench("run", *arguments, plugin, "--device", "cpu", "-o", "o.jsonl", cwd=folder)
     assert done.code == 0, done.err
     return measurements(folder / "o.jsonl")
 
@@ -141,7 +141,7 @@ def test_what_is_not_sustained_says_what_measures_energy(tmp_path):
 
 def test_a_window_that_ctrl_c_cuts_is_no_row_and_the_run_goes_on(tmp_path):
     mine = patient(tmp_path, rounds=1, waits=True)
-    process = start("run", mine, "--plugin", "steps.py", "--device", "cpu", "-o", "o.jsonl", cwd=tmp_path)
+    process = start("run", mine, "steps.py", "--device", "cpu", "-o", "o.jsonl", cwd=tmp_path)
     deadline = time.monotonic() + 60
     while not (tmp_path / "begun").exists():
         assert time.monotonic() < deadline

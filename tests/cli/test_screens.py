@@ -20,7 +20,7 @@ import pytest
 from front_door import under_titles
 from rich.cells import cell_len
 
-from dlbench.cli.commands import doctor
+from dlbench.cli.commands import noise
 from dlbench.cli.terminal import wrapped
 from dlbench.core.conditions import Throttling
 from dlbench.core.finding import Finding, Fitness
@@ -115,9 +115,21 @@ def many(count: int = 4) -> list[Measurement]:
 
 SHOWN: Mapping[str, tuple[list[Callable[[], list[Measurement]]], tuple[str, ...]]] = {
     "show": ([steps], ()),
-    "show-details": ([steps], ("--details",)),
+    "show-details": (
+        [steps],
+        (
+            "--topic",
+            "details",
+        ),
+    ),
     "show-topic": ([steps], ("--topic", "speed-up")),
-    "show-answers": ([made_up.both_kinds], ("--answers",)),
+    "show-answers": (
+        [made_up.both_kinds],
+        (
+            "--topic",
+            "all",
+        ),
+    ),
     "show-by-device": ([on_cpu, on_a_card], ("--by", "device")),
     "show-by-dtype": ([made_up.both_kinds], ("--by", "dtype")),
     "show-by-cache": ([steps], ("--by", "cache")),
@@ -209,7 +221,7 @@ def test_suites_and_findings(tmp_path: Path, snapshot: Snapshot, capsys: pytest.
     for columns in (*WIDTHS, None):
         with pytest.MonkeyPatch.context() as patch:
             patch.setenv("COLUMNS", str(columns or ""))
-            doctor.report(findings, "table")
+            noise.report(findings, "table")
             shown[f"{columns} columns" if columns else "a pipe"] = capsys.readouterr().out
     snapshot("doctor", under_titles(shown))
 
@@ -232,7 +244,7 @@ def test_cases_are_folded_so_that_the_end_stays_on_the_screen(tmp_path: Path, co
     assert len(lines) <= most
     assert "60 cases" in " ".join(lines)
     assert sum(line.startswith(("open ", "open:")) for line in lines) == 1
-    whole = front_door.in_process(tmp_path, "show", name, "--details", columns=columns, lines=40).out
+    whole = front_door.in_process(tmp_path, "show", name, "--topic", "details", columns=columns, lines=40).out
     assert whole.count("n=") >= 60
 
 
@@ -242,7 +254,7 @@ def test_a_run_without_a_measured_case_is_to_go_on(tmp_path: Path) -> None:
     assert (done.out.splitlines()[0], done.out.count("──")) == ("No cases.", 0)
     assert (
         done.err.splitlines()[-1]
-        == "next       dlbench run --resume begun.jsonl · of begun.jsonl · why: dlbench show begun.jsonl --answers"
+        == "next       dlbench run --resume begun.jsonl · of begun.jsonl · why: dlbench show begun.jsonl --topic all"
     )
 
 
@@ -295,7 +307,7 @@ def test_a_pipe_is_as_wide_as_its_variable_says_and_else_as_a_log(tmp_path: Path
 
 def test_what_an_encoding_lacks_is_written_alike(tmp_path: Path) -> None:
     (name,) = written(tmp_path, made_up.both_kinds())
-    done = front_door.dlbench("show", name, "--details", cwd=tmp_path, variables={"PYTHONIOENCODING": "ascii", "COLUMNS": "100"})
+    done = front_door.dlbench("show", name, "--topic", "details", cwd=tmp_path, variables={"PYTHONIOENCODING": "ascii", "COLUMNS": "100"})
     assert "?" not in done.out
     assert max(map(len, done.out.splitlines())) <= 100
     assert "97.0~103" in done.out

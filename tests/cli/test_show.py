@@ -38,7 +38,7 @@ TOPICS = topics()
 
 
 def test_answers_are_reasons_without_cases_and_a_topic_is_one_with_its_tables(run_file: Path) -> None:
-    every, one = (show(run_file, *which).stdout for which in (["--answers"], ["--topic", "precision"]))
+    every, one = (show(run_file, *which).stdout for which in (["--topic", "all"], ["--topic", "precision"]))
     starts = [topic for line in every.splitlines() if (topic := line.partition(":")[0]) in TOPICS]
     assert starts == TOPICS
     assert "measure it with: dlbench run scaling" in every
@@ -60,7 +60,7 @@ def test_answers_are_reasons_without_cases_and_a_topic_is_one_with_its_tables(ru
         (["--topic", "precison"], f"there is no topic 'precison'; did you mean 'precision'?; the topics are {', '.join(TOPICS)}"),
         (["--topic", "zzz"], f"there is no topic 'zzz'; the topics are {', '.join(TOPICS)}"),
         (["--topic", "cost", "--by", "dtype"], "--by and --topic show something else each; give one of them"),
-        (["--topic", "cost", "--details"], "--topic and --details show something else each; give one of them"),
+        (["--topic", "cost", "--topic", "details"], "--topic and --details show something else each; give one of them"),
         (
             ["--topic", "cost", "--format", "csv"],
             "--topic can't be written as csv; give --format table or md or json",

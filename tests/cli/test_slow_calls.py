@@ -79,7 +79,7 @@ def test_a_row_says_how_much_its_slow_calls_take(tmp_path):
     made_up.write(tmp_path / "run.jsonl", rounds(*ONE_IN_THREE))
     done = front_door.in_process(tmp_path, "show", "run.jsonl")
     assert "tail +66.7 %" in done.out
-    assert "\ntail: some calls take far longer than the median; --details has which\n" in done.out
+    assert "\ntail: some calls take far longer than the median; --topic details has which\n" in done.out
     (row,) = json.loads(front_door.in_process(tmp_path, "show", "run.jsonl", "--format", "json").out)
     assert (row["flag.tail"], row["time.mean_s"] / row["time.median_s"]) == (True, pytest.approx(5 / 3))
     assert row["rate.items_per_s"] == pytest.approx(8 / row["time.median_s"], rel=1e-12)

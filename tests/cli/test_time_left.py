@@ -32,7 +32,7 @@ def clock(monkeypatch):
 
 def following(tasks, rounds, budget_ends=math.inf, done=()):
     settings = SimpleNamespace(policy=Policy(rounds=rounds), budget_ends=budget_ends)
-    return live.Tracker(SimpleNamespace(tasks=tasks, settings=settings, done=done, first_round=0))
+    return live.PlainLines(SimpleNamespace(tasks=tasks, settings=settings, done=done, first_round=0))
 
 
 def measure(left, task, clock, took_s, status=Status.OK):

@@ -49,7 +49,7 @@ def accelerator():
 
 def run(folder, benches, *arguments):
     """Run benches into out.jsonl; each is the lines under its ``[[bench]]``."""
-    return dlbench("run", front_door.suite(folder, *benches, head=HEAD), "--plugin", CARD, "-o", "out.jsonl", *arguments, cwd=folder)
+    return dlbench("run", front_door.suite(folder, *benches, head=HEAD), CARD, "-o", "out.jsonl", *arguments, cwd=folder)
 
 
 @dataclass(frozen=True)

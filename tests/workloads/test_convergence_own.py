@@ -106,7 +106,7 @@ def mine():
 
 
 def test_a_file_takes_the_place_of_dlbench_s_own_networks_and_fp32_comes_first(tmp_path):
-    options = ("--plugin", str(front_door.PLUGINS / "own_data.py"), "--set", "source=loaded", "--device", "cpu")
+    options = (str(front_door.PLUGINS / "own_data.py"), "--set", "source=loaded", "--device", "cpu")
     listed = shared_hosts.dlbench("list", "convergence", *options, cwd=tmp_path)
     assert listed.out.split() == [
         f"convergence[format={name},steps=300,model=small,source=loaded]@cpu" for name in ("fp32", "amp_bf16", "bf16")

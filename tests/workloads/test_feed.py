@@ -227,7 +227,7 @@ def test_a_killed_run_takes_the_workers_of_a_loader_along(tmp_path):
     head = front_door.HASTY.replace("round_s = 0.01", "round_s = 60\nmin_blocks = 1000000\nmax_blocks = 1000000")
     suite = front_door.suite(tmp_path, 'workload = "fed"', head=head)
     opened = os.open(ready, os.O_RDONLY | os.O_NONBLOCK)
-    process = front_door.start("run", suite, "--plugin", "fed.py", "--device", "cpu", "-o", "o.jsonl", cwd=tmp_path)
+    process = front_door.start("run", suite, "fed.py", "--device", "cpu", "-o", "o.jsonl", cwd=tmp_path)
     try:
         assert select.select([opened], [], [], 60)[0], "no worker came"
         found = generations(process.pid)

@@ -23,7 +23,7 @@ def test_loaders_feed_or_end_their_own_case_with_a_sentence(tmp_path):
     with_workers = f'{BENCH}["loaded", "listed", "torn"]\naxes.workers = 1'
     suite = front_door.suite(tmp_path, alone, with_workers)
     plugin = str(front_door.PLUGINS / "own_data.py")
-    done = shared_hosts.dlbench("run", suite, "--plugin", plugin, "--device", "cpu", "--rounds", "1", "-o", "o.jsonl", cwd=tmp_path)
+    done = shared_hosts.dlbench("run", suite, plugin, "--device", "cpu", "--rounds", "1", "-o", "o.jsonl", cwd=tmp_path)
     rows = {each["case"]["id"]: each for each in front_door.measurements(tmp_path / "o.jsonl")}
     found = {}
     for name, row in rows.items():

@@ -76,7 +76,7 @@ def test_without_a_compiler_numpy_tells_the_numbers_of_single_bits_and_no_speed(
     pairs, errors = (precision["answers"][0]["tables"][at]["rows"] for at in (1, 2))
     assert [each["other.dtype"] for each in pairs] == ["int8"]
     assert [each["case.dtype"] for each in errors] == ["fp32", "int8", "binary"]
-    claims = json.loads(shared_hosts.dlbench("show", "out.jsonl", "--claims", "--format", "json", cwd=tmp_path).out)
+    claims = json.loads(shared_hosts.dlbench("show", "out.jsonl", "--topic", "claims", "--format", "json", cwd=tmp_path).out)
     assert [each["claim.verdict"] for each in claims if each["claim.id"] == "xnor-58x"] == ["one side alone"]
 
 
@@ -95,7 +95,7 @@ def test_without_a_compiler_numpy_tells_the_numbers_of_single_bits_and_no_speed(
     ],
 )
 def test_a_precision_that_a_workload_lacks_is_told_by_name(tmp_path, suite_name, dtype, sentence):
-    done = shared_hosts.dlbench("run", suite_name, "--set", f"dtype={dtype}", "--dry-run", cwd=tmp_path)
+    done = shared_hosts.dlbench("list", suite_name, "--set", f"dtype={dtype}", cwd=tmp_path)
     assert (done.code, done.err.rpartition("): ")[2].strip()) == (2, sentence)
 
 
@@ -110,7 +110,7 @@ def one_product(folder, axes, *plugins):
     for each in plugins:
         (folder / each).write_text(PLUGINS[each])
     bench = f'workload = "matmul"\naxes.n = 32\n{axes}\ndevices = ["cpu"]'
-    arguments = "run", suite(folder, bench, head=HASTY), *(word for each in plugins for word in ("--plugin", each)), "-o", "out.jsonl"
+    arguments = "run", suite(folder, bench, head=HASTY), *(word for each in plugins for word in (each)), "-o", "out.jsonl"
     assert shared_hosts.dlbench(*arguments, cwd=folder).code == 0
     found, *_ = measurements(folder / "out.jsonl")
     return found

@@ -32,7 +32,7 @@ def suite(folder: Path, **axes: Any) -> str:
 
 
 def ended(folder: Path, *arguments: str, **axes: Any) -> tuple[Any, Any]:
-    done = shared_hosts.dlbench("run", suite(folder, **axes), "--plugin", PLUGIN, "-o", "o.jsonl", *arguments, cwd=folder)
+    done = shared_hosts.dlbench("run", suite(folder, **axes), PLUGIN, "-o", "o.jsonl", *arguments, cwd=folder)
     return done, measurements(folder / "o.jsonl") if (folder / "o.jsonl").exists() else []
 
 
@@ -134,7 +134,7 @@ def test_a_run_has_more_requests_close_to_capacity(percentile: str, load: float,
 
 def searched(folder: Path, name: str, *arguments: str) -> Any:
     bench = front_door.suite(folder, 'workload = "queue"\ndevices = ["cpu"]', head=HEAD)
-    done = shared_hosts.dlbench("run", bench, "--plugin", QUEUE, "--seed", "3", "-o", name, *arguments, cwd=folder)
+    done = shared_hosts.dlbench("run", bench, QUEUE, "--seed", "3", "-o", name, *arguments, cwd=folder)
     assert done.code == 0, done.err
     (row,) = measurements(folder / name)
     return row
@@ -199,7 +199,7 @@ def test_what_goes_wrong_is_a_row_with_a_sentence_and_no_process(tmp_path: Path,
 
 def started(folder: Path, *arguments: str) -> tuple[Any, int]:
     """Start a case whose service never returns; return the command, and the process that sends its requests."""
-    process = front_door.start("run", suite(folder, model="staying", rate=1.0), "--plugin", PLUGIN, "-o", "o.jsonl", *arguments, cwd=folder)
+    process = front_door.start("run", suite(folder, model="staying", rate=1.0), PLUGIN, "-o", "o.jsonl", *arguments, cwd=folder)
     until = time.monotonic() + 120
     while not (folder / "client").exists():
         assert process.poll() is None

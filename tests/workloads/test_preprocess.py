@@ -278,7 +278,7 @@ def test_a_picture_that_cannot_be_decoded_ends_its_case_with_a_sentence(tmp_path
     (tmp_path / "torn.py").write_text(PLUGIN)
     bench = 'workload = "torn"\naxes.where = '
     suite = front_door.suite(tmp_path, f'{bench}"processes"\naxes.workers = [0, 1]', f'{bench}"threads"\naxes.workers = 1')
-    done = shared_hosts.dlbench("run", suite, "--plugin", "torn.py", "--device", "cpu", "--rounds", "1", "-o", "o.jsonl", cwd=tmp_path)
+    done = shared_hosts.dlbench("run", suite, "torn.py", "--device", "cpu", "--rounds", "1", "-o", "o.jsonl", cwd=tmp_path)
     assert done.code == 5, done.err
     sentence = "ValueError: data 'pictures' raises OSError: Truncated File Read"
     assert [(each["status"], each["reason"]) for each in front_door.measurements(tmp_path / "o.jsonl")] == [("failed", sentence)] * 3

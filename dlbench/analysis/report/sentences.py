@@ -118,7 +118,7 @@ def measuring_command(rows: Sequence[Row], environment: Mapping[str, Any], case_
     words = [list(map(str, each)) for each in stated if each and isinstance(each, list)] if isinstance(stated, list) else []
     command = words or [["run", *dict.fromkeys(row.case.suite for row in rows)]]
     if case_id is not None:
-        command = [*(each for each in command if each[0] not in ("-k", "--case")), ["--case", case_id]]
+        command = [*(each for each in command if each[0] != "-k"), ["-k", case_id]]
     most = common_rounds(rows) or 0
     for each in command:
         if each[0] == "--rounds" and each[-1].isdecimal():

@@ -38,7 +38,7 @@ def overview(
     *,
     details: bool = False,
     height: int | None = None,
-    more: str = "--details",
+    more: str = "--topic details",
     left_open: str = "",
 ) -> RenderableType:
     """Return what result files say to a person: the cases, and behind them the run in one line with a line for each answer.

@@ -1,1 +1,1 @@
-"""One module a command, named as it is called; none imports another."""
+"""Commands, most in a module of their own; none imports another."""

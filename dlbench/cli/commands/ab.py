@@ -1,74 +1,261 @@
-"""``dlbench ab``: two sides measured alternately on this machine, and a verdict for every case."""
+"""``dlbench ab``: its two sides, measured alternately on this machine, and a verdict for every case."""
 
-from collections.abc import Sequence
-from contextlib import ExitStack
-from dataclasses import replace
-from typing import TYPE_CHECKING
+import hashlib
+import os
+import re
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Self
 
 import click
 
 from dlbench.cli import session as sessions
-from dlbench.cli.ab_sides import ABSide, SideOptions, open_ab_side, side_options
 from dlbench.cli.options import (
     MeasureOptions,
     OutputOptions,
     PlanOptions,
     measuring_options,
+    option_group,
     output_options,
     planning_options,
     threshold_options,
 )
 from dlbench.cli.output_files import check_writable, refuse_same_file
-from dlbench.cli.planning import Plan, load_suites, require_sight
-from dlbench.cli.recording import LEAST_ROUNDS, Recording, announce_gate, further_rounds, measure_until_seen, record, write_gate
+from dlbench.cli.planning import Plan, load_suites, plan_suites, require_sight, signatures_of
+from dlbench.cli.recording import LEAST_ROUNDS, Recording, announce_gate, further_rounds, measure_until_seen, record
+from dlbench.cli.session import OpenSide, open_side
 from dlbench.cli.terminal import say, write_notes
-from dlbench.core.errors import ExitCode
+from dlbench.core.errors import DlbenchError, ExitCode, SuiteError, UsageError
 from dlbench.core.measurement import CONFIRMING
 from dlbench.core.provenance import differences
+from dlbench.core.quantities import Json
 from dlbench.core.rank_test import PAIRED_SHARES, rounds_for_gate
 from dlbench.core.thresholds import WITHIN_A_RUN, ThresholdSettings, overridden
+from dlbench.harness.plan.cases import Signatures, check
+from dlbench.harness.plan.suite import Bench, Suite
+from dlbench.harness.process import checkout
+from dlbench.harness.process.interpreter import Interpreter, own_variables
 from dlbench.harness.process.interrupt import Interruption
 from dlbench.harness.ranks.machines import refuse_several
-from dlbench.harness.schedule import RunSettings, Task
+from dlbench.harness.schedule import RunSettings, Side, Task
 
 if TYPE_CHECKING:
     from dlbench.analysis.compare.verdict import Comparison
     from dlbench.analysis.read.table import Results
 
+_KINDS = {"python": "python=PATH", "env": "env=NAME=VALUE", "ref": "ref=REF"}
+"""In what a side can differ, each as it is written."""
+_SAME = "same"
+"""Stands for nothing in which b differs."""
+
+
+@dataclass(frozen=True, slots=True)
+class SideOptions:
+    """One side of an A/B, from its options."""
+
+    side: Side
+    """Without plugins and the code of its reference. Where an interpreter was given, the code installed there is measured."""
+    reference: str | None
+
+    @classmethod
+    def of(cls, name: str, given: Sequence[str]) -> Self:
+        """Read the options of a side. Raises UsageError for what makes no sense."""
+        single: dict[str, str] = {}
+        environ: dict[str, str] = {}
+        for words in given:
+            kind, _, value = words.partition("=")
+            if kind not in _KINDS or not value:
+                raise UsageError(f"--{name} {words}: write {', '.join(_KINDS.values())}")
+            key, value = _variable(f"--{name} {words}", value) if kind == "env" else (kind, value)
+            known = environ if kind == "env" else single
+            if key in known:
+                raise UsageError(f"--{name} {words}: {key} is given twice; give it once")
+            known[key] = value
+        python = single.get("python")
+        found = Interpreter().python if python is None else shutil.which(python)
+        if found is None:
+            raise UsageError(f"--{name} python={python}: there is no such program; give the path of a Python, such as .venv/bin/python")
+        # Absolute, and not resolved: a virtual environment's is a link to another one's.
+        interpreter = Interpreter(str(Path(found).absolute()), environ, imports_from_folder=python is None)
+        return cls(Side(name=name, interpreter=interpreter), single.get("ref"))
+
+
+def _variable(option: str, text: str) -> tuple[str, str]:
+    key, equals, value = text.partition("=")
+    if not equals or not re.fullmatch(r"[A-Za-z_]\w*", key) or "\0" in value:
+        raise UsageError(f"{option}: write env=NAME=VALUE")
+    if key in own_variables(threads=1, seed=0):
+        raise UsageError(f"{option}: dlbench sets {key} itself, alike on both sides; leave it out")
+    # The loader would only print that it goes on without it.
+    if key == "LD_PRELOAD" and (absent := [each for each in re.split("[ :]+", value) if "/" in each and not Path(each).is_file()]):
+        raise UsageError(f"{option}: there is no file {absent[0]}; give the path of a library that is there")
+    return key, value
+
+
+def _sides(a: Sequence[str], b: Sequence[str]) -> tuple[SideOptions, SideOptions]:
+    if not (a or b):
+        apart = ", ".join(f"--b {each}" for each in _KINDS.values())
+        raise UsageError(f"a and b are the same code here; say in what b differs: {apart} (--b {_SAME} measures the same code twice)")
+    return SideOptions.of("a", a), SideOptions.of("b", () if tuple(b) == (_SAME,) else b)
+
+
+_DIFFERS = "in python=PATH, env=NAME=VALUE, or ref=REF of the checkout of FILE.py. Repeatable."
+_side_options = option_group(
+    "sides",
+    _sides,
+    click.option(
+        "--b", multiple=True, metavar="KIND=VALUE", help=f"Side b, which is judged, differs from what is here {_DIFFERS} Or: same."
+    ),
+    click.option("--a", multiple=True, metavar="KIND=VALUE", help="The same of side a, the base."),
+)
+"""Adds --a and --b; the command gets ``sides``, the `SideOptions` of each."""
+
+
+@dataclass(frozen=True, slots=True)
+class ABSide:
+    """A side of an A/B with its code in place and its worker running."""
+
+    opened: OpenSide
+    folder: Path | None
+    """Checkout of its git reference; None without one."""
+    revision: Mapping[str, str]
+    """Its git reference and the commit, for the header; empty without one."""
+
+    def plan(self, suites: tuple[Suite, ...], other: Self, planning: PlanOptions) -> Plan:
+        """Plan the suites, without the benches that only the other side's code has."""
+        with _named(self.opened.side, self.folder):
+            return plan_suites(_without_unknown(suites, self.opened.hello, other.opened.hello), self.opened.hello, planning)
+
+    def to_json(self, plan: Plan) -> Json:
+        """Return the side's part of the header: no paths, but a hash to tell interpreters of the same name apart."""
+        from dlbench.harness.probe.fingerprint import fingerprint, without_secrets
+
+        interpreter = self.opened.side.interpreter
+        where = fingerprint(plan.hello, plan.devices, environ=interpreter.environment())
+        return {
+            "side": {
+                "python": Path(interpreter.python).name,
+                "python_key": hashlib.sha256(interpreter.python.encode()).hexdigest()[:8],
+                "environ": without_secrets(interpreter.environ),
+                **self.revision,
+            },
+            "workloads": plan.declarations(),
+            **{block: where[block] for block in ("machine_key", "stack_key", "identity", "stack")},
+        }
+
+
+@contextmanager
+def open_ab_side(
+    options: SideOptions, plugins: tuple[str, ...], suites: Sequence[Suite], settings: RunSettings, interruption: Interruption
+) -> Iterator[ABSide]:
+    """Put the code of a side in place and start its worker, as `open_side` does; an error names the side."""
+    with _code_in_place(options, plugins, interruption) as (side, folder, revision), ExitStack() as stack:
+        with _named(side, folder):
+            opened = stack.enter_context(open_side(side, suites, settings, interruption))
+        yield ABSide(opened, folder, revision)
+
+
+@contextmanager
+def _named(side: Side, folder: Path | None) -> Iterator[None]:
+    """Add the side's name to errors raised inside, and remove the folder of its code from them."""
+    try:
+        yield
+    except DlbenchError as error:
+        text = str(error).replace(f"{folder}{os.sep}", "") if folder else str(error)
+        raise type(error)(f"side {side.name}: {text}") from error
+
+
+@contextmanager
+def _code_in_place(
+    options: SideOptions, plugins: tuple[str, ...], interruption: Interruption
+) -> Iterator[tuple[Side, Path | None, dict[str, str]]]:
+    """Write the side's git reference, if any, into a temporary folder, which is removed even at an abrupt exit.
+
+    Raises UsageError where no plugin lies in a checkout, or the reference does not have it.
+    """
+    side = replace(options.side, plugins=plugins)
+    if options.reference is None:
+        yield side, None, {}
+        return
+    option = f"--{side.name} ref={options.reference}"
+    files = {plugin: Path(plugin).resolve() for plugin in plugins}
+    root = next(filter(None, map(checkout.root_of, files.values())), None)
+    if root is None:
+        raise UsageError(f"{option}: no FILE.py of yours lies in a git checkout, so there is nothing to take this reference of")
+    with (
+        TemporaryDirectory(prefix="dlbench-", ignore_cleanup_errors=True) as temporary,
+        interruption.before_exit(lambda: shutil.rmtree(temporary, ignore_errors=True)),
+    ):
+        folder = Path(temporary).resolve() / "checkout"
+        folder.mkdir()
+        try:
+            commit = checkout.write_reference(root, options.reference, folder)
+        except UsageError as error:
+            raise UsageError(f"{option}: {error}") from error
+        for plugin, path in files.items():
+            if path.is_relative_to(root):
+                files[plugin] = folder / path.relative_to(root)
+                if not files[plugin].is_file():
+                    raise UsageError(f"{option}: this reference has no {path.relative_to(root)}")
+        here = Path.cwd()
+        at = folder / here.relative_to(root) if here.is_relative_to(root) else folder
+        interpreter = replace(side.interpreter, folder=at if at.is_dir() else folder, imports_from_folder=True)
+        side = replace(side, plugins=tuple(map(str, files.values())), interpreter=interpreter, not_from=root)
+        yield side, folder, {"ref": options.reference, "commit": commit}
+
+
+def _without_unknown(suites: tuple[Suite, ...], own: Json, other: Json) -> tuple[Suite, ...]:
+    """Leave out benches that need a workload, parameter or kind of device which only the other side's code has.
+
+    Their cases then stand on the other side alone, which is a verdict and no mistake; where nothing would be left, nothing is left out.
+    """
+    here, there = ((signatures_of(side), side["kinds"]) for side in (own, other))
+
+    def fits(suite: Suite, bench: Bench, code: tuple[Signatures, Sequence[str]]) -> bool:
+        try:
+            check([replace(suite, benches=(bench,))], *code)
+        except SuiteError:
+            return False
+        return True
+
+    left = tuple(
+        replace(suite, benches=tuple(bench for bench in suite.benches if fits(suite, bench, here) or not fits(suite, bench, there)))
+        for suite in suites
+    )
+    return left if any(suite.benches for suite in left) else suites
+
 
 @click.command("ab")
+@_side_options
 @planning_options
-@side_options
-@click.option("--confirm", is_flag=True, help="Measure what is called slower or faster again, and let the new rounds alone decide.")
 @measuring_options(
-    rounds="Fresh processes a side to measure each case in (default: 14 or more at first, as so many cases need, then up to 60).",
-    budget="Time for all rounds, such as 10m: after the first none starts that would not fit (default: what the rounds take).",
+    rounds="Fresh processes a side (default: 14 or more, then up to 60).",
+    budget="Time for all rounds, such as 10m (default: what they take).",
 )
-@threshold_options(
-    "3% of time and 5% of memory",
-    "Measure on until every case shows or excludes such a slowdown, and end with 4 if one doesn't (default: the suite's, or 25%).",
-)
-@click.option("--dry-run", is_flag=True, help="Only print what would be measured, and an estimate of the time.")
-@output_options
-def command(
+@threshold_options("3%, memory 5%", "Measure on until each case shows or excludes such a slowdown, or end with 4 (default: 25%).")
+@click.option("--confirm", is_flag=True, help="Measure changes again; the new rounds alone decide.")
+@output_options()
+def ab_command(
     planning: PlanOptions,
     sides: tuple[SideOptions, SideOptions],
-    confirm: bool,
     measuring: MeasureOptions,
     given: ThresholdSettings,
-    dry_run: bool,
+    confirm: bool,
     output: OutputOptions,
 ) -> ExitCode:
     """Measure two sides alternately on this machine: interpreters, environments, or states of your code; then judge b against a.
 
     In each round both sides of every case are measured one after the other, each in processes of its own; every second round reverses
-    their order. The sides differ in what the options of a and b say, at least one; a side without an option is as things are here. The
-    result file holds both. Verdicts and exit codes are those of compare, which gives them again with --by run.
+    their order. The result file holds both; compare gives the verdicts again, with --by run.
 
     \b
       dlbench ab --b python=../next/.venv/bin/python
       dlbench ab matmul -k fp32 --b env=MKL_CBWR=COMPATIBLE
-      dlbench ab mine.toml --plugin mine.py --a ref=main --confirm
+      dlbench ab mine.toml mine.py --a ref=main --confirm
     """
     refuse_several("dlbench ab")
     refuse_same_file({"--output": measuring.output, **output.files})
@@ -82,8 +269,6 @@ def command(
         plans = [one.plan(suites, other, planning) for one, other in (opened, opened[::-1])]
         session, alike = _session(opened, plans, settings, measuring)
         goes_on = measuring.rounds is None or measuring.budget is not None
-        if dry_run:
-            return write_gate(session, goes_on, output.form)
         with record(session, interruption) as recording:
             if alike:
                 write_notes(["nothing that is recorded differs between the sides, so this is an A/A"])

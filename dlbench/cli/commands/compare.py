@@ -1,85 +1,59 @@
 """``dlbench compare``: a verdict for every case of two result files, or of one, and an exit code for CI."""
 
-import gc
-import os
 import shlex
-import signal
-import sys
-from collections.abc import Iterable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import replace
-from multiprocessing import get_context
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from dlbench.cli import completion
-from dlbench.cli.options import CALIBRATIONS, PATH, OutputOptions, output_options, threshold_options
+from dlbench.cli.options import CALIBRATIONS, OUTPUT_FILE, PATH, OutputOptions, complete_columns, output_options, threshold_options
 from dlbench.core.errors import ExitCode, UsageError
 from dlbench.core.thresholds import ThresholdSettings
 
 if TYPE_CHECKING:
     from dlbench.analysis.compare.verdict import Comparison
-    from dlbench.analysis.read.table import Map, Read, Results
-
-_LARGE = 1 << 26  # bytes; below, starting processes costs more than it saves
-_HUGE = 1 << 30  # bytes; above, one file after the other, as what is read at the same time takes memory at the same time
+    from dlbench.analysis.read.table import Results
 
 
 @click.command("compare")
 @click.argument("base", type=PATH)
 @click.argument("new", metavar="[NEW|FOLDER]...", nargs=-1, type=PATH)
-@threshold_options(
-    "10% of time, with --by 3%, and 5% of memory",
-    "End with 4 if some case doesn't exclude such a slowdown (default: the suite's; else 25%, if --strict or a file of run --gate asks).",
-)
 @click.option(
-    "--by",
-    metavar="COLUMN",
-    shell_complete=completion.columns,
-    help="Compare rows within BASE that differ in it: device, dtype, mode, batch, param.layout, …",
+    "--by", metavar="COLUMN", shell_complete=complete_columns, help="Compare rows within BASE that differ in it: device, dtype, mode, …"
 )
-@click.option(
-    "--calibration",
-    type=PATH,
-    metavar="FILE",
-    help=f"This machine's noise between sessions (default: {CALIBRATIONS}/MACHINE.json, if dlbench calibrate has made it).",
-)
+@threshold_options("10%, --by 3%", "End with 4 if a case doesn't exclude such a slowdown (25%).")
+@click.option("--calibration", type=PATH, metavar="FILE", help="Noise between sessions (default: what dlbench calibrate found here).")
 @click.option("--across-machines", is_flag=True, help="Report on files of different machines; slower does not fail then.")
-@output_options
-def command(
+@output_options(click.option("--report", type=OUTPUT_FILE, metavar="PAGE", help="Write a page with a plot, too; never overwritten."))
+def compare_command(
     base: Path,
     new: tuple[Path, ...],
-    given: ThresholdSettings,
     by: str | None,
+    given: ThresholdSettings,
     calibration: Path | None,
     across_machines: bool,
     output: OutputOptions,
 ) -> ExitCode:
     """A verdict for every case of BASE and NEW: slower, faster, same or inconclusive.
 
-    Each NEW, and each file of a FOLDER, is compared with BASE on its own; in a file of pyperf each run is a round. The
-    test is exact, and corrected for the number of cases. Ends with 3 if anything is slower, 5 if a case failed or is missing, and 4 if the
-    comparison decides nothing; docs/compare.md has the rules.
+    Each NEW, and each file of a FOLDER, is compared with BASE on its own; in a file of pyperf each run is a round. Ends with 3 if
+    anything is slower, 5 if a case failed or is missing, and 4 if nothing is decided; docs/compare.md has the rules.
 
     \b
-      dlbench compare before.jsonl after.jsonl
       dlbench compare before.jsonl after.jsonl --threshold 5% --junit verdicts.xml
       dlbench compare run.jsonl --by dtype
     """
     # Here and not at the top: reading imports more than help may take.
     from dlbench.analysis.compare.pairs import are_sides, compare_by, compare_sides
     from dlbench.analysis.compare.provenance import side_notes
-    from dlbench.analysis.read.table import collect, files_in
+    from dlbench.analysis.read.table import collect
     from dlbench.analysis.scaling.outliers import fleet_notes
     from dlbench.cli.verdicts import conclude
 
     _refuse_contradictions(base, new, by, calibration, across_machines)
-    files = files_in((base, *new))
-    with _side_by_side(files) as each:
-        results = collect(files, each)
+    results = collect((base, *new))
     if by and by.removeprefix("case.") == "run" and are_sides(results):
         comparisons, notes = [compare_sides(results, given=given)], side_notes(results)
     elif by:
@@ -130,24 +104,3 @@ def _across_files(
         for name in others
     ]
     return comparisons, [*notes, *unproven]
-
-
-@contextmanager
-def _side_by_side(paths: Sequence[Path]) -> Iterator["Map"]:
-    """Return a map that reads large files at the same time on Linux, the first here and others in processes, else the built-in one."""
-    sizes = [path.stat().st_size for path in paths if path.is_file()]
-    if sum(sizes) >= _LARGE:
-        gc.disable()  # nothing of a file is garbage until the command ends, and looking for it takes a fifth of the time
-    if len(sizes) < 2 or not _LARGE <= sum(sizes) <= _HUGE or sys.platform != "linux":
-        yield map
-        return
-    workers, ignore_interrupts = min(len(sizes) - 1, os.cpu_count() or 1), (signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's
-    with ProcessPoolExecutor(workers, get_context("fork"), signal.signal, ignore_interrupts) as pool:
-
-        def each(read: "Read", paths: Iterable[Path], names: Iterable[str]) -> "Iterator[Results]":
-            first, *others = zip(paths, names, strict=True)
-            later = [pool.submit(read, *other) for other in others]
-            yield read(*first)
-            yield from (other.result() for other in later)
-
-        yield each

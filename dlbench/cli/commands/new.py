@@ -84,7 +84,7 @@ def my_network() -> nn.Module:
 @click.command("new")
 @click.argument("file", metavar="FILE.py", type=OUTPUT_FILE)
 @click.option("--inputs", type=click.Choice(list(_KINDS)), default="images", show_default=True, help="What the network takes.")
-def command(file: Path, inputs: str) -> None:
+def new_command(file: Path, inputs: str) -> None:
     """Write the file of a network of your own, with an example in its place.
 
     The file runs as it is. --inputs example is for a network that takes anything else than one image or a sequence of tokens: the file

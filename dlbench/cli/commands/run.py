@@ -25,8 +25,8 @@ from dlbench.cli.options import (
     typed_options,
 )
 from dlbench.cli.output_files import check_writable
-from dlbench.cli.planning import Plan, load_suites, plan_suites, require_sight, write_plan
-from dlbench.cli.recording import LEAST_ROUNDS, announce_gate, measure_until_seen, record, write_gate
+from dlbench.cli.planning import Plan, load_suites, plan_suites, require_sight
+from dlbench.cli.recording import LEAST_ROUNDS, announce_gate, measure_until_seen, record
 from dlbench.cli.terminal import say
 from dlbench.core.errors import DeviceAbsent, ExitCode, UsageError
 from dlbench.core.model import Status
@@ -49,35 +49,33 @@ if TYPE_CHECKING:
 @click.command("run")
 @planning_options
 @measuring_options(
-    rounds="Fresh processes to measure each case in (default: the suite's, 7).",
-    budget="Time for the whole run, such as 90s or 10m (default: the suite's, for each device); what is left buys more rounds.",
+    rounds="Fresh processes for each case (default: the suite's, 7).",
+    budget="Time for the whole run, such as 90s or 10m (default: the suite's); what is left buys more rounds.",
 )
 @click.option(
     "--gate",
     is_flag=True,
     is_eager=True,
     callback=defaults.without_defaults("rounds", "budget"),
-    help="Make a baseline: 14 rounds or more, and up to 60 until a later comparison could call or exclude what must be detected.",
+    help="Make a baseline: 14 to 60 rounds, until compare could see a slowdown.",
 )
-@detect_option("With --gate: end with 4 if, compared with a run like this one, a case would not exclude such a slowdown (default: 25%).")
+@detect_option("Which slowdown --gate has to see, else it ends with 4 (default: 25%).")
 @click.option(
     "--resume",
     type=PATH,
     metavar="FILE",
     is_eager=True,
     callback=defaults.without_defaults(),
-    help="Go on with a run as it was planned; with one that is complete, to more --rounds or for a --budget.",
+    help="Go on with a run as planned; if complete, to more --rounds.",
 )
-@click.option("--dry-run", is_flag=True, help="Only print what would be measured, and an estimate of the time.")
 @training_options
 @format_option
-def command(
+def run_command(
     planning: PlanOptions,
     measuring: MeasureOptions,
     gate: bool,
     detect: str | None,
     resume: Path | None,
-    dry_run: bool,
     prices: Prices,
     form: str,
 ) -> ExitCode:
@@ -115,11 +113,7 @@ def command(
                 return _write_complete(unfinished, session.gate, form, prices)
         else:
             plan = plan_suites(suites, opened.hello, planning)
-            if dry_run and given is None:
-                return write_plan(plan, form, sessions.policy_for(plan, measuring.policy), opened.programs)
             session = _new_session(plan, opened, settings, measuring, given)
-            if dry_run:
-                return write_gate(session, True, form)
         return _measure(session, opened, interruption, form, prices, not (measuring.rounds or measuring.budget))
 
 

@@ -1,131 +1,95 @@
 """``dlbench show``: result files as tables again, or their rows paired."""
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import replace
 from pathlib import Path
 
 import click
 
-from dlbench.cli import completion
-from dlbench.cli.options import files_argument, format_option, option_group, price_options
+from dlbench.cli.options import complete_columns, files_argument, format_option, offering, price_options
 from dlbench.cli.prices import check_devices, typed_prices
 from dlbench.core.errors import UsageError, did_you_mean
 from dlbench.core.prices import Prices
 
-_TOPICS = ("cost", "serving", "speed-up")
-"""The answers that tell prices and cards."""
-_FORMATS = {"--answers": ("table", "md", "json"), "--topic": ("table", "md", "json"), "--card": ("table", "md"), "--details": ("table",)}
-"""What they can be written as; all else takes every format."""
+_PARTS = {"all": ("table", "md", "json"), "claims": ("table", "csv", "json", "md"), "card": ("table", "md"), "details": ("table",)}
+"""Topics that are no single answer, and the formats of each; a single one has those of all."""
+_PRICED = ("cost", "serving", "speed-up")
+"""The answers that tell prices."""
 _ANSWERED = {"convergence": "precision", "scaling": "devices"}
 """Suites that are called otherwise than the answer that they are for."""
 
 
-@dataclass(frozen=True, slots=True)
-class Shown:
-    """What is to be shown in place of the cases and the lines."""
+def _topics() -> list[str]:
+    from dlbench.analysis import answers
 
-    by: str | None
-    answers: bool
-    topic: str | None
-    claims: bool
-    card: bool
-    details: bool
-
-    @property
-    def names(self) -> list[str]:
-        """The options that are given."""
-        return [f"--{each.name}" for each in fields(self) if getattr(self, each.name)]
-
-    def check(self, form: str) -> None:
-        """Raise UsageError where options ask for things that do not go together."""
-        chosen, typed = self.names, typed_prices()
-        if len(chosen) > 1:
-            raise UsageError(f"{' and '.join(chosen)} show something else each; give one of them")
-        if chosen and form not in (forms := _FORMATS.get(chosen[0], (form,))):
-            raise UsageError(f"{chosen[0]} can't be written as {form}; give --format {' or '.join(forms)}")
-        unshown = self.by or self.topic not in (None, *_TOPICS) or (form != "table" and not chosen)
-        if typed and unshown:
-            raise UsageError(
-                f"prices are shown by the answers on cost, serving and speed-up alone; leave out {', '.join(typed)}, or give --topic cost"
-            )
-        if self.topic not in (None, "speed-up") and "--on" in typed:
-            raise UsageError(f"--on is for the answer on speed-up, not for --topic {self.topic}; leave it out, or give --topic speed-up")
+    return [*answers.topics(), *_PARTS]
 
 
 @click.command("show")
 @files_argument
-@option_group(
-    "parts",
-    Shown,
-    click.option(
-        "--by",
-        metavar="COLUMN",
-        shell_complete=completion.columns,
-        help="Pair the rows that differ in it: device, dtype, mode, run, batch, threads, param.layout, …",
-    ),
-    click.option("--answers", is_flag=True, help="Only the answers, each with its reasoning; also as --format md or json."),
-    click.option(
-        "--topic",
-        metavar="TOPIC",
-        shell_complete=completion.topics,
-        help="Only one of the answers, with the tables that it stands on: precision, batch, …; also as --format md or json.",
-    ),
-    click.option(
-        "--claims",
-        is_flag=True,
-        help="Only what others claim of GPUs, precisions and batches, and what was measured; also as md, csv or json.",
-    ),
-    click.option(
-        "--card",
-        is_flag=True,
-        help="Only a card to paste, in Markdown: machine, versions, the headline of each answer, and the command that measures it again.",
-    ),
-    click.option("--details", is_flag=True, help="All cases, all tables, and what was in the way of the measurements."),
+@click.option(
+    "--topic",
+    metavar="TOPIC",
+    shell_complete=offering(_topics),
+    help="One answer with its tables, such as batch; or all, claims, card (to paste), details.",
 )
-@format_option
+@click.option(
+    "--by",
+    metavar="COLUMN",
+    shell_complete=complete_columns,
+    help="Pair the rows that differ in it: device, dtype, mode, run, batch, …",
+)
 @price_options
-def command(files: tuple[Path, ...], parts: Shown, form: str, given: Prices) -> None:
+@format_option
+def show_command(files: tuple[Path, ...], topic: str | None, by: str | None, form: str, given: Prices) -> None:
     """Print what result files say: their cases, and a line for each answer; or pair their rows.
 
-    A terminal shows as many cases as leave these lines in sight, a pipe all of them; --details has the rest. With
-    --answers, or --topic for one, the reasoning follows each answer. --by matches rows; ratios have intervals from four rounds on,
-    and never a verdict; --by ranks says what more devices bring, with a projection. Of a folder of result files a note says which
-    stand out among those of the same kind of machine.
+    --by matches rows; ratios have intervals from four rounds on, and never a verdict; --by ranks says what more devices bring. Of a
+    folder of result files a note says which stand out among those of the same kind of machine.
 
     \b
-      dlbench show run.jsonl
-      dlbench show run.jsonl --topic precision
+      dlbench show run.jsonl --topic all
       dlbench show cpu.jsonl gpu.jsonl --by device
-      dlbench show run.jsonl --claims
-      dlbench show run.jsonl --card
-      dlbench show results/fleet
-      dlbench show run.jsonl --by dtype --format csv
       dlbench show run.jsonl --topic cost --price cuda=2.50/h
       dlbench show run.jsonl --topic speed-up --on 'RTX 4090'
     """
-    parts.check(form)
+    _check(topic, by, form)
 
     # Here and not at the top: pandas takes longer to import than help may take.
-    from dlbench.analysis.answers import topics
     from dlbench.analysis.presentation.names import paths_of
     from dlbench.analysis.read.table import collect
-    from dlbench.cli.output import devices, notes_on, write_answers, write_card, write_claims, write_pairs, write_results
+    from dlbench.cli import output
     from dlbench.cli.terminal import write_notes
 
-    if parts.topic and parts.topic not in (known := topics()):
-        near = f"; its answer is '{_ANSWERED[parts.topic]}'" if parts.topic in _ANSWERED else did_you_mean(parts.topic, known)
-        raise UsageError(f"there is no topic '{parts.topic}'{near}; the topics are {', '.join(known)}")
     results = replace(collect(files), prices=given)
-    check_devices(given, devices(results))
-    notes = [*notes_on(results, files), *(paths_of(results.paths) if form == "table" else ())]
-    if parts.details or not parts.names:
-        write_results(results, form, files, notes, details=parts.details)
+    check_devices(given, output.devices(results))
+    notes = [*output.notes_on(results, files), *(paths_of(results.paths) if form == "table" else ())]
+    if by is None and topic in (None, "details"):
+        output.write_results(results, form, files, notes, details=topic is not None)
         return
-    if parts.by:
-        write_pairs(results, parts.by, form)
-    elif parts.card:
-        write_card(results)
-    elif parts.claims:
-        write_claims(results, form)
+    if by:
+        output.write_pairs(results, by, form)
+    elif topic == "card":
+        output.write_card(results)
+    elif topic == "claims":
+        output.write_claims(results, form)
     else:
-        write_answers(results, form, parts.topic)
+        output.write_answers(results, form, None if topic == "all" else topic)
     write_notes(notes)
+
+
+def _check(topic: str | None, by: str | None, form: str) -> None:
+    """Raise UsageError for a topic that there is not, and where options ask for things that do not go together."""
+    if topic and topic not in (known := _topics()):
+        near = f"; its answer is '{_ANSWERED[topic]}'" if topic in _ANSWERED else did_you_mean(topic, known)
+        raise UsageError(f"there is no topic '{topic}'{near}; the topics are {', '.join(known)}")
+    if topic and by:
+        raise UsageError("--topic and --by show something else each; give one of them")
+    if topic and form not in (forms := _PARTS.get(topic, _PARTS["all"])):
+        raise UsageError(f"--topic {topic} can't be written as {form}; give --format {' or '.join(forms)}")
+    typed = typed_prices()
+    if typed and (topic not in (*_PARTS, *_PRICED) if topic else by or form != "table"):
+        raise UsageError(
+            f"prices are shown by the answers on cost, serving and speed-up alone; leave out {', '.join(typed)}, or give --topic cost"
+        )
+    if "--on" in typed and topic in ("cost", "serving"):
+        raise UsageError(f"--on is for the answer on speed-up, not for --topic {topic}; leave it out, or give --topic speed-up")

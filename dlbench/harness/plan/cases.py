@@ -171,7 +171,6 @@ def plan(
     devices: Sequence[str],
     *,
     only: Callable[[str], bool] | None = None,
-    case_ids: Sequence[str] = (),
     include_absent: bool = True,
 ) -> Iterator[Case]:
     """Yield the cases of suites that `check` accepted, in order, none of them twice.
@@ -179,25 +178,16 @@ def plan(
     ``devices`` are the ids that take part; a suite's own ``devices`` choose among them. One that it names and that is not there
     still has its cases, for the runner to skip with a reason, unless ``include_absent`` is false because the user chose the devices;
     so has ``accelerator`` where there is no other device than the CPU.
-    ``only`` says of a case's id whether to plan it; ``case_ids``, where there are any, are those of exactly the cases to plan.
+    ``only`` says of a case's id whether to plan it.
 
-    Raises SuiteError at once for more than ``MAX_CASES``; UsageError at once for one of ``case_ids`` that is in none of the suites, and at
-    the end where there was no case.
+    Raises SuiteError at once for more than ``MAX_CASES``, and UsageError at the end where there was no case.
     """
     total = count(suites, devices, include_absent=include_absent)
     if total > MAX_CASES:
         raise SuiteError(
             f"{_names(suites)} would plan {total:,} cases, and {MAX_CASES:,} is the limit; shorten an axis, for example with --set"
         )
-    cases = _cases(suites, signatures, devices, only, include_absent)
-    if not case_ids:
-        return cases
-    planned = {case.id: case for case in cases}
-    for wanted in case_ids:
-        if wanted not in planned:
-            near = nearest(wanted, list(planned), least=0)
-            raise UsageError(f"{_names(suites)} plans no case '{wanted}' here{near} (dlbench list SUITE shows the ids)")
-    return (case for case in planned.values() if case.id in case_ids)
+    return _cases(suites, signatures, devices, only, include_absent)
 
 
 def policy_of(suites: Suites, signatures: Signatures, devices: Sequence[str]) -> Policy:
@@ -279,7 +269,7 @@ def _benches(suites: Suites, signatures: Signatures) -> Iterator[tuple[str, Benc
             where, workload = f"{suite.origin}, bench {number}", bench.workload
             if workload not in signatures:
                 near = nearest(workload, sorted(signatures))
-                raise SuiteError(f"{where}: no workload is called '{workload}'{near} (one of your own comes with --plugin)")
+                raise SuiteError(f"{where}: no workload is called '{workload}'{near} (one of your own comes with its FILE.py)")
             yield f"{where} ({workload})", bench, signatures[workload]
 
 

@@ -1,4 +1,4 @@
-"""Answers of ``dlbench show --answers`` on made-up measurements."""
+"""Answers of ``dlbench show --topic all`` on made-up measurements."""
 
 import json
 from dataclasses import replace
@@ -24,7 +24,7 @@ def asked(tmp_path):
     def ask(*files, **header):
         folder = tmp_path / str(len(list(tmp_path.iterdir())))
         names = [made_up.write(folder / f"run{number}.jsonl", each, **header).name for number, each in enumerate(files)]
-        done = front_door.in_process(folder, "show", *names, "--answers", "--format", "json")
+        done = front_door.in_process(folder, "show", *names, "--topic", "all", "--format", "json")
         assert done.code == 0, done.err
         return {each["question"]["topic"]: each for each in json.loads(done.out)["answers"]}
 

@@ -55,7 +55,7 @@ def test_it_is_found_by_every_screen_page_and_document(with_launches, run_file):
         "launches: 2.00 µs to start an operation  start n=1",
         "  start n=1: time 2.00 µs (1.94…2.06 µs).",
     ]
-    found = {each["question"]["topic"]: each for each in json.loads(show(run_file, "--answers", "--format", "json"))["answers"]}
+    found = {each["question"]["topic"]: each for each in json.loads(show(run_file, "--topic", "all", "--format", "json"))["answers"]}
     answer = found["launches"]
     assert answer["question"] == {"topic": "launches", "text": "How long does it take to start an operation?"}
     assert [column["name"] for _, column in answer["tables"][0]["columns"]] == [
@@ -79,7 +79,9 @@ def test_the_generators_of_readme_and_of_the_pages_find_it(with_launches, run_fi
 
 def test_without_rows_it_names_its_command(with_launches, tmp_path):
     path = made_up.write(tmp_path / "other.jsonl", made_up.rounds_of(made_up.case("matmul", n=1), made_up.flat([1.0] * 7)))
-    assert "launches: –  dlbench run ceilings\n  no launch was measured; measure it with: dlbench run ceilings\n" in show(path, "--answers")
+    assert "launches: –  dlbench run ceilings\n  no launch was measured; measure it with: dlbench run ceilings\n" in show(
+        path, "--topic", "all"
+    )
 
 
 def rows(_) -> list[Row]:

@@ -99,7 +99,7 @@ def test_a_series_folds_on_a_narrow_screen_between_its_words(tmp_path):
 
 def test_off_a_terminal_nothing_is_cut_and_what_is_missing_names_its_command(tmp_path):
     path = made_up.write(tmp_path / "run.jsonl", made_up.rounds_of(made_up.case("matmul", n=1), made_up.flat([1.0] * 7)))
-    lines = [line.strip() for line in show(path, "--answers").out.splitlines()]
+    lines = [line.strip() for line in show(path, "--topic", "all").out.splitlines()]
     assert [line for line in lines if line.partition(": ")[0] in TOPICS] == [
         "speed-up: –  no accelerator in these files",
         "crossover: –  no accelerator in these files",
@@ -128,7 +128,7 @@ def test_off_a_terminal_nothing_is_cut_and_what_is_missing_names_its_command(tmp
 
 
 def test_markdown_has_a_section_for_each_question(run_file):
-    text = show(run_file, "--answers", "--format", "md").out
+    text = show(run_file, "--topic", "all", "--format", "md").out
     assert text.count("\n## ") + text.startswith("## ") == len(TOPICS)
     assert (
         "## For serving: CPU or accelerator, at which batch and latency?\n\n"
@@ -143,7 +143,7 @@ def test_markdown_has_a_section_for_each_question(run_file):
 
 
 def test_every_row_of_markdown_is_as_wide_as_its_head(run_file):
-    blocks = show(run_file, "--answers", "--format", "md").out.split("\n\n")
+    blocks = show(run_file, "--topic", "all", "--format", "md").out.split("\n\n")
     widths = [[line.replace("\\|", "").count("|") for line in block.splitlines()] for block in blocks if block.startswith("| ")]
     assert len(widths) == 12
     assert [set(each) for each in widths] == [{each[0]} for each in widths]
@@ -158,30 +158,27 @@ def test_text_of_a_file_can_not_end_a_cell_or_steer_a_terminal(tmp_path):
         )
     ]
     path = made_up.write(tmp_path / "run.jsonl", measured)
-    assert "| t a\\|b[2J&lt;b> fp32 |" in show(path, "--answers", "--format", "md").out
-    assert "\x1b" not in show(path, "--answers").out
+    assert "| t a\\|b[2J&lt;b> fp32 |" in show(path, "--topic", "all", "--format", "md").out
+    assert "\x1b" not in show(path, "--topic", "all").out
 
 
 def test_the_name_of_a_device_is_text_and_no_tag(tmp_path):
     case = made_up.case("train_step", "cuda:0", model="resnet50", batch=8, dtype="amp_fp16")
     named = [replace(each, device_name="<b>\x1b[2J\u202e card") for each in made_up.rounds_of(case, made_up.flat(made_up.SEVEN))]
     path = made_up.write(tmp_path / "run.jsonl", named)
-    text = show(path, "--answers", "--format", "md").out
+    text = show(path, "--topic", "all", "--format", "md").out
     assert "no reference run has a case of cuda:0 (&lt;b>[2J card); " in text
     assert [part for part in ("<b>", "\x1b", "\u202e") if part in text] == []
-    assert not {"\x1b", "\u202e"} & set(show(path, "--answers").out)
+    assert not {"\x1b", "\u202e"} & set(show(path, "--topic", "all").out)
 
 
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
-        (["--answers", "--format", "csv"], "--answers can't be written as csv; give --format table or md or json"),
-        (["--answers", "--by", "device"], "--by and --answers show something else each; give one of them"),
-        (["--details", "--by", "ranks"], "--by and --details show something else each; give one of them"),
-        (
-            ["--details", "--format", "json"],
-            "--details can't be written as json; give --format table",
-        ),
+        (["--topic", "all", "--format", "csv"], "--topic all can't be written as csv; give --format table or md or json"),
+        (["--topic", "card", "--format", "json"], "--topic card can't be written as json; give --format table or md"),
+        (["--topic", "details", "--format", "json"], "--topic details can't be written as json; give --format table"),
+        (["--topic", "all", "--by", "device"], "--topic and --by show something else each; give one of them"),
     ],
 )
 def test_what_does_not_go_together_is_one_sentence(run_file, options, sentence):

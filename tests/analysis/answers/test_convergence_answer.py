@@ -172,7 +172,7 @@ def test_odd_numbers_of_an_edited_file_do_no_harm(asked, odd, converge):
 
 def test_a_list_of_cases_has_the_range_over_seeds_and_a_card_the_headline(tmp_path):
     made_up.write(tmp_path / "run.jsonl", [*PRODUCTS, *TRAININGS], workloads=DECLARED)
-    out = front_door.in_process(tmp_path, "show", "run.jsonl", "--details").out
+    out = front_door.in_process(tmp_path, "show", "run.jsonl", "--topic", "details").out
     assert "accuracy 60.0…63.8 % over 6 seeds" in out
-    card = front_door.in_process(tmp_path, "show", "run.jsonl", "--card").out
+    card = front_door.in_process(tmp_path, "show", "run.jsonl", "--topic", "card").out
     assert "\n- precision: int8 4.00× fp32 (3.88…4.12), error 1.1 %; matmul n=1024\n" in card

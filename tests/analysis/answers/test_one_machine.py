@@ -78,7 +78,7 @@ def test_seven_files_of_one_machine_are_one_device(shown):
     text = shown(files)
     assert text.startswith(f"8 cases: 8 measured; 7 rounds.\ncpu: {made_up.CPU}, 2 threads\n")
     assert [line[2] for line in lines_of(text, "matmul n=64 fp32")] == ["fp32"]
-    found = json.loads(shown(files, "--answers", "--format", "json"))["answers"]
+    found = json.loads(shown(files, "--topic", "all", "--format", "json"))["answers"]
     assert not [text for each in found for text in each.get("sentences", ()) if "day" in text and "files with" not in text]
 
 
@@ -211,7 +211,7 @@ def test_an_answer_tells_of_each_case_the_file_and_counts_it_once(shown):
         f"day{n}": (place(f"2026-11-2{n}"), [unsteady(each) for each in made_up.both_kinds() if each.case.device == device or n == 0])
         for n, device in enumerate(("cpu", "cpu", "cuda:0"))
     }
-    found = {each["question"]["topic"]: each for each in json.loads(shown(files, "--answers", "--format", "json"))["answers"]}
+    found = {each["question"]["topic"]: each for each in json.loads(shown(files, "--topic", "all", "--format", "json"))["answers"]}
     speedup, whole = found["speed-up"], f"{step}[model=resnet18,batch=8,dtype=fp32]"
     assert {case: names for case, names in speedup["files"].items() if case.startswith(whole)} == {
         f"{whole}@cpu": ["day1"],
@@ -230,7 +230,7 @@ def test_a_page_names_one_device_and_measures_each_case_again_as_its_file_did(tm
     html = page.report(collect(sorted(tmp_path.glob("*.jsonl")))).html
     assert html.count("cpu: AMD EPYC 7B13, 2 threads") == 1
     assert "<code>matmul[n=256,dtype=fp32]@cpu (cnn)</code>" in html
-    assert "dlbench run quick --case &#39;matmul[n=128" in html
+    assert "dlbench run quick -k &#39;matmul[n=128" in html
     assert "dlbench run cnn" in html
 
 

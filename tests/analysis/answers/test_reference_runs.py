@@ -25,7 +25,7 @@ def health(tmp_path):
                 line["samples"]["block_s"] = [slower(line["case"]["id"]) * each for each in line["samples"]["block_s"]]
         edit(lines)
         (tmp_path / "mine.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
-        done = front_door.in_process(tmp_path, "show", "mine.jsonl", "--answers", "--format", "json")
+        done = front_door.in_process(tmp_path, "show", "mine.jsonl", "--topic", "all", "--format", "json")
         assert done.code == 0, done.err
         return json.loads(done.out)["answers"][-1]
 

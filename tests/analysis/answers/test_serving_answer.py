@@ -121,7 +121,7 @@ def test_the_claim_on_serving_is_tested_by_requests_of_both_devices_that_lie_the
         *served(0.005, 1, "cuda:0", copies="pageable"),
     ]
     made_up.write(tmp_path / "run.jsonl", measured, workloads=DECLARED)
-    records = json.loads(front_door.in_process(tmp_path, "show", "run.jsonl", "--claims", "--format", "json").out)
+    records = json.loads(front_door.in_process(tmp_path, "show", "run.jsonl", "--topic", "claims", "--format", "json").out)
     (each,) = (each for each in records if each["claim.id"] == "serving-5.3-6.7x")
     assert (each["measured.value"], each["claim.verdict"]) == (pytest.approx(6.0), "as stated")
     assert each["claim.command"] == "dlbench run serving"

@@ -289,7 +289,7 @@ def test_the_bars_of_a_step_are_filled_to_what_its_ceilings_alone_would_take(ask
 def test_shares_of_layers_are_of_the_step_that_the_table_names(tmp_path):
     """Half as long under the profiler, so a time is twice what was seen there."""
     made_up.write(tmp_path / "run.jsonl", rounds("step", "cpu", 2.0, KINDS_ON_CPU), **HEADER)
-    done = front_door.in_process(tmp_path, "show", "run.jsonl", "--details", columns=160)
+    done = front_door.in_process(tmp_path, "show", "run.jsonl", "--topic", "details", columns=160)
     table = done.out[done.out.index("Slowest layers of a step") :].splitlines()
     rows = [" ".join(line.split()) for line in table[:8]]
     assert "step fp32 2.00 s conv1 Conv2d 200 ms 400 ms 30.0 %" in rows

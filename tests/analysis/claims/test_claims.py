@@ -69,7 +69,7 @@ def pairs(folder, by, file="run.jsonl"):
 
 def told(folder, *files, prices=()):
     """The records of each claim that was measured, and the verdict of all others, by id."""
-    done = front_door.in_process(folder, "show", *(files or ["run.jsonl"]), "--claims", *prices, "--format", "json")
+    done = front_door.in_process(folder, "show", *(files or ["run.jsonl"]), "--topic", "claims", *prices, "--format", "json")
     assert done.code == 0, done.err
     found, lacking = {}, {}
     for each in json.loads(done.out):
@@ -86,13 +86,15 @@ def numbers(record):
 
 @pytest.mark.parametrize(("form", "name"), [("md", "claims.md.txt"), ("table", "claims.table.txt")])
 def test_a_table_has_every_claim_with_what_rows_say_to_it(machine, form, name):
-    options = ["--claims", *(["--format", form] if form != "table" else [])]
+    options = ["--topic", "claims", *(["--format", form] if form != "table" else [])]
     assert front_door.in_process(machine, "show", "run.jsonl", *options).out == (Path(__file__).parent / name).read_text()
 
 
 def test_csv_has_the_same_records_as_json(machine):
-    rows = list(csv.DictReader(front_door.in_process(machine, "show", "run.jsonl", "--claims", "--format", "csv").out.splitlines()))
-    records = document(machine, "--claims")
+    rows = list(
+        csv.DictReader(front_door.in_process(machine, "show", "run.jsonl", "--topic", "claims", "--format", "csv").out.splitlines())
+    )
+    records = document(machine, "--topic", "claims")
     assert [list(each) for each in rows] == [list(each) for each in records]
     values = [[each["measured.value"] for each in read] for read in (rows, records)]
     assert values[0] == ["" if each is None else str(each) for each in values[1]]
@@ -111,7 +113,7 @@ def test_every_ratio_stands_with_its_interval_in_a_table_of_pairs(machine):
 
 
 def test_a_gain_of_batches_and_times_to_train_are_those_of_the_answers(machine):
-    answers = {each["question"]["topic"]: each for each in document(machine, "--answers")["answers"]}
+    answers = {each["question"]["topic"]: each for each in document(machine, "--topic", "all")["answers"]}
     batches = {row["place"]: row for table in answers["batch"]["tables"] for row in table["rows"] if "batch.enough" in row}
     found, _ = told(machine)
     for each in found["batch-8-64"]:
@@ -213,7 +215,7 @@ def test_what_is_lacking_is_said_with_the_command(tmp_path):
         **dict.fromkeys(("cast-32", "10-12-bits", "nearest-16", "stochastic-16", "xnor-58x"), "not measured"),
         **dict.fromkeys(("serving-5.3-6.7x", "upgrade-2x", "bert-products", "bert-4-days", "inception-222-frames"), "not measured"),
     }
-    commands = {each["claim.id"]: each["claim.command"] for each in document(tmp_path, "--claims")}
+    commands = {each["claim.id"]: each["claim.command"] for each in document(tmp_path, "--topic", "claims")}
     assert commands == {each.id: each.test.command if each.test else None for each in claims()}
     made_up.write(tmp_path / "none.jsonl", [])
     assert told(tmp_path, "none.jsonl")[0] == {}
@@ -288,21 +290,6 @@ def test_a_verdict_is_where_the_interval_lies_beside_the_number_stated(tmp_path,
     )
     (each,) = told(tmp_path)[0]["wait-20x"]
     assert (each["measured.value"], each["claim.verdict"]) == (pytest.approx(1 / gpu), verdict)
-
-
-@pytest.mark.parametrize(
-    ("options", "sentence"),
-    [
-        (["--claims", "--by", "device"], "--by and --claims show something else each; give one of them"),
-        (["--claims", "--answers", "--details"], "--answers and --claims and --details show something else each; give one of them"),
-        (["--claims", "--card"], "--claims and --card show something else each; give one of them"),
-        (["--card", "--topic", "cost"], "--topic and --card show something else each; give one of them"),
-        (["--card", "--format", "json"], "--card can't be written as json; give --format table or md"),
-    ],
-)
-def test_options_that_do_not_go_together_are_one_sentence(tmp_path, options, sentence):
-    made_up.write(tmp_path / "run.jsonl", timed(1.0, "train_step", model="resnet18", batch=8, dtype="fp32"))
-    assert front_door.in_process(tmp_path, "show", "run.jsonl", *options) == front_door.Done(2, "", f"dlbench: {sentence}\n")
 
 
 @pytest.mark.parametrize(

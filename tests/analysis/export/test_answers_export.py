@@ -57,7 +57,7 @@ It is faster. It is off by 0.3 %.
 Caution:
 
 - few rounds: no 95 % interval of a case; give --rounds 7
-- estimate: of the best, of steps alone, or of ranks that share a CPU; --answers
+- estimate: of the best, of steps alone, or of ranks that share a CPU; --topic all
 - whether it converges was not measured
 
 ## Does another device help?

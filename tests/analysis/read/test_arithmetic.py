@@ -87,6 +87,6 @@ def test_the_table_marks_it_and_health_counts_it(tmp_path):
     done = front_door.in_process(tmp_path, "show", "run.jsonl")
     assert "unexpected" in next(line for line in done.out.splitlines() if "bf16" in line)
     assert "1 case: bf16 has instructions here, yet runs at 0.500 × fp32: torch does not seem to use them" in done.out
-    answers = json.loads(front_door.in_process(tmp_path, "show", "run.jsonl", "--answers", "--format", "json").out)
+    answers = json.loads(front_door.in_process(tmp_path, "show", "run.jsonl", "--topic", "all", "--format", "json").out)
     (health,) = [each for each in answers["answers"] if each["question"]["topic"] == "health"]
     assert health["sentences"][0] == "unexpected: cases 1, measured 2, such as matmul n=1024 bf16."

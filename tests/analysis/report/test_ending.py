@@ -26,7 +26,7 @@ from dlbench.analysis.read.table import Results, collect
 from dlbench.analysis.report import ending, sentences
 from dlbench.analysis.report.ending import MOST as MOST_LINES
 from dlbench.analysis.report.terminal import End, Lines
-from dlbench.cli import next_step
+from dlbench.cli import output
 from dlbench.core.measurement import Measurement, SpotCheck
 from dlbench.core.model import Status
 from dlbench.core.schema import Column, Unit
@@ -144,7 +144,7 @@ def end_of(results: Results, width: int) -> list[str]:
     """The end of a screen of 24 rows, as a run has it."""
     found, every = answers(results), merged(results)
     shared, marks = sentences.shared_marks(every.rows), sentences.marks(every.rows, every)
-    asked = next_step.left_open(found, with_time=True)
+    asked = output.left_open(found, with_time=True)
     return printed(End(every, found, marks, shared, asked, MOST_LINES), width)
 
 
@@ -323,13 +323,11 @@ def test_what_is_open_is_one_command_of_the_fewest_suites() -> None:
         return Missing(Question(topic, "?"), "", *commands[:1], others=commands[1:])
 
     found = [lack("batch", "dlbench run batch", "dlbench run cnn"), lack("cost", "dlbench run cnn", "dlbench run"), lack("serving")]
-    assert next_step.left_open(found, with_time=True) == "batch, cost: dlbench run cnn"
-    assert (
-        next_step.left_open([*found[1:], lack("default", "dlbench run modes")], with_time=False) == "cost, default: dlbench run cnn modes"
-    )
+    assert output.left_open(found, with_time=True) == "batch, cost: dlbench run cnn"
+    assert output.left_open([*found[1:], lack("default", "dlbench run modes")], with_time=False) == "cost, default: dlbench run cnn modes"
     budgeted = [lack("speed-up", "dlbench run"), lack("default", "dlbench run modes")]
-    assert next_step.left_open(budgeted, with_time=True) == "speed-up, default: dlbench run quick modes, 18 min"
-    assert next_step.left_open(found[2:], with_time=True) == ""
+    assert output.left_open(budgeted, with_time=True) == "speed-up, default: dlbench run quick modes, 18 min"
+    assert output.left_open(found[2:], with_time=True) == ""
 
 
 @pytest.mark.parametrize(

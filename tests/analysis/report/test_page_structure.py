@@ -36,7 +36,7 @@ def unfolded(page: Page, *names: str) -> list[str]:
 def test_every_answer_is_a_section_with_its_plot_below_it_and_all_else_is_folded(tmp_path: Path) -> None:
     run = made_up.write(tmp_path / "run.jsonl", made_up.both_kinds())
     page = saved(tmp_path, run)
-    found = json.loads(front_door.in_process(tmp_path, "show", "run.jsonl", "--answers", "--format", "json").out)["answers"]
+    found = json.loads(front_door.in_process(tmp_path, "show", "run.jsonl", "--topic", "all", "--format", "json").out)["answers"]
     answered = [(each["question"]["topic"], bool(each["figures"])) for each in found if each["kind"] == "answer"]
     assert answered == [
         ("speed-up", True),
@@ -47,7 +47,7 @@ def test_every_answer_is_a_section_with_its_plot_below_it_and_all_else_is_folded
     in_order = [name for topic, drawn in answered for name in (f"answer-{topic}", topic)[: 1 + drawn]]
     assert unfolded(page, "section", "figure") == [*in_order, "samples"]
     assert [tag for tag, _ in page.unfolded if tag in ("section", "table")] == ["section"] * (1 + len(answered) + 4)
-    commands = [each for each in page.all("code") if "--case" in each]
+    commands = [each for each in page.all("code") if " -k " in each]
     assert (len(commands), page.all("summary").count("Commands that measure each case again")) == (8, 1)
     of_samples = 1  # the rounds of all eight cases
     assert len(page.contents("figure")) == sum(len(each.get("figures", ())) for each in found) + of_samples
@@ -132,7 +132,7 @@ def test_no_folder_of_the_user_is_in_a_plot(tmp_path: Path) -> None:
 
 def test_no_folder_of_the_user_is_on_the_page(tmp_path: Path) -> None:
     case = made_up.case("train_step", model="resnet18", batch=8, dtype="fp32")
-    command = [["run", "/home/somebody/suites/mine.toml"], ["--plugin", "/srv/secret project/networks.py"], ["--plugin", "/secret/p.py"]]
+    command = [["run", "/home/somebody/suites/mine.toml", "/srv/secret project/networks.py", "/secret/p.py"]]
     environment = {
         "identity": {"os": "Linux", "cpu": {"governor": "/sys/devices/system/cpu says so"}},
         "stack": {"python": "/home/somebody/venv/bin/python"},
@@ -147,7 +147,7 @@ def test_no_folder_of_the_user_is_on_the_page(tmp_path: Path) -> None:
     whole = (tmp_path / "page.html").read_text()
     assert [word for word in ("secret", "somebody", "of mine", tmp_path.name) if word in whole] == []
     case_id = "'train_step[model=resnet18,batch=8,dtype=fp32]@cpu'"
-    assert f"dlbench run mine.toml --plugin 'networks.py' --plugin p.py --case {case_id}" in page.all("code")
+    assert f"dlbench run mine.toml 'networks.py' p.py -k {case_id}" in page.all("code")
     assert "no such file: 'x y.bin', nor z, error:a.py, b.py, \"c d\", https://pytorch.org/e/f" in page.all("p")
     note = (
         "run.jsonl: the run was interrupted or is still going on, at 2 of 3 planned cases; continue it with: dlbench run --resume run.jsonl"

@@ -133,7 +133,7 @@ def test_without_all_that_it_takes_nothing_is_projected(tmp_path, measured):
 def test_wherever_it_appears_it_is_called_a_projection(tmp_path):
     path = made_up.write(tmp_path / "run.jsonl", [*all_reduces(), *weak(1, 2)])
     assert "Projection" not in CliRunner().invoke(dlbench, ["show", str(path)]).stdout
-    shown = CliRunner().invoke(dlbench, ["show", str(path), "--details"]).stdout
+    shown = CliRunner().invoke(dlbench, ["show", str(path), "--topic", "details"]).stdout
     assert "Projection, not measured" in CliRunner().invoke(dlbench, ["show", str(path), "--by", "ranks"]).stdout
     before, after = shown.split("Projection, not measured: a data-parallel step on more devices")
     assert "512" not in before

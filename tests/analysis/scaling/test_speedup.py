@@ -257,7 +257,7 @@ def test_show_has_the_table_by_itself_and_as_data(tmp_path):
 
 def test_rows_without_ranks_have_no_such_table(tmp_path):
     path = made_up.write(tmp_path / "run.jsonl", made_up.both_kinds())
-    assert "More devices" not in show(path, "--details").stdout
+    assert "More devices" not in show(path, "--topic", "details").stdout
     result = show(path, "--by", "ranks")
     assert isinstance(result.exception, UsageError)
 
@@ -293,7 +293,7 @@ def test_the_bus_bandwidth_of_collectives_by_size(tmp_path):
         "collective[op=broadcast,bytes=1073741824,ranks=1,dtype=fp32]@cuda:0": None,
     }
     assert "Collectives" not in show(path).stdout
-    _, table = show(path, "--details").stdout.split("Collectives: bus bandwidth by size")
+    _, table = show(path, "--topic", "details").stdout.split("Collectives: bus bandwidth by size")
     lines = [line.split() for line in table.splitlines() if line.strip()]
     assert lines[0] == ["size", "operation", "dtype", "ranks", "bus", "bandwidth"]
     assert lines[2:6] == [
@@ -302,4 +302,4 @@ def test_the_bus_bandwidth_of_collectives_by_size(tmp_path):
         ["1.00", "GiB", "all_reduce", "fp32", "4", "16.1", "GB/s"],
         ["4.00", "GiB", "all_reduce", "fp32", "4", "16.1", "GB/s"],
     ]
-    assert "More devices" not in show(path, "--details").stdout
+    assert "More devices" not in show(path, "--topic", "details").stdout

@@ -195,12 +195,12 @@ def test_a_wrong_setting_is_one_sentence(settings, sentence):
     [
         (
             Bench("matmull", {}),
-            "s.toml, bench 2: no workload is called 'matmull'; did you mean 'matmul'? (one of your own comes with --plugin)",
+            "s.toml, bench 2: no workload is called 'matmull'; did you mean 'matmul'? (one of your own comes with its FILE.py)",
         ),
         (
             Bench("x", {}),
             "s.toml, bench 2: no workload is called 'x'; valid: matmul, noop, spin, together, train_step "
-            "(one of your own comes with --plugin)",
+            "(one of your own comes with its FILE.py)",
         ),
         (Bench("train_step", {"modl": ("alexnet",)}), "s.toml, bench 2 (train_step): no parameter is called 'modl'; did you mean 'model'?"),
         (Bench("noop", {"n": (1,)}), "s.toml, bench 2 (noop): no parameter is called 'n'"),
@@ -251,26 +251,6 @@ def test_too_many_cases_are_refused_at_once():
     with pytest.raises(SuiteError) as caught:
         planning.plan([huge], SIGNATURES, ["cpu"])
     assert str(caught.value) == "s would plan 2,002,000 cases, and 200,000 is the limit; shorten an axis, for example with --set"
-
-
-def test_one_id_is_that_of_a_case_alone_however_much_of_another_it_is():
-    swept = suite(Bench("spin", {"seconds": (1, 10)}), Bench("together", {"ranks": (1, 2)}), Bench("spin", {"seconds": (1,)}))
-    here = {"devices": ["cpu", "cuda:0", "cuda:1"]}
-    every = ids(swept, **here)
-    assert {"spin[seconds=1]@cuda:1", "spin[seconds=10]@cuda:1", "together[ranks=2]@cuda:0"} <= set(every)
-    assert [ids(swept, case_ids=(each,), **here) for each in every] == [[each] for each in every]
-
-
-def test_an_id_that_no_suite_plans_is_a_sentence_with_the_nearest_however_far_that_is():
-    swept = suite(Bench("spin", {"seconds": (1, 10)}), Bench("noop", {}))
-    for unknown, near in (
-        ("spin[seconds=100]@cpu", "spin[seconds=10]@cpu"),
-        ("spin[seconds=1]", "spin[seconds=1]@cpu"),
-        ("no", "noop[]@cpu"),
-    ):
-        with pytest.raises(UsageError) as caught:
-            ids(swept, case_ids=("noop[]@cpu", unknown))
-        assert str(caught.value) == f"s plans no case '{unknown}' here; did you mean '{near}'? (dlbench list SUITE shows the ids)"
 
 
 def test_a_plan_without_cases_is_a_sentence():

@@ -78,7 +78,7 @@ def test_examples(text, selects):
     assert compile_expression(text)(CASE) is selects
 
 
-RULE = "words are joined by 'and', 'or', 'not' and parentheses, and have letters, digits and _=.:@[],-+"
+RULE = "words are joined by 'and', 'or', 'not' and parentheses, and have letters, digits and _=.:@[],-+/"
 
 
 @pytest.mark.parametrize(

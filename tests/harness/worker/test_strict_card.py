@@ -15,7 +15,7 @@ pytestmark = pytest.mark.skipif(
     not hasattr(backend_registration, "_setup_privateuseone_for_python_backend"),
     reason="this torch takes no device that is written in Python",
 )
-PLUGINS = [f"--plugin={front_door.PLUGINS / name}.py" for name in ("small_models", "known_kinds", "strict_card")]
+PLUGINS = [f"{front_door.PLUGINS / name}.py" for name in ("small_models", "known_kinds", "strict_card")]
 HEAD = """
 [policy]
 rounds = 1
@@ -75,7 +75,7 @@ UNLIKE = "ValueError: student resnet18 answers with (1000,) numbers and its teac
 
 @pytest.fixture(scope="module")
 def rows(tmp_path_factory):
-    return measured(tmp_path_factory.mktemp("card"), *WORKLOADS, plugins=[f"--plugin={EXAMPLE}"])
+    return measured(tmp_path_factory.mktemp("card"), *WORKLOADS, plugins=[str(EXAMPLE)])
 
 
 def test_no_workload_breaks_a_rule(rows):

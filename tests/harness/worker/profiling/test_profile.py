@@ -33,7 +33,7 @@ def folder(tmp_path_factory):
     names = ("products", "by_number", "large_update", "captured_step", "refuses", "no_step")
     benches = [*(f'workload = "{name}"' for name in names), 'workload = "tried"\naxes.batch = 1']
     benches.append(f'workload = "layered"\naxes.file = "{folder / "events"}"')
-    arguments = ("run", front_door.suite(folder, *benches, head=HEAD), "--plugin", PLUGIN, "--device", "cpu", "-o", "out.jsonl")
+    arguments = ("run", front_door.suite(folder, *benches, head=HEAD), PLUGIN, "--device", "cpu", "-o", "out.jsonl")
     with pytest.MonkeyPatch.context() as patched:  # this machine may have much to do beside the tests
         patched.setattr(Monitor, "throttling", lambda *_: Throttling(waiting=0.0))
         done = shared_hosts.dlbench(*arguments, cwd=folder)

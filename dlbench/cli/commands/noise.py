@@ -1,5 +1,6 @@
-"""``dlbench doctor``: checks of whether this machine is fit to measure on now, with advice."""
+"""Commands on the noise of this machine: is it fit to measure on now, and how much do sessions differ?"""
 
+import json
 import tempfile
 from collections.abc import Sequence
 from contextlib import ExitStack
@@ -10,10 +11,19 @@ import click
 
 from dlbench.cli import defaults
 from dlbench.cli import session as sessions
-from dlbench.cli.options import PlanOptions, device_option, device_plugin_option, format_option
+from dlbench.cli.options import (
+    CALIBRATIONS,
+    PlanOptions,
+    device_files_argument,
+    device_option,
+    format_option,
+    planning_options,
+    rounds_type,
+)
+from dlbench.cli.output_files import writing
 from dlbench.cli.planning import Plan, load_suites, plan_suites
-from dlbench.cli.recording import record
-from dlbench.cli.terminal import draw, say
+from dlbench.cli.recording import Recording, record
+from dlbench.cli.terminal import draw, say, write_notes
 from dlbench.core.errors import ExitCode, UsageError
 from dlbench.core.finding import Finding, Fitness
 from dlbench.core.model import Policy
@@ -30,10 +40,8 @@ ROUNDS = 10
 
 @click.command("doctor")
 @device_option
-@click.option(
-    "--rounds", type=click.IntRange(1, 1000), help="Rounds: fresh processes for each of the two sides (default: 10; of --selftest 14)."
-)
-@device_plugin_option
+@click.option("--rounds", type=rounds_type, metavar="N", help="Fresh processes for each of the two sides (default: 10; of --selftest 14).")
+@device_files_argument
 @click.option(
     "--selftest",
     is_flag=True,
@@ -42,7 +50,7 @@ ROUNDS = 10
     help="Measure dlbench's own error rates on this machine's CPU instead, in about six minutes.",
 )
 @format_option
-def command(device_words: tuple[str, ...], rounds: int | None, plugins: tuple[str, ...], selftest: bool, form: str) -> ExitCode:
+def doctor_command(device_words: tuple[str, ...], rounds: int | None, plugins: tuple[str, ...], selftest: bool, form: str) -> ExitCode:
     """Say whether this machine is fit to measure on now, and what to change.
 
     Looks at memory, governor, quota, and each accelerator's temperature, clocks and other processes. Then it measures the same small
@@ -62,7 +70,7 @@ def command(device_words: tuple[str, ...], rounds: int | None, plugins: tuple[st
 
     refuse_several("dlbench doctor")
     if selftest and (device_words or plugins):
-        raise UsageError("--selftest measures programs of its own on the CPU; give it without --device and --plugin")
+        raise UsageError("--selftest measures programs of its own on the CPU; give it without --device and FILE.py")
     suite, device_words = ("self", ("cpu",)) if selftest else (SUITE, device_words)
     planning = PlanOptions((suite,), device_words=device_words, plugins=plugins)
     # In an A/A one process a round and side: what counts is that each has a new one.
@@ -120,3 +128,81 @@ def report(findings: Sequence[Finding], form: str, selftest: bool = False) -> Ex
         click.echo(tabular.render(doctor_text.as_table(ordered), form), nl=False)
     click.echo(f"{conclusion}; exit {code.value}", err=form != "table")
     return code
+
+
+_ADVISED = 5
+"""Occasions. Student's t for 95 % is 12.7 with two of them, 2.8 with five and 2.3 with ten: from five on, more change little."""
+
+
+@click.command("calibrate")
+@planning_options
+@format_option
+def calibrate_command(planning: PlanOptions, form: str) -> ExitCode:
+    """Measure this machine's noise between sessions, which compare then allows for.
+
+    Each call measures the suites (default: quick) once more, as dlbench run does, into results/calibration, and estimates the noise
+    from all sessions there that had the same software. Call it at different hours and on different days: five sessions at least.
+
+    \b
+      dlbench calibrate
+      dlbench calibrate mine.toml -k matmul
+    """
+    refuse_several("dlbench calibrate")
+    for path in sorted(CALIBRATIONS.glob("*.jsonl")):
+        load(path)  # a damaged file is better known before measuring than after
+
+    with Interruption() as interruption:
+        latest = _measure(planning, interruption)
+    failed = _conclude(latest.path, form)
+    if latest.fault:
+        raise latest.fault
+    return interruption.exit_code or (ExitCode.CASES_FAILED if failed else ExitCode.OK)
+
+
+def _measure(planning: PlanOptions, interruption: Interruption) -> Recording:
+    """Measure one session as a run of its own."""
+    suites, settings = load_suites(planning), sessions.settings_for()
+    with sessions.open_side(Side(plugins=planning.plugins), suites, settings, interruption) as opened:
+        plan = plan_suites(suites, opened.hello, planning)
+        path = CALIBRATIONS / sessions.default_name(plan.suites)
+        session = sessions.start(plan, opened.tasks(plan), settings, plan.policy, path)
+        with record(session, interruption) as recording:
+            recording.measure(session, {None: opened.worker}, opened.programs)
+        return recording
+
+
+def _conclude(latest: Path, form: str) -> bool:
+    """Estimate the noise from the occasions that are like the latest, write and keep it; return whether a case of the latest failed."""
+    from dlbench.analysis.compare import calibration
+    from dlbench.analysis.export import tabular
+    from dlbench.analysis.presentation.columns import cells
+    from dlbench.analysis.read.table import as_frame, collect
+    from dlbench.analysis.report import compare_terminal
+
+    every = collect(sorted(CALIBRATIONS.glob("*.jsonl")))
+    here = every.environments[latest.stem]
+    keys = "machine_key", "stack_key"
+    like = [name for name, each in every.environments.items() if "side" not in each and all(each.get(key) == here.get(key) for key in keys)]
+    results = every.of_run(*like)
+    found = calibration.estimate(here["machine_key"], results)
+    cases = [*found.cases.items()] if found else []
+    if form == "table":
+        draw(compare_terminal.noise(cases))
+    else:
+        click.echo(tabular.render(as_frame(cells(compare_terminal.NOISE_COLUMNS, cases), compare_terminal.NOISE_COLUMNS), form), nl=False)
+    notes = [*every.notes]
+    if left_out := len(every.environments) - len(like):
+        notes.append(f"left out, as of another machine or other software: {left_out} of {len(every.environments)} files in {CALIBRATIONS}")
+    if found is None:
+        notes.append("no case was measured in two sessions yet, so their noise is not known; call dlbench calibrate again at another time")
+    elif found.pooled.occasions < _ADVISED:
+        notes.append(f"{found.pooled.occasions} sessions are few, and compare allows for that; {_ADVISED} or more tell much better")
+    write_notes(notes)
+    if found:
+        path = CALIBRATIONS / f"{here['machine_key']}.json"
+        with writing(path):  # replaced as a whole, so that nobody reads half of one
+            part = path.with_suffix(".part")
+            part.write_text(json.dumps(found.to_json(), allow_nan=False, indent=1) + "\n")
+            part.replace(path)
+        say(f"saved in {path}, for dlbench compare")
+    return any(row.is_failure for row in results.of_run(latest.stem).rows)
