@@ -11,12 +11,6 @@ FLOORS = $(VENV)-floors
 NETWORKS = $(VENV)-networks
 # File by file, as the tests of one share runs, and in the order of tests/conftest.py.
 PYTEST = $(BIN)/python -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder
-# Of the scripts in benchmarks/ and examples/, which run for real, those that run or collect other tests, the strict card, ranks, searches, hanging compilers,
-# requests and frozen weights: of seconds each. CI makes them, too.
-APART = tests/benchmarks tests/test_examples.py tests/test_collection.py tests/test_families.py tests/harness/worker/test_strict_card.py \
-	$(addprefix tests/cli/test_run_,$(addsuffix .py,data_parallel machines model_parallel ranks searches)) tests/workloads/parallel \
-	tests/workloads/test_open_loop.py tests/kit/test_freeze.py tests/kit/test_c_library.py tests/cli/test_run_sustained.py
-QUICK_TESTS = tests/core tests/analysis tests/harness $(addprefix tests/cli/test_,list.py show.py devices_command.py missing_packages.py)
 # Of what pip says, the packages of a megabyte or more, which are what takes long.
 LARGE = s/^ *(Downloading|Using cached) ([^ ]*) \(([0-9.]* [MG]B)\)$$/\1 \2, \3/p
 TORCH ?= $(shell sed -n 's/^torch==//p' constraints.txt)
@@ -32,31 +26,32 @@ export RUFF_CACHE_DIR = $(KEPT)/ruff
 PYTEST += --override-ini 'cache_dir=$(KEPT)/pytest'
 endif
 
-.PHONY: run test test-quick test-benchmarks floors check docs references drift networks wheels gpu gpu-check clean
+.PHONY: run test test-real test-all floors check docs references drift networks wheels gpu gpu-check clean
 
 run: $(INSTALLED)
 	$(BIN)/dlbench run
 
 # Where Python is told to write no bytecode, each of the processes would compile dlbench, and pytest all tests, again.
-test test-quick test-benchmarks: export PYTHONDONTWRITEBYTECODE =
+test test-real test-all: export PYTHONDONTWRITEBYTECODE =
 # The project's files and what programs print to its tests are in UTF-8, in any locale.
-test test-quick test-benchmarks: export PYTHONUTF8 = 1
+test test-real test-all: export PYTHONUTF8 = 1
 
+# What a change needs to know. Most tests wait for processes; more workers than two would crowd small machines.
 test: $(INSTALLED)
-	$(PYTEST) $(addprefix --ignore=,$(APART))  # most tests wait for processes; more workers than two would crowd small machines
+	$(PYTEST) -m "not real"
 
-test-benchmarks: $(INSTALLED)
-	$(PYTEST) $(APART)
+# Signals, memory, deadlines, ranks, searches and whole scripts, in real processes of seconds each.
+test-real: $(INSTALLED)
+	$(PYTEST) -m real
 
-# For the edit loop: without the tests that run whole suites in real processes.
-test-quick: $(INSTALLED)
-	$(PYTEST) $(filter-out %missing_packages.py,$(QUICK_TESTS)) tests/models tests/suites tests/test_architecture.py
+test-all: $(INSTALLED)
+	$(PYTEST)
 
 # Every dependency at the oldest version that pyproject.toml allows, but torch, unless told: make floors TORCH=2.6.0
 floors:
 	$(PYTHON) -m venv --clear $(FLOORS)
 	$(FLOORS)/bin/python -m pip install --quiet --constraint floors.txt torch==$(TORCH) pytest hypothesis --editable '.[parquet,report,pictures]'
-	$(FLOORS)/bin/python -m pytest $(QUICK_TESTS) tests/workloads/test_preprocess.py
+	$(FLOORS)/bin/python -m pytest -m "exact or snapshot" tests/core tests/analysis tests/harness tests/workloads/test_preprocess.py
 
 check: $(INSTALLED)
 	$(BIN)/ruff check .

@@ -6,16 +6,21 @@ import os
 import subprocess
 import sys
 import tempfile
+import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from benchmarks.alternate import ROOT, report
+from benchmarks.alternate import ROOT, environment, python, report
 from benchmarks.live_ab_programs import FIGHTING, SLOWER
-from benchmarks.undisturbed import LOADS, running
 
 PROGRAMS = ROOT / "benchmarks" / "live_ab_programs.py"
+_HALF = "import time\nwhile True:\n    end = time.perf_counter() + 0.25\n    while time.perf_counter() < end: pass\n    time.sleep(0.25)"
+_FULL = "while True: pass"
+LOADS: Mapping[str, Sequence[str]] = {"none": (), "half a core": (_HALF,), "a core": (_FULL,), "five": (_FULL,) * 5}
+"""What else runs, a process each."""
 SUITE = """
 [[bench]]
 workload = "changed"
@@ -66,6 +71,20 @@ def main(arguments: Sequence[str] | None = None) -> None:
         f"{wrong} wrong verdicts, at most 0",
         not wrong,
     )
+
+
+@contextmanager
+def running(programs: Sequence[str]) -> Iterator[None]:
+    """Have Python programs run meanwhile."""
+    started = [subprocess.Popen(python("-c", program), env=environment()) for program in programs]
+    try:
+        if started:
+            time.sleep(0.3)  # their start is another load
+        yield
+    finally:
+        for each in started:
+            each.kill()
+            each.wait()
 
 
 def _cases(python: str, kind: _Kind, rounds: int, stem: Path) -> list[dict[str, Any]]:

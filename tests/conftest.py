@@ -82,8 +82,19 @@ def snapshot(request: pytest.FixtureRequest) -> Callable[[str, str], None]:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Begin with the files that take long, so that at the end no worker is alone with one."""
+    """Mark each test with its kind, and begin with the files that take long, so that at the end no worker is alone with one."""
+    for item in items:
+        item.add_marker(_kind_of(item))
     items.sort(key=lambda item: item.path.relative_to(TESTS).parts[0] not in SLOW)
+
+
+def _kind_of(item: pytest.Item) -> str:
+    """``real`` stands in the test file, the others show themselves; see CONTRIBUTING.md."""
+    if item.get_closest_marker("real"):
+        return "real"
+    if "snapshot" in getattr(item, "fixturenames", ()):
+        return "snapshot"
+    return "front_door" if hasattr(getattr(item, "module", None), "front_door") else "exact"
 
 
 def pytest_make_parametrize_id(val: object, argname: str) -> str | None:

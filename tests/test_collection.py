@@ -4,6 +4,9 @@ import subprocess
 import sys
 
 import front_door
+import pytest
+
+pytestmark = pytest.mark.real
 
 # The time of day as it will be so many days from now.
 COLLECT = """

@@ -13,6 +13,8 @@ import front_door
 import pytest
 import shared_hosts
 
+pytestmark = pytest.mark.real
+
 EXAMPLE = front_door.ROOT / "examples" / "dlbench-attention"
 NETWORK = front_door.ROOT / "examples" / "my-network" / "my_network.py"
 

@@ -3,7 +3,10 @@
 import json
 import re
 
+import pytest
 from families import LOOKUP, STORAGE, checkout, run
+
+pytestmark = pytest.mark.real
 
 NAMED = re.compile(r"""["'`\[. /]storage["'`\]]|workloads\.storage|storage\.(?:toml|md)|\bsupply\b.*import""")
 IN_THE_PACKAGE = ("dlbench/", "suites/", "docs/")

@@ -10,64 +10,15 @@ import front_door
 import pytest
 
 import benchmarks.__main__ as everything
-from benchmarks import (
-    agreement,
-    alternate,
-    compare_scale,
-    help_time,
-    live_clock,
-    open_loop,
-    overhead,
-    plain_loop,
-    quick_time,
-    round_length,
-    undisturbed,
-)
+from benchmarks import agreement, alternate, compare_scale, help_time, overhead
+
+pytestmark = pytest.mark.real
 
 
 def test_help_time_says_what_was_imported(printed):
     table, verdict = printed(help_time, "--pairs", "2")
     assert [row[0] for row in table] == ["program", "dlbench", "bare click + rich"]
     assert verdict.endswith("imported of torch, numpy, pandas: none")
-
-
-def test_live_clock_holds_a_run_with_it_against_one_without(printed):
-    table, verdict = printed(live_clock, "--seconds", "1")
-    assert [row[0] for row in table] == ["clock", "standing", "moving"]
-    assert verdict.endswith("of a CPU, at most 0.2 %")
-
-
-OPEN_LOOP = ("median latency, a queue and a thread", "the same, a pipe and a process", "mean wait at a load of 0.3, M/D/1")
-
-
-def test_open_loop_holds_a_loop_against_a_queue_and_a_thread(printed):
-    table, verdict = printed(open_loop, "--pairs", "1", "--requests", "20", "--sleeps", "20")
-    assert [row[0] for row in table] == ["what", *OPEN_LOOP]
-    assert re.fullmatch(r"(reached|MISSED): median ratio \d+\.\d\d, at most 1\.5; mean wait [+-]\d+\.\d% off, at most 15\.0 %", verdict)
-
-
-def test_quick_time_counts_cases_and_rounds(printed, tmp_path):
-    suite = front_door.suite(tmp_path, 'workload = "spin"\naxes.seconds = [0.001, 0.002]')
-    table, _ = printed(quick_time, "--suite", str(tmp_path / suite))
-    assert [row[0] for row in table] == ["what", "first table, 2 cases", "2 rounds", "memory, all processes, twice a second"]
-    assert [row[2] for row in table] == ["target", "30 s", "180 s", "3.00 GiB"]
-
-
-@pytest.mark.skipif(not Path("/proc/self/schedstat").exists(), reason="this kernel does not count waits")
-def test_undisturbed_has_a_row_a_load_and_a_cell_a_rule(printed):
-    table, verdict = printed(undisturbed, "--turns", "1", "--seconds", "0.01", "--case", "matmul 512", "--load", "none", "--load", "a core")
-    assert table[0][4:] == ["all", *(f"wait < {share} %" for share in ("0.5", "1.0", "2.0", "5.0")), "no forced switch"]
-    assert [row[:2] for row in table[1:]] == [["matmul 512", "none"], ["matmul 512", "a core"]]
-    assert [row[4].startswith("100.0 %, ") for row in table[1:]] == [True, True]
-    assert re.fullmatch(r"(reached|MISSED): reading the waits takes \d+\.\d µs a block, at most 10 µs", verdict)
-
-
-def test_plain_loop_holds_a_run_against_a_loop_at_each_batch(printed):
-    narrow = ["--pairs", "1", "--rounds", "1", "--seconds", "0.01", "--batch", "1", "--batch", "2"]
-    table, verdict = printed(plain_loop, *narrow, "--load", "a core")
-    assert table[0] == ["batch", "plain loop", "dlbench / loop", "flags"]
-    assert [row[0] for row in table[1:]] == ["1", "2"]
-    assert verdict.endswith("of the loop's, at most 15.0 %")
 
 
 def test_an_interrupted_benchmark_ends_with_130_and_a_word(monkeypatch, capsys):
@@ -128,17 +79,6 @@ def test_a_case_that_does_not_end_well_ends_the_benchmark():
         alternate.run_cases([("raises", {})], alternate.Policy(rounds=1), (front_door.FAULTS,))
 
 
-def test_round_length_holds_what_is_decided_against_fixed_lengths(printed, monkeypatch):
-    """In few runs of noise whose best length is clear."""
-    monkeypatch.setattr(round_length, "NOISES", {"blocks": round_length.Noise(blocks=0.05), "processes": round_length.Noise(processes=0.5)})
-    table, _ = printed(round_length, "--deals", "12")
-    assert table[0] == ["what scatters", "0.1 s", "0.3 s", "1 s", "3 s", "decided", "its length"]
-    blocks, processes = ([float(cell) for cell in row[1:5]] for row in table[1:3])
-    assert blocks[0] > max(blocks[2:])
-    assert processes[3] > 3 * processes[0]
-    assert table[2][6] == "0.3 s"
-
-
 def test_every_benchmark_of_the_page_is_there_and_started_by_a_test():
     pages = {path.relative_to(everything.PAGES).as_posix(): path.read_text() for path in everything.PAGES.rglob("*.md")}
     places = {name: re.findall(r"^<!-- python -m benchmarks\.(\w+) -->$", page, re.MULTILINE) for name, page in pages.items()}
@@ -165,5 +105,6 @@ def test_benchmarks_run_one_after_the_other_and_write_what_they_found(capsys, mo
     assert re.findall("^## (\\w+), in ", capsys.readouterr().out, re.MULTILINE) == ["overhead", "help_time"]
     kept = "".join(map(comments.format, ("help_time", "agreement")))  # one failed, the other takes longer
     assert page.read_text() == comments.format("overhead").replace("of before", "benchmarks.overhead \\1 found") + kept
-    with pytest.raises(ValueError, match=r"no single place <!-- python -m benchmarks\.undisturbed --> … <!-- end -->"):
-        everything.write_figures("undisturbed", "")
+    page.unlink()
+    with pytest.raises(ValueError, match=r"no single place <!-- python -m benchmarks\.help_time --> … <!-- end -->"):
+        everything.write_figures("help_time", "")

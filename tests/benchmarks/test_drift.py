@@ -8,6 +8,8 @@ import pytest
 from benchmarks import drift
 from dlbench.core.units import percent
 
+pytestmark = pytest.mark.real
+
 ONE, TWO = made_up.case("matmul", n=1), made_up.case("matmul", n=2)
 START = datetime(2026, 1, 1, tzinfo=UTC)
 

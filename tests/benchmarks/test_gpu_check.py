@@ -16,6 +16,8 @@ from dlbench.core.measurement import Measurement, Memory, measurement_to_json
 from dlbench.core.model import Case, Status
 from dlbench.core.writer import ResultWriter
 
+pytestmark = pytest.mark.real
+
 NAMES = [step.name for step in STEPS]
 ANSWERS = {"answers": [{"kind": "answer", "question": {"topic": "bottleneck"}, "sentences": ["Arithmetic."]}]}
 GOOD = {

@@ -12,6 +12,8 @@ from benchmarks.limited import STOPPED, worst
 from benchmarks.reference import main
 from dlbench.core.errors import DeviceFault, ExitCode
 
+pytestmark = pytest.mark.real
+
 
 @pytest.mark.parametrize(
     ("codes", "expected"),

@@ -9,6 +9,8 @@ from benchmarks import peers
 from benchmarks.recordings import Process
 from dlbench.analysis.compare.judge import Verdict
 
+pytestmark = pytest.mark.real
+
 
 def process(*blocks):
     return Process(tuple(blocks), statistics.median(blocks), min(blocks), statistics.fmean(blocks))

@@ -10,6 +10,8 @@ from dlbench.core.model import Status
 from dlbench.core.store import load
 from dlbench.core.unknown import Unknown
 
+pytestmark = pytest.mark.real
+
 UNKNOWN = {
     "bytes": [Unknown.BYTES_NOT_COUNTED.reason(text="no formula for lstm (LSTM)")],
     "check": [{"part": "fp64", **Unknown.TOO_LONG.reason(seconds=2.5, seconds_most=1.0)}],

@@ -5,6 +5,7 @@ import sys
 import tarfile
 
 import front_door
+import pytest
 import scripted_card
 from scripted_pieces import CPU, SUITES, Machine, words_after
 
@@ -13,6 +14,8 @@ from benchmarks.limited import STOPPED
 from benchmarks.reference import main
 from benchmarks.reference_suites import CPU_SUITES, LATER, SHORT
 from dlbench.core.units import clock_time
+
+pytestmark = pytest.mark.real
 
 
 def test_a_short_set_to_four_rounds_then_the_tests_then_all_others_and_at_last_seven(tmp_path, capsys):

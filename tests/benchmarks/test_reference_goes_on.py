@@ -2,6 +2,7 @@
 
 import json
 
+import pytest
 import scripted_card
 from scripted_pieces import CPU, GPU, Machine
 
@@ -9,6 +10,8 @@ from benchmarks import gpu_tests
 from benchmarks.limited import STOPPED
 from benchmarks.reference import main
 from benchmarks.reference_suites import LATER, SHORT
+
+pytestmark = pytest.mark.real
 
 
 def test_a_file_of_other_software_stays_and_a_second_one_begins(tmp_path, capsys):

@@ -15,6 +15,8 @@ from front_door import ROOT, dlbench
 from benchmarks import recordings, replay
 from dlbench.analysis.compare.judge import Verdict
 
+pytestmark = pytest.mark.real
+
 START = datetime(2026, 1, 31, 12, tzinfo=UTC)
 PROGRAMS = ("add", "conv")
 

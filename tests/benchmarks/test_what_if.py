@@ -8,6 +8,8 @@ from dlbench.core.reference.what_if import TABLE, fitted
 from dlbench.kit.step_counts import train_counts
 from dlbench.workloads.cnn import cross_entropy
 
+pytestmark = pytest.mark.real
+
 FOUND = what_if.samples()
 
 

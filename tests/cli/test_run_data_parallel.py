@@ -2,7 +2,10 @@
 
 from pathlib import Path
 
+import pytest
 from front_door import PLUGINS, dlbench, measurements, suite
+
+pytestmark = pytest.mark.real
 
 SMALL_MODELS = str(PLUGINS / "small_models.py")
 BENCH = """workload = "data_parallel"

@@ -16,6 +16,8 @@ from front_door import PLUGINS, dlbench
 from dlbench.cli import BEGAN
 from dlbench.cli.commands import run
 
+pytestmark = pytest.mark.real
+
 RANK_FAULTS = str(PLUGINS / "rank_faults.py")
 OF_TORCHRUN = {
     "TORCHELASTIC_RUN_ID": "x",

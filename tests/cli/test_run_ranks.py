@@ -10,6 +10,8 @@ from front_door import PLUGINS, PRETEND, dlbench, measurements, start
 
 from dlbench.core.unknown import explained
 
+pytestmark = pytest.mark.real
+
 RANK_FAULTS = str(PLUGINS / "rank_faults.py")
 HEAD = front_door.HASTY.replace("timeout_s = 20", "timeout_s = 6")
 

@@ -16,6 +16,8 @@ from dlbench.analysis.read.table import collect
 from dlbench.core.store import load
 from dlbench.harness import measurer
 
+pytestmark = pytest.mark.real
+
 SEARCHING = str(PLUGINS / "searching.py")
 FILL = 'workload = "fill"\naxes.memory_gib = 0.1'
 CHOOSE = 'workload = "choose"\naxes.n = 100'

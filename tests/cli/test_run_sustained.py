@@ -15,6 +15,8 @@ from dlbench.core.unknown import Unavailable, Unknown
 from dlbench.harness.probe import monitor
 from dlbench.harness.probe.energy import CounterMeter
 
+pytestmark = pytest.mark.real
+
 NETWORK = str(PLUGINS / "own_networks.py")
 WATTS = 50.0
 

@@ -14,7 +14,7 @@ from dlbench.kit.c_library import NotBuilt
 
 np = pytest.importorskip("numpy", reason="it stands in for a compiler")
 counts_bits = pytest.mark.skipif(not hasattr(np, "bitwise_count"), reason=f"NumPy {np.__version__} counts no bits, as 2.0 does")
-pytestmark = pytest.mark.usefixtures("scratch")
+pytestmark = [pytest.mark.real, pytest.mark.usefixtures("scratch")]
 
 
 @pytest.fixture(autouse=True)

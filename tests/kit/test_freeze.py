@@ -7,6 +7,8 @@ import sys
 import front_door
 import pytest
 
+pytestmark = pytest.mark.real
+
 FREEZING = """
 import sys
 import torch

@@ -17,6 +17,8 @@ from dlbench import Work
 from dlbench.workloads import open_loop as module
 from dlbench.workloads.open_loop import cpus_of_client, open_loop, requests_of
 
+pytestmark = pytest.mark.real
+
 CPU = torch.device("cpu")
 
 PLUGIN = str(front_door.ROOT / "tests/plugins/serving_faults.py")

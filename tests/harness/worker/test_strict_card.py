@@ -11,10 +11,13 @@ from torch.utils import backend_registration
 
 from dlbench.harness.probe import processor
 
-pytestmark = pytest.mark.skipif(
-    not hasattr(backend_registration, "_setup_privateuseone_for_python_backend"),
-    reason="this torch takes no device that is written in Python",
-)
+pytestmark = [
+    pytest.mark.real,
+    pytest.mark.skipif(
+        not hasattr(backend_registration, "_setup_privateuseone_for_python_backend"),
+        reason="this torch takes no device that is written in Python",
+    ),
+]
 PLUGINS = [f"{front_door.PLUGINS / name}.py" for name in ("small_models", "known_kinds", "strict_card")]
 HEAD = """
 [policy]

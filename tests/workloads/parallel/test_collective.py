@@ -9,6 +9,8 @@ import two_ranks
 from dlbench.testing import set_up
 from dlbench.workloads.parallel.collective import Op
 
+pytestmark = pytest.mark.real
+
 OPS = get_args(Op)
 START = f"""
 import json

@@ -11,6 +11,8 @@ from two_ranks import run_ranks
 
 from dlbench.workloads.parallel.data_parallel import appearances, data_parallel, stages_of
 
+pytestmark = pytest.mark.real
+
 CPU = torch.device("cpu")
 BATCH = 3
 RANKS = 2

@@ -17,6 +17,8 @@ from dlbench.workloads.parallel.data_parallel_async import ParameterServer
 from dlbench.workloads.parallel.data_parallel_learning import STALENESS, Experiment, Learner, histogram, outcome
 from dlbench.workloads.parallel.data_parallel_tower import STEPS
 
+pytestmark = pytest.mark.real
+
 BATCH = 4
 RANKS = 3
 

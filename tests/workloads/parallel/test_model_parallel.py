@@ -11,6 +11,8 @@ from two_ranks import run_ranks
 from dlbench.workloads.parallel import model_parallel as module
 from dlbench.workloads.parallel.model_parallel import model_parallel
 
+pytestmark = pytest.mark.real
+
 CPU = torch.device("cpu")
 BATCH = 4
 WIDTH = 64
